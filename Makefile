@@ -1,0 +1,74 @@
+# What to run, and what `make ci` is made of:
+#
+#   make fmt          is the code formatted? (`cargo fmt` formats it)
+#   make lint         clippy on the default features and on all of them, warnings are errors
+#   make features     the library compiles with no feature, each heavy one alone, and all of them
+#   make crates       the default features stay light
+#   make test         unit, integration and documentation tests
+#   make doc          the documentation, broken links are errors
+#   make examples     every file in examples/ runs to its end
+#   make bench-build  the benches compile and run one tiny round; `cargo bench` measures
+#   make ci           all of the above, with Cargo.lock as committed
+#   make deny         licences, advisories and duplicate crates (needs cargo-deny)
+
+.PHONY: fmt lint features crates test doc examples bench-build ci deny
+.NOTPARALLEL:
+.DEFAULT_GOAL := ci
+
+# Given to every cargo command that resolves dependencies.
+CARGO_FLAGS ?=
+
+# Features that bring a dependency or test support; one that joins is checked alone as well.
+# With none and all this makes at most eight combinations.
+HEAVY_FEATURES := conformance mock
+
+ci: CARGO_FLAGS := --locked
+ci: fmt crates lint features test doc examples bench-build
+	@echo "==> ci: everything passed"
+
+fmt:
+	@echo "==> fmt: is the code formatted?"
+	cargo fmt --check
+
+lint:
+	@echo "==> lint: clippy on the default features"
+	cargo clippy $(CARGO_FLAGS) -- -D warnings
+	@echo "==> lint: clippy on all features, tests, examples and benches"
+	cargo clippy $(CARGO_FLAGS) --all-targets --all-features -- -D warnings
+
+features:
+	@for flags in --no-default-features $(HEAVY_FEATURES:%=--no-default-features,--features=%) --all-features; do \
+		flags=$$(echo "$$flags" | tr ',' ' '); \
+		echo "==> features: cargo check --lib $$flags"; \
+		cargo check $(CARGO_FLAGS) --quiet --lib $$flags || exit 1; \
+	done
+
+crates:
+	@echo "==> crates: what the default features pull in"
+	scripts/check-crates $(CARGO_FLAGS)
+
+test:
+	@echo "==> test: unit, integration and documentation tests"
+	cargo test $(CARGO_FLAGS)
+
+doc:
+	@echo "==> doc: the documentation, warnings are errors"
+	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_FLAGS) --no-deps --all-features
+
+examples:
+	@for file in examples/*.rs; do \
+		[ -e "$$file" ] || continue; \
+		name=$$(basename "$$file" .rs); \
+		echo "==> examples: $$name"; \
+		cargo run $(CARGO_FLAGS) --quiet --example "$$name" || { echo "example $$name failed" >&2; exit 1; }; \
+	done
+
+# The development profile shares the dependencies that `test` compiled; an optimised build would take
+# longer than all other steps together and prove no more.
+bench-build:
+	@echo "==> bench-build: the benches compile and run one tiny round"
+	cargo bench $(CARGO_FLAGS) --profile dev --bench '*' -- --quick
+
+deny:
+	@echo "==> deny: licences, advisories, bans and sources"
+	cargo deny check

@@ -1,0 +1,3 @@
+//! What one event costs from arrival to response.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! How fast an event finds the subscriptions it matches.
+
+fn main() {}

@@ -1,0 +1,40 @@
+//! Agents: executors that ask a model.
+//!
+//! An agent is a definition (`agent.def.v1`, JSON) and a [`ChatModel`]. The trigger and all assembled context reach
+//! the model as data; what it says becomes an `agent.response.v1`.
+//!
+//! ```
+//! use serde_json::json;
+//! use std::sync::Arc;
+//! use universal_executor::agent::{AgentDefinition, AgentExecutor, ScriptedModel};
+//! use universal_executor::{BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, UniversalExecutor};
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+//! let definition = AgentDefinition::from_json(&json!({
+//!     "agent_id": "greeter", "model": "any", "system_prompt": "Greet the user.",
+//!     "subscriptions": [{"schema_name": "user.message.v1", "role": "trigger"}],
+//! }))?;
+//! let store = MemoryStore::default();
+//! let model = Arc::new(ScriptedModel::new(["Hello, Ann!"]));
+//! let agent = AgentExecutor::new(definition, model, Arc::new(store.clone()))?;
+//! let message = store.create(NewBreadcrumb::new("user.message.v1").context(json!({"message": "I am Ann"}))).await?;
+//! agent.process_event(&Event::created(&message)).await?;
+//!
+//! let response = store.latest("agent.response.v1").await?.ok_or("no response")?;
+//! assert_eq!(response.context.text("message"), Some("Hello, Ann!"));
+//! # Ok::<(), universal_executor::BoxError>(())
+//! # })?;
+//! # Ok::<(), universal_executor::BoxError>(())
+//! ```
+
+mod definition;
+mod error;
+mod executor;
+mod model;
+mod scripted;
+
+pub use definition::AgentDefinition;
+pub use error::{AgentError, ModelError};
+pub use executor::AgentExecutor;
+pub use model::{ChatModel, ChatRequest, ChatResponse, Message, Speaker, Usage};
+pub use scripted::ScriptedModel;

@@ -1,0 +1,56 @@
+//! The one reader of wall time.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::time::Instant;
+
+/// A clock that starts at the wall time of its creation and then runs with tokio's clock: monotonic, and
+/// still while a test has paused time.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    origin: i64,
+    started: Instant,
+}
+
+impl Clock {
+    pub(crate) fn start() -> Self {
+        Self {
+            origin: wall_micros(),
+            started: Instant::now(),
+        }
+    }
+
+    /// Microseconds since 1970-01-01T00:00:00Z.
+    pub(crate) fn micros(&self) -> i64 {
+        self.origin.saturating_add(micros(self.started.elapsed()))
+    }
+}
+
+/// The wall time in microseconds since 1970-01-01T00:00:00Z, 0 if the machine's clock is before that.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this module is the one reader of wall time"
+)]
+pub(crate) fn wall_micros() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, micros)
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_clock_follows_paused_time() {
+        let clock = Clock::start();
+        let before = clock.micros();
+
+        tokio::time::advance(Duration::from_secs(30)).await;
+
+        assert_eq!(clock.micros() - before, 30_000_000);
+    }
+}

@@ -1,0 +1,328 @@
+//! From a trigger to everything its executor subscribes to.
+
+use super::UniversalExecutor;
+use super::context::{Bound, ExecutionContext, MissingReason, MissingSource, Source};
+use super::error::ExecutorError;
+use super::handle::RunHandle;
+use crate::model::{Breadcrumb, EventKind, Method, Order, Route, Subscription};
+use crate::store::{BreadcrumbStore, Query, RunRef, Scored, StoreError, VectorQuery};
+use futures::future::join_all;
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::Instrument as _;
+
+/// What a fetch found.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Fetched {
+    /// The breadcrumbs, in the order asked for.
+    pub items: Vec<Arc<Breadcrumb>>,
+    /// Of a vector fetch how near each is, where the store says so; else empty.
+    pub scores: Vec<Option<f64>>,
+    /// The bound that ended the fetch, if one did.
+    pub cut: Option<Bound>,
+}
+
+impl From<Vec<Arc<Breadcrumb>>> for Fetched {
+    fn from(items: Vec<Arc<Breadcrumb>>) -> Self {
+        Self {
+            items,
+            ..Self::default()
+        }
+    }
+}
+
+/// Fetches all sources at once and puts them together.
+pub(super) async fn assemble<E: UniversalExecutor + ?Sized>(
+    executor: &E,
+    trigger: &Arc<Breadcrumb>,
+) -> Result<ExecutionContext, ExecutorError> {
+    let subscriptions = executor.subscriptions();
+    let limit = executor.profile().source_timeout;
+    let fetches = subscriptions.sources().map(|subscription| async move {
+        let key = subscription.name().unwrap_or_default();
+        let span = tracing::debug_span!("fetch", executor = executor.id(), trigger = %trigger.id, source = key);
+        let fetch = executor.fetch_source(subscription, trigger);
+        match tokio::time::timeout(limit, fetch).instrument(span).await {
+            Ok(fetched) => fetched,
+            Err(_) => Err(timed_out(limit)),
+        }
+    });
+    let fetched = join_all(fetches).await;
+    let mut parts = Parts::default();
+    for (subscription, fetched) in subscriptions.sources().zip(fetched) {
+        parts.add(subscription, fetched, executor.id())?;
+    }
+    parts.fit(trigger, executor.profile().context_bytes)?;
+    let sources = parts
+        .sources
+        .into_iter()
+        .map(|(_, source)| source)
+        .collect();
+    let run = RunHandle::detached(RunRef::new(executor.id(), trigger.id, trigger.version));
+    Ok(ExecutionContext::new(
+        Arc::clone(trigger),
+        alias(executor, trigger),
+        sources,
+        parts.missing,
+        Arc::new(run),
+    ))
+}
+
+/// The key of the trigger subscription that a breadcrumb matches.
+fn alias<E: UniversalExecutor + ?Sized>(executor: &E, trigger: &Breadcrumb) -> Option<String> {
+    let subscriptions = executor.subscriptions();
+    let kind = if trigger.version > 1 {
+        EventKind::Updated
+    } else {
+        EventKind::Created
+    };
+    match subscriptions.route_breadcrumb(kind, trigger) {
+        Route::Trigger { subscription } => subscriptions.as_slice().get(subscription)?.key.clone(),
+        Route::Unmatched | Route::Context | Route::NeedsContext => None,
+    }
+}
+
+fn timed_out(limit: Duration) -> StoreError {
+    StoreError::Unavailable {
+        store: "the store",
+        retry_after: Duration::ZERO,
+        source: format!("no answer within {limit:?}").into(),
+    }
+}
+
+/// The sources found so far, each with whether it is required.
+#[derive(Default)]
+struct Parts {
+    sources: Vec<(bool, Source)>,
+    missing: Vec<MissingSource>,
+}
+
+impl Parts {
+    fn add(
+        &mut self,
+        subscription: &Subscription,
+        fetched: Result<Fetched, StoreError>,
+        executor: &str,
+    ) -> Result<(), ExecutorError> {
+        let key = subscription.name().unwrap_or_default().to_owned();
+        let fetched = match fetched {
+            Ok(fetched) => fetched,
+            Err(error) => {
+                tracing::warn!(
+                    executor,
+                    source = key,
+                    error = error.code(),
+                    "a source could not be fetched"
+                );
+                let error = Arc::new(error);
+                if subscription.required {
+                    return Err(ExecutorError::RequiredSource { key, source: error });
+                }
+                self.missing.push(MissingSource {
+                    key,
+                    reason: MissingReason::Failed(error),
+                });
+                return Ok(());
+            }
+        };
+        let is_one = subscription.fetch.is_one();
+        if subscription.required && is_one && fetched.items.is_empty() {
+            return Err(ExecutorError::RequiredNotFound { key });
+        }
+        if let Some(bound) = fetched.cut {
+            self.missing.push(MissingSource {
+                key: key.clone(),
+                reason: MissingReason::Cut(bound),
+            });
+        }
+        let (mut items, mut scores) = (fetched.items, fetched.scores);
+        items.truncate(subscription.fetch.items());
+        scores.truncate(items.len());
+        self.sources.push((
+            subscription.required,
+            Source {
+                key,
+                items,
+                scores,
+                is_one,
+            },
+        ));
+        Ok(())
+    }
+
+    /// Leaves out the oldest items of the optional sources until the whole fits.
+    fn fit(&mut self, trigger: &Breadcrumb, limit: usize) -> Result<(), ExecutorError> {
+        let size = |source: &Source| {
+            source
+                .items
+                .iter()
+                .map(|item| item.context.size())
+                .fold(0, usize::saturating_add)
+        };
+        let total = |required: bool| {
+            let sizes = self
+                .sources
+                .iter()
+                .filter(|(is, _)| *is == required)
+                .map(|(_, source)| size(source));
+            sizes.fold(0, usize::saturating_add)
+        };
+        let fixed = total(true).saturating_add(trigger.context.size());
+        if fixed > limit {
+            return Err(ExecutorError::ContextTooLarge { size: fixed, limit });
+        }
+        let mut size = fixed.saturating_add(total(false));
+        while size > limit {
+            let Some(dropped) = self.drop_oldest() else {
+                break;
+            };
+            size = size.saturating_sub(dropped);
+        }
+        Ok(())
+    }
+
+    /// Leaves out the oldest item of the optional sources; returns its size.
+    fn drop_oldest(&mut self) -> Option<usize> {
+        let optional = self.sources.iter_mut().filter(|(required, _)| !required);
+        let oldest = optional
+            .filter_map(|(_, source)| {
+                let (at, item) = source
+                    .items
+                    .iter()
+                    .enumerate()
+                    .min_by_key(|(_, item)| item.order_key())?;
+                Some((item.order_key(), at, source))
+            })
+            .min_by_key(|(key, ..)| *key);
+        let (_, at, source) = oldest?;
+        let item = source.items.remove(at);
+        if at < source.scores.len() {
+            source.scores.remove(at);
+        }
+        let bytes = item.context.size();
+        let key = source.key.clone();
+        for missing in &mut self.missing {
+            if let MissingReason::TooLarge { items, bytes: all } = &mut missing.reason
+                && missing.key == key
+            {
+                *items += 1;
+                *all = all.saturating_add(bytes);
+                return Some(bytes);
+            }
+        }
+        self.missing.push(MissingSource {
+            key,
+            reason: MissingReason::TooLarge { items: 1, bytes },
+        });
+        Some(bytes)
+    }
+}
+
+/// Fetches one source: the whole selector, whatever the store makes of it.
+pub(super) async fn fetch<E: UniversalExecutor + ?Sized>(
+    executor: &E,
+    subscription: &Subscription,
+    trigger: &Breadcrumb,
+) -> Result<Fetched, StoreError> {
+    let mut query = Query::new(subscription.selector.clone()).limit(subscription.fetch.items());
+    // History means what came before: a source that would select the trigger holds only what is older.
+    if subscription.selector.matches(trigger) {
+        query = query.before(trigger.order_key()).exclude(trigger.id);
+    }
+    for prefix in &subscription.scope {
+        let shared = trigger
+            .tags
+            .iter()
+            .filter(|tag| tag.starts_with(prefix.as_str()));
+        let before = query.scope_tags.len();
+        query.scope_tags.extend(shared.cloned());
+        if query.scope_tags.len() == before {
+            let cut = Some(Bound::NothingShared {
+                prefix: prefix.clone(),
+            });
+            return Ok(Fetched {
+                cut,
+                ..Fetched::default()
+            });
+        }
+    }
+    match subscription.fetch.method {
+        Method::Vector => {
+            let text = executor.search_query(trigger);
+            nearest(executor.store(), query, text, subscription.fetch.min_score).await
+        }
+        Method::EventData | Method::Latest | Method::Recent => {
+            newest(executor.store(), query, subscription.fetch.order).await
+        }
+    }
+}
+
+async fn nearest(
+    store: &dyn BreadcrumbStore,
+    query: Query,
+    text: String,
+    min_score: Option<f64>,
+) -> Result<Fetched, StoreError> {
+    let query = VectorQuery {
+        min_score,
+        ..VectorQuery::new(query, text)
+    };
+    let scored = store.vector_search(&query).await?;
+    let near = |found: &Scored| {
+        min_score.is_none_or(|least| found.score.is_none_or(|score| score >= least))
+    };
+    let kept = scored
+        .into_iter()
+        .filter(|found| query.query.selects(&found.breadcrumb) && near(found));
+    let (items, scores) = kept.map(|found| (found.breadcrumb, found.score)).unzip();
+    Ok(Fetched {
+        items,
+        scores,
+        cut: None,
+    })
+}
+
+/// The newest that the query selects. A store that returns more than that is read page by page, up to a bound.
+async fn newest(
+    store: &dyn BreadcrumbStore,
+    mut query: Query,
+    order: Order,
+) -> Result<Fetched, StoreError> {
+    const PAGES: usize = 8;
+    let limit = query.limit;
+    let mut items: Vec<Arc<Breadcrumb>> = Vec::new();
+    let mut cut = Some(Bound::Pages { pages: PAGES });
+    for _ in 0..PAGES {
+        let page = store.search(&query).await?;
+        let (found, last) = (page.len(), page.last().map(|item| item.order_key()));
+        let all = items.is_empty() && page.iter().all(|item| query.selects(item));
+        if all {
+            items = page;
+        } else {
+            items.extend(page.into_iter().filter(|item| query.selects(item)));
+        }
+        let Some(last) = last.filter(|_| found >= limit && items.len() < limit) else {
+            cut = None;
+            break;
+        };
+        query.before = Some(last);
+    }
+    items.truncate(limit);
+    if order == Order::OldestFirst {
+        items.reverse();
+    }
+    Ok(Fetched {
+        items,
+        scores: Vec::new(),
+        cut,
+    })
+}
+
+/// The text of a breadcrumb: `message`, else `content`, else the JSON of its context.
+pub(super) fn own_text(breadcrumb: &Breadcrumb) -> String {
+    let text = ["message", "content"]
+        .into_iter()
+        .find_map(|field| breadcrumb.context.get(field)?.as_str());
+    text.map_or_else(|| breadcrumb.context.to_string(), str::to_owned)
+}

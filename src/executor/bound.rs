@@ -1,0 +1,147 @@
+//! A store handle whose writes belong to a run.
+
+use super::handle::RunHandle;
+use super::provenance::Stamp;
+use crate::model::{Breadcrumb, BreadcrumbId};
+use crate::store::{
+    BreadcrumbStore, Capabilities, Commit, Committed, Lease, Query, RunEnd, RunLedger, Scored,
+    StoreError, VectorQuery, Write,
+};
+use async_trait::async_trait;
+use std::sync::Arc;
+
+/// What a write of a run must satisfy, and what it is stamped with.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    pub(super) stamp: Stamp,
+    pub(super) responds_with: Option<Vec<String>>,
+    /// None on a store without a ledger.
+    pub(super) lease: Option<Lease>,
+}
+
+/// Stamps writes and checks them against the schemas the executor may write.
+///
+/// # Errors
+/// A sentence that says what to change; a store error if the target of a change cannot be read.
+pub(super) async fn admit(
+    writes: Vec<Write>,
+    stamp: &Stamp,
+    responds_with: Option<&[String]>,
+    store: &dyn BreadcrumbStore,
+) -> Result<Result<Vec<Write>, String>, StoreError> {
+    let mut admitted = Vec::with_capacity(writes.len());
+    for (index, write) in writes.into_iter().enumerate() {
+        if let Some(refusal) = refusal(index, &write, responds_with, store).await? {
+            return Ok(Err(refusal));
+        }
+        match stamp.apply(index, write) {
+            Ok(write) => admitted.push(write),
+            Err(reason) => return Ok(Err(reason)),
+        }
+    }
+    Ok(Ok(admitted))
+}
+
+/// Why the executor may not write this, if it may not: neither what it makes nor what it changes may be of another
+/// schema than those on its list.
+async fn refusal(
+    index: usize,
+    write: &Write,
+    responds_with: Option<&[String]>,
+    store: &dyn BreadcrumbStore,
+) -> Result<Option<String>, StoreError> {
+    let Some(allowed) = responds_with else {
+        return Ok(None);
+    };
+    let may_write = |schema: Option<&str>| {
+        schema.is_some_and(|schema| allowed.iter().any(|name| name == schema))
+    };
+    let refuse = |schema: Option<&str>| {
+        let schema = schema.unwrap_or("none");
+        let allowed = allowed.join(", ");
+        format!("write {index} is of schema {schema:?}, this executor may write only: {allowed}")
+    };
+    let (id, made) = match write {
+        Write::Create(new) => {
+            let schema = new.schema_name.as_deref();
+            return Ok((!may_write(schema)).then(|| refuse(schema)));
+        }
+        Write::Update { id, patch, .. } => (*id, patch.schema_name.as_deref()),
+        Write::Delete { id, .. } => (*id, None),
+    };
+    if made.is_some() && !may_write(made) {
+        return Ok(Some(refuse(made)));
+    }
+    let target = store.get(id).await?;
+    let schema = target.schema_name.as_deref();
+    Ok((!may_write(schema)).then(|| refuse(schema)))
+}
+
+/// A handle that writes as part of a run; the store itself where there is none.
+pub(super) fn bind(store: Arc<dyn BreadcrumbStore>, run: &RunHandle) -> Arc<dyn BreadcrumbStore> {
+    match &run.terms {
+        Some(terms) => Arc::new(BoundStore {
+            store,
+            terms: Arc::clone(terms),
+        }),
+        None => store,
+    }
+}
+
+#[derive(Debug)]
+struct BoundStore {
+    store: Arc<dyn BreadcrumbStore>,
+    terms: Arc<Terms>,
+}
+
+const NAME: &str = "a run's store handle";
+
+#[async_trait]
+impl BreadcrumbStore for BoundStore {
+    fn tenant(&self) -> &str {
+        self.store.tenant()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
+        self.store.get(id).await
+    }
+
+    async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
+        self.store.search(query).await
+    }
+
+    async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
+        self.store.vector_search(query).await
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+        if commit.end.is_some() {
+            return Err(StoreError::Unsupported {
+                store: NAME,
+                operation: "ending a run",
+            });
+        }
+        let terms = &*self.terms;
+        let writes = match admit(
+            commit.writes,
+            &terms.stamp,
+            terms.responds_with.as_deref(),
+            &self.store,
+        )
+        .await?
+        {
+            Ok(writes) => writes,
+            Err(reason) => return Err(StoreError::Forbidden { reason }),
+        };
+        let end = terms.lease.clone().map(|lease| (lease, RunEnd::Continues));
+        self.store.commit(Commit { writes, end }).await
+    }
+
+    fn ledger<'a>(&'a self) -> Option<&'a dyn RunLedger> {
+        None
+    }
+}

@@ -1,0 +1,54 @@
+use super::UniversalExecutor;
+use crate::error::Retry;
+use crate::model::{EventKind, Role};
+
+/// An executor can never work on its store.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidExecutor {
+    /// It has no name.
+    #[error("an executor has no id")]
+    NoId,
+    /// It asks for deletions on a store that keeps nothing of what was deleted.
+    #[error(
+        "subscription {subscription} of executor {executor:?} asks for deletions, but its store keeps no tombstones to read them from"
+    )]
+    NoTombstones {
+        /// The executor.
+        executor: String,
+        /// The index of the subscription.
+        subscription: usize,
+    },
+}
+
+impl InvalidExecutor {
+    /// Never: the executor or its store has to change.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        Retry::Never
+    }
+}
+
+/// Checks an executor against its store; whatever takes executors in does this first.
+///
+/// # Errors
+/// [`InvalidExecutor`] says what cannot work.
+pub fn check(executor: &(impl UniversalExecutor + ?Sized)) -> Result<(), InvalidExecutor> {
+    if executor.id().is_empty() {
+        return Err(InvalidExecutor::NoId);
+    }
+    if executor.store().capabilities().tombstones {
+        return Ok(());
+    }
+    let subscriptions = executor.subscriptions().as_slice();
+    let wants_deletions = subscriptions.iter().position(|subscription| {
+        subscription.role == Role::Trigger && subscription.on.contains(&EventKind::Deleted)
+    });
+    match wants_deletions {
+        Some(subscription) => Err(InvalidExecutor::NoTombstones {
+            executor: executor.id().to_owned(),
+            subscription,
+        }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,472 @@
+use super::handle::RunHandle;
+use crate::error::Retry;
+use crate::model::{Breadcrumb, Json, Selector, Timestamp};
+use crate::store::{BreadcrumbStore, RunRef, StoreError};
+use serde::de::DeserializeOwned;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What `execute` is given: the trigger and everything the executor's context subscriptions found.
+///
+/// Contexts are raw and shared with the store; nothing is copied. Serialised it is
+/// `{"trigger": <breadcrumb>, "<key>": <context, or a list of contexts>, ..}`.
+///
+/// ```
+/// use serde_json::json;
+/// use universal_executor::{ExecutionContext, NewBreadcrumb};
+///
+/// let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "What is this page?"}));
+/// let context = ExecutionContext::for_trigger(message)
+///     .with("page", json!({"url": "https://github.com"}))
+///     .with_many("history", [json!({"message": "Hi"})]);
+///
+/// assert_eq!(context.require("page")?.text("url"), Some("https://github.com"));
+/// assert_eq!(context.many("history").len(), 1);
+/// assert!(context.require("catalog").is_err());
+/// # Ok::<(), universal_executor::executor::ContextError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ExecutionContext {
+    trigger: Arc<Breadcrumb>,
+    alias: Option<String>,
+    sources: Vec<Source>,
+    missing: Vec<MissingSource>,
+    run: Arc<RunHandle>,
+}
+
+/// What one context subscription found.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Source {
+    /// Its name.
+    pub key: String,
+    /// What was found, in the order asked for.
+    pub items: Vec<Arc<Breadcrumb>>,
+    /// Of a vector fetch how near each item is, where the store says so; else empty.
+    pub scores: Vec<Option<f64>>,
+    /// Whether it is one item (`latest`, or a limit of 1), not a list.
+    pub is_one: bool,
+}
+
+/// A source that is not there, or not all of it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct MissingSource {
+    /// Its name.
+    pub key: String,
+    /// Why.
+    pub reason: MissingReason,
+}
+
+/// Why a source is not there, or not all of it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MissingReason {
+    /// The fetch failed.
+    #[error("it could not be fetched")]
+    Failed(#[source] Arc<StoreError>),
+    /// The fetch was ended by a bound.
+    #[error("{0}")]
+    Cut(Bound),
+    /// Its oldest items were left out because the context would have been too large.
+    #[error("{items} items of {bytes} bytes were left out, the context would have been too large")]
+    TooLarge {
+        /// How many were left out.
+        items: usize,
+        /// How large they were together.
+        bytes: usize,
+    },
+}
+
+/// A bound that ended a fetch.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Bound {
+    /// The store returned so many breadcrumbs that the query does not select that the search was given up.
+    #[error("the search was given up after {pages} pages")]
+    Pages {
+        /// How many pages were read.
+        pages: usize,
+    },
+    /// The trigger has no tag that the scope could be shared by.
+    #[error("the trigger has no {prefix:?} tag to share")]
+    NothingShared {
+        /// The scope's prefix.
+        prefix: String,
+    },
+}
+
+/// What a context was asked for and cannot give.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ContextError {
+    /// No subscription has this key.
+    #[error("no source is named {key:?}; there are {known}")]
+    UnknownKey {
+        /// The key.
+        key: String,
+        /// The keys there are.
+        known: String,
+    },
+    /// Nothing was found for this key.
+    #[error("nothing was found for {key:?}")]
+    NotFound {
+        /// The key.
+        key: String,
+    },
+    /// The source is not there.
+    #[error("{key:?} is missing")]
+    Missing {
+        /// The key.
+        key: String,
+        /// Why.
+        source: MissingReason,
+    },
+    /// The source is a list.
+    #[error("{key:?} is a list of {items}; use many({key:?})")]
+    IsList {
+        /// The key.
+        key: String,
+        /// How many items it has.
+        items: usize,
+    },
+    /// The context does not have the shape asked for.
+    #[error("{key:?} does not have the shape asked for")]
+    Shape {
+        /// The key.
+        key: String,
+        /// What serde says.
+        source: Arc<serde_json::Error>,
+    },
+    /// This needs a runtime or a run ledger.
+    #[error("{operation} is not supported here: {reason}")]
+    Unsupported {
+        /// What was asked for.
+        operation: &'static str,
+        /// What is lacking.
+        reason: &'static str,
+    },
+    /// The store failed.
+    #[error("the store failed to save the state of the run")]
+    Store(#[source] Arc<StoreError>),
+}
+
+impl ContextError {
+    /// Whether asking again later could succeed.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::NotFound { .. } => Retry::After(Duration::ZERO),
+            Self::Missing {
+                source: MissingReason::Failed(source),
+                ..
+            }
+            | Self::Store(source) => source.retry(),
+            Self::Missing {
+                source: MissingReason::Cut(_) | MissingReason::TooLarge { .. },
+                ..
+            }
+            | Self::UnknownKey { .. }
+            | Self::IsList { .. }
+            | Self::Shape { .. }
+            | Self::Unsupported { .. } => Retry::Never,
+        }
+    }
+}
+
+/// What a run goes on with, after an earlier attempt saved its progress or it was suspended.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Resumed {
+    /// What was saved last.
+    pub state: Json,
+    /// The breadcrumb that woke the run; none if its time was up or it was not suspended.
+    pub with: Option<Arc<Breadcrumb>>,
+}
+
+impl ExecutionContext {
+    /// A context without sources that belongs to no run: for unit tests of `execute`.
+    #[must_use]
+    pub fn for_trigger(trigger: impl Into<Arc<Breadcrumb>>) -> Self {
+        let trigger = trigger.into();
+        let run = RunHandle::detached(RunRef::new("test", trigger.id, trigger.version));
+        Self::new(trigger, None, Vec::new(), Vec::new(), Arc::new(run))
+    }
+
+    pub(super) fn new(
+        trigger: Arc<Breadcrumb>,
+        alias: Option<String>,
+        sources: Vec<Source>,
+        missing: Vec<MissingSource>,
+        run: Arc<RunHandle>,
+    ) -> Self {
+        Self {
+            trigger,
+            alias,
+            sources,
+            missing,
+            run,
+        }
+    }
+
+    /// The same context as part of a run.
+    pub(super) fn bound_to(mut self, run: Arc<RunHandle>, alias: Option<String>) -> Self {
+        self.run = run;
+        self.alias = alias;
+        self
+    }
+
+    /// Adds a source of one item.
+    #[must_use]
+    pub fn with(self, key: impl Into<String>, context: impl Into<Json>) -> Self {
+        self.with_source(key.into(), vec![context.into()], true)
+    }
+
+    /// Adds a source that is a list.
+    #[must_use]
+    pub fn with_many<J: Into<Json>>(
+        self,
+        key: impl Into<String>,
+        contexts: impl IntoIterator<Item = J>,
+    ) -> Self {
+        self.with_source(
+            key.into(),
+            contexts.into_iter().map(Into::into).collect(),
+            false,
+        )
+    }
+
+    /// Sets the alias of the trigger.
+    #[must_use]
+    pub fn with_alias(mut self, key: impl Into<String>) -> Self {
+        self.alias = Some(key.into());
+        self
+    }
+
+    /// Sets what the run goes on with.
+    #[must_use]
+    pub fn with_resumed(mut self, state: impl Into<Json>, with: Option<Arc<Breadcrumb>>) -> Self {
+        let resumed = Resumed {
+            state: state.into(),
+            with,
+        };
+        self.run = Arc::new(RunHandle {
+            resumed: Some(resumed),
+            ..(*self.run).clone()
+        });
+        self
+    }
+
+    fn with_source(mut self, key: String, contexts: Vec<Json>, is_one: bool) -> Self {
+        let example = |context| {
+            Arc::new(Breadcrumb {
+                context,
+                tags: Vec::new(),
+                ..(*self.trigger).clone()
+            })
+        };
+        let items = contexts.into_iter().map(example).collect();
+        self.sources.push(Source {
+            key,
+            items,
+            scores: Vec::new(),
+            is_one,
+        });
+        self
+    }
+
+    /// The breadcrumb that set the executor off.
+    #[must_use]
+    pub fn trigger(&self) -> &Breadcrumb {
+        &self.trigger
+    }
+
+    /// The context of a source of one item, or of the trigger under its alias; none for a list, and if nothing was
+    /// found.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Json> {
+        if self.alias.as_deref() == Some(key) {
+            return Some(&self.trigger.context);
+        }
+        let source = self.source(key).filter(|source| source.is_one)?;
+        source.items.first().map(|item| &item.context)
+    }
+
+    /// Any source as a slice: a list, one item, or empty.
+    #[must_use]
+    pub fn many(&self, key: &str) -> &[Arc<Breadcrumb>] {
+        if self.alias.as_deref() == Some(key) {
+            return std::slice::from_ref(&self.trigger);
+        }
+        self.source(key)
+            .map(|source| source.items.as_slice())
+            .unwrap_or_default()
+    }
+
+    /// The context of a source of one item, or of the trigger under its alias.
+    ///
+    /// # Errors
+    /// [`ContextError`] names the keys there are, that the source is a list, or why it is missing.
+    pub fn require(&self, key: &str) -> Result<&Json, ContextError> {
+        if let Some(found) = self.get(key) {
+            return Ok(found);
+        }
+        let key = key.to_owned();
+        if let Some(missing) = self.missing.iter().find(|missing| missing.key == key) {
+            return Err(ContextError::Missing {
+                key,
+                source: missing.reason.clone(),
+            });
+        }
+        match self.source(&key) {
+            Some(source) if !source.is_one => Err(ContextError::IsList {
+                key,
+                items: source.items.len(),
+            }),
+            Some(_) => Err(ContextError::NotFound { key }),
+            None => Err(ContextError::UnknownKey {
+                key,
+                known: self.known_keys(),
+            }),
+        }
+    }
+
+    /// The context of a source of one item as a type.
+    ///
+    /// # Errors
+    /// See [`require`](Self::require); also if it does not have the shape of `T`.
+    pub fn parse<T: DeserializeOwned>(&self, key: &str) -> Result<T, ContextError> {
+        self.require(key)?
+            .parse()
+            .map_err(|source| ContextError::Shape {
+                key: key.to_owned(),
+                source: Arc::new(source),
+            })
+    }
+
+    /// What a context subscription found, with its items in full.
+    #[must_use]
+    pub fn source(&self, key: &str) -> Option<&Source> {
+        self.sources.iter().find(|source| source.key == key)
+    }
+
+    /// All sources, in the order of the subscriptions.
+    #[must_use]
+    pub fn sources(&self) -> &[Source] {
+        &self.sources
+    }
+
+    /// The sources that are not there, or not all of them, and why. A source that found nothing is not missing.
+    #[must_use]
+    pub fn missing(&self) -> &[MissingSource] {
+        &self.missing
+    }
+
+    /// A copy of the whole context as JSON. Serialising the context writes the same without a copy.
+    #[must_use]
+    pub fn to_value(&self) -> Value {
+        // Every part is a string-keyed map or JSON already, which cannot fail to become a value.
+        serde_json::to_value(self).unwrap_or_default()
+    }
+
+    /// The key that calls to the outside world should carry: the same for every attempt at this trigger.
+    #[must_use]
+    pub fn idempotency_key(&self) -> &str {
+        self.run.key()
+    }
+
+    /// Which attempt this is, from 1.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.run.attempt
+    }
+
+    /// When `execute` is cancelled, by the store's clock; none outside a run.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Timestamp> {
+        self.run.deadline
+    }
+
+    /// Resolves when the run is cancelled: its time is up, its lease is lost or `process_event` was dropped.
+    ///
+    /// `execute` itself is dropped then; this is for work it has spawned.
+    pub fn cancelled(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        self.run.cancellation.clone().cancelled_owned()
+    }
+
+    /// Waits for the first breadcrumb that matches a selector.
+    ///
+    /// # Errors
+    /// [`ContextError::Unsupported`] unless the run belongs to a runtime that offers waits.
+    pub async fn wait_for(
+        &self,
+        _selector: Selector,
+        _timeout: Duration,
+    ) -> Result<Arc<Breadcrumb>, ContextError> {
+        Err(ContextError::Unsupported {
+            operation: "wait_for",
+            reason: "this run belongs to no runtime that offers waits; return suspend(..) instead",
+        })
+    }
+
+    /// Keeps the progress of the run, for the next attempt to go on with.
+    ///
+    /// # Errors
+    /// [`ContextError::Store`] if it cannot be saved, [`ContextError::Unsupported`] on a store without a ledger.
+    pub async fn save(&self, state: impl Into<Json>) -> Result<(), ContextError> {
+        self.run.save(state.into()).await
+    }
+
+    /// What the run goes on with: the state saved last, and the breadcrumb a suspended run was woken with.
+    #[must_use]
+    pub fn resumed(&self) -> Option<&Resumed> {
+        self.run.resumed.as_ref()
+    }
+
+    /// A store handle that writes as part of this run: stamped, limited to the schemas the executor may write, and
+    /// refused once the run is lost. What it writes stays if the run is tried again.
+    #[must_use]
+    pub fn bound_store(&self, store: Arc<dyn BreadcrumbStore>) -> Arc<dyn BreadcrumbStore> {
+        super::bound::bind(store, &self.run)
+    }
+
+    fn known_keys(&self) -> String {
+        let mut known = vec!["trigger".to_owned()];
+        known.extend(self.alias.clone());
+        known.extend(self.sources.iter().map(|source| source.key.clone()));
+        known.extend(self.missing.iter().map(|missing| missing.key.clone()));
+        known.dedup();
+        known.join(", ")
+    }
+}
+
+impl Serialize for ExecutionContext {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        struct Contexts<'a>(&'a [Arc<Breadcrumb>]);
+        impl Serialize for Contexts<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_seq(self.0.iter().map(|item| &item.context))
+            }
+        }
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("trigger", &*self.trigger)?;
+        for source in &self.sources {
+            match source.items.first() {
+                Some(only) if source.is_one => map.serialize_entry(&source.key, &only.context)?,
+                None if source.is_one => {}
+                Some(_) | None => map.serialize_entry(&source.key, &Contexts(&source.items))?,
+            }
+        }
+        map.end()
+    }
+}
+
+impl fmt::Display for MissingSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.key, self.reason)
+    }
+}

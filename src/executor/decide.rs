@@ -1,0 +1,209 @@
+//! What becomes of a run after an error: pure.
+
+use super::error::{ExecutorError, Verdict};
+use super::profile::{Execution, Profile};
+use crate::backoff::full_jitter;
+use crate::store::FailureClass;
+use std::time::Duration;
+
+/// How many workers in a row may die holding a run.
+const ABANDONED_MOST: u32 = 3;
+
+/// What becomes of a run after an error.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Next {
+    Retry { delay: Duration, counts: bool },
+    Fail(FailureClass),
+}
+
+/// What is known of a run when it fails.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attempt {
+    /// Which attempt this is, from 1.
+    pub(super) number: u32,
+    /// Whether `execute` was called in it.
+    pub(super) started: bool,
+    /// How long ago the run was added.
+    pub(super) age: Duration,
+    /// In `0.0..1.0`; places the delay within its range.
+    pub(super) chance: f64,
+}
+
+/// Whether a run that was just claimed may run at all: workers that died holding it count.
+pub(super) fn before_start(
+    profile: &Profile,
+    attempt: u32,
+    abandoned: u32,
+) -> Option<FailureClass> {
+    if profile.execution == Execution::AtMostOnce && abandoned > 0 {
+        return Some(FailureClass::OutcomeUnknown);
+    }
+    if abandoned >= ABANDONED_MOST {
+        return Some(FailureClass::CrashLoop);
+    }
+    (attempt > profile.retry.attempts).then_some(FailureClass::AttemptsUsedUp)
+}
+
+/// Whether to try again after an error, and when.
+pub(super) fn after_error(error: &ExecutorError, profile: &Profile, attempt: Attempt) -> Next {
+    let class = match error {
+        ExecutorError::Timeout { .. } => FailureClass::Timeout,
+        ExecutorError::Panicked { .. } => FailureClass::Panic,
+        ExecutorError::Store { .. }
+        | ExecutorError::StaleRead { .. }
+        | ExecutorError::RequiredSource { .. }
+        | ExecutorError::RequiredNotFound { .. }
+        | ExecutorError::ContextTooLarge { .. }
+        | ExecutorError::Execute(_)
+        | ExecutorError::Respond(_)
+        | ExecutorError::BadResponse { .. }
+        | ExecutorError::LeaseLost { .. }
+        | ExecutorError::Postponed { .. } => FailureClass::AttemptsUsedUp,
+    };
+    let policy = &profile.retry;
+    let once = profile.execution == Execution::AtMostOnce && attempt.started;
+    match error.verdict() {
+        Verdict::Permanent => Next::Fail(FailureClass::Permanent),
+        Verdict::Transient(_) | Verdict::RateLimited(_) if once => {
+            Next::Fail(FailureClass::OutcomeUnknown)
+        }
+        Verdict::RateLimited(delay) if attempt.age.saturating_add(delay) > policy.max_age => {
+            Next::Fail(FailureClass::AttemptsUsedUp)
+        }
+        Verdict::RateLimited(delay) => Next::Retry {
+            delay,
+            counts: false,
+        },
+        Verdict::Transient(_) if attempt.number >= policy.attempts => Next::Fail(class),
+        Verdict::Transient(least) => {
+            let jittered = full_jitter(attempt.number, policy.base, policy.cap, attempt.chance);
+            Next::Retry {
+                delay: jittered.max(least),
+                counts: true,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{permanent, retry_after};
+
+    fn attempt(number: u32) -> Attempt {
+        Attempt {
+            number,
+            started: true,
+            age: Duration::ZERO,
+            chance: 0.5,
+        }
+    }
+
+    fn transient() -> ExecutorError {
+        ExecutorError::Execute("connection reset".into())
+    }
+
+    #[test]
+    fn a_transient_error_is_retried_with_a_growing_delay_until_the_attempts_are_used_up() {
+        let profile = Profile::default();
+
+        let next: Vec<Next> = (1..=5)
+            .map(|number| after_error(&transient(), &profile, attempt(number)))
+            .collect();
+
+        let retry = |millis| Next::Retry {
+            delay: Duration::from_millis(millis),
+            counts: true,
+        };
+        let last = Next::Fail(FailureClass::AttemptsUsedUp);
+        assert_eq!(
+            next,
+            [retry(500), retry(1_000), retry(2_000), retry(4_000), last]
+        );
+    }
+
+    #[test]
+    fn a_permanent_error_fails_at_once() {
+        let error = ExecutorError::Execute(permanent("unknown city"));
+
+        let next = after_error(&error, &Profile::default(), attempt(1));
+
+        assert_eq!(next, Next::Fail(FailureClass::Permanent));
+    }
+
+    #[test]
+    fn a_rate_limit_uses_no_attempt_and_ends_with_the_age_of_the_run() {
+        let profile = Profile::default();
+        let delay = Duration::from_secs(20);
+        let error = || ExecutorError::Execute(retry_after(delay, "429"));
+        let old = Attempt {
+            age: profile.retry.max_age,
+            ..attempt(1)
+        };
+
+        assert_eq!(
+            after_error(&error(), &profile, attempt(99)),
+            Next::Retry {
+                delay,
+                counts: false
+            }
+        );
+        assert_eq!(
+            after_error(&error(), &profile, old),
+            Next::Fail(FailureClass::AttemptsUsedUp)
+        );
+    }
+
+    #[test]
+    fn the_last_timeout_and_the_last_panic_name_themselves() {
+        let timeout = ExecutorError::Timeout {
+            after: Duration::ZERO,
+        };
+        let panic = ExecutorError::Panicked {
+            message: String::new(),
+        };
+
+        assert_eq!(
+            after_error(&timeout, &Profile::default(), attempt(5)),
+            Next::Fail(FailureClass::Timeout)
+        );
+        assert_eq!(
+            after_error(&panic, &Profile::default(), attempt(5)),
+            Next::Fail(FailureClass::Panic)
+        );
+    }
+
+    #[test]
+    fn what_may_run_at_most_once_is_retried_only_before_it_started() {
+        let profile = Profile::default().at_most_once();
+        let before = Attempt {
+            started: false,
+            ..attempt(1)
+        };
+
+        assert!(matches!(
+            after_error(&transient(), &profile, before),
+            Next::Retry { .. }
+        ));
+        assert_eq!(
+            after_error(&transient(), &profile, attempt(1)),
+            Next::Fail(FailureClass::OutcomeUnknown)
+        );
+        assert_eq!(
+            before_start(&profile, 2, 1),
+            Some(FailureClass::OutcomeUnknown)
+        );
+    }
+
+    #[test]
+    fn three_workers_that_died_holding_a_run_are_a_crash_loop() {
+        let profile = Profile::default();
+
+        assert_eq!(before_start(&profile, 3, 2), None);
+        assert_eq!(before_start(&profile, 4, 3), Some(FailureClass::CrashLoop));
+        assert_eq!(
+            before_start(&profile, 6, 0),
+            Some(FailureClass::AttemptsUsedUp)
+        );
+    }
+}

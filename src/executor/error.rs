@@ -1,0 +1,297 @@
+use super::context::ContextError;
+use crate::error::{BoxError, Mark, Retry, mark_of};
+use crate::model::{BreadcrumbId, DefinitionError, JsonError, PathError, Timestamp};
+use crate::source::SourceError;
+use crate::store::{RunRef, StoreError};
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Why an event could not be processed this time. Only what may be tried again reaches the caller of
+/// `process_event`; everything else is an [`Outcome`](super::Outcome).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExecutorError {
+    /// The store failed.
+    #[error("the store failed to {operation}")]
+    Store {
+        /// What was asked of it: `read the trigger`, `commit the response`.
+        operation: &'static str,
+        /// Its error.
+        source: StoreError,
+    },
+    /// The store answered with an older version than the event announced.
+    #[error("breadcrumb {id} is at version {found} in the store, the event says {expected}")]
+    StaleRead {
+        /// The trigger.
+        id: BreadcrumbId,
+        /// The version of the event.
+        expected: u64,
+        /// The version read.
+        found: u64,
+    },
+    /// A required source could not be fetched.
+    #[error("the required source {key:?} could not be fetched")]
+    RequiredSource {
+        /// Its key.
+        key: String,
+        /// Why.
+        source: Arc<StoreError>,
+    },
+    /// A required source that is one item found none.
+    #[error("nothing was found for the required source {key:?}")]
+    RequiredNotFound {
+        /// Its key.
+        key: String,
+    },
+    /// The trigger and the required sources alone are larger than a context may be.
+    #[error(
+        "the trigger and the required sources are {size} bytes where a context may have {limit}"
+    )]
+    ContextTooLarge {
+        /// Their size.
+        size: usize,
+        /// The most allowed.
+        limit: usize,
+    },
+    /// `execute` failed.
+    #[error("execute failed")]
+    Execute(#[source] BoxError),
+    /// `respond` failed.
+    #[error("respond failed")]
+    Respond(#[source] BoxError),
+    /// What `execute` or `respond` returned cannot be written.
+    #[error("the response cannot be written: {reason}")]
+    BadResponse {
+        /// Why, and what to change.
+        reason: String,
+    },
+    /// `execute` and `respond` took too long.
+    #[error("no response within {after:?}")]
+    Timeout {
+        /// The time they had.
+        after: Duration,
+    },
+    /// `execute` or `respond` panicked.
+    #[error("panicked: {message}")]
+    Panicked {
+        /// What the panic said.
+        message: String,
+    },
+    /// Another worker has the run by now, or the lease could not be kept; nothing was written.
+    #[error("lost the lease on {run}")]
+    LeaseLost {
+        /// The run.
+        run: RunRef,
+    },
+    /// The run failed this time and was given back to be tried again.
+    #[error("{run} will be tried again at {at}")]
+    Postponed {
+        /// The run.
+        run: RunRef,
+        /// When, by the store's clock.
+        at: Timestamp,
+        /// How long that is from now.
+        delay: Duration,
+        /// What failed.
+        source: Box<ExecutorError>,
+    },
+}
+
+impl ExecutorError {
+    /// Whether trying again could succeed, and when.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Store { source, .. } => source.retry(),
+            Self::RequiredSource { source, .. } => source.retry(),
+            Self::Execute(source) | Self::Respond(source) => match verdict(source.as_ref()) {
+                Verdict::Permanent => Retry::Never,
+                Verdict::Transient(delay) | Verdict::RateLimited(delay) => Retry::After(delay),
+            },
+            Self::Postponed { delay, .. } => Retry::After(*delay),
+            Self::StaleRead { .. }
+            | Self::RequiredNotFound { .. }
+            | Self::Timeout { .. }
+            | Self::Panicked { .. }
+            | Self::LeaseLost { .. } => Retry::After(Duration::ZERO),
+            Self::ContextTooLarge { .. } | Self::BadResponse { .. } => Retry::Never,
+        }
+    }
+
+    /// A short name for dead letters and metrics.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Store { source, .. } => source.code(),
+            Self::RequiredSource { source, .. } => source.code(),
+            Self::StaleRead { .. } => "stale_read",
+            Self::RequiredNotFound { .. } => "required_not_found",
+            Self::ContextTooLarge { .. } => "context_too_large",
+            Self::Execute(source) | Self::Respond(source) => match verdict(source.as_ref()) {
+                Verdict::RateLimited(_) => "rate_limited",
+                Verdict::Permanent | Verdict::Transient(_) => "error",
+            },
+            Self::BadResponse { .. } => "bad_response",
+            Self::Timeout { .. } => "timeout",
+            Self::Panicked { .. } => "panic",
+            Self::LeaseLost { .. } => "lease_lost",
+            Self::Postponed { source, .. } => source.code(),
+        }
+    }
+
+    /// What the dispatcher makes of it.
+    pub(super) fn verdict(&self) -> Verdict {
+        match self {
+            Self::Execute(source) | Self::Respond(source) => verdict(source.as_ref()),
+            Self::Store { .. }
+            | Self::StaleRead { .. }
+            | Self::RequiredSource { .. }
+            | Self::RequiredNotFound { .. }
+            | Self::ContextTooLarge { .. }
+            | Self::BadResponse { .. }
+            | Self::Timeout { .. }
+            | Self::Panicked { .. }
+            | Self::LeaseLost { .. }
+            | Self::Postponed { .. } => self.retry().into(),
+        }
+    }
+
+    /// A sentence for whoever asked: the error that `execute` or `respond` gave, else this one.
+    pub(super) fn message(&self) -> String {
+        match self {
+            Self::Execute(source) | Self::Respond(source) => source.to_string(),
+            Self::Store { .. }
+            | Self::StaleRead { .. }
+            | Self::RequiredSource { .. }
+            | Self::RequiredNotFound { .. }
+            | Self::ContextTooLarge { .. }
+            | Self::BadResponse { .. }
+            | Self::Timeout { .. }
+            | Self::Panicked { .. }
+            | Self::LeaseLost { .. }
+            | Self::Postponed { .. } => self.to_string(),
+        }
+    }
+}
+
+/// Whether an error may be tried again, and whether that uses an attempt.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Verdict {
+    Permanent,
+    /// Not sooner than this.
+    Transient(Duration),
+    RateLimited(Duration),
+}
+
+impl From<Retry> for Verdict {
+    fn from(retry: Retry) -> Self {
+        match retry {
+            Retry::After(delay) => Self::Transient(delay),
+            Retry::Never => Self::Permanent,
+        }
+    }
+}
+
+/// What an error says of itself: a mark, or the `retry()` of this crate's own errors, looked for in the error and then
+/// in its sources. A serde_json error is permanent; anything else is transient.
+pub(crate) fn verdict(error: &(dyn Error + 'static)) -> Verdict {
+    const DEPTH: usize = 16;
+    if error.is::<serde_json::Error>() {
+        return Verdict::Permanent;
+    }
+    let mut link = Some(error);
+    for _ in 0..DEPTH {
+        let Some(current) = link else { break };
+        if let Some(verdict) = own_verdict(current) {
+            return verdict;
+        }
+        link = current.source();
+    }
+    Verdict::Transient(Duration::ZERO)
+}
+
+/// What an error itself says, by a mark or as one of this crate's; none for anybody else's.
+pub(crate) fn own_verdict(error: &(dyn Error + 'static)) -> Option<Verdict> {
+    if let Some(mark) = mark_of(error) {
+        return Some(match mark {
+            Mark::Permanent => Verdict::Permanent,
+            Mark::RateLimited(delay) => Verdict::RateLimited(delay),
+        });
+    }
+    let retry = error
+        .downcast_ref::<StoreError>()
+        .map(StoreError::retry)
+        .or_else(|| {
+            error
+                .downcast_ref::<ContextError>()
+                .map(ContextError::retry)
+        })
+        .or_else(|| {
+            error
+                .downcast_ref::<ExecutorError>()
+                .map(ExecutorError::retry)
+        })
+        .or_else(|| error.downcast_ref::<SourceError>().map(SourceError::retry))
+        .or_else(|| {
+            error
+                .downcast_ref::<DefinitionError>()
+                .map(DefinitionError::retry)
+        });
+    let permanent = error.is::<PathError>() || error.is::<JsonError>();
+    retry
+        .or(permanent.then_some(Retry::Never))
+        .map(Verdict::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{permanent, retry_after};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn marks_and_this_crates_errors_say_whether_to_retry_and_anything_else_is_transient() {
+        let json = serde_json::from_str::<u8>("x").unwrap_err();
+        let missing = StoreError::NotFound {
+            id: BreadcrumbId::NIL,
+            tombstone: None,
+        };
+        let busy = StoreError::Unavailable {
+            store: "s",
+            retry_after: SECOND,
+            source: "down".into(),
+        };
+        for (error, expected) in [
+            (permanent("no"), Verdict::Permanent),
+            (
+                retry_after(SECOND, "slow down"),
+                Verdict::RateLimited(SECOND),
+            ),
+            (json.into(), Verdict::Permanent),
+            (missing.into(), Verdict::Permanent),
+            (busy.into(), Verdict::Transient(SECOND)),
+            (
+                "connection reset".into(),
+                Verdict::Transient(Duration::ZERO),
+            ),
+        ] {
+            assert_eq!(verdict(error.as_ref()), expected, "{error}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_this_crate_inside_a_users_error_keeps_its_retry() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("could not look up the customer")]
+        struct Lookup(#[source] StoreError);
+
+        let error = Lookup(StoreError::Unsupported {
+            store: "s",
+            operation: "o",
+        });
+
+        assert_eq!(verdict(&error), Verdict::Permanent);
+    }
+}

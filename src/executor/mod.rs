@@ -1,0 +1,259 @@
+//! The one pattern: event, subscriptions, context, execute, respond.
+//!
+//! Implement [`UniversalExecutor`]; its defaults are the pattern. An executor keeps no state between events: the
+//! store does.
+//!
+//! ```
+//! use serde_json::{Value, json};
+//! use universal_executor::{
+//!     BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, ExecutionContext, MemoryStore, NewBreadcrumb,
+//!     Outcome, Response, Subscription, Subscriptions, UniversalExecutor, async_trait,
+//! };
+//!
+//! struct Greeter {
+//!     store: MemoryStore,
+//!     subscriptions: Subscriptions,
+//! }
+//!
+//! #[async_trait]
+//! impl UniversalExecutor for Greeter {
+//!     fn id(&self) -> &str { "greeter" }
+//!     fn subscriptions(&self) -> &Subscriptions { &self.subscriptions }
+//!     fn store(&self) -> &dyn BreadcrumbStore { &self.store }
+//!
+//!     async fn execute(&self, trigger: &Breadcrumb, _: &ExecutionContext) -> Result<Value, BoxError> {
+//!         Ok(json!({"message": format!("Hello, {}!", trigger.context.text("name").unwrap_or("you"))}))
+//!     }
+//!
+//!     async fn respond(&self, _: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
+//!         Ok(Response::create(NewBreadcrumb::new("greeting.v1").context(output)))
+//!     }
+//! }
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+//! let store = MemoryStore::default();
+//! let subscriptions = Subscriptions::new([Subscription::trigger("visitor.v1")])?;
+//! let greeter = Greeter { store: store.clone(), subscriptions };
+//! let visitor = store.create(NewBreadcrumb::new("visitor.v1").context(json!({"name": "Ann"}))).await?;
+//!
+//! let outcome = greeter.process_event(&Event::created(&visitor)).await?;
+//! assert!(matches!(outcome, Outcome::Responded { .. }));
+//!
+//! let again = greeter.process_event(&Event::created(&visitor)).await?;
+//! assert!(matches!(again, Outcome::AlreadyDone { .. }));
+//! # Ok::<(), BoxError>(())
+//! # })?;
+//! # Ok::<(), BoxError>(())
+//! ```
+
+mod assemble;
+mod bound;
+mod check;
+mod context;
+mod decide;
+mod error;
+mod handle;
+mod heartbeat;
+mod outcome;
+mod profile;
+mod provenance;
+mod run;
+
+pub use assemble::Fetched;
+pub use check::{InvalidExecutor, check};
+pub use context::{
+    Bound, ContextError, ExecutionContext, MissingReason, MissingSource, Resumed, Source,
+};
+pub use error::ExecutorError;
+pub use outcome::{Failure, Outcome, Response, Suspension, suspend};
+pub use profile::{Execution, Profile, RetryPolicy};
+
+pub(crate) use error::{Verdict, own_verdict};
+
+use crate::error::BoxError;
+use crate::model::{Breadcrumb, Event, Subscription, Subscriptions};
+use crate::store::{BreadcrumbStore, StoreError};
+use async_trait::async_trait;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// An agent, a tool or a workflow: an id, subscriptions, and what to do with what they find.
+///
+/// Only [`execute`](Self::execute) and [`respond`](Self::respond) differ from one executor to the next; the defaults
+/// do the rest and may be overridden one by one. `Arc<dyn UniversalExecutor>` is the common form.
+///
+/// # Promises
+/// On a store with a [`RunLedger`](crate::store::RunLedger):
+/// - **At least once.** A trigger is processed until its run is done, failed with a dead letter, skipped or superseded.
+/// - **Effectively once.** One set of responses for each tenant, executor, trigger and trigger version. `execute` may
+///   run more than once (after a crash, a lost lease or an error); pass
+///   [`idempotency_key`](ExecutionContext::idempotency_key) on to what it calls.
+/// - **Cancel safe.** A dropped `process_event` writes nothing; its run is claimed again when its lease is over.
+///
+/// On a store without a ledger nothing remembers what was done: a redelivered event is answered again, and errors are
+/// returned instead of being retried.
+#[async_trait]
+pub trait UniversalExecutor: Send + Sync {
+    /// Its name, unique among the executors on one store.
+    fn id(&self) -> &str;
+
+    /// What sets it off and what it works with.
+    fn subscriptions(&self) -> &Subscriptions;
+
+    /// Where it reads and writes.
+    fn store(&self) -> &dyn BreadcrumbStore;
+
+    /// Does the work; the only step that truly differs.
+    ///
+    /// It may run more than once for one trigger, and be dropped at any `.await`.
+    ///
+    /// # Errors
+    /// [`permanent`](crate::permanent) ends the run, [`retry_after`](crate::retry_after) is a rate limit,
+    /// [`suspend`] ends the turn; anything else is tried again.
+    async fn execute(
+        &self,
+        trigger: &Breadcrumb,
+        context: &ExecutionContext,
+    ) -> Result<Value, BoxError>;
+
+    /// Describes what to write; the executor stamps it and commits it together with the end of the run.
+    ///
+    /// # Errors
+    /// As for [`execute`](Self::execute).
+    async fn respond(&self, trigger: &Breadcrumb, output: Value) -> Result<Response, BoxError>;
+
+    /// What kind of executor it is, and how its runs are leased, timed and retried.
+    fn profile(&self) -> &Profile {
+        Profile::standard()
+    }
+
+    /// Describes what to write when a run ends as failed, beside the dead letter: an answer to whoever asked.
+    ///
+    /// Called once. Not called when the hop limit ends a chain, since its answer would lengthen it.
+    ///
+    /// # Errors
+    /// An error is logged and the dead letter stands alone.
+    async fn respond_failure(
+        &self,
+        _trigger: &Breadcrumb,
+        _failure: &Failure,
+    ) -> Result<Response, BoxError> {
+        Ok(Response::none())
+    }
+
+    /// Takes one event from arrival to response: route, claim, assemble, execute, respond, commit.
+    ///
+    /// Needs a tokio runtime with time enabled.
+    ///
+    /// # Errors
+    /// Only for what may be tried again. Nothing was written then: the commit at the end is atomic and fenced by the
+    /// lease of the run. [`ExecutorError::Postponed`] says when the ledger lets it be tried.
+    async fn process_event(&self, event: &Event) -> Result<Outcome, ExecutorError> {
+        run::process(self, event).await
+    }
+
+    /// Fetches all context subscriptions at once with [`fetch_source`](Self::fetch_source).
+    ///
+    /// A source that fails is left out and listed in [`ExecutionContext::missing`].
+    ///
+    /// # Errors
+    /// If a required source fails, or the trigger and the required sources alone are too large.
+    async fn assemble_context(
+        &self,
+        trigger: &Arc<Breadcrumb>,
+    ) -> Result<ExecutionContext, ExecutorError> {
+        assemble::assemble(self, trigger).await
+    }
+
+    /// Fetches what one context subscription selects. A source that would select the trigger itself holds only what
+    /// is older than it.
+    ///
+    /// # Errors
+    /// If the store fails.
+    async fn fetch_source(
+        &self,
+        subscription: &Subscription,
+        trigger: &Breadcrumb,
+    ) -> Result<Fetched, StoreError> {
+        assemble::fetch(self, subscription, trigger).await
+    }
+
+    /// The text that a vector fetch looks near to: by default the trigger's `message`, else `content`, else its JSON.
+    fn search_query(&self, trigger: &Breadcrumb) -> String {
+        assemble::own_text(trigger)
+    }
+}
+
+/// Every method of the executor behind a pointer, those with defaults included.
+macro_rules! forward {
+    ($pointer:ident) => {
+        #[async_trait]
+        impl<E: UniversalExecutor + ?Sized> UniversalExecutor for $pointer<E> {
+            fn id(&self) -> &str {
+                (**self).id()
+            }
+
+            fn subscriptions(&self) -> &Subscriptions {
+                (**self).subscriptions()
+            }
+
+            fn store(&self) -> &dyn BreadcrumbStore {
+                (**self).store()
+            }
+
+            async fn execute(
+                &self,
+                trigger: &Breadcrumb,
+                context: &ExecutionContext,
+            ) -> Result<Value, BoxError> {
+                (**self).execute(trigger, context).await
+            }
+
+            async fn respond(
+                &self,
+                trigger: &Breadcrumb,
+                output: Value,
+            ) -> Result<Response, BoxError> {
+                (**self).respond(trigger, output).await
+            }
+
+            fn profile(&self) -> &Profile {
+                (**self).profile()
+            }
+
+            async fn respond_failure(
+                &self,
+                trigger: &Breadcrumb,
+                failure: &Failure,
+            ) -> Result<Response, BoxError> {
+                (**self).respond_failure(trigger, failure).await
+            }
+
+            async fn process_event(&self, event: &Event) -> Result<Outcome, ExecutorError> {
+                (**self).process_event(event).await
+            }
+
+            async fn assemble_context(
+                &self,
+                trigger: &Arc<Breadcrumb>,
+            ) -> Result<ExecutionContext, ExecutorError> {
+                (**self).assemble_context(trigger).await
+            }
+
+            async fn fetch_source(
+                &self,
+                subscription: &Subscription,
+                trigger: &Breadcrumb,
+            ) -> Result<Fetched, StoreError> {
+                (**self).fetch_source(subscription, trigger).await
+            }
+
+            fn search_query(&self, trigger: &Breadcrumb) -> String {
+                (**self).search_query(trigger)
+            }
+        }
+    };
+}
+
+forward!(Arc);
+forward!(Box);

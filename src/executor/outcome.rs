@@ -1,0 +1,206 @@
+use crate::error::BoxError;
+use crate::model::{BreadcrumbId, Json, NewBreadcrumb, Patch, Timestamp};
+use crate::store::{FailureClass, RunState, Wake, Write};
+use std::fmt;
+
+/// How an event ended. Everything here is final for this event; what may be tried again is an error.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The event, or the breadcrumb it announces, matches no subscription.
+    Unmatched,
+    /// It changed something the executor would fetch, and does not set it off.
+    ContextNoted,
+    /// The executor wrote this version itself.
+    OwnBreadcrumb,
+    /// The breadcrumb does not exist any more.
+    Gone,
+    /// A later version of the breadcrumb has its own run.
+    Superseded,
+    /// The run was over before.
+    AlreadyDone {
+        /// How it ended.
+        state: RunState,
+        /// What it wrote then.
+        written: Vec<BreadcrumbId>,
+    },
+    /// Another worker has the run.
+    InProgress {
+        /// Until then, unless that worker says more.
+        until: Timestamp,
+    },
+    /// The run waits for a breadcrumb or a time.
+    Suspended {
+        /// At the latest until then.
+        until: Option<Timestamp>,
+        /// What it wrote before it began to wait; empty if it was waiting already.
+        written: Vec<BreadcrumbId>,
+    },
+    /// The run gave up.
+    Failed {
+        /// Why.
+        class: FailureClass,
+        /// What [`respond_failure`](super::UniversalExecutor::respond_failure) wrote, then the dead letter.
+        written: Vec<BreadcrumbId>,
+    },
+    /// The run is done.
+    Responded {
+        /// What it wrote.
+        written: Vec<BreadcrumbId>,
+    },
+}
+
+impl Outcome {
+    /// A short name for logs and metrics: `responded`, `already_done`, ..
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Unmatched => "unmatched",
+            Self::ContextNoted => "context_noted",
+            Self::OwnBreadcrumb => "own_breadcrumb",
+            Self::Gone => "gone",
+            Self::Superseded => "superseded",
+            Self::AlreadyDone { .. } => "already_done",
+            Self::InProgress { .. } => "in_progress",
+            Self::Suspended { .. } => "suspended",
+            Self::Failed { .. } => "failed",
+            Self::Responded { .. } => "responded",
+        }
+    }
+}
+
+/// What to write because of a trigger. `respond` describes it; the executor stamps and commits it.
+///
+/// ```
+/// use serde_json::json;
+/// use universal_executor::{NewBreadcrumb, Response};
+///
+/// let answer = NewBreadcrumb::new("agent.response.v1").context(json!({"message": "hello"}));
+/// let log = NewBreadcrumb::new("audit.v1").context(json!({"what": "answered"}));
+///
+/// assert_eq!(Response::create(answer).and_create(log).writes().len(), 2);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Response {
+    writes: Vec<Write>,
+}
+
+impl Response {
+    /// Writes nothing; the run is done all the same.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Creates a breadcrumb.
+    #[must_use]
+    pub fn create(new: NewBreadcrumb) -> Self {
+        Self::none().and_create(new)
+    }
+
+    /// Changes a breadcrumb that is at a version.
+    #[must_use]
+    pub fn update(id: BreadcrumbId, expected_version: u64, patch: Patch) -> Self {
+        Self::none().and_update(id, expected_version, patch)
+    }
+
+    /// Also creates a breadcrumb.
+    #[must_use]
+    pub fn and_create(mut self, new: NewBreadcrumb) -> Self {
+        self.writes.push(Write::Create(new));
+        self
+    }
+
+    /// Also changes a breadcrumb. If it is at another version by then, the run is tried again from the fetch.
+    #[must_use]
+    pub fn and_update(mut self, id: BreadcrumbId, expected_version: u64, patch: Patch) -> Self {
+        self.writes.push(Write::Update {
+            id,
+            version: expected_version,
+            patch,
+        });
+        self
+    }
+
+    /// Also deletes a breadcrumb.
+    #[must_use]
+    pub fn and_delete(mut self, id: BreadcrumbId) -> Self {
+        self.writes.push(Write::Delete { id, by: None });
+        self
+    }
+
+    /// What it writes, in order.
+    #[must_use]
+    pub fn writes(&self) -> &[Write] {
+        &self.writes
+    }
+
+    pub(super) fn into_writes(self) -> Vec<Write> {
+        self.writes
+    }
+}
+
+/// Why a run gave up, as [`respond_failure`](super::UniversalExecutor::respond_failure) is told.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Failure {
+    /// Why.
+    pub class: FailureClass,
+    /// A sentence that the requester, a person or a model, can act on.
+    pub message: String,
+    /// How many attempts were made.
+    pub attempts: u32,
+    /// The last error, if there was one.
+    pub error: Option<BoxError>,
+}
+
+/// Ends a turn durably: what is written, the state and what to wait for commit in one step, no worker is held, and
+/// the run goes on when a breadcrumb committed after that matches, or the time is up.
+///
+/// Return it from `execute` as an error. The next `execute` sees the state and the breadcrumb in
+/// [`ExecutionContext::resumed`](super::ExecutionContext::resumed).
+///
+/// ```
+/// use serde_json::json;
+/// use universal_executor::{BoxError, NewBreadcrumb, Response, Selector, Wake, suspend};
+///
+/// fn ask() -> Result<serde_json::Value, BoxError> {
+///     let question = NewBreadcrumb::new("human.request.v1").tag("request:7").context(json!({"question": "Refund?"}));
+///     let answer = Selector::schema("human.response.v1").all_tags(["request:7"]);
+///     Err(suspend(Wake::on(answer), json!({"asked": 7})).writing(Response::create(question)))
+/// }
+/// # assert!(ask().is_err());
+/// ```
+#[must_use]
+pub fn suspend(wake: Wake, state: impl Into<Json>) -> Suspension {
+    Suspension {
+        wake,
+        state: state.into(),
+        response: Response::none(),
+    }
+}
+
+/// A turn that ends to be gone on with; see [`suspend`].
+#[derive(Debug)]
+pub struct Suspension {
+    pub(super) wake: Wake,
+    pub(super) state: Json,
+    pub(super) response: Response,
+}
+
+impl Suspension {
+    /// What to write in the same step: requests, questions.
+    #[must_use]
+    pub fn writing(mut self, response: Response) -> BoxError {
+        self.response = response;
+        Box::new(self)
+    }
+}
+
+impl fmt::Display for Suspension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the run is suspended")
+    }
+}
+
+impl std::error::Error for Suspension {}

@@ -1,0 +1,199 @@
+use crate::store::RunRef;
+use sha2::{Digest, Sha256};
+use std::borrow::Cow;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+/// What kind of executor this is and how its runs are treated.
+///
+/// ```
+/// use std::time::Duration;
+/// use universal_executor::Profile;
+///
+/// let profile = Profile::new("tool").responds_with(["tool.response.v1"]).timeout(Duration::from_secs(5)).attempts(1);
+/// assert_eq!(profile.retry.attempts, 1);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Profile {
+    /// `executor`, `agent`, `tool`, `workflow`, or a kind of your own; written into everything it creates.
+    pub kind: Cow<'static, str>,
+    /// The schemas it may write; any if absent. Dead letters apart.
+    pub responds_with: Option<Vec<String>>,
+    /// SHA-256 in hex of the definition it was made from, so that a response says which one it followed.
+    pub definition: Option<String>,
+    /// How many runs may follow from one another before the chain is stopped; 16 by default.
+    pub hop_limit: u32,
+    /// How long a claim holds without a heartbeat; 30 s by default. A heartbeat comes every third of it.
+    pub lease: Duration,
+    /// How long `execute` and `respond` may take together; 120 s by default.
+    pub timeout: Duration,
+    /// How long one source may take to fetch; 5 s by default.
+    pub source_timeout: Duration,
+    /// The most bytes of trigger and sources together; 1 MiB by default.
+    pub context_bytes: usize,
+    /// What happens after an error.
+    pub retry: RetryPolicy,
+    /// Whether an interrupted run is tried again.
+    pub execution: Execution,
+}
+
+/// What happens after an error that may be tried again.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct RetryPolicy {
+    /// How often a run may start; 5 by default. The last error of these ends it with a dead letter.
+    pub attempts: u32,
+    /// The longest delay after the first error; it doubles with each further one. 1 s by default.
+    pub base: Duration,
+    /// The longest delay at all; 60 s by default.
+    pub cap: Duration,
+    /// How old a run may become that is only ever rate limited; 24 h by default.
+    pub max_age: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            attempts: 5,
+            base: Duration::from_secs(1),
+            cap: Duration::from_secs(60),
+            max_age: Duration::from_secs(24 * 60 * 60),
+        }
+    }
+}
+
+/// How often `execute` may run for one trigger.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Execution {
+    /// Again after a crash, a lost lease or a retryable error; the default. The idempotency key stays the same.
+    #[default]
+    AtLeastOnce,
+    /// Never again once it has started: an interrupted run ends as `outcome_unknown`.
+    AtMostOnce,
+}
+
+impl Profile {
+    /// The profile of a kind, all else at its default.
+    #[must_use]
+    pub fn new(kind: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            kind: kind.into(),
+            responds_with: None,
+            definition: None,
+            hop_limit: 16,
+            lease: RunRef::DEFAULT_LEASE,
+            timeout: Duration::from_secs(120),
+            source_timeout: Duration::from_secs(5),
+            context_bytes: 1 << 20,
+            retry: RetryPolicy::default(),
+            execution: Execution::AtLeastOnce,
+        }
+    }
+
+    /// The profile of an executor that says nothing about itself.
+    pub(super) fn standard() -> &'static Self {
+        static STANDARD: LazyLock<Profile> = LazyLock::new(Profile::default);
+        &STANDARD
+    }
+
+    /// Sets the schemas it may write.
+    #[must_use]
+    pub fn responds_with<T: Into<String>>(mut self, schemas: impl IntoIterator<Item = T>) -> Self {
+        self.responds_with = Some(schemas.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Sets the hash of the definition it was made from, given the definition's text.
+    #[must_use]
+    pub fn definition(mut self, text: &str) -> Self {
+        self.definition = Some(hex(&Sha256::digest(text.as_bytes())));
+        self
+    }
+
+    /// Sets how many runs may follow from one another.
+    #[must_use]
+    pub const fn hop_limit(mut self, hops: u32) -> Self {
+        self.hop_limit = hops;
+        self
+    }
+
+    /// Sets how long a claim holds without a heartbeat.
+    #[must_use]
+    pub const fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Sets how long `execute` and `respond` may take together.
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Sets how long one source may take to fetch.
+    #[must_use]
+    pub const fn source_timeout(mut self, timeout: Duration) -> Self {
+        self.source_timeout = timeout;
+        self
+    }
+
+    /// Sets the most bytes of trigger and sources together.
+    #[must_use]
+    pub const fn context_bytes(mut self, bytes: usize) -> Self {
+        self.context_bytes = bytes;
+        self
+    }
+
+    /// Sets how often a run may start.
+    #[must_use]
+    pub const fn attempts(mut self, attempts: u32) -> Self {
+        self.retry.attempts = attempts;
+        self
+    }
+
+    /// Sets what happens after an error.
+    #[must_use]
+    pub const fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.retry = policy;
+        self
+    }
+
+    /// Never executes a run again once it has started.
+    #[must_use]
+    pub const fn at_most_once(mut self) -> Self {
+        self.execution = Execution::AtMostOnce;
+        self
+    }
+}
+
+impl Default for Profile {
+    /// The kind `executor`.
+    fn default() -> Self {
+        Self::new("executor")
+    }
+}
+
+/// Bytes as lower-case hex.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: [char; 16] = [
+        '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f',
+    ];
+    let digit = |half: u8| DIGITS.get(usize::from(half)).copied().unwrap_or_default();
+    bytes
+        .iter()
+        .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)])
+        .collect()
+}
+
+impl RetryPolicy {
+    /// A policy that never tries again.
+    #[must_use]
+    pub fn never() -> Self {
+        Self {
+            attempts: 1,
+            ..Self::default()
+        }
+    }
+}

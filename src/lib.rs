@@ -1,0 +1,54 @@
+//! One pattern for LLM agents, tools and workflows, embedded in your service:
+//!
+//! ```text
+//! event -> match subscriptions -> fetch the subscribed context from the store -> execute -> respond
+//! ```
+//!
+//! Only `execute` differs between an agent (calls a model), a tool (runs a function) and anything else. Subscriptions
+//! are data, so a new schema, agent or tool needs JSON and no code. The store of breadcrumbs, versioned JSON packets,
+//! is the only state: a worker can crash, restart or be doubled, and nothing is lost or answered twice.
+//!
+//! # Where to start
+//! - [`UniversalExecutor`] is the pattern; its documentation has a whole executor.
+//! - [`tool::ToolExecutor`] and [`agent::AgentExecutor`] are executors made of a function, or of a definition and a model.
+//! - [`Subscriptions`] reads definitions and says what an event is to an executor, and why.
+//! - [`MemoryStore`] is the store to begin with; [`store`] says what a store promises.
+//! - [`Runtime`] runs many executors on one [`EventSource`].
+//!
+//! # Features
+//! None is on by default.
+//!
+//! | feature | what it brings |
+//! |---|---|
+//! | `mock` | [`store::mock`]: a mock store for unit tests, made with mockall |
+//! | `conformance` | [`store::conformance`]: the suite that every store must pass |
+//! | `full` | every feature but these two |
+
+pub mod agent;
+mod backoff;
+mod clock;
+pub mod error;
+pub mod executor;
+pub mod model;
+pub mod runtime;
+pub mod source;
+pub mod store;
+pub mod tool;
+
+pub use async_trait::async_trait;
+pub use error::{BoxError, permanent, retry_after};
+pub use executor::{
+    ExecutionContext, Failure, Outcome, Profile, Response, UniversalExecutor, suspend,
+};
+pub use model::{
+    Breadcrumb, BreadcrumbId, Event, EventKind, Explanation, Fetch, Json, NewBreadcrumb, Patch,
+    Role, Route, Selector, Subscription, SubscriptionIndex, Subscriptions,
+};
+pub use runtime::Runtime;
+pub use source::{Delivery, EventSource};
+pub use store::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, RunLedger, Wake};
+
+/// README.md, so that its code is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

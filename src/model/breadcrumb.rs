@@ -1,0 +1,589 @@
+use super::json::Json;
+use super::timestamp::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize, de};
+use serde_json::{Value, json};
+use std::fmt;
+use std::str::FromStr;
+use uuid::Uuid;
+
+/// Names a breadcrumb. Stores make UUIDs of version 7, so ids made in one process sort by time; any UUID is read.
+#[derive(Clone, Copy, Default, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(transparent)]
+pub struct BreadcrumbId(Uuid);
+
+impl BreadcrumbId {
+    /// All zeros: the id a ping event carries.
+    pub const NIL: Self = Self(Uuid::nil());
+
+    /// The UUID.
+    #[must_use]
+    pub const fn as_uuid(self) -> Uuid {
+        self.0
+    }
+}
+
+impl From<Uuid> for BreadcrumbId {
+    fn from(uuid: Uuid) -> Self {
+        Self(uuid)
+    }
+}
+
+impl FromStr for BreadcrumbId {
+    type Err = uuid::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
+impl fmt::Display for BreadcrumbId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for BreadcrumbId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A versioned JSON packet: what stores keep, events announce and executors read and write.
+///
+/// Its serde form is the full view of the wire: field names as here, `id` and times as strings, enums read in any
+/// case and written in lower case. Fields of the wire that are not here (`embedding`) are skipped when read.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Breadcrumb {
+    /// Its name for life.
+    pub id: BreadcrumbId,
+    /// Who it belongs to, on servers with owners.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner_id: Option<String>,
+    /// What kind of thing this is, with a version: `user.message.v1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema_name: Option<String>,
+    /// A line for people.
+    #[serde(default)]
+    pub title: String,
+    /// A paragraph for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// The version of its content as its author counts, unlike [`version`](Self::version).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub semantic_version: Option<String>,
+    /// What subscriptions choose by: `session:1`, `workspace:tools`.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub tags: Vec<String>,
+    /// The payload.
+    #[serde(default)]
+    pub context: Json,
+    /// How the payload is shaped for a model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub llm_hints: Option<Json>,
+    /// Who may see it.
+    #[serde(default)]
+    pub visibility: Visibility,
+    /// How careful to be with it.
+    #[serde(default)]
+    pub sensitivity: Sensitivity,
+    /// 1 when created, one more with every update.
+    pub version: u64,
+    /// When it stops to exist; never if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<Timestamp>,
+    /// How a server counts the time to live (`datetime`, `usage`, `hybrid`): reading may consume it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_type: Option<String>,
+    /// When version 1 was committed.
+    pub created_at: Timestamp,
+    /// When this version was committed.
+    pub updated_at: Timestamp,
+    /// Who wrote version 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_by: Option<String>,
+    /// Who wrote this version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updated_by: Option<String>,
+}
+
+impl Breadcrumb {
+    /// Its context as a type.
+    ///
+    /// # Errors
+    /// The serde error if the context does not have the shape of `T`.
+    pub fn parse<T: de::DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        self.context.parse()
+    }
+
+    /// Who wrote this version.
+    #[must_use]
+    pub fn author(&self) -> Option<&str> {
+        if self.version > 1 {
+            self.updated_by.as_deref()
+        } else {
+            self.created_by.as_deref()
+        }
+    }
+
+    /// The part after `prefix` of the first tag that begins with it: `breadcrumb.tag("session:")`.
+    #[must_use]
+    pub fn tag(&self, prefix: &str) -> Option<&str> {
+        self.tags.iter().find_map(|tag| tag.strip_prefix(prefix))
+    }
+
+    /// What orders breadcrumbs in a store: update time, then version, then id.
+    #[must_use]
+    pub fn order_key(&self) -> (Timestamp, u64, BreadcrumbId) {
+        (self.updated_at, self.version, self.id)
+    }
+
+    /// The next version after `patch`, written at `at`.
+    #[must_use]
+    pub fn patched(&self, patch: Patch, at: Timestamp) -> Self {
+        Self {
+            id: self.id,
+            owner_id: self.owner_id.clone(),
+            schema_name: patch.schema_name.or_else(|| self.schema_name.clone()),
+            title: patch.title.unwrap_or_else(|| self.title.clone()),
+            description: patch.description.or_else(|| self.description.clone()),
+            semantic_version: patch
+                .semantic_version
+                .or_else(|| self.semantic_version.clone()),
+            tags: patch.tags.unwrap_or_else(|| self.tags.clone()),
+            context: patch.context.unwrap_or_else(|| self.context.clone()),
+            llm_hints: patch.llm_hints.or_else(|| self.llm_hints.clone()),
+            visibility: patch.visibility.unwrap_or(self.visibility),
+            sensitivity: patch.sensitivity.unwrap_or(self.sensitivity),
+            version: self.version.saturating_add(1),
+            ttl: patch.ttl.or(self.ttl),
+            ttl_type: self.ttl_type.clone(),
+            created_at: self.created_at,
+            updated_at: at,
+            created_by: self.created_by.clone(),
+            updated_by: patch.updated_by,
+        }
+    }
+}
+
+/// Who may see a breadcrumb.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Visibility {
+    /// Everybody.
+    Public,
+    /// The owner's agents; the default.
+    #[default]
+    Team,
+    /// Its author.
+    Private,
+}
+
+/// How careful to be with a breadcrumb.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sensitivity {
+    /// Nothing special; the default.
+    #[default]
+    Low,
+    /// Personal data.
+    Pii,
+    /// Secrets.
+    Secret,
+}
+
+impl<'de> Deserialize<'de> for Visibility {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        one_of(
+            deserializer,
+            &[
+                ("public", Self::Public),
+                ("team", Self::Team),
+                ("private", Self::Private),
+            ],
+        )
+    }
+}
+
+impl<'de> Deserialize<'de> for Sensitivity {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        one_of(
+            deserializer,
+            &[
+                ("low", Self::Low),
+                ("pii", Self::Pii),
+                ("secret", Self::Secret),
+            ],
+        )
+    }
+}
+
+/// An enum by its name in any case; null is the default.
+fn one_of<'de, D, T>(deserializer: D, names: &[(&str, T)]) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Copy + Default,
+{
+    let Some(text) = Option::<String>::deserialize(deserializer)? else {
+        return Ok(T::default());
+    };
+    let known = names
+        .iter()
+        .find(|(name, _)| text.eq_ignore_ascii_case(name));
+    known.map(|(_, value)| *value).ok_or_else(|| {
+        let known: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
+        de::Error::custom(format_args!("{text:?} is none of {}", known.join(", ")))
+    })
+}
+
+fn null_as_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// A breadcrumb to be created; the store gives it an id, a time and version 1.
+///
+/// Its serde form is the body of the wire's create call.
+///
+/// ```
+/// use serde_json::json;
+/// use universal_executor::NewBreadcrumb;
+///
+/// let message = NewBreadcrumb::new("user.message.v1")
+///     .title("Hi")
+///     .tag("session:1")
+///     .created_by("ann")
+///     .context(json!({"message": "hello"}));
+///
+/// assert_eq!(message.tags, ["session:1"]);
+/// ```
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct NewBreadcrumb {
+    /// See [`Breadcrumb::schema_name`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema_name: Option<String>,
+    /// See [`Breadcrumb::title`].
+    #[serde(default)]
+    pub title: String,
+    /// See [`Breadcrumb::description`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// See [`Breadcrumb::semantic_version`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub semantic_version: Option<String>,
+    /// See [`Breadcrumb::tags`].
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub tags: Vec<String>,
+    /// See [`Breadcrumb::context`].
+    #[serde(default)]
+    pub context: Json,
+    /// See [`Breadcrumb::llm_hints`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub llm_hints: Option<Json>,
+    /// See [`Breadcrumb::visibility`].
+    #[serde(default)]
+    pub visibility: Visibility,
+    /// See [`Breadcrumb::sensitivity`].
+    #[serde(default)]
+    pub sensitivity: Sensitivity,
+    /// See [`Breadcrumb::ttl`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<Timestamp>,
+    /// Who writes it, where the store lets the caller choose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_by: Option<String>,
+}
+
+impl NewBreadcrumb {
+    /// A breadcrumb of a schema, with an empty object as context.
+    #[must_use]
+    pub fn new(schema_name: impl Into<String>) -> Self {
+        Self {
+            schema_name: Some(schema_name.into()),
+            context: json!({}).into(),
+            ..Self::default()
+        }
+    }
+
+    /// Sets the line for people.
+    #[must_use]
+    pub fn title(mut self, title: impl Into<String>) -> Self {
+        self.title = title.into();
+        self
+    }
+
+    /// Sets the paragraph for people.
+    #[must_use]
+    pub fn description(mut self, description: impl Into<String>) -> Self {
+        self.description = Some(description.into());
+        self
+    }
+
+    /// Adds a tag.
+    #[must_use]
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.tags.push(tag.into());
+        self
+    }
+
+    /// Adds tags.
+    #[must_use]
+    pub fn tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
+        self.tags.extend(tags.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets the payload.
+    #[must_use]
+    pub fn context(mut self, context: impl Into<Json>) -> Self {
+        self.context = context.into();
+        self
+    }
+
+    /// Sets how the payload is shaped for a model.
+    #[must_use]
+    pub fn llm_hints(mut self, hints: impl Into<Json>) -> Self {
+        self.llm_hints = Some(hints.into());
+        self
+    }
+
+    /// Sets who may see it.
+    #[must_use]
+    pub fn visibility(mut self, visibility: Visibility) -> Self {
+        self.visibility = visibility;
+        self
+    }
+
+    /// Sets how careful to be with it.
+    #[must_use]
+    pub fn sensitivity(mut self, sensitivity: Sensitivity) -> Self {
+        self.sensitivity = sensitivity;
+        self
+    }
+
+    /// Sets when it stops to exist.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Timestamp) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// Sets who writes it. What an executor returns from `respond` is always written by the executor.
+    #[must_use]
+    pub fn created_by(mut self, author: impl Into<String>) -> Self {
+        self.created_by = Some(author.into());
+        self
+    }
+
+    /// Version 1 of it, with an id and a time.
+    #[must_use]
+    pub fn first_version(self, id: BreadcrumbId, at: Timestamp) -> Breadcrumb {
+        Breadcrumb {
+            id,
+            owner_id: None,
+            schema_name: self.schema_name,
+            title: self.title,
+            description: self.description,
+            semantic_version: self.semantic_version,
+            tags: self.tags,
+            context: self.context,
+            llm_hints: self.llm_hints,
+            visibility: self.visibility,
+            sensitivity: self.sensitivity,
+            version: 1,
+            ttl: self.ttl,
+            ttl_type: None,
+            created_at: at,
+            updated_at: at,
+            updated_by: self.created_by.clone(),
+            created_by: self.created_by,
+        }
+    }
+}
+
+/// A change of a breadcrumb: every field is optional, `context` and `tags` replace what was there whole.
+///
+/// Its serde form is the body of the wire's patch call. A field can be replaced, not cleared.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Patch {
+    /// A new schema.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schema_name: Option<String>,
+    /// A new line for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// A new paragraph for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// A new version of the content as its author counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub semantic_version: Option<String>,
+    /// All tags it shall have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Vec<String>>,
+    /// The whole new payload.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context: Option<Json>,
+    /// New hints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub llm_hints: Option<Json>,
+    /// Who may see it from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub visibility: Option<Visibility>,
+    /// How careful to be with it from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sensitivity: Option<Sensitivity>,
+    /// When it stops to exist.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<Timestamp>,
+    /// Who makes the change, where the store lets the caller choose.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub updated_by: Option<String>,
+}
+
+impl Patch {
+    /// A patch that changes nothing but the version.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Replaces the payload.
+    #[must_use]
+    pub fn context(mut self, context: impl Into<Json>) -> Self {
+        self.context = Some(context.into());
+        self
+    }
+
+    /// Replaces all tags.
+    #[must_use]
+    pub fn tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
+        self.tags = Some(tags.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Replaces the line for people.
+    #[must_use]
+    pub fn title(mut self, title: impl Into<String>) -> Self {
+        self.title = Some(title.into());
+        self
+    }
+
+    /// Replaces the paragraph for people.
+    #[must_use]
+    pub fn description(mut self, description: impl Into<String>) -> Self {
+        self.description = Some(description.into());
+        self
+    }
+
+    /// Replaces the hints.
+    #[must_use]
+    pub fn llm_hints(mut self, hints: impl Into<Json>) -> Self {
+        self.llm_hints = Some(hints.into());
+        self
+    }
+
+    /// Sets when it stops to exist.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Timestamp) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// Sets who makes the change. What an executor returns from `respond` is always written by the executor.
+    #[must_use]
+    pub fn updated_by(mut self, author: impl Into<String>) -> Self {
+        self.updated_by = Some(author.into());
+        self
+    }
+}
+
+impl From<Value> for Patch {
+    /// A patch that replaces the payload.
+    fn from(context: Value) -> Self {
+        Self::new().context(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wire() -> Value {
+        json!({
+            "id": "01890a5d-ac96-774b-bcce-b302099a8057", "owner_id": "o-1", "title": "Hi", "tags": ["user:message"],
+            "schema_name": "user.message.v1", "context": {"content": "hello"}, "visibility": "Team",
+            "sensitivity": "PII", "version": 3, "checksum": "abc", "size_bytes": 19, "embedding": [0.1],
+            "created_at": "2026-11-21T20:33:40.535554Z", "updated_at": "2026-11-21T20:33:41Z",
+            "created_by": "a", "updated_by": "b", "description": null,
+        })
+    }
+
+    #[test]
+    fn the_full_view_of_the_wire_is_read_with_enums_in_any_case_and_written_in_lower_case() {
+        let read: Breadcrumb = serde_json::from_value(wire()).unwrap();
+        let written = serde_json::to_value(&read).unwrap();
+
+        assert_eq!((read.version, read.sensitivity), (3, Sensitivity::Pii));
+        assert_eq!(read.author(), Some("b"));
+        assert_eq!(
+            (&written["visibility"], &written["sensitivity"]),
+            (&json!("team"), &json!("pii"))
+        );
+        assert_eq!(serde_json::from_value::<Breadcrumb>(written).unwrap(), read);
+    }
+
+    #[test]
+    fn a_breadcrumb_does_not_depend_on_the_order_of_its_fields() {
+        let text = wire().to_string();
+        let mut fields: Vec<(String, Value)> =
+            wire().as_object().unwrap().clone().into_iter().collect();
+        fields.reverse();
+        let reversed: Vec<String> = fields
+            .iter()
+            .map(|(key, value)| format!("{key:?}:{value}"))
+            .collect();
+
+        let (one, other): (Breadcrumb, Breadcrumb) = (
+            serde_json::from_str(&text).unwrap(),
+            serde_json::from_str(&format!("{{{}}}", reversed.join(","))).unwrap(),
+        );
+
+        assert_eq!(one, other);
+    }
+
+    #[test]
+    fn an_unknown_visibility_is_named_with_the_known_ones() {
+        let mut wire = wire();
+        wire["visibility"] = json!("everyone");
+
+        let error = serde_json::from_value::<Breadcrumb>(wire)
+            .unwrap_err()
+            .to_string();
+
+        assert!(
+            error.contains("\"everyone\" is none of public, team, private"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_patch_replaces_what_it_names_and_keeps_the_rest() {
+        let before: Breadcrumb = serde_json::from_value(wire()).unwrap();
+
+        let after = before.patched(Patch::new().tags(["x"]).updated_by("c"), before.updated_at);
+
+        assert_eq!(
+            (after.version, &after.tags, after.author()),
+            (4, &vec!["x".to_owned()], Some("c"))
+        );
+        assert_eq!(
+            (&after.context, &after.title),
+            (&before.context, &before.title)
+        );
+    }
+}

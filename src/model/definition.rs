@@ -1,0 +1,279 @@
+//! From JSON to subscriptions, with errors that name what to mend.
+
+mod read;
+mod validate;
+
+use super::condition::{ConditionError, did_you_mean};
+use super::json_check::{self, JsonError, MAX_DEPTH};
+use super::subscription::Subscription;
+use crate::error::Retry;
+use serde_json::Value;
+use std::fmt;
+
+/// What a definition may ask for, where the defaults do not fit.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct DefinitionOptions {
+    /// The highest `limit` or `nn` of a fetch; 1,000 by default.
+    pub max_limit: usize,
+}
+
+impl Default for DefinitionOptions {
+    fn default() -> Self {
+        Self { max_limit: 1_000 }
+    }
+}
+
+impl DefinitionOptions {
+    /// Sets the highest `limit` or `nn` of a fetch.
+    #[must_use]
+    pub const fn max_limit(mut self, limit: usize) -> Self {
+        self.max_limit = limit;
+        self
+    }
+}
+
+/// A definition cannot be used, and what to mend: the subscription by index and key, the field, the value and the
+/// nearest valid name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DefinitionError {
+    subscription: Option<usize>,
+    key: Option<String>,
+    field: String,
+    problem: Box<DefinitionProblem>,
+}
+
+/// What is wrong with a field of a definition.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DefinitionProblem {
+    /// The text is not JSON, or an object in it has a key twice.
+    #[error("{reason}")]
+    NotJson {
+        /// What the parser says, with line and column.
+        reason: String,
+    },
+    /// The definition nests too deep.
+    #[error("it nests deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    /// The definition is too large.
+    #[error("{size} bytes where at most {limit} are allowed")]
+    TooLarge {
+        /// Its size in bytes.
+        size: usize,
+        /// The most that is allowed.
+        limit: usize,
+    },
+    /// The field has the wrong type.
+    #[error("it must be {expected}, not {found}")]
+    Shape {
+        /// What it must be.
+        expected: &'static str,
+        /// What it is.
+        found: String,
+    },
+    /// The field is absent and has no default.
+    #[error("it is missing; write {expected}")]
+    Missing {
+        /// What to write.
+        expected: &'static str,
+    },
+    /// The field is given in two places.
+    #[error("it is given twice")]
+    Twice,
+    /// The value is not one of the names that exist.
+    #[error("{value:?} is not known{}", did_you_mean(*nearest))]
+    Unknown {
+        /// The value found.
+        value: String,
+        /// The closest name that exists.
+        nearest: Option<&'static str>,
+    },
+    /// A condition cannot be evaluated.
+    #[error("{0}")]
+    Condition(ConditionError),
+    /// A limit of 0 or over the cap.
+    #[error("{value} is not between 1 and {most}")]
+    Limit {
+        /// The value found.
+        value: usize,
+        /// The cap.
+        most: usize,
+    },
+    /// The key names what the context always has.
+    #[error("\"trigger\" is reserved for the trigger breadcrumb; choose another key")]
+    ReservedKey,
+    /// Two sources would have the same name.
+    #[error("{name:?} already names subscription {other}; give one of them another key")]
+    KeyTaken {
+        /// The name.
+        name: String,
+        /// The index of the subscription that has it.
+        other: usize,
+    },
+    /// A source that nothing could be found under.
+    #[error("a context subscription needs a key or a schema_name to be found under")]
+    NoName,
+    /// `event_data` is the trigger itself.
+    #[error("\"event_data\" is for triggers; use \"latest\", \"recent\" or \"vector\"")]
+    EventDataOnContext,
+    /// A trigger that says nothing.
+    #[error(
+        "a trigger without any selector would fire on everything; write \"schema_name\": \"*\" if that is meant"
+    )]
+    EmptyTrigger,
+}
+
+impl DefinitionError {
+    /// The subscription it is about, counted from 0, unless it is about the whole definition.
+    #[must_use]
+    pub fn subscription(&self) -> Option<usize> {
+        self.subscription
+    }
+
+    /// The key of that subscription.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+
+    /// The field to mend: `role`, `fetch.limit`, `context_match[0].path`.
+    #[must_use]
+    pub fn field(&self) -> &str {
+        &self.field
+    }
+
+    /// What is wrong with it.
+    #[must_use]
+    pub fn problem(&self) -> &DefinitionProblem {
+        &self.problem
+    }
+
+    /// Never: the definition has to change.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        Retry::Never
+    }
+
+    fn whole(field: &str, problem: DefinitionProblem) -> Self {
+        Self {
+            subscription: None,
+            key: None,
+            field: field.to_owned(),
+            problem: Box::new(problem),
+        }
+    }
+}
+
+impl fmt::Display for DefinitionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_place(f, self.subscription, self.key.as_deref())?;
+        if !self.field.is_empty() {
+            write!(f, "{}: ", self.field)?;
+        }
+        self.problem.fmt(f)
+    }
+}
+
+impl std::error::Error for DefinitionError {}
+
+/// Something odd in a definition that loads all the same.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Warning {
+    subscription: usize,
+    key: Option<String>,
+    message: String,
+}
+
+impl Warning {
+    /// The subscription it is about, counted from 0.
+    #[must_use]
+    pub fn subscription(&self) -> usize {
+        self.subscription
+    }
+
+    /// What is odd.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    fn of(index: usize, subscription: &Subscription, message: String) -> Self {
+        Self {
+            subscription: index,
+            key: subscription.key.clone(),
+            message,
+        }
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_place(f, Some(self.subscription), self.key.as_deref())?;
+        f.write_str(&self.message)
+    }
+}
+
+fn write_place(f: &mut fmt::Formatter<'_>, index: Option<usize>, key: Option<&str>) -> fmt::Result {
+    match (index, key) {
+        (Some(index), Some(key)) => write!(f, "subscription {index} ({key:?}): "),
+        (Some(index), None) => write!(f, "subscription {index}: "),
+        (None, _) => Ok(()),
+    }
+}
+
+/// The largest definition text that is read, in bytes.
+const MAX_TEXT: usize = 1 << 20;
+
+/// Reads a definition text, in which no object may have a key twice.
+pub(super) fn parse_text(text: &str) -> Result<Value, DefinitionError> {
+    let whole = |problem| DefinitionError::whole("", problem);
+    if text.len() > MAX_TEXT {
+        return Err(whole(DefinitionProblem::TooLarge {
+            size: text.len(),
+            limit: MAX_TEXT,
+        }));
+    }
+    match json_check::check_text(text) {
+        Ok(_) => {}
+        Err(JsonError::TooDeep) => return Err(whole(DefinitionProblem::TooDeep)),
+        Err(JsonError::Syntax(error)) => {
+            return Err(whole(DefinitionProblem::NotJson {
+                reason: error.to_string(),
+            }));
+        }
+        Err(JsonError::TooLarge { size, limit }) => {
+            return Err(whole(DefinitionProblem::TooLarge { size, limit }));
+        }
+    }
+    json_check::read_strictly(text).map_err(|error| {
+        whole(DefinitionProblem::NotJson {
+            reason: error.to_string(),
+        })
+    })
+}
+
+/// Reads and validates the subscriptions of a definition.
+pub(super) fn from_json(
+    definition: &Value,
+    options: &DefinitionOptions,
+) -> Result<(Vec<Subscription>, Vec<Warning>), DefinitionError> {
+    if json_check::is_too_deep(definition) {
+        return Err(DefinitionError::whole("", DefinitionProblem::TooDeep));
+    }
+    let (subscriptions, mut warnings) = read::subscriptions(definition)?;
+    warnings.extend(validate::validate(&subscriptions, options)?);
+    warnings.sort_by_key(Warning::subscription);
+    Ok((subscriptions, warnings))
+}
+
+/// Validates subscriptions however they were made.
+pub(super) fn validate(
+    subscriptions: &[Subscription],
+    options: &DefinitionOptions,
+) -> Result<Vec<Warning>, DefinitionError> {
+    validate::validate(subscriptions, options)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,409 @@
+//! The shapes a definition comes in.
+
+use super::{DefinitionError, DefinitionProblem, Warning};
+use crate::model::condition::{Condition, shown};
+use crate::model::event::EventKind;
+use crate::model::nearest::nearest;
+use crate::model::selector::Selector;
+use crate::model::subscription::{Fetch, Method, Order, Role, Subscription};
+use serde_json::{Map, Value};
+
+/// The fields of a subscription this crate knows.
+const FIELDS: [&str; 14] = [
+    "schema_name",
+    "any_tags",
+    "all_tags",
+    "tag",
+    "context_match",
+    "role",
+    "key",
+    "fetch",
+    "limit",
+    "nn",
+    "required",
+    "scope",
+    "priority",
+    "comment",
+];
+const ON: &str = "on";
+const SELECTOR: &str = "selector";
+const FETCH_FIELDS: [&str; 5] = ["method", "limit", "nn", "order", "min_score"];
+const CONDITION_FIELDS: [&str; 3] = ["path", "op", "value"];
+
+/// A bare array, `{"selectors": [..]}`, `{"subscriptions": ..}` or a whole definition breadcrumb.
+pub(super) fn subscriptions(
+    definition: &Value,
+) -> Result<(Vec<Subscription>, Vec<Warning>), DefinitionError> {
+    let mut place = definition;
+    let mut field = String::new();
+    // Each step goes into one of three fields, so a definition can nest them no deeper than JSON may nest.
+    let list = loop {
+        let object = match place {
+            Value::Array(list) => break list,
+            Value::Object(object) => object,
+            other => {
+                return Err(shape(
+                    &field,
+                    "a list of subscriptions, or an object that holds one",
+                    other,
+                ));
+            }
+        };
+        let inside = ["selectors", "subscriptions", "context"]
+            .into_iter()
+            .find_map(|name| Some((name, object.get(name).filter(|value| !value.is_null())?)));
+        let Some((name, value)) = inside else {
+            let problem = DefinitionProblem::Missing {
+                expected: "a list, {\"selectors\": [..]}, {\"subscriptions\": ..} or a breadcrumb with one of these in its context",
+            };
+            return Err(DefinitionError::whole(
+                &join(&field, "subscriptions"),
+                problem,
+            ));
+        };
+        field = join(&field, name);
+        place = value;
+    };
+    let mut warnings = Vec::new();
+    let mut read = Vec::with_capacity(list.len());
+    for (index, item) in list.iter().enumerate() {
+        let mut reader = Reader::new(index, item)?;
+        let subscription = reader.subscription()?;
+        warnings.extend(
+            reader
+                .odd
+                .into_iter()
+                .map(|message| Warning::of(index, &subscription, message)),
+        );
+        read.push(subscription);
+    }
+    Ok((read, warnings))
+}
+
+fn join(outer: &str, inner: &str) -> String {
+    if outer.is_empty() {
+        inner.to_owned()
+    } else {
+        format!("{outer}.{inner}")
+    }
+}
+
+fn shape(field: &str, expected: &'static str, found: &Value) -> DefinitionError {
+    DefinitionError::whole(
+        field,
+        DefinitionProblem::Shape {
+            expected,
+            found: shown(found),
+        },
+    )
+}
+
+/// Reads one subscription.
+struct Reader {
+    index: usize,
+    fields: Map<String, Value>,
+    key: Option<String>,
+    odd: Vec<String>,
+}
+
+impl Reader {
+    fn new(index: usize, item: &Value) -> Result<Self, DefinitionError> {
+        let mut reader = Self {
+            index,
+            fields: Map::new(),
+            key: None,
+            odd: Vec::new(),
+        };
+        let Some(object) = item.as_object() else {
+            return Err(reader.shape("", "an object", item));
+        };
+        // A field that is null counts as absent.
+        reader.fields = object.clone();
+        reader.fields.retain(|_, value| !value.is_null());
+        reader.key = reader.named_key();
+        while let Some(nested) = reader.fields.remove(SELECTOR) {
+            reader.unwrap_selector(nested)?;
+        }
+        reader.key = reader.named_key();
+        Ok(reader)
+    }
+
+    fn named_key(&self) -> Option<String> {
+        let key = self.fields.get("key").and_then(Value::as_str)?;
+        Some(crate::error::excerpt(key, 64).into_owned())
+    }
+
+    /// `{"selector": {..}}`: its fields stand beside the others.
+    fn unwrap_selector(&mut self, nested: Value) -> Result<(), DefinitionError> {
+        let Value::Object(nested) = nested else {
+            return Err(self.shape(SELECTOR, "an object", &nested));
+        };
+        for (field, value) in nested.into_iter().filter(|(_, value)| !value.is_null()) {
+            if self.fields.contains_key(&field) {
+                return Err(self.error(&field, DefinitionProblem::Twice));
+            }
+            self.fields.insert(field, value);
+        }
+        Ok(())
+    }
+
+    fn subscription(&mut self) -> Result<Subscription, DefinitionError> {
+        let role = self.role()?;
+        let mut read = Subscription::new(self.selector()?, role);
+        read.key = self.string("key")?;
+        read.fetch = self.fetch(read.fetch)?;
+        read.required = self
+            .take("required", "true or false", Value::as_bool)?
+            .unwrap_or(false);
+        read.scope = self.strings("scope")?.unwrap_or_default();
+        read.priority = self
+            .take("priority", "an integer", Value::as_i64)?
+            .unwrap_or(0);
+        read.comment = self.string("comment")?;
+        if let Some(kinds) = self.kinds()? {
+            read.on = kinds;
+        }
+        read.extra = std::mem::take(&mut self.fields);
+        for field in read.extra.keys() {
+            self.note_unknown(field, &FIELDS);
+        }
+        Ok(read)
+    }
+
+    fn role(&mut self) -> Result<Role, DefinitionError> {
+        let Some(name) = self.string("role")? else {
+            let problem = DefinitionProblem::Missing {
+                expected: "\"trigger\" or \"context\"",
+            };
+            return Err(self.error("role", problem));
+        };
+        self.named("role", &name, Role::ALL, Role::as_str)
+    }
+
+    fn selector(&mut self) -> Result<Selector, DefinitionError> {
+        let mut selector = match self.string("schema_name")? {
+            Some(schema) => Selector::schema(schema),
+            None => Selector::default(),
+        };
+        if let Some(tags) = self.strings("any_tags")? {
+            selector = selector.any_tags(tags);
+        }
+        if let Some(tag) = self.string("tag")? {
+            selector = selector.any_tags([tag]);
+        }
+        if let Some(tags) = self.strings("all_tags")? {
+            selector = selector.all_tags(tags);
+        }
+        if let Some(conditions) = self.fields.remove("context_match") {
+            let Value::Array(conditions) = conditions else {
+                return Err(self.shape("context_match", "a list of conditions", &conditions));
+            };
+            for (at, condition) in conditions.iter().enumerate() {
+                selector = selector.condition(self.condition(at, condition)?);
+            }
+        }
+        Ok(selector)
+    }
+
+    fn condition(&mut self, at: usize, condition: &Value) -> Result<Condition, DefinitionError> {
+        let place = format!("context_match[{at}]");
+        let Value::Object(fields) = condition else {
+            return Err(self.shape(&place, "an object with path, op and value", condition));
+        };
+        for field in fields
+            .keys()
+            .filter(|field| !CONDITION_FIELDS.contains(&field.as_str()))
+        {
+            self.note_unknown(&join(&place, field), &CONDITION_FIELDS);
+        }
+        let text = |name: &str, expected| match fields.get(name) {
+            Some(Value::String(text)) => Ok(text.as_str()),
+            Some(other) => Err(self.shape(&join(&place, name), "a string", other)),
+            None => Err(self.error(&join(&place, name), DefinitionProblem::Missing { expected })),
+        };
+        let path = text("path", "a JSONPath such as \"$.tool\"")?;
+        let op = text("op", "an operator such as \"eq\"")?;
+        Ok(Condition::new(path, op, fields.get("value").cloned()))
+    }
+
+    /// An object, or the bare name of a method; a limit beside a bare name counts.
+    fn fetch(&mut self, default: Fetch) -> Result<Fetch, DefinitionError> {
+        let beside = self.count("limit", "limit")?.or(self.count("nn", "nn")?);
+        let mut object = match self.fields.remove("fetch") {
+            None => {
+                return Ok(Fetch {
+                    limit: beside.unwrap_or(default.limit),
+                    ..default
+                });
+            }
+            Some(Value::String(method)) => {
+                Map::from_iter([("method".to_owned(), Value::String(method))])
+            }
+            Some(Value::Object(object)) => object,
+            Some(other) => return Err(self.shape("fetch", "a method name or an object", &other)),
+        };
+        object.retain(|_, value| !value.is_null());
+        std::mem::swap(&mut self.fields, &mut object);
+        let fetch = self.fetch_fields(default, beside);
+        std::mem::swap(&mut self.fields, &mut object);
+        for field in object.keys() {
+            self.note_unknown(&join("fetch", field), &FETCH_FIELDS);
+        }
+        fetch
+    }
+
+    fn fetch_fields(
+        &mut self,
+        default: Fetch,
+        beside: Option<usize>,
+    ) -> Result<Fetch, DefinitionError> {
+        let method = match self.take_string("method", "fetch.method")? {
+            Some(name) => self.named("fetch.method", &name, Method::ALL, Method::as_str)?,
+            None => default.method,
+        };
+        let (limit, nn) = (
+            self.count("limit", "fetch.limit")?,
+            self.count("nn", "fetch.nn")?,
+        );
+        let inside = if method == Method::Vector {
+            nn.or(limit)
+        } else {
+            limit.or(nn)
+        };
+        let order = match self.take_string("order", "fetch.order")? {
+            Some(name) => self.named("fetch.order", &name, Order::ALL, Order::as_str)?,
+            None => Order::NewestFirst,
+        };
+        let min_score = match self.fields.remove("min_score") {
+            Some(score) => match score.as_f64() {
+                Some(score) => Some(score),
+                None => return Err(self.shape("fetch.min_score", "a number", &score)),
+            },
+            None => None,
+        };
+        let limit = inside.or(beside).unwrap_or(method.default_limit());
+        Ok(Fetch {
+            limit,
+            order,
+            min_score,
+            ..Fetch::new(method)
+        })
+    }
+
+    fn kinds(&mut self) -> Result<Option<Vec<EventKind>>, DefinitionError> {
+        const KINDS: [EventKind; 3] = [EventKind::Created, EventKind::Updated, EventKind::Deleted];
+        let Some(names) = self.strings(ON)? else {
+            return Ok(None);
+        };
+        let kinds: Result<Vec<EventKind>, DefinitionError> = names
+            .iter()
+            .map(|name| self.named(ON, name, KINDS, EventKind::as_str))
+            .collect();
+        kinds.map(Some)
+    }
+
+    fn string(&mut self, field: &'static str) -> Result<Option<String>, DefinitionError> {
+        self.take_string(field, field)
+    }
+
+    fn take_string(&mut self, field: &str, place: &str) -> Result<Option<String>, DefinitionError> {
+        match self.fields.remove(field) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(self.shape(place, "a string", &other)),
+        }
+    }
+
+    fn strings(&mut self, field: &'static str) -> Result<Option<Vec<String>>, DefinitionError> {
+        let Some(found) = self.fields.remove(field) else {
+            return Ok(None);
+        };
+        let texts = found.as_array().and_then(|list| {
+            list.iter()
+                .map(|item| item.as_str().map(str::to_owned))
+                .collect::<Option<Vec<String>>>()
+        });
+        match texts {
+            Some(texts) => Ok(Some(texts)),
+            None => Err(self.shape(field, "a list of strings", &found)),
+        }
+    }
+
+    /// A count; one too large for this machine counts as the largest, which no limit admits.
+    fn count(&mut self, field: &str, place: &str) -> Result<Option<usize>, DefinitionError> {
+        let Some(found) = self.fields.remove(field) else {
+            return Ok(None);
+        };
+        match found.as_u64() {
+            Some(count) => Ok(Some(usize::try_from(count).unwrap_or(usize::MAX))),
+            None => Err(self.shape(place, "a positive integer", &found)),
+        }
+    }
+
+    fn take<T>(
+        &mut self,
+        field: &'static str,
+        expected: &'static str,
+        read: fn(&Value) -> Option<T>,
+    ) -> Result<Option<T>, DefinitionError> {
+        let Some(found) = self.fields.remove(field) else {
+            return Ok(None);
+        };
+        match read(&found) {
+            Some(value) => Ok(Some(value)),
+            None => Err(self.shape(field, expected, &found)),
+        }
+    }
+
+    fn named<T: Copy, const N: usize>(
+        &self,
+        place: &str,
+        name: &str,
+        all: [T; N],
+        as_str: fn(T) -> &'static str,
+    ) -> Result<T, DefinitionError> {
+        all.into_iter()
+            .find(|value| as_str(*value) == name)
+            .ok_or_else(|| {
+                let value = crate::error::excerpt(name, 64).into_owned();
+                self.error(
+                    place,
+                    DefinitionProblem::Unknown {
+                        value,
+                        nearest: nearest(name, all.map(as_str)),
+                    },
+                )
+            })
+    }
+
+    fn note_unknown(&mut self, field: &str, known: &[&'static str]) {
+        let name = field.rsplit('.').next().unwrap_or(field);
+        let hint = match nearest(name, known.iter().copied()) {
+            Some(near) => format!("; did you mean {near:?}?"),
+            None => String::new(),
+        };
+        let field = crate::error::excerpt(field, 64);
+        self.odd.push(format!(
+            "field {field:?} is not known and has no effect{hint}"
+        ));
+    }
+
+    fn shape(&self, field: &str, expected: &'static str, found: &Value) -> DefinitionError {
+        self.error(
+            field,
+            DefinitionProblem::Shape {
+                expected,
+                found: shown(found),
+            },
+        )
+    }
+
+    fn error(&self, field: &str, problem: DefinitionProblem) -> DefinitionError {
+        DefinitionError {
+            subscription: Some(self.index),
+            key: self.key.clone(),
+            field: field.to_owned(),
+            problem: Box::new(problem),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+use super::*;
+
+#[test]
+fn an_unknown_field_is_kept_with_one_warning() {
+    let definition = json!([
+        request(&json!({})),
+        page(&json!({"x-team": {"a": [1]}, "any_tag": ["a"]})),
+        {"selector": {"schema_name": "other.v1", "all_tag": "a"}, "role": "context", "key": "other"},
+    ]);
+
+    assert_eq!(
+        warnings(&definition),
+        [
+            r#"subscription 1 ("page"): field "any_tag" is not known and has no effect; did you mean "any_tags"?"#,
+            r#"subscription 1 ("page"): field "x-team" is not known and has no effect"#,
+            r#"subscription 2 ("other"): field "all_tag" is not known and has no effect; did you mean "all_tags"?"#,
+        ]
+    );
+    let printed = serde_json::to_value(load(&definition)).unwrap();
+    assert_eq!(printed[1]["x-team"], json!({"a": [1]}));
+    assert_eq!(printed[2]["all_tag"], json!("a"));
+}
+
+#[test]
+fn an_unknown_field_of_a_fetch_or_a_condition_is_a_warning() {
+    let definition = json!([page(&json!({
+        "fetch": {"method": "recent", "limits": 5},
+        "context_match": [{"path": "a", "op": "exists", "values": 1}],
+    }))]);
+
+    assert_eq!(
+        warnings(&definition),
+        [
+            r#"subscription 0 ("page"): field "context_match[0].values" is not known and has no effect; did you mean "value"?"#,
+            r#"subscription 0 ("page"): field "fetch.limits" is not known and has no effect; did you mean "limit"?"#,
+        ]
+    );
+}
+
+#[test]
+fn what_is_odd_loads_with_a_warning() {
+    for (subscription, expected) in [
+        (
+            request(&json!({"key": "asked", "fetch": "latest"})),
+            r#"subscription 0 ("asked"): a trigger is always the event's own breadcrumb; fetch method "latest" is ignored"#,
+        ),
+        (
+            request(&json!({"fetch": {"method": "vector", "nn": 3}})),
+            r#"subscription 0: a trigger is always the event's own breadcrumb; fetch method "vector" is ignored"#,
+        ),
+        (
+            page(&json!({"fetch": {"method": "latest", "limit": 5}})),
+            r#"subscription 0 ("page"): "latest" is one item; the limit of 5 is ignored, use "recent" for a list"#,
+        ),
+        (
+            request(&json!({"any_tags": []})),
+            "subscription 0: any_tags is empty, so it never matches",
+        ),
+        (
+            request(&json!({"on": []})),
+            "subscription 0: on is empty, so it never matches",
+        ),
+        (
+            page(&json!({"on": []})),
+            r#"subscription 0 ("page"): on is empty, so it never matches"#,
+        ),
+    ] {
+        assert_eq!(
+            warnings(&json!([subscription])),
+            [expected],
+            "{subscription}"
+        );
+    }
+}
+
+#[test]
+fn a_condition_that_can_never_hold_loads_with_a_warning() {
+    for (op, value) in [
+        ("gt", json!(true)),
+        ("gte", json!(null)),
+        ("lt", json!([1])),
+        ("lte", json!({"a": 1})),
+        ("in", json!("a")),
+        ("in", json!([])),
+        ("contains_any", json!([])),
+        ("contains_any", json!("a")),
+        ("contains_all", json!("a")),
+        ("starts_with", json!(1)),
+        ("ends_with", json!(["a"])),
+        ("matches", json!(1)),
+    ] {
+        let subscription =
+            request(&json!({"context_match": [{"path": "a", "op": op, "value": value}]}));
+
+        let [warning] = &warnings(&json!([subscription]))[..] else {
+            panic!("{subscription}")
+        };
+
+        assert!(
+            warning.starts_with(&format!(
+                "subscription 0: context_match[0]: op {op:?} never holds with the value "
+            )),
+            "{warning}"
+        );
+        for context in [
+            json!({}),
+            json!({"a": value}),
+            json!({"a": true}),
+            json!({"a": [true, "a"]}),
+            json!({"a": "a"}),
+        ] {
+            assert!(
+                !load_one(&subscription).selector.conditions()[0].holds(&context),
+                "{op} {value} {context}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_condition_that_may_hold_has_no_warning() {
+    for (op, value) in [
+        ("eq", json!(null)),
+        ("ne", json!(true)),
+        ("gt", json!(1)),
+        ("lte", json!("a")),
+        ("in", json!([1])),
+        ("contains", json!({"a": 1})),
+        ("contains_any", json!([1])),
+        ("contains_all", json!([])),
+        ("starts_with", json!("")),
+        ("matches", json!("^a")),
+        ("exists", json!(false)),
+    ] {
+        let subscription =
+            request(&json!({"context_match": [{"path": "a", "op": op, "value": value}]}));
+
+        assert!(warnings(&json!([subscription])).is_empty(), "{op} {value}");
+    }
+}
+
+#[test]
+fn warnings_stand_in_the_order_of_the_subscriptions() {
+    let loaded = load(&json!([
+        page(&json!({"fetch": {"method": "latest", "limit": 2}})),
+        request(&json!({"colour": "red"})),
+        request(&json!({"fetch": "recent", "size": 1})),
+    ]));
+
+    let places: Vec<usize> = loaded
+        .warnings()
+        .iter()
+        .map(Warning::subscription)
+        .collect();
+
+    assert_eq!(places, [0, 1, 2, 2]);
+    assert!(
+        loaded.warnings()[1]
+            .message()
+            .starts_with(r#"field "colour""#)
+    );
+}

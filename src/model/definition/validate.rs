@@ -1,0 +1,145 @@
+//! What must hold of a set of subscriptions, however it was made.
+
+use super::{DefinitionError, DefinitionOptions, DefinitionProblem, Warning};
+use crate::model::subscription::{Method, Role, Subscription};
+use std::collections::HashMap;
+
+/// The key under which every context holds the trigger breadcrumb.
+pub(crate) const TRIGGER_KEY: &str = "trigger";
+
+pub(super) fn validate(
+    subscriptions: &[Subscription],
+    options: &DefinitionOptions,
+) -> Result<Vec<Warning>, DefinitionError> {
+    let mut warnings = Vec::new();
+    for (index, subscription) in subscriptions.iter().enumerate() {
+        check_one(index, subscription, options)?;
+        warnings.extend(
+            odd(subscription)
+                .into_iter()
+                .map(|message| Warning::of(index, subscription, message)),
+        );
+    }
+    check_names(subscriptions)?;
+    Ok(warnings)
+}
+
+fn check_one(
+    index: usize,
+    subscription: &Subscription,
+    options: &DefinitionOptions,
+) -> Result<(), DefinitionError> {
+    let error = |field: &str, problem| Err(at(index, subscription, field, problem));
+    for (place, condition) in subscription.selector.conditions().iter().enumerate() {
+        if let Some(reason) = condition.error() {
+            let field = format!("context_match[{place}].{}", reason.field());
+            return error(&field, DefinitionProblem::Condition(reason.clone()));
+        }
+    }
+    let fetch = &subscription.fetch;
+    if fetch.limit == 0 || fetch.limit > options.max_limit {
+        let field = if fetch.method == Method::Vector {
+            "fetch.nn"
+        } else {
+            "fetch.limit"
+        };
+        return error(
+            field,
+            DefinitionProblem::Limit {
+                value: fetch.limit,
+                most: options.max_limit,
+            },
+        );
+    }
+    match subscription.role {
+        Role::Trigger if subscription.selector.is_empty() => {
+            error("schema_name", DefinitionProblem::EmptyTrigger)
+        }
+        Role::Context if fetch.method == Method::EventData => {
+            error("fetch.method", DefinitionProblem::EventDataOnContext)
+        }
+        Role::Context if subscription.name().is_none() => error("key", DefinitionProblem::NoName),
+        Role::Trigger | Role::Context if subscription.name() == Some(TRIGGER_KEY) => {
+            error("key", DefinitionProblem::ReservedKey)
+        }
+        Role::Trigger | Role::Context => Ok(()),
+    }
+}
+
+/// No two sources have one name, and no trigger's alias is the name of a source. Two triggers may share an alias.
+fn check_names(subscriptions: &[Subscription]) -> Result<(), DefinitionError> {
+    let mut taken: HashMap<&str, (usize, Role)> = HashMap::new();
+    for (index, subscription) in subscriptions.iter().enumerate() {
+        let Some(name) = subscription.name() else {
+            continue;
+        };
+        match taken.get(name) {
+            Some((_, Role::Trigger)) if subscription.role == Role::Trigger => {}
+            Some((other, _)) => {
+                let problem = DefinitionProblem::KeyTaken {
+                    name: crate::error::excerpt(name, 64).into_owned(),
+                    other: *other,
+                };
+                return Err(at(index, subscription, "key", problem));
+            }
+            None => {
+                taken.insert(name, (index, subscription.role));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What loads and is hardly meant.
+fn odd(subscription: &Subscription) -> Vec<String> {
+    let mut odd = Vec::new();
+    let fetch = &subscription.fetch;
+    match subscription.role {
+        Role::Trigger if fetch.method != Method::EventData => odd.push(format!(
+            "a trigger is always the event's own breadcrumb; fetch method {:?} is ignored",
+            fetch.method.as_str()
+        )),
+        Role::Context if fetch.method == Method::Latest && fetch.limit > 1 => {
+            odd.push(format!(
+                "\"latest\" is one item; the limit of {} is ignored, use \"recent\" for a list",
+                fetch.limit
+            ));
+        }
+        Role::Trigger | Role::Context => {}
+    }
+    if subscription
+        .selector
+        .any_of_tags()
+        .is_some_and(<[String]>::is_empty)
+    {
+        odd.push("any_tags is empty, so it never matches".to_owned());
+    }
+    if subscription.on.is_empty() {
+        odd.push("on is empty, so it never matches".to_owned());
+    }
+    for (place, condition) in subscription.selector.conditions().iter().enumerate() {
+        if let Some(reason) = condition.never_holds() {
+            odd.push(format!(
+                "context_match[{place}]: {reason}, so it never matches"
+            ));
+        }
+    }
+    odd
+}
+
+fn at(
+    index: usize,
+    subscription: &Subscription,
+    field: &str,
+    problem: DefinitionProblem,
+) -> DefinitionError {
+    DefinitionError {
+        subscription: Some(index),
+        key: subscription
+            .key
+            .as_deref()
+            .map(|key| crate::error::excerpt(key, 64).into_owned()),
+        field: field.to_owned(),
+        problem: Box::new(problem),
+    }
+}

@@ -1,0 +1,320 @@
+use super::breadcrumb::{Breadcrumb, BreadcrumbId};
+use super::json::Json;
+use super::nearest::nearest;
+use super::timestamp::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// "This breadcrumb is now at this version": a hint that makes an executor look, never the truth.
+///
+/// Its serde form is one SSE frame of the wire, read with fields in any order and the type in any case. A field
+/// given twice is an error, so that two readers cannot see two different events. Read from text, `context` stays
+/// text until a condition looks into it.
+///
+/// ```
+/// use universal_executor::{Event, EventKind};
+///
+/// let ping: Event = serde_json::from_str(r#"{"type": "ping", "ts": "2026-11-21T20:33:37Z"}"#)?;
+///
+/// assert_eq!((ping.kind, ping.version), (EventKind::Ping, 0));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// What happened.
+    pub kind: EventKind,
+    /// To which breadcrumb.
+    pub breadcrumb_id: BreadcrumbId,
+    /// The version it has since then.
+    pub version: u64,
+    /// Its schema.
+    pub schema_name: Option<String>,
+    /// Its tags.
+    pub tags: Vec<String>,
+    /// Its payload, unless that is too large to travel (over 256 KiB).
+    pub context: Option<Json>,
+    /// When it happened.
+    pub updated_at: Timestamp,
+}
+
+/// What happened to a breadcrumb.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum EventKind {
+    /// Version 1 was written.
+    Created,
+    /// A later version was written.
+    Updated,
+    /// It was deleted; the deletion counts as a version.
+    Deleted,
+    /// Nothing: the source is alive.
+    Ping,
+}
+
+impl EventKind {
+    /// The name in definitions: `created`, `updated`, `deleted`, `ping`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Updated => "updated",
+            Self::Deleted => "deleted",
+            Self::Ping => "ping",
+        }
+    }
+
+    fn on_the_wire(self) -> &'static str {
+        match self {
+            Self::Created => "breadcrumb.created",
+            Self::Updated => "breadcrumb.updated",
+            Self::Deleted => "breadcrumb.deleted",
+            Self::Ping => "ping",
+        }
+    }
+
+    fn from_wire(text: &str) -> Option<Self> {
+        let name = text.to_ascii_lowercase();
+        match name.strip_prefix("breadcrumb.").unwrap_or(&name) {
+            "created" => Some(Self::Created),
+            "updated" => Some(Self::Updated),
+            "deleted" => Some(Self::Deleted),
+            "ping" => Some(Self::Ping),
+            _ => None,
+        }
+    }
+}
+
+impl Event {
+    /// The largest context an event carries, in bytes: 256 KiB. Above it the event travels without.
+    pub const MAX_CONTEXT_BYTES: usize = 256 << 10;
+
+    /// The event of a breadcrumb just created.
+    #[must_use]
+    pub fn created(breadcrumb: &Breadcrumb) -> Self {
+        Self::of(EventKind::Created, breadcrumb)
+    }
+
+    /// The event of a breadcrumb just updated.
+    #[must_use]
+    pub fn updated(breadcrumb: &Breadcrumb) -> Self {
+        Self::of(EventKind::Updated, breadcrumb)
+    }
+
+    /// The event of a breadcrumb just deleted, from its tombstone (whose version the deletion raised by one).
+    #[must_use]
+    pub fn deleted(tombstone: &Breadcrumb) -> Self {
+        Self::of(EventKind::Deleted, tombstone)
+    }
+
+    /// What happened, whatever the source calls it: version 1 is a creation, which the wire calls an update.
+    #[must_use]
+    pub const fn effective_kind(&self) -> EventKind {
+        match self.kind {
+            EventKind::Created | EventKind::Updated if self.version <= 1 => EventKind::Created,
+            EventKind::Created | EventKind::Updated => EventKind::Updated,
+            EventKind::Deleted | EventKind::Ping => self.kind,
+        }
+    }
+
+    /// The event without its payload: what a run row keeps of it.
+    #[must_use]
+    pub fn envelope(&self) -> Self {
+        Self {
+            kind: self.kind,
+            breadcrumb_id: self.breadcrumb_id,
+            version: self.version,
+            schema_name: self.schema_name.clone(),
+            tags: self.tags.clone(),
+            context: None,
+            updated_at: self.updated_at,
+        }
+    }
+
+    fn of(kind: EventKind, breadcrumb: &Breadcrumb) -> Self {
+        let fits = breadcrumb.context.size() <= Self::MAX_CONTEXT_BYTES;
+        Self {
+            kind,
+            breadcrumb_id: breadcrumb.id,
+            version: breadcrumb.version,
+            schema_name: breadcrumb.schema_name.clone(),
+            tags: breadcrumb.tags.clone(),
+            context: fits.then(|| breadcrumb.context.clone()),
+            updated_at: breadcrumb.updated_at,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct WireEvent {
+    r#type: String,
+    breadcrumb_id: Option<BreadcrumbId>,
+    version: Option<u64>,
+    schema_name: Option<String>,
+    tags: Option<Vec<String>>,
+    context: Option<Json>,
+    updated_at: Option<Timestamp>,
+    ts: Option<Timestamp>,
+}
+
+impl<'de> Deserialize<'de> for Event {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let wire = WireEvent::deserialize(deserializer)?;
+        let Some(kind) = EventKind::from_wire(&wire.r#type) else {
+            let known = [
+                "breadcrumb.created",
+                "breadcrumb.updated",
+                "breadcrumb.deleted",
+                "ping",
+            ];
+            let hint = nearest(&wire.r#type, known)
+                .map_or(String::new(), |name| format!("; did you mean {name:?}?"));
+            let text = crate::error::excerpt(&wire.r#type, 64);
+            return Err(de::Error::custom(format_args!(
+                "event type {text:?} is not known{hint}"
+            )));
+        };
+        let missing = de::Error::missing_field;
+        if kind == EventKind::Ping {
+            return Ok(Self {
+                kind,
+                breadcrumb_id: BreadcrumbId::NIL,
+                version: 0,
+                schema_name: None,
+                tags: Vec::new(),
+                context: None,
+                updated_at: wire.ts.or(wire.updated_at).ok_or_else(|| missing("ts"))?,
+            });
+        }
+        Ok(Self {
+            kind,
+            breadcrumb_id: wire.breadcrumb_id.ok_or_else(|| missing("breadcrumb_id"))?,
+            version: wire.version.ok_or_else(|| missing("version"))?,
+            schema_name: wire.schema_name,
+            tags: wire.tags.unwrap_or_default(),
+            context: wire.context,
+            updated_at: wire.updated_at.ok_or_else(|| missing("updated_at"))?,
+        })
+    }
+}
+
+impl Serialize for Event {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Frame<'a> {
+            r#type: &'static str,
+            breadcrumb_id: BreadcrumbId,
+            version: u64,
+            tags: &'a [String],
+            #[serde(skip_serializing_if = "Option::is_none")]
+            schema_name: Option<&'a str>,
+            updated_at: Timestamp,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            context: Option<&'a Json>,
+        }
+        #[derive(Serialize)]
+        struct Ping {
+            r#type: &'static str,
+            ts: Timestamp,
+        }
+        let r#type = self.kind.on_the_wire();
+        if self.kind == EventKind::Ping {
+            return Ping {
+                r#type,
+                ts: self.updated_at,
+            }
+            .serialize(serializer);
+        }
+        Frame {
+            r#type,
+            breadcrumb_id: self.breadcrumb_id,
+            version: self.version,
+            tags: &self.tags,
+            schema_name: self.schema_name.as_deref(),
+            updated_at: self.updated_at,
+            context: self.context.as_ref(),
+        }
+        .serialize(serializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRAME: &str = r#"{"type":"breadcrumb.updated","breadcrumb_id":"01890a5d-ac96-774b-bcce-b302099a8057","owner_id":"o","version":1,"tags":["user:message"],"schema_name":"user.message.v1","updated_at":"2026-11-21T20:33:40.535554Z","context":{"content":"hello"}}"#;
+
+    #[test]
+    fn a_frame_of_the_wire_is_read_and_written() {
+        let event: Event = serde_json::from_str(FRAME).unwrap();
+
+        assert_eq!((event.kind, event.version), (EventKind::Updated, 1));
+        assert_eq!(
+            event.context.as_ref().unwrap().text("content"),
+            Some("hello")
+        );
+        assert_eq!(
+            serde_json::to_string(&event).unwrap(),
+            FRAME.replace(r#""owner_id":"o","#, "")
+        );
+    }
+
+    #[test]
+    fn a_frame_is_read_with_fields_in_any_order_and_the_type_in_any_case() {
+        let shuffled = r#"{"version":1,"context":{"content":"hello"},"updated_at":"2026-11-21T20:33:40.535554Z",
+            "schema_name":"user.message.v1","tags":["user:message"],"breadcrumb_id":"01890a5d-ac96-774b-bcce-b302099a8057","type":"Breadcrumb.UPDATED"}"#;
+
+        assert_eq!(
+            serde_json::from_str::<Event>(shuffled).unwrap(),
+            serde_json::from_str::<Event>(FRAME).unwrap()
+        );
+    }
+
+    #[test]
+    fn a_ping_has_the_nil_id_version_0_and_its_ts_as_time_and_survives_the_wire() {
+        let frame = r#"{"type":"ping","ts":"2026-11-21T20:33:37Z"}"#;
+
+        let ping: Event = serde_json::from_str(frame).unwrap();
+
+        assert_eq!((ping.breadcrumb_id, ping.version), (BreadcrumbId::NIL, 0));
+        assert_eq!(serde_json::to_string(&ping).unwrap(), frame);
+    }
+
+    #[test]
+    fn a_field_given_twice_is_an_error() {
+        let twice = FRAME.replace(r#""version":1"#, r#""version":1,"version":2"#);
+
+        let error = serde_json::from_str::<Event>(&twice)
+            .unwrap_err()
+            .to_string();
+
+        assert!(error.contains("duplicate field `version`"), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_type_and_a_missing_field_are_named() {
+        for (frame, expected) in [
+            (
+                r#"{"type":"breadcrumb.updatet"}"#,
+                "did you mean \"breadcrumb.updated\"?",
+            ),
+            (
+                r#"{"type":"breadcrumb.updated","version":1}"#,
+                "missing field `breadcrumb_id`",
+            ),
+            (r#"{"type":"ping"}"#, "missing field `ts`"),
+        ] {
+            let error = serde_json::from_str::<Event>(frame)
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(expected), "{frame}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_event_of_a_large_breadcrumb_travels_without_its_context() {
+        let large = serde_json::json!({"text": "x".repeat(Event::MAX_CONTEXT_BYTES)});
+        let breadcrumb = crate::model::NewBreadcrumb::new("x.v1")
+            .context(large)
+            .first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
+
+        assert_eq!(Event::created(&breadcrumb).context, None);
+    }
+}

@@ -1,0 +1,140 @@
+use super::event::{Event, EventKind};
+use super::route::{Route, Subscriptions};
+use super::selector::{Facts, Miss, Verdict};
+use super::subscription::{Role, Subscription};
+use std::fmt;
+
+/// Why an event is to an executor what it is: per subscription that it matched, or the first test that failed.
+///
+/// Prints one line per subscription. It quotes values of the event's context: show it to people who may see those,
+/// and do not log it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Explanation {
+    /// What the event is.
+    pub route: Route,
+    /// One for each subscription, in order.
+    pub subscriptions: Vec<Explained>,
+}
+
+/// What one subscription makes of an event.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Explained {
+    /// Its role.
+    pub role: Role,
+    /// Its name: the key, else, of a context, the schema.
+    pub name: Option<String>,
+    /// Whether it matched.
+    pub matched: bool,
+    /// If not: the first test that failed and on which value, such as `all_tags: "session:1" is missing`.
+    pub reason: Option<String>,
+}
+
+impl Explanation {
+    pub(super) fn of(subscriptions: &Subscriptions, event: &Event) -> Self {
+        let facts = Facts::of_event(event);
+        let explained = subscriptions
+            .as_slice()
+            .iter()
+            .enumerate()
+            .map(|(index, subscription)| {
+                let verdict = subscriptions.verdict(index, event.effective_kind(), &facts);
+                Explained::of(subscription, event, &facts, verdict)
+            });
+        Self {
+            route: subscriptions.route(event),
+            subscriptions: explained.collect(),
+        }
+    }
+}
+
+impl Explained {
+    fn of(
+        subscription: &Subscription,
+        event: &Event,
+        facts: &Facts<'_>,
+        verdict: Verdict<'_>,
+    ) -> Self {
+        let reason = match verdict {
+            _ if event.kind == EventKind::Ping => Some("a ping matches nothing".to_owned()),
+            Verdict::Holds => None,
+            Verdict::Undecided => Some(
+                "context_match: the event has no context, so the breadcrumb decides".to_owned(),
+            ),
+            Verdict::Fails(miss) => Some(describe(miss, subscription, event, facts)),
+        };
+        Self {
+            role: subscription.role,
+            name: subscription.name().map(str::to_owned),
+            matched: reason.is_none(),
+            reason,
+        }
+    }
+}
+
+fn describe(
+    miss: Miss<'_>,
+    subscription: &Subscription,
+    event: &Event,
+    facts: &Facts<'_>,
+) -> String {
+    match miss {
+        Miss::Kind => {
+            let wanted: Vec<&str> = subscription.on.iter().map(|kind| kind.as_str()).collect();
+            format!(
+                "on: {} is not one of [{}]",
+                event.effective_kind().as_str(),
+                wanted.join(", ")
+            )
+        }
+        Miss::Schema { wanted } => match facts.schema_name {
+            Some(found) => format!("schema_name: {found:?} is not {wanted:?}"),
+            None => format!("schema_name: there is none, and it is not {wanted:?}"),
+        },
+        Miss::AnyTags { wanted: [] } => {
+            "any_tags: the list is empty and matches nothing".to_owned()
+        }
+        Miss::AnyTags { wanted } => format!("any_tags: none of {wanted:?} is there"),
+        Miss::AllTags { missing } => format!("all_tags: {missing:?} is missing"),
+        Miss::Condition { index } => {
+            let condition = subscription.selector.conditions().get(index);
+            let reason = condition
+                .zip(facts.context)
+                .map(|(condition, context)| condition.explain(context));
+            format!("context_match[{index}] {}", reason.unwrap_or_default())
+        }
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, explained) in self.subscriptions.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{index} {explained}")?;
+            if self.route
+                == (Route::Trigger {
+                    subscription: index,
+                })
+            {
+                write!(f, " and triggers")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Explained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.role.as_str())?;
+        if let Some(name) = &self.name {
+            write!(f, " {name:?}")?;
+        }
+        match &self.reason {
+            None => write!(f, ": matches"),
+            Some(reason) => write!(f, ": {reason}"),
+        }
+    }
+}

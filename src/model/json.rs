@@ -1,0 +1,259 @@
+use super::json_check::{self, Findings, JsonError};
+use super::path::Path;
+use serde::de::{self, DeserializeOwned};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+/// Any JSON, immutable and shared: a clone is a pointer.
+///
+/// Read from text it stays text until something looks into it, and is then parsed once. The text is checked in
+/// full when it is read (syntax, depth, number range, surrogates), so looking in cannot fail; it dereferences to
+/// [`Value`]. Made [`From<Value>`](Value) it is not checked; a store's `commit` does that.
+///
+/// Reading and writing needs a self-describing JSON format (serde_json); inside a serde `tag` or `flatten` the
+/// text form does not survive.
+///
+/// ```
+/// use serde_json::json;
+/// use universal_executor::Json;
+///
+/// let page = Json::from_text(r#"{"url": "https://github.com", "links": [{"text": "Issues"}]}"#)?;
+///
+/// assert_eq!(page["url"], "https://github.com");
+/// assert_eq!(page.text("links[0].text"), Some("Issues"));
+/// assert_eq!(page.clone(), Json::from(json!({"url": "https://github.com", "links": [{"text": "Issues"}]})));
+/// # Ok::<(), universal_executor::model::JsonError>(())
+/// ```
+#[derive(Clone)]
+pub struct Json(Arc<Repr>);
+
+/// Text, value or both; at least one is set from the start.
+struct Repr {
+    text: Option<Box<RawValue>>,
+    value: OnceLock<Value>,
+    /// Set once the content was checked.
+    shape: OnceLock<Shape>,
+}
+
+#[derive(Clone, Copy)]
+struct Shape {
+    size: usize,
+    findings: Findings,
+}
+
+impl Json {
+    /// The largest text that is read, in bytes: 1 MiB.
+    pub const MAX_BYTES: usize = 1 << 20;
+
+    /// Reads and checks a text, and keeps it as text.
+    ///
+    /// # Errors
+    /// [`JsonError`] if it is not JSON, nests deeper than 64 levels or is larger than [`Self::MAX_BYTES`].
+    pub fn from_text(text: impl Into<String>) -> Result<Self, JsonError> {
+        let text = text.into();
+        within(text.len(), Self::MAX_BYTES)?;
+        let findings = json_check::check_text(&text)?;
+        let text = RawValue::from_string(text).map_err(JsonError::Syntax)?;
+        Ok(Self::of_text(text, findings))
+    }
+
+    /// The string at a path, unquoted: `page.text("links[0].text")`. The first one, if the path yields several nodes.
+    ///
+    /// `None` also if the path does not parse; compile a [`Path`] where that has to be told apart.
+    #[must_use]
+    pub fn text(&self, path: &str) -> Option<&str> {
+        Path::parse(path).ok()?.first(self).ok()??.as_str()
+    }
+
+    /// A typed view.
+    ///
+    /// # Errors
+    /// The serde error if the JSON does not have the shape of `T`.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        match (self.0.value.get(), &self.0.text) {
+            (None, Some(text)) => serde_json::from_str(text.get()),
+            (Some(_) | None, _) => T::deserialize(self.value()),
+        }
+    }
+
+    /// Its size as text, in bytes. Counted once; a value too deep to be printed safely counts as [`usize::MAX`].
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.shape().map_or(usize::MAX, |shape| shape.size)
+    }
+
+    /// The value, taken out if this is the only pointer to it, else cloned.
+    #[must_use]
+    pub fn into_value(self) -> Value {
+        match Arc::try_unwrap(self.0) {
+            Ok(mut only) => {
+                let text = only.text.take();
+                match (only.value.take(), text) {
+                    (Some(value), _) => value,
+                    (None, Some(text)) => read_checked(text.get()),
+                    (None, None) => Value::Null,
+                }
+            }
+            Err(shared) => Self(shared).value().clone(),
+        }
+    }
+
+    /// What a store keeps of this: checked against the limits, and with one form for all stores (U+FFFD for U+0000,
+    /// the last of two equal keys, no line breaks). The same pointer if it has that form already.
+    ///
+    /// # Errors
+    /// [`JsonError`] if it is too deep or larger than `limit` bytes.
+    pub fn canonical(&self, limit: usize) -> Result<Self, JsonError> {
+        let shape = self.shape()?;
+        within(shape.size, limit)?;
+        let spread = self
+            .0
+            .text
+            .as_ref()
+            .is_some_and(|text| text.get().contains(['\n', '\r']));
+        if shape.findings.nul {
+            let clean = Self::from(json_check::without_nul(self));
+            within(clean.size(), limit)?;
+            return Ok(clean);
+        }
+        if shape.findings.repeated_key || spread {
+            return Ok(Self::from(self.value().clone()));
+        }
+        Ok(self.clone())
+    }
+
+    fn of_text(text: Box<RawValue>, findings: Findings) -> Self {
+        let size = text.get().len();
+        Self(Arc::new(Repr {
+            text: Some(text),
+            value: OnceLock::new(),
+            shape: OnceLock::from(Shape { size, findings }),
+        }))
+    }
+
+    fn value(&self) -> &Value {
+        self.0.value.get_or_init(|| {
+            self.0
+                .text
+                .as_ref()
+                .map_or(Value::Null, |text| read_checked(text.get()))
+        })
+    }
+
+    fn shape(&self) -> Result<Shape, JsonError> {
+        if let Some(shape) = self.0.shape.get() {
+            return Ok(*shape);
+        }
+        // Without a shape there is no text: text is checked when it is read.
+        let value = self.value();
+        let findings = json_check::check_value(value)?;
+        let size = json_check::printed_size(value);
+        Ok(*self.0.shape.get_or_init(|| Shape { size, findings }))
+    }
+}
+
+fn within(size: usize, limit: usize) -> Result<(), JsonError> {
+    if size > limit {
+        return Err(JsonError::TooLarge { size, limit });
+    }
+    Ok(())
+}
+
+/// Parses a text that was checked: the check accepts exactly what serde_json does, down to the same parser, so
+/// the fallback is never taken (a property test holds the two together).
+fn read_checked(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_default()
+}
+
+impl Drop for Repr {
+    /// A value of unknown depth is taken apart step by step: dropping one of 20,000 levels overflows the stack.
+    fn drop(&mut self) {
+        if self.shape.get().is_none()
+            && let Some(value) = self.value.take()
+            && (value.is_array() || value.is_object())
+        {
+            json_check::dismantle(value);
+        }
+    }
+}
+
+impl Default for Json {
+    /// `null`.
+    fn default() -> Self {
+        Value::Null.into()
+    }
+}
+
+impl Deref for Json {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        self.value()
+    }
+}
+
+impl From<Value> for Json {
+    fn from(value: Value) -> Self {
+        Self(Arc::new(Repr {
+            text: None,
+            value: OnceLock::from(value),
+            shape: OnceLock::new(),
+        }))
+    }
+}
+
+impl PartialEq for Json {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.value() == other.value()
+    }
+}
+
+impl PartialEq<Value> for Json {
+    fn eq(&self, other: &Value) -> bool {
+        self.value() == other
+    }
+}
+
+impl fmt::Debug for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Json {
+    /// The compact JSON text.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0.text {
+            Some(text) => f.write_str(text.get()),
+            None => self.value().fmt(f),
+        }
+    }
+}
+
+impl Serialize for Json {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.0.text {
+            Some(text) => text.serialize(serializer),
+            None => self.value().serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Json {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        within(text.get().len(), Self::MAX_BYTES).map_err(de::Error::custom)?;
+        let findings = json_check::check_text(text.get()).map_err(|error| match error {
+            JsonError::Syntax(inner) => de::Error::custom(inner),
+            JsonError::TooDeep | JsonError::TooLarge { .. } => de::Error::custom(error),
+        })?;
+        Ok(Self::of_text(text, findings))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+use super::*;
+use proptest::prelude::*;
+use serde_json::json;
+
+#[test]
+fn a_clone_is_a_pointer() {
+    let json = Json::from(json!({"a": [1, 2]}));
+
+    assert!(Arc::ptr_eq(&json.0, &json.clone().0));
+}
+
+#[test]
+fn text_is_parsed_only_when_looked_into_and_once() {
+    let json = Json::from_text(r#"{"a": 1}"#).unwrap();
+    assert!(json.0.value.get().is_none());
+
+    let first: *const Value = &raw const *json;
+
+    assert!(std::ptr::eq(first, &raw const *json));
+    assert_eq!(json["a"], 1);
+}
+
+#[test]
+fn text_that_no_value_can_hold_is_refused_when_it_is_read() {
+    for text in [
+        "",
+        "{",
+        "nul",
+        "1e400",
+        r#""\ud800""#,
+        r#"{"a": 1} x"#,
+        "[1,]",
+        "\u{1}",
+    ] {
+        assert!(
+            matches!(Json::from_text(text), Err(JsonError::Syntax(_))),
+            "{text}"
+        );
+        assert!(serde_json::from_str::<Json>(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn depth_beyond_the_limit_is_a_typed_error_at_once() {
+    let nested = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
+
+    assert!(Json::from_text(nested(MAX)).is_ok());
+    assert!(matches!(
+        Json::from_text(nested(MAX + 1)),
+        Err(JsonError::TooDeep)
+    ));
+    assert!(matches!(
+        Json::from_text(nested(100_000)),
+        Err(JsonError::TooDeep)
+    ));
+    assert!(serde_json::from_str::<Json>(&nested(MAX + 1)).is_err());
+}
+
+const MAX: usize = json_check::MAX_DEPTH;
+
+#[test]
+fn size_beyond_the_limit_is_a_typed_error() {
+    let text = format!("\"{}\"", "x".repeat(Json::MAX_BYTES));
+
+    assert!(matches!(
+        Json::from_text(text),
+        Err(JsonError::TooLarge { .. })
+    ));
+}
+
+#[test]
+fn a_value_of_any_depth_is_refused_by_canonical_and_dropped_safely() {
+    let mut value = json!(0);
+    for _ in 0..200_000 {
+        value = Value::Array(vec![value]);
+    }
+    let json = Json::from(value);
+
+    assert!(matches!(
+        json.canonical(usize::MAX),
+        Err(JsonError::TooDeep)
+    ));
+    assert_eq!(json.size(), usize::MAX);
+}
+
+#[test]
+fn canonical_replaces_nul_keeps_the_last_of_two_keys_and_has_no_line_breaks() {
+    let json = Json::from_text("{\"a\\u0000\": \"x\\u0000\",\n \"b\": 1, \"b\": 2}").unwrap();
+
+    let kept = json.canonical(100).unwrap();
+
+    assert_eq!(kept, json!({"a\u{FFFD}": "x\u{FFFD}", "b": 2}));
+    assert!(!kept.to_string().contains('\n'));
+}
+
+#[test]
+fn canonical_is_the_same_pointer_where_nothing_has_to_change() {
+    let json = Json::from_text(r#"{"a":{"b":1},"c":{"b":1}}"#).unwrap();
+
+    assert!(Arc::ptr_eq(&json.0, &json.canonical(100).unwrap().0));
+}
+
+#[test]
+fn many_keys_are_told_apart_and_a_repeated_one_is_found_among_them() {
+    let fields: Vec<String> = (0..100).map(|n| format!("\"k{n}\":{n}")).collect();
+    let distinct = format!("{{{}}}", fields.join(","));
+    let repeated = format!("{{{},\"k99\":0}}", fields.join(","));
+
+    assert!(!json_check::check_text(&distinct).unwrap().repeated_key);
+    assert!(json_check::check_text(&repeated).unwrap().repeated_key);
+}
+
+#[test]
+fn a_string_at_a_path_is_read_unquoted() {
+    let json = Json::from(json!({"url": "u", "a": {"b": ["x", 7]}, "n": 1}));
+
+    for (path, expected) in [
+        ("url", Some("u")),
+        ("$.a.b[0]", Some("x")),
+        ("a.b[1]", None),
+        ("n", None),
+        ("$[", None),
+    ] {
+        assert_eq!(json.text(path), expected, "{path}");
+    }
+}
+
+#[test]
+fn a_typed_view_reads_text_and_value_alike() {
+    let text = Json::from_text("[1, 2]").unwrap();
+    let value = Json::from(json!([1, 2]));
+
+    assert_eq!(text.parse::<Vec<u8>>().unwrap(), [1, 2]);
+    assert_eq!(value.parse::<Vec<u8>>().unwrap(), [1, 2]);
+    assert!(value.parse::<String>().is_err());
+}
+
+#[test]
+fn text_inside_a_struct_stays_text_and_is_written_as_it_was() {
+    #[derive(Deserialize, Serialize)]
+    struct Envelope {
+        context: Option<Json>,
+    }
+    let text = r#"{"context":{"b":1.50,"a":[]}}"#;
+
+    let read: Envelope = serde_json::from_str(text).unwrap();
+
+    assert_eq!(serde_json::to_string(&read).unwrap(), text);
+    assert_eq!(
+        serde_json::from_value::<Envelope>(json!({"context": 5}))
+            .unwrap()
+            .context
+            .unwrap(),
+        json!(5)
+    );
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        ".{0,8}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 32, 6, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+            prop::collection::hash_map(".{0,4}", inner, 0..6)
+                .prop_map(|fields| fields.into_iter().collect()),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_the_check_accepts_is_exactly_what_serde_json_reads(text in r#"[\[\]{},:"\\a-f0-9eE+.\- ud]{0,24}"#) {
+        prop_assert_eq!(Json::from_text(text.clone()).is_ok(), serde_json::from_str::<Value>(&text).is_ok());
+    }
+
+    #[test]
+    fn any_value_survives_text_and_its_size_is_the_length_of_its_text(value in any_json()) {
+        let json = Json::from(value.clone());
+        let text = json.to_string();
+
+        prop_assert_eq!(json.size(), text.len());
+        prop_assert_eq!(&*Json::from_text(text).unwrap(), &value);
+    }
+}

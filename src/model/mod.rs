@@ -1,0 +1,55 @@
+//! Plain data and pure functions: breadcrumbs, events, selectors, subscriptions.
+//!
+//! Nothing here does I/O, reads a clock or is async. Definitions are JSON, checked once and compiled:
+//!
+//! ```
+//! use serde_json::json;
+//! use universal_executor::{Event, Route, Subscriptions};
+//!
+//! let subscriptions = Subscriptions::from_json(&json!([
+//!     {"schema_name": "tool.request.v1", "role": "trigger",
+//!      "context_match": [{"path": "$.tool", "op": "eq", "value": "adder"}]},
+//!     {"schema_name": "browser.page.context.v1", "role": "context", "key": "page", "fetch": "latest"},
+//! ]))?;
+//! let event: Event = serde_json::from_str(
+//!     r#"{"type": "breadcrumb.updated", "breadcrumb_id": "01890a5d-ac96-774b-bcce-b302099a8057", "version": 1,
+//!         "schema_name": "tool.request.v1", "tags": [], "updated_at": "2026-11-21T20:33:40Z",
+//!         "context": {"tool": "adder", "input": {"a": 1}}}"#,
+//! )?;
+//!
+//! assert_eq!(subscriptions.route(&event), Route::Trigger { subscription: 0 });
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod breadcrumb;
+mod compare;
+mod condition;
+mod definition;
+mod event;
+mod explain;
+mod index;
+mod json;
+mod json_check;
+mod nearest;
+mod path;
+mod route;
+mod selector;
+#[cfg(test)]
+mod strategies;
+mod subscription;
+mod timestamp;
+
+pub use breadcrumb::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Patch, Sensitivity, Visibility};
+pub use condition::{Condition, ConditionError, Op};
+pub use definition::{DefinitionError, DefinitionOptions, DefinitionProblem, Warning};
+pub use event::{Event, EventKind};
+pub use explain::{Explained, Explanation};
+pub use index::SubscriptionIndex;
+pub use json::Json;
+pub use json_check::{JsonError, MAX_DEPTH};
+pub(crate) use json_check::{dismantle, is_too_deep};
+pub use path::{Path, PathError};
+pub use route::{Route, Subscriptions};
+pub use selector::Selector;
+pub use subscription::{Fetch, Method, Order, Role, Subscription};
+pub use timestamp::{ParseTimestampError, Timestamp};

@@ -1,0 +1,305 @@
+//! Admission of a path, before `jsonpath_rust` parses it.
+//!
+//! The limits keep both parsing and evaluation linear: one `..` visits each node once, and what
+//! follows it may multiply the result only by a constant. The scan also refuses what
+//! `jsonpath_rust` would read differently from RFC 9535.
+
+use super::cursor::{Cursor, is_blank, is_name_char, is_name_first, is_plain_name_char};
+use super::{PathError, shorten, syntax};
+
+pub(super) const MAX_BYTES: usize = 512;
+pub(super) const MAX_SEGMENTS: usize = 32;
+pub(super) const MAX_DESCENTS: usize = 1;
+/// Wildcards, unions, slices and filters together.
+pub(super) const MAX_SPREADS: usize = 2;
+pub(super) const MAX_MEMBERS: usize = 8;
+pub(super) const MAX_PARENTHESES: usize = 8;
+const FUNCTIONS: [&str; 2] = ["length", "value"];
+
+/// Checks the length of a path text.
+pub(super) fn length(text: &str) -> Result<(), PathError> {
+    match text.len() {
+        0..=MAX_BYTES => Ok(()),
+        found => Err(PathError::TooLong {
+            path: shorten(text),
+            found,
+            limit: MAX_BYTES,
+        }),
+    }
+}
+
+/// Checks a path that begins with `$` against every limit.
+pub(super) fn admit(source: &str) -> Result<(), PathError> {
+    length(source)?;
+    let mut scan = Scan {
+        source,
+        cursor: Cursor::new(source),
+        segments: 0,
+        descents: 0,
+        spreads: 0,
+        parentheses: 0,
+        in_call: false,
+    };
+    scan.path()
+}
+
+struct Scan<'t> {
+    source: &'t str,
+    cursor: Cursor<'t>,
+    segments: usize,
+    descents: usize,
+    spreads: usize,
+    /// Those open now.
+    parentheses: usize,
+    /// Between the parentheses of a function call.
+    in_call: bool,
+}
+
+impl Scan<'_> {
+    fn path(&mut self) -> Result<(), PathError> {
+        self.cursor.eat('$');
+        loop {
+            self.cursor.skip_blanks();
+            match self.cursor.bump() {
+                None => return Ok(()),
+                Some('.') => {
+                    self.segment()?;
+                    self.after_dot()?;
+                }
+                Some('[') => {
+                    self.segment()?;
+                    self.selection(false)?;
+                }
+                Some(other) => return Err(self.syntax(format!("`{other}` begins no segment"))),
+            }
+        }
+    }
+
+    fn after_dot(&mut self) -> Result<(), PathError> {
+        let descent = self.cursor.eat('.');
+        if descent {
+            self.descents += 1;
+            if self.descents > MAX_DESCENTS {
+                let (path, found) = (self.shown(), self.descents);
+                return Err(PathError::TooManyDescents {
+                    path,
+                    found,
+                    limit: MAX_DESCENTS,
+                });
+            }
+        }
+        match self.cursor.peek() {
+            Some('*') => {
+                self.cursor.bump();
+                self.spread()
+            }
+            Some('[') if descent => {
+                self.cursor.bump();
+                self.selection(false)
+            }
+            Some(c) if is_name_first(c) => self.name(is_plain_name_char).map(|_| ()),
+            Some(_) | None => Err(self.syntax("a dot is not followed by a name or `*`")),
+        }
+    }
+
+    /// Reads what is between brackets, the closing one included.
+    fn selection(&mut self, in_filter: bool) -> Result<(), PathError> {
+        let mut members = Vec::new();
+        loop {
+            self.cursor.skip_blanks();
+            let member = self.member(in_filter)?;
+            if members.contains(&member) {
+                let (path, member) = (self.shown(), shorten(&member));
+                return Err(PathError::RepeatedMember { path, member });
+            }
+            members.push(member);
+            if members.len() > MAX_MEMBERS {
+                let (path, found) = (self.shown(), members.len());
+                return Err(PathError::UnionTooLarge {
+                    path,
+                    found,
+                    limit: MAX_MEMBERS,
+                });
+            }
+            self.cursor.skip_blanks();
+            match self.cursor.bump() {
+                Some(',') => {}
+                Some(']') => break,
+                Some(other) => {
+                    return Err(self.syntax(format!("`{other}` stands where `,` or `]` belongs")));
+                }
+                None => return Err(self.syntax("a bracket is not closed")),
+            }
+        }
+        match members.len() {
+            0 | 1 => Ok(()),
+            _ => self.spread(),
+        }
+    }
+
+    /// Reads one member of a selection; members that select the same give the same text.
+    fn member(&mut self, in_filter: bool) -> Result<String, PathError> {
+        match self.cursor.peek() {
+            Some('\'' | '"') => Ok(format!("'{}'", self.quoted()?)),
+            Some('*') => {
+                self.cursor.bump();
+                self.spread()?;
+                Ok("*".to_owned())
+            }
+            Some('?') if in_filter => Err(PathError::NestedFilter { path: self.shown() }),
+            Some('?') => {
+                self.cursor.bump();
+                self.spread()?;
+                self.filter()?;
+                // Two filters in a union are one spread too many, so their text does not matter.
+                Ok("?".to_owned())
+            }
+            Some(_) | None => self.numbers(),
+        }
+    }
+
+    /// Reads an index or a slice.
+    fn numbers(&mut self) -> Result<String, PathError> {
+        let text = self
+            .cursor
+            .take_while(|c| c.is_ascii_digit() || matches!(c, '-' | ':') || is_blank(c))
+            .to_owned();
+        if text.contains(':') {
+            self.spread()?;
+        } else if text.trim_matches(is_blank).is_empty() {
+            return Err(self.syntax("brackets hold no name, index, slice, `*` or filter"));
+        }
+        Ok(text.trim_matches(is_blank).to_owned())
+    }
+
+    /// Reads a filter after its `?`, up to the `,` or `]` that ends it.
+    fn filter(&mut self) -> Result<(), PathError> {
+        loop {
+            match self.cursor.peek() {
+                None => return Err(self.syntax("a filter is not closed")),
+                Some(',' | ']') if self.parentheses == 0 => return Ok(()),
+                Some(']') => return Err(self.syntax("a parenthesis is not closed")),
+                Some('$') => return Err(PathError::RootInFilter { path: self.shown() }),
+                Some('?') => return Err(PathError::NestedFilter { path: self.shown() }),
+                Some('\'' | '"') => {
+                    self.quoted()?;
+                }
+                Some(c) if is_name_char(c) => self.word()?,
+                Some(c) => {
+                    self.cursor.bump();
+                    self.mark(c)?;
+                }
+            }
+        }
+    }
+
+    /// Acts on a character of a filter that is already read.
+    fn mark(&mut self, c: char) -> Result<(), PathError> {
+        match c {
+            '*' => self.spread(),
+            '(' => self.open(),
+            ')' => {
+                self.in_call = false;
+                match self.parentheses.checked_sub(1) {
+                    Some(left) => self.parentheses = left,
+                    None => return Err(self.syntax("a parenthesis is closed but not opened")),
+                }
+                Ok(())
+            }
+            '[' => {
+                self.segment()?;
+                self.selection(true)
+            }
+            '.' => match self.cursor.peek() {
+                Some('.') => Err(PathError::DescentInFilter { path: self.shown() }),
+                Some(c) if is_name_first(c) || c == '*' => self.segment(),
+                Some(c) if c.is_ascii_digit() => Ok(()),
+                Some(_) | None => Err(self.syntax("a dot is not followed by a name or `*`")),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads a name, a number, a literal or the name of a function inside a filter.
+    fn word(&mut self) -> Result<(), PathError> {
+        let word = self.name(is_name_char)?;
+        if self.cursor.eat('(') {
+            if !FUNCTIONS.contains(&word.as_str()) {
+                return Err(PathError::Function {
+                    path: self.shown(),
+                    function: shorten(&word),
+                });
+            }
+            self.open()?;
+            self.in_call = true;
+        }
+        // jsonpath_rust would join `a b` to one name.
+        if self.cursor.skip_blanks() && self.cursor.peek().is_some_and(is_name_char) {
+            return Err(self.syntax(format!("`{}` is followed by another word", shorten(&word))));
+        }
+        Ok(())
+    }
+
+    fn name(&mut self, keep: impl Fn(char) -> bool) -> Result<String, PathError> {
+        let name = self.cursor.take_while(keep);
+        // jsonpath_rust would trim such a character off the name.
+        if name.contains(char::is_whitespace) {
+            return Err(self.syntax("a name holds unicode white space and is not quoted"));
+        }
+        Ok(name.to_owned())
+    }
+
+    fn quoted(&mut self) -> Result<String, PathError> {
+        self.cursor.quoted().map_err(|reason| self.syntax(reason))
+    }
+
+    fn open(&mut self) -> Result<(), PathError> {
+        if self.in_call {
+            return Err(PathError::NestedCall { path: self.shown() });
+        }
+        self.parentheses += 1;
+        let (found, limit) = (self.parentheses, MAX_PARENTHESES);
+        match found > limit {
+            true => Err(PathError::ParenthesesTooDeep {
+                path: self.shown(),
+                found,
+                limit,
+            }),
+            false => Ok(()),
+        }
+    }
+
+    fn segment(&mut self) -> Result<(), PathError> {
+        self.segments += 1;
+        let (found, limit) = (self.segments, MAX_SEGMENTS);
+        match found > limit {
+            true => Err(PathError::TooManySegments {
+                path: self.shown(),
+                found,
+                limit,
+            }),
+            false => Ok(()),
+        }
+    }
+
+    fn spread(&mut self) -> Result<(), PathError> {
+        self.spreads += 1;
+        let (found, limit) = (self.spreads, MAX_SPREADS);
+        match found > limit {
+            true => Err(PathError::TooManySpreads {
+                path: self.shown(),
+                found,
+                limit,
+            }),
+            false => Ok(()),
+        }
+    }
+
+    fn syntax(&self, reason: impl Into<String>) -> PathError {
+        syntax(self.source, reason)
+    }
+
+    fn shown(&self) -> String {
+        shorten(self.source)
+    }
+}

@@ -1,0 +1,110 @@
+//! Reading the text of a path from left to right.
+
+/// What is left of a path text.
+pub(super) struct Cursor<'t> {
+    rest: &'t str,
+}
+
+impl<'t> Cursor<'t> {
+    pub(super) fn new(text: &'t str) -> Self {
+        Cursor { rest: text }
+    }
+
+    pub(super) fn peek(&self) -> Option<char> {
+        self.rest.chars().next()
+    }
+
+    pub(super) fn bump(&mut self) -> Option<char> {
+        let mut chars = self.rest.chars();
+        let found = chars.next();
+        self.rest = chars.as_str();
+        found
+    }
+
+    pub(super) fn eat(&mut self, wanted: char) -> bool {
+        let found = self.peek() == Some(wanted);
+        if found {
+            self.bump();
+        }
+        found
+    }
+
+    pub(super) fn take_while(&mut self, keep: impl Fn(char) -> bool) -> &'t str {
+        let end = self.rest.find(|c| !keep(c)).unwrap_or(self.rest.len());
+        let (taken, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        taken
+    }
+
+    /// Skips blanks, and tells whether there were any.
+    pub(super) fn skip_blanks(&mut self) -> bool {
+        !self.take_while(is_blank).is_empty()
+    }
+
+    /// Reads a quoted string, with the escapes of RFC 9535 replaced. The error is the reason.
+    pub(super) fn quoted(&mut self) -> Result<String, &'static str> {
+        let quote = self.bump();
+        let mut text = String::new();
+        loop {
+            match self.bump() {
+                None => return Err("a quoted name is not closed"),
+                found if found == quote => return Ok(text),
+                Some('\\') => text.push(self.escaped(quote)?),
+                Some('\0'..='\u{1f}') => return Err("a quoted name holds a raw control character"),
+                Some(other) => text.push(other),
+            }
+        }
+    }
+
+    fn escaped(&mut self, quote: Option<char>) -> Result<char, &'static str> {
+        match self.bump() {
+            Some('b') => Ok('\u{8}'),
+            Some('t') => Ok('\t'),
+            Some('n') => Ok('\n'),
+            Some('f') => Ok('\u{c}'),
+            Some('r') => Ok('\r'),
+            Some(same @ ('/' | '\\')) => Ok(same),
+            Some(same) if Some(same) == quote => Ok(same),
+            Some('u') => self.unicode().ok_or("an escape \\u names no character"),
+            Some(_) | None => Err("an escape is not one of rfc 9535"),
+        }
+    }
+
+    /// Reads the digits after `\u`, and the second half of a surrogate pair if there is one.
+    fn unicode(&mut self) -> Option<char> {
+        let unit = self.hex4()?;
+        if !(0xD800..=0xDBFF).contains(&unit) {
+            // A lone low surrogate is no character, so this is `None` for it.
+            return char::from_u32(unit);
+        }
+        if !(self.eat('\\') && self.eat('u')) {
+            return None;
+        }
+        let low = self.hex4().filter(|low| (0xDC00..=0xDFFF).contains(low))?;
+        char::from_u32(0x1_0000 + ((unit - 0xD800) << 10) + (low - 0xDC00))
+    }
+
+    fn hex4(&mut self) -> Option<u32> {
+        (0..4).try_fold(0, |code, _| Some(code * 16 + self.bump()?.to_digit(16)?))
+    }
+}
+
+/// A blank of RFC 9535.
+pub(super) fn is_blank(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\n' | '\r')
+}
+
+/// The first character of an unquoted name.
+pub(super) fn is_name_first(c: char) -> bool {
+    c.is_ascii_alphabetic() || c == '_' || !c.is_ascii()
+}
+
+/// A further character of an unquoted name.
+pub(super) fn is_name_char(c: char) -> bool {
+    is_name_first(c) || c.is_ascii_digit()
+}
+
+/// A further character of an unquoted name in a plain path, where `-` is allowed too.
+pub(super) fn is_plain_name_char(c: char) -> bool {
+    is_name_char(c) || c == '-'
+}

@@ -1,0 +1,167 @@
+//! What is refused after parsing: filters that `jsonpath_rust` compiles but evaluates against
+//! RFC 9535, or not in linear time.
+
+use jsonpath_rust::parser::model::{
+    Comparable, Filter, FilterAtom, FnArg, JpQuery, Literal, Segment, Selector, Test, TestFunction,
+};
+
+use super::{PathError, shorten};
+
+/// Comparisons with a path on both sides, which may each compare whole subtrees, and under `..`
+/// do so again on every level of the document.
+const MAX_PATH_COMPARISONS: usize = 2;
+
+/// Checks the filters of a compiled path.
+pub(super) fn check(path: &str, query: &JpQuery) -> Result<(), PathError> {
+    let mut filters = Vec::new();
+    query
+        .segments
+        .iter()
+        .for_each(|found| segment(found, &mut filters));
+    let found = filters
+        .iter()
+        .map(|found| path_comparisons(found))
+        .sum::<usize>();
+    if found > MAX_PATH_COMPARISONS {
+        let (path, limit) = (shorten(path), MAX_PATH_COMPARISONS);
+        return Err(PathError::TooManyComparisons { path, found, limit });
+    }
+    filters.iter().try_for_each(|found| filter(path, found))
+}
+
+fn path_comparisons(found: &Filter) -> usize {
+    match found {
+        Filter::Or(all) | Filter::And(all) => all.iter().map(path_comparisons).sum(),
+        Filter::Atom(FilterAtom::Filter { expr, .. }) => path_comparisons(expr),
+        Filter::Atom(FilterAtom::Test { .. }) => 0,
+        Filter::Atom(FilterAtom::Comparison(comparison)) => {
+            let is_literal = |side: &Comparable| matches!(side, Comparable::Literal(_));
+            let (left, right) = comparison.vals();
+            usize::from(!is_literal(left) && !is_literal(right))
+        }
+    }
+}
+
+fn segment<'q>(found: &'q Segment, filters: &mut Vec<&'q Filter>) {
+    match found {
+        Segment::Descendant(inner) => segment(inner, filters),
+        Segment::Selector(one) => filters.extend(filter_of(one)),
+        Segment::Selectors(all) => filters.extend(all.iter().filter_map(filter_of)),
+    }
+}
+
+fn filter_of(found: &Selector) -> Option<&Filter> {
+    match found {
+        Selector::Filter(inner) => Some(inner),
+        Selector::Name(_) | Selector::Wildcard | Selector::Index(_) | Selector::Slice(..) => None,
+    }
+}
+
+fn filter(path: &str, found: &Filter) -> Result<(), PathError> {
+    match found {
+        Filter::Or(all) | Filter::And(all) => all.iter().try_for_each(|one| filter(path, one)),
+        Filter::Atom(FilterAtom::Filter { expr, .. }) => filter(path, expr),
+        Filter::Atom(FilterAtom::Test { expr, .. }) => test(path, expr),
+        Filter::Atom(FilterAtom::Comparison(comparison)) => {
+            let (left, right) = comparison.vals();
+            comparable(path, left)?;
+            comparable(path, right)
+        }
+    }
+}
+
+fn test(path: &str, found: &Test) -> Result<(), PathError> {
+    match found {
+        Test::RelQuery(_) => Ok(()),
+        Test::AbsQuery(_) => Err(PathError::RootInFilter {
+            path: shorten(path),
+        }),
+        // The evaluator takes every tested value for false, and so its negation for true.
+        Test::Function(call) => Err(out_of_place(
+            path,
+            call,
+            "compare its result, as in length(@.a) > 0",
+        )),
+    }
+}
+
+fn comparable(path: &str, found: &Comparable) -> Result<(), PathError> {
+    match found {
+        Comparable::Literal(value) => literal(path, value),
+        Comparable::Function(call) => function(path, call),
+        Comparable::SingularQuery(_) => Ok(()),
+    }
+}
+
+fn literal(path: &str, found: &Literal) -> Result<(), PathError> {
+    match found {
+        // serde_json holds no infinity and makes it null, so that `null == 1e999` would be true.
+        Literal::Float(number) if !number.is_finite() => Err(PathError::NumberOutOfRange {
+            path: shorten(path),
+        }),
+        Literal::Float(_)
+        | Literal::Int(_)
+        | Literal::String(_)
+        | Literal::Bool(_)
+        | Literal::Null => Ok(()),
+    }
+}
+
+fn function(path: &str, call: &TestFunction) -> Result<(), PathError> {
+    match call {
+        TestFunction::Length(argument) => match &**argument {
+            FnArg::Literal(value) => literal(path, value),
+            argument if is_query(argument, is_singular) => Ok(()),
+            // The evaluator counts the nodes instead.
+            _ => Err(out_of_place(
+                path,
+                call,
+                "length() takes one value, such as @.a",
+            )),
+        },
+        TestFunction::Value(argument) if is_query(argument, |_| true) => Ok(()),
+        TestFunction::Value(_) => Err(out_of_place(path, call, "value() takes a path of `@`")),
+        TestFunction::Custom(..)
+        | TestFunction::Count(_)
+        | TestFunction::Search(..)
+        | TestFunction::Match(..) => Err(PathError::Function {
+            path: shorten(path),
+            function: name(call).to_owned(),
+        }),
+    }
+}
+
+fn is_query(argument: &FnArg, accept: impl Fn(&[Segment]) -> bool) -> bool {
+    match argument {
+        FnArg::Test(test) => matches!(&**test, Test::RelQuery(segments) if accept(segments)),
+        FnArg::Literal(_) | FnArg::Filter(_) => false,
+    }
+}
+
+fn is_singular(segments: &[Segment]) -> bool {
+    segments.iter().all(|segment| {
+        matches!(
+            segment,
+            Segment::Selector(Selector::Name(_) | Selector::Index(_))
+        )
+    })
+}
+
+fn out_of_place(path: &str, call: &TestFunction, way_out: &'static str) -> PathError {
+    PathError::FunctionUse {
+        path: shorten(path),
+        function: name(call).to_owned(),
+        way_out,
+    }
+}
+
+fn name(call: &TestFunction) -> &str {
+    match call {
+        TestFunction::Custom(name, _) => name,
+        TestFunction::Length(_) => "length",
+        TestFunction::Value(_) => "value",
+        TestFunction::Count(_) => "count",
+        TestFunction::Search(..) => "search",
+        TestFunction::Match(..) => "match",
+    }
+}

@@ -1,0 +1,194 @@
+use super::breadcrumb::Breadcrumb;
+use super::definition::{self, DefinitionError, DefinitionOptions, Warning};
+use super::event::{Event, EventKind};
+use super::explain::Explanation;
+use super::selector::{Facts, Miss, Verdict};
+use super::subscription::{Role, Subscription};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::Value;
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+/// The subscriptions of one executor: validated, compiled and cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Subscriptions(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    subscriptions: Vec<Subscription>,
+    warnings: Vec<Warning>,
+    /// The triggers in the order in which they win.
+    triggers: Vec<usize>,
+}
+
+/// What an event is to an executor.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Route {
+    /// Nothing.
+    Unmatched,
+    /// A change of something it would fetch; it fetches when it is triggered, so this is only a notification.
+    Context,
+    /// It sets the executor off.
+    Trigger {
+        /// The index of the subscription that matched: of those that do, the one of highest priority, then the first.
+        subscription: usize,
+    },
+    /// The event has no context, and what a trigger asks of the context decides.
+    NeedsContext,
+}
+
+impl Subscriptions {
+    /// Validates subscriptions.
+    ///
+    /// # Errors
+    /// [`DefinitionError`] for what can never work: a condition that does not compile, two sources of one name, a
+    /// source without a name, the reserved key `trigger`, a limit of 0 or over the cap, an empty trigger.
+    pub fn new(
+        subscriptions: impl IntoIterator<Item = Subscription>,
+    ) -> Result<Self, DefinitionError> {
+        let subscriptions = Vec::from_iter(subscriptions);
+        let warnings = definition::validate(&subscriptions, &DefinitionOptions::default())?;
+        Ok(Self::checked(subscriptions, warnings))
+    }
+
+    /// Reads a definition: a list of subscriptions, `{"selectors": [..]}`, `{"subscriptions": ..}` or a whole
+    /// definition breadcrumb (`{"context": {"subscriptions": ..}}`).
+    ///
+    /// A subscription is `{"schema_name"?, "any_tags"?, "all_tags"?, "context_match"?: [{"path", "op", "value"?}],
+    /// "role", "key"?, "fetch"?, "required"?, "scope"?, "priority"?, "on"?, "comment"?}`, where `fetch` is the name
+    /// of a method or `{"method", "limit"?, "nn"?, "order"?, "min_score"?}`.
+    ///
+    /// # Errors
+    /// [`DefinitionError`] names the subscription, the field, the value and the nearest valid name.
+    pub fn from_json(definition: &Value) -> Result<Self, DefinitionError> {
+        Self::from_json_with(definition, &DefinitionOptions::default())
+    }
+
+    /// Reads a definition with options.
+    ///
+    /// # Errors
+    /// See [`from_json`](Self::from_json).
+    pub fn from_json_with(
+        definition: &Value,
+        options: &DefinitionOptions,
+    ) -> Result<Self, DefinitionError> {
+        let (subscriptions, warnings) = definition::from_json(definition, options)?;
+        Ok(Self::checked(subscriptions, warnings))
+    }
+
+    /// Reads a definition from text, and so sees a key that an object has twice.
+    ///
+    /// # Errors
+    /// See [`from_json`](Self::from_json); also if the text is not JSON or has a duplicate key.
+    pub fn parse(text: &str) -> Result<Self, DefinitionError> {
+        Self::from_json(&definition::parse_text(text)?)
+    }
+
+    /// What is odd in the definition.
+    #[must_use]
+    pub fn warnings(&self) -> &[Warning] {
+        &self.0.warnings
+    }
+
+    /// All of them, in order.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Subscription] {
+        &self.0.subscriptions
+    }
+
+    /// Those in the context role, in order.
+    pub fn sources(&self) -> impl Iterator<Item = &Subscription> {
+        self.as_slice()
+            .iter()
+            .filter(|subscription| subscription.role == Role::Context)
+    }
+
+    /// What an event is to the executor that has these subscriptions. Pure, and the order of the list only decides
+    /// between triggers of equal priority.
+    #[must_use]
+    pub fn route(&self, event: &Event) -> Route {
+        self.route_facts(event.effective_kind(), &Facts::of_event(event))
+    }
+
+    /// What a breadcrumb, read from the store because of an event of a kind, is to the executor. Never
+    /// [`Route::NeedsContext`]. The kind is taken as it is: pass [`Event::effective_kind`].
+    #[must_use]
+    pub fn route_breadcrumb(&self, kind: EventKind, breadcrumb: &Breadcrumb) -> Route {
+        self.route_facts(kind, &Facts::of(breadcrumb))
+    }
+
+    fn route_facts(&self, kind: EventKind, facts: &Facts<'_>) -> Route {
+        if kind == EventKind::Ping {
+            return Route::Unmatched;
+        }
+        let mut undecided = false;
+        for &subscription in &self.0.triggers {
+            match self.verdict(subscription, kind, facts) {
+                Verdict::Holds => return Route::Trigger { subscription },
+                Verdict::Undecided => undecided = true,
+                Verdict::Fails(_) => {}
+            }
+        }
+        if undecided {
+            return Route::NeedsContext;
+        }
+        let noted = self.as_slice().iter().enumerate().any(|(index, source)| {
+            source.role == Role::Context
+                && !matches!(self.verdict(index, kind, facts), Verdict::Fails(_))
+        });
+        if noted {
+            Route::Context
+        } else {
+            Route::Unmatched
+        }
+    }
+
+    /// For each subscription whether it matched, or the first test that failed and on which value.
+    #[must_use]
+    pub fn explain(&self, event: &Event) -> Explanation {
+        Explanation::of(self, event)
+    }
+
+    pub(super) fn verdict(&self, index: usize, kind: EventKind, facts: &Facts<'_>) -> Verdict<'_> {
+        let Some(subscription) = self.0.subscriptions.get(index) else {
+            return Verdict::Fails(Miss::Kind);
+        };
+        if !subscription.on.contains(&kind) {
+            return Verdict::Fails(Miss::Kind);
+        }
+        subscription.selector.examine(facts)
+    }
+
+    fn checked(subscriptions: Vec<Subscription>, warnings: Vec<Warning>) -> Self {
+        let mut triggers: Vec<(usize, i64)> = subscriptions
+            .iter()
+            .enumerate()
+            .filter(|(_, subscription)| subscription.role == Role::Trigger)
+            .map(|(index, subscription)| (index, subscription.priority))
+            .collect();
+        triggers.sort_by_key(|(_, priority)| Reverse(*priority));
+        let triggers = triggers.into_iter().map(|(index, _)| index).collect();
+        Self(Arc::new(Inner {
+            subscriptions,
+            warnings,
+            triggers,
+        }))
+    }
+}
+
+impl Serialize for Subscriptions {
+    /// The list of definitions.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.as_slice().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Subscriptions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let definition = Value::deserialize(deserializer)?;
+        Self::from_json(&definition).map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,252 @@
+use super::breadcrumb::Breadcrumb;
+use super::condition::{Condition, ConditionError};
+use super::event::Event;
+use super::json::Json;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Which breadcrumbs: a schema, tags and conditions on the context, all of which must hold. A clone is a pointer.
+///
+/// ```
+/// use universal_executor::Selector;
+///
+/// let requests = Selector::schema("tool.request.v1")
+///     .any_tags(["workspace:tools", "workspace:lab"])
+///     .matching("$.tool", "eq", "adder");
+///
+/// assert!(requests.check().is_ok());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Selector(Arc<Parts>);
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Parts {
+    pub(super) schema: Option<String>,
+    pub(super) any_tags: Option<Vec<String>>,
+    pub(super) all_tags: Vec<String>,
+    pub(super) conditions: Vec<Condition>,
+}
+
+/// The schema name that says "any" on purpose.
+const ANY_SCHEMA: &str = "*";
+
+impl Selector {
+    /// Every breadcrumb.
+    #[must_use]
+    pub fn any() -> Self {
+        Self::schema(ANY_SCHEMA)
+    }
+
+    /// The breadcrumbs of one schema; `"*"` is any.
+    #[must_use]
+    pub fn schema(name: impl Into<String>) -> Self {
+        Self::from(Parts {
+            schema: Some(name.into()),
+            ..Parts::default()
+        })
+    }
+
+    /// Those with at least one of these tags. No tags at all match nothing.
+    #[must_use]
+    pub fn any_tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
+        let any = Arc::make_mut(&mut self.0).any_tags.get_or_insert_default();
+        any.extend(tags.into_iter().map(Into::into));
+        self
+    }
+
+    /// Those with all of these tags.
+    #[must_use]
+    pub fn all_tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
+        Arc::make_mut(&mut self.0)
+            .all_tags
+            .extend(tags.into_iter().map(Into::into));
+        self
+    }
+
+    /// Those whose context passes a condition: a JSONPath (`$.` may be left out), an [`Op`](super::Op) or its name,
+    /// and a value.
+    ///
+    /// What is wrong with it is told by [`check`](Self::check) and refused wherever the selector is used.
+    #[must_use]
+    pub fn matching(
+        self,
+        path: impl Into<String>,
+        op: impl AsRef<str>,
+        value: impl Into<Value>,
+    ) -> Self {
+        self.condition(Condition::new(path, op, Some(value.into())))
+    }
+
+    /// Adds a condition.
+    #[must_use]
+    pub fn condition(mut self, condition: Condition) -> Self {
+        Arc::make_mut(&mut self.0).conditions.push(condition);
+        self
+    }
+
+    /// Whether all of it can be evaluated.
+    ///
+    /// # Errors
+    /// The [`ConditionError`] of the first condition that cannot.
+    pub fn check(&self) -> Result<(), ConditionError> {
+        match self.0.conditions.iter().find_map(Condition::error) {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a breadcrumb is one of those.
+    #[must_use]
+    pub fn matches(&self, breadcrumb: &Breadcrumb) -> bool {
+        matches!(self.examine(&Facts::of(breadcrumb)), Verdict::Holds)
+    }
+
+    /// The one schema it selects, if it names one.
+    #[must_use]
+    pub fn schema_name(&self) -> Option<&str> {
+        self.0.schema.as_deref().filter(|name| *name != ANY_SCHEMA)
+    }
+
+    /// The tags of which one must be there, if it names any.
+    #[must_use]
+    pub fn any_of_tags(&self) -> Option<&[String]> {
+        self.0.any_tags.as_deref()
+    }
+
+    /// The tags that must all be there.
+    #[must_use]
+    pub fn all_of_tags(&self) -> &[String] {
+        &self.0.all_tags
+    }
+
+    /// The conditions on the context.
+    #[must_use]
+    pub fn conditions(&self) -> &[Condition] {
+        &self.0.conditions
+    }
+
+    /// Whether it says nothing at all, not even `"*"`.
+    pub(super) fn is_empty(&self) -> bool {
+        *self.0 == Parts::default()
+    }
+
+    pub(super) fn examine<'s>(&'s self, facts: &Facts<'_>) -> Verdict<'s> {
+        let parts = &*self.0;
+        if let Some(wanted) = self.schema_name()
+            && facts.schema_name != Some(wanted)
+        {
+            return Verdict::Fails(Miss::Schema { wanted });
+        }
+        let has = |tag: &String| facts.tags.contains(tag);
+        if let Some(wanted) = &parts.any_tags
+            && !wanted.iter().any(has)
+        {
+            return Verdict::Fails(Miss::AnyTags { wanted });
+        }
+        if let Some(missing) = parts.all_tags.iter().find(|tag| !has(tag)) {
+            return Verdict::Fails(Miss::AllTags { missing });
+        }
+        if parts.conditions.is_empty() {
+            return Verdict::Holds;
+        }
+        let Some(context) = facts.context else {
+            return Verdict::Undecided;
+        };
+        match parts
+            .conditions
+            .iter()
+            .position(|condition| !condition.holds(context))
+        {
+            Some(index) => Verdict::Fails(Miss::Condition { index }),
+            None => Verdict::Holds,
+        }
+    }
+}
+
+impl From<Parts> for Selector {
+    fn from(parts: Parts) -> Self {
+        Self(Arc::new(parts))
+    }
+}
+
+impl Serialize for Selector {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        self.write_fields(&mut map)?;
+        map.end()
+    }
+}
+
+impl Selector {
+    pub(super) fn write_fields<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+        let parts = &*self.0;
+        if let Some(schema) = &parts.schema {
+            map.serialize_entry("schema_name", schema)?;
+        }
+        if let Some(tags) = &parts.any_tags {
+            map.serialize_entry("any_tags", tags)?;
+        }
+        if !parts.all_tags.is_empty() {
+            map.serialize_entry("all_tags", &parts.all_tags)?;
+        }
+        if !parts.conditions.is_empty() {
+            map.serialize_entry("context_match", &parts.conditions)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a selector looks at: the same of an event and of a breadcrumb.
+pub(super) struct Facts<'a> {
+    pub(super) schema_name: Option<&'a str>,
+    pub(super) tags: &'a [String],
+    pub(super) context: Option<&'a Json>,
+}
+
+impl<'a> Facts<'a> {
+    pub(super) fn of(breadcrumb: &'a Breadcrumb) -> Self {
+        Self {
+            schema_name: breadcrumb.schema_name.as_deref(),
+            tags: &breadcrumb.tags,
+            context: Some(&breadcrumb.context),
+        }
+    }
+
+    pub(super) fn of_event(event: &'a Event) -> Self {
+        Self {
+            schema_name: event.schema_name.as_deref(),
+            tags: &event.tags,
+            context: event.context.as_ref(),
+        }
+    }
+}
+
+/// What a selector says of some facts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Verdict<'s> {
+    Holds,
+    /// All but the conditions hold, and there is no context to test those on.
+    Undecided,
+    Fails(Miss<'s>),
+}
+
+/// The first test that failed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Miss<'s> {
+    /// The event is of a kind the subscription does not ask for.
+    Kind,
+    Schema {
+        wanted: &'s str,
+    },
+    AnyTags {
+        wanted: &'s [String],
+    },
+    AllTags {
+        missing: &'s str,
+    },
+    Condition {
+        index: usize,
+    },
+}

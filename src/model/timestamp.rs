@@ -1,0 +1,135 @@
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::fmt;
+use std::ops::Add;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A moment in UTC with microsecond precision, written as RFC 3339 (`2026-11-21T20:33:40.535554Z`).
+///
+/// Finer fractions are cut off when read, so that every store keeps the same moment.
+#[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// 1970-01-01T00:00:00Z.
+    pub const UNIX_EPOCH: Self = Self(0);
+
+    /// The moment `micros` microseconds after 1970-01-01T00:00:00Z.
+    #[must_use]
+    pub const fn from_micros(micros: i64) -> Self {
+        Self(micros)
+    }
+
+    /// Microseconds since 1970-01-01T00:00:00Z.
+    #[must_use]
+    pub const fn as_micros(self) -> i64 {
+        self.0
+    }
+
+    /// How long after `earlier` this is; zero if it is not after it.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+impl Add<Duration> for Timestamp {
+    type Output = Self;
+
+    /// Saturates at the end of time.
+    fn add(self, duration: Duration) -> Self {
+        let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+        Self(self.0.saturating_add(micros))
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let within = self.0.clamp(
+            jiff::Timestamp::MIN.as_microsecond(),
+            jiff::Timestamp::MAX.as_microsecond(),
+        );
+        match jiff::Timestamp::from_microsecond(within) {
+            Ok(moment) => moment.fmt(f),
+            Err(_) => write!(f, "{}us", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A text is not an RFC 3339 moment.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{text:?} is not an RFC 3339 timestamp such as 2026-11-21T20:33:40Z")]
+pub struct ParseTimestampError {
+    text: String,
+}
+
+impl FromStr for Timestamp {
+    type Err = ParseTimestampError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse::<jiff::Timestamp>()
+            .map(|moment| Self(moment.as_microsecond()))
+            .map_err(|_| ParseTimestampError {
+                text: crate::error::excerpt(text, 64).into_owned(),
+            })
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timestamp_reads_and_writes_rfc_3339() {
+        let text = "2026-11-21T20:33:40.535554Z";
+
+        let moment: Timestamp = text.parse().unwrap();
+
+        assert_eq!(moment.to_string(), text);
+        assert_eq!(serde_json::to_value(moment).unwrap(), text);
+    }
+
+    #[test]
+    fn an_offset_is_read_and_written_as_utc() {
+        let moment: Timestamp = "2026-11-21T21:33:40+01:00".parse().unwrap();
+
+        assert_eq!(moment.to_string(), "2026-11-21T20:33:40Z");
+    }
+
+    #[test]
+    fn what_is_no_timestamp_is_named_in_the_error() {
+        let error = "yesterday".parse::<Timestamp>().unwrap_err();
+
+        assert!(error.to_string().contains("\"yesterday\""), "{error}");
+    }
+
+    #[test]
+    fn the_ends_of_time_print_without_panic() {
+        for moment in [Timestamp(i64::MIN), Timestamp(i64::MAX), Timestamp(0)] {
+            assert!(!moment.to_string().is_empty());
+        }
+        assert_eq!(
+            Timestamp(i64::MAX) + Duration::from_secs(1),
+            Timestamp(i64::MAX)
+        );
+    }
+}

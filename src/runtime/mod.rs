@@ -1,0 +1,205 @@
+//! Many executors on one stream of events.
+//!
+//! The runtime puts a run into the ledger for every executor an event concerns, acknowledges the event, claims due
+//! runs and lets the executors process them side by side. What it holds in memory can be lost at any time: the
+//! ledger says what is left to do.
+//!
+//! ```
+//! use serde_json::json;
+//! use std::sync::Arc;
+//! use universal_executor::source::StartAt;
+//! use universal_executor::tool::{ToolExecutor, json_tool};
+//! use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Runtime};
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+//! let store = MemoryStore::default();
+//! let echo = json_tool("echo", "Says it again.", json!({}), |input, _| async move { Ok(input) });
+//! let echo = ToolExecutor::new(echo, Arc::new(store.clone()))?;
+//! let runtime = Runtime::builder(store.events()).executor(echo).start_at(StartAt::Beginning).build()?;
+//! store.create(NewBreadcrumb::new("tool.request.v1").context(json!({"tool": "echo", "input": "hi"}))).await?;
+//!
+//! let answered = async {
+//!     while !matches!(store.latest("tool.response.v1").await, Ok(Some(_))) {
+//!         tokio::task::yield_now().await;
+//!     }
+//! };
+//! let report = runtime.run_until(answered).await?;
+//! assert_eq!(report.responded, 1);
+//! # Ok::<(), universal_executor::BoxError>(())
+//! # })?;
+//! # Ok::<(), universal_executor::BoxError>(())
+//! ```
+
+mod dispatcher;
+mod error;
+mod report;
+mod timers;
+
+pub use error::RuntimeError;
+pub use report::RunReport;
+
+use crate::executor::{UniversalExecutor, check};
+use crate::model::SubscriptionIndex;
+use crate::source::{EventSource, StartAt};
+use dispatcher::Dispatcher;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Executors and the source of their events. Made by [`Runtime::builder`].
+///
+/// # Promises
+/// - **Isolated.** An executor that fails or panics stops no other.
+/// - **Bounded.** At most [`concurrency`](RuntimeBuilder::concurrency) runs at a time; no event is pulled while all
+///   places are taken.
+/// - **Durable.** An event is acknowledged once its runs are in the ledger of each executor's store. Retries, runs left
+///   by a worker that died and suspended runs whose time is up come from the ledger. An executor on a store without a
+///   ledger processes the event before it is acknowledged, and is not retried.
+pub struct Runtime {
+    source: Box<dyn EventSource>,
+    executors: BTreeMap<Arc<str>, Arc<dyn UniversalExecutor>>,
+    index: SubscriptionIndex,
+    settings: Settings,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Settings {
+    concurrency: usize,
+    start_at: StartAt,
+    sweep: Duration,
+    drain: Duration,
+}
+
+impl Runtime {
+    /// Begins to build a runtime on a source.
+    pub fn builder(source: impl EventSource) -> RuntimeBuilder {
+        RuntimeBuilder {
+            source: Box::new(source),
+            executors: Vec::new(),
+            settings: Settings {
+                concurrency: 64,
+                start_at: StartAt::Now,
+                sweep: Duration::from_secs(5),
+                drain: Duration::from_secs(25),
+            },
+        }
+    }
+
+    /// Processes events until a future resolves, then finishes what is running and says what happened.
+    ///
+    /// When the future resolves nothing more is pulled or claimed. What still runs after
+    /// [`drain_timeout`](RuntimeBuilder::drain_timeout) is dropped: it writes nothing, and its run is claimed again when
+    /// its lease is over. Dropping this future does the same at once.
+    ///
+    /// # Errors
+    /// If the source cannot be subscribed to.
+    pub async fn run_until(
+        &self,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<RunReport, RuntimeError> {
+        Dispatcher::new(self).run(shutdown).await
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime")
+            .field("executors", &self.executors.keys())
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Collects executors and settings; see [`Runtime::builder`].
+pub struct RuntimeBuilder {
+    source: Box<dyn EventSource>,
+    executors: Vec<Arc<dyn UniversalExecutor>>,
+    settings: Settings,
+}
+
+impl RuntimeBuilder {
+    /// Adds an executor.
+    #[must_use]
+    pub fn executor(mut self, executor: impl UniversalExecutor + 'static) -> Self {
+        self.executors.push(Arc::new(executor));
+        self
+    }
+
+    /// Adds executors.
+    #[must_use]
+    pub fn executors(
+        mut self,
+        executors: impl IntoIterator<Item = Arc<dyn UniversalExecutor>>,
+    ) -> Self {
+        self.executors.extend(executors);
+        self
+    }
+
+    /// Sets how many runs there may be at a time, of all executors together; 64 by default.
+    #[must_use]
+    pub fn concurrency(mut self, runs: usize) -> Self {
+        self.settings.concurrency = runs;
+        self
+    }
+
+    /// Sets where in the source to start; with what happens from now on by default.
+    #[must_use]
+    pub fn start_at(mut self, start: StartAt) -> Self {
+        self.settings.start_at = start;
+        self
+    }
+
+    /// Sets how often the ledger is asked for runs that nobody told of: those of workers that died; 5 s by default.
+    #[must_use]
+    pub fn sweep_every(mut self, interval: Duration) -> Self {
+        self.settings.sweep = interval;
+        self
+    }
+
+    /// Sets how long running work may take to finish at a shutdown; 25 s by default.
+    #[must_use]
+    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.drain = timeout;
+        self
+    }
+
+    /// Checks the executors and indexes their subscriptions.
+    ///
+    /// # Errors
+    /// [`RuntimeError`] if two executors have one id, one can never work on its store, or a setting is zero.
+    pub fn build(self) -> Result<Runtime, RuntimeError> {
+        for (setting, is_zero) in [
+            ("concurrency", self.settings.concurrency == 0),
+            ("sweep_every", self.settings.sweep.is_zero()),
+        ] {
+            if is_zero {
+                return Err(RuntimeError::ZeroSetting { setting });
+            }
+        }
+        let mut index = SubscriptionIndex::new();
+        let mut executors: BTreeMap<Arc<str>, Arc<dyn UniversalExecutor>> = BTreeMap::new();
+        for executor in self.executors {
+            check(&*executor)?;
+            let id: Arc<str> = executor.id().into();
+            index.insert(&id, executor.subscriptions());
+            if executors.insert(Arc::clone(&id), executor).is_some() {
+                return Err(RuntimeError::DuplicateId { id: id.to_string() });
+            }
+        }
+        Ok(Runtime {
+            source: self.source,
+            executors,
+            index,
+            settings: self.settings,
+        })
+    }
+}
+
+impl fmt::Debug for RuntimeBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RuntimeBuilder")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}

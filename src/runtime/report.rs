@@ -1,0 +1,49 @@
+use crate::executor::{ExecutorError, Outcome};
+
+/// What happened while a runtime ran.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct RunReport {
+    /// Events that were delivered.
+    pub events: u64,
+    /// Events that the source dropped because this was too slow.
+    pub missed: u64,
+    /// Runs that responded.
+    pub responded: u64,
+    /// Runs that gave up, each with a dead letter.
+    pub failed: u64,
+    /// Runs that were suspended.
+    pub suspended: u64,
+    /// Runs with nothing to do: unmatched, gone, superseded, own, over before or in another worker's hands.
+    pub skipped: u64,
+    /// Attempts after which a run is tried again.
+    pub postponed: u64,
+    /// Errors that are left to a redelivery or to the end of a lease.
+    pub errors: u64,
+    /// Panics that escaped an executor.
+    pub panics: u64,
+    /// Runs that were dropped at the end of the drain.
+    pub dropped: u64,
+}
+
+impl RunReport {
+    pub(super) fn count(&mut self, outcome: &Result<Outcome, ExecutorError>) {
+        let count = match outcome {
+            Ok(Outcome::Responded { .. }) => &mut self.responded,
+            Ok(Outcome::Failed { .. }) => &mut self.failed,
+            Ok(Outcome::Suspended { .. }) => &mut self.suspended,
+            Ok(
+                Outcome::Unmatched
+                | Outcome::ContextNoted
+                | Outcome::OwnBreadcrumb
+                | Outcome::Gone
+                | Outcome::Superseded
+                | Outcome::AlreadyDone { .. }
+                | Outcome::InProgress { .. },
+            ) => &mut self.skipped,
+            Err(ExecutorError::Postponed { .. }) => &mut self.postponed,
+            Err(_) => &mut self.errors,
+        };
+        *count += 1;
+    }
+}

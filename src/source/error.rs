@@ -1,0 +1,40 @@
+use crate::error::{BoxError, Retry};
+use std::time::Duration;
+
+/// Why a source could not deliver or be told. Variants name what the caller can do next.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// The subscriber was too slow and events were dropped: look into the store for what was missed.
+    #[error("{missed} events were dropped because the subscriber was too slow")]
+    Lagged {
+        /// How many.
+        missed: u64,
+    },
+    /// The event will not come again; process it now.
+    #[error("the event is not taken back: {reason}")]
+    NotTakenBack {
+        /// Why.
+        reason: &'static str,
+    },
+    /// The source is unreachable.
+    #[error("the event source is unavailable")]
+    Unavailable {
+        /// When to try again.
+        retry_after: Duration,
+        /// What its driver says.
+        source: BoxError,
+    },
+}
+
+impl SourceError {
+    /// Whether repeating the operation could succeed.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Unavailable { retry_after, .. } => Retry::After(*retry_after),
+            Self::Lagged { .. } => Retry::After(Duration::ZERO),
+            Self::NotTakenBack { .. } => Retry::Never,
+        }
+    }
+}

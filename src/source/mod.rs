@@ -1,0 +1,148 @@
+//! Where events come from.
+//!
+//! A source says "look": it may deliver an event twice, late or out of order, and none of that changes what is
+//! answered. A store offers its own commits as a source ([`MemoryStore::events`](crate::store::MemoryStore::events)).
+//!
+//! ```
+//! use futures::StreamExt;
+//! use universal_executor::source::StartAt;
+//! use universal_executor::{BreadcrumbStoreExt, EventSource, MemoryStore, NewBreadcrumb};
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+//! let store = MemoryStore::default();
+//! let mut events = store.events().subscribe(StartAt::Now).await?;
+//! let message = store.create(NewBreadcrumb::new("user.message.v1")).await?;
+//!
+//! let delivery = events.next().await.ok_or("the stream ended")??;
+//! assert_eq!(delivery.event.breadcrumb_id, message.id);
+//! delivery.ack().await?;
+//! # Ok::<(), universal_executor::BoxError>(())
+//! # })?;
+//! # Ok::<(), universal_executor::BoxError>(())
+//! ```
+
+mod error;
+
+pub use error::SourceError;
+
+use crate::model::Event;
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A stream of events that can be subscribed to any number of times.
+#[async_trait]
+pub trait EventSource: Send + Sync + 'static {
+    /// Begins to deliver events from a place on.
+    ///
+    /// An error inside the stream says what happened to it ([`SourceError::Lagged`]); the stream goes on after it
+    /// unless it ends.
+    ///
+    /// # Errors
+    /// Fails if the source cannot be reached, or does not keep the place asked for.
+    async fn subscribe(
+        &self,
+        from: StartAt,
+    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError>;
+}
+
+/// Where a subscription begins.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum StartAt {
+    /// With what happens from now on.
+    #[default]
+    Now,
+    /// With the oldest event the source still has.
+    Beginning,
+    /// After the event at this position; see [`Delivery::position`].
+    After(u64),
+}
+
+/// One event as delivered, to be acknowledged once its runs are in the ledger.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Delivery {
+    /// The event.
+    pub event: Event,
+    /// Its place in the source, if that counts.
+    pub position: Option<u64>,
+    receipt: Option<Arc<dyn Receipt>>,
+}
+
+/// How a source learns what became of a delivery.
+#[async_trait]
+pub trait Receipt: Send + Sync {
+    /// The event is taken care of.
+    ///
+    /// # Errors
+    /// Fails if the source cannot be told; it will deliver again.
+    async fn ack(&self) -> Result<(), SourceError>;
+
+    /// The event shall come again after a delay.
+    ///
+    /// # Errors
+    /// Fails if the source cannot be told, or takes back no more.
+    async fn nack(&self, delay: Duration) -> Result<(), SourceError>;
+}
+
+impl Delivery {
+    /// A delivery that needs no acknowledgement.
+    #[must_use]
+    pub fn new(event: Event) -> Self {
+        Self {
+            event,
+            position: None,
+            receipt: None,
+        }
+    }
+
+    /// Sets its place in the source.
+    #[must_use]
+    pub fn at(mut self, position: u64) -> Self {
+        self.position = Some(position);
+        self
+    }
+
+    /// Sets who learns what became of it.
+    #[must_use]
+    pub fn with_receipt(mut self, receipt: Arc<dyn Receipt>) -> Self {
+        self.receipt = Some(receipt);
+        self
+    }
+
+    /// Says that the event is taken care of: its runs are in the ledger.
+    ///
+    /// # Errors
+    /// Fails if the source cannot be told; it will deliver again, which is harmless.
+    pub async fn ack(&self) -> Result<(), SourceError> {
+        match &self.receipt {
+            Some(receipt) => receipt.ack().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Asks for the event again after a delay. A source that takes nothing back says so.
+    ///
+    /// # Errors
+    /// Fails if the source cannot be told, or takes nothing (more) back.
+    pub async fn nack(&self, delay: Duration) -> Result<(), SourceError> {
+        match &self.receipt {
+            Some(receipt) => receipt.nack(delay).await,
+            None => Err(SourceError::NotTakenBack {
+                reason: "this source does not deliver again",
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Delivery")
+            .field("event", &self.event)
+            .field("position", &self.position)
+            .finish_non_exhaustive()
+    }
+}

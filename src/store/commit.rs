@@ -1,0 +1,201 @@
+use super::ledger::{Lease, Wake};
+use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Patch};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::fmt;
+use std::sync::Arc;
+
+/// What a store does in one step: writes, the end of a run, and the events of both.
+#[derive(Clone, Debug, Default)]
+pub struct Commit {
+    /// What to write, in order.
+    pub writes: Vec<Write>,
+    /// The run this belongs to and how it ends. The lease fences the whole commit.
+    pub end: Option<(Lease, RunEnd)>,
+}
+
+impl Commit {
+    /// The most writes of one commit.
+    pub const MAX_WRITES: usize = 1_000;
+}
+
+impl From<Vec<Write>> for Commit {
+    /// Writes that belong to no run.
+    fn from(writes: Vec<Write>) -> Self {
+        Self { writes, end: None }
+    }
+}
+
+/// One write.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Write {
+    /// A new breadcrumb.
+    Create(NewBreadcrumb),
+    /// A change of a breadcrumb.
+    Update {
+        /// Its id.
+        id: BreadcrumbId,
+        /// The version the change was made from.
+        version: u64,
+        /// The change.
+        patch: Patch,
+    },
+    /// The end of a breadcrumb.
+    Delete {
+        /// Its id.
+        id: BreadcrumbId,
+        /// Who deletes it, where the store lets the caller choose.
+        by: Option<String>,
+    },
+}
+
+/// How a run ends.
+#[derive(Clone, Debug)]
+pub enum RunEnd {
+    /// It responded.
+    Done,
+    /// It waits; the lease ends and the attempts start anew.
+    Suspended {
+        /// What it waits for.
+        wake: Wake,
+        /// What it goes on with.
+        state: Json,
+    },
+    /// It gave up; the store writes the dead letter in the same step.
+    Failed(DeadLetter),
+    /// There was nothing to do: `gone`, `unmatched`, `own`.
+    Skipped(&'static str),
+    /// A later version of the trigger has its own run.
+    Superseded,
+    /// It does not end yet: these writes are recorded under it and fenced by its lease.
+    Continues,
+}
+
+/// What a failed run leaves behind: an `executor.failed.v1` breadcrumb that names the run and holds no payload.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct DeadLetter {
+    /// Why it gave up.
+    pub class: FailureClass,
+    /// The kind of error, for machines: `error`, `conflict`, `rate_limited`.
+    pub code: String,
+    /// SHA-256 of the error's message, so that equal failures can be counted without keeping what they say.
+    pub digest: String,
+    /// How many attempts were made.
+    pub attempts: u32,
+    /// Tags it inherits from the trigger.
+    pub tags: Vec<String>,
+    /// Who gave up, and because of what.
+    pub creator: Json,
+}
+
+impl DeadLetter {
+    /// The schema of a dead letter.
+    pub const SCHEMA: &'static str = "executor.failed.v1";
+
+    /// A dead letter.
+    #[must_use]
+    pub fn new(class: FailureClass, code: impl Into<String>, attempts: u32) -> Self {
+        Self {
+            class,
+            code: code.into(),
+            digest: String::new(),
+            attempts,
+            tags: Vec::new(),
+            creator: Json::default(),
+        }
+    }
+
+    /// The breadcrumb it becomes.
+    #[must_use]
+    pub fn breadcrumb(&self, lease: &Lease, tenant: &str) -> NewBreadcrumb {
+        let run = &lease.run;
+        NewBreadcrumb::new(Self::SCHEMA)
+            .title(format!("Run failed: {}", run.executor))
+            .tags([
+                "executor:failed".to_owned(),
+                format!("executor:{}", run.executor),
+            ])
+            .tags(self.tags.iter().cloned())
+            .created_by(&*run.executor)
+            .context(json!({
+                "run_key": lease.key(tenant),
+                "executor": &*run.executor,
+                "trigger_id": run.trigger_id,
+                "trigger_version": run.trigger_version,
+                "attempts": self.attempts,
+                "class": self.class.as_str(),
+                "code": self.code,
+                "digest": self.digest,
+                "creator": *self.creator,
+            }))
+    }
+}
+
+/// Why a run gave up.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum FailureClass {
+    /// An error that trying again cannot fix.
+    Permanent,
+    /// Every attempt failed, or the run became too old while it was rate limited.
+    AttemptsUsedUp,
+    /// The last attempt ran out of time.
+    Timeout,
+    /// The last attempt panicked.
+    Panic,
+    /// Three workers in a row died holding it.
+    CrashLoop,
+    /// The chain of executors that led here is too long.
+    HopLimit,
+    /// It may run at most once and was interrupted, so nobody knows how far it came.
+    OutcomeUnknown,
+}
+
+impl FailureClass {
+    /// The name in dead letters.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Permanent => "permanent",
+            Self::AttemptsUsedUp => "attempts_used_up",
+            Self::Timeout => "timeout",
+            Self::Panic => "panic",
+            Self::CrashLoop => "crash_loop",
+            Self::HopLimit => "hop_limit",
+            Self::OutcomeUnknown => "outcome_unknown",
+        }
+    }
+}
+
+impl fmt::Display for FailureClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a commit wrote.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Committed {
+    /// The new versions, one for each write in order (of a deletion its tombstone), then the dead letter if any.
+    pub written: Vec<Arc<Breadcrumb>>,
+}
+
+impl Committed {
+    /// What was written.
+    #[must_use]
+    pub fn new(written: Vec<Arc<Breadcrumb>>) -> Self {
+        Self { written }
+    }
+
+    /// The ids of what was written.
+    #[must_use]
+    pub fn ids(&self) -> Vec<BreadcrumbId> {
+        self.written
+            .iter()
+            .map(|breadcrumb| breadcrumb.id)
+            .collect()
+    }
+}

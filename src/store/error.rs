@@ -1,0 +1,145 @@
+use super::ledger::{RunRef, RunState};
+use crate::error::{BoxError, Retry};
+use crate::model::{Breadcrumb, BreadcrumbId, ConditionError, JsonError};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Why a store operation failed. Variants name what the caller can do next.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// There is no such breadcrumb in this tenant (any more).
+    #[error("breadcrumb {id} does not exist")]
+    NotFound {
+        /// Its id.
+        id: BreadcrumbId,
+        /// Its last version, if it was deleted and the store keeps tombstones.
+        tombstone: Option<Arc<Breadcrumb>>,
+    },
+    /// The breadcrumb has changed since it was read: read it again and decide anew.
+    #[error("breadcrumb {id} is at version {found}, not {expected}")]
+    Conflict {
+        /// Its id.
+        id: BreadcrumbId,
+        /// The version the change was made from.
+        expected: u64,
+        /// The version it has.
+        found: u64,
+    },
+    /// The run belongs to another worker by now, or has ended: write nothing for it.
+    #[error("the lease on {run} is lost")]
+    LeaseLost {
+        /// The run.
+        run: RunRef,
+    },
+    /// The ledger has no such run.
+    #[error("{run} is not in the ledger")]
+    UnknownRun {
+        /// The run.
+        run: RunRef,
+    },
+    /// The run is not in a state that allows the operation.
+    #[error("cannot {operation} {run}: it is {state}")]
+    WrongState {
+        /// What was asked for.
+        operation: &'static str,
+        /// The run.
+        run: RunRef,
+        /// Its state.
+        state: RunState,
+    },
+    /// The content is nothing a store keeps: make it smaller or flatter.
+    #[error("{what} cannot be stored")]
+    Rejected {
+        /// The part of the write that is refused: `write 0, context`.
+        what: String,
+        /// Why.
+        source: JsonError,
+    },
+    /// The caller may not write this.
+    #[error("{reason}")]
+    Forbidden {
+        /// Why, and what it may write.
+        reason: String,
+    },
+    /// A commit has more writes than the store takes at once.
+    #[error("a commit of {count} writes where at most {limit} are allowed")]
+    TooManyWrites {
+        /// How many there are.
+        count: usize,
+        /// How many may be.
+        limit: usize,
+    },
+    /// The selector of the query cannot be evaluated.
+    #[error("the query cannot be evaluated")]
+    InvalidQuery(#[source] ConditionError),
+    /// A bound of the store is reached.
+    #[error("{store} is full: it holds at most {limit} {what}")]
+    Full {
+        /// The store.
+        store: &'static str,
+        /// What there is too much of.
+        what: &'static str,
+        /// The bound.
+        limit: usize,
+    },
+    /// The backend lacks this operation; check [`Capabilities`](super::Capabilities) first.
+    #[error("{store} does not support {operation}")]
+    Unsupported {
+        /// The store.
+        store: &'static str,
+        /// What was asked for.
+        operation: &'static str,
+    },
+    /// The backend is unreachable or sheds load.
+    #[error("{store} is unavailable")]
+    Unavailable {
+        /// The store.
+        store: &'static str,
+        /// When to try again.
+        retry_after: Duration,
+        /// What its driver says.
+        source: BoxError,
+    },
+}
+
+impl StoreError {
+    /// Whether repeating the operation could succeed; whoever dispatches asks nothing else.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        const WHEN_FULL: Duration = Duration::from_secs(1);
+        match self {
+            Self::Unavailable { retry_after, .. } => Retry::After(*retry_after),
+            Self::Full { .. } => Retry::After(WHEN_FULL),
+            Self::Conflict { .. } => Retry::After(Duration::ZERO),
+            Self::NotFound { .. }
+            | Self::LeaseLost { .. }
+            | Self::UnknownRun { .. }
+            | Self::WrongState { .. }
+            | Self::Rejected { .. }
+            | Self::Forbidden { .. }
+            | Self::TooManyWrites { .. }
+            | Self::InvalidQuery(_)
+            | Self::Unsupported { .. } => Retry::Never,
+        }
+    }
+
+    /// A short name for records and metrics: `not_found`, `conflict`, ..
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotFound { .. } => "not_found",
+            Self::Conflict { .. } => "conflict",
+            Self::LeaseLost { .. } => "lease_lost",
+            Self::UnknownRun { .. } => "unknown_run",
+            Self::WrongState { .. } => "wrong_state",
+            Self::Rejected { .. } => "rejected",
+            Self::Forbidden { .. } => "forbidden",
+            Self::TooManyWrites { .. } => "too_many_writes",
+            Self::InvalidQuery(_) => "invalid_query",
+            Self::Full { .. } => "full",
+            Self::Unsupported { .. } => "unsupported",
+            Self::Unavailable { .. } => "unavailable",
+        }
+    }
+}

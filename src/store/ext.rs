@@ -1,0 +1,81 @@
+use super::{BreadcrumbStore, Commit, Query, StoreError, Write};
+use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Patch, Selector};
+use std::sync::Arc;
+
+/// Conveniences on every store, for services and tests. What they write comes from outside every run.
+pub trait BreadcrumbStoreExt: BreadcrumbStore {
+    /// Creates a breadcrumb.
+    ///
+    /// # Errors
+    /// See [`BreadcrumbStore::commit`].
+    fn create(
+        &self,
+        new: NewBreadcrumb,
+    ) -> impl Future<Output = Result<Arc<Breadcrumb>, StoreError>> + Send {
+        only(self, Write::Create(new))
+    }
+
+    /// Changes a breadcrumb that is at a version.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] if it is at another version by now; else see [`BreadcrumbStore::commit`].
+    fn update(
+        &self,
+        id: BreadcrumbId,
+        version: u64,
+        patch: Patch,
+    ) -> impl Future<Output = Result<Arc<Breadcrumb>, StoreError>> + Send {
+        only(self, Write::Update { id, version, patch })
+    }
+
+    /// Deletes a breadcrumb at whatever version it is.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`] if there is none; else see [`BreadcrumbStore::commit`].
+    fn delete(&self, id: BreadcrumbId) -> impl Future<Output = Result<(), StoreError>> + Send {
+        async move { only(self, Write::Delete { id, by: None }).await.map(drop) }
+    }
+
+    /// The newest breadcrumb of a schema.
+    ///
+    /// # Errors
+    /// See [`BreadcrumbStore::search`].
+    fn latest(
+        &self,
+        schema_name: &str,
+    ) -> impl Future<Output = Result<Option<Arc<Breadcrumb>>, StoreError>> + Send {
+        let newest = self.recent(schema_name, 1);
+        async move { Ok(newest.await?.pop()) }
+    }
+
+    /// The newest `n` breadcrumbs of a schema, newest first.
+    ///
+    /// # Errors
+    /// See [`BreadcrumbStore::search`].
+    fn recent(
+        &self,
+        schema_name: &str,
+        n: usize,
+    ) -> impl Future<Output = Result<Vec<Arc<Breadcrumb>>, StoreError>> + Send {
+        let query = Query::new(Selector::schema(schema_name)).limit(n);
+        async move { self.search(&query).await }
+    }
+}
+
+impl<S: BreadcrumbStore + ?Sized> BreadcrumbStoreExt for S {}
+
+/// Commits one write and returns what was written.
+async fn only<S: BreadcrumbStore + ?Sized>(
+    store: &S,
+    write: Write,
+) -> Result<Arc<Breadcrumb>, StoreError> {
+    let committed = store.commit(Commit::from(vec![write])).await?;
+    committed
+        .written
+        .into_iter()
+        .next()
+        .ok_or(StoreError::Unsupported {
+            store: "this store",
+            operation: "telling what a commit wrote",
+        })
+}

@@ -1,0 +1,399 @@
+mod log;
+mod runs;
+mod stage;
+mod table;
+
+use super::{
+    BreadcrumbStore, Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lineage, Lost,
+    NewRun, Query, Run, RunFilter, RunLedger, RunRef, Scored, StoreError, VectorQuery,
+};
+use crate::clock::Clock;
+use crate::model::{Breadcrumb, BreadcrumbId, Json, Order, Timestamp};
+use crate::source::EventSource;
+use async_trait::async_trait;
+use log::{Log, MemoryEvents};
+use runs::Runs;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use table::Table;
+use tokio::sync::watch;
+
+/// A store in memory: the whole contract, and nothing left when the process ends.
+///
+/// A clone is another handle on the same data. The clock starts at the wall time of the store's creation and then
+/// runs with tokio's clock, so a test that pauses time controls leases and update times. Every commit gets a later
+/// time than the one before.
+///
+/// Memory is bounded by [`MemoryLimits`]. Old versions are not kept; of what is over, the newest 100,000 runs and
+/// events are: an event redelivered later than that runs again.
+///
+/// ```
+/// use universal_executor::{BreadcrumbStore, MemoryStore};
+///
+/// let store = MemoryStore::default();
+/// let other = store.in_tenant("acme");
+///
+/// assert_eq!((store.tenant(), other.tenant()), ("default", "acme"));
+/// ```
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+    tenant: Arc<Tenant>,
+    handle: u64,
+}
+
+/// How much a [`MemoryStore`] holds, per tenant.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct MemoryLimits {
+    /// Breadcrumbs; one more is [`StoreError::Full`]. 1,000,000 by default.
+    pub breadcrumbs: usize,
+    /// Bytes of one breadcrumb's context and hints; more is [`StoreError::Rejected`]. 1 MiB by default.
+    pub breadcrumb_bytes: usize,
+    /// Runs that are not over; one more is [`StoreError::Full`]. 1,000,000 by default.
+    pub open_runs: usize,
+    /// Runs that are over; the oldest are forgotten. 100,000 by default.
+    pub finished_runs: usize,
+    /// Events; the oldest are forgotten. 100,000 by default.
+    pub events: usize,
+    /// Tombstones; the oldest are forgotten. 10,000 by default.
+    pub tombstones: usize,
+}
+
+impl Default for MemoryLimits {
+    fn default() -> Self {
+        Self {
+            breadcrumbs: 1_000_000,
+            breadcrumb_bytes: 1 << 20,
+            open_runs: 1_000_000,
+            finished_runs: 100_000,
+            events: 100_000,
+            tombstones: 10_000,
+        }
+    }
+}
+
+struct Shared {
+    limits: MemoryLimits,
+    clock: Clock,
+    tenants: Mutex<HashMap<String, Arc<Tenant>>>,
+    handles: AtomicU64,
+}
+
+struct Tenant {
+    name: String,
+    state: RwLock<State>,
+    /// The position of the last event.
+    committed: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    table: Table,
+    runs: Runs,
+    log: Log,
+    /// The time of the last commit.
+    latest: i64,
+}
+
+/// What a store knows of where a trigger comes from.
+enum Origin {
+    /// The run's own executor wrote it.
+    Own,
+    Known(Lineage),
+    /// The version is not the current one.
+    Unknown,
+}
+
+impl Origin {
+    fn lineage(self) -> Option<Lineage> {
+        match self {
+            Self::Known(lineage) => Some(lineage),
+            Self::Own | Self::Unknown => None,
+        }
+    }
+}
+
+const NAME: &str = "MemoryStore";
+
+impl MemoryStore {
+    /// An empty store with limits of its own.
+    #[must_use]
+    pub fn with_limits(limits: MemoryLimits) -> Self {
+        let shared = Arc::new(Shared {
+            limits,
+            clock: Clock::start(),
+            tenants: Mutex::default(),
+            handles: AtomicU64::new(0),
+        });
+        Self::handle(shared, "default")
+    }
+
+    /// A handle on the same store, bound to a tenant.
+    #[must_use]
+    pub fn in_tenant(&self, tenant: &str) -> Self {
+        Self::handle(Arc::clone(&self.shared), tenant)
+    }
+
+    /// The commits of this tenant as events. A subscriber that falls more than [`MemoryLimits::events`] behind is
+    /// told how many it missed.
+    pub fn events(&self) -> impl EventSource + use<> {
+        MemoryEvents {
+            tenant: Arc::clone(&self.tenant),
+        }
+    }
+
+    fn handle(shared: Arc<Shared>, name: &str) -> Self {
+        let mut tenants = shared
+            .tenants
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let tenant = Arc::clone(
+            tenants
+                .entry(name.to_owned())
+                .or_insert_with(|| Tenant::new(name)),
+        );
+        drop(tenants);
+        let handle = shared.handles.fetch_add(1, Ordering::Relaxed);
+        Self {
+            shared,
+            tenant,
+            handle,
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.shared.clock.micros())
+    }
+
+    /// Where the trigger of a run comes from, if the version is the current one.
+    fn origin(state: &State, run: &RunRef) -> Origin {
+        match state.table.writer(run.trigger_id, run.trigger_version) {
+            None => Origin::Unknown,
+            Some(None) => Origin::Known(Lineage::origin(run.trigger_id)),
+            Some(Some(writer)) if writer.executor == run.executor => Origin::Own,
+            Some(Some(writer)) => Origin::Known(writer.lineage.clone()),
+        }
+    }
+
+    /// Room for so many more rows.
+    fn check_room(&self, runs: &Runs, more: usize) -> Result<(), StoreError> {
+        let limit = self.shared.limits.open_runs;
+        if runs.open().saturating_add(more) > limit {
+            return Err(StoreError::Full {
+                store: NAME,
+                what: "open runs",
+                limit,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Tenant {
+    fn new(name: &str) -> Arc<Self> {
+        Arc::new(Self {
+            name: name.to_owned(),
+            state: RwLock::default(),
+            committed: watch::Sender::new(0),
+        })
+    }
+
+    // A panic while the lock was held cannot leave the state half changed: changes are staged, then applied.
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::with_limits(MemoryLimits::default())
+    }
+}
+
+impl Clone for MemoryStore {
+    /// Another handle on the same data; leases parked in one handle are not seen by the other.
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            tenant: Arc::clone(&self.tenant),
+            handle: self.shared.handles.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(NAME)
+            .field("tenant", &self.tenant.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Tenant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+#[async_trait]
+impl BreadcrumbStore for MemoryStore {
+    fn tenant(&self) -> &str {
+        &self.tenant.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+            .reads_own_writes(true)
+            .tombstones(self.shared.limits.tombstones > 0)
+            .chosen_author(true)
+    }
+
+    async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
+        let now = self.now();
+        let state = self.tenant.read();
+        match state.table.get(id, now) {
+            Some(breadcrumb) => Ok(Arc::clone(breadcrumb)),
+            None => Err(StoreError::NotFound {
+                id,
+                tombstone: state.table.tombstone(id).cloned(),
+            }),
+        }
+    }
+
+    async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
+        query.selector.check().map_err(StoreError::InvalidQuery)?;
+        let now = self.now();
+        let state = self.tenant.read();
+        let mut found: Vec<Arc<Breadcrumb>> = state.table.search(query, now).cloned().collect();
+        drop(state);
+        if query.order == Order::OldestFirst {
+            found.reverse();
+        }
+        Ok(found)
+    }
+
+    async fn vector_search(&self, _: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
+        Err(StoreError::Unsupported {
+            store: NAME,
+            operation: "vector search",
+        })
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+        let writes = stage::canonical(commit.writes, self.shared.limits.breadcrumb_bytes)?;
+        let end = stage::canonical_end(commit.end, self.shared.limits.breadcrumb_bytes)?;
+        let now = self.now();
+        let mut state = self.tenant.write();
+        let committed = stage::commit(
+            &mut state,
+            writes,
+            end,
+            &self.shared.limits,
+            &self.tenant.name,
+            now,
+        )?;
+        let last = state.log.last();
+        drop(state);
+        self.tenant.committed.send_replace(last);
+        Ok(committed)
+    }
+
+    fn ledger<'a>(&'a self) -> Option<&'a dyn RunLedger> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl RunLedger for MemoryStore {
+    async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError> {
+        let now = self.now();
+        let mut state = self.tenant.write();
+        let new = runs
+            .iter()
+            .filter(|new| !state.runs.contains(&new.run))
+            .count();
+        self.check_room(&state.runs, new)?;
+        for new in runs {
+            let lineage = Self::origin(&state, &new.run).lineage();
+            state.runs.add(new, lineage, now);
+        }
+        Ok(())
+    }
+
+    async fn claim(&self, run: &RunRef, instead_of: Option<Lease>) -> Result<Claim, StoreError> {
+        let now = self.now();
+        let keep = self.shared.limits.finished_runs;
+        let mut guard = self.tenant.write();
+        let state = &mut *guard;
+        if let Some(older) = &instead_of {
+            state.runs.check(older)?;
+        }
+        let (origin, known) = (Self::origin(state, run), state.runs.contains(run));
+        let own = matches!(origin, Origin::Own);
+        if !own && !known {
+            self.check_room(&state.runs, 1)?;
+        }
+        if let Some(older) = &instead_of {
+            let end = runs::End::Over {
+                state: super::RunState::Superseded,
+                reason: None,
+            };
+            state.runs.end(older, end, Vec::new(), keep)?;
+        }
+        if own {
+            if known {
+                state.runs.skip(run, "own", self.handle, now, keep)?;
+            }
+            return Ok(Claim::Own);
+        }
+        state.runs.add(run.clone().into(), origin.lineage(), now);
+        state.runs.claim(run, self.handle, now)
+    }
+
+    async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError> {
+        let now = self.now();
+        self.tenant.write().runs.claim_next(n, of, self.handle, now)
+    }
+
+    async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {
+        let now = self.now();
+        Ok(self.tenant.write().runs.heartbeat(leases, now))
+    }
+
+    async fn retry(&self, lease: Lease, at: Timestamp, counts: bool) -> Result<(), StoreError> {
+        self.tenant.write().runs.retry(&lease, at, counts)
+    }
+
+    async fn release(&self, lease: Lease) -> Result<(), StoreError> {
+        let now = self.now();
+        self.tenant.write().runs.release(&lease, now)
+    }
+
+    async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
+        let state = stage::canonical_state(&state, self.shared.limits.breadcrumb_bytes)?;
+        self.tenant.write().runs.save(lease, state)
+    }
+
+    async fn resume(&self, run: &RunRef, with: BreadcrumbId) -> Result<(), StoreError> {
+        let now = self.now();
+        self.tenant.write().runs.resume(run, with, now)
+    }
+
+    async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
+        let now = self.now();
+        let mut state = self.tenant.write();
+        self.check_room(&state.runs, 1)?;
+        state.runs.redo(run, now)
+    }
+
+    async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
+        let now = self.now();
+        Ok(self.tenant.read().runs.list(filter, self.handle, now))
+    }
+}

@@ -1,0 +1,495 @@
+//! The run ledger of one tenant: every transition, with time as an argument.
+
+use crate::model::{BreadcrumbId, Json, Timestamp};
+use crate::store::{
+    Claim, ExecutorLimits, Lease, Lineage, Lost, NewRun, Run, RunFilter, RunRef, RunState, Saved,
+    StoreError, Wake,
+};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+#[derive(Debug)]
+struct Row {
+    run: RunRef,
+    state: RunState,
+    epoch: u32,
+    attempts: u32,
+    abandoned: u32,
+    token: u64,
+    /// The handle in which the lease is parked, until it is taken.
+    parked_in: Option<u64>,
+    granted_at: Timestamp,
+    enqueued_at: Timestamp,
+    /// Orders rows that are due at the same time.
+    sequence: u64,
+    /// When it can be claimed: its time, the end of its lease or of its wait.
+    due: Option<Timestamp>,
+    /// Where the trigger came from, noted while its version was the current one.
+    lineage: Option<Lineage>,
+    saved: Option<Saved>,
+    wake: Option<Wake>,
+    written: Vec<BreadcrumbId>,
+    reason: Option<String>,
+    /// Which of the rows that are over this was.
+    over: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Runs {
+    rows: HashMap<RunRef, Row>,
+    /// Rows that will be due, by executor.
+    due: HashMap<Arc<str>, BTreeMap<(Timestamp, u64), RunRef>>,
+    /// Rows whose lease is parked, by handle.
+    parked: HashMap<u64, HashSet<RunRef>>,
+    /// Rows that are over, oldest first.
+    over: VecDeque<(u64, RunRef)>,
+    open: usize,
+    sequence: u64,
+}
+
+/// How a lease ends, as the rows see it.
+pub(super) enum End {
+    Over {
+        state: RunState,
+        reason: Option<String>,
+    },
+    Suspended {
+        wake: Wake,
+        state: Json,
+    },
+    Continues,
+}
+
+impl Runs {
+    /// How many rows are not over.
+    pub(super) fn open(&self) -> usize {
+        self.open
+    }
+
+    pub(super) fn contains(&self, run: &RunRef) -> bool {
+        self.rows.contains_key(run)
+    }
+
+    pub(super) fn add(&mut self, new: NewRun, lineage: Option<Lineage>, now: Timestamp) {
+        if let Some(row) = self.rows.get_mut(&new.run) {
+            row.lineage = row.lineage.take().or(lineage);
+            return;
+        }
+        self.sequence += 1;
+        self.open += 1;
+        let row = Row {
+            run: new.run.clone(),
+            state: RunState::Ready,
+            epoch: 0,
+            attempts: 0,
+            abandoned: 0,
+            token: 0,
+            parked_in: None,
+            granted_at: now,
+            enqueued_at: now,
+            sequence: self.sequence,
+            due: None,
+            lineage,
+            saved: None,
+            wake: None,
+            written: Vec::new(),
+            reason: None,
+            over: None,
+        };
+        self.rows.insert(new.run.clone(), row);
+        self.set_due(&new.run, Some(new.at.unwrap_or(now).max(now)));
+    }
+
+    /// What a claim by hand finds; grants the lease where it can. The row exists.
+    pub(super) fn claim(
+        &mut self,
+        run: &RunRef,
+        handle: u64,
+        now: Timestamp,
+    ) -> Result<Claim, StoreError> {
+        let row = self.row(run)?;
+        let lease_over = row.due.is_none_or(|due| due <= now);
+        match row.state {
+            RunState::Running if row.parked_in == Some(handle) => {
+                let granted = row.granted();
+                self.park(run, None);
+                Ok(granted)
+            }
+            RunState::Running if !lease_over => Ok(Claim::Running {
+                until: row.due.unwrap_or(now),
+            }),
+            RunState::Suspended if !lease_over || row.due.is_none() => {
+                Ok(Claim::Suspended { until: row.due })
+            }
+            RunState::Ready | RunState::Running | RunState::Suspended => {
+                self.lease(run, run.lease, None, now)?;
+                Ok(self.row(run)?.granted())
+            }
+            RunState::Superseded => Ok(Claim::Superseded),
+            RunState::Done | RunState::Failed | RunState::Skipped => Ok(Claim::Done {
+                state: row.state,
+                written: row.written.clone(),
+            }),
+        }
+    }
+
+    /// Leases due runs and parks them, one of each executor in turn.
+    pub(super) fn claim_next(
+        &mut self,
+        n: usize,
+        of: &[ExecutorLimits],
+        handle: u64,
+        now: Timestamp,
+    ) -> Result<usize, StoreError> {
+        let mut free: Vec<(Arc<str>, usize)> = of
+            .iter()
+            .map(|limits| (Arc::clone(&limits.executor), limits.free))
+            .collect();
+        let mut claimed = 0;
+        loop {
+            let before = claimed;
+            for (executor, free) in free.iter_mut().filter(|(_, free)| *free > 0) {
+                if claimed == n {
+                    return Ok(claimed);
+                }
+                let Some(run) = self.first_due(executor, now) else {
+                    *free = 0;
+                    continue;
+                };
+                let length = run.lease;
+                self.lease(&run, length, Some(handle), now)?;
+                *free -= 1;
+                claimed += 1;
+            }
+            if claimed == before {
+                return Ok(claimed);
+            }
+        }
+    }
+
+    pub(super) fn heartbeat(&mut self, leases: &[Lease], now: Timestamp) -> Vec<Lost> {
+        let mut lost = Vec::new();
+        for lease in leases {
+            match self.held(lease) {
+                Ok(_) => self.set_due(&lease.run, Some(now + lease.run.lease)),
+                Err(_) => lost.push(Lost::new(lease)),
+            }
+        }
+        lost
+    }
+
+    pub(super) fn retry(
+        &mut self,
+        lease: &Lease,
+        at: Timestamp,
+        counts: bool,
+    ) -> Result<(), StoreError> {
+        let row = self.held(lease)?;
+        if !counts {
+            row.attempts = row.attempts.saturating_sub(1);
+        }
+        row.abandoned = 0;
+        row.state = RunState::Ready;
+        self.park(&lease.run, None);
+        self.set_due(&lease.run, Some(at));
+        Ok(())
+    }
+
+    pub(super) fn release(&mut self, lease: &Lease, now: Timestamp) -> Result<(), StoreError> {
+        let row = self.held(lease)?;
+        row.attempts = row.attempts.saturating_sub(1);
+        row.state = RunState::Ready;
+        self.park(&lease.run, None);
+        self.set_due(&lease.run, Some(now));
+        Ok(())
+    }
+
+    pub(super) fn save(&mut self, lease: &Lease, state: Json) -> Result<(), StoreError> {
+        let row = self.held(lease)?;
+        let with = row.saved.as_ref().and_then(|saved| saved.with);
+        row.saved = Some(Saved { state, with });
+        Ok(())
+    }
+
+    pub(super) fn resume(
+        &mut self,
+        run: &RunRef,
+        with: BreadcrumbId,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let row = self.row(run)?;
+        if row.state != RunState::Suspended {
+            return Err(row.wrong_state("resume"));
+        }
+        row.state = RunState::Ready;
+        row.wake = None;
+        row.saved.get_or_insert_default().with = Some(with);
+        self.set_due(run, Some(now));
+        Ok(())
+    }
+
+    pub(super) fn redo(&mut self, run: &RunRef, now: Timestamp) -> Result<(), StoreError> {
+        let row = self.row(run)?;
+        if row.state != RunState::Failed {
+            return Err(row.wrong_state("redo"));
+        }
+        row.state = RunState::Ready;
+        row.epoch = row.epoch.saturating_add(1);
+        (row.attempts, row.abandoned) = (0, 0);
+        (row.saved, row.wake, row.reason, row.over) = (None, None, None, None);
+        row.written.clear();
+        row.enqueued_at = now;
+        self.open += 1;
+        self.set_due(run, Some(now));
+        Ok(())
+    }
+
+    /// Where the trigger of a run came from.
+    pub(super) fn lineage(&self, run: &RunRef) -> Lineage {
+        self.rows
+            .get(run)
+            .map_or_else(|| Lineage::origin(run.trigger_id), Row::lineage)
+    }
+
+    /// Whether a lease is still the newest of a running row.
+    pub(super) fn check(&mut self, lease: &Lease) -> Result<(), StoreError> {
+        self.held(lease).map(drop)
+    }
+
+    /// Ends a lease that was checked; only the latest `keep` rows that are over stay.
+    pub(super) fn end(
+        &mut self,
+        lease: &Lease,
+        end: End,
+        written: Vec<BreadcrumbId>,
+        keep: usize,
+    ) -> Result<(), StoreError> {
+        let sequence = self.sequence + 1;
+        let row = self.held(lease)?;
+        row.written.extend(written);
+        match end {
+            End::Continues => {}
+            End::Suspended { wake, state } => {
+                row.state = RunState::Suspended;
+                (row.attempts, row.abandoned) = (0, 0);
+                row.saved = Some(Saved { state, with: None });
+                let until = wake.until;
+                row.wake = Some(wake);
+                self.set_due(&lease.run, until);
+            }
+            End::Over { state, reason } => {
+                row.state = state;
+                row.reason = reason;
+                row.over = Some(sequence);
+                (row.saved, row.wake) = (None, None);
+                self.sequence = sequence;
+                self.open = self.open.saturating_sub(1);
+                self.set_due(&lease.run, None);
+                self.over.push_back((sequence, lease.run.clone()));
+                self.forget(keep);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a row that nobody has claimed, such as that of an executor's own breadcrumb.
+    pub(super) fn skip(
+        &mut self,
+        run: &RunRef,
+        reason: &'static str,
+        handle: u64,
+        now: Timestamp,
+        keep: usize,
+    ) -> Result<(), StoreError> {
+        let claim = self.claim(run, handle, now)?;
+        if let Claim::Granted { lease, .. } = claim {
+            let end = End::Over {
+                state: RunState::Skipped,
+                reason: Some(reason.to_owned()),
+            };
+            self.end(&lease, end, Vec::new(), keep)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn list(&self, filter: &RunFilter, handle: u64, now: Timestamp) -> Vec<Run> {
+        let parked = self.parked.get(&handle);
+        let candidates: Box<dyn Iterator<Item = &Row>> = if filter.parked {
+            Box::new(
+                parked
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|run| self.rows.get(run)),
+            )
+        } else {
+            Box::new(self.rows.values())
+        };
+        let mut rows: Vec<(&Row, RunState)> = candidates
+            .map(|row| (row, row.state_at(now)))
+            .filter(|(row, state)| {
+                filter
+                    .executor
+                    .as_ref()
+                    .is_none_or(|id| **id == *row.run.executor)
+                    && filter.trigger_id.is_none_or(|id| id == row.run.trigger_id)
+                    && (filter.states.is_empty() || filter.states.contains(state))
+            })
+            .collect();
+        rows.sort_by_key(|(row, _)| (row.due.is_none(), row.due, row.sequence));
+        rows.truncate(filter.limit.unwrap_or(usize::MAX));
+        rows.into_iter()
+            .map(|(row, state)| row.view(state))
+            .collect()
+    }
+
+    fn row(&mut self, run: &RunRef) -> Result<&mut Row, StoreError> {
+        self.rows
+            .get_mut(run)
+            .ok_or_else(|| StoreError::UnknownRun { run: run.clone() })
+    }
+
+    /// The row of a lease that is still the newest.
+    fn held(&mut self, lease: &Lease) -> Result<&mut Row, StoreError> {
+        self.rows
+            .get_mut(&lease.run)
+            .filter(|row| {
+                row.state == RunState::Running
+                    && row.token == lease.token
+                    && row.epoch == lease.epoch
+            })
+            .ok_or_else(|| StoreError::LeaseLost {
+                run: lease.run.clone(),
+            })
+    }
+
+    fn lease(
+        &mut self,
+        run: &RunRef,
+        length: std::time::Duration,
+        parked_in: Option<u64>,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let row = self.row(run)?;
+        if row.state == RunState::Running {
+            row.abandoned = row.abandoned.saturating_add(1);
+        }
+        if row.state == RunState::Suspended {
+            row.wake = None;
+        }
+        row.state = RunState::Running;
+        row.attempts = row.attempts.saturating_add(1);
+        row.token += 1;
+        row.run.lease = length;
+        row.granted_at = now;
+        self.park(run, parked_in);
+        self.set_due(run, Some(now + length));
+        Ok(())
+    }
+
+    /// Parks the lease of a row in a handle, or takes it out of where it is parked.
+    fn park(&mut self, run: &RunRef, handle: Option<u64>) {
+        let Some(row) = self.rows.get_mut(run) else {
+            return;
+        };
+        if let Some(before) = row.parked_in
+            && let Some(parked) = self.parked.get_mut(&before)
+        {
+            parked.remove(run);
+            if parked.is_empty() {
+                self.parked.remove(&before);
+            }
+        }
+        row.parked_in = handle;
+        if let Some(handle) = handle {
+            self.parked.entry(handle).or_default().insert(run.clone());
+        }
+    }
+
+    fn first_due(&self, executor: &str, now: Timestamp) -> Option<RunRef> {
+        let (&(due, _), run) = self.due.get(executor)?.first_key_value()?;
+        (due <= now).then(|| run.clone())
+    }
+
+    fn set_due(&mut self, run: &RunRef, due: Option<Timestamp>) {
+        let Some(row) = self.rows.get_mut(run) else {
+            return;
+        };
+        let by_time = match self.due.get_mut(&row.run.executor) {
+            Some(by_time) => by_time,
+            None => self.due.entry(Arc::clone(&row.run.executor)).or_default(),
+        };
+        if let Some(before) = row.due {
+            by_time.remove(&(before, row.sequence));
+        }
+        row.due = due;
+        if let Some(due) = due {
+            by_time.insert((due, row.sequence), row.run.clone());
+        } else if by_time.is_empty() {
+            self.due.remove(&row.run.executor);
+        }
+    }
+
+    fn forget(&mut self, keep: usize) {
+        while self.over.len() > keep {
+            let Some((over, run)) = self.over.pop_front() else {
+                return;
+            };
+            // A run that was redone is over again later, or not at all.
+            if self
+                .rows
+                .get(&run)
+                .is_some_and(|row| row.over == Some(over))
+            {
+                self.rows.remove(&run);
+            }
+        }
+    }
+}
+
+impl Row {
+    fn lineage(&self) -> Lineage {
+        self.lineage
+            .clone()
+            .unwrap_or_else(|| Lineage::origin(self.run.trigger_id))
+    }
+
+    fn granted(&self) -> Claim {
+        let lease = Lease::new(self.run.clone(), self.token, self.granted_at);
+        let mut lease = lease.history(self.epoch, self.abandoned, self.enqueued_at);
+        lease.until = self.due.unwrap_or(lease.until);
+        Claim::Granted {
+            lease,
+            attempt: self.attempts,
+            lineage: self.lineage(),
+            state: self.saved.clone(),
+        }
+    }
+
+    fn state_at(&self, now: Timestamp) -> RunState {
+        let waits = matches!(self.state, RunState::Running | RunState::Suspended);
+        if waits && self.due.is_some_and(|due| due <= now) {
+            RunState::Ready
+        } else {
+            self.state
+        }
+    }
+
+    fn wrong_state(&self, operation: &'static str) -> StoreError {
+        StoreError::WrongState {
+            operation,
+            run: self.run.clone(),
+            state: self.state,
+        }
+    }
+
+    fn view(&self, state: RunState) -> Run {
+        Run {
+            attempts: self.attempts,
+            due: self.due,
+            wake: self.wake.clone(),
+            written: self.written.clone(),
+            reason: self.reason.clone(),
+            ..Run::new(self.run.clone(), state, self.enqueued_at)
+        }
+    }
+}

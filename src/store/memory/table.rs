@@ -1,0 +1,255 @@
+//! The breadcrumbs of one tenant, under the orders in which they are asked for.
+
+use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
+use crate::store::{Lineage, Query};
+use std::collections::btree_map::Range;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::iter::{Peekable, Rev};
+use std::sync::Arc;
+
+type OrderKey = (Timestamp, u64, BreadcrumbId);
+/// Breadcrumbs by update order.
+type Ordered = BTreeMap<OrderKey, Arc<Breadcrumb>>;
+
+/// Which run wrote a version.
+#[derive(Clone, Debug)]
+pub(super) struct Writer {
+    pub(super) executor: Arc<str>,
+    pub(super) lineage: Lineage,
+}
+
+#[derive(Debug)]
+struct Entry {
+    breadcrumb: Arc<Breadcrumb>,
+    /// None: it came from outside.
+    writer: Option<Writer>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    entries: HashMap<BreadcrumbId, Entry>,
+    tombstones: HashMap<BreadcrumbId, Entry>,
+    /// The tombstones in the order of the deletions.
+    graves: VecDeque<BreadcrumbId>,
+    all: Ordered,
+    by_schema: HashMap<String, SchemaIndex>,
+    by_tag: HashMap<String, Ordered>,
+    /// Those that stop to exist at a time.
+    ends: BTreeMap<(Timestamp, BreadcrumbId), ()>,
+}
+
+#[derive(Debug, Default)]
+struct SchemaIndex {
+    all: Ordered,
+    by_tag: HashMap<String, Ordered>,
+}
+
+impl Table {
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn get(&self, id: BreadcrumbId, now: Timestamp) -> Option<&Arc<Breadcrumb>> {
+        self.entries
+            .get(&id)
+            .map(|entry| &entry.breadcrumb)
+            .filter(|breadcrumb| lives(breadcrumb, now))
+    }
+
+    pub(super) fn tombstone(&self, id: BreadcrumbId) -> Option<&Arc<Breadcrumb>> {
+        self.tombstones.get(&id).map(|entry| &entry.breadcrumb)
+    }
+
+    /// Who wrote a version (none: it came from outside), if it is the current one or the tombstone.
+    pub(super) fn writer(&self, id: BreadcrumbId, version: u64) -> Option<Option<&Writer>> {
+        let entry = self.entries.get(&id).or_else(|| self.tombstones.get(&id))?;
+        (entry.breadcrumb.version == version).then_some(entry.writer.as_ref())
+    }
+
+    /// Puts a new version in the place of the one before.
+    pub(super) fn put(&mut self, breadcrumb: Arc<Breadcrumb>, writer: Option<Writer>) {
+        self.take_out(breadcrumb.id);
+        let key = breadcrumb.order_key();
+        self.all.insert(key, Arc::clone(&breadcrumb));
+        for tag in &breadcrumb.tags {
+            insert(&mut self.by_tag, tag, key, &breadcrumb);
+        }
+        if let Some(schema) = &breadcrumb.schema_name {
+            let index = match self.by_schema.get_mut(schema) {
+                Some(index) => index,
+                None => self.by_schema.entry(schema.clone()).or_default(),
+            };
+            index.all.insert(key, Arc::clone(&breadcrumb));
+            for tag in &breadcrumb.tags {
+                insert(&mut index.by_tag, tag, key, &breadcrumb);
+            }
+        }
+        if let Some(end) = breadcrumb.ttl {
+            self.ends.insert((end, breadcrumb.id), ());
+        }
+        self.entries
+            .insert(breadcrumb.id, Entry { breadcrumb, writer });
+    }
+
+    /// Puts a tombstone in the place of a breadcrumb; only the latest `keep` tombstones stay.
+    pub(super) fn bury(&mut self, tombstone: Arc<Breadcrumb>, writer: Option<Writer>, keep: usize) {
+        self.take_out(tombstone.id);
+        self.graves.push_back(tombstone.id);
+        self.tombstones.insert(
+            tombstone.id,
+            Entry {
+                breadcrumb: tombstone,
+                writer,
+            },
+        );
+        while self.graves.len() > keep {
+            if let Some(oldest) = self.graves.pop_front() {
+                self.tombstones.remove(&oldest);
+            }
+        }
+    }
+
+    /// Removes up to `most` breadcrumbs whose time is over.
+    pub(super) fn expire(&mut self, now: Timestamp, most: usize) {
+        for _ in 0..most {
+            match self.ends.first_key_value() {
+                Some((&(end, id), ())) if end <= now => {
+                    self.take_out(id);
+                }
+                Some(_) | None => return,
+            }
+        }
+    }
+
+    /// What a query selects, newest first.
+    pub(super) fn search<'t>(
+        &'t self,
+        query: &'t Query,
+        now: Timestamp,
+    ) -> impl Iterator<Item = &'t Arc<Breadcrumb>> {
+        self.candidates(query)
+            .filter(move |breadcrumb| lives(breadcrumb, now) && query.selects(breadcrumb))
+            .take(query.limit)
+    }
+
+    fn take_out(&mut self, id: BreadcrumbId) -> Option<Arc<Breadcrumb>> {
+        let breadcrumb = self.entries.remove(&id)?.breadcrumb;
+        let key = breadcrumb.order_key();
+        self.all.remove(&key);
+        for tag in &breadcrumb.tags {
+            remove(&mut self.by_tag, tag, &key);
+        }
+        if let Some(schema) = &breadcrumb.schema_name
+            && let Some(index) = self.by_schema.get_mut(schema)
+        {
+            index.all.remove(&key);
+            for tag in &breadcrumb.tags {
+                remove(&mut index.by_tag, tag, &key);
+            }
+            if index.all.is_empty() {
+                self.by_schema.remove(schema);
+            }
+        }
+        if let Some(end) = breadcrumb.ttl {
+            self.ends.remove(&(end, id));
+        }
+        Some(breadcrumb)
+    }
+
+    /// The smallest index that holds everything the query could select, newest first.
+    fn candidates<'t>(&'t self, query: &Query) -> Newest<'t> {
+        let selector = &query.selector;
+        let (all, by_tag) = match selector.schema_name() {
+            Some(schema) => match self.by_schema.get(schema) {
+                Some(index) => (&index.all, &index.by_tag),
+                None => return Newest::default(),
+            },
+            None => (&self.all, &self.by_tag),
+        };
+        let must = selector.all_of_tags().iter().chain(&query.scope_tags);
+        let mut smallest = all;
+        for tag in must {
+            match by_tag.get(tag) {
+                Some(tagged) if tagged.len() < smallest.len() => smallest = tagged,
+                Some(_) => {}
+                None => return Newest::default(),
+            }
+        }
+        if let Some(any) = selector.any_of_tags() {
+            let tagged: Vec<&Ordered> = any.iter().filter_map(|tag| by_tag.get(tag)).collect();
+            if tagged.iter().map(|ordered| ordered.len()).sum::<usize>() < smallest.len() {
+                return Newest::merge(tagged, query.before);
+            }
+        }
+        Newest::merge(vec![smallest], query.before)
+    }
+}
+
+fn lives(breadcrumb: &Breadcrumb, now: Timestamp) -> bool {
+    breadcrumb.ttl.is_none_or(|end| now < end)
+}
+
+fn insert(
+    by_tag: &mut HashMap<String, Ordered>,
+    tag: &str,
+    key: OrderKey,
+    breadcrumb: &Arc<Breadcrumb>,
+) {
+    let ordered = match by_tag.get_mut(tag) {
+        Some(ordered) => ordered,
+        None => by_tag.entry(tag.to_owned()).or_default(),
+    };
+    ordered.insert(key, Arc::clone(breadcrumb));
+}
+
+fn remove(by_tag: &mut HashMap<String, Ordered>, tag: &str, key: &OrderKey) {
+    if let Some(ordered) = by_tag.get_mut(tag) {
+        ordered.remove(key);
+        if ordered.is_empty() {
+            by_tag.remove(tag);
+        }
+    }
+}
+
+/// Several ordered sets walked as one, newest first, each breadcrumb once.
+#[derive(Default)]
+struct Newest<'t> {
+    parts: Vec<Peekable<Rev<Range<'t, OrderKey, Arc<Breadcrumb>>>>>,
+}
+
+impl<'t> Newest<'t> {
+    fn merge(sets: Vec<&'t Ordered>, before: Option<OrderKey>) -> Self {
+        let parts = sets.into_iter().map(|ordered| {
+            let range = match before {
+                Some(key) => ordered.range(..key),
+                None => ordered.range::<OrderKey, _>(..),
+            };
+            range.rev().peekable()
+        });
+        Self {
+            parts: parts.collect(),
+        }
+    }
+}
+
+impl<'t> Iterator for Newest<'t> {
+    type Item = &'t Arc<Breadcrumb>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let [only] = self.parts.as_mut_slice() {
+            return only.next().map(|(_, breadcrumb)| breadcrumb);
+        }
+        let newest = *self
+            .parts
+            .iter_mut()
+            .filter_map(|part| part.peek().map(|(key, _)| *key))
+            .max()?;
+        let mut found = None;
+        for part in &mut self.parts {
+            if let Some((_, breadcrumb)) = part.next_if(|(key, _)| **key == newest) {
+                found = Some(breadcrumb);
+            }
+        }
+        found
+    }
+}

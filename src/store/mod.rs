@@ -1,0 +1,191 @@
+//! Where breadcrumbs live, and the ledger that says which run of which executor has been done.
+//!
+//! [`BreadcrumbStore`] is the only thing an executor reads from and writes to; [`RunLedger`] is what makes a
+//! redelivered event, a second worker or a crash harmless. [`MemoryStore`] has both.
+//!
+//! ```
+//! use serde_json::json;
+//! use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Patch};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! let store = MemoryStore::default();
+//! let page = store.create(NewBreadcrumb::new("browser.page.context.v1").context(json!({"url": "a"}))).await?;
+//! let page = store.update(page.id, page.version, Patch::new().context(json!({"url": "b"}))).await?;
+//!
+//! assert_eq!(page.version, 2);
+//! assert_eq!(store.latest("browser.page.context.v1").await?.map(|latest| latest.id), Some(page.id));
+//! # Ok::<(), universal_executor::store::StoreError>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod commit;
+mod error;
+mod ext;
+mod ledger;
+mod memory;
+mod query;
+
+pub use commit::{Commit, Committed, DeadLetter, FailureClass, RunEnd, Write};
+pub use error::StoreError;
+pub use ext::BreadcrumbStoreExt;
+pub use ledger::{
+    Claim, ExecutorLimits, Lease, Lineage, Lost, NewRun, Run, RunFilter, RunLedger, RunRef,
+    RunState, Saved, Wake,
+};
+pub use memory::{MemoryLimits, MemoryStore};
+pub use query::{Query, Scored, VectorQuery};
+
+use crate::model::{Breadcrumb, BreadcrumbId};
+use async_trait::async_trait;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// Durable home of [`Breadcrumb`]s, and the only thing an executor reads from.
+///
+/// A handle is bound to one tenant; every read, commit and run goes through that.
+///
+/// # Contract
+/// Every backend keeps these promises; `store::conformance` checks each by name.
+/// - **Atomic.** A commit (writes, end of run, events) is visible in full or not at all.
+/// - **Optimistic.** An update names the version it was made from and fails with
+///   [`StoreError::Conflict`] if that is not the current one.
+/// - **Newest first.** [`search`](Self::search) orders by update time, then version, then id.
+/// - **Whole selector.** What a query asks for is what it returns; nothing is left for the caller to filter.
+/// - **Tenants apart.** No handle sees, changes or runs anything of another tenant.
+/// - **Canonical.** JSON too deep or too large is refused, and U+0000 becomes U+FFFD, in every store alike.
+/// - **Cancel safe.** Dropping a future leaves the store as before or after it.
+/// - **Shared.** A clone is another handle on the same data, never a copy.
+///
+/// # Implementing
+/// There are no default methods: a wrapper that forgot to forward one would compile and quietly lose the inner
+/// store's better version. An operation the backend lacks returns [`StoreError::Unsupported`] and is `false` in
+/// [`capabilities`](Self::capabilities).
+#[async_trait]
+pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
+    /// The tenant this handle is bound to; `"default"` unless bound to another.
+    fn tenant(&self) -> &str;
+
+    /// What this store can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// The current version of a breadcrumb.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`] if there is none (any more).
+    async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError>;
+
+    /// The breadcrumbs a query selects; none is no error.
+    ///
+    /// # Errors
+    /// [`StoreError::InvalidQuery`] if its selector cannot be evaluated.
+    async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError>;
+
+    /// The breadcrumbs nearest in meaning to a text, nearest first.
+    ///
+    /// # Errors
+    /// [`StoreError::Unsupported`] without [`Capabilities::vector_search`].
+    async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError>;
+
+    /// Writes breadcrumbs, ends a run and announces both, all or nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] or [`StoreError::NotFound`] for a stale update, [`StoreError::LeaseLost`] if the run
+    /// is no longer the caller's, [`StoreError::Rejected`] for what no store keeps. Nothing is written then.
+    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError>;
+
+    /// The run ledger; without one a redelivered event may be answered twice.
+    // The lifetime is spelled out for mockall, which cannot elide it.
+    #[expect(
+        clippy::needless_lifetimes,
+        reason = "mockall needs the lifetime by name"
+    )]
+    fn ledger<'a>(&'a self) -> Option<&'a dyn RunLedger>;
+}
+
+/// What a store can do beyond the contract.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent abilities, each asked for by name"
+)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// A read sees every commit before it, so what is not found is gone.
+    pub reads_own_writes: bool,
+    /// The last version of a deleted breadcrumb can still be read, so deletions can trigger.
+    pub tombstones: bool,
+    /// [`BreadcrumbStore::vector_search`] works.
+    pub vector_search: bool,
+    /// `created_by` and `updated_by` are what the caller says.
+    pub chosen_author: bool,
+}
+
+impl Capabilities {
+    /// Sets whether a read sees every commit before it.
+    #[must_use]
+    pub const fn reads_own_writes(mut self, yes: bool) -> Self {
+        self.reads_own_writes = yes;
+        self
+    }
+
+    /// Sets whether deleted breadcrumbs leave a tombstone.
+    #[must_use]
+    pub const fn tombstones(mut self, yes: bool) -> Self {
+        self.tombstones = yes;
+        self
+    }
+
+    /// Sets whether vector search works.
+    #[must_use]
+    pub const fn vector_search(mut self, yes: bool) -> Self {
+        self.vector_search = yes;
+        self
+    }
+
+    /// Sets whether the caller chooses the author.
+    #[must_use]
+    pub const fn chosen_author(mut self, yes: bool) -> Self {
+        self.chosen_author = yes;
+        self
+    }
+}
+
+/// Every method of the store behind a pointer, so that `Arc<dyn BreadcrumbStore>` is one too.
+macro_rules! forward {
+    ($pointer:ident) => {
+        #[async_trait]
+        impl<S: BreadcrumbStore + ?Sized> BreadcrumbStore for $pointer<S> {
+            fn tenant(&self) -> &str {
+                (**self).tenant()
+            }
+
+            fn capabilities(&self) -> Capabilities {
+                (**self).capabilities()
+            }
+
+            async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
+                (**self).get(id).await
+            }
+
+            async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
+                (**self).search(query).await
+            }
+
+            async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
+                (**self).vector_search(query).await
+            }
+
+            async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+                (**self).commit(commit).await
+            }
+
+            fn ledger<'a>(&'a self) -> Option<&'a dyn RunLedger> {
+                (**self).ledger()
+            }
+        }
+    };
+}
+
+forward!(Arc);
+forward!(Box);

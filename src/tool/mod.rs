@@ -1,0 +1,63 @@
+//! Tools: functions that are reached by a breadcrumb and always answer with one.
+//!
+//! A tool is a name, a description, an input schema and an async function. [`ToolExecutor`] gives it subscriptions
+//! and a store; whatever happens, whoever asked gets a `tool.response.v1` with a `status`.
+//!
+//! ```
+//! use serde_json::json;
+//! use std::sync::Arc;
+//! use universal_executor::tool::{ToolExecutor, json_tool};
+//! use universal_executor::{BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, UniversalExecutor};
+//!
+//! let adder = json_tool("adder", "Adds two numbers.", json!({"type": "object"}), |input, _| async move {
+//!     Ok(json!({"sum": input["a"].as_i64().unwrap_or(0) + input["b"].as_i64().unwrap_or(0)}))
+//! });
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+//! let store = MemoryStore::default();
+//! let adder = ToolExecutor::new(adder, Arc::new(store.clone()))?;
+//! let request = json!({"tool": "adder", "input": {"a": 1, "b": 2}, "requestId": "r-1"});
+//! let request = store.create(NewBreadcrumb::new("tool.request.v1").context(request)).await?;
+//! adder.process_event(&Event::created(&request)).await?;
+//!
+//! let response = store.latest("tool.response.v1").await?.ok_or("no response")?;
+//! assert_eq!(response.context["output"], json!({"sum": 3}));
+//! # Ok::<(), universal_executor::BoxError>(())
+//! # })?;
+//! # Ok::<(), universal_executor::BoxError>(())
+//! ```
+
+mod context;
+mod error;
+mod executor;
+mod function;
+
+pub use context::ToolContext;
+pub use error::ToolError;
+pub use executor::ToolExecutor;
+pub use function::{JsonTool, json_tool};
+
+use crate::error::BoxError;
+use async_trait::async_trait;
+use serde_json::Value;
+
+/// A function with a name, a description and an input schema.
+#[async_trait]
+pub trait Tool: Send + Sync {
+    /// Its name: 1 to 64 of `a-z`, `0-9`, `.`, `_` and `-`. What a request asks for, to the letter.
+    fn name(&self) -> &str;
+
+    /// What it does, for a model to choose by.
+    fn description(&self) -> &str;
+
+    /// The JSON Schema of its input.
+    fn input_schema(&self) -> &Value;
+
+    /// Does the work.
+    ///
+    /// # Errors
+    /// An error is an answer: whoever asked gets its message with `"status": "error"`. Only
+    /// [`retry_after`](crate::retry_after), [`suspend`](crate::suspend) and, of a tool marked idempotent, a store's
+    /// own passing error make the run go on later instead.
+    async fn call(&self, input: Value, context: ToolContext) -> Result<Value, BoxError>;
+}
