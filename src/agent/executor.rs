@@ -45,6 +45,10 @@ impl AgentExecutor {
 
     /// Replaces how its runs are leased, timed and retried; kind, definition and schemas stay the definition's.
     #[must_use]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a builder step takes what it keeps"
+    )]
     pub fn with_profile(mut self, profile: Profile) -> Self {
         self.profile = Profile {
             kind: self.profile.kind,

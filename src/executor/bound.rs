@@ -141,7 +141,7 @@ impl BreadcrumbStore for BoundStore {
         self.store.commit(Commit { writes, end }).await
     }
 
-    fn ledger<'a>(&'a self) -> Option<&'a dyn RunLedger> {
+    fn ledger(&self) -> Option<&dyn RunLedger> {
         None
     }
 }

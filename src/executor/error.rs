@@ -94,7 +94,7 @@ pub enum ExecutorError {
         /// How long that is from now.
         delay: Duration,
         /// What failed.
-        source: Box<ExecutorError>,
+        source: Box<Self>,
     },
 }
 

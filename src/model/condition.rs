@@ -8,6 +8,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use std::cmp::Ordering;
+use std::fmt;
 use std::str::FromStr;
 
 /// One test of a `context_match`: a path into the context, an operator and a value.
@@ -303,6 +304,17 @@ impl Condition {
                 shown(value)
             )
         })
+    }
+}
+
+impl fmt::Display for Condition {
+    /// What it asks for, for people: `$.tool eq "adder"`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", excerpt(&self.path, 80), excerpt(&self.op, 80))?;
+        match &self.value {
+            Some(value) => write!(f, " {}", shown(value)),
+            None => Ok(()),
+        }
     }
 }
 

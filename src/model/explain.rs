@@ -25,6 +25,8 @@ pub struct Explained {
     pub role: Role,
     /// Its name: the key, else, of a context, the schema.
     pub name: Option<String>,
+    /// What it asks for: `schema_name "tool.request.v1" and $.tool eq "adder"`.
+    pub asks: String,
     /// Whether it matched.
     pub matched: bool,
     /// If not: the first test that failed and on which value, such as `all_tags: "session:1" is missing`.
@@ -67,6 +69,7 @@ impl Explained {
         Self {
             role: subscription.role,
             name: subscription.name().map(str::to_owned),
+            asks: subscription.selector.to_string(),
             matched: reason.is_none(),
             reason,
         }
@@ -133,7 +136,7 @@ impl fmt::Display for Explained {
             write!(f, " {name:?}")?;
         }
         match &self.reason {
-            None => write!(f, ": matches"),
+            None => write!(f, ": matches {}", self.asks),
             Some(reason) => write!(f, ": {reason}"),
         }
     }

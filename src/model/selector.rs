@@ -5,6 +5,7 @@ use super::json::Json;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
+use std::fmt;
 use std::sync::Arc;
 
 /// Which breadcrumbs: a schema, tags and conditions on the context, all of which must hold. A clone is a pointer.
@@ -176,6 +177,28 @@ impl Serialize for Selector {
         let mut map = serializer.serialize_map(None)?;
         self.write_fields(&mut map)?;
         map.end()
+    }
+}
+
+impl fmt::Display for Selector {
+    /// What it asks for, for people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = &*self.0;
+        let mut asks = Vec::new();
+        if let Some(schema) = self.schema_name() {
+            asks.push(format!("schema_name {schema:?}"));
+        }
+        if let Some(tags) = &parts.any_tags {
+            asks.push(format!("any_tags {tags:?}"));
+        }
+        if !parts.all_tags.is_empty() {
+            asks.push(format!("all_tags {:?}", parts.all_tags));
+        }
+        asks.extend(parts.conditions.iter().map(Condition::to_string));
+        if asks.is_empty() {
+            asks.push("anything".to_owned());
+        }
+        f.write_str(&asks.join(" and "))
     }
 }
 

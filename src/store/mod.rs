@@ -180,7 +180,7 @@ macro_rules! forward {
                 (**self).commit(commit).await
             }
 
-            fn ledger<'a>(&'a self) -> Option<&'a dyn RunLedger> {
+            fn ledger(&self) -> Option<&dyn RunLedger> {
                 (**self).ledger()
             }
         }

@@ -138,6 +138,7 @@ impl MemoryStore {
 
     /// The commits of this tenant as events. A subscriber that falls more than [`MemoryLimits::events`] behind is
     /// told how many it missed.
+    #[must_use]
     pub fn events(&self) -> impl EventSource + use<> {
         MemoryEvents {
             tenant: Arc::clone(&self.tenant),
@@ -304,7 +305,7 @@ impl BreadcrumbStore for MemoryStore {
         Ok(committed)
     }
 
-    fn ledger<'a>(&'a self) -> Option<&'a dyn RunLedger> {
+    fn ledger(&self) -> Option<&dyn RunLedger> {
         Some(self)
     }
 }
@@ -321,7 +322,7 @@ impl RunLedger for MemoryStore {
         self.check_room(&state.runs, new)?;
         for new in runs {
             let lineage = Self::origin(&state, &new.run).lineage();
-            state.runs.add(new, lineage, now);
+            state.runs.add(&new.run, new.at, lineage, now);
         }
         Ok(())
     }
@@ -352,7 +353,7 @@ impl RunLedger for MemoryStore {
             }
             return Ok(Claim::Own);
         }
-        state.runs.add(run.clone().into(), origin.lineage(), now);
+        state.runs.add(run, None, origin.lineage(), now);
         state.runs.claim(run, self.handle, now)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::{
-    Claim, ExecutorLimits, Lease, Lineage, Lost, NewRun, Run, RunFilter, RunRef, RunState, Saved,
+    Claim, ExecutorLimits, Lease, Lineage, Lost, Run, RunFilter, RunRef, RunState, Saved,
     StoreError, Wake,
 };
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -70,15 +70,21 @@ impl Runs {
         self.rows.contains_key(run)
     }
 
-    pub(super) fn add(&mut self, new: NewRun, lineage: Option<Lineage>, now: Timestamp) {
-        if let Some(row) = self.rows.get_mut(&new.run) {
+    pub(super) fn add(
+        &mut self,
+        run: &RunRef,
+        at: Option<Timestamp>,
+        lineage: Option<Lineage>,
+        now: Timestamp,
+    ) {
+        if let Some(row) = self.rows.get_mut(run) {
             row.lineage = row.lineage.take().or(lineage);
             return;
         }
         self.sequence += 1;
         self.open += 1;
         let row = Row {
-            run: new.run.clone(),
+            run: run.clone(),
             state: RunState::Ready,
             epoch: 0,
             attempts: 0,
@@ -96,8 +102,8 @@ impl Runs {
             reason: None,
             over: None,
         };
-        self.rows.insert(new.run.clone(), row);
-        self.set_due(&new.run, Some(new.at.unwrap_or(now).max(now)));
+        self.rows.insert(run.clone(), row);
+        self.set_due(run, Some(at.unwrap_or(now).max(now)));
     }
 
     /// What a claim by hand finds; grants the lease where it can. The row exists.

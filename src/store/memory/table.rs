@@ -211,10 +211,12 @@ fn remove(by_tag: &mut HashMap<String, Ordered>, tag: &str, key: &OrderKey) {
     }
 }
 
+type NewestOf<'t> = Rev<Range<'t, OrderKey, Arc<Breadcrumb>>>;
+
 /// Several ordered sets walked as one, newest first, each breadcrumb once.
 #[derive(Default)]
 struct Newest<'t> {
-    parts: Vec<Peekable<Rev<Range<'t, OrderKey, Arc<Breadcrumb>>>>>,
+    parts: Vec<Peekable<NewestOf<'t>>>,
 }
 
 impl<'t> Newest<'t> {
