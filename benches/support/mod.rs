@@ -13,7 +13,8 @@
 use std::{env, hint::black_box, time::Instant};
 
 /// Runs every side `rounds` times `iterations` times, in turn, and prints for each the time one
-/// iteration took in its fastest round, and how that compares with the first side.
+/// iteration took in its fastest round, and how that compares with the first side. Returns these
+/// times in nanoseconds, in the order of the sides.
 ///
 /// A side hands its result to [`black_box`], or the compiler may remove the work. One that measures
 /// async code blocks on a current-thread runtime, as do the sides it is compared with, so that all of
@@ -31,7 +32,7 @@ pub(crate) fn compare(
     rounds: usize,
     iterations: u32,
     sides: &mut [(&str, &mut dyn FnMut())],
-) {
+) -> Vec<f64> {
     let (rounds, iterations) = if is_quick() {
         (1, 1)
     } else {
@@ -57,6 +58,7 @@ pub(crate) fn compare(
             time / first
         );
     }
+    fastest
 }
 
 fn nanoseconds_each(iterations: u32, side: &mut dyn FnMut()) -> f64 {
@@ -75,7 +77,7 @@ fn readable(nanoseconds: f64) -> String {
     }
 }
 
-fn is_quick() -> bool {
+pub(crate) fn is_quick() -> bool {
     let has = |flag: &str| env::args().any(|argument| argument == flag);
     let asked = env::var_os("BENCH_QUICK").is_some_and(|value| value == "1");
     asked || has("--quick") || has("--test") || !has("--bench")

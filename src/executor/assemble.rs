@@ -3,9 +3,8 @@
 use super::UniversalExecutor;
 use super::context::{Bound, ExecutionContext, MissingReason, MissingSource, Source};
 use super::error::ExecutorError;
-use super::handle::RunHandle;
 use crate::model::{Breadcrumb, EventKind, Method, Order, Route, Subscription};
-use crate::store::{BreadcrumbStore, Query, RunRef, Scored, StoreError, VectorQuery};
+use crate::store::{BreadcrumbStore, Query, Scored, StoreError, VectorQuery};
 use futures::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,13 +58,11 @@ pub(super) async fn assemble<E: UniversalExecutor + ?Sized>(
         .into_iter()
         .map(|(_, source)| source)
         .collect();
-    let run = RunHandle::detached(RunRef::new(executor.id(), trigger.id, trigger.version));
     Ok(ExecutionContext::new(
         Arc::clone(trigger),
         alias(executor, trigger),
         sources,
         parts.missing,
-        Arc::new(run),
     ))
 }
 

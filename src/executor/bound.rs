@@ -13,10 +13,11 @@ use std::sync::Arc;
 /// What a write of a run must satisfy, and what it is stamped with.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
-    pub(super) stamp: Stamp,
+    pub(super) stamp: Arc<Stamp>,
     pub(super) responds_with: Option<Vec<String>>,
-    /// None on a store without a ledger.
-    pub(super) lease: Option<Lease>,
+    pub(super) lease: Lease,
+    /// Whether the lease is one of a ledger, and so fences what is written.
+    pub(super) in_ledger: bool,
 }
 
 /// Stamps writes and checks them against the schemas the executor may write.
@@ -79,11 +80,8 @@ async fn refusal(
 
 /// A handle that writes as part of a run; the store itself where there is none.
 pub(super) fn bind(store: Arc<dyn BreadcrumbStore>, run: &RunHandle) -> Arc<dyn BreadcrumbStore> {
-    match &run.terms {
-        Some(terms) => Arc::new(BoundStore {
-            store,
-            terms: Arc::clone(terms),
-        }),
+    match run.terms.clone() {
+        Some(terms) => Arc::new(BoundStore { store, terms }),
         None => store,
     }
 }
@@ -91,7 +89,7 @@ pub(super) fn bind(store: Arc<dyn BreadcrumbStore>, run: &RunHandle) -> Arc<dyn 
 #[derive(Debug)]
 struct BoundStore {
     store: Arc<dyn BreadcrumbStore>,
-    terms: Arc<Terms>,
+    terms: Terms,
 }
 
 const NAME: &str = "a run's store handle";
@@ -125,7 +123,7 @@ impl BreadcrumbStore for BoundStore {
                 operation: "ending a run",
             });
         }
-        let terms = &*self.terms;
+        let terms = &self.terms;
         let writes = match admit(
             commit.writes,
             &terms.stamp,
@@ -137,7 +135,9 @@ impl BreadcrumbStore for BoundStore {
             Ok(writes) => writes,
             Err(reason) => return Err(StoreError::Forbidden { reason }),
         };
-        let end = terms.lease.clone().map(|lease| (lease, RunEnd::Continues));
+        let end = terms
+            .in_ledger
+            .then(|| (terms.lease.clone(), RunEnd::Continues));
         self.store.commit(Commit { writes, end }).await
     }
 

@@ -1,13 +1,13 @@
 use super::handle::RunHandle;
 use crate::error::Retry;
 use crate::model::{Breadcrumb, Json, Selector, Timestamp};
-use crate::store::{BreadcrumbStore, RunRef, StoreError};
+use crate::store::{BreadcrumbStore, StoreError};
 use serde::de::DeserializeOwned;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// What `execute` is given: the trigger and everything the executor's context subscriptions found.
@@ -35,7 +35,8 @@ pub struct ExecutionContext {
     alias: Option<String>,
     sources: Vec<Source>,
     missing: Vec<MissingSource>,
-    run: Arc<RunHandle>,
+    /// Made when it is first asked for, if the context belongs to no run.
+    run: OnceLock<Arc<RunHandle>>,
 }
 
 /// What one context subscription found.
@@ -192,9 +193,7 @@ impl ExecutionContext {
     /// A context without sources that belongs to no run: for unit tests of `execute`.
     #[must_use]
     pub fn for_trigger(trigger: impl Into<Arc<Breadcrumb>>) -> Self {
-        let trigger = trigger.into();
-        let run = RunHandle::detached(RunRef::new("test", trigger.id, trigger.version));
-        Self::new(trigger, None, Vec::new(), Vec::new(), Arc::new(run))
+        Self::new(trigger.into(), None, Vec::new(), Vec::new())
     }
 
     pub(super) fn new(
@@ -202,20 +201,19 @@ impl ExecutionContext {
         alias: Option<String>,
         sources: Vec<Source>,
         missing: Vec<MissingSource>,
-        run: Arc<RunHandle>,
     ) -> Self {
         Self {
             trigger,
             alias,
             sources,
             missing,
-            run,
+            run: OnceLock::new(),
         }
     }
 
     /// The same context as part of a run.
     pub(super) fn bound_to(mut self, run: Arc<RunHandle>, alias: Option<String>) -> Self {
-        self.run = run;
+        self.run = OnceLock::from(run);
         self.alias = alias;
         self
     }
@@ -254,11 +252,12 @@ impl ExecutionContext {
             state: state.into(),
             with,
         };
-        self.run = Arc::new(RunHandle {
-            resumed: Some(resumed),
-            ..(*self.run).clone()
-        });
+        self.run = OnceLock::from(Arc::new(RunHandle::detached(Some(resumed))));
         self
+    }
+
+    fn run(&self) -> &RunHandle {
+        self.run.get_or_init(|| Arc::new(RunHandle::detached(None)))
     }
 
     fn with_source(mut self, key: String, contexts: Vec<Json>, is_one: bool) -> Self {
@@ -376,26 +375,26 @@ impl ExecutionContext {
     /// The key that calls to the outside world should carry: the same for every attempt at this trigger.
     #[must_use]
     pub fn idempotency_key(&self) -> &str {
-        self.run.key()
+        self.run().key()
     }
 
     /// Which attempt this is, from 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.run.attempt
+        self.run().attempt
     }
 
     /// When `execute` is cancelled, by the store's clock; none outside a run.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
-        self.run.deadline
+        self.run().deadline
     }
 
     /// Resolves when the run is cancelled: its time is up, its lease is lost or `process_event` was dropped.
     ///
     /// `execute` itself is dropped then; this is for work it has spawned.
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        self.run.cancellation.clone().cancelled_owned()
+        self.run().cancellation.wait()
     }
 
     /// Waits for the first breadcrumb that matches a selector.
@@ -418,28 +417,31 @@ impl ExecutionContext {
     /// # Errors
     /// [`ContextError::Store`] if it cannot be saved, [`ContextError::Unsupported`] on a store without a ledger.
     pub async fn save(&self, state: impl Into<Json>) -> Result<(), ContextError> {
-        self.run.save(state.into()).await
+        self.run().save(state.into()).await
     }
 
     /// What the run goes on with: the state saved last, and the breadcrumb a suspended run was woken with.
     #[must_use]
     pub fn resumed(&self) -> Option<&Resumed> {
-        self.run.resumed.as_ref()
+        self.run().resumed.as_ref()
     }
 
     /// A store handle that writes as part of this run: stamped, limited to the schemas the executor may write, and
     /// refused once the run is lost. What it writes stays if the run is tried again.
     #[must_use]
     pub fn bound_store(&self, store: Arc<dyn BreadcrumbStore>) -> Arc<dyn BreadcrumbStore> {
-        super::bound::bind(store, &self.run)
+        super::bound::bind(store, self.run())
     }
 
     fn known_keys(&self) -> String {
-        let mut known = vec!["trigger".to_owned()];
-        known.extend(self.alias.clone());
-        known.extend(self.sources.iter().map(|source| source.key.clone()));
-        known.extend(self.missing.iter().map(|missing| missing.key.clone()));
-        known.dedup();
+        let sources = self.sources.iter().map(|source| &*source.key);
+        let missing = self.missing.iter().map(|missing| &*missing.key);
+        let mut known = vec!["trigger"];
+        for key in self.alias.as_deref().into_iter().chain(sources).chain(missing) {
+            if !known.contains(&key) {
+                known.push(key);
+            }
+        }
         known.join(", ")
     }
 }

@@ -29,19 +29,44 @@ pub(super) struct Attempt {
     pub(super) chance: f64,
 }
 
-/// Whether a run that was just claimed may run at all: workers that died holding it count.
-pub(super) fn before_start(
-    profile: &Profile,
-    attempt: u32,
-    abandoned: u32,
-) -> Option<FailureClass> {
-    if profile.execution == Execution::AtMostOnce && abandoned > 0 {
-        return Some(FailureClass::OutcomeUnknown);
+/// What is known of a run before it starts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Start {
+    /// Which attempt this is, from 1.
+    pub(super) attempt: u32,
+    /// How many workers in a row died holding it.
+    pub(super) abandoned: u32,
+    /// How many runs followed from one another to its trigger.
+    pub(super) hops: u32,
+    /// Whether its trigger is a dead letter.
+    pub(super) is_dead_letter: bool,
+}
+
+/// How a run ends that may not start.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Refusal {
+    Skip(&'static str),
+    Fail(FailureClass),
+}
+
+/// Whether a run that was just claimed may not run.
+pub(super) fn before_start(profile: &Profile, start: Start) -> Option<Refusal> {
+    if start.hops >= profile.hop_limit {
+        // A dead letter about a dead letter would go round between those who watch them.
+        return Some(if start.is_dead_letter {
+            Refusal::Skip("hop_limit")
+        } else {
+            Refusal::Fail(FailureClass::HopLimit)
+        });
     }
-    if abandoned >= ABANDONED_MOST {
-        return Some(FailureClass::CrashLoop);
+    if profile.execution == Execution::AtMostOnce && start.abandoned > 0 {
+        return Some(Refusal::Fail(FailureClass::OutcomeUnknown));
     }
-    (attempt > profile.retry.attempts).then_some(FailureClass::AttemptsUsedUp)
+    if start.abandoned >= ABANDONED_MOST {
+        return Some(Refusal::Fail(FailureClass::CrashLoop));
+    }
+    let used_up = start.attempt > profile.retry.attempts;
+    used_up.then_some(Refusal::Fail(FailureClass::AttemptsUsedUp))
 }
 
 /// Whether to try again after an error, and when.
@@ -96,6 +121,14 @@ mod tests {
             started: true,
             age: Duration::ZERO,
             chance: 0.5,
+        }
+    }
+
+    fn start(attempt: u32, abandoned: u32) -> Start {
+        Start {
+            attempt,
+            abandoned,
+            ..Start::default()
         }
     }
 
@@ -190,8 +223,8 @@ mod tests {
             Next::Fail(FailureClass::OutcomeUnknown)
         );
         assert_eq!(
-            before_start(&profile, 2, 1),
-            Some(FailureClass::OutcomeUnknown)
+            before_start(&profile, start(2, 1)),
+            Some(Refusal::Fail(FailureClass::OutcomeUnknown))
         );
     }
 
@@ -199,11 +232,33 @@ mod tests {
     fn three_workers_that_died_holding_a_run_are_a_crash_loop() {
         let profile = Profile::default();
 
-        assert_eq!(before_start(&profile, 3, 2), None);
-        assert_eq!(before_start(&profile, 4, 3), Some(FailureClass::CrashLoop));
+        for (attempt, abandoned, class) in [
+            (3, 2, None),
+            (4, 3, Some(FailureClass::CrashLoop)),
+            (6, 0, Some(FailureClass::AttemptsUsedUp)),
+        ] {
+            let refusal = before_start(&profile, start(attempt, abandoned));
+            assert_eq!(refusal, class.map(Refusal::Fail), "{attempt} {abandoned}");
+        }
+    }
+
+    #[test]
+    fn a_chain_that_is_too_long_fails_and_a_dead_letter_at_its_end_is_skipped() {
+        let profile = Profile::default();
+        let at = |hops, is_dead_letter| Start {
+            hops,
+            is_dead_letter,
+            ..start(1, 0)
+        };
+
+        assert_eq!(before_start(&profile, at(15, false)), None);
         assert_eq!(
-            before_start(&profile, 6, 0),
-            Some(FailureClass::AttemptsUsedUp)
+            before_start(&profile, at(16, false)),
+            Some(Refusal::Fail(FailureClass::HopLimit))
+        );
+        assert_eq!(
+            before_start(&profile, at(16, true)),
+            Some(Refusal::Skip("hop_limit"))
         );
     }
 }

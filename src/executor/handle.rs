@@ -3,58 +3,51 @@
 use super::bound::Terms;
 use super::context::{ContextError, Resumed};
 use crate::model::{Json, Timestamp};
-use crate::store::{Lease, RunLedger, RunRef, StoreError};
+use crate::store::{Lease, RunLedger, StoreError};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// The run a context belongs to.
-#[derive(Clone, Debug)]
+#[derive(Debug, Default)]
 pub(super) struct RunHandle {
-    pub(super) run: RunRef,
+    /// None for a context that was made by hand.
+    pub(super) terms: Option<Terms>,
     pub(super) tenant: String,
-    pub(super) epoch: u32,
     pub(super) key: OnceLock<String>,
     pub(super) attempt: u32,
     pub(super) deadline: Option<Timestamp>,
-    pub(super) cancellation: CancellationToken,
     pub(super) resumed: Option<Resumed>,
-    /// None for a context that was made by hand.
-    pub(super) terms: Option<Arc<Terms>>,
-    /// None where nothing can be saved.
-    pub(super) saves: Option<Arc<Saves>>,
+    pub(super) cancellation: Cancellation,
+    pub(super) saves: Saves,
 }
 
 impl RunHandle {
     /// The handle of a context that belongs to no run.
-    pub(super) fn detached(run: RunRef) -> Self {
+    pub(super) fn detached(resumed: Option<Resumed>) -> Self {
         Self {
-            run,
-            tenant: String::new(),
-            epoch: 0,
-            key: OnceLock::new(),
             attempt: 1,
-            deadline: None,
-            cancellation: CancellationToken::new(),
-            resumed: None,
-            terms: None,
-            saves: None,
+            resumed,
+            ..Self::default()
         }
     }
 
     pub(super) fn key(&self) -> &str {
-        self.key
-            .get_or_init(|| self.run.key(&self.tenant, self.epoch))
+        self.key.get_or_init(|| match &self.terms {
+            Some(terms) => terms.lease.key(&self.tenant),
+            None => "no run".to_owned(),
+        })
     }
 
     pub(super) async fn save(&self, state: Json) -> Result<(), ContextError> {
-        let Some(saves) = &self.saves else {
+        if !self.terms.as_ref().is_some_and(|terms| terms.in_ledger) {
             return Err(ContextError::Unsupported {
                 operation: "save",
                 reason: "the store has no run ledger, or the context was made by hand",
             });
-        };
-        let answer = saves.ask(state)?;
+        }
+        let answer = self.saves.ask(state)?;
         match answer.await {
             Ok(saved) => saved.map_err(|error| ContextError::Store(Arc::new(error))),
             Err(_) => Err(ContextError::Unsupported {
@@ -62,6 +55,42 @@ impl RunHandle {
                 reason: "the run has ended",
             }),
         }
+    }
+}
+
+/// Whether the run is over, for work that was spawned in it. Costs nothing until somebody asks.
+#[derive(Debug, Default)]
+pub(super) struct Cancellation {
+    over: AtomicBool,
+    token: OnceLock<CancellationToken>,
+}
+
+impl Cancellation {
+    /// Resolves when the run is over.
+    pub(super) fn wait(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        let token = self.token.get_or_init(CancellationToken::new).clone();
+        // `cancel` sets the flag first, so one of the two sees the other.
+        if self.over.load(Ordering::SeqCst) {
+            token.cancel();
+        }
+        token.cancelled_owned()
+    }
+
+    fn cancel(&self) {
+        self.over.store(true, Ordering::SeqCst);
+        if let Some(token) = self.token.get() {
+            token.cancel();
+        }
+    }
+}
+
+/// Cancels what was spawned in a run when it is dropped, however the run ends.
+#[derive(Debug)]
+pub(super) struct CancelGuard(pub(super) Arc<RunHandle>);
+
+impl Drop for CancelGuard {
+    fn drop(&mut self) {
+        self.0.cancellation.cancel();
     }
 }
 

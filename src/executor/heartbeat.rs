@@ -40,8 +40,8 @@ async fn beat(ledger: &dyn RunLedger, lease: &Lease) -> Lost {
     let length = lease.run.lease.max(Duration::from_millis(6));
     let mut kept = Instant::now();
     loop {
-        sleep_until(Instant::now() + length / 3).await;
         let given_up = kept + length * 5 / 6;
+        sleep_until((Instant::now() + length / 3).min(given_up)).await;
         let asked = Instant::now();
         match timeout_at(given_up, ledger.heartbeat(std::slice::from_ref(lease))).await {
             Ok(Ok(lost)) if lost.is_empty() => kept = asked,

@@ -3,7 +3,9 @@
 use super::profile::Profile;
 use crate::model::{Breadcrumb, Json};
 use crate::store::{Lineage, Write};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+use std::sync::Arc;
 
 /// The tags a response inherits from its trigger.
 const SESSION: &str = "session:";
@@ -13,57 +15,64 @@ const CREATOR: &str = "creator";
 /// What everything written because of one trigger carries.
 #[derive(Clone, Debug)]
 pub(super) struct Stamp {
+    kind: Cow<'static, str>,
     executor: String,
-    creator: Value,
-    session_tags: Vec<String>,
+    definition: Option<String>,
+    trigger: Arc<Breadcrumb>,
+    /// Of what is written: one hop after the trigger.
+    lineage: Lineage,
 }
 
 impl Stamp {
     pub(super) fn new(
         executor: &str,
         profile: &Profile,
-        trigger: &Breadcrumb,
+        trigger: &Arc<Breadcrumb>,
         lineage: &Lineage,
     ) -> Self {
-        let next = lineage.next();
+        Self {
+            kind: profile.kind.clone(),
+            executor: executor.to_owned(),
+            definition: profile.definition.clone(),
+            trigger: Arc::clone(trigger),
+            lineage: lineage.next(),
+        }
+    }
+
+    /// Who writes, and because of what.
+    pub(super) fn creator(&self) -> Value {
         let mut creator = Map::new();
-        creator.insert("type".into(), json!(profile.kind));
-        creator.insert("id".into(), json!(executor));
-        let own_name = match &*profile.kind {
+        let mut field = |name: &str, value: Value| creator.insert(name.to_owned(), value);
+        field("type", self.kind.as_ref().into());
+        field("id", self.executor.as_str().into());
+        let own_name = match &*self.kind {
             "agent" => Some("agent_id"),
             "tool" => Some("tool"),
             "workflow" => Some("workflow"),
             _ => None,
         };
-        if let Some(field) = own_name {
-            creator.insert(field.into(), json!(executor));
+        if let Some(name) = own_name {
+            field(name, self.executor.as_str().into());
         }
-        creator.insert("trigger_id".into(), json!(trigger.id));
-        creator.insert("trigger_version".into(), json!(trigger.version));
-        creator.insert("correlation_id".into(), json!(next.correlation_id));
-        creator.insert("hops".into(), json!(next.hops));
-        if let Some(definition) = &profile.definition {
-            creator.insert("definition".into(), json!(definition));
+        field("trigger_id", self.trigger.id.to_string().into());
+        field("trigger_version", self.trigger.version.into());
+        field(
+            "correlation_id",
+            self.lineage.correlation_id.as_str().into(),
+        );
+        field("hops", self.lineage.hops.into());
+        if let Some(definition) = &self.definition {
+            field("definition", definition.as_str().into());
         }
-        let session_tags = trigger
+        creator.into()
+    }
+
+    /// The tags that a response inherits.
+    pub(super) fn session_tags(&self) -> impl Iterator<Item = &String> {
+        self.trigger
             .tags
             .iter()
             .filter(|tag| tag.starts_with(SESSION))
-            .cloned()
-            .collect();
-        Self {
-            executor: executor.to_owned(),
-            creator: creator.into(),
-            session_tags,
-        }
-    }
-
-    pub(super) fn creator(&self) -> Json {
-        self.creator.clone().into()
-    }
-
-    pub(super) fn session_tags(&self) -> &[String] {
-        &self.session_tags
     }
 
     /// The write with creator, author and session tags.
@@ -102,7 +111,7 @@ impl Stamp {
     fn signed(&self, index: usize, context: Json) -> Result<Json, String> {
         match context.into_value() {
             Value::Object(mut fields) => {
-                fields.insert(CREATOR.to_owned(), self.creator.clone());
+                fields.insert(CREATOR.to_owned(), self.creator());
                 Ok(Value::Object(fields).into())
             }
             Value::Null
@@ -116,7 +125,7 @@ impl Stamp {
     }
 
     fn add_session_tags(&self, tags: &mut Vec<String>) {
-        for tag in &self.session_tags {
+        for tag in self.session_tags() {
             if !tags.contains(tag) {
                 tags.push(tag.clone());
             }

@@ -2,9 +2,9 @@
 
 use super::bound::{Terms, admit};
 use super::context::Resumed;
-use super::decide::{self, Attempt, Next};
+use super::decide::{self, Attempt, Next, Refusal, Start};
 use super::error::ExecutorError;
-use super::handle::{RunHandle, Saves};
+use super::handle::{CancelGuard, RunHandle};
 use super::heartbeat;
 use super::outcome::{Failure, Outcome, Response, Suspension};
 use super::profile::hex;
@@ -24,7 +24,6 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
-use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, field};
 
 pub(super) async fn process<E: UniversalExecutor + ?Sized>(
@@ -163,23 +162,24 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
     async fn process(mut self, event: &Event) -> Result<Outcome, ExecutorError> {
         match self.run(event).await {
             Ok(outcome) => Ok(outcome),
-            Err(broken) => self.end_or_retry(broken).await,
+            // What is rare is boxed, so that it takes no room in the future of what is common.
+            Err(broken) => Box::pin(self.end_or_retry(broken)).await,
         }
     }
 
     async fn run(&mut self, event: &Event) -> Result<Outcome, Broken> {
         let executor = self.executor;
         let Some(trigger) = self.read_trigger(event).await? else {
-            return Ok(self.skip("gone", Outcome::Gone).await?);
+            return Ok(Box::pin(self.skip("gone", Outcome::Gone)).await?);
         };
         let route = executor
             .subscriptions()
             .route_breadcrumb(event.effective_kind(), &trigger);
         let Route::Trigger { subscription } = route else {
-            return Ok(self.skip("unmatched", Outcome::Unmatched).await?);
+            return Ok(Box::pin(self.skip("unmatched", Outcome::Unmatched)).await?);
         };
         if trigger.version > event.version
-            && let Some(outcome) = self.move_on_to(&trigger).await?
+            && let Some(outcome) = Box::pin(self.move_on_to(&trigger)).await?
         {
             return Ok(outcome);
         }
@@ -189,12 +189,13 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
             }
             self.lineage = claimed_lineage(&trigger);
         }
-        if let Some(outcome) = self.refuse(&trigger).await? {
-            return Ok(outcome);
+        if let Some(refusal) = self.refusal(&trigger) {
+            return Ok(Box::pin(self.refuse(refusal, &trigger)).await?);
         }
         let subscription = executor.subscriptions().as_slice().get(subscription);
         let alias = subscription.and_then(|subscription| subscription.key.clone());
         let stamp = Stamp::new(executor.id(), executor.profile(), &trigger, &self.lineage);
+        let stamp = Arc::new(stamp);
         let broken = |(error, started)| Broken {
             error,
             started,
@@ -261,22 +262,25 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         }
     }
 
-    /// Ends a run that may not run: the chain is too long, or too many attempts were made.
-    async fn refuse(&self, trigger: &Arc<Breadcrumb>) -> Result<Option<Outcome>, ExecutorError> {
-        let profile = self.executor.profile();
-        if self.lineage.hops >= profile.hop_limit {
-            // A dead letter about a dead letter would go round between those who watch them.
-            if trigger.schema_name.as_deref() == Some(DeadLetter::SCHEMA) {
-                return self.skip("hop_limit", Outcome::Unmatched).await.map(Some);
-            }
-            return self
-                .fail(FailureClass::HopLimit, None, Some(trigger))
-                .await
-                .map(Some);
-        }
-        match decide::before_start(profile, self.attempt, self.lease.abandoned) {
-            Some(class) => self.fail(class, None, Some(trigger)).await.map(Some),
-            None => Ok(None),
+    /// Whether the run may not run: the chain is too long, or too many attempts were made.
+    fn refusal(&self, trigger: &Breadcrumb) -> Option<Refusal> {
+        let start = Start {
+            attempt: self.attempt,
+            abandoned: self.lease.abandoned,
+            hops: self.lineage.hops,
+            is_dead_letter: trigger.schema_name.as_deref() == Some(DeadLetter::SCHEMA),
+        };
+        decide::before_start(self.executor.profile(), start)
+    }
+
+    async fn refuse(
+        &self,
+        refusal: Refusal,
+        trigger: &Arc<Breadcrumb>,
+    ) -> Result<Outcome, ExecutorError> {
+        match refusal {
+            Refusal::Skip(reason) => self.skip(reason, Outcome::Unmatched).await,
+            Refusal::Fail(class) => self.fail(class, None, Some(trigger)).await,
         }
     }
 
@@ -285,11 +289,11 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         &self,
         trigger: &Arc<Breadcrumb>,
         alias: Option<String>,
-        stamp: &Stamp,
+        stamp: &Arc<Stamp>,
     ) -> Result<Answer, (ExecutorError, bool)> {
         let handle = self.handle(stamp).await.map_err(|error| (error, false))?;
-        let _cancelled_when_dropped = handle.cancellation.clone().drop_guard();
-        let saves = handle.saves.clone();
+        let _cancelled_when_dropped = CancelGuard(Arc::clone(&handle));
+        let saves = Arc::clone(&handle);
         let started = std::sync::atomic::AtomicBool::new(false);
         let work = async {
             let context = self
@@ -308,7 +312,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         };
         let guarded = AssertUnwindSafe(work).catch_unwind();
         let answer =
-            match heartbeat::keep(self.ledger, &self.lease, saves.as_deref(), guarded).await {
+            match heartbeat::keep(self.ledger, &self.lease, Some(&saves.saves), guarded).await {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(panic)) => Err(ExecutorError::Panicked {
                     message: panic_message(&*panic),
@@ -320,28 +324,24 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         answer.map_err(|error| (error, started.into_inner()))
     }
 
-    async fn handle(&self, stamp: &Stamp) -> Result<Arc<RunHandle>, ExecutorError> {
+    async fn handle(&self, stamp: &Arc<Stamp>) -> Result<Arc<RunHandle>, ExecutorError> {
         let profile = self.executor.profile();
-        let lease = self.ledger.is_some().then(|| self.lease.clone());
         let terms = Terms {
-            stamp: stamp.clone(),
+            stamp: Arc::clone(stamp),
             responds_with: profile.responds_with.clone(),
-            lease,
+            lease: self.lease.clone(),
+            in_ledger: self.ledger.is_some(),
         };
         let resumed = match &self.saved {
-            Some(saved) => Some(self.resumed(saved).await?),
+            Some(saved) => Some(Box::pin(self.resumed(saved)).await?),
             None => None,
         };
         Ok(Arc::new(RunHandle {
+            terms: Some(terms),
             tenant: self.executor.store().tenant().to_owned(),
-            epoch: self.lease.epoch,
             attempt: self.attempt,
             deadline: Some(self.lease.granted_at + profile.timeout),
-            cancellation: CancellationToken::new(),
-            resumed,
-            terms: Some(Arc::new(terms)),
-            saves: self.ledger.map(|_| Arc::new(Saves::default())),
-            ..RunHandle::detached(self.lease.run.clone())
+            ..RunHandle::detached(resumed)
         }))
     }
 
@@ -485,8 +485,8 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         let stamp =
             trigger.map(|trigger| Stamp::new(self.executor.id(), profile, trigger, &self.lineage));
         if let Some(stamp) = &stamp {
-            letter.tags = stamp.session_tags().to_vec();
-            letter.creator = stamp.creator();
+            letter.tags = stamp.session_tags().cloned().collect();
+            letter.creator = stamp.creator().into();
         }
         let failure = Failure {
             class,

@@ -150,8 +150,7 @@ impl Json {
         }
         // Without a shape there is no text: text is checked when it is read.
         let value = self.value();
-        let findings = json_check::check_value(value)?;
-        let size = json_check::printed_size(value);
+        let (findings, size) = json_check::check_value(value)?;
         Ok(*self.0.shape.get_or_init(|| Shape { size, findings }))
     }
 }

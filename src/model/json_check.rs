@@ -1,11 +1,10 @@
 //! What JSON must satisfy before anything looks into it.
 
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
-use std::io;
 
 /// How deep arrays and objects may nest.
 pub const MAX_DEPTH: usize = 64;
@@ -57,35 +56,67 @@ pub(super) fn check_text(text: &str) -> Result<Findings, JsonError> {
     }
 }
 
-/// Checks the depth of a value and looks for U+0000, without recursion: a value built in memory may be of any depth.
-pub(super) fn check_value(value: &Value) -> Result<Findings, JsonError> {
+/// Checks the depth of a value, looks for U+0000 and counts the bytes it has when printed.
+///
+/// A value built in memory may be of any depth; the recursion ends at [`MAX_DEPTH`].
+pub(super) fn check_value(value: &Value) -> Result<(Findings, usize), JsonError> {
     let mut findings = Findings::default();
-    let mut open = vec![(value, 0)];
-    while let Some((value, depth)) = open.pop() {
-        match value {
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
-            Value::String(text) => findings.nul |= has_nul(text),
-            Value::Array(_) | Value::Object(_) if depth == MAX_DEPTH => {
-                return Err(JsonError::TooDeep);
-            }
-            Value::Array(items) => open.extend(items.iter().map(|item| (item, depth + 1))),
-            Value::Object(fields) => {
-                findings.nul |= fields.keys().any(|key| has_nul(key));
-                open.extend(fields.values().map(|field| (field, depth + 1)));
-            }
-        }
-    }
-    Ok(findings)
+    let size = measure(value, MAX_DEPTH, &mut findings)?;
+    Ok((findings, size))
 }
 
-/// The size of a value of checked depth when printed, in bytes.
-pub(super) fn printed_size(value: &Value) -> usize {
-    let mut counter = Counter(0);
-    // Counting cannot fail: the writer never does, and every `Value` can be printed.
-    match serde_json::to_writer(&mut counter, value) {
-        Ok(()) => counter.0,
-        Err(_) => usize::MAX,
+/// The bytes of a value when printed without spaces, with room for so many more levels.
+fn measure(value: &Value, room: usize, findings: &mut Findings) -> Result<usize, JsonError> {
+    let inside = || room.checked_sub(1).ok_or(JsonError::TooDeep);
+    Ok(match value {
+        Value::Null | Value::Bool(true) => 4,
+        Value::Bool(false) => 5,
+        Value::Number(number) => number_size(number),
+        Value::String(text) => text_size(text, findings),
+        Value::Array(items) => {
+            let room = inside()?;
+            let mut size = 2 + items.len().saturating_sub(1);
+            for item in items {
+                size += measure(item, room, findings)?;
+            }
+            size
+        }
+        Value::Object(fields) => {
+            let room = inside()?;
+            let mut size = 2 + fields.len().saturating_sub(1);
+            for (key, field) in fields {
+                size += text_size(key, findings) + 1 + measure(field, room, findings)?;
+            }
+            size
+        }
+    })
+}
+
+fn number_size(number: &Number) -> usize {
+    let digits = |number: u64| number.checked_ilog10().map_or(1, |log| log as usize + 1);
+    if let Some(whole) = number.as_u64() {
+        digits(whole)
+    } else if let Some(negative) = number.as_i64() {
+        1 + digits(negative.unsigned_abs())
+    } else {
+        number.to_string().len()
     }
+}
+
+fn text_size(text: &str, findings: &mut Findings) -> usize {
+    let mut size = 2 + text.len();
+    for byte in text.bytes() {
+        size += match byte {
+            b'"' | b'\\' | b'\x08' | b'\t' | b'\n' | b'\x0C' | b'\r' => 1,
+            0 => {
+                findings.nul = true;
+                5
+            }
+            0x01..=0x1F => 5,
+            0x20..=0xFF => 0,
+        };
+    }
+    size
 }
 
 /// The value with U+FFFD in place of every U+0000. Recursion is bounded: the depth is checked.
@@ -122,19 +153,6 @@ pub(crate) fn is_too_deep(value: &Value) -> bool {
 
 fn has_nul(text: &str) -> bool {
     text.as_bytes().contains(&0)
-}
-
-struct Counter(usize);
-
-impl io::Write for Counter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 struct Check<'f> {

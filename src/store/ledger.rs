@@ -575,6 +575,8 @@ pub struct Run {
     pub written: Vec<BreadcrumbId>,
     /// Why it failed or was skipped.
     pub reason: Option<String>,
+    /// Its lease, while that is parked in the handle that asks: what a heartbeat for it needs.
+    pub lease: Option<Lease>,
 }
 
 impl Run {
@@ -590,6 +592,7 @@ impl Run {
             wake: None,
             written: Vec::new(),
             reason: None,
+            lease: None,
         }
     }
 }

@@ -1,0 +1,97 @@
+//! A store that a test scripts.
+//!
+//! [`store_with`] answers reads and commits like a store that holds some breadcrumbs; a bare [`MockBreadcrumbStore`]
+//! answers what the test says, and nothing else.
+//!
+//! ```
+//! use serde_json::json;
+//! use universal_executor::store::StoreError;
+//! use universal_executor::store::mock::{MockBreadcrumbStore, store_with};
+//! use universal_executor::{Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! let page: Breadcrumb = NewBreadcrumb::new("page.v1").context(json!({"url": "a"})).into();
+//! let store = store_with([page.clone()]);
+//! assert_eq!(store.latest("page.v1").await?.as_deref(), Some(&page));
+//!
+//! let mut broken = MockBreadcrumbStore::new();
+//! broken.expect_get().returning(|_| Err(StoreError::Unavailable {
+//!     store: "a mock",
+//!     retry_after: std::time::Duration::from_secs(1),
+//!     source: "connection refused".into(),
+//! }));
+//! assert!(matches!(broken.get(page.id).await, Err(StoreError::Unavailable { .. })));
+//! # Ok::<(), StoreError>(())
+//! # })?;
+//! # Ok::<(), universal_executor::BoxError>(())
+//! ```
+
+use super::{
+    BreadcrumbStore, Capabilities, Commit, Committed, MemoryStore, Query, RunLedger, Scored,
+    StoreError, VectorQuery,
+};
+use crate::model::{Breadcrumb, BreadcrumbId};
+use async_trait::async_trait;
+use futures::FutureExt;
+use std::fmt;
+use std::sync::Arc;
+
+mockall::mock! {
+    /// A [`BreadcrumbStore`] whose answers are expectations: `store.expect_get().returning(|id| ..)`.
+    pub BreadcrumbStore {}
+
+    #[async_trait]
+    impl BreadcrumbStore for BreadcrumbStore {
+        fn tenant(&self) -> &str;
+        fn capabilities(&self) -> Capabilities;
+        async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError>;
+        async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError>;
+        async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError>;
+        async fn commit(&self, commit: Commit) -> Result<Committed, StoreError>;
+        fn ledger<'a>(&'a self) -> Option<&'a dyn RunLedger>;
+    }
+}
+
+impl fmt::Debug for MockBreadcrumbStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MockBreadcrumbStore")
+    }
+}
+
+/// A mock that holds some breadcrumbs, with their ids, versions and times, and answers as a store does.
+///
+/// Commits are kept and seen by later reads. It has no run ledger and no vector search. These answers come before
+/// expectations that are added to it; `checkpoint()` forgets them all.
+pub fn store_with<B>(breadcrumbs: impl IntoIterator<Item = B>) -> MockBreadcrumbStore
+where
+    B: Into<Arc<Breadcrumb>>,
+{
+    let kept = MemoryStore::default();
+    kept.seed(breadcrumbs.into_iter().map(Into::into));
+    let mut mock = MockBreadcrumbStore::new();
+    mock.expect_tenant().return_const(kept.tenant().to_owned());
+    mock.expect_capabilities().return_const(kept.capabilities());
+    mock.expect_ledger().returning(|| None);
+    let store = kept.clone();
+    mock.expect_get()
+        .returning(move |id| at_once(store.get(id)));
+    let store = kept.clone();
+    mock.expect_search()
+        .returning(move |query| at_once(store.search(query)));
+    let store = kept.clone();
+    mock.expect_vector_search()
+        .returning(move |query| at_once(store.vector_search(query)));
+    mock.expect_commit()
+        .returning(move |commit| at_once(kept.commit(commit)));
+    mock
+}
+
+/// The answer of a store that never waits.
+fn at_once<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    answer
+        .now_or_never()
+        .unwrap_or(Err(StoreError::Unsupported {
+            store: "the mock store",
+            operation: "waiting",
+        }))
+}

@@ -20,10 +20,15 @@
 //! ```
 
 mod commit;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod draft;
 mod error;
 mod ext;
 mod ledger;
 mod memory;
+#[cfg(feature = "mock")]
+pub mod mock;
 mod query;
 
 pub use commit::{Commit, Committed, DeadLetter, FailureClass, RunEnd, Write};

@@ -1,0 +1,258 @@
+//! The suite that every store passes, this crate's and yours.
+//!
+//! Each promise of [`BreadcrumbStore`] and [`RunLedger`](super::RunLedger) is a function that tries it on a fresh
+//! store. What a store does not have (a ledger, tombstones, another tenant) is not tried.
+//! [`store_conformance!`](crate::store_conformance) makes a module with a `#[test]` for each:
+//!
+//! ```
+//! use std::time::Duration;
+//! use universal_executor::store::conformance::Subject;
+//! use universal_executor::{EventSource, MemoryStore};
+//!
+//! struct Memory;
+//!
+//! impl Subject for Memory {
+//!     type Store = MemoryStore;
+//!
+//!     async fn fresh(&self) -> MemoryStore {
+//!         MemoryStore::default()
+//!     }
+//!
+//!     async fn in_tenant(&self, store: &MemoryStore, tenant: &str) -> Option<MemoryStore> {
+//!         Some(store.in_tenant(tenant))
+//!     }
+//!
+//!     fn events(&self, store: &MemoryStore) -> Option<Box<dyn EventSource>> {
+//!         Some(Box::new(store.events()))
+//!     }
+//!
+//!     async fn pass(&self, duration: Duration) {
+//!         tokio::time::sleep(duration).await;
+//!     }
+//! }
+//!
+//! universal_executor::store_conformance!(memory, Memory);
+//! # use universal_executor::store::conformance::{fenced, run};
+//! # run(fenced(&Memory))?;
+//! # Ok::<(), universal_executor::store::conformance::Broken>(())
+//! ```
+#![expect(
+    clippy::missing_errors_doc,
+    reason = "every promise fails alike: with what is broken about it"
+)]
+
+mod atomic;
+mod broken;
+mod canonical;
+mod claims;
+mod ends;
+mod fences;
+mod given;
+mod leases;
+mod lineage;
+mod listing;
+mod pages;
+mod parked;
+mod queries;
+mod tenants;
+mod waits;
+mod writes;
+
+pub use atomic::{a_failing_write_leaves_nothing, atomic, cancel_safe, commits_are_announced};
+pub use broken::Broken;
+pub use canonical::{canonical_depth, canonical_nul, canonical_runs, canonical_size};
+pub use claims::{
+    a_claim_by_hand_adds_the_row, a_claim_by_hand_does_not_wait, a_run_is_due_at_its_time,
+    an_unknown_run_is_an_error, of_many_claims_one_is_granted, one_run, other_names_are_other_runs,
+};
+pub use ends::{
+    a_failed_run_leaves_one_dead_letter, a_later_version_supersedes,
+    a_later_version_that_is_done_supersedes, a_lost_lease_leaves_no_dead_letter,
+    a_run_that_is_done_answers_with_what_it_wrote, a_skipped_run_keeps_its_reason,
+    redo_begins_a_new_epoch, writes_on_the_way_are_recorded,
+};
+pub use fences::{
+    a_lease_that_ran_out_may_still_commit, a_retry_ends_the_row_of_abandoned_leases,
+    counted_at_claim, fenced, the_stores_clock,
+};
+pub use leases::{
+    a_heartbeat_extends_the_lease, a_heartbeat_tells_what_is_lost, a_release_refunds_the_attempt,
+    a_retry_need_not_count, a_retry_waits_for_its_time,
+    the_next_attempt_goes_on_with_what_was_saved,
+};
+pub use lineage::{
+    a_deletion_has_a_lineage, everything_a_run_writes_comes_from_it, lineage_follows_the_ledger,
+    lineage_is_not_read_from_payloads, lineage_is_noted_when_enqueued, own_breadcrumbs_are_known,
+    own_is_a_version,
+};
+pub use listing::{runs_are_listed_by_what_they_are, runs_are_listed_in_the_order_they_are_due};
+pub use pages::{
+    exclude_comes_before_the_limit, newest_first, paging_sees_each_once, the_limit_keeps_the_newest,
+};
+pub use parked::{
+    a_lease_that_ran_out_is_due, a_parked_lease_is_taken_by_its_handle,
+    a_parked_lease_runs_out_too, executors_take_turns, limits_hold_for_each_executor,
+    no_run_is_claimed_twice, parked_leases_are_kept_alive_by_heartbeats,
+    the_oldest_run_is_claimed_first,
+};
+pub use queries::{
+    a_condition_that_cannot_be_evaluated_is_an_error, any_tags_find_each_once, conditions,
+    only_the_current_version_is_found, scope_tags, vector_search_is_as_declared,
+    what_expires_is_gone, whole_selector,
+};
+pub use tenants::{runs_of_tenants_are_apart, tenants_apart};
+pub use waits::{
+    a_run_can_wait_again, a_suspended_run_is_resumed_once, a_suspended_run_waits,
+    a_wait_ends_at_its_time, racing_resumes_let_one_through, what_woke_a_run_stays_with_it,
+};
+pub use writes::{
+    a_commit_takes_a_thousand_writes, a_commit_tells_what_it_wrote_in_order,
+    a_created_breadcrumb_is_read_back_whole, a_deleted_breadcrumb_is_gone,
+    a_patch_keeps_what_it_does_not_name, an_update_makes_the_next_version, optimistic,
+    racing_updates_let_one_through, several_writes_to_one_breadcrumb_build_on_each_other, shared,
+    what_was_never_there_is_not_found,
+};
+
+use super::BreadcrumbStore;
+use crate::source::EventSource;
+use std::time::Duration;
+
+/// The store under test: how to make one, and how its time passes.
+pub trait Subject: Send + Sync {
+    /// The store. A clone is another handle on the same data.
+    type Store: BreadcrumbStore + Clone;
+
+    /// A store without breadcrumbs and runs, whatever other tests do at the same time.
+    fn fresh(&self) -> impl Future<Output = Self::Store> + Send;
+
+    /// A handle on the same store, bound to another tenant; none if the store has only one.
+    fn in_tenant(
+        &self,
+        store: &Self::Store,
+        tenant: &str,
+    ) -> impl Future<Output = Option<Self::Store>> + Send;
+
+    /// The commits of a store as events; none if the store does not tell them.
+    fn events(&self, store: &Self::Store) -> Option<Box<dyn EventSource>>;
+
+    /// Lets at least that much time pass on the store's clock. The suite asks for a tenth of a second at a time.
+    fn pass(&self, duration: Duration) -> impl Future<Output = ()> + Send;
+}
+
+/// Runs a promise to its end on a runtime of its own, on this thread.
+#[doc(hidden)]
+pub fn run(promise: impl Future<Output = Result<(), Broken>>) -> Result<(), Broken> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime
+        .map_err(|error| Broken::no_runtime(&error))?
+        .block_on(promise)
+}
+
+/// Makes a module with one `#[test]` for each promise of [`store::conformance`](crate::store::conformance), named
+/// after it, from a name for the module and a [`Subject`](crate::store::conformance::Subject). The subject is made
+/// anew for each test.
+#[macro_export]
+macro_rules! store_conformance {
+    ($name:ident, $subject:expr) => {
+        $crate::store_conformance! { @promises $name, $subject,
+            a_created_breadcrumb_is_read_back_whole
+            an_update_makes_the_next_version
+            a_patch_keeps_what_it_does_not_name
+            optimistic
+            racing_updates_let_one_through
+            several_writes_to_one_breadcrumb_build_on_each_other
+            a_commit_tells_what_it_wrote_in_order
+            a_commit_takes_a_thousand_writes
+            a_deleted_breadcrumb_is_gone
+            what_was_never_there_is_not_found
+            shared
+            canonical_nul
+            canonical_depth
+            canonical_size
+            canonical_runs
+            whole_selector
+            conditions
+            a_condition_that_cannot_be_evaluated_is_an_error
+            any_tags_find_each_once
+            scope_tags
+            only_the_current_version_is_found
+            what_expires_is_gone
+            vector_search_is_as_declared
+            newest_first
+            the_limit_keeps_the_newest
+            exclude_comes_before_the_limit
+            paging_sees_each_once
+            atomic
+            a_failing_write_leaves_nothing
+            commits_are_announced
+            cancel_safe
+            tenants_apart
+            runs_of_tenants_are_apart
+            one_run
+            other_names_are_other_runs
+            a_claim_by_hand_adds_the_row
+            a_claim_by_hand_does_not_wait
+            a_run_is_due_at_its_time
+            of_many_claims_one_is_granted
+            an_unknown_run_is_an_error
+            counted_at_claim
+            a_retry_ends_the_row_of_abandoned_leases
+            fenced
+            a_lease_that_ran_out_may_still_commit
+            the_stores_clock
+            a_parked_lease_is_taken_by_its_handle
+            parked_leases_are_kept_alive_by_heartbeats
+            a_parked_lease_runs_out_too
+            a_lease_that_ran_out_is_due
+            limits_hold_for_each_executor
+            executors_take_turns
+            the_oldest_run_is_claimed_first
+            no_run_is_claimed_twice
+            a_heartbeat_extends_the_lease
+            a_heartbeat_tells_what_is_lost
+            a_retry_waits_for_its_time
+            a_retry_need_not_count
+            a_release_refunds_the_attempt
+            the_next_attempt_goes_on_with_what_was_saved
+            a_run_that_is_done_answers_with_what_it_wrote
+            a_skipped_run_keeps_its_reason
+            a_later_version_supersedes
+            a_later_version_that_is_done_supersedes
+            a_failed_run_leaves_one_dead_letter
+            a_lost_lease_leaves_no_dead_letter
+            redo_begins_a_new_epoch
+            writes_on_the_way_are_recorded
+            a_suspended_run_waits
+            a_suspended_run_is_resumed_once
+            racing_resumes_let_one_through
+            what_woke_a_run_stays_with_it
+            a_wait_ends_at_its_time
+            a_run_can_wait_again
+            own_breadcrumbs_are_known
+            own_is_a_version
+            lineage_follows_the_ledger
+            lineage_is_not_read_from_payloads
+            everything_a_run_writes_comes_from_it
+            lineage_is_noted_when_enqueued
+            a_deletion_has_a_lineage
+            runs_are_listed_by_what_they_are
+            runs_are_listed_in_the_order_they_are_due
+        }
+    };
+    (@promises $name:ident, $subject:expr, $($promise:ident)+) => {
+        mod $name {
+            #[allow(unused_imports, reason = "the subject may name what is around the module")]
+            use super::*;
+
+            $(
+                #[test]
+                fn $promise() -> ::core::result::Result<(), $crate::store::conformance::Broken> {
+                    let subject = $subject;
+                    $crate::store::conformance::run($crate::store::conformance::$promise(&subject))
+                }
+            )+
+        }
+    };
+}

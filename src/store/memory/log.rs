@@ -61,10 +61,15 @@ impl EventSource for MemoryEvents {
         from: StartAt,
     ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
         let changed = self.tenant.committed.subscribe();
+        let (first, end) = {
+            let state = self.tenant.read();
+            (state.log.first(), state.log.last() + 1)
+        };
         let next = match from {
-            StartAt::Now => self.tenant.read().log.last() + 1,
-            StartAt::Beginning => self.tenant.read().log.first(),
-            StartAt::After(position) => position.saturating_add(1),
+            StartAt::Now => end,
+            StartAt::Beginning => first,
+            // A position from the future is of another store's life: nothing from now on may be missed for it.
+            StartAt::After(position) => position.saturating_add(1).min(end),
         };
         let subscriber = Subscriber {
             tenant: Arc::clone(&self.tenant),
@@ -178,13 +183,18 @@ impl Receipt for MemoryReceipt {
     }
 
     async fn nack(&self, delay: Duration) -> Result<(), SourceError> {
+        let Some(due) = Instant::now().checked_add(delay) else {
+            return Err(SourceError::NotTakenBack {
+                reason: "the delay is too long",
+            });
+        };
         let mut events = self.returned.lock();
         if events.len() >= Returned::MOST {
             return Err(SourceError::NotTakenBack {
                 reason: "too many events were given back already",
             });
         }
-        events.push((Instant::now() + delay, self.position, self.event.clone()));
+        events.push((due, self.position, self.event.clone()));
         drop(events);
         self.returned.added.notify_one();
         Ok(())

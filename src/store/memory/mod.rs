@@ -13,7 +13,7 @@ use crate::source::EventSource;
 use async_trait::async_trait;
 use log::{Log, MemoryEvents};
 use runs::Runs;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -142,6 +142,16 @@ impl MemoryStore {
     pub fn events(&self) -> impl EventSource + use<> {
         MemoryEvents {
             tenant: Arc::clone(&self.tenant),
+        }
+    }
+
+    /// Puts whole breadcrumbs in, as they are and without events. They come from outside every run.
+    #[cfg(feature = "mock")]
+    pub(in crate::store) fn seed(&self, breadcrumbs: impl Iterator<Item = Arc<Breadcrumb>>) {
+        let mut state = self.tenant.write();
+        for breadcrumb in breadcrumbs {
+            state.latest = state.latest.max(breadcrumb.updated_at.as_micros());
+            state.table.put(breadcrumb, None);
         }
     }
 
@@ -315,11 +325,12 @@ impl RunLedger for MemoryStore {
     async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError> {
         let now = self.now();
         let mut state = self.tenant.write();
-        let new = runs
-            .iter()
-            .filter(|new| !state.runs.contains(&new.run))
-            .count();
-        self.check_room(&state.runs, new)?;
+        let new = runs.iter().map(|new| &new.run);
+        let new = new.filter(|run| !state.runs.contains(run));
+        let new: HashSet<_> = new
+            .map(|run| (&*run.executor, run.trigger_id, run.trigger_version))
+            .collect();
+        self.check_room(&state.runs, new.len())?;
         for new in runs {
             let lineage = Self::origin(&state, &new.run).lineage();
             state.runs.add(&new.run, new.at, lineage, now);
@@ -337,7 +348,7 @@ impl RunLedger for MemoryStore {
         }
         let (origin, known) = (Self::origin(state, run), state.runs.contains(run));
         let own = matches!(origin, Origin::Own);
-        if !own && !known {
+        if !own && !known && instead_of.is_none() {
             self.check_room(&state.runs, 1)?;
         }
         if let Some(older) = &instead_of {

@@ -273,6 +273,7 @@ impl Runs {
         let sequence = self.sequence + 1;
         let row = self.held(lease)?;
         row.written.extend(written);
+        row.parked_in = None;
         match end {
             End::Continues => {}
             End::Suspended { wake, state } => {
@@ -344,7 +345,7 @@ impl Runs {
         rows.sort_by_key(|(row, _)| (row.due.is_none(), row.due, row.sequence));
         rows.truncate(filter.limit.unwrap_or(usize::MAX));
         rows.into_iter()
-            .map(|(row, state)| row.view(state))
+            .map(|(row, state)| row.view(state, handle))
             .collect()
     }
 
@@ -459,12 +460,16 @@ impl Row {
             .unwrap_or_else(|| Lineage::origin(self.run.trigger_id))
     }
 
-    fn granted(&self) -> Claim {
+    fn lease(&self) -> Lease {
         let lease = Lease::new(self.run.clone(), self.token, self.granted_at);
         let mut lease = lease.history(self.epoch, self.abandoned, self.enqueued_at);
         lease.until = self.due.unwrap_or(lease.until);
+        lease
+    }
+
+    fn granted(&self) -> Claim {
         Claim::Granted {
-            lease,
+            lease: self.lease(),
             attempt: self.attempts,
             lineage: self.lineage(),
             state: self.saved.clone(),
@@ -488,8 +493,9 @@ impl Row {
         }
     }
 
-    fn view(&self, state: RunState) -> Run {
+    fn view(&self, state: RunState, handle: u64) -> Run {
         Run {
+            lease: (self.parked_in == Some(handle)).then(|| self.lease()),
             attempts: self.attempts,
             due: self.due,
             wake: self.wake.clone(),

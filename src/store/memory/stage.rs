@@ -4,7 +4,7 @@ use super::runs::End;
 use super::table::Writer;
 use super::{MemoryLimits, NAME, State};
 use crate::model::{
-    Breadcrumb, BreadcrumbId, Event, EventKind, Json, NewBreadcrumb, Patch, Timestamp,
+    Breadcrumb, BreadcrumbId, Event, EventKind, Json, JsonError, NewBreadcrumb, Patch, Timestamp,
 };
 use crate::store::{Commit, Committed, Lease, RunEnd, RunState, StoreError, Write};
 use std::collections::HashMap;
@@ -26,7 +26,10 @@ pub(super) fn canonical(writes: Vec<Write>, limit: usize) -> Result<Vec<Write>, 
             Write::Create(new) => canonical_new(index, new, limit).map(Write::Create),
             Write::Update { id, version, patch } => canonical_patch(index, patch, limit)
                 .map(|patch| Write::Update { id, version, patch }),
-            Write::Delete { .. } => Ok(write),
+            Write::Delete { id, mut by } => {
+                by.iter_mut().for_each(clean);
+                Ok(Write::Delete { id, by })
+            }
         });
     canonical.collect()
 }
@@ -80,8 +83,14 @@ fn canonical_new(
     }
     clean(&mut new.title);
     new.tags.iter_mut().for_each(clean);
-    new.schema_name.iter_mut().for_each(clean);
-    new.description.iter_mut().for_each(clean);
+    for text in [
+        &mut new.schema_name,
+        &mut new.description,
+        &mut new.semantic_version,
+        &mut new.created_by,
+    ] {
+        text.iter_mut().for_each(clean);
+    }
     Ok(new)
 }
 
@@ -99,6 +108,8 @@ fn canonical_patch(index: usize, mut patch: Patch, limit: usize) -> Result<Patch
         &mut patch.title,
         &mut patch.schema_name,
         &mut patch.description,
+        &mut patch.semantic_version,
+        &mut patch.updated_by,
     ] {
         text.iter_mut().for_each(clean);
     }
@@ -120,6 +131,8 @@ struct Stage<'s> {
     /// What this commit already made of a breadcrumb; none if it deleted it.
     current: HashMap<BreadcrumbId, Option<Arc<Breadcrumb>>>,
     created: usize,
+    deleted: usize,
+    breadcrumb_bytes: usize,
 }
 
 pub(super) fn commit(
@@ -130,18 +143,30 @@ pub(super) fn commit(
     tenant: &str,
     now: Timestamp,
 ) -> Result<Committed, StoreError> {
+    /// What expired makes room for at least so much more.
     const EXPIRED_AT_ONCE: usize = 64;
+    state
+        .table
+        .expire(now, EXPIRED_AT_ONCE.max(writes.len() + 1));
     if let Some((lease, _)) = &end {
         state.runs.check(lease)?;
     }
-    let mut stage = Stage::new(state, now);
-    for write in writes {
-        stage.write(write)?;
+    let mut stage = Stage::new(state, now, limits.breadcrumb_bytes);
+    for (index, write) in writes.into_iter().enumerate() {
+        stage.write(index, write)?;
     }
     if let Some((lease, RunEnd::Failed(letter))) = &end {
-        stage.write(Write::Create(letter.breadcrumb(lease, tenant)))?;
+        let index = stage.written.len();
+        let letter = canonical_new(
+            index,
+            letter.breadcrumb(lease, tenant),
+            limits.breadcrumb_bytes,
+        )?;
+        stage.write(index, Write::Create(letter))?;
     }
-    if state.table.len() + stage.created > limits.breadcrumbs {
+    if stage.created > 0
+        && (state.table.len() + stage.created).saturating_sub(stage.deleted) > limits.breadcrumbs
+    {
         return Err(StoreError::Full {
             store: NAME,
             what: "breadcrumbs",
@@ -154,7 +179,6 @@ pub(super) fn commit(
     for (kind, breadcrumb) in &written {
         apply(state, *kind, breadcrumb, writer.as_ref(), limits);
     }
-    state.table.expire(now, EXPIRED_AT_ONCE);
     let committed = Committed::new(
         written
             .into_iter()
@@ -219,7 +243,7 @@ fn row_end(end: RunEnd) -> End {
 }
 
 impl<'s> Stage<'s> {
-    fn new(state: &'s State, now: Timestamp) -> Self {
+    fn new(state: &'s State, now: Timestamp, breadcrumb_bytes: usize) -> Self {
         Self {
             state,
             now,
@@ -227,10 +251,12 @@ impl<'s> Stage<'s> {
             written: Vec::new(),
             current: HashMap::new(),
             created: 0,
+            deleted: 0,
+            breadcrumb_bytes,
         }
     }
 
-    fn write(&mut self, write: Write) -> Result<(), StoreError> {
+    fn write(&mut self, index: usize, write: Write) -> Result<(), StoreError> {
         let at = self.next_time();
         match write {
             Write::Create(new) => {
@@ -249,10 +275,13 @@ impl<'s> Stage<'s> {
                         found: before.version,
                     });
                 }
-                self.keep(EventKind::Updated, before.patched(patch, at));
+                let after = before.patched(patch, at);
+                self.check_size(index, &after)?;
+                self.keep(EventKind::Updated, after);
             }
             Write::Delete { id, by } => {
                 let before = self.find(id)?;
+                self.deleted += 1;
                 let tombstone = before.patched(
                     Patch {
                         updated_by: by,
@@ -275,6 +304,20 @@ impl<'s> Stage<'s> {
             id,
             tombstone: self.state.table.tombstone(id).cloned(),
         })
+    }
+
+    /// Context and hints together; a patch may bring one of them to the other that is there.
+    fn check_size(&self, index: usize, after: &Breadcrumb) -> Result<(), StoreError> {
+        let limit = self.breadcrumb_bytes;
+        let hints = after.llm_hints.as_ref().map_or(0, Json::size);
+        let size = after.context.size().saturating_add(hints);
+        if size > limit {
+            return Err(StoreError::Rejected {
+                what: format!("write {index}"),
+                source: JsonError::TooLarge { size, limit },
+            });
+        }
+        Ok(())
     }
 
     fn keep(&mut self, kind: EventKind, breadcrumb: Breadcrumb) {

@@ -128,8 +128,8 @@ fn an_explanation_has_a_line_for_each_subscription_and_marks_the_one_that_trigge
     let explained = subscriptions.explain(&request());
 
     let expected = "0 context \"history\": schema_name: \"tool.request.v1\" is not \"user.message.v1\"\n\
-        1 trigger \"request\": matches\n\
-        2 context \"tool.request.v1\": matches\n\
-        3 trigger: matches and triggers";
+        1 trigger \"request\": matches schema_name \"tool.request.v1\"\n\
+        2 context \"tool.request.v1\": matches schema_name \"tool.request.v1\"\n\
+        3 trigger: matches anything and triggers";
     assert_eq!(explained.to_string(), expected);
 }

@@ -1,0 +1,216 @@
+use super::Subject;
+use super::broken::{Broken, expect, fails, granted, same, some};
+use super::given::{create, end, ids_of, new_run, note, row, trigger};
+use crate::model::{EventKind, Patch};
+use crate::source::StartAt;
+use crate::store::{
+    BreadcrumbStore, BreadcrumbStoreExt, Commit, RunEnd, RunState, StoreError, Write,
+};
+use futures::future::join;
+use futures::{FutureExt, StreamExt};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// How long a source may take to announce a commit.
+const ANNOUNCED: Duration = Duration::from_secs(5);
+
+/// **Atomic.** Whoever reads while commits of five writes go on sees multiples of five.
+pub async fn atomic<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let reader = store.clone();
+    let write = async {
+        for _ in 0..20 {
+            store.commit(vec![create("a"); 5].into()).await?;
+            yield_once().await;
+        }
+        Ok::<(), Broken>(())
+    };
+    let read = async {
+        for _ in 0..20 {
+            let seen = ids_of(&reader, "note.v1").await?.len();
+            expect(
+                seen.is_multiple_of(5),
+                "commits are seen in full or not at all",
+            )?;
+            yield_once().await;
+        }
+        Ok::<(), Broken>(())
+    };
+
+    let (written, read) = join(write, read).await;
+
+    written?;
+    read?;
+    same(
+        ids_of(&store, "note.v1").await?.len(),
+        100,
+        "the number of breadcrumbs",
+    )
+}
+
+/// A commit of which one write fails leaves nothing: no breadcrumb, no version, and the run as it was.
+pub async fn a_failing_write_leaves_nothing<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let before = trigger(&store).await?;
+    let update = |version| Write::Update {
+        id: before.id,
+        version,
+        patch: Patch::new().title("b"),
+    };
+    let absent = Write::Delete {
+        id: Uuid::now_v7().into(),
+        by: None,
+    };
+
+    for last in [update(3), absent] {
+        let failed = store
+            .commit(vec![create("a"), update(1), last].into())
+            .await;
+        expect(failed.is_err(), "the commit fails")?;
+        same(
+            ids_of(&store, "note.v1").await?,
+            [before.id],
+            "what is kept",
+        )?;
+        same(&*store.get(before.id).await?, &*before, "what is read")?;
+    }
+
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let run = new_run(&store, "agent").await?;
+    let lease = granted(ledger.claim(&run, None).await)?.lease;
+    let failed = end(&store, &lease, RunEnd::Done, vec![create("a"), update(7)]).await;
+    fails(failed, "Conflict", |error| {
+        matches!(error, StoreError::Conflict { .. })
+    })?;
+    let after = some(row(ledger, &run).await?, "the run")?;
+    same(
+        (after.state, after.written),
+        (RunState::Running, Vec::new()),
+        "the run",
+    )?;
+    end(&store, &lease, RunEnd::Done, vec![create("a")])
+        .await
+        .map(drop)?;
+    same(
+        ids_of(&store, "note.v1").await?.len(),
+        3,
+        "the number of breadcrumbs",
+    )
+}
+
+/// A commit announces each of its writes, in order; one that failed announces nothing.
+pub async fn commits_are_announced<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(source) = subject.events(&store) else {
+        return Ok(());
+    };
+    let mut events = source.subscribe(StartAt::Now).await.map_err(unsubscribed)?;
+    let stale = Write::Update {
+        id: Uuid::now_v7().into(),
+        version: 1,
+        patch: Patch::new(),
+    };
+
+    let failed = store.commit(vec![create("never"), stale].into()).await;
+    let created = store.create(note("a")).await?;
+    let update = Write::Update {
+        id: created.id,
+        version: 1,
+        patch: Patch::new().title("b"),
+    };
+    let delete = Write::Delete {
+        id: created.id,
+        by: None,
+    };
+    store.commit(vec![update, delete].into()).await?;
+
+    expect(failed.is_err(), "the commit fails")?;
+    for (kind, version) in [
+        (EventKind::Created, 1),
+        (EventKind::Updated, 2),
+        (EventKind::Deleted, 3),
+    ] {
+        let next = tokio::time::timeout(ANNOUNCED, events.next())
+            .await
+            .ok()
+            .flatten();
+        let delivery = some(next, "an event")?.map_err(unsubscribed)?;
+        let event = &delivery.event;
+        same(
+            (event.kind, event.breadcrumb_id, event.version),
+            (kind, created.id, version),
+            "the event",
+        )?;
+        same(&event.schema_name, &created.schema_name, "its schema")?;
+        same(&event.tags, &created.tags, "its tags")?;
+        delivery.ack().await.map_err(unsubscribed)?;
+    }
+    Ok(())
+}
+
+/// **Cancel safe.** A commit that is dropped half way leaves the store as before or after it.
+pub async fn cancel_safe<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    for polls in 0..8 {
+        let before = ids_of(&store, "note.v1").await?.len();
+        poll_times(store.commit(vec![create("a"); 5].into()), polls).await;
+        let after = ids_of(&store, "note.v1").await?.len();
+        expect(
+            after == before || after == before + 5,
+            "all writes are there or none",
+        )?;
+    }
+
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    for polls in 0..8 {
+        let run = new_run(&store, "agent").await?;
+        let lease = granted(ledger.claim(&run, None).await)?.lease;
+        let before = ids_of(&store, "note.v1").await?.len();
+        let commit = Commit {
+            writes: vec![create("a"); 5],
+            end: Some((lease, RunEnd::Done)),
+        };
+        poll_times(store.commit(commit), polls).await;
+        let wrote = ids_of(&store, "note.v1").await?.len() - before;
+        let after = some(row(ledger, &run).await?, "the run")?;
+        let wanted = if wrote == 0 {
+            RunState::Running
+        } else {
+            RunState::Done
+        };
+        same(
+            (after.state, after.written.len()),
+            (wanted, wrote),
+            "the run and what it wrote",
+        )?;
+    }
+    Ok(())
+}
+
+/// Polls a future so many times at the most, then drops it.
+async fn poll_times<F: Future>(future: F, polls: usize) {
+    let mut future = std::pin::pin!(future);
+    for _ in 0..polls {
+        if future.as_mut().now_or_never().is_some() {
+            return;
+        }
+        yield_once().await;
+    }
+}
+
+async fn yield_once() {
+    tokio::task::yield_now().await;
+}
+
+#[track_caller]
+fn unsubscribed(error: crate::source::SourceError) -> Broken {
+    Broken::from(StoreError::Unavailable {
+        store: "the event source",
+        retry_after: Duration::ZERO,
+        source: error.into(),
+    })
+}

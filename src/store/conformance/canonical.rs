@@ -1,0 +1,191 @@
+use super::Subject;
+use super::broken::{Broken, expect, fails, granted, same};
+use super::given::{end, ids_of, new_run, note};
+use crate::model::{Json, JsonError, MAX_DEPTH, NewBreadcrumb, Patch, Selector};
+use crate::store::{
+    BreadcrumbStore, BreadcrumbStoreExt, DeadLetter, FailureClass, RunEnd, StoreError, Wake, Write,
+};
+use serde_json::{Value, json};
+use std::fmt::Debug;
+
+/// **Canonical.** U+0000 becomes U+FFFD, in JSON (keys too) and in every other text.
+pub async fn canonical_nul<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let mut new = NewBreadcrumb::new("no\0te.v1")
+        .title("a\0")
+        .description("\0")
+        .tag("t\0")
+        .created_by("an\0n")
+        .context(json!({"k\0": ["\0v"]}))
+        .llm_hints(json!({"h": "\0"}));
+    new.semantic_version = Some("1\0".to_owned());
+
+    let created = store.create(new).await?;
+    let mut patch = Patch::new()
+        .title("b\0")
+        .tags(["\0"])
+        .context(json!({"k": "\0"}))
+        .updated_by("bo\0b");
+    patch.semantic_version = Some("2\0".to_owned());
+    let updated = store.update(created.id, 1, patch).await?;
+    let by = Some("bo\0b".to_owned());
+    let deleted = store
+        .commit(vec![Write::Delete { id: created.id, by }].into())
+        .await?;
+
+    for written in [&created, &updated].into_iter().chain(&deleted.written) {
+        expect(
+            !format!("{written:?}").contains("\\0"),
+            "no text has U+0000",
+        )?;
+        expect(
+            !json!(written).to_string().contains("\\u0000"),
+            "no JSON has U+0000",
+        )?;
+    }
+    same(
+        created.schema_name.as_deref(),
+        Some("no\u{FFFD}te.v1"),
+        "the schema",
+    )?;
+    same(&*created.tags, ["t\u{FFFD}"], "the tags")?;
+    same(
+        &*created.context,
+        &json!({"k\u{FFFD}": ["\u{FFFD}v"]}),
+        "the context",
+    )?;
+    same(
+        &*updated.context,
+        &json!({"k": "\u{FFFD}"}),
+        "the patched context",
+    )
+}
+
+/// **Canonical.** JSON of 64 levels is kept; what is deeper is refused, wherever it stands.
+pub async fn canonical_depth<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+
+    let kept = store.create(note("a").context(nested(MAX_DEPTH))).await?;
+
+    same(
+        &*store.get(kept.id).await?.context,
+        &nested(MAX_DEPTH),
+        "what is read",
+    )?;
+    for depth in [MAX_DEPTH + 1, 20_000] {
+        too_deep(store.create(note("b").context(nested(depth))).await)?;
+        too_deep(store.create(note("b").llm_hints(nested(depth))).await)?;
+        too_deep(
+            store
+                .update(kept.id, 1, Patch::new().context(nested(depth)))
+                .await,
+        )?;
+    }
+    same(ids_of(&store, "note.v1").await?, [kept.id], "what is kept")
+}
+
+/// **Canonical.** Context and hints of one breadcrumb are at most 1 MiB together; what is larger is refused.
+pub async fn canonical_size<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let half = |size: usize| Json::from(json!({"text": "x".repeat(size)}));
+    let most = Json::MAX_BYTES - half(0).size();
+
+    let kept = store.create(note("a").context(half(most))).await?;
+    let small = store.create(note("b").context(half(600_000))).await?;
+
+    too_large(store.create(note("c").context(half(most + 1))).await)?;
+    too_large(
+        store
+            .create(note("c").context(half(600_000)).llm_hints(half(600_000)))
+            .await,
+    )?;
+    too_large(
+        store
+            .update(small.id, 1, Patch::new().context(half(most + 1)))
+            .await,
+    )?;
+    let mut hints = Patch::new();
+    hints.llm_hints = Some(half(600_000));
+    too_large(store.update(small.id, 1, hints).await)?;
+    same(
+        ids_of(&store, "note.v1").await?,
+        [small.id, kept.id],
+        "what is kept",
+    )
+}
+
+/// **Canonical.** The state of a run and its dead letter are held to the same.
+pub async fn canonical_runs<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let run = new_run(&store, "agent").await?;
+    let lease = granted(ledger.claim(&run, None).await)?.lease;
+
+    too_deep(ledger.save(&lease, nested(MAX_DEPTH + 1).into()).await)?;
+    let wake = Wake::on(Selector::any());
+    let state = nested(MAX_DEPTH + 1).into();
+    too_deep(
+        end(
+            &store,
+            &lease,
+            RunEnd::Suspended { wake, state },
+            Vec::new(),
+        )
+        .await,
+    )?;
+    ledger.save(&lease, json!({"k": "\0"}).into()).await?;
+    ledger.release(lease).await?;
+    let again = granted(ledger.claim(&run, None).await)?;
+    let letter = DeadLetter::new(FailureClass::Permanent, "a\0", 1);
+    let ended = end(&store, &again.lease, RunEnd::Failed(letter), Vec::new()).await?;
+
+    same(
+        again.state.map(|saved| saved.state),
+        Some(Json::from(json!({"k": "\u{FFFD}"}))),
+        "the saved state",
+    )?;
+    let codes: Vec<Option<&Value>> = ended
+        .written
+        .iter()
+        .map(|letter| letter.context.get("code"))
+        .collect();
+    same(
+        codes,
+        [Some(&json!("a\u{FFFD}"))],
+        "the code in the dead letter",
+    )
+}
+
+/// Arrays in an object, as deep as that.
+fn nested(depth: usize) -> Value {
+    let inside = (2..depth).fold(json!([]), |inside, _| Value::Array(vec![inside]));
+    Value::Object([("in".to_owned(), inside)].into_iter().collect())
+}
+
+#[track_caller]
+fn too_deep<T: Debug>(answer: Result<T, StoreError>) -> Result<(), Broken> {
+    fails(answer, "Rejected, too deep", |error| {
+        matches!(
+            error,
+            StoreError::Rejected {
+                source: JsonError::TooDeep,
+                ..
+            }
+        )
+    })
+}
+
+#[track_caller]
+fn too_large<T: Debug>(answer: Result<T, StoreError>) -> Result<(), Broken> {
+    fails(answer, "Rejected, too large", |error| {
+        matches!(
+            error,
+            StoreError::Rejected {
+                source: JsonError::TooLarge { .. },
+                ..
+            }
+        )
+    })
+}

@@ -1,0 +1,189 @@
+use super::Subject;
+use super::broken::{Broken, expect, granted, same, some};
+use super::given::{HOUR, OVER, SHORT, end, new_run, park, row, run_of, trigger};
+use crate::model::{Event, Patch};
+use crate::store::{
+    BreadcrumbStore, BreadcrumbStoreExt, Claim, NewRun, RunEnd, RunFilter, RunRef, RunState,
+    StoreError,
+};
+use futures::future::join_all;
+
+/// **One run.** However often a run is enqueued, there is one row, and it stays as it is.
+pub async fn one_run<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let run = new_run(&store, "agent").await?;
+
+    ledger
+        .enqueue(vec![run.clone().into(), run.clone().into()])
+        .await?;
+    ledger.enqueue(vec![run.clone().into()]).await?;
+    same(
+        ledger.runs(&RunFilter::all()).await?.len(),
+        1,
+        "the number of rows",
+    )?;
+    let lease = granted(ledger.claim(&run, None).await)?.lease;
+    ledger.enqueue(vec![run.clone().into()]).await?;
+    same(
+        some(row(ledger, &run).await?, "the row")?.state,
+        RunState::Running,
+        "the state",
+    )?;
+    end(&store, &lease, RunEnd::Done, Vec::new()).await?;
+    ledger.enqueue(vec![run.clone().into()]).await?;
+
+    same(
+        some(row(ledger, &run).await?, "the row")?.state,
+        RunState::Done,
+        "the state",
+    )?;
+    same(
+        park(ledger, "agent", 5).await?,
+        0,
+        "the number of runs to claim",
+    )
+}
+
+/// **One run.** Another executor, trigger or version is another run.
+pub async fn other_names_are_other_runs<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let (first, second) = (trigger(&store).await?, trigger(&store).await?);
+    let later = store.update(first.id, 1, Patch::new().title("b")).await?;
+    let runs = [
+        run_of("a", &first),
+        run_of("a|", &first),
+        run_of("a", &second),
+        run_of("a", &later),
+    ];
+
+    for run in &runs {
+        granted(ledger.claim(run, None).await)?;
+    }
+
+    same(
+        ledger.runs(&RunFilter::all()).await?.len(),
+        4,
+        "the number of rows",
+    )
+}
+
+/// A claim by hand adds the row, with the event that led to it.
+pub async fn a_claim_by_hand_adds_the_row<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let event = Event::created(&*trigger(&store).await?);
+    let run = RunRef::of("agent", &event);
+
+    let claim = granted(ledger.claim(&run, None).await)?;
+
+    same(claim.attempt, 1, "the attempt")?;
+    same(claim.lease.run, run.clone(), "the run of the lease")?;
+    expect(claim.state.is_none(), "nothing is saved yet")?;
+    let kept = some(row(ledger, &run).await?, "the row")?;
+    same(
+        (kept.state, kept.attempts),
+        (RunState::Running, 1),
+        "the row",
+    )?;
+    same(
+        kept.run.event.as_deref(),
+        Some(&event.envelope()),
+        "the event of the row",
+    )
+}
+
+/// A claim by hand does not wait for the time a run was enqueued for; claiming what is due does.
+pub async fn a_claim_by_hand_does_not_wait<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let cause = trigger(&store).await?;
+    let run = run_of("agent", &cause);
+    let mut later = NewRun::from(run.clone());
+    later.at = Some(cause.updated_at + HOUR);
+
+    ledger.enqueue(vec![later]).await?;
+
+    same(
+        park(ledger, "agent", 5).await?,
+        0,
+        "the number of runs that are due",
+    )?;
+    granted(ledger.claim(&run, None).await).map(drop)
+}
+
+/// A run enqueued for a time is due then.
+pub async fn a_run_is_due_at_its_time<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let cause = trigger(&store).await?;
+    let mut later = NewRun::from(run_of("agent", &cause));
+    later.at = Some(cause.updated_at + SHORT);
+    ledger.enqueue(vec![later]).await?;
+
+    subject.pass(OVER).await;
+
+    same(
+        park(ledger, "agent", 5).await?,
+        1,
+        "the number of runs that are due",
+    )
+}
+
+/// Of a hundred claims at once, through one handle or many, one is granted.
+pub async fn of_many_claims_one_is_granted<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    if store.ledger().is_none() {
+        return Ok(());
+    }
+    let handles: Vec<S::Store> = (0..100).map(|_| store.clone()).collect();
+    let same_handle: Vec<&S::Store> = vec![&store; 100];
+
+    for handles in [same_handle, handles.iter().collect()] {
+        let run = new_run(&store, "agent").await?;
+        let claims = join_all(
+            handles
+                .iter()
+                .filter_map(|store| store.ledger())
+                .map(|ledger| ledger.claim(&run, None)),
+        );
+        let mut leases = 0;
+        for claim in claims.await {
+            match claim? {
+                Claim::Granted { .. } => leases += 1,
+                Claim::Running { .. } => {}
+                other => return expect(false, &format!("others see it running and not {other:?}")),
+            }
+        }
+        same(leases, 1, "the number of leases")?;
+    }
+    Ok(())
+}
+
+/// What is not in the ledger cannot be resumed or redone.
+pub async fn an_unknown_run_is_an_error<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let run = new_run(&store, "agent").await?;
+    let unknown = |error: &StoreError| matches!(error, StoreError::UnknownRun { .. });
+
+    super::broken::fails(
+        ledger.resume(&run, run.trigger_id).await,
+        "UnknownRun",
+        unknown,
+    )?;
+    super::broken::fails(ledger.redo(&run).await, "UnknownRun", unknown)
+}

@@ -1,0 +1,315 @@
+use super::Subject;
+use super::broken::{Broken, expect, granted, lease_lost, same, some, wrong_state};
+use super::given::{OVER, SHORT, create, end, ids_of, new_run, park, row, run_of, trigger};
+use crate::model::{BreadcrumbId, Patch};
+use crate::store::{
+    BreadcrumbStore, BreadcrumbStoreExt, Claim, DeadLetter, FailureClass, RunEnd, RunLedger,
+    RunRef, RunState, Write,
+};
+use serde_json::json;
+
+/// A run that is done says so ever after, with what it wrote, in order.
+pub async fn a_run_that_is_done_answers_with_what_it_wrote<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let run = new_run(&store, "agent").await?;
+    let lease = granted(ledger.claim(&run, None).await)?.lease;
+    let changed = trigger(&store).await?.id;
+    let update = Write::Update {
+        id: changed,
+        version: 1,
+        patch: Patch::new().title("b"),
+    };
+
+    let written = end(
+        &store,
+        &lease,
+        RunEnd::Done,
+        vec![create("a"), update, create("c")],
+    )
+    .await?
+    .ids();
+
+    same(written.len(), 3, "the number of writes")?;
+    same(written.get(1), Some(&changed), "the second write")?;
+    for _ in 0..2 {
+        over(ledger, &run, RunState::Done, &written).await?;
+    }
+    let kept = some(row(ledger, &run).await?, "the row")?;
+    same(
+        (kept.state, kept.written, kept.due),
+        (RunState::Done, written, None),
+        "the row",
+    )?;
+    same(park(ledger, "agent", 1).await?, 0, "the number of runs due")
+}
+
+/// A run that was skipped says so, and why.
+pub async fn a_skipped_run_keeps_its_reason<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let run = new_run(&store, "agent").await?;
+    let lease = granted(ledger.claim(&run, None).await)?.lease;
+
+    end(&store, &lease, RunEnd::Skipped("unmatched"), Vec::new()).await?;
+
+    over(ledger, &run, RunState::Skipped, &[]).await?;
+    same(
+        some(row(ledger, &run).await?, "the row")?.reason.as_deref(),
+        Some("unmatched"),
+        "the reason",
+    )
+}
+
+/// Claiming a later version of a trigger ends the run on the older one as superseded, in the same step.
+pub async fn a_later_version_supersedes<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let before = trigger(&store).await?;
+    let after = store.update(before.id, 1, Patch::new().title("b")).await?;
+    let (older, later) = (run_of("agent", &before), run_of("agent", &after));
+    let lease = granted(ledger.claim(&older, None).await)?.lease;
+
+    let claim = granted(ledger.claim(&later, Some(lease.clone())).await)?;
+
+    let later_lease = claim.lease;
+    same(&later_lease.run, &later, "the run claimed")?;
+    superseded(ledger, &older).await?;
+    lease_lost(end(&store, &lease, RunEnd::Done, vec![create("a")]).await)?;
+    end(&store, &later_lease, RunEnd::Done, Vec::new()).await?;
+    same(
+        ids_of(&store, "note.v1").await?.len(),
+        1,
+        "the number of breadcrumbs",
+    )
+}
+
+/// The older run is superseded whatever the claim of the later one finds.
+pub async fn a_later_version_that_is_done_supersedes<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let before = trigger(&store).await?;
+    let after = store.update(before.id, 1, Patch::new().title("b")).await?;
+    let (older, later) = (run_of("agent", &before), run_of("agent", &after));
+    let lease = granted(ledger.claim(&later, None).await)?.lease;
+    let written = end(&store, &lease, RunEnd::Done, vec![create("a")])
+        .await?
+        .ids();
+    let lease = granted(ledger.claim(&older, None).await)?.lease;
+
+    match ledger.claim(&later, Some(lease)).await? {
+        Claim::Done {
+            state: RunState::Done,
+            written: told,
+        } => same(told, written, "what the later run wrote")?,
+        other => return expect(false, &format!("the later run is done and not {other:?}")),
+    }
+
+    superseded(ledger, &older).await?;
+    let third = new_run(&store, "agent").await?;
+    let lease = granted(ledger.claim(&third, None).await)?.lease;
+    end(&store, &lease, RunEnd::Superseded, Vec::new()).await?;
+    superseded(ledger, &third).await
+}
+
+/// A failed run leaves one dead letter, committed with its outcome, that names the run and holds no payload.
+pub async fn a_failed_run_leaves_one_dead_letter<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let cause = store.create(super::given::note("a secret payload")).await?;
+    let run = run_of("agent", &cause);
+    let lease = granted(ledger.claim(&run, None).await)?.lease;
+    let mut letter = DeadLetter::new(FailureClass::Permanent, "error", 1);
+    letter.tags = vec!["session:1".to_owned()];
+    letter.creator = json!({"type": "agent", "id": "agent"}).into();
+
+    let committed = end(
+        &store,
+        &lease,
+        RunEnd::Failed(letter.clone()),
+        vec![create("answer")],
+    )
+    .await?;
+
+    let letters = store.recent(DeadLetter::SCHEMA, 10).await?;
+    same(letters.len(), 1, "the number of dead letters")?;
+    same(
+        committed.written.get(1),
+        letters.first(),
+        "what was written last",
+    )?;
+    let dead = some(letters.first(), "a dead letter")?;
+    let wanted = letter.breadcrumb(&lease, store.tenant());
+    same(
+        &*dead.context,
+        &*wanted.context,
+        "what the dead letter says",
+    )?;
+    same(&dead.tags, &wanted.tags, "its tags")?;
+    same(
+        dead.context.get("run_key"),
+        Some(&json!(run.key(store.tenant(), 0))),
+        "the run it names",
+    )?;
+    expect(
+        !json!(dead).to_string().contains("secret"),
+        "it holds no payload",
+    )?;
+    over(ledger, &run, RunState::Failed, &committed.ids()).await?;
+    same(
+        some(row(ledger, &run).await?, "the row")?.reason.as_deref(),
+        Some("permanent"),
+        "the reason",
+    )?;
+    match ledger.claim(&run_of("agent", dead), None).await? {
+        Claim::Own => Ok(()),
+        other => expect(
+            false,
+            &format!("it is the executor's own, but the claim is {other:?}"),
+        ),
+    }
+}
+
+/// A lost lease leaves no dead letter.
+pub async fn a_lost_lease_leaves_no_dead_letter<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let run = new_run(&store, "agent").await?.lasting(SHORT);
+    let stale = granted(ledger.claim(&run, None).await)?.lease;
+    subject.pass(OVER).await;
+    granted(ledger.claim(&run, None).await)?;
+
+    let letter = DeadLetter::new(FailureClass::Timeout, "error", 1);
+    lease_lost(end(&store, &stale, RunEnd::Failed(letter), Vec::new()).await)?;
+
+    same(
+        ids_of(&store, DeadLetter::SCHEMA).await?,
+        [],
+        "the dead letters",
+    )
+}
+
+/// Only a failed run can be redone; that is a new epoch with fresh attempts and another key.
+pub async fn redo_begins_a_new_epoch<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let run = new_run(&store, "agent").await?;
+    ledger.enqueue(vec![run.clone().into()]).await?;
+    wrong_state(ledger.redo(&run).await)?;
+    let first = granted(ledger.claim(&run, None).await)?.lease;
+    wrong_state(ledger.redo(&run).await)?;
+    ledger.save(&first, json!({"step": 1}).into()).await?;
+    let letter = DeadLetter::new(FailureClass::AttemptsUsedUp, "error", 1);
+    end(&store, &first, RunEnd::Failed(letter), Vec::new()).await?;
+
+    ledger.redo(&run).await?;
+
+    wrong_state(ledger.redo(&run).await)?;
+    let kept = some(row(ledger, &run).await?, "the row")?;
+    same(
+        (kept.state, kept.attempts, kept.reason),
+        (RunState::Ready, 0, None),
+        "the row",
+    )?;
+    same(park(ledger, "agent", 1).await?, 1, "the number of runs due")?;
+    let second = granted(ledger.claim(&run, None).await)?;
+    same(
+        (second.attempt, second.lease.epoch),
+        (1, 1),
+        "the attempt and the epoch",
+    )?;
+    same(second.state, None, "what it goes on with")?;
+    expect(
+        second.lease.key("t") != first.key("t"),
+        "the key is another one",
+    )?;
+    expect(second.lease.token > first.token, "the token grows")?;
+    lease_lost(end(&store, &first, RunEnd::Done, vec![create("stale")]).await)?;
+    let written = end(&store, &second.lease, RunEnd::Done, vec![create("a")])
+        .await?
+        .ids();
+    over(ledger, &run, RunState::Done, &written).await?;
+    wrong_state(ledger.redo(&run).await)
+}
+
+/// What a run writes on the way is fenced and recorded under it, and the run goes on.
+pub async fn writes_on_the_way_are_recorded<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let run = new_run(&store, "agent").await?;
+    let lease = granted(ledger.claim(&run, None).await)?.lease;
+
+    let mut written = end(&store, &lease, RunEnd::Continues, vec![create("a")])
+        .await?
+        .ids();
+    let kept = some(row(ledger, &run).await?, "the row")?;
+    same(
+        (kept.state, &kept.written),
+        (RunState::Running, &written),
+        "the row",
+    )?;
+    written.extend(
+        end(&store, &lease, RunEnd::Continues, vec![create("b")])
+            .await?
+            .ids(),
+    );
+    written.extend(
+        end(&store, &lease, RunEnd::Done, vec![create("c")])
+            .await?
+            .ids(),
+    );
+
+    same(written.len(), 3, "the number of writes")?;
+    over(ledger, &run, RunState::Done, &written).await
+}
+
+/// Expects a claim to find a run that is over.
+async fn over(
+    ledger: &dyn RunLedger,
+    run: &RunRef,
+    state: RunState,
+    written: &[BreadcrumbId],
+) -> Result<(), Broken> {
+    match ledger.claim(run, None).await? {
+        Claim::Done {
+            state: told,
+            written: ids,
+        } => {
+            same(told, state, "how the run ended")?;
+            same(&*ids, written, "what the run wrote")
+        }
+        other => expect(false, &format!("the run is {state} and not {other:?}")),
+    }
+}
+
+async fn superseded(ledger: &dyn RunLedger, run: &RunRef) -> Result<(), Broken> {
+    same(
+        some(row(ledger, run).await?, "the row")?.state,
+        RunState::Superseded,
+        "the state",
+    )?;
+    match ledger.claim(run, None).await? {
+        Claim::Superseded => Ok(()),
+        other => expect(false, &format!("the run is superseded and not {other:?}")),
+    }
+}

@@ -1,0 +1,166 @@
+use super::Subject;
+use super::broken::{Broken, expect, granted, lease_lost, running, same, some};
+use super::given::{HOUR, OVER, SHORT, create, end, ids_of, new_run, note, row, run_of, trigger};
+use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Claim, RunEnd, RunRef, RunState};
+
+/// **Counted at claim.** An attempt counts when it starts, so one whose worker dies counts.
+pub async fn counted_at_claim<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let run = new_run(&store, "agent").await?.lasting(SHORT);
+
+    for attempt in 1..=4 {
+        let claim = granted(ledger.claim(&run, None).await)?;
+        same(claim.attempt, attempt, "the attempt")?;
+        same(
+            claim.lease.abandoned,
+            attempt - 1,
+            "the number of leases that ran out",
+        )?;
+        same(
+            some(row(ledger, &run).await?, "the row")?.attempts,
+            attempt,
+            "the attempts of the row",
+        )?;
+        subject.pass(OVER).await;
+    }
+    Ok(())
+}
+
+/// A run that was given back in order was not abandoned.
+pub async fn a_retry_ends_the_row_of_abandoned_leases<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let run = new_run(&store, "agent").await?.lasting(SHORT);
+    ledger.claim(&run, None).await?;
+    subject.pass(OVER).await;
+
+    let second = granted(ledger.claim(&run, None).await)?.lease;
+    let at = second.granted_at;
+    same(second.abandoned, 1, "the number of leases that ran out")?;
+    ledger.retry(second, at, true).await?;
+    let third = granted(ledger.claim(&run, None).await)?;
+
+    same(
+        (third.attempt, third.lease.abandoned),
+        (3, 0),
+        "the attempt, and the number of leases that ran out",
+    )
+}
+
+/// **Fenced.** Once another worker has claimed the run, the old lease can do nothing.
+pub async fn fenced<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let run = new_run(&store, "agent").await?;
+    let stale = granted(ledger.claim(&run.clone().lasting(SHORT), None).await)?.lease;
+    subject.pass(OVER).await;
+    let current = granted(ledger.claim(&run, None).await)?.lease;
+
+    expect(
+        current.token > stale.token,
+        "the token grows with every claim",
+    )?;
+    for outcome in [
+        RunEnd::Done,
+        RunEnd::Skipped("gone"),
+        RunEnd::Superseded,
+        RunEnd::Continues,
+    ] {
+        lease_lost(end(&store, &stale, outcome, vec![create("stale")]).await)?;
+    }
+    lease_lost(ledger.retry(stale.clone(), stale.granted_at, true).await)?;
+    lease_lost(ledger.release(stale.clone()).await)?;
+    lease_lost(ledger.save(&stale, serde_json::json!({}).into()).await)?;
+    let later = RunRef::new("agent", run.trigger_id, run.trigger_version + 1);
+    lease_lost(ledger.claim(&later, Some(stale.clone())).await)?;
+    let lost = ledger.heartbeat(&[stale.clone(), current.clone()]).await?;
+
+    let lost: Vec<_> = lost.iter().map(|lost| (&lost.run, lost.token)).collect();
+    same(lost, [(&run, stale.token)], "the leases lost")?;
+    same(
+        ids_of(&store, "note.v1").await?,
+        [run.trigger_id],
+        "what is written",
+    )?;
+    running(ledger.claim(&run, None).await)?;
+    end(&store, &current, RunEnd::Done, vec![create("a")]).await?;
+    same(
+        ids_of(&store, "note.v1").await?.len(),
+        2,
+        "the number of breadcrumbs",
+    )?;
+    lease_lost(end(&store, &current, RunEnd::Done, vec![create("a")]).await)
+}
+
+/// **Fenced.** The token decides and not the clock: a lease that ran out may commit until the run is claimed again.
+pub async fn a_lease_that_ran_out_may_still_commit<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let run = new_run(&store, "agent").await?;
+    let lease = granted(ledger.claim(&run.clone().lasting(SHORT), None).await)?.lease;
+    subject.pass(OVER).await;
+
+    same(
+        some(row(ledger, &run).await?, "the row")?.state,
+        RunState::Ready,
+        "the state",
+    )?;
+    let written = end(&store, &lease, RunEnd::Done, vec![create("a")])
+        .await?
+        .ids();
+
+    match ledger.claim(&run, None).await? {
+        Claim::Done {
+            state: RunState::Done,
+            written: told,
+        } => same(told, written, "what the run wrote"),
+        other => expect(false, &format!("the run is done and not {other:?}")),
+    }
+}
+
+/// **The store's clock.** Leases and times are the store's, and it passes.
+pub async fn the_stores_clock<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let cause = trigger(&store).await?;
+    let run = run_of("agent", &cause).lasting(HOUR);
+
+    let first = granted(ledger.claim(&run, None).await)?.lease;
+    subject.pass(OVER).await;
+    ledger.release(first.clone()).await?;
+    let second = granted(ledger.claim(&run, None).await)?.lease;
+    let answer = store.create(note("later")).await?;
+
+    same(first.until, first.granted_at + HOUR, "the end of the lease")?;
+    same(
+        second.enqueued_at,
+        first.enqueued_at,
+        "when the run was added",
+    )?;
+    expect(
+        second.granted_at.since(first.granted_at) >= OVER,
+        "time passes between two leases",
+    )?;
+    expect(
+        answer.updated_at.since(cause.updated_at) >= OVER,
+        "time passes between two breadcrumbs",
+    )?;
+    let apart = second
+        .granted_at
+        .since(answer.updated_at)
+        .max(answer.updated_at.since(second.granted_at));
+    expect(apart < HOUR / 60, "leases and breadcrumbs have one clock")
+}

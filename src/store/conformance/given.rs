@@ -1,0 +1,127 @@
+//! What the promises begin with.
+
+use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Selector};
+use crate::store::{
+    BreadcrumbStore, BreadcrumbStoreExt, Commit, Committed, ExecutorLimits, Lease, NewRun, Query,
+    Run, RunEnd, RunFilter, RunLedger, RunRef, StoreError, Write,
+};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A lease, or a time to wait, that is meant to run out.
+pub(super) const SHORT: Duration = Duration::from_millis(50);
+/// After this, [`SHORT`] is over.
+pub(super) const OVER: Duration = Duration::from_millis(100);
+pub(super) const HOUR: Duration = Duration::from_secs(3_600);
+
+pub(super) fn note(text: &str) -> NewBreadcrumb {
+    NewBreadcrumb::new("note.v1")
+        .title(text)
+        .tag("kept")
+        .created_by("ann")
+        .context(json!({"text": text}))
+}
+
+pub(super) fn create(text: &str) -> Write {
+    Write::Create(note(text))
+}
+
+/// A breadcrumb from outside, for runs to be triggered by.
+pub(super) async fn trigger(store: &impl BreadcrumbStore) -> Result<Arc<Breadcrumb>, StoreError> {
+    store.create(note("trigger")).await
+}
+
+pub(super) fn run_of(executor: &str, trigger: &Breadcrumb) -> RunRef {
+    RunRef::new(executor, trigger.id, trigger.version)
+}
+
+/// So many notes, written one after another.
+pub(super) async fn some_notes(
+    store: &impl BreadcrumbStore,
+    n: usize,
+) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
+    let mut made = Vec::new();
+    for n in 0..n {
+        made.push(store.create(note(&n.to_string())).await?);
+    }
+    Ok(made)
+}
+
+/// A run on a new trigger.
+pub(super) async fn new_run(
+    store: &impl BreadcrumbStore,
+    executor: &str,
+) -> Result<RunRef, StoreError> {
+    Ok(run_of(executor, &*trigger(store).await?))
+}
+
+/// `n` runs on new triggers, added to the ledger one after another.
+pub(super) async fn enqueued(
+    store: &impl BreadcrumbStore,
+    ledger: &dyn RunLedger,
+    executor: &str,
+    n: usize,
+) -> Result<Vec<RunRef>, StoreError> {
+    let mut runs = Vec::new();
+    for _ in 0..n {
+        let run = new_run(store, executor).await?;
+        ledger.enqueue(vec![NewRun::from(run.clone())]).await?;
+        runs.push(run);
+    }
+    Ok(runs)
+}
+
+/// Commits writes with the end of a run.
+pub(super) async fn end(
+    store: &impl BreadcrumbStore,
+    lease: &Lease,
+    end: RunEnd,
+    writes: Vec<Write>,
+) -> Result<Committed, StoreError> {
+    store
+        .commit(Commit {
+            writes,
+            end: Some((lease.clone(), end)),
+        })
+        .await
+}
+
+/// The row of a run.
+pub(super) async fn row(ledger: &dyn RunLedger, run: &RunRef) -> Result<Option<Run>, StoreError> {
+    let rows = ledger
+        .runs(&RunFilter::all().trigger(run.trigger_id))
+        .await?;
+    Ok(rows.into_iter().find(|row| row.run == *run))
+}
+
+/// Parks up to `n` leases of one executor.
+pub(super) async fn park(
+    ledger: &dyn RunLedger,
+    executor: &str,
+    n: usize,
+) -> Result<usize, StoreError> {
+    ledger
+        .claim_next(n, &[ExecutorLimits::new(executor, n)])
+        .await
+}
+
+/// The ids of up to a thousand breadcrumbs of a schema, newest first.
+pub(super) async fn ids_of(
+    store: &impl BreadcrumbStore,
+    schema: &str,
+) -> Result<Vec<BreadcrumbId>, StoreError> {
+    ids(store, &Query::new(Selector::schema(schema)).limit(1_000)).await
+}
+
+pub(super) async fn ids(
+    store: &impl BreadcrumbStore,
+    query: &Query,
+) -> Result<Vec<BreadcrumbId>, StoreError> {
+    Ok(store
+        .search(query)
+        .await?
+        .iter()
+        .map(|found| found.id)
+        .collect())
+}

@@ -1,0 +1,186 @@
+use super::Subject;
+use super::broken::{Broken, expect, granted, lease_lost, running, same, some};
+use super::given::{HOUR, OVER, SHORT, create, end, new_run, park, row};
+use crate::store::{BreadcrumbStore, RunEnd, RunState, Saved};
+use serde_json::json;
+
+/// A heartbeat extends a lease from now, even one that ran out, as long as nobody else claimed the run.
+pub async fn a_heartbeat_extends_the_lease<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let run = new_run(&store, "agent").await?;
+    let mut lease = granted(ledger.claim(&run.clone().lasting(SHORT), None).await)?.lease;
+    subject.pass(OVER).await;
+
+    lease.run.lease = HOUR;
+    let lost = ledger.heartbeat(&[lease.clone()]).await?;
+
+    expect(lost.is_empty(), "the lease is not lost")?;
+    running(ledger.claim(&run, None).await)?;
+    let until = some(
+        some(row(ledger, &run).await?, "the row")?.due,
+        "the end of the lease",
+    )?;
+    expect(
+        until.since(lease.granted_at) >= HOUR + OVER,
+        "the lease lasts for its length from the heartbeat",
+    )
+}
+
+/// A heartbeat tells which leases are lost: to another worker, or because the run is over.
+pub async fn a_heartbeat_tells_what_is_lost<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let (ended, held) = (
+        new_run(&store, "agent").await?,
+        new_run(&store, "agent").await?,
+    );
+    let given_back = new_run(&store, "agent").await?;
+    let ended = granted(ledger.claim(&ended, None).await)?.lease;
+    let held = granted(ledger.claim(&held, None).await)?.lease;
+    let given_back = granted(ledger.claim(&given_back, None).await)?.lease;
+    end(&store, &ended, RunEnd::Done, Vec::new()).await?;
+    ledger.release(given_back.clone()).await?;
+
+    let lost = ledger
+        .heartbeat(&[ended.clone(), held, given_back.clone()])
+        .await?;
+
+    let lost: Vec<_> = lost.into_iter().map(|lost| lost.run).collect();
+    same(
+        lost,
+        [ended.run, given_back.run],
+        "the runs whose lease is lost",
+    )?;
+    same(
+        ledger.heartbeat(&[]).await?.len(),
+        0,
+        "the number lost of none",
+    )
+}
+
+/// A run given back for later is due at that time and not before; its attempt counts.
+pub async fn a_retry_waits_for_its_time<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let (soon, late) = (
+        new_run(&store, "soon").await?,
+        new_run(&store, "late").await?,
+    );
+    for (run, delay) in [(&soon, SHORT), (&late, HOUR)] {
+        let lease = granted(ledger.claim(run, None).await)?.lease;
+        let at = lease.granted_at + delay;
+        ledger.retry(lease.clone(), at, true).await?;
+        lease_lost(end(&store, &lease, RunEnd::Done, vec![create("a")]).await)?;
+        let kept = some(row(ledger, run).await?, "the row")?;
+        same(
+            (kept.state, kept.attempts, kept.due),
+            (RunState::Ready, 1, Some(at)),
+            "the row",
+        )?;
+    }
+    same(
+        park(ledger, "late", 1).await?,
+        0,
+        "the number of runs due at once",
+    )?;
+
+    subject.pass(OVER).await;
+
+    same(
+        park(ledger, "late", 1).await?,
+        0,
+        "the number of runs due in an hour",
+    )?;
+    same(
+        park(ledger, "soon", 1).await?,
+        1,
+        "the number of runs due by now",
+    )?;
+    same(
+        granted(ledger.claim(&soon, None).await)?.attempt,
+        2,
+        "the attempt",
+    )
+}
+
+/// A rate limit uses no attempt.
+pub async fn a_retry_need_not_count<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let run = new_run(&store, "agent").await?;
+
+    for (counts, attempt) in [(true, 1), (false, 2), (false, 2), (true, 2), (true, 3)] {
+        let claim = granted(ledger.claim(&run, None).await)?;
+        same(claim.attempt, attempt, "the attempt")?;
+        let at = claim.lease.granted_at;
+        ledger.retry(claim.lease, at, counts).await?;
+    }
+    Ok(())
+}
+
+/// A released run is due at once, as if it had not been claimed.
+pub async fn a_release_refunds_the_attempt<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let run = new_run(&store, "agent").await?;
+    let first = granted(ledger.claim(&run, None).await)?.lease;
+
+    ledger.release(first.clone()).await?;
+
+    lease_lost(end(&store, &first, RunEnd::Done, vec![create("a")]).await)?;
+    let kept = some(row(ledger, &run).await?, "the row")?;
+    same((kept.state, kept.attempts), (RunState::Ready, 0), "the row")?;
+    same(park(ledger, "agent", 1).await?, 1, "the number of runs due")?;
+    let again = granted(ledger.claim(&run, None).await)?;
+    same(
+        (again.attempt, again.lease.abandoned),
+        (1, 0),
+        "the attempt, and the number of leases that ran out",
+    )?;
+    expect(
+        again.lease.token > first.token,
+        "the token grows all the same",
+    )
+}
+
+/// What a run saves is there for its next attempt, however the one before ended.
+pub async fn the_next_attempt_goes_on_with_what_was_saved<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let run = new_run(&store, "agent").await?.lasting(SHORT);
+    let saved = |n: u32| Some(Saved::new(json!({"step": n}).into(), None));
+
+    let first = granted(ledger.claim(&run, None).await)?;
+    ledger.save(&first.lease, json!({"step": 1}).into()).await?;
+    ledger.save(&first.lease, json!({"step": 2}).into()).await?;
+    subject.pass(OVER).await;
+    let after_a_crash = granted(ledger.claim(&run, None).await)?;
+    ledger
+        .save(&after_a_crash.lease, json!({"step": 3}).into())
+        .await?;
+    let at = after_a_crash.lease.granted_at;
+    ledger.retry(after_a_crash.lease.clone(), at, true).await?;
+    let after_a_retry = granted(ledger.claim(&run, None).await)?;
+    ledger.release(after_a_retry.lease.clone()).await?;
+    let after_a_release = granted(ledger.claim(&run, None).await)?;
+
+    same(first.state, None, "what the first attempt begins with")?;
+    same(after_a_crash.state, saved(2), "what is left by a crash")?;
+    same(after_a_retry.state, saved(3), "what is left by a retry")?;
+    same(after_a_release.state, saved(3), "what is left by a release")
+}

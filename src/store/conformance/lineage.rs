@@ -1,0 +1,210 @@
+use super::Subject;
+use super::broken::{Broken, expect, granted, same, some};
+use super::given::{create, end, note, park, row, run_of, trigger};
+use crate::model::{Breadcrumb, NewBreadcrumb, Patch};
+use crate::store::{
+    BreadcrumbStore, BreadcrumbStoreExt, Claim, Lineage, RunEnd, RunLedger, RunState, Write,
+};
+use serde_json::json;
+use std::sync::Arc;
+
+/// An executor does not run on what it wrote itself, by hand or from the queue.
+pub async fn own_breadcrumbs_are_known<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let cause = trigger(&store).await?;
+    let written = answered(&store, ledger, "agent", &cause, create("a")).await?;
+    let run = run_of("agent", &written);
+
+    own(&ledger.claim(&run, None).await?)?;
+    ledger.enqueue(vec![run.clone().into()]).await?;
+    park(ledger, "agent", 1).await?;
+    own(&ledger.claim(&run, None).await?)?;
+
+    same(
+        some(row(ledger, &run).await?, "the row")?.state,
+        RunState::Skipped,
+        "the state",
+    )?;
+    granted(ledger.claim(&run_of("another", &written), None).await).map(drop)
+}
+
+/// Own is the version the executor wrote, not one that somebody else wrote later.
+pub async fn own_is_a_version<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let cause = trigger(&store).await?;
+    let first = answered(&store, ledger, "agent", &cause, create("a")).await?;
+
+    let by_ann = store.update(first.id, 1, Patch::new().title("b")).await?;
+    let claim = granted(ledger.claim(&run_of("agent", &by_ann), None).await)?;
+    same(
+        claim.lineage,
+        Lineage::origin(first.id),
+        "where it came from",
+    )?;
+    let again = Write::Update {
+        id: first.id,
+        version: 2,
+        patch: Patch::new().title("c"),
+    };
+    let cause = trigger(&store).await?;
+    let by_agent = answered(&store, ledger, "agent", &cause, again).await?;
+
+    own(&ledger.claim(&run_of("agent", &by_agent), None).await?)
+}
+
+/// Hops and correlation follow what the ledger knows, from run to run.
+pub async fn lineage_follows_the_ledger<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let origin = trigger(&store).await?;
+    let mut last = Arc::clone(&origin);
+
+    for hops in 0..4 {
+        let executor = format!("executor {hops}");
+        let claim = granted(ledger.claim(&run_of(&executor, &last), None).await)?;
+        same(
+            claim.lineage,
+            Lineage::new(origin.id.to_string(), hops),
+            "the lineage",
+        )?;
+        ledger.release(claim.lease).await?;
+        last = answered(&store, ledger, &executor, &last, create("a")).await?;
+    }
+    Ok(())
+}
+
+/// What a payload or an author says of where it came from counts for nothing.
+pub async fn lineage_is_not_read_from_payloads<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let creator = json!({"type": "agent", "id": "agent", "hops": 15, "correlation_id": "forged"});
+    let forged = NewBreadcrumb::new("note.v1")
+        .created_by("agent")
+        .context(json!({"creator": creator}));
+
+    let outside = store.create(forged.clone()).await?;
+    let claim = granted(ledger.claim(&run_of("agent", &outside), None).await)?;
+    same(
+        claim.lineage,
+        Lineage::origin(outside.id),
+        "the lineage of what came from outside",
+    )?;
+    ledger.release(claim.lease).await?;
+    let written = answered(&store, ledger, "agent", &outside, Write::Create(forged)).await?;
+    let claim = granted(ledger.claim(&run_of("another", &written), None).await)?;
+
+    same(
+        claim.lineage,
+        Lineage::origin(outside.id).next(),
+        "the lineage of what the run wrote",
+    )
+}
+
+/// What a run writes on the way, and the dead letter it leaves, come from it too.
+pub async fn everything_a_run_writes_comes_from_it<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let cause = trigger(&store).await?;
+    let lease = granted(ledger.claim(&run_of("agent", &cause), None).await)?.lease;
+
+    let mut written = end(&store, &lease, RunEnd::Continues, vec![create("a")])
+        .await?
+        .written;
+    let letter = crate::store::DeadLetter::new(crate::store::FailureClass::Panic, "panic", 1);
+    written.extend(
+        end(&store, &lease, RunEnd::Failed(letter), vec![create("b")])
+            .await?
+            .written,
+    );
+
+    same(written.len(), 3, "the number of writes")?;
+    for breadcrumb in written {
+        own(&ledger.claim(&run_of("agent", &breadcrumb), None).await?)?;
+        let claim = granted(ledger.claim(&run_of("another", &breadcrumb), None).await)?;
+        same(
+            claim.lineage,
+            Lineage::origin(cause.id).next(),
+            "the lineage",
+        )?;
+    }
+    Ok(())
+}
+
+/// A row knows where its trigger came from even when that has changed since.
+pub async fn lineage_is_noted_when_enqueued<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let cause = trigger(&store).await?;
+    let written = answered(&store, ledger, "agent", &cause, create("a")).await?;
+    let run = run_of("another", &written);
+    ledger.enqueue(vec![run.clone().into()]).await?;
+
+    store.update(written.id, 1, Patch::new().title("b")).await?;
+
+    let claim = granted(ledger.claim(&run, None).await)?;
+    same(
+        claim.lineage,
+        Lineage::origin(cause.id).next(),
+        "the lineage",
+    )
+}
+
+/// On a store with tombstones a deletion has a lineage as well.
+pub async fn a_deletion_has_a_lineage<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    if !store.capabilities().tombstones {
+        return Ok(());
+    }
+    let (cause, gone) = (trigger(&store).await?, store.create(note("gone")).await?);
+    let delete = Write::Delete {
+        id: gone.id,
+        by: None,
+    };
+    let tombstone = answered(&store, ledger, "agent", &cause, delete).await?;
+
+    own(&ledger.claim(&run_of("agent", &tombstone), None).await?)?;
+    let claim = granted(ledger.claim(&run_of("another", &tombstone), None).await)?;
+    same(
+        claim.lineage,
+        Lineage::origin(cause.id).next(),
+        "the lineage",
+    )
+}
+
+/// Runs an executor on a trigger, and returns the one thing it writes.
+async fn answered(
+    store: &impl BreadcrumbStore,
+    ledger: &dyn RunLedger,
+    executor: &str,
+    cause: &Breadcrumb,
+    write: Write,
+) -> Result<Arc<Breadcrumb>, Broken> {
+    let lease = granted(ledger.claim(&run_of(executor, cause), None).await)?.lease;
+    let committed = end(store, &lease, RunEnd::Done, vec![write]).await?;
+    some(committed.written.into_iter().next(), "what was written")
+}
+
+#[track_caller]
+fn own(claim: &Claim) -> Result<(), Broken> {
+    expect(
+        matches!(claim, Claim::Own),
+        &format!("the claim is Own and not {claim:?}"),
+    )
+}

@@ -1,0 +1,112 @@
+use super::Subject;
+use super::broken::{Broken, granted, same};
+use super::given::{HOUR, end, enqueued, new_run, park};
+use crate::store::{
+    BreadcrumbStore, NewRun, RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError,
+};
+
+/// Rows are listed by executor, trigger, state and handle, and no more than asked for.
+pub async fn runs_are_listed_by_what_they_are<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let waiting = enqueued(&store, ledger, "a", 2).await?;
+    let (claimed, done) = (new_run(&store, "a").await?, new_run(&store, "b").await?);
+    granted(ledger.claim(&claimed, None).await)?;
+    let lease = granted(ledger.claim(&done, None).await)?.lease;
+    end(&store, &lease, RunEnd::Done, Vec::new()).await?;
+    park(ledger, "a", 1).await?;
+
+    let count = async |filter: RunFilter| listed(ledger, &filter).await.map(|runs| runs.len());
+    same(count(RunFilter::all()).await?, 4, "all")?;
+    same(
+        count(RunFilter::all().executor("a")).await?,
+        3,
+        "those of an executor",
+    )?;
+    same(
+        count(RunFilter::all().executor("c")).await?,
+        0,
+        "those of nobody",
+    )?;
+    same(
+        count(RunFilter::all().state(RunState::Running)).await?,
+        2,
+        "those that run",
+    )?;
+    same(
+        count(
+            RunFilter::all()
+                .state(RunState::Done)
+                .state(RunState::Ready),
+        )
+        .await?,
+        2,
+        "those of two states",
+    )?;
+    same(
+        count(RunFilter::all().executor("a").state(RunState::Done)).await?,
+        0,
+        "those of both",
+    )?;
+    same(count(RunFilter::parked()).await?, 1, "those parked here")?;
+    same(
+        count(RunFilter::all().limit(3)).await?,
+        3,
+        "the first three",
+    )?;
+    same(count(RunFilter::all().limit(0)).await?, 0, "the first none")?;
+    for run in waiting.iter().chain([&claimed, &done]) {
+        let found = listed(ledger, &RunFilter::all().trigger(run.trigger_id)).await?;
+        same(found, [run.clone()], "the run on a trigger")?;
+    }
+    Ok(())
+}
+
+/// Rows are listed in the order in which they are due, then were added; what is over comes last.
+pub async fn runs_are_listed_in_the_order_they_are_due<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let over = new_run(&store, "agent").await?;
+    let lease = granted(ledger.claim(&over, None).await)?.lease;
+    let now = lease.granted_at;
+    end(&store, &lease, RunEnd::Done, Vec::new()).await?;
+    let mut runs: Vec<NewRun> = Vec::new();
+    for hours in [3, 1, 1, 2] {
+        let mut new = NewRun::from(new_run(&store, "agent").await?);
+        new.at = Some(now + HOUR * hours);
+        runs.push(new);
+    }
+    let at = |index: usize| runs.get(index).map(|new| new.run.clone());
+    let wanted: Vec<RunRef> = [at(1), at(2), at(3), at(0), Some(over)]
+        .into_iter()
+        .flatten()
+        .collect();
+
+    ledger.enqueue(runs.clone()).await?;
+
+    same(
+        listed(ledger, &RunFilter::all()).await?,
+        &*wanted,
+        "the rows",
+    )?;
+    same(
+        Some(listed(ledger, &RunFilter::all().limit(2)).await?.as_slice()),
+        wanted.get(..2),
+        "the first two",
+    )
+}
+
+async fn listed(ledger: &dyn RunLedger, filter: &RunFilter) -> Result<Vec<RunRef>, StoreError> {
+    Ok(ledger
+        .runs(filter)
+        .await?
+        .into_iter()
+        .map(|row| row.run)
+        .collect())
+}

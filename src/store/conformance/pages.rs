@@ -1,0 +1,107 @@
+use super::Subject;
+use super::broken::{Broken, expect, same, some};
+use super::given::{ids, some_notes};
+use crate::model::{BreadcrumbId, Order, Patch, Selector};
+use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Query};
+
+/// **Newest first.** What is found is ordered by update time, then version, then id; an update moves to the front.
+pub async fn newest_first<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let mut made = some_notes(&store, 6).await?;
+    let moved = some(made.first().cloned(), "a breadcrumb")?;
+
+    made.push(
+        store
+            .update(moved.id, 1, Patch::new().title("later"))
+            .await?,
+    );
+
+    let found = store.search(&Query::new(Selector::any())).await?;
+    let keys: Vec<_> = found
+        .iter()
+        .map(|breadcrumb| breadcrumb.order_key())
+        .collect();
+    expect(
+        keys.is_sorted_by(|newer, older| newer > older),
+        "the order is newest first",
+    )?;
+    same(keys.len(), 6, "the number of breadcrumbs")?;
+    same(
+        found.first().map(|first| (first.id, first.version)),
+        Some((moved.id, 2)),
+        "the newest",
+    )
+}
+
+/// The limit counts what is newest; oldest first turns the same ones round.
+pub async fn the_limit_keeps_the_newest<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let made = some_notes(&store, 5).await?;
+    let newest: Vec<BreadcrumbId> = made.iter().rev().take(3).map(|note| note.id).collect();
+    let query = |limit| Query::new(Selector::schema("note.v1")).limit(limit);
+
+    same(ids(&store, &query(3)).await?, &*newest, "the newest")?;
+    let mut turned = ids(&store, &query(3).order(Order::OldestFirst)).await?;
+    turned.reverse();
+    same(turned, &*newest, "the newest, turned round twice")?;
+    same(ids(&store, &query(0)).await?, [], "the newest none")?;
+    same(
+        ids(&store, &query(9)).await?.len(),
+        5,
+        "the number there is",
+    )
+}
+
+/// One breadcrumb can be left out, before the limit counts.
+pub async fn exclude_comes_before_the_limit<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let made: Vec<BreadcrumbId> = some_notes(&store, 3)
+        .await?
+        .iter()
+        .map(|note| note.id)
+        .collect();
+    let [oldest, middle, newest] = *made else {
+        return expect(false, "three are made");
+    };
+    let query = |id| Query::new(Selector::any()).limit(2).exclude(id);
+
+    same(
+        ids(&store, &query(newest)).await?,
+        [middle, oldest],
+        "the newest but one and what is before",
+    )?;
+    same(
+        ids(&store, &query(middle)).await?,
+        [newest, oldest],
+        "all but the middle",
+    )
+}
+
+/// Asking for what is before the last one seen goes through all of them, each once, while others are updated.
+pub async fn paging_sees_each_once<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let made = some_notes(&store, 10).await?;
+    let mut query = Query::new(Selector::schema("note.v1")).limit(3);
+    let mut seen: Vec<BreadcrumbId> = Vec::new();
+
+    for _ in 0..10 {
+        let page = store.search(&query).await?;
+        let Some(last) = page.last() else { break };
+        let last = last.order_key();
+        expect(
+            page.iter()
+                .all(|found| query.before.is_none_or(|key| found.order_key() < key)),
+            "it is older",
+        )?;
+        seen.extend(page.iter().map(|found| found.id));
+        query = query.before(last);
+        let newest = some(seen.first(), "a breadcrumb")?;
+        let version = store.get(*newest).await?.version;
+        store
+            .update(*newest, version, Patch::new().title("again"))
+            .await?;
+    }
+
+    let wanted: Vec<BreadcrumbId> = made.iter().rev().map(|note| note.id).collect();
+    same(seen, wanted, "what the pages hold")
+}

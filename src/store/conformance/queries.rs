@@ -1,0 +1,234 @@
+use super::Subject;
+use super::broken::{Broken, expect, fails, not_found, same};
+use super::given::{OVER, SHORT, ids, ids_of, note, some_notes};
+use crate::model::{Patch, Selector};
+use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Query, StoreError, VectorQuery};
+use serde_json::{Value, json};
+
+/// **Whole selector.** Schema, any tags, all tags and conditions must all hold.
+pub async fn whole_selector<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let wanted = store
+        .create(note("a").tags(["x", "y"]).context(json!({"n": 5})))
+        .await?
+        .id;
+    let other = note("a").tags(["x", "y"]).context(json!({"n": 3}));
+    store.create(other).await?;
+    store
+        .create(note("a").tags(["x"]).context(json!({"n": 5})))
+        .await?;
+    store
+        .create(note("a").tags(["y"]).context(json!({"n": 5})))
+        .await?;
+    let mut schema = note("a").tags(["x", "y"]).context(json!({"n": 5}));
+    schema.schema_name = Some("other.v1".to_owned());
+    let elsewhere = store.create(schema).await?.id;
+
+    let selector = |schema: &str| {
+        let tagged = Selector::schema(schema)
+            .any_tags(["x", "z"])
+            .all_tags(["y", "kept"]);
+        Query::new(tagged.matching("n", "gte", 4))
+    };
+
+    same(
+        ids(&store, &selector("note.v1")).await?,
+        [wanted],
+        "what is found",
+    )?;
+    same(
+        ids(&store, &selector("*")).await?,
+        [elsewhere, wanted],
+        "what is found of any schema",
+    )?;
+    let none = Selector::schema("note.v1").any_tags(Vec::<String>::new());
+    same(
+        ids(&store, &Query::new(none)).await?,
+        [],
+        "what has one of no tags",
+    )
+}
+
+/// Every operator of a condition is the store's to apply.
+pub async fn conditions<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let hit = json!({"n": 5, "s": "paris", "list": ["a", "b"], "deep": [{"k": 1}, {"k": 2}]});
+    let hit = store.create(note("hit").context(hit)).await?.id;
+    let miss = json!({"n": 50, "s": "rome", "list": ["c"], "deep": [{"k": 3}], "more": 1});
+    let miss = store.create(note("miss").context(miss)).await?.id;
+    let cases: [(&str, &str, Value); 15] = [
+        ("n", "eq", json!(5.0)),
+        ("n", "ne", json!(50)),
+        ("n", "lt", json!(50)),
+        ("n", "lte", json!(5)),
+        ("s", "in", json!(["paris", "london"])),
+        ("s", "contains", json!("ari")),
+        ("list", "contains", json!("a")),
+        ("list", "contains_any", json!(["x", "b"])),
+        ("list", "contains_all", json!(["a", "b"])),
+        ("s", "starts_with", json!("pa")),
+        ("s", "ends_with", json!("is")),
+        ("s", "matches", json!("^p.r")),
+        ("more", "exists", json!(false)),
+        ("$.deep[*].k", "eq", json!(2)),
+        ("$.deep[?@.k == 1].k", "exists", json!(true)),
+    ];
+
+    for (path, op, value) in cases {
+        let selector = Selector::schema("note.v1").matching(path, op, value.clone());
+        same(
+            ids(&store, &Query::new(selector)).await?,
+            [hit],
+            &format!("{path} {op} {value}"),
+        )?;
+    }
+    for (op, value) in [("gt", json!(5)), ("gte", json!(6))] {
+        let selector = Selector::any().matching("n", op, value);
+        same(ids(&store, &Query::new(selector)).await?, [miss], op)?;
+    }
+    Ok(())
+}
+
+/// A condition that cannot be evaluated is an error, never an empty answer.
+pub async fn a_condition_that_cannot_be_evaluated_is_an_error<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+
+    for (path, op) in [("$[", "eq"), ("$.a", "equals")] {
+        let answer = store
+            .search(&Query::new(Selector::any().matching(path, op, 1)))
+            .await;
+        fails(answer, "InvalidQuery", |error| {
+            matches!(error, StoreError::InvalidQuery(_))
+        })?;
+    }
+    Ok(())
+}
+
+/// A breadcrumb with several of the tags asked for is found once.
+pub async fn any_tags_find_each_once<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let a = store.create(note("a").tags(["x", "y"])).await?.id;
+    let b = store.create(note("b").tags(["y"])).await?.id;
+    let c = store.create(note("c").tags(["x", "y", "z", "z"])).await?.id;
+    store.create(note("d")).await?;
+    for n in 0..10 {
+        store.create(note(&n.to_string())).await?;
+    }
+
+    for selector in [Selector::any(), Selector::schema("note.v1")] {
+        let tagged = selector.any_tags(["x", "y", "z", "y", "nowhere"]);
+        same(
+            ids(&store, &Query::new(tagged)).await?,
+            [c, b, a],
+            "what is found",
+        )?;
+    }
+    Ok(())
+}
+
+/// Scope tags are asked for beside those of the selector.
+pub async fn scope_tags<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let both = store
+        .create(note("a").tags(["session:1", "user:1"]))
+        .await?
+        .id;
+    let one = store.create(note("b").tags(["session:1"])).await?.id;
+    store
+        .create(note("c").tags(["session:2", "user:1"]))
+        .await?;
+    let query =
+        || Query::new(Selector::schema("note.v1").all_tags(["kept"])).scope_tag("session:1");
+
+    same(
+        ids(&store, &query()).await?,
+        [one, both],
+        "what is in the session",
+    )?;
+    same(
+        ids(&store, &query().scope_tag("user:1")).await?,
+        [both],
+        "what is also the user's",
+    )?;
+    same(
+        ids(&store, &query().scope_tag("user:2")).await?,
+        [],
+        "what is also another's",
+    )
+}
+
+/// After an update or a deletion only what the current version says is found.
+pub async fn only_the_current_version_is_found<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let moved = store
+        .create(note("a").tag("before").context(json!({"n": 1})))
+        .await?;
+    let gone = store.create(note("b").tag("before")).await?;
+
+    let mut patch = Patch::new().tags(["after"]).context(json!({"n": 2}));
+    patch.schema_name = Some("other.v1".to_owned());
+    store.update(moved.id, 1, patch).await?;
+    store.delete(gone.id).await?;
+
+    for nothing in [
+        Selector::schema("note.v1"),
+        Selector::any().all_tags(["before"]),
+        Selector::any().any_tags(["before", "kept"]),
+        Selector::any().matching("n", "eq", 1),
+    ] {
+        same(
+            ids(&store, &Query::new(nothing)).await?,
+            [],
+            "what the old versions said",
+        )?;
+    }
+    for now in [
+        Selector::schema("other.v1"),
+        Selector::any().all_tags(["after"]),
+        Selector::any(),
+    ] {
+        same(
+            ids(&store, &Query::new(now)).await?,
+            [moved.id],
+            "what the new version says",
+        )?;
+    }
+    Ok(())
+}
+
+/// A breadcrumb with a time to live is there until then.
+pub async fn what_expires_is_gone<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let stays = store.create(note("a")).await?;
+    let expires = store
+        .create(note("b").ttl(stays.created_at + SHORT))
+        .await?;
+
+    subject.pass(OVER).await;
+
+    not_found(store.get(expires.id).await)?;
+    not_found(store.update(expires.id, 1, Patch::new()).await)?;
+    same(ids_of(&store, "note.v1").await?, [stays.id], "what is left")
+}
+
+/// A store says whether it can search by meaning, and fails if it cannot.
+pub async fn vector_search_is_as_declared<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    some_notes(&store, 3).await?;
+
+    let answer = store
+        .vector_search(&VectorQuery::new(
+            Query::new(Selector::any()).limit(2),
+            "note",
+        ))
+        .await;
+
+    if store.capabilities().vector_search {
+        return expect(answer?.len() <= 2, "no more than the limit is found");
+    }
+    fails(answer, "Unsupported", |error| {
+        matches!(error, StoreError::Unsupported { .. })
+    })
+}

@@ -1,0 +1,83 @@
+use super::Subject;
+use super::broken::{Broken, granted, lease_lost, not_found, same};
+use super::given::{create, end, enqueued, ids_of, note, park};
+use crate::model::Patch;
+use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, RunEnd, RunFilter, StoreError, Write};
+
+/// **Tenants apart.** Breadcrumbs of one tenant cannot be read, changed or deleted through another.
+pub async fn tenants_apart<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let ours = subject.fresh().await;
+    let Some(theirs) = subject.in_tenant(&ours, "theirs").await else {
+        return Ok(());
+    };
+    let kept = ours.create(note("a")).await?;
+    let other = theirs.create(note("b")).await?;
+
+    same(theirs.tenant(), "theirs", "the tenant")?;
+    same(ids_of(&ours, "note.v1").await?, [kept.id], "what we have")?;
+    same(ids_of(&theirs, "*").await?, [other.id], "what they have")?;
+    not_found(theirs.get(kept.id).await)?;
+    not_found(theirs.update(kept.id, 1, Patch::new().title("c")).await)?;
+    not_found(theirs.delete(kept.id).await)?;
+    let mixed = vec![
+        create("c"),
+        Write::Delete {
+            id: kept.id,
+            by: None,
+        },
+    ];
+    not_found(theirs.commit(mixed.into()).await)?;
+
+    same(&*ours.get(kept.id).await?, &*kept, "what we have")?;
+    ours.delete(kept.id).await?;
+    let untold = |error: &StoreError| {
+        matches!(
+            error,
+            StoreError::NotFound {
+                tombstone: None,
+                ..
+            }
+        )
+    };
+    super::broken::fails(
+        theirs.get(kept.id).await,
+        "NotFound without our tombstone",
+        untold,
+    )?;
+    same(
+        ids_of(&theirs, "note.v1").await?,
+        [other.id],
+        "what they have",
+    )
+}
+
+/// **Tenants apart.** Runs of one tenant cannot be seen, claimed or ended through another.
+pub async fn runs_of_tenants_are_apart<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let ours = subject.fresh().await;
+    let Some(theirs) = subject.in_tenant(&ours, "theirs").await else {
+        return Ok(());
+    };
+    let (Some(our_ledger), Some(their_ledger)) = (ours.ledger(), theirs.ledger()) else {
+        return Ok(());
+    };
+    let runs = enqueued(&ours, our_ledger, "agent", 1).await?;
+
+    same(
+        park(their_ledger, "agent", 5).await?,
+        0,
+        "the number of our runs they can claim",
+    )?;
+    same(
+        their_ledger.runs(&RunFilter::all()).await?.len(),
+        0,
+        "the number of our runs they see",
+    )?;
+    for run in &runs {
+        let lease = granted(our_ledger.claim(run, None).await)?.lease;
+        lease_lost(end(&theirs, &lease, RunEnd::Done, vec![create("a")]).await)?;
+        lease_lost(their_ledger.release(lease.clone()).await)?;
+        same(ids_of(&theirs, "*").await?, [], "what they have")?;
+        end(&ours, &lease, RunEnd::Done, Vec::new()).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,304 @@
+use super::Subject;
+use super::broken::{Broken, expect, fails, not_found, same, some};
+use super::given::{create, ids_of, note};
+use crate::model::{BreadcrumbId, NewBreadcrumb, Patch, Sensitivity, Visibility};
+use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Commit, StoreError, Write};
+use futures::future::join_all;
+use serde_json::json;
+use uuid::Uuid;
+
+/// What is created has an id, version 1, a time and its author, and is read back whole.
+pub async fn a_created_breadcrumb_is_read_back_whole<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let new = whole();
+
+    let created = store.create(new.clone()).await?;
+
+    same(&*store.get(created.id).await?, &*created, "what is read")?;
+    same(created.version, 1, "the version")?;
+    same(
+        created.created_at,
+        created.updated_at,
+        "the time of creation",
+    )?;
+    let mut wanted = new.first_version(created.id, created.created_at);
+    if !store.capabilities().chosen_author {
+        wanted.created_by.clone_from(&created.created_by);
+    }
+    wanted.updated_by.clone_from(&created.updated_by);
+    wanted.owner_id.clone_from(&created.owner_id);
+    same(&*created, &wanted, "what was created")
+}
+
+/// An update makes the next version, with its own time and author; creation stays what it was.
+pub async fn an_update_makes_the_next_version<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let before = store.create(note("a")).await?;
+
+    let after = store
+        .update(before.id, 1, Patch::new().title("b").updated_by("bob"))
+        .await?;
+
+    same(&*store.get(before.id).await?, &*after, "what is read")?;
+    same(
+        (after.id, after.version),
+        (before.id, 2),
+        "the id and version",
+    )?;
+    same(
+        (after.created_at, &after.created_by),
+        (before.created_at, &before.created_by),
+        "the creation",
+    )?;
+    expect(
+        after.updated_at > before.updated_at,
+        "the later version has the later time",
+    )?;
+    if store.capabilities().chosen_author {
+        same(after.author(), Some("bob"), "the author of version 2")?;
+    }
+    Ok(())
+}
+
+/// A patch replaces the fields it names and keeps all others.
+pub async fn a_patch_keeps_what_it_does_not_name<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let before = store.create(whole()).await?;
+
+    let tagged = store
+        .update(before.id, 1, Patch::new().tags(["new"]))
+        .await?;
+    let filled = store
+        .update(before.id, 2, Patch::new().context(json!({"b": 2})))
+        .await?;
+
+    let mut wanted = (*before).clone();
+    wanted.tags = vec!["new".to_owned()];
+    (wanted.version, wanted.updated_at) = (2, tagged.updated_at);
+    wanted.updated_by.clone_from(&tagged.updated_by);
+    same(&*tagged, &wanted, "the breadcrumb with other tags")?;
+    wanted.context = json!({"b": 2}).into();
+    (wanted.version, wanted.updated_at) = (3, filled.updated_at);
+    wanted.updated_by.clone_from(&filled.updated_by);
+    same(&*filled, &wanted, "the breadcrumb with another context")
+}
+
+/// **Optimistic.** An update from another version than the current one is a conflict and changes nothing.
+pub async fn optimistic<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let first = store.create(note("a")).await?;
+    let second = store.update(first.id, 1, Patch::new().title("b")).await?;
+
+    for version in [0, 1, 3] {
+        let stale = store
+            .update(first.id, version, Patch::new().title("c"))
+            .await;
+        fails(
+            stale,
+            "Conflict",
+            |error| matches!(error, StoreError::Conflict { id, expected, found: 2 } if *id == first.id && *expected == version),
+        )?;
+    }
+    not_found(store.update(Uuid::now_v7().into(), 1, Patch::new()).await)?;
+
+    same(&*store.get(first.id).await?, &*second, "what is read")
+}
+
+/// Of many updates made from one version, one succeeds and the others are conflicts.
+pub async fn racing_updates_let_one_through<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let before = store.create(note("a")).await?;
+    let handles: Vec<S::Store> = (0..20).map(|_| store.clone()).collect();
+
+    let answers = join_all(
+        handles
+            .iter()
+            .map(|store| store.update(before.id, 1, Patch::new().title("b"))),
+    )
+    .await;
+
+    same(
+        answers.iter().filter(|answer| answer.is_ok()).count(),
+        1,
+        "the number of updates let through",
+    )?;
+    for refused in answers.into_iter().filter(Result::is_err) {
+        fails(refused, "Conflict", |error| {
+            matches!(error, StoreError::Conflict { .. })
+        })?;
+    }
+    same(store.get(before.id).await?.version, 2, "the version")
+}
+
+/// The writes of one commit see each other, in order.
+pub async fn several_writes_to_one_breadcrumb_build_on_each_other<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let id = store.create(note("a")).await?.id;
+    let update = |version, title: &str| Write::Update {
+        id,
+        version,
+        patch: Patch::new().title(title),
+    };
+
+    let committed = store
+        .commit(vec![update(1, "b"), update(2, "c")].into())
+        .await?;
+    let stale = store
+        .commit(vec![update(3, "d"), update(3, "e")].into())
+        .await;
+
+    let versions: Vec<(u64, &str)> = committed
+        .written
+        .iter()
+        .map(|one| (one.version, &*one.title))
+        .collect();
+    same(versions, [(2, "b"), (3, "c")], "what was written")?;
+    fails(stale, "Conflict", |error| {
+        matches!(error, StoreError::Conflict { found: 4, .. })
+    })?;
+    same(&*store.get(id).await?.title, "c", "the title")?;
+    let deleted = vec![Write::Delete { id, by: None }, update(3, "d")];
+    not_found(store.commit(deleted.into()).await)?;
+    same(store.get(id).await?.version, 3, "the version")
+}
+
+/// A commit tells what it wrote, one version for each write in order, as it is then read.
+pub async fn a_commit_tells_what_it_wrote_in_order<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let id = store.create(note("a")).await?.id;
+    let update = Write::Update {
+        id,
+        version: 1,
+        patch: Patch::new().title("b"),
+    };
+
+    let committed = store
+        .commit(vec![create("c"), update, create("d")].into())
+        .await?;
+
+    let titles: Vec<&str> = committed.written.iter().map(|one| &*one.title).collect();
+    same(titles, ["c", "b", "d"], "what was written")?;
+    for written in &committed.written {
+        same(&*store.get(written.id).await?, &**written, "what is read")?;
+    }
+    same(committed.ids().get(1), Some(&id), "the second id")
+}
+
+/// A commit takes a thousand writes, and no more.
+pub async fn a_commit_takes_a_thousand_writes<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let writes = |n: usize| Commit::from(vec![create("a"); n]);
+
+    let most = store.commit(writes(Commit::MAX_WRITES)).await?;
+    let more = store.commit(writes(Commit::MAX_WRITES + 1)).await;
+
+    same(
+        most.written.len(),
+        Commit::MAX_WRITES,
+        "the number of writes",
+    )?;
+    fails(more, "TooManyWrites", |error| {
+        matches!(error, StoreError::TooManyWrites { .. })
+    })
+}
+
+/// What is deleted is not found any more; a store with tombstones shows its last version, one higher.
+pub async fn a_deleted_breadcrumb_is_gone<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let before = store.create(note("a")).await?;
+    let stays = store.create(note("b")).await?;
+    let delete = Write::Delete {
+        id: before.id,
+        by: Some("bob".to_owned()),
+    };
+
+    store.commit(vec![delete].into()).await?;
+
+    same(ids_of(&store, "note.v1").await?, [stays.id], "what is left")?;
+    let tombstone = match store.get(before.id).await {
+        Err(StoreError::NotFound { id, tombstone }) if id == before.id => tombstone,
+        other => {
+            return expect(
+                false,
+                &format!("it fails with NotFound and is not {other:?}"),
+            );
+        }
+    };
+    same(
+        tombstone.is_some(),
+        store.capabilities().tombstones,
+        "whether there is a tombstone",
+    )?;
+    if let Some(tombstone) = tombstone {
+        same(
+            (tombstone.version, &tombstone.context),
+            (2, &before.context),
+            "the tombstone",
+        )?;
+        if store.capabilities().chosen_author {
+            same(tombstone.author(), Some("bob"), "who deleted it")?;
+        }
+    }
+    not_found(store.update(before.id, 1, Patch::new()).await)?;
+    not_found(store.update(before.id, 2, Patch::new()).await)?;
+    not_found(store.delete(before.id).await)
+}
+
+/// What was never there is not found, and has no tombstone.
+pub async fn what_was_never_there_is_not_found<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let id = BreadcrumbId::from(Uuid::now_v7());
+
+    let answer = store.get(id).await;
+
+    fails(
+        answer,
+        "NotFound without a tombstone",
+        |error| matches!(error, StoreError::NotFound { id: told, tombstone: None } if *told == id),
+    )?;
+    not_found(store.delete(id).await)
+}
+
+/// **Shared.** A clone is another handle on the same data.
+pub async fn shared<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let clone = store.clone();
+
+    let by_store = store.create(note("a")).await?;
+    let by_clone = clone
+        .update(by_store.id, 1, Patch::new().title("b"))
+        .await?;
+
+    same(store.tenant(), clone.tenant(), "the tenant")?;
+    same(
+        &*store.get(by_store.id).await?,
+        &*by_clone,
+        "what the other handle wrote",
+    )?;
+    drop(store);
+    same(
+        &*some(
+            clone.latest("note.v1").await?,
+            "the breadcrumb of a handle that is gone",
+        )?,
+        &*by_clone,
+        "it",
+    )
+}
+
+/// A breadcrumb with every field set.
+fn whole() -> NewBreadcrumb {
+    let mut new = note("a")
+        .description("About a")
+        .tags(["session:1", "ü\"'"])
+        .context(json!({"a": [1, 2.5, -3, true, null, "ü\u{1F600}\"\\"], "n": {"": 9_007_199_254_740_993_u64}}))
+        .llm_hints(json!({"mode": "replace"}))
+        .visibility(Visibility::Private)
+        .sensitivity(Sensitivity::Pii);
+    new.semantic_version = Some("1.2.3".to_owned());
+    new
+}

@@ -1,0 +1,398 @@
+use serde_json::json;
+use std::time::Duration;
+use universal_executor::store::{
+    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, MemoryLimits, NewRun, Query, RunEnd,
+    RunFilter, RunLedger, RunRef, StoreError, Write,
+};
+use universal_executor::{
+    BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Patch, Selector,
+};
+
+fn store(change: impl FnOnce(&mut MemoryLimits)) -> MemoryStore {
+    let mut limits = MemoryLimits::default();
+    change(&mut limits);
+    MemoryStore::with_limits(limits)
+}
+
+fn note() -> NewBreadcrumb {
+    NewBreadcrumb::new("note.v1")
+}
+
+#[tokio::test]
+async fn one_breadcrumb_too_many_is_full() {
+    let store = store(|limits| limits.breadcrumbs = 2);
+    let first = store.create(note()).await.unwrap();
+
+    let two = store.commit(vec![Write::Create(note()); 2].into()).await;
+    store.create(note()).await.unwrap();
+    let third = store.create(note()).await;
+
+    for full in [two.map(drop), third.map(drop)] {
+        assert!(
+            matches!(
+                full,
+                Err(StoreError::Full {
+                    what: "breadcrumbs",
+                    limit: 2,
+                    ..
+                })
+            ),
+            "{full:?}"
+        );
+    }
+    store.update(first.id, 1, Patch::new()).await.unwrap();
+    let replaced = vec![
+        Write::Delete {
+            id: first.id,
+            by: None,
+        },
+        Write::Create(note()),
+    ];
+    store.commit(replaced.into()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_breadcrumb_too_large_is_rejected() {
+    let store = store(|limits| limits.breadcrumb_bytes = 100);
+
+    let large = store
+        .create(note().context(json!({"text": "x".repeat(100)})))
+        .await;
+
+    assert!(
+        matches!(large, Err(StoreError::Rejected { .. })),
+        "{large:?}"
+    );
+    assert!(large.unwrap_err().to_string().contains("write 0, context"));
+}
+
+#[tokio::test]
+async fn one_open_run_too_many_is_full_and_none_of_the_batch_is_added() {
+    let store = store(|limits| limits.open_runs = 2);
+    let trigger = store.create(note()).await.unwrap();
+    let run = |executor: &str| RunRef::new(executor, trigger.id, 1);
+
+    let three = store
+        .enqueue(["a", "b", "c"].map(|id| run(id).into()).to_vec())
+        .await;
+    assert!(
+        matches!(
+            three,
+            Err(StoreError::Full {
+                what: "open runs",
+                limit: 2,
+                ..
+            })
+        ),
+        "{three:?}"
+    );
+    assert_eq!(store.runs(&RunFilter::all()).await.unwrap().len(), 0);
+    store
+        .enqueue(["a", "a", "b", "b"].map(|id| run(id).into()).to_vec())
+        .await
+        .unwrap();
+    store.enqueue(vec![run("a").into()]).await.unwrap();
+    let third = store.claim(&run("c"), None).await;
+    assert!(matches!(third, Err(StoreError::Full { .. })), "{third:?}");
+
+    let Claim::Granted { lease, .. } = store.claim(&run("a"), None).await.unwrap() else {
+        panic!("granted")
+    };
+    let later = RunRef::new("a", trigger.id, 2);
+    let claim = store.claim(&later, Some(lease)).await.unwrap();
+    assert!(
+        matches!(claim, Claim::Granted { .. }),
+        "the superseded run makes room: {claim:?}"
+    );
+}
+
+#[tokio::test]
+async fn only_the_newest_finished_runs_are_kept() {
+    let store = store(|limits| limits.finished_runs = 3);
+    for n in 0..10 {
+        let trigger = store.create(note()).await.unwrap();
+        let run = RunRef::new(format!("executor {n}"), trigger.id, 1);
+        let Claim::Granted { lease, .. } = store.claim(&run, None).await.unwrap() else {
+            panic!("granted")
+        };
+        store
+            .commit(Commit {
+                writes: Vec::new(),
+                end: Some((lease, RunEnd::Done)),
+            })
+            .await
+            .unwrap();
+    }
+
+    let kept = store.runs(&RunFilter::all()).await.unwrap();
+
+    let executors: Vec<&str> = kept.iter().map(|row| &*row.run.executor).collect();
+    assert_eq!(executors, ["executor 7", "executor 8", "executor 9"]);
+}
+
+#[tokio::test]
+async fn a_run_that_was_redone_is_not_forgotten_for_its_first_end() {
+    let store = store(|limits| limits.finished_runs = 1);
+    let fail = || RunEnd::Failed(DeadLetter::new(FailureClass::Permanent, "error", 1));
+    let first = RunRef::new("a", store.create(note()).await.unwrap().id, 1);
+    let Claim::Granted { lease, .. } = store.claim(&first, None).await.unwrap() else {
+        panic!("granted")
+    };
+    store
+        .commit(Commit {
+            writes: Vec::new(),
+            end: Some((lease, fail())),
+        })
+        .await
+        .unwrap();
+    store.redo(&first).await.unwrap();
+
+    let second = RunRef::new("b", first.trigger_id, 1);
+    let Claim::Granted { lease, .. } = store.claim(&second, None).await.unwrap() else {
+        panic!("granted")
+    };
+    store
+        .commit(Commit {
+            writes: Vec::new(),
+            end: Some((lease, RunEnd::Done)),
+        })
+        .await
+        .unwrap();
+
+    let claim = store.claim(&first, None).await.unwrap();
+    assert!(
+        matches!(&claim, Claim::Granted { lease, .. } if lease.epoch == 1),
+        "{claim:?}"
+    );
+}
+
+#[tokio::test]
+async fn only_the_newest_tombstones_are_kept() {
+    let store = store(|limits| limits.tombstones = 1);
+    let (first, second) = (
+        store.create(note()).await.unwrap(),
+        store.create(note()).await.unwrap(),
+    );
+
+    store.delete(first.id).await.unwrap();
+    store.delete(second.id).await.unwrap();
+
+    let gone = store.get(first.id).await.unwrap_err();
+    assert!(
+        matches!(
+            gone,
+            StoreError::NotFound {
+                tombstone: None,
+                ..
+            }
+        ),
+        "{gone:?}"
+    );
+    let kept = store.get(second.id).await.unwrap_err();
+    assert!(
+        matches!(
+            kept,
+            StoreError::NotFound {
+                tombstone: Some(_),
+                ..
+            }
+        ),
+        "{kept:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_store_that_keeps_no_tombstones_says_so() {
+    let store = store(|limits| limits.tombstones = 0);
+    let gone = store.create(note()).await.unwrap();
+
+    store.delete(gone.id).await.unwrap();
+
+    assert!(!store.capabilities().tombstones);
+    let error = store.get(gone.id).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            StoreError::NotFound {
+                tombstone: None,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn endless_updates_and_runs_keep_within_the_bounds() {
+    let store = store(|limits| {
+        (
+            limits.breadcrumbs,
+            limits.events,
+            limits.finished_runs,
+            limits.open_runs,
+        ) = (1, 10, 10, 1);
+    });
+    let mut last = store.create(note().tag("t")).await.unwrap();
+
+    for n in 0..50_000_u64 {
+        let patch = Patch::new()
+            .tags([format!("t{}", n % 7)])
+            .context(json!({"n": n}));
+        last = store.update(last.id, last.version, patch).await.unwrap();
+        let run = RunRef::new("agent", last.id, last.version);
+        let Claim::Granted { lease, .. } = store.claim(&run, None).await.unwrap() else {
+            panic!("granted")
+        };
+        store
+            .commit(Commit {
+                writes: Vec::new(),
+                end: Some((lease, RunEnd::Done)),
+            })
+            .await
+            .unwrap();
+    }
+
+    assert_eq!(store.runs(&RunFilter::all()).await.unwrap().len(), 10);
+    assert_eq!(
+        store
+            .search(&Query::new(Selector::any()).limit(100))
+            .await
+            .unwrap(),
+        [last]
+    );
+    let of = Selector::any().any_tags((0..7).map(|n| format!("t{n}")).chain(["t".to_owned()]));
+    assert_eq!(
+        store
+            .search(&Query::new(of).limit(100))
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
+    assert_eq!(super::events::kept(&store).await, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_expired_makes_room() {
+    let store = store(|limits| limits.breadcrumbs = 100);
+    let first = store.create(note()).await.unwrap();
+    let until = first.created_at + Duration::from_secs(60);
+    store
+        .commit(vec![Write::Create(note().ttl(until)); 99].into())
+        .await
+        .unwrap();
+    assert!(store.create(note()).await.is_err());
+
+    tokio::time::advance(Duration::from_secs(60)).await;
+
+    assert_eq!(
+        store
+            .search(&Query::new(Selector::any()).limit(100))
+            .await
+            .unwrap(),
+        [first]
+    );
+    store
+        .commit(vec![Write::Create(note()); 99].into())
+        .await
+        .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn commit_order_is_update_order_even_while_time_stands_still() {
+    let store = MemoryStore::default();
+    let writes = vec![Write::Create(note()); 3];
+
+    let mut written = store.commit(writes.clone().into()).await.unwrap().written;
+    written.extend(store.commit(writes.into()).await.unwrap().written);
+    let first = &written[0];
+    written.push(store.update(first.id, 1, Patch::new()).await.unwrap());
+
+    assert!(
+        written.is_sorted_by(|before, after| before.updated_at < after.updated_at),
+        "{written:?}"
+    );
+}
+
+#[tokio::test]
+async fn tenants_have_their_own_bounds_and_are_reached_from_any_handle() {
+    let store = store(|limits| limits.breadcrumbs = 1);
+    let acme = store.in_tenant("acme");
+    let kept = acme.create(note()).await.unwrap();
+    store.create(note()).await.unwrap();
+
+    assert_eq!(acme.in_tenant("default").tenant(), "default");
+    assert_eq!(
+        store
+            .in_tenant("default")
+            .in_tenant("acme")
+            .get(kept.id)
+            .await
+            .unwrap(),
+        kept
+    );
+    assert!(acme.create(note()).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_names_the_run_and_nothing_else() {
+    let store = MemoryStore::default();
+    let trigger = store
+        .create(note().context(json!({"secret": "x"})))
+        .await
+        .unwrap();
+    let run = RunRef::new("summary", trigger.id, 1);
+    store
+        .enqueue(vec![NewRun::from(run.clone())])
+        .await
+        .unwrap();
+    store
+        .claim_next(1, &[ExecutorLimits::new("summary", 1)])
+        .await
+        .unwrap();
+    let Claim::Granted { lease, .. } = store.claim(&run, None).await.unwrap() else {
+        panic!("granted")
+    };
+    let mut letter = DeadLetter::new(FailureClass::AttemptsUsedUp, "error", 5);
+    (letter.digest, letter.tags) = ("e3b0".to_owned(), vec!["session:1".to_owned()]);
+    letter.creator = json!({"type": "agent", "id": "summary", "hops": 1}).into();
+
+    let end = Some((lease, RunEnd::Failed(letter)));
+    let written = store
+        .commit(Commit {
+            writes: Vec::new(),
+            end,
+        })
+        .await
+        .unwrap()
+        .written;
+
+    let dead = &written[0];
+    assert_eq!(
+        serde_json::to_value(dead).unwrap(),
+        json!({
+            "id": dead.id,
+            "schema_name": "executor.failed.v1",
+            "title": "Run failed: summary",
+            "tags": ["executor:failed", "executor:summary", "session:1"],
+            "context": {
+                "run_key": run.key("default", 0),
+                "executor": "summary",
+                "trigger_id": trigger.id,
+                "trigger_version": 1,
+                "attempts": 5,
+                "class": "attempts_used_up",
+                "code": "error",
+                "digest": "e3b0",
+                "creator": {"type": "agent", "id": "summary", "hops": 1},
+            },
+            "visibility": "team",
+            "sensitivity": "low",
+            "version": 1,
+            "created_at": dead.created_at,
+            "updated_at": dead.updated_at,
+            "created_by": "summary",
+            "updated_by": "summary",
+        })
+    );
+}

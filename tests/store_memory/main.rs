@@ -1,0 +1,68 @@
+//! The store in memory: the promises of every store, and those of its own.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on may panic, helpers included"
+)]
+#![expect(
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on may panic, helpers included"
+)]
+
+mod events;
+mod limits;
+mod model;
+mod search;
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+use universal_executor::store::conformance::Subject;
+use universal_executor::{EventSource, MemoryStore};
+
+/// A fresh store in memory, whose time passes by moving tokio's clock.
+struct Memory;
+
+impl Subject for Memory {
+    type Store = MemoryStore;
+
+    async fn fresh(&self) -> MemoryStore {
+        MemoryStore::default()
+    }
+
+    async fn in_tenant(&self, store: &MemoryStore, tenant: &str) -> Option<MemoryStore> {
+        Some(store.in_tenant(tenant))
+    }
+
+    fn events(&self, store: &MemoryStore) -> Option<Box<dyn EventSource>> {
+        Some(Box::new(store.events()))
+    }
+
+    async fn pass(&self, duration: Duration) {
+        tokio::time::pause();
+        tokio::time::advance(duration).await;
+        tokio::time::resume();
+    }
+}
+
+universal_executor::store_conformance!(memory, Memory);
+
+#[test]
+fn every_promise_is_on_the_list() -> std::io::Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/conformance");
+    let listed = fs::read_to_string(folder.join("mod.rs"))?;
+    let mut promises = 0;
+    for file in fs::read_dir(folder)? {
+        for line in fs::read_to_string(file?.path())?.lines() {
+            if let Some(rest) = line.strip_prefix("pub async fn ") {
+                let name = rest.split(['<', '(']).next().unwrap_or_default();
+                assert!(
+                    listed.lines().any(|line| line.trim() == name),
+                    "{name} is not in store_conformance!"
+                );
+                promises += 1;
+            }
+        }
+    }
+    assert!(promises > 80, "only {promises} promises were found");
+    Ok(())
+}
