@@ -27,6 +27,7 @@ use universal_executor::{
 const ROUNDS: usize = 12;
 const ITERATIONS: u32 = 400;
 const BREADCRUMBS: usize = 10_000;
+const SCHEMAS: [&str; 3] = ["browser.page.context.v1", "note.v1", "tool.catalog.v1"];
 const TRIGGER: &str = "user.message.v1";
 
 fn main() {
@@ -81,7 +82,10 @@ fn process(runtime: &Runtime, executor: &dyn UniversalExecutor, event: &Event) {
 /// 10,000 breadcrumbs of three schemas, with contexts of about 350 bytes.
 async fn fill(store: &MemoryStore) {
     for number in 0..BREADCRUMBS {
-        let schema = ["browser.page.context.v1", "note.v1", "tool.catalog.v1"][number % 3];
+        let schema = SCHEMAS
+            .get(number % SCHEMAS.len())
+            .copied()
+            .unwrap_or(TRIGGER);
         let context = json!({
             "number": number, "url": "https://example.org/a/page/with/a/path", "title": "A page with a title",
             "links": ["/one", "/two", "/three", "/four"], "seen": true, "score": 0.75,
@@ -102,7 +106,7 @@ async fn triggers(store: &MemoryStore) -> Vec<Event> {
         let message = NewBreadcrumb::new(TRIGGER)
             .tag("session:1")
             .context(json!({"message": number}));
-        events.push(Event::created(&*store.create(message).await.unwrap()));
+        events.push(Event::created(&store.create(message).await.unwrap()));
     }
     events
 }

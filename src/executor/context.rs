@@ -437,7 +437,13 @@ impl ExecutionContext {
         let sources = self.sources.iter().map(|source| &*source.key);
         let missing = self.missing.iter().map(|missing| &*missing.key);
         let mut known = vec!["trigger"];
-        for key in self.alias.as_deref().into_iter().chain(sources).chain(missing) {
+        for key in self
+            .alias
+            .as_deref()
+            .into_iter()
+            .chain(sources)
+            .chain(missing)
+        {
             if !known.contains(&key) {
                 known.push(key);
             }

@@ -169,12 +169,10 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
 
     async fn run(&mut self, event: &Event) -> Result<Outcome, Broken> {
         let executor = self.executor;
-        let Some(trigger) = self.read_trigger(event).await? else {
+        let Some((kind, trigger)) = self.read_trigger(event).await? else {
             return Ok(Box::pin(self.skip("gone", Outcome::Gone)).await?);
         };
-        let route = executor
-            .subscriptions()
-            .route_breadcrumb(event.effective_kind(), &trigger);
+        let route = executor.subscriptions().route_breadcrumb(kind, &trigger);
         let Route::Trigger { subscription } = route else {
             return Ok(Box::pin(self.skip("unmatched", Outcome::Unmatched)).await?);
         };
@@ -207,15 +205,21 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
             .map_err(|error| broken((error, true)))
     }
 
-    /// The breadcrumb the event announces, in that version or a later one; none if it is gone.
-    async fn read_trigger(&self, event: &Event) -> Result<Option<Arc<Breadcrumb>>, ExecutorError> {
+    /// The breadcrumb the event announces, in that version or a later one, and what happened to it; none if it is
+    /// gone.
+    async fn read_trigger(
+        &self,
+        event: &Event,
+    ) -> Result<Option<(EventKind, Arc<Breadcrumb>)>, ExecutorError> {
         let store = self.executor.store();
         // A store that may not see its own writes yet gets part of the lease to find what it announced.
         let patience = self.lease.run.lease / 2;
         let mut pause = Duration::from_millis(100);
         loop {
             match store.get(event.breadcrumb_id).await {
-                Ok(found) if found.version >= event.version => return Ok(Some(found)),
+                Ok(found) if found.version >= event.version => {
+                    return Ok(Some((kind_of_living(event, &found), found)));
+                }
                 Ok(found) => {
                     return Err(ExecutorError::StaleRead {
                         id: found.id,
@@ -224,7 +228,8 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
                     });
                 }
                 Err(StoreError::NotFound { tombstone, .. }) if event.kind == EventKind::Deleted => {
-                    return Ok(tombstone.filter(|tombstone| tombstone.version >= event.version));
+                    let tombstone = tombstone.filter(|found| found.version >= event.version);
+                    return Ok(tombstone.map(|tombstone| (EventKind::Deleted, tombstone)));
                 }
                 Err(StoreError::NotFound { .. })
                     if store.capabilities().reads_own_writes
@@ -570,6 +575,15 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         Ok(committed
             .map_err(store_error("commit the dead letter"))?
             .ids())
+    }
+}
+
+/// What happened to a breadcrumb that exists: an event that says it was deleted is wrong.
+fn kind_of_living(event: &Event, found: &Breadcrumb) -> EventKind {
+    match event.effective_kind() {
+        EventKind::Deleted if found.version > 1 => EventKind::Updated,
+        EventKind::Deleted => EventKind::Created,
+        kind @ (EventKind::Created | EventKind::Updated | EventKind::Ping) => kind,
     }
 }
 
