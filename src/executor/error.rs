@@ -142,25 +142,22 @@ impl ExecutorError {
 
     /// What the dispatcher makes of it.
     pub(super) fn verdict(&self) -> Verdict {
-        match self {
-            Self::Execute(source) | Self::Respond(source) => verdict(source.as_ref()),
-            Self::Store { .. }
-            | Self::StaleRead { .. }
-            | Self::RequiredSource { .. }
-            | Self::RequiredNotFound { .. }
-            | Self::ContextTooLarge { .. }
-            | Self::BadResponse { .. }
-            | Self::Timeout { .. }
-            | Self::Panicked { .. }
-            | Self::LeaseLost { .. }
-            | Self::Postponed { .. } => self.retry().into(),
+        match self.returned() {
+            Some(error) => verdict(error.as_ref()),
+            None => self.retry().into(),
         }
     }
 
     /// A sentence for whoever asked: the error that `execute` or `respond` gave, else this one.
     pub(super) fn message(&self) -> String {
+        self.returned()
+            .map_or_else(|| self.to_string(), ToString::to_string)
+    }
+
+    /// The error that `execute` or `respond` returned.
+    fn returned(&self) -> Option<&BoxError> {
         match self {
-            Self::Execute(source) | Self::Respond(source) => source.to_string(),
+            Self::Execute(error) | Self::Respond(error) => Some(error),
             Self::Store { .. }
             | Self::StaleRead { .. }
             | Self::RequiredSource { .. }
@@ -170,7 +167,7 @@ impl ExecutorError {
             | Self::Timeout { .. }
             | Self::Panicked { .. }
             | Self::LeaseLost { .. }
-            | Self::Postponed { .. } => self.to_string(),
+            | Self::Postponed { .. } => None,
         }
     }
 }

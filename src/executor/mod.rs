@@ -46,11 +46,13 @@
 //! # Ok::<(), BoxError>(())
 //! ```
 
+mod answer;
 mod assemble;
 mod bound;
 mod check;
 mod context;
 mod decide;
+mod ending;
 mod error;
 mod handle;
 mod heartbeat;

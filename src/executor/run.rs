@@ -1,29 +1,19 @@
 //! One run from claim to commit: acts on what the pure functions decide.
 
-use super::bound::{Terms, admit};
-use super::context::Resumed;
-use super::decide::{self, Attempt, Next, Refusal, Start};
+use super::UniversalExecutor;
+use super::answer::Answer;
+use super::bound::admit;
+use super::decide::{self, Refusal, Start};
 use super::error::ExecutorError;
-use super::handle::{CancelGuard, RunHandle};
-use super::heartbeat;
-use super::outcome::{Failure, Outcome, Response, Suspension};
-use super::profile::hex;
+use super::outcome::{Outcome, Suspension};
 use super::provenance::{Stamp, claimed_lineage, claims_to_be_from};
-use super::{Profile, UniversalExecutor};
-use crate::error::BoxError;
-use crate::model::{Breadcrumb, Event, EventKind, Route, dismantle, is_too_deep};
+use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, Route, Timestamp};
 use crate::store::{
-    Claim, Commit, DeadLetter, FailureClass, Lease, Lineage, RunEnd, RunLedger, RunRef, Saved,
-    StoreError, Write,
+    Claim, Commit, DeadLetter, Lease, Lineage, RunEnd, RunLedger, RunRef, Saved, StoreError, Write,
 };
-use futures::FutureExt as _;
-use serde_json::Value;
-use sha2::{Digest, Sha256};
-use std::any::Any;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tracing::{Instrument as _, field};
 
 pub(super) async fn process<E: UniversalExecutor + ?Sized>(
@@ -76,7 +66,7 @@ async fn claim_and_run<E: UniversalExecutor + ?Sized>(
 /// What stands in for a claim where there is no ledger.
 fn unclaimed(run: RunRef) -> Claim {
     let origin = Lineage::origin(run.trigger_id);
-    let now = crate::model::Timestamp::from_micros(crate::clock::wall_micros());
+    let now = Timestamp::from_micros(crate::clock::wall_micros());
     Claim::Granted {
         lease: Lease::new(run, 0, now),
         attempt: 1,
@@ -85,7 +75,7 @@ fn unclaimed(run: RunRef) -> Claim {
     }
 }
 
-fn store_error(operation: &'static str) -> impl FnOnce(StoreError) -> ExecutorError {
+pub(super) fn store_error(operation: &'static str) -> impl FnOnce(StoreError) -> ExecutorError {
     move |source| match source {
         StoreError::LeaseLost { run } => ExecutorError::LeaseLost { run },
         source => ExecutorError::Store { operation, source },
@@ -93,22 +83,22 @@ fn store_error(operation: &'static str) -> impl FnOnce(StoreError) -> ExecutorEr
 }
 
 /// A run that this call may end.
-struct Held<'e, E: ?Sized> {
-    executor: &'e E,
-    ledger: Option<&'e dyn RunLedger>,
-    lease: Lease,
-    attempt: u32,
-    lineage: Lineage,
-    saved: Option<Saved>,
-    claimed: Instant,
+pub(super) struct Held<'e, E: ?Sized> {
+    pub(super) executor: &'e E,
+    pub(super) ledger: Option<&'e dyn RunLedger>,
+    pub(super) lease: Lease,
+    pub(super) attempt: u32,
+    pub(super) lineage: Lineage,
+    pub(super) saved: Option<Saved>,
+    pub(super) claimed: Instant,
 }
 
 /// What went wrong with a run that is still held.
-struct Broken {
-    error: ExecutorError,
+pub(super) struct Broken {
+    pub(super) error: ExecutorError,
     /// Whether `execute` was called.
-    started: bool,
-    trigger: Option<Arc<Breadcrumb>>,
+    pub(super) started: bool,
+    pub(super) trigger: Option<Arc<Breadcrumb>>,
 }
 
 impl From<ExecutorError> for Broken {
@@ -119,12 +109,6 @@ impl From<ExecutorError> for Broken {
             trigger: None,
         }
     }
-}
-
-/// What `execute` and `respond` came to.
-enum Answer {
-    Response(Response),
-    Suspension(Box<Suspension>),
 }
 
 impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
@@ -289,82 +273,6 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         }
     }
 
-    /// Assembles, executes and responds while keeping the lease; says on error whether `execute` was called.
-    async fn answer(
-        &self,
-        trigger: &Arc<Breadcrumb>,
-        alias: Option<String>,
-        stamp: &Arc<Stamp>,
-    ) -> Result<Answer, (ExecutorError, bool)> {
-        let handle = self.handle(stamp).await.map_err(|error| (error, false))?;
-        let _cancelled_when_dropped = CancelGuard(Arc::clone(&handle));
-        let saves = Arc::clone(&handle);
-        let started = std::sync::atomic::AtomicBool::new(false);
-        let work = async {
-            let context = self
-                .executor
-                .assemble_context(trigger)
-                .await?
-                .bound_to(handle, alias);
-            started.store(true, std::sync::atomic::Ordering::Relaxed);
-            let span = tracing::debug_span!("execute", executor = self.executor.id(), trigger = %trigger.id);
-            let answer = execute_and_respond(self.executor, trigger, &context).instrument(span);
-            let after = self.executor.profile().timeout;
-            match timeout(after, answer).await {
-                Ok(answer) => answer,
-                Err(_) => Err(ExecutorError::Timeout { after }),
-            }
-        };
-        let guarded = AssertUnwindSafe(work).catch_unwind();
-        let answer =
-            match heartbeat::keep(self.ledger, &self.lease, Some(&saves.saves), guarded).await {
-                Ok(Ok(answer)) => answer,
-                Ok(Err(panic)) => Err(ExecutorError::Panicked {
-                    message: panic_message(&*panic),
-                }),
-                Err(heartbeat::Lost) => Err(ExecutorError::LeaseLost {
-                    run: self.lease.run.clone(),
-                }),
-            };
-        answer.map_err(|error| (error, started.into_inner()))
-    }
-
-    async fn handle(&self, stamp: &Arc<Stamp>) -> Result<Arc<RunHandle>, ExecutorError> {
-        let profile = self.executor.profile();
-        let terms = Terms {
-            stamp: Arc::clone(stamp),
-            responds_with: profile.responds_with.clone(),
-            lease: self.lease.clone(),
-            in_ledger: self.ledger.is_some(),
-        };
-        let resumed = match &self.saved {
-            Some(saved) => Some(Box::pin(self.resumed(saved)).await?),
-            None => None,
-        };
-        Ok(Arc::new(RunHandle {
-            terms: Some(terms),
-            tenant: self.executor.store().tenant().to_owned(),
-            attempt: self.attempt,
-            deadline: Some(self.lease.granted_at + profile.timeout),
-            ..RunHandle::detached(resumed)
-        }))
-    }
-
-    async fn resumed(&self, saved: &Saved) -> Result<Resumed, ExecutorError> {
-        let with = match saved.with {
-            None => None,
-            Some(id) => match self.executor.store().get(id).await {
-                Ok(found) => Some(found),
-                Err(StoreError::NotFound { tombstone, .. }) => tombstone,
-                Err(error) => return Err(store_error("read what woke the run")(error)),
-            },
-        };
-        Ok(Resumed {
-            state: saved.state.clone(),
-            with,
-        })
-    }
-
     /// Commits what was answered together with the end of the run.
     async fn record(&self, answer: Answer, stamp: &Stamp) -> Result<Outcome, ExecutorError> {
         match answer {
@@ -398,7 +306,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         writes: Vec<Write>,
         end: RunEnd,
         stamp: &Stamp,
-    ) -> Result<Vec<crate::model::BreadcrumbId>, ExecutorError> {
+    ) -> Result<Vec<BreadcrumbId>, ExecutorError> {
         let (store, profile) = (self.executor.store(), self.executor.profile());
         let admitted = admit(writes, stamp, profile.responds_with.as_deref(), store).await;
         let writes = admitted
@@ -409,173 +317,6 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         let committed = store.commit(Commit { writes, end }).instrument(span).await;
         Ok(committed.map_err(store_error("commit the response"))?.ids())
     }
-
-    /// Ends a run that has nothing to do.
-    async fn skip(&self, reason: &'static str, outcome: Outcome) -> Result<Outcome, ExecutorError> {
-        if self.ledger.is_some() {
-            let end = Some((self.lease.clone(), RunEnd::Skipped(reason)));
-            let commit = Commit {
-                writes: Vec::new(),
-                end,
-            };
-            self.executor
-                .store()
-                .commit(commit)
-                .await
-                .map_err(store_error("end the run"))?;
-        }
-        Ok(outcome)
-    }
-
-    /// Ends a run after an error, or gives it back to be tried again.
-    async fn end_or_retry(&self, broken: Broken) -> Result<Outcome, ExecutorError> {
-        let Broken {
-            error,
-            started,
-            trigger,
-        } = broken;
-        if matches!(error, ExecutorError::LeaseLost { .. }) {
-            return Err(error);
-        }
-        let now = self.lease.granted_at + self.claimed.elapsed();
-        let attempt = Attempt {
-            number: self.attempt,
-            started,
-            age: now.since(self.lease.enqueued_at),
-            chance: chance(&self.lease.run, self.attempt),
-        };
-        let next = decide::after_error(&error, self.executor.profile(), attempt);
-        tracing::debug!(run = %self.lease.run, error = error.code(), ?next, "a run broke");
-        match (next, self.ledger) {
-            (Next::Fail(FailureClass::Permanent), _) | (Next::Fail(_), Some(_)) => {
-                let Next::Fail(class) = next else {
-                    return Err(error);
-                };
-                self.fail(class, Some(error), trigger.as_ref()).await
-            }
-            (Next::Fail(_) | Next::Retry { .. }, None) => Err(error),
-            (Next::Retry { delay, counts }, Some(ledger)) => {
-                let (run, at) = (self.lease.run.clone(), now + delay);
-                match ledger.retry(self.lease.clone(), at, counts).await {
-                    Ok(()) => Err(ExecutorError::Postponed {
-                        run,
-                        at,
-                        delay,
-                        source: Box::new(error),
-                    }),
-                    Err(failed) => {
-                        // The run is tried again all the same, once its lease is over.
-                        tracing::warn!(%run, error = failed.code(), "a run could not be given back");
-                        Err(error)
-                    }
-                }
-            }
-        }
-    }
-
-    /// Ends a run as failed: one dead letter, and what the executor answers whoever asked.
-    async fn fail(
-        &self,
-        class: FailureClass,
-        error: Option<ExecutorError>,
-        trigger: Option<&Arc<Breadcrumb>>,
-    ) -> Result<Outcome, ExecutorError> {
-        let profile = self.executor.profile();
-        let (message, code) = match &error {
-            Some(error) => (error.message(), error.code()),
-            None => (reason(class, profile), class.as_str()),
-        };
-        let mut letter = DeadLetter::new(class, code, self.attempt);
-        letter.digest = hex(&Sha256::digest(message.as_bytes()));
-        let stamp =
-            trigger.map(|trigger| Stamp::new(self.executor.id(), profile, trigger, &self.lineage));
-        if let Some(stamp) = &stamp {
-            letter.tags = stamp.session_tags().cloned().collect();
-            letter.creator = stamp.creator().into();
-        }
-        let failure = Failure {
-            class,
-            message,
-            attempts: self.attempt,
-            error: error.map(BoxError::from),
-        };
-        let mut writes = Vec::new();
-        if let (Some(trigger), Some(stamp)) = (trigger, &stamp)
-            && class != FailureClass::HopLimit
-        {
-            writes = self.failure_response(trigger, &failure, stamp).await?;
-        }
-        self.bury(writes, letter)
-            .await
-            .map(|written| Outcome::Failed { class, written })
-    }
-
-    /// What the executor writes about a failure; nothing if it fails at that too.
-    async fn failure_response(
-        &self,
-        trigger: &Breadcrumb,
-        failure: &Failure,
-        stamp: &Stamp,
-    ) -> Result<Vec<Write>, ExecutorError> {
-        let profile = self.executor.profile();
-        let respond = timeout(
-            profile.timeout,
-            self.executor.respond_failure(trigger, failure),
-        );
-        let guarded = AssertUnwindSafe(respond).catch_unwind();
-        let response = match heartbeat::keep(self.ledger, &self.lease, None, guarded).await {
-            Ok(Ok(Ok(Ok(response)))) => response,
-            Ok(Ok(Ok(Err(_)) | Err(_)) | Err(_)) => {
-                tracing::warn!(run = %self.lease.run, "respond_failure failed; the dead letter stands alone");
-                return Ok(Vec::new());
-            }
-            Err(heartbeat::Lost) => {
-                return Err(ExecutorError::LeaseLost {
-                    run: self.lease.run.clone(),
-                });
-            }
-        };
-        let (allowed, store) = (profile.responds_with.as_deref(), self.executor.store());
-        match admit(response.into_writes(), stamp, allowed, store).await {
-            Ok(Ok(writes)) => Ok(writes),
-            Ok(Err(_)) | Err(_) => {
-                tracing::warn!(run = %self.lease.run, "respond_failure may not write that; the dead letter stands alone");
-                Ok(Vec::new())
-            }
-        }
-    }
-
-    /// Commits the dead letter, alone if it cannot be committed with the response.
-    async fn bury(
-        &self,
-        writes: Vec<Write>,
-        letter: DeadLetter,
-    ) -> Result<Vec<crate::model::BreadcrumbId>, ExecutorError> {
-        let store = self.executor.store();
-        let commit = |mut writes: Vec<Write>, letter: DeadLetter| match self.ledger {
-            Some(_) => Commit {
-                writes,
-                end: Some((self.lease.clone(), RunEnd::Failed(letter))),
-            },
-            None => {
-                writes.push(Write::Create(
-                    letter.breadcrumb(&self.lease, store.tenant()),
-                ));
-                Commit { writes, end: None }
-            }
-        };
-        let alone = writes.is_empty();
-        let committed = match store.commit(commit(writes, letter.clone())).await {
-            Err(error) if !alone && !matches!(error, StoreError::LeaseLost { .. }) => {
-                tracing::warn!(run = %self.lease.run, error = error.code(), "the dead letter is committed alone");
-                store.commit(commit(Vec::new(), letter)).await
-            }
-            committed => committed,
-        };
-        Ok(committed
-            .map_err(store_error("commit the dead letter"))?
-            .ids())
-    }
 }
 
 /// What happened to a breadcrumb that exists: an event that says it was deleted is wrong.
@@ -585,72 +326,4 @@ fn kind_of_living(event: &Event, found: &Breadcrumb) -> EventKind {
         EventKind::Deleted => EventKind::Created,
         kind @ (EventKind::Created | EventKind::Updated | EventKind::Ping) => kind,
     }
-}
-
-async fn execute_and_respond<E: UniversalExecutor + ?Sized>(
-    executor: &E,
-    trigger: &Breadcrumb,
-    context: &super::ExecutionContext,
-) -> Result<Answer, ExecutorError> {
-    let output = match executor.execute(trigger, context).await {
-        Ok(output) => output,
-        Err(error) => {
-            return match error.downcast::<Suspension>() {
-                Ok(suspension) => Ok(Answer::Suspension(suspension)),
-                Err(error) => Err(ExecutorError::Execute(error)),
-            };
-        }
-    };
-    let output = flat_enough(output)?;
-    executor
-        .respond(trigger, output)
-        .await
-        .map(Answer::Response)
-        .map_err(ExecutorError::Respond)
-}
-
-/// Refuses output that would overflow the stack of whoever walks it.
-fn flat_enough(output: Value) -> Result<Value, ExecutorError> {
-    if !is_too_deep(&output) {
-        return Ok(output);
-    }
-    dismantle(output);
-    let reason = format!(
-        "what execute returned nests deeper than {} levels",
-        crate::model::MAX_DEPTH
-    );
-    Err(ExecutorError::BadResponse { reason })
-}
-
-/// Why a run failed that had no error of its own.
-fn reason(class: FailureClass, profile: &Profile) -> String {
-    match class {
-        FailureClass::HopLimit => format!(
-            "more than {} executors followed from one another",
-            profile.hop_limit
-        ),
-        FailureClass::CrashLoop => "three workers in a row died while they ran it".to_owned(),
-        FailureClass::OutcomeUnknown => {
-            "it was interrupted and may run only once, so its outcome is unknown".to_owned()
-        }
-        FailureClass::AttemptsUsedUp => {
-            format!("all {} attempts were used up", profile.retry.attempts)
-        }
-        FailureClass::Permanent | FailureClass::Timeout | FailureClass::Panic => class.to_string(),
-    }
-}
-
-fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    crate::error::excerpt(text.unwrap_or("a value that is no text"), 256).into_owned()
-}
-
-/// Where in its range the delay after an attempt lies: spread over runs, the same for one attempt.
-fn chance(run: &RunRef, attempt: u32) -> f64 {
-    let key = run.key("", attempt);
-    let digits = key
-        .get(..8)
-        .and_then(|digits| u32::from_str_radix(digits, 16).ok());
-    f64::from(digits.unwrap_or_default()) / (f64::from(u32::MAX) + 1.0)
 }

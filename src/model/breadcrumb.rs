@@ -1,7 +1,7 @@
 use super::json::Json;
+use super::patch::Patch;
 use super::timestamp::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, de};
-use serde_json::{Value, json};
 use std::fmt;
 use std::str::FromStr;
 use uuid::Uuid;
@@ -132,6 +132,20 @@ impl Breadcrumb {
         self.tags.iter().find_map(|tag| tag.strip_prefix(prefix))
     }
 
+    /// The bytes of everything its author wrote: context, hints, tags and texts.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let hints = self.llm_hints.as_ref().map_or(0, Json::size);
+        let texts = [&self.schema_name, &self.description, &self.semantic_version];
+        let texts = texts.into_iter().flatten().chain(&self.tags);
+        texts
+            .fold(self.title.len(), |size, text| {
+                size.saturating_add(text.len())
+            })
+            .saturating_add(self.context.size())
+            .saturating_add(hints)
+    }
+
     /// What orders breadcrumbs in a store: update time, then version, then id.
     #[must_use]
     pub fn order_key(&self) -> (Timestamp, u64, BreadcrumbId) {
@@ -236,282 +250,16 @@ where
     })
 }
 
-fn null_as_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+pub(super) fn null_as_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// A breadcrumb to be created; the store gives it an id, a time and version 1.
-///
-/// Its serde form is the body of the wire's create call.
-///
-/// ```
-/// use serde_json::json;
-/// use universal_executor::NewBreadcrumb;
-///
-/// let message = NewBreadcrumb::new("user.message.v1")
-///     .title("Hi")
-///     .tag("session:1")
-///     .created_by("ann")
-///     .context(json!({"message": "hello"}));
-///
-/// assert_eq!(message.tags, ["session:1"]);
-/// ```
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct NewBreadcrumb {
-    /// See [`Breadcrumb::schema_name`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub schema_name: Option<String>,
-    /// See [`Breadcrumb::title`].
-    #[serde(default)]
-    pub title: String,
-    /// See [`Breadcrumb::description`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub description: Option<String>,
-    /// See [`Breadcrumb::semantic_version`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub semantic_version: Option<String>,
-    /// See [`Breadcrumb::tags`].
-    #[serde(default, deserialize_with = "null_as_default")]
-    pub tags: Vec<String>,
-    /// See [`Breadcrumb::context`].
-    #[serde(default)]
-    pub context: Json,
-    /// See [`Breadcrumb::llm_hints`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub llm_hints: Option<Json>,
-    /// See [`Breadcrumb::visibility`].
-    #[serde(default)]
-    pub visibility: Visibility,
-    /// See [`Breadcrumb::sensitivity`].
-    #[serde(default)]
-    pub sensitivity: Sensitivity,
-    /// See [`Breadcrumb::ttl`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ttl: Option<Timestamp>,
-    /// Who writes it, where the store lets the caller choose.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub created_by: Option<String>,
-}
-
-impl NewBreadcrumb {
-    /// A breadcrumb of a schema, with an empty object as context.
-    #[must_use]
-    pub fn new(schema_name: impl Into<String>) -> Self {
-        Self {
-            schema_name: Some(schema_name.into()),
-            context: json!({}).into(),
-            ..Self::default()
-        }
-    }
-
-    /// Sets the line for people.
-    #[must_use]
-    pub fn title(mut self, title: impl Into<String>) -> Self {
-        self.title = title.into();
-        self
-    }
-
-    /// Sets the paragraph for people.
-    #[must_use]
-    pub fn description(mut self, description: impl Into<String>) -> Self {
-        self.description = Some(description.into());
-        self
-    }
-
-    /// Adds a tag.
-    #[must_use]
-    pub fn tag(mut self, tag: impl Into<String>) -> Self {
-        self.tags.push(tag.into());
-        self
-    }
-
-    /// Adds tags.
-    #[must_use]
-    pub fn tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
-        self.tags.extend(tags.into_iter().map(Into::into));
-        self
-    }
-
-    /// Sets the payload.
-    #[must_use]
-    pub fn context(mut self, context: impl Into<Json>) -> Self {
-        self.context = context.into();
-        self
-    }
-
-    /// Sets how the payload is shaped for a model.
-    #[must_use]
-    pub fn llm_hints(mut self, hints: impl Into<Json>) -> Self {
-        self.llm_hints = Some(hints.into());
-        self
-    }
-
-    /// Sets who may see it.
-    #[must_use]
-    pub fn visibility(mut self, visibility: Visibility) -> Self {
-        self.visibility = visibility;
-        self
-    }
-
-    /// Sets how careful to be with it.
-    #[must_use]
-    pub fn sensitivity(mut self, sensitivity: Sensitivity) -> Self {
-        self.sensitivity = sensitivity;
-        self
-    }
-
-    /// Sets when it stops to exist.
-    #[must_use]
-    pub fn ttl(mut self, ttl: Timestamp) -> Self {
-        self.ttl = Some(ttl);
-        self
-    }
-
-    /// Sets who writes it. What an executor returns from `respond` is always written by the executor.
-    #[must_use]
-    pub fn created_by(mut self, author: impl Into<String>) -> Self {
-        self.created_by = Some(author.into());
-        self
-    }
-
-    /// Version 1 of it, with an id and a time.
-    #[must_use]
-    pub fn first_version(self, id: BreadcrumbId, at: Timestamp) -> Breadcrumb {
-        Breadcrumb {
-            id,
-            owner_id: None,
-            schema_name: self.schema_name,
-            title: self.title,
-            description: self.description,
-            semantic_version: self.semantic_version,
-            tags: self.tags,
-            context: self.context,
-            llm_hints: self.llm_hints,
-            visibility: self.visibility,
-            sensitivity: self.sensitivity,
-            version: 1,
-            ttl: self.ttl,
-            ttl_type: None,
-            created_at: at,
-            updated_at: at,
-            updated_by: self.created_by.clone(),
-            created_by: self.created_by,
-        }
-    }
-}
-
-/// A change of a breadcrumb: every field is optional, `context` and `tags` replace what was there whole.
-///
-/// Its serde form is the body of the wire's patch call. A field can be replaced, not cleared.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
-#[serde(default)]
-#[non_exhaustive]
-pub struct Patch {
-    /// A new schema.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub schema_name: Option<String>,
-    /// A new line for people.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub title: Option<String>,
-    /// A new paragraph for people.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub description: Option<String>,
-    /// A new version of the content as its author counts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub semantic_version: Option<String>,
-    /// All tags it shall have.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tags: Option<Vec<String>>,
-    /// The whole new payload.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub context: Option<Json>,
-    /// New hints.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub llm_hints: Option<Json>,
-    /// Who may see it from now on.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub visibility: Option<Visibility>,
-    /// How careful to be with it from now on.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sensitivity: Option<Sensitivity>,
-    /// When it stops to exist.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ttl: Option<Timestamp>,
-    /// Who makes the change, where the store lets the caller choose.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub updated_by: Option<String>,
-}
-
-impl Patch {
-    /// A patch that changes nothing but the version.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Replaces the payload.
-    #[must_use]
-    pub fn context(mut self, context: impl Into<Json>) -> Self {
-        self.context = Some(context.into());
-        self
-    }
-
-    /// Replaces all tags.
-    #[must_use]
-    pub fn tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
-        self.tags = Some(tags.into_iter().map(Into::into).collect());
-        self
-    }
-
-    /// Replaces the line for people.
-    #[must_use]
-    pub fn title(mut self, title: impl Into<String>) -> Self {
-        self.title = Some(title.into());
-        self
-    }
-
-    /// Replaces the paragraph for people.
-    #[must_use]
-    pub fn description(mut self, description: impl Into<String>) -> Self {
-        self.description = Some(description.into());
-        self
-    }
-
-    /// Replaces the hints.
-    #[must_use]
-    pub fn llm_hints(mut self, hints: impl Into<Json>) -> Self {
-        self.llm_hints = Some(hints.into());
-        self
-    }
-
-    /// Sets when it stops to exist.
-    #[must_use]
-    pub fn ttl(mut self, ttl: Timestamp) -> Self {
-        self.ttl = Some(ttl);
-        self
-    }
-
-    /// Sets who makes the change. What an executor returns from `respond` is always written by the executor.
-    #[must_use]
-    pub fn updated_by(mut self, author: impl Into<String>) -> Self {
-        self.updated_by = Some(author.into());
-        self
-    }
-}
-
-impl From<Value> for Patch {
-    /// A patch that replaces the payload.
-    fn from(context: Value) -> Self {
-        Self::new().context(context)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::{Value, json};
 
     fn wire() -> Value {
         json!({

@@ -260,6 +260,9 @@ impl<'r> Dispatcher<'r> {
         let id = finished.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
         if let Some(run) = self.tasks.remove(&id) {
             self.claimed.remove(&run);
+            if finished.as_ref().is_err_and(JoinError::is_panic) {
+                self.let_go(&run).await;
+            }
         }
         let Finished {
             executor,
@@ -294,6 +297,28 @@ impl<'r> Dispatcher<'r> {
         }
         if let Err(ExecutorError::Postponed { delay, .. }) = outcome {
             self.timers.add(Instant::now() + delay, executor);
+        }
+    }
+
+    /// Takes the lease of a run that panicked out of this handle, in which it would be found and started again before
+    /// it is over.
+    async fn let_go(&self, run: &RunRef) {
+        let executor = self.runtime.executors.get(&run.executor);
+        let Some(ledger) = executor.and_then(|executor| executor.store().ledger()) else {
+            return;
+        };
+        let parked = RunFilter::parked()
+            .executor(&*run.executor)
+            .trigger(run.trigger_id);
+        let taken = match ledger.runs(&parked).await {
+            Ok(parked) if parked.iter().any(|parked| parked.run == *run) => {
+                ledger.claim(run, None).await.map(drop)
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = taken {
+            tracing::warn!(%run, error = error.code(), "a run that panicked could not be let go");
         }
     }
 

@@ -1,4 +1,5 @@
-use super::ledger::{Lease, Wake};
+use super::ledger::Lease;
+use super::lineage::Wake;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Patch};
 use serde::{Deserialize, Serialize};
 use serde_json::json;

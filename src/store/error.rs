@@ -1,4 +1,4 @@
-use super::ledger::{RunRef, RunState};
+use super::run::{RunRef, RunState};
 use crate::error::{BoxError, Retry};
 use crate::model::{Breadcrumb, BreadcrumbId, ConditionError, JsonError};
 use std::sync::Arc;

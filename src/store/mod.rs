@@ -26,20 +26,21 @@ mod draft;
 mod error;
 mod ext;
 mod ledger;
+mod lineage;
 mod memory;
 #[cfg(feature = "mock")]
 pub mod mock;
 mod query;
+mod run;
 
 pub use commit::{Commit, Committed, DeadLetter, FailureClass, RunEnd, Write};
 pub use error::StoreError;
 pub use ext::BreadcrumbStoreExt;
-pub use ledger::{
-    Claim, ExecutorLimits, Lease, Lineage, Lost, NewRun, Run, RunFilter, RunLedger, RunRef,
-    RunState, Saved, Wake,
-};
+pub use ledger::{Claim, ExecutorLimits, Lease, Lost, RunLedger};
+pub use lineage::{Lineage, Saved, Wake};
 pub use memory::{MemoryLimits, MemoryStore};
 pub use query::{Query, Scored, VectorQuery};
+pub use run::{NewRun, Run, RunFilter, RunRef, RunState};
 
 use crate::model::{Breadcrumb, BreadcrumbId};
 use async_trait::async_trait;

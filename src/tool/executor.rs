@@ -204,15 +204,17 @@ impl UniversalExecutor for ToolExecutor {
             .call(input, ToolContext::new(context, &self.store))
             .await;
         let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        match called {
-            Ok(output) => {
-                Ok(json!({"status": "success", "output": output, "execution_time_ms": millis}))
-            }
-            Err(error) if self.goes_on_later(&error) => Err(error),
-            Err(error) => Ok(
-                json!({"status": "error", "error": error.to_string(), "execution_time_ms": millis}),
-            ),
+        let (status, field, value) = match called {
+            Ok(output) => ("success", "output", output),
+            Err(error) if self.goes_on_later(&error) => return Err(error),
+            Err(error) => ("error", "error", error.to_string().into()),
+        };
+        let mut answer = json!({"status": status, "execution_time_ms": millis});
+        // Moved in, since json! would copy it level by level and output may nest without end.
+        if let Value::Object(fields) = &mut answer {
+            fields.insert(field.to_owned(), value);
         }
+        Ok(answer)
     }
 
     async fn respond(&self, trigger: &Breadcrumb, output: Value) -> Result<Response, BoxError> {

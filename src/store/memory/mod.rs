@@ -1,4 +1,5 @@
 mod log;
+mod row;
 mod runs;
 mod stage;
 mod table;
@@ -49,7 +50,7 @@ pub struct MemoryStore {
 pub struct MemoryLimits {
     /// Breadcrumbs; one more is [`StoreError::Full`]. 1,000,000 by default.
     pub breadcrumbs: usize,
-    /// Bytes of one breadcrumb's context and hints; more is [`StoreError::Rejected`]. 1 MiB by default.
+    /// Bytes of one breadcrumb, see [`Breadcrumb::size`]; more is [`StoreError::Rejected`]. 1 MiB by default.
     pub breadcrumb_bytes: usize,
     /// Runs that are not over; one more is [`StoreError::Full`]. 1,000,000 by default.
     pub open_runs: usize,

@@ -1,5 +1,6 @@
 //! The run ledger of one tenant: every transition, with time as an argument.
 
+use super::row::Row;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::{
     Claim, ExecutorLimits, Lease, Lineage, Lost, Run, RunFilter, RunRef, RunState, Saved,
@@ -7,32 +8,6 @@ use crate::store::{
 };
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-
-#[derive(Debug)]
-struct Row {
-    run: RunRef,
-    state: RunState,
-    epoch: u32,
-    attempts: u32,
-    abandoned: u32,
-    token: u64,
-    /// The handle in which the lease is parked, until it is taken.
-    parked_in: Option<u64>,
-    granted_at: Timestamp,
-    enqueued_at: Timestamp,
-    /// Orders rows that are due at the same time.
-    sequence: u64,
-    /// When it can be claimed: its time, the end of its lease or of its wait.
-    due: Option<Timestamp>,
-    /// Where the trigger came from, noted while its version was the current one.
-    lineage: Option<Lineage>,
-    saved: Option<Saved>,
-    wake: Option<Wake>,
-    written: Vec<BreadcrumbId>,
-    reason: Option<String>,
-    /// Which of the rows that are over this was.
-    over: Option<u64>,
-}
 
 #[derive(Debug, Default)]
 pub(super) struct Runs {
@@ -449,59 +424,6 @@ impl Runs {
             {
                 self.rows.remove(&run);
             }
-        }
-    }
-}
-
-impl Row {
-    fn lineage(&self) -> Lineage {
-        self.lineage
-            .clone()
-            .unwrap_or_else(|| Lineage::origin(self.run.trigger_id))
-    }
-
-    fn lease(&self) -> Lease {
-        let lease = Lease::new(self.run.clone(), self.token, self.granted_at);
-        let mut lease = lease.history(self.epoch, self.abandoned, self.enqueued_at);
-        lease.until = self.due.unwrap_or(lease.until);
-        lease
-    }
-
-    fn granted(&self) -> Claim {
-        Claim::Granted {
-            lease: self.lease(),
-            attempt: self.attempts,
-            lineage: self.lineage(),
-            state: self.saved.clone(),
-        }
-    }
-
-    fn state_at(&self, now: Timestamp) -> RunState {
-        let waits = matches!(self.state, RunState::Running | RunState::Suspended);
-        if waits && self.due.is_some_and(|due| due <= now) {
-            RunState::Ready
-        } else {
-            self.state
-        }
-    }
-
-    fn wrong_state(&self, operation: &'static str) -> StoreError {
-        StoreError::WrongState {
-            operation,
-            run: self.run.clone(),
-            state: self.state,
-        }
-    }
-
-    fn view(&self, state: RunState, handle: u64) -> Run {
-        Run {
-            lease: (self.parked_in == Some(handle)).then(|| self.lease()),
-            attempts: self.attempts,
-            due: self.due,
-            wake: self.wake.clone(),
-            written: self.written.clone(),
-            reason: self.reason.clone(),
-            ..Run::new(self.run.clone(), state, self.enqueued_at)
         }
     }
 }

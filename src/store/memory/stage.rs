@@ -77,9 +77,8 @@ fn canonical_new(
     limit: usize,
 ) -> Result<NewBreadcrumb, StoreError> {
     new.context = canonical_json(|| format!("write {index}, context"), &new.context, limit)?;
-    let left = limit.saturating_sub(new.context.size());
     if let Some(hints) = &mut new.llm_hints {
-        *hints = canonical_json(|| format!("write {index}, llm_hints"), hints, left)?;
+        *hints = canonical_json(|| format!("write {index}, llm_hints"), hints, limit)?;
     }
     clean(&mut new.title);
     new.tags.iter_mut().for_each(clean);
@@ -261,10 +260,9 @@ impl<'s> Stage<'s> {
         match write {
             Write::Create(new) => {
                 self.created += 1;
-                self.keep(
-                    EventKind::Created,
-                    new.first_version(Uuid::now_v7().into(), at),
-                );
+                let created = new.first_version(Uuid::now_v7().into(), at);
+                self.check_size(index, &created)?;
+                self.keep(EventKind::Created, created);
             }
             Write::Update { id, version, patch } => {
                 let before = self.find(id)?;
@@ -306,11 +304,9 @@ impl<'s> Stage<'s> {
         })
     }
 
-    /// Context and hints together; a patch may bring one of them to the other that is there.
-    fn check_size(&self, index: usize, after: &Breadcrumb) -> Result<(), StoreError> {
-        let limit = self.breadcrumb_bytes;
-        let hints = after.llm_hints.as_ref().map_or(0, Json::size);
-        let size = after.context.size().saturating_add(hints);
+    /// The whole breadcrumb: each of its parts may fit and all of them together not.
+    fn check_size(&self, index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
+        let (size, limit) = (breadcrumb.size(), self.breadcrumb_bytes);
         if size > limit {
             return Err(StoreError::Rejected {
                 what: format!("write {index}"),

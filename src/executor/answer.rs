@@ -1,0 +1,142 @@
+//! What `execute` and `respond` come to while the lease is kept.
+
+use super::bound::Terms;
+use super::context::{ExecutionContext, Resumed};
+use super::error::ExecutorError;
+use super::handle::{CancelGuard, RunHandle};
+use super::outcome::{Response, Suspension};
+use super::provenance::Stamp;
+use super::run::{Held, store_error};
+use super::{UniversalExecutor, heartbeat};
+use crate::model::{Breadcrumb, MAX_DEPTH, dismantle, is_too_deep};
+use crate::store::{Saved, StoreError};
+use futures::FutureExt as _;
+use serde_json::Value;
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::time::timeout;
+use tracing::Instrument as _;
+
+/// What `execute` and `respond` came to.
+pub(super) enum Answer {
+    Response(Response),
+    Suspension(Box<Suspension>),
+}
+
+impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
+    /// Assembles, executes and responds while keeping the lease; says on error whether `execute` was called.
+    pub(super) async fn answer(
+        &self,
+        trigger: &Arc<Breadcrumb>,
+        alias: Option<String>,
+        stamp: &Arc<Stamp>,
+    ) -> Result<Answer, (ExecutorError, bool)> {
+        let handle = self.handle(stamp).await.map_err(|error| (error, false))?;
+        let _cancelled_when_dropped = CancelGuard(Arc::clone(&handle));
+        let saves = Arc::clone(&handle);
+        let started = AtomicBool::new(false);
+        let work = async {
+            let context = self
+                .executor
+                .assemble_context(trigger)
+                .await?
+                .bound_to(handle, alias);
+            started.store(true, Ordering::Relaxed);
+            let span = tracing::debug_span!("execute", executor = self.executor.id(), trigger = %trigger.id);
+            let answer = execute_and_respond(self.executor, trigger, &context).instrument(span);
+            let after = self.executor.profile().timeout;
+            match timeout(after, answer).await {
+                Ok(answer) => answer,
+                Err(_) => Err(ExecutorError::Timeout { after }),
+            }
+        };
+        let guarded = AssertUnwindSafe(work).catch_unwind();
+        let answer =
+            match heartbeat::keep(self.ledger, &self.lease, Some(&saves.saves), guarded).await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(panic)) => Err(ExecutorError::Panicked {
+                    message: panic_message(&*panic),
+                }),
+                Err(heartbeat::Lost) => Err(ExecutorError::LeaseLost {
+                    run: self.lease.run.clone(),
+                }),
+            };
+        answer.map_err(|error| (error, started.into_inner()))
+    }
+
+    async fn handle(&self, stamp: &Arc<Stamp>) -> Result<Arc<RunHandle>, ExecutorError> {
+        let profile = self.executor.profile();
+        let terms = Terms {
+            stamp: Arc::clone(stamp),
+            responds_with: profile.responds_with.clone(),
+            lease: self.lease.clone(),
+            in_ledger: self.ledger.is_some(),
+        };
+        let resumed = match &self.saved {
+            Some(saved) => Some(Box::pin(self.resumed(saved)).await?),
+            None => None,
+        };
+        Ok(Arc::new(RunHandle {
+            terms: Some(terms),
+            tenant: self.executor.store().tenant().to_owned(),
+            attempt: self.attempt,
+            deadline: Some(self.lease.granted_at + profile.timeout),
+            ..RunHandle::detached(resumed)
+        }))
+    }
+
+    async fn resumed(&self, saved: &Saved) -> Result<Resumed, ExecutorError> {
+        let with = match saved.with {
+            None => None,
+            Some(id) => match self.executor.store().get(id).await {
+                Ok(found) => Some(found),
+                Err(StoreError::NotFound { tombstone, .. }) => tombstone,
+                Err(error) => return Err(store_error("read what woke the run")(error)),
+            },
+        };
+        Ok(Resumed {
+            state: saved.state.clone(),
+            with,
+        })
+    }
+}
+
+async fn execute_and_respond<E: UniversalExecutor + ?Sized>(
+    executor: &E,
+    trigger: &Breadcrumb,
+    context: &ExecutionContext,
+) -> Result<Answer, ExecutorError> {
+    let output = match executor.execute(trigger, context).await {
+        Ok(output) => output,
+        Err(error) => {
+            return match error.downcast::<Suspension>() {
+                Ok(suspension) => Ok(Answer::Suspension(suspension)),
+                Err(error) => Err(ExecutorError::Execute(error)),
+            };
+        }
+    };
+    let output = flat_enough(output)?;
+    executor
+        .respond(trigger, output)
+        .await
+        .map(Answer::Response)
+        .map_err(ExecutorError::Respond)
+}
+
+/// Refuses output that would overflow the stack of whoever walks it.
+fn flat_enough(output: Value) -> Result<Value, ExecutorError> {
+    if !is_too_deep(&output) {
+        return Ok(output);
+    }
+    dismantle(output);
+    let reason = format!("what execute returned nests deeper than {MAX_DEPTH} levels");
+    Err(ExecutorError::BadResponse { reason })
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    crate::error::excerpt(text.unwrap_or("a value that is no text"), 256).into_owned()
+}

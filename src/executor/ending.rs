@@ -1,0 +1,226 @@
+//! How a run ends that did not respond: skipped, given back or failed.
+
+use super::bound::admit;
+use super::decide::{self, Attempt, Next};
+use super::error::ExecutorError;
+use super::outcome::{Failure, Outcome};
+use super::profile::hex;
+use super::provenance::Stamp;
+use super::run::{Broken, Held, store_error};
+use super::{Profile, UniversalExecutor, heartbeat};
+use crate::error::BoxError;
+use crate::model::{Breadcrumb, BreadcrumbId};
+use crate::store::{Commit, DeadLetter, FailureClass, RunEnd, RunRef, StoreError, Write};
+use futures::FutureExt as _;
+use sha2::{Digest, Sha256};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use tokio::time::timeout;
+
+impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
+    /// Ends a run that has nothing to do.
+    pub(super) async fn skip(
+        &self,
+        reason: &'static str,
+        outcome: Outcome,
+    ) -> Result<Outcome, ExecutorError> {
+        if self.ledger.is_some() {
+            let end = Some((self.lease.clone(), RunEnd::Skipped(reason)));
+            let commit = Commit {
+                writes: Vec::new(),
+                end,
+            };
+            self.executor
+                .store()
+                .commit(commit)
+                .await
+                .map_err(store_error("end the run"))?;
+        }
+        Ok(outcome)
+    }
+
+    /// Ends a run after an error, or gives it back to be tried again.
+    pub(super) async fn end_or_retry(&self, broken: Broken) -> Result<Outcome, ExecutorError> {
+        let Broken {
+            error,
+            started,
+            trigger,
+        } = broken;
+        if matches!(error, ExecutorError::LeaseLost { .. }) {
+            return Err(error);
+        }
+        let now = self.lease.granted_at + self.claimed.elapsed();
+        let attempt = Attempt {
+            number: self.attempt,
+            started,
+            age: now.since(self.lease.enqueued_at),
+            chance: chance(&self.lease.run, self.attempt),
+        };
+        let next = decide::after_error(&error, self.executor.profile(), attempt);
+        tracing::debug!(run = %self.lease.run, error = error.code(), ?next, "a run broke");
+        match (next, self.ledger) {
+            (Next::Fail(FailureClass::Permanent), _) | (Next::Fail(_), Some(_)) => {
+                let Next::Fail(class) = next else {
+                    return Err(error);
+                };
+                self.fail(class, Some(error), trigger.as_ref()).await
+            }
+            (Next::Fail(_) | Next::Retry { .. }, None) => Err(error),
+            (Next::Retry { delay, counts }, Some(ledger)) => {
+                let (run, at) = (self.lease.run.clone(), now + delay);
+                match ledger.retry(self.lease.clone(), at, counts).await {
+                    Ok(()) => Err(ExecutorError::Postponed {
+                        run,
+                        at,
+                        delay,
+                        source: Box::new(error),
+                    }),
+                    Err(failed) => {
+                        // The run is tried again all the same, once its lease is over.
+                        tracing::warn!(%run, error = failed.code(), "a run could not be given back");
+                        Err(error)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends a run as failed: one dead letter, and what the executor answers whoever asked.
+    pub(super) async fn fail(
+        &self,
+        class: FailureClass,
+        error: Option<ExecutorError>,
+        trigger: Option<&Arc<Breadcrumb>>,
+    ) -> Result<Outcome, ExecutorError> {
+        let profile = self.executor.profile();
+        let (message, code) = match &error {
+            Some(error) => (error.message(), error.code()),
+            None => (reason(class, profile), class.as_str()),
+        };
+        let mut letter = DeadLetter::new(class, code, self.attempt);
+        letter.digest = hex(&Sha256::digest(message.as_bytes()));
+        let stamp =
+            trigger.map(|trigger| Stamp::new(self.executor.id(), profile, trigger, &self.lineage));
+        if let Some(stamp) = &stamp {
+            letter.tags = few_tags(stamp);
+            letter.creator = stamp.creator().into();
+        }
+        let failure = Failure {
+            class,
+            message,
+            attempts: self.attempt,
+            error: error.map(BoxError::from),
+        };
+        let mut writes = Vec::new();
+        if let (Some(trigger), Some(stamp)) = (trigger, &stamp)
+            && class != FailureClass::HopLimit
+        {
+            writes = self.failure_response(trigger, &failure, stamp).await?;
+        }
+        self.bury(writes, letter)
+            .await
+            .map(|written| Outcome::Failed { class, written })
+    }
+
+    /// What the executor writes about a failure; nothing if it fails at that too.
+    async fn failure_response(
+        &self,
+        trigger: &Breadcrumb,
+        failure: &Failure,
+        stamp: &Stamp,
+    ) -> Result<Vec<Write>, ExecutorError> {
+        let profile = self.executor.profile();
+        let respond = timeout(
+            profile.timeout,
+            self.executor.respond_failure(trigger, failure),
+        );
+        let guarded = AssertUnwindSafe(respond).catch_unwind();
+        let response = match heartbeat::keep(self.ledger, &self.lease, None, guarded).await {
+            Ok(Ok(Ok(Ok(response)))) => response,
+            Ok(Ok(Ok(Err(_)) | Err(_)) | Err(_)) => {
+                tracing::warn!(run = %self.lease.run, "respond_failure failed; the dead letter stands alone");
+                return Ok(Vec::new());
+            }
+            Err(heartbeat::Lost) => {
+                return Err(ExecutorError::LeaseLost {
+                    run: self.lease.run.clone(),
+                });
+            }
+        };
+        let (allowed, store) = (profile.responds_with.as_deref(), self.executor.store());
+        match admit(response.into_writes(), stamp, allowed, store).await {
+            Ok(Ok(writes)) => Ok(writes),
+            Ok(Err(_)) | Err(_) => {
+                tracing::warn!(run = %self.lease.run, "respond_failure may not write that; the dead letter stands alone");
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    /// Commits the dead letter, alone if it cannot be committed with the response.
+    async fn bury(
+        &self,
+        writes: Vec<Write>,
+        letter: DeadLetter,
+    ) -> Result<Vec<BreadcrumbId>, ExecutorError> {
+        let store = self.executor.store();
+        let commit = |mut writes: Vec<Write>, letter: DeadLetter| match self.ledger {
+            Some(_) => Commit {
+                writes,
+                end: Some((self.lease.clone(), RunEnd::Failed(letter))),
+            },
+            None => {
+                writes.push(Write::Create(
+                    letter.breadcrumb(&self.lease, store.tenant()),
+                ));
+                Commit { writes, end: None }
+            }
+        };
+        let alone = writes.is_empty();
+        let committed = match store.commit(commit(writes, letter.clone())).await {
+            Err(error) if !alone && !matches!(error, StoreError::LeaseLost { .. }) => {
+                tracing::warn!(run = %self.lease.run, error = error.code(), "the dead letter is committed alone");
+                store.commit(commit(Vec::new(), letter)).await
+            }
+            committed => committed,
+        };
+        Ok(committed
+            .map_err(store_error("commit the dead letter"))?
+            .ids())
+    }
+}
+
+/// The tags a dead letter inherits; few and short, so that it can be stored whatever the trigger carries.
+fn few_tags(stamp: &Stamp) -> Vec<String> {
+    const MOST: usize = 16;
+    const LONGEST: usize = 256;
+    let short = stamp.session_tags().filter(|tag| tag.len() <= LONGEST);
+    short.take(MOST).cloned().collect()
+}
+
+/// Why a run failed that had no error of its own.
+fn reason(class: FailureClass, profile: &Profile) -> String {
+    match class {
+        FailureClass::HopLimit => format!(
+            "more than {} executors followed from one another",
+            profile.hop_limit
+        ),
+        FailureClass::CrashLoop => "three workers in a row died while they ran it".to_owned(),
+        FailureClass::OutcomeUnknown => {
+            "it was interrupted and may run only once, so its outcome is unknown".to_owned()
+        }
+        FailureClass::AttemptsUsedUp => {
+            format!("all {} attempts were used up", profile.retry.attempts)
+        }
+        FailureClass::Permanent | FailureClass::Timeout | FailureClass::Panic => class.to_string(),
+    }
+}
+
+/// Where in its range the delay after an attempt lies: spread over runs, the same for one attempt.
+fn chance(run: &RunRef, attempt: u32) -> f64 {
+    let key = run.key("", attempt);
+    let digits = key
+        .get(..8)
+        .and_then(|digits| u32::from_str_radix(digits, 16).ok());
+    f64::from(digits.unwrap_or_default()) / (f64::from(u32::MAX) + 1.0)
+}

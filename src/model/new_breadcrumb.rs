@@ -1,0 +1,166 @@
+use super::breadcrumb::{Breadcrumb, BreadcrumbId, Sensitivity, Visibility, null_as_default};
+use super::json::Json;
+use super::timestamp::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// A breadcrumb to be created; the store gives it an id, a time and version 1.
+///
+/// Its serde form is the body of the wire's create call.
+///
+/// ```
+/// use serde_json::json;
+/// use universal_executor::NewBreadcrumb;
+///
+/// let message = NewBreadcrumb::new("user.message.v1")
+///     .title("Hi")
+///     .tag("session:1")
+///     .created_by("ann")
+///     .context(json!({"message": "hello"}));
+///
+/// assert_eq!(message.tags, ["session:1"]);
+/// ```
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct NewBreadcrumb {
+    /// See [`Breadcrumb::schema_name`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema_name: Option<String>,
+    /// See [`Breadcrumb::title`].
+    #[serde(default)]
+    pub title: String,
+    /// See [`Breadcrumb::description`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// See [`Breadcrumb::semantic_version`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub semantic_version: Option<String>,
+    /// See [`Breadcrumb::tags`].
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub tags: Vec<String>,
+    /// See [`Breadcrumb::context`].
+    #[serde(default)]
+    pub context: Json,
+    /// See [`Breadcrumb::llm_hints`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub llm_hints: Option<Json>,
+    /// See [`Breadcrumb::visibility`].
+    #[serde(default)]
+    pub visibility: Visibility,
+    /// See [`Breadcrumb::sensitivity`].
+    #[serde(default)]
+    pub sensitivity: Sensitivity,
+    /// See [`Breadcrumb::ttl`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<Timestamp>,
+    /// Who writes it, where the store lets the caller choose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_by: Option<String>,
+}
+
+impl NewBreadcrumb {
+    /// A breadcrumb of a schema, with an empty object as context.
+    #[must_use]
+    pub fn new(schema_name: impl Into<String>) -> Self {
+        Self {
+            schema_name: Some(schema_name.into()),
+            context: json!({}).into(),
+            ..Self::default()
+        }
+    }
+
+    /// Sets the line for people.
+    #[must_use]
+    pub fn title(mut self, title: impl Into<String>) -> Self {
+        self.title = title.into();
+        self
+    }
+
+    /// Sets the paragraph for people.
+    #[must_use]
+    pub fn description(mut self, description: impl Into<String>) -> Self {
+        self.description = Some(description.into());
+        self
+    }
+
+    /// Adds a tag.
+    #[must_use]
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.tags.push(tag.into());
+        self
+    }
+
+    /// Adds tags.
+    #[must_use]
+    pub fn tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
+        self.tags.extend(tags.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets the payload.
+    #[must_use]
+    pub fn context(mut self, context: impl Into<Json>) -> Self {
+        self.context = context.into();
+        self
+    }
+
+    /// Sets how the payload is shaped for a model.
+    #[must_use]
+    pub fn llm_hints(mut self, hints: impl Into<Json>) -> Self {
+        self.llm_hints = Some(hints.into());
+        self
+    }
+
+    /// Sets who may see it.
+    #[must_use]
+    pub fn visibility(mut self, visibility: Visibility) -> Self {
+        self.visibility = visibility;
+        self
+    }
+
+    /// Sets how careful to be with it.
+    #[must_use]
+    pub fn sensitivity(mut self, sensitivity: Sensitivity) -> Self {
+        self.sensitivity = sensitivity;
+        self
+    }
+
+    /// Sets when it stops to exist.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Timestamp) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// Sets who writes it. What an executor returns from `respond` is always written by the executor.
+    #[must_use]
+    pub fn created_by(mut self, author: impl Into<String>) -> Self {
+        self.created_by = Some(author.into());
+        self
+    }
+
+    /// Version 1 of it, with an id and a time.
+    #[must_use]
+    pub fn first_version(self, id: BreadcrumbId, at: Timestamp) -> Breadcrumb {
+        Breadcrumb {
+            id,
+            owner_id: None,
+            schema_name: self.schema_name,
+            title: self.title,
+            description: self.description,
+            semantic_version: self.semantic_version,
+            tags: self.tags,
+            context: self.context,
+            llm_hints: self.llm_hints,
+            visibility: self.visibility,
+            sensitivity: self.sensitivity,
+            version: 1,
+            ttl: self.ttl,
+            ttl_type: None,
+            created_at: at,
+            updated_at: at,
+            updated_by: self.created_by.clone(),
+            created_by: self.created_by,
+        }
+    }
+}

@@ -1,0 +1,96 @@
+use crate::model::{BreadcrumbId, Json, Selector, Timestamp};
+
+/// Where a breadcrumb version came from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Lineage {
+    /// The same for everything that follows from one breadcrumb from outside: that breadcrumb's id.
+    pub correlation_id: String,
+    /// How many runs lie between that breadcrumb and this version: 0 if it came from outside itself.
+    pub hops: u32,
+}
+
+impl Lineage {
+    /// The lineage of a breadcrumb from outside.
+    #[must_use]
+    pub fn origin(id: BreadcrumbId) -> Self {
+        Self::new(id.to_string(), 0)
+    }
+
+    /// A lineage.
+    #[must_use]
+    pub fn new(correlation_id: impl Into<String>, hops: u32) -> Self {
+        Self {
+            correlation_id: correlation_id.into(),
+            hops,
+        }
+    }
+
+    /// The lineage of what a run writes because of a trigger of this lineage.
+    #[must_use]
+    pub fn next(&self) -> Self {
+        Self::new(&*self.correlation_id, self.hops.saturating_add(1))
+    }
+}
+
+/// What a run goes on with.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Saved {
+    /// What was saved last, by [`RunLedger::save`] or when it was suspended.
+    pub state: Json,
+    /// The breadcrumb that woke it; none if its time was up, or it was not suspended.
+    pub with: Option<BreadcrumbId>,
+}
+
+impl Saved {
+    /// A saved state, and what the run was woken with.
+    #[must_use]
+    pub fn new(state: Json, with: Option<BreadcrumbId>) -> Self {
+        Self { state, with }
+    }
+}
+
+/// What wakes a suspended run: a breadcrumb committed after it was suspended, or a time.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Wake {
+    /// Any of these.
+    pub selectors: Vec<Selector>,
+    /// At the latest then; never if absent.
+    pub until: Option<Timestamp>,
+}
+
+impl Wake {
+    /// Wakes on a breadcrumb that matches.
+    #[must_use]
+    pub fn on(selector: Selector) -> Self {
+        Self {
+            selectors: vec![selector],
+            until: None,
+        }
+    }
+
+    /// Wakes at a time.
+    #[must_use]
+    pub fn at(time: Timestamp) -> Self {
+        Self {
+            selectors: Vec::new(),
+            until: Some(time),
+        }
+    }
+
+    /// Also wakes on a breadcrumb that matches this.
+    #[must_use]
+    pub fn or_on(mut self, selector: Selector) -> Self {
+        self.selectors.push(selector);
+        self
+    }
+
+    /// Wakes at this time if nothing did before.
+    #[must_use]
+    pub fn until(mut self, time: Timestamp) -> Self {
+        self.until = Some(time);
+        self
+    }
+}

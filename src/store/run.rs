@@ -1,0 +1,291 @@
+use super::ledger::Lease;
+use super::lineage::Wake;
+use crate::model::{BreadcrumbId, Event, Timestamp};
+use sha2::{Digest, Sha256};
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Names a run within a tenant, and says how it is to be leased.
+///
+/// Equality and hash are those of the name: executor, trigger and version.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct RunRef {
+    /// The executor's id.
+    pub executor: Arc<str>,
+    /// The breadcrumb that triggered it.
+    pub trigger_id: BreadcrumbId,
+    /// The version that triggered it.
+    pub trigger_version: u64,
+    /// How long a claim holds without a heartbeat; 30 s by default.
+    pub lease: Duration,
+    /// The event that led to it, kept without its context so that the run can be processed later from the row alone.
+    pub event: Option<Arc<Event>>,
+}
+
+impl RunRef {
+    /// How long a claim holds unless said otherwise.
+    pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+
+    /// The run of an executor on a version of a trigger.
+    #[must_use]
+    pub fn new(
+        executor: impl Into<Arc<str>>,
+        trigger_id: BreadcrumbId,
+        trigger_version: u64,
+    ) -> Self {
+        Self {
+            executor: executor.into(),
+            trigger_id,
+            trigger_version,
+            lease: Self::DEFAULT_LEASE,
+            event: None,
+        }
+    }
+
+    /// The run of an executor on what an event announces.
+    #[must_use]
+    pub fn of(executor: impl Into<Arc<str>>, event: &Event) -> Self {
+        Self {
+            event: Some(Arc::new(event.envelope())),
+            ..Self::new(executor, event.breadcrumb_id, event.version)
+        }
+    }
+
+    /// Sets how long a claim holds.
+    #[must_use]
+    pub fn lasting(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// The key of this run: SHA-256 in hex over the tenant, the executor, the trigger, its version and the epoch,
+    /// strings with their length in front so that no two names run together.
+    #[must_use]
+    pub fn key(&self, tenant: &str, epoch: u32) -> String {
+        let mut hash = Sha256::new();
+        let mut field = |bytes: &[u8]| {
+            hash.update((bytes.len() as u64).to_be_bytes());
+            hash.update(bytes);
+        };
+        field(b"ux1");
+        field(tenant.as_bytes());
+        field(self.executor.as_bytes());
+        field(self.trigger_id.as_uuid().as_bytes());
+        hash.update(self.trigger_version.to_be_bytes());
+        hash.update(epoch.to_be_bytes());
+        hash.finalize()
+            .iter()
+            .fold(String::with_capacity(64), |mut text, byte| {
+                // Writing to a string cannot fail.
+                if write!(text, "{byte:02x}").is_err() {
+                    text.clear();
+                }
+                text
+            })
+    }
+
+    fn name(&self) -> (&str, BreadcrumbId, u64) {
+        (&self.executor, self.trigger_id, self.trigger_version)
+    }
+}
+
+impl PartialEq for RunRef {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for RunRef {}
+
+impl std::hash::Hash for RunRef {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.name().hash(state);
+    }
+}
+
+impl fmt::Debug for RunRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for RunRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "run of {:?} on {} v{}",
+            self.executor, self.trigger_id, self.trigger_version
+        )
+    }
+}
+
+/// A run to be added.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NewRun {
+    /// Which run.
+    pub run: RunRef,
+    /// Not before this; at once if absent.
+    pub at: Option<Timestamp>,
+}
+
+impl From<RunRef> for NewRun {
+    fn from(run: RunRef) -> Self {
+        Self { run, at: None }
+    }
+}
+
+/// The state of a run.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum RunState {
+    /// It can be claimed when it is due. A run whose lease ran out is ready too.
+    Ready,
+    /// A worker has it.
+    Running,
+    /// It waits for a breadcrumb or a time.
+    Suspended,
+    /// It responded.
+    Done,
+    /// It gave up, with a dead letter.
+    Failed,
+    /// There was nothing to do.
+    Skipped,
+    /// A later version of the trigger ran instead.
+    Superseded,
+}
+
+impl RunState {
+    /// Whether it is over.
+    #[must_use]
+    pub const fn is_over(self) -> bool {
+        match self {
+            Self::Done | Self::Failed | Self::Skipped | Self::Superseded => true,
+            Self::Ready | Self::Running | Self::Suspended => false,
+        }
+    }
+
+    /// The name in records: `ready`, `running`, ..
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Running => "running",
+            Self::Suspended => "suspended",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Skipped => "skipped",
+            Self::Superseded => "superseded",
+        }
+    }
+}
+
+impl fmt::Display for RunState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Which rows to list.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct RunFilter {
+    /// Of one executor.
+    pub executor: Option<String>,
+    /// On one trigger.
+    pub trigger_id: Option<BreadcrumbId>,
+    /// In one of these states; any if empty.
+    pub states: Vec<RunState>,
+    /// Only those parked in this handle.
+    pub parked: bool,
+    /// How many at the most; all if absent.
+    pub limit: Option<usize>,
+}
+
+impl RunFilter {
+    /// Every row.
+    #[must_use]
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// Those parked in this handle.
+    #[must_use]
+    pub fn parked() -> Self {
+        Self {
+            parked: true,
+            ..Self::default()
+        }
+    }
+
+    /// Only of an executor.
+    #[must_use]
+    pub fn executor(mut self, id: impl Into<String>) -> Self {
+        self.executor = Some(id.into());
+        self
+    }
+
+    /// Only on a trigger.
+    #[must_use]
+    pub fn trigger(mut self, id: BreadcrumbId) -> Self {
+        self.trigger_id = Some(id);
+        self
+    }
+
+    /// Also those in a state.
+    #[must_use]
+    pub fn state(mut self, state: RunState) -> Self {
+        self.states.push(state);
+        self
+    }
+
+    /// At most so many.
+    #[must_use]
+    pub fn limit(mut self, limit: usize) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+}
+
+/// One row of the ledger.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Run {
+    /// Which run, with the event that led to it.
+    pub run: RunRef,
+    /// Its state; a run whose lease ran out is ready.
+    pub state: RunState,
+    /// How many attempts were made.
+    pub attempts: u32,
+    /// When it can be claimed next, if ever: its time, the end of its lease or of its wait.
+    pub due: Option<Timestamp>,
+    /// When it was added.
+    pub enqueued_at: Timestamp,
+    /// What it waits for.
+    pub wake: Option<Wake>,
+    /// What it wrote.
+    pub written: Vec<BreadcrumbId>,
+    /// Why it failed or was skipped.
+    pub reason: Option<String>,
+    /// Its lease, while that is parked in the handle that asks: what a heartbeat for it needs.
+    pub lease: Option<Lease>,
+}
+
+impl Run {
+    /// A row of a run that was just added.
+    #[must_use]
+    pub fn new(run: RunRef, state: RunState, enqueued_at: Timestamp) -> Self {
+        Self {
+            run,
+            state,
+            attempts: 0,
+            due: None,
+            enqueued_at,
+            wake: None,
+            written: Vec::new(),
+            reason: None,
+            lease: None,
+        }
+    }
+}
