@@ -36,6 +36,12 @@ pub(crate) fn wall_micros() -> i64 {
         .map_or(0, micros)
 }
 
+/// A moment after another; thirty years later if that is beyond what the clock can hold.
+pub(crate) fn later(from: Instant, delay: Duration) -> Instant {
+    const THIRTY_YEARS: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
+    from.checked_add(delay).unwrap_or(from + THIRTY_YEARS)
+}
+
 fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
@@ -43,6 +49,14 @@ fn micros(duration: Duration) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_delay_beyond_the_clock_is_a_far_future() {
+        let now = Instant::now();
+
+        assert!(later(now, Duration::MAX) > now);
+        assert_eq!(later(now, Duration::ZERO), now);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn the_clock_follows_paused_time() {

@@ -20,8 +20,8 @@
 //!
 //! | feature | what it brings |
 //! |---|---|
-//! | `mock` | [`store::mock`]: a mock store for unit tests, made with mockall |
-//! | `conformance` | [`store::conformance`]: the suite that every store must pass |
+//! | `mock` | `store::mock`: a mock store for unit tests, made with mockall |
+//! | `conformance` | `store::conformance`: the suite that every store must pass |
 //! | `full` | every feature but these two |
 
 pub mod agent;

@@ -53,16 +53,15 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             }
         };
         let guarded = AssertUnwindSafe(work).catch_unwind();
-        let answer =
-            match heartbeat::keep(self.ledger, &self.lease, Some(&saves.saves), guarded).await {
-                Ok(Ok(answer)) => answer,
-                Ok(Err(panic)) => Err(ExecutorError::Panicked {
-                    message: panic_message(&*panic),
-                }),
-                Err(heartbeat::Lost) => Err(ExecutorError::LeaseLost {
-                    run: self.lease.run.clone(),
-                }),
-            };
+        let answer = match self.kept().during(Some(&saves.saves), guarded).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(panic)) => Err(ExecutorError::Panicked {
+                message: panic_message(&*panic),
+            }),
+            Err(heartbeat::Lost) => Err(ExecutorError::LeaseLost {
+                run: self.lease.run.clone(),
+            }),
+        };
         answer.map_err(|error| (error, started.into_inner()))
     }
 

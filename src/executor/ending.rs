@@ -135,7 +135,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             self.executor.respond_failure(trigger, failure),
         );
         let guarded = AssertUnwindSafe(respond).catch_unwind();
-        let response = match heartbeat::keep(self.ledger, &self.lease, None, guarded).await {
+        let response = match self.kept().during(None, guarded).await {
             Ok(Ok(Ok(Ok(response)))) => response,
             Ok(Ok(Ok(Err(_)) | Err(_)) | Err(_)) => {
                 tracing::warn!(run = %self.lease.run, "respond_failure failed; the dead letter stands alone");

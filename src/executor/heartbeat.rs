@@ -1,7 +1,9 @@
 //! Keeping a lease while work is pending.
 
 use super::handle::Saves;
+use crate::clock::later;
 use crate::store::{Lease, RunLedger};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -9,50 +11,76 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 #[derive(Debug)]
 pub(super) struct Lost;
 
-/// Runs work while extending its lease every third of its length and saving what the work asks to be saved.
-///
-/// The work is dropped if the ledger says that the lease is lost, or if no heartbeat got through for five sixths of
-/// the lease by this process's monotonic clock.
-pub(super) async fn keep<T>(
-    ledger: Option<&dyn RunLedger>,
-    lease: &Lease,
-    saves: Option<&Saves>,
-    work: impl Future<Output = T>,
-) -> Result<T, Lost> {
-    let Some(ledger) = ledger else {
-        return Ok(work.await);
-    };
-    let serve = async {
-        match saves {
-            Some(saves) => saves.serve(ledger, lease).await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        biased;
-        done = work => Ok(done),
-        lost = beat(ledger, lease) => Err(lost),
-        () = serve => Err(Lost),
-    }
+/// A lease, and when this process last knew that it holds, by its own monotonic clock.
+pub(super) struct Kept<'l> {
+    ledger: Option<&'l dyn RunLedger>,
+    lease: &'l Lease,
+    since: &'l Mutex<Instant>,
 }
 
-async fn beat(ledger: &dyn RunLedger, lease: &Lease) -> Lost {
-    let length = lease.run.lease.max(Duration::from_millis(6));
-    let mut kept = Instant::now();
-    loop {
-        let given_up = kept + length * 5 / 6;
-        sleep_until((Instant::now() + length / 3).min(given_up)).await;
-        let asked = Instant::now();
-        match timeout_at(given_up, ledger.heartbeat(std::slice::from_ref(lease))).await {
-            Ok(Ok(lost)) if lost.is_empty() => kept = asked,
-            Ok(Ok(_)) => return Lost,
-            Ok(Err(error)) => {
-                tracing::warn!(run = %lease.run, error = error.code(), "a heartbeat failed")
+impl<'l> Kept<'l> {
+    pub(super) fn new(
+        ledger: Option<&'l dyn RunLedger>,
+        lease: &'l Lease,
+        since: &'l Mutex<Instant>,
+    ) -> Self {
+        Self {
+            ledger,
+            lease,
+            since,
+        }
+    }
+
+    /// Runs work while extending the lease every third of its length and saving what the work asks to be saved.
+    ///
+    /// The work is dropped if the ledger says that the lease is lost, or if no heartbeat got through for five sixths
+    /// of the lease.
+    pub(super) async fn during<T>(
+        &self,
+        saves: Option<&Saves>,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Lost> {
+        let Some(ledger) = self.ledger else {
+            return Ok(work.await);
+        };
+        let serve = async {
+            match saves {
+                Some(saves) => saves.serve(ledger, self.lease).await,
+                None => std::future::pending().await,
             }
-            Err(_) => return Lost,
+        };
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            lost = self.beat(ledger) => Err(lost),
+            () = serve => Err(Lost),
         }
-        if Instant::now() >= kept + length * 5 / 6 {
-            return Lost;
+    }
+
+    async fn beat(&self, ledger: &dyn RunLedger) -> Lost {
+        let length = self.lease.run.lease.max(Duration::from_millis(6));
+        loop {
+            let given_up = later(self.since(), length / 6 * 5);
+            sleep_until(later(Instant::now(), length / 3).min(given_up)).await;
+            let asked = Instant::now();
+            if asked >= given_up {
+                return Lost;
+            }
+            match timeout_at(given_up, ledger.heartbeat(std::slice::from_ref(self.lease))).await {
+                Ok(Ok(lost)) if lost.is_empty() => self.keep_since(asked),
+                Ok(Ok(_)) | Err(_) => return Lost,
+                Ok(Err(error)) => {
+                    tracing::warn!(run = %self.lease.run, error = error.code(), "a heartbeat failed");
+                }
+            }
         }
+    }
+
+    fn since(&self) -> Instant {
+        *self.since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep_since(&self, moment: Instant) {
+        *self.since.lock().unwrap_or_else(PoisonError::into_inner) = moment;
     }
 }

@@ -5,13 +5,14 @@ use super::answer::Answer;
 use super::bound::admit;
 use super::decide::{self, Refusal, Start};
 use super::error::ExecutorError;
+use super::heartbeat::Kept;
 use super::outcome::{Outcome, Suspension};
 use super::provenance::{Stamp, claimed_lineage, claims_to_be_from};
 use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, Route, Timestamp};
 use crate::store::{
     Claim, Commit, DeadLetter, Lease, Lineage, RunEnd, RunLedger, RunRef, Saved, StoreError, Write,
 };
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tracing::{Instrument as _, field};
@@ -91,6 +92,8 @@ pub(super) struct Held<'e, E: ?Sized> {
     pub(super) lineage: Lineage,
     pub(super) saved: Option<Saved>,
     pub(super) claimed: Instant,
+    /// When the lease was last known to hold.
+    kept: Mutex<Instant>,
 }
 
 /// What went wrong with a run that is still held.
@@ -131,6 +134,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
                 lineage,
                 saved: state,
                 claimed: Instant::now(),
+                kept: Mutex::new(Instant::now()),
             }),
             Claim::Own => Err(Outcome::OwnBreadcrumb),
             Claim::Done { state, written } => Err(Outcome::AlreadyDone { state, written }),
@@ -149,6 +153,11 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
             // What is rare is boxed, so that it takes no room in the future of what is common.
             Err(broken) => Box::pin(self.end_or_retry(broken)).await,
         }
+    }
+
+    /// The lease, to be kept while something is done.
+    pub(super) fn kept(&self) -> Kept<'_> {
+        Kept::new(self.ledger, &self.lease, &self.kept)
     }
 
     async fn run(&mut self, event: &Event) -> Result<Outcome, Broken> {
@@ -198,6 +207,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         let store = self.executor.store();
         // A store that may not see its own writes yet gets part of the lease to find what it announced.
         let patience = self.lease.run.lease / 2;
+        const LONGEST_PAUSE: Duration = Duration::from_secs(5);
         let mut pause = Duration::from_millis(100);
         loop {
             match store.get(event.breadcrumb_id).await {
@@ -224,7 +234,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
                 Err(StoreError::NotFound { .. }) => sleep(pause).await,
                 Err(error) => return Err(store_error("read the trigger")(error)),
             }
-            pause *= 2;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 

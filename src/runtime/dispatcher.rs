@@ -2,6 +2,7 @@
 
 use super::timers::{Timers, Turns};
 use super::{RunReport, Runtime, RuntimeError};
+use crate::clock::later;
 use crate::executor::{ExecutorError, Outcome, UniversalExecutor};
 use crate::model::{Event, Route};
 use crate::source::{Delivery, SourceError, StartAt};
@@ -67,7 +68,7 @@ impl<'r> Dispatcher<'r> {
             waiting: VecDeque::new(),
             hot: runtime.executors.keys().cloned().collect(),
             timers: Timers::default(),
-            sweep: Instant::now() + runtime.settings.sweep,
+            sweep: later(Instant::now(), runtime.settings.sweep),
             position: None,
             report: RunReport::default(),
         }
@@ -296,7 +297,7 @@ impl<'r> Dispatcher<'r> {
             self.settle(delivery.ack().await);
         }
         if let Err(ExecutorError::Postponed { delay, .. }) = outcome {
-            self.timers.add(Instant::now() + delay, executor);
+            self.timers.add(later(Instant::now(), delay), executor);
         }
     }
 
@@ -330,7 +331,7 @@ impl<'r> Dispatcher<'r> {
                 .keys()
                 .cloned()
                 .for_each(|id| self.hot.add(id));
-            self.sweep = now + self.runtime.settings.sweep;
+            self.sweep = later(now, self.runtime.settings.sweep);
         }
         self.timers
             .take_due(now)
@@ -340,7 +341,7 @@ impl<'r> Dispatcher<'r> {
 
     /// Lets running work finish, then drops what is left.
     async fn drain(&mut self) {
-        let end = Instant::now() + self.runtime.settings.drain;
+        let end = later(Instant::now(), self.runtime.settings.drain);
         while let Ok(Some(finished)) = timeout_at(end, self.running.join_next_with_id()).await {
             self.finish(finished).await;
         }

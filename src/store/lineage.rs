@@ -37,7 +37,7 @@ impl Lineage {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Saved {
-    /// What was saved last, by [`RunLedger::save`] or when it was suspended.
+    /// What was saved last, by [`RunLedger::save`](super::RunLedger::save) or when it was suspended.
     pub state: Json,
     /// The breadcrumb that woke it; none if its time was up, or it was not suspended.
     pub with: Option<BreadcrumbId>,

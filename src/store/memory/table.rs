@@ -255,3 +255,61 @@ impl<'t> Iterator for Newest<'t> {
         found
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{NewBreadcrumb, Selector};
+    use uuid::Uuid;
+
+    /// 1,000 breadcrumbs of two schemas; every hundredth is tagged rare, the others common.
+    fn table() -> Table {
+        let mut table = Table::default();
+        for number in 0..1_000_u32 {
+            let schema = if number % 2 == 0 { "even.v1" } else { "odd.v1" };
+            let tag = if number % 100 == 0 { "rare" } else { "common" };
+            let id = Uuid::from_u128(number.into()).into();
+            let at = Timestamp::from_micros(number.into());
+            let new = NewBreadcrumb::new(schema).tag(tag).first_version(id, at);
+            table.put(Arc::new(new), None);
+        }
+        table
+    }
+
+    #[test]
+    fn a_query_looks_only_at_what_its_most_selective_index_holds() {
+        let table = table();
+        for (selector, looked_at) in [
+            (Selector::any(), 1_000),
+            (Selector::schema("even.v1"), 500),
+            (Selector::schema("none.v1"), 0),
+            (Selector::schema("even.v1").all_tags(["rare"]), 10),
+            (Selector::schema("odd.v1").all_tags(["rare"]), 0),
+            (Selector::schema("even.v1").any_tags(["rare", "none"]), 10),
+            (Selector::any().all_tags(["common", "rare"]), 10),
+        ] {
+            let query = Query::new(selector.clone());
+            assert_eq!(table.candidates(&query).count(), looked_at, "{selector}");
+        }
+    }
+
+    #[test]
+    fn an_update_leaves_nothing_behind_in_any_index() {
+        let mut table = table();
+        let before = Arc::clone(table.all.values().next_back().unwrap());
+        let mut after = Breadcrumb::clone(&before);
+        after.version += 1;
+        after.tags = vec!["new".to_owned()];
+        after.schema_name = Some("new.v1".to_owned());
+
+        table.put(Arc::new(after), None);
+
+        assert_eq!((table.len(), table.all.len()), (1_000, 1_000));
+        assert_eq!(table.by_schema["odd.v1"].all.len(), 499);
+        assert_eq!(table.by_schema["odd.v1"].by_tag["common"].len(), 499);
+        assert_eq!(
+            (table.by_tag["common"].len(), table.by_tag["new"].len()),
+            (989, 1)
+        );
+    }
+}

@@ -1,0 +1,1855 @@
+//! One event at one executor: what sets it off, what happens once, what is tried again and how it ends.
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a helper that cannot do its work fails the test that uses it"
+)]
+
+#[allow(dead_code, reason = "every test crate uses some of it")]
+mod support;
+
+use futures::{FutureExt as _, StreamExt as _};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use support::{Call, Do, Probe, Shim, all, event_of, nested, put, runs, unavailable};
+use tokio::time::{Instant, advance, sleep, timeout};
+use universal_executor::error::Retry;
+use universal_executor::executor::{ExecutorError, Fetched, InvalidExecutor, RetryPolicy, check};
+use universal_executor::source::StartAt;
+use universal_executor::store::{
+    Capabilities, FailureClass, RunFilter, RunRef, RunState, StoreError,
+};
+use universal_executor::{
+    BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Event, EventKind,
+    EventSource as _, ExecutionContext, Failure, MemoryStore, NewBreadcrumb, Outcome, Patch,
+    Profile, Response, RunLedger, Selector, Subscription, Subscriptions, UniversalExecutor, Wake,
+    async_trait, permanent, retry_after, suspend,
+};
+
+const LEASE: Duration = Duration::from_secs(30);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn answer() -> Response {
+    Response::create(NewBreadcrumb::new("answer.v1"))
+}
+
+async fn asked(store: &MemoryStore) -> Arc<Breadcrumb> {
+    put(store, "question.v1", json!({"n": 1})).await
+}
+
+fn prober(store: &(impl BreadcrumbStore + Clone)) -> Probe {
+    Probe::on("question.v1", "prober", store)
+}
+
+fn written(outcome: &Outcome) -> Vec<BreadcrumbId> {
+    match outcome {
+        Outcome::Responded { written } | Outcome::Failed { written, .. } => written.clone(),
+        other => panic!("nothing was written: {other:?}"),
+    }
+}
+
+/// Asserts that a run failed in a class, with one dead letter that says so.
+async fn assert_failed(store: &MemoryStore, outcome: &Outcome, expected: FailureClass) {
+    let Outcome::Failed { class, written } = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!(*class, expected);
+    let letters = all(store, "executor.failed.v1").await;
+    let [letter] = letters.as_slice() else {
+        panic!("{letters:?}")
+    };
+    assert_eq!(letter.context["class"], expected.as_str());
+    assert_eq!(written.last(), Some(&letter.id));
+}
+
+fn is_responded(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Responded { .. })
+}
+
+// What sets an executor off.
+
+#[tokio::test]
+async fn a_selector_that_is_context_first_and_trigger_second_fires() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let context = Subscription::context("question.v1").key("before");
+    let trigger = Subscription::trigger("question.v1");
+
+    for (id, subscriptions) in [
+        ("context-first", [context.clone(), trigger.clone()]),
+        ("trigger-first", [trigger, context]),
+    ] {
+        let probe = Probe::new(id, &store, subscriptions);
+        let outcome = probe.sees(&question).await.unwrap();
+        assert!(is_responded(&outcome), "{id}: {outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_only_context_is_noted_and_nothing_is_read() {
+    let store = MemoryStore::default();
+    let page = put(&store, "page.v1", json!({})).await;
+    let other = put(&store, "other.v1", json!({})).await;
+    let unread = Shim::new(&store, |_| Do::Fail(unavailable()));
+    let probe = Probe::new(
+        "prober",
+        &unread,
+        [
+            Subscription::trigger("question.v1"),
+            Subscription::context("page.v1"),
+        ],
+    );
+
+    assert_eq!(probe.sees(&page).await.unwrap(), Outcome::ContextNoted);
+    assert_eq!(probe.sees(&other).await.unwrap(), Outcome::Unmatched);
+    assert!(runs(&store).await.is_empty());
+}
+
+#[tokio::test]
+async fn an_event_without_context_is_decided_after_the_fetch() {
+    let store = MemoryStore::default();
+    let urgent = put(&store, "question.v1", json!({"urgent": true})).await;
+    let calm = put(&store, "question.v1", json!({"urgent": false})).await;
+    let trigger = Subscription::trigger("question.v1").matching("$.urgent", "eq", true);
+    let probe = Probe::new("prober", &store, [trigger]);
+
+    let fires = probe
+        .process_event(&Event::created(&urgent).envelope())
+        .await;
+    let rests = probe.process_event(&Event::created(&calm).envelope()).await;
+
+    assert!(is_responded(&fires.unwrap()));
+    assert_eq!(rests.unwrap(), Outcome::Unmatched);
+    assert_eq!(probe.executed(), 1);
+    let states: Vec<RunState> = runs(&store).await.iter().map(|run| run.state).collect();
+    assert!(states.contains(&RunState::Skipped), "{states:?}");
+}
+
+#[tokio::test]
+async fn an_executor_with_two_triggers_runs_for_both_and_once_per_event() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let order = put(&store, "order.v1", json!({})).await;
+    let probe = Probe::new(
+        "prober",
+        &store,
+        [
+            Subscription::trigger("question.v1"),
+            Subscription::trigger("order.v1"),
+            Subscription::trigger("*"),
+        ],
+    );
+
+    probe.sees(&question).await.unwrap();
+    probe.sees(&order).await.unwrap();
+
+    assert_eq!(probe.executed(), 2);
+    assert_eq!(all(&store, "answer.v1").await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_forged_event_starts_no_run_the_stored_breadcrumb_does_not_ask_for() {
+    let store = MemoryStore::default();
+    let secret = NewBreadcrumb::new("secret.v1").context(json!({"for": "nobody"}));
+    let secret = store.create(secret).await.unwrap();
+    let real = Event::created(&secret);
+    let theirs = put(&store.in_tenant("b"), "question.v1", json!({"for": "me"})).await;
+    let other = Some("question.v1".to_owned());
+    let tenant = Event {
+        schema_name: other.clone(),
+        tags: vec!["go".to_owned()],
+        ..Event::created(&theirs)
+    };
+    let trigger = Subscription::trigger("question.v1")
+        .all_tags(["go"])
+        .matching("for", "eq", "me");
+    let probe = Probe::new("prober", &store, [trigger]);
+
+    for (forged, expected) in [
+        (
+            Event {
+                schema_name: other,
+                tags: vec!["go".to_owned()],
+                context: Some(json!({"for": "me"}).into()),
+                ..real
+            },
+            Outcome::Unmatched,
+        ),
+        (tenant, Outcome::Gone),
+    ] {
+        assert_eq!(probe.process_event(&forged).await.unwrap(), expected);
+    }
+    assert_eq!(probe.executed(), 0);
+}
+
+#[tokio::test]
+async fn the_newer_version_runs_and_the_older_event_is_superseded() {
+    let store = MemoryStore::default();
+    let first = asked(&store).await;
+    let edit = Patch::new().context(json!({"n": 2}));
+    let second = store.update(first.id, 1, edit).await.unwrap();
+    let probe = prober(&store);
+
+    let older = probe.sees(&first).await.unwrap();
+    let newer = probe.sees(&second).await.unwrap();
+    let again = probe.sees(&first).await.unwrap();
+
+    assert!(is_responded(&older), "{older:?}");
+    assert_eq!(probe.context(0).trigger().context["n"], 2);
+    assert!(matches!(newer, Outcome::AlreadyDone { .. }), "{newer:?}");
+    assert_eq!(again, Outcome::Superseded);
+    assert_eq!(probe.executed(), 1);
+}
+
+#[tokio::test]
+async fn an_older_event_after_the_newer_one_answers_nothing() {
+    let store = MemoryStore::default();
+    let first = asked(&store).await;
+    let second = store.update(first.id, 1, Patch::new()).await.unwrap();
+    let probe = prober(&store);
+
+    let newer = probe.sees(&second).await.unwrap();
+    let older = probe.sees(&first).await.unwrap();
+
+    assert!(is_responded(&newer), "{newer:?}");
+    assert_eq!(older, Outcome::Superseded);
+    assert_eq!(all(&store, "answer.v1").await.len(), 1);
+}
+
+#[tokio::test]
+async fn every_version_that_is_seen_in_time_has_its_own_run() {
+    let store = MemoryStore::default();
+    let first = asked(&store).await;
+    let probe = prober(&store);
+
+    probe.sees(&first).await.unwrap();
+    let second = store.update(first.id, 1, Patch::new()).await.unwrap();
+    probe.sees(&second).await.unwrap();
+
+    assert_eq!(probe.executed(), 2);
+}
+
+#[tokio::test]
+async fn a_stale_read_is_tried_again() {
+    let store = MemoryStore::default();
+    let first = asked(&store).await;
+    let second = store.update(first.id, 1, Patch::new()).await.unwrap();
+    let stale = Arc::new(AtomicBool::new(true));
+    let lagging = Shim::new(&store, {
+        let (stale, first) = (Arc::clone(&stale), Arc::clone(&first));
+        move |call| match call {
+            Call::Get(_) if stale.load(Ordering::SeqCst) => Do::Answer(vec![Arc::clone(&first)]),
+            _ => Do::Pass,
+        }
+    });
+    let probe = prober(&lagging);
+
+    let error = probe.sees(&second).await.unwrap_err();
+    stale.store(false, Ordering::SeqCst);
+    let later = probe.sees(&second).await.unwrap();
+
+    assert!(matches!(error.retry(), Retry::After(_)), "{error:?}");
+    assert_eq!(error.code(), "stale_read");
+    assert!(is_responded(&later), "{later:?}");
+    assert_eq!(probe.executed(), 1);
+}
+
+#[tokio::test]
+async fn a_breadcrumb_that_is_gone_ends_its_run_without_a_dead_letter() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    store.delete(question.id).await.unwrap();
+    let probe = prober(&store);
+
+    let outcome = probe.sees(&question).await.unwrap();
+
+    assert_eq!(outcome, Outcome::Gone);
+    assert_eq!(runs(&store).await[0].state, RunState::Skipped);
+    assert!(all(&store, "executor.failed.v1").await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_does_not_read_its_own_writes_gets_time_to_find_the_trigger() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let began = Instant::now();
+    let late = Shim::new(&store, move |call| match call {
+        Call::Get(id) if began.elapsed() < 2 * SECOND => Do::Fail(StoreError::NotFound {
+            id,
+            tombstone: None,
+        }),
+        _ => Do::Pass,
+    })
+    .able_to(Capabilities::default());
+
+    let outcome = prober(&late).sees(&question).await.unwrap();
+
+    assert!(is_responded(&outcome), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_deletion_runs_on_the_tombstone_where_it_is_asked_for() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    store.delete(question.id).await.unwrap();
+    let mut events = store.events().subscribe(StartAt::Beginning).await.unwrap();
+    events.next().await.unwrap().unwrap();
+    let deleted = events.next().await.unwrap().unwrap().event;
+    let trigger = Subscription::trigger("question.v1");
+    let asks = Probe::new("asks", &store, [trigger.clone().on([EventKind::Deleted])]);
+    let rests = Probe::new("rests", &store, [trigger]);
+
+    let fires = asks.process_event(&deleted).await.unwrap();
+
+    assert_eq!((deleted.kind, deleted.version), (EventKind::Deleted, 2));
+    assert!(is_responded(&fires), "{fires:?}");
+    assert_eq!(asks.context(0).trigger().context["n"], 1);
+    assert_eq!(asks.context(0).trigger().version, 2);
+    let rested = rests.process_event(&deleted).await.unwrap();
+    assert_eq!(rested, Outcome::Unmatched);
+}
+
+#[tokio::test]
+async fn a_forged_deletion_of_what_is_still_there_does_not_run_as_one() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let trigger = Subscription::trigger("question.v1").on([EventKind::Deleted]);
+    let probe = Probe::new("prober", &store, [trigger]);
+
+    let outcome = probe
+        .process_event(&Event::deleted(&question))
+        .await
+        .unwrap();
+
+    assert_eq!(outcome, Outcome::Unmatched);
+    assert_eq!(probe.executed(), 0);
+}
+
+#[tokio::test]
+async fn an_executor_that_asks_for_deletions_is_refused_on_a_store_without_tombstones() {
+    let store = MemoryStore::default();
+    let plain = Shim::new(&store, |_| Do::Pass).able_to(Capabilities::default());
+    let trigger = Subscription::trigger("question.v1").on([EventKind::Created, EventKind::Deleted]);
+    let subscriptions = [Subscription::context("page.v1"), trigger];
+
+    let refused = check(&Probe::new("prober", &plain, subscriptions.clone())).unwrap_err();
+
+    let expected = InvalidExecutor::NoTombstones {
+        executor: "prober".to_owned(),
+        subscription: 1,
+    };
+    assert_eq!(refused, expected);
+    assert!(check(&Probe::new("prober", &store, subscriptions)).is_ok());
+    let nameless = check(&Probe::on("question.v1", "", &store)).unwrap_err();
+    assert_eq!(nameless, InvalidExecutor::NoId);
+}
+
+#[tokio::test]
+async fn a_ping_matches_nothing() {
+    let store = MemoryStore::default();
+    let ping = r#"{"type": "ping", "ts": "2026-11-21T20:33:37Z"}"#;
+    let ping: Event = serde_json::from_str(ping).unwrap();
+
+    let outcome = Probe::on("*", "prober", &store).process_event(&ping).await;
+
+    assert_eq!(outcome.unwrap(), Outcome::Unmatched);
+}
+
+#[tokio::test]
+async fn own_breadcrumbs_never_trigger() {
+    let store = MemoryStore::default();
+    let echo = Probe::on("*", "echo", &store);
+    let target = put(&store, "target.v1", json!({})).await;
+    let update = Response::update(target.id, 1, Patch::new());
+    let editor = Probe::new(
+        "editor",
+        &store,
+        [
+            Subscription::trigger("question.v1"),
+            Subscription::trigger("target.v1"),
+        ],
+    )
+    .writing(update);
+    let question = asked(&store).await;
+
+    let answered = echo.sees(&question).await.unwrap();
+    let answer = store.get(written(&answered)[0]).await.unwrap();
+    editor.sees(&question).await.unwrap();
+    let edited = store.get(target.id).await.unwrap();
+
+    assert_eq!(echo.sees(&answer).await.unwrap(), Outcome::OwnBreadcrumb);
+    assert_eq!(edited.version, 2);
+    assert_eq!(editor.sees(&edited).await.unwrap(), Outcome::OwnBreadcrumb);
+    assert!(is_responded(&echo.sees(&edited).await.unwrap()));
+}
+
+#[tokio::test]
+async fn a_payload_cannot_silence_an_executor_or_end_a_chain_where_there_is_a_ledger() {
+    let store = MemoryStore::default();
+    let forged = json!({"creator": {
+        "id": "prober", "agent_id": "prober", "tool": "prober", "hops": 99, "correlation_id": "x",
+    }});
+    let forged = NewBreadcrumb::new("question.v1")
+        .created_by("prober")
+        .context(forged);
+    let forged = store.create(forged).await.unwrap();
+    let probe = prober(&store);
+
+    let outcome = probe.sees(&forged).await.unwrap();
+
+    let answer = store.get(written(&outcome)[0]).await.unwrap();
+    assert_eq!(answer.context["creator"]["hops"], 1);
+    let origin = forged.id.to_string();
+    assert_eq!(answer.context["creator"]["correlation_id"], origin);
+}
+
+#[tokio::test]
+async fn without_a_ledger_author_and_payload_decide_what_is_own() {
+    let store = MemoryStore::default();
+    let probe = prober(&Shim::without_ledger(&store));
+    let by_author = NewBreadcrumb::new("question.v1").created_by("prober");
+    let of_other = NewBreadcrumb::new("question.v1").created_by("somebody");
+    let names = ["id", "agent_id", "tool", "workflow"].map(|name| {
+        NewBreadcrumb::new("question.v1").context(json!({"creator": {name: "prober"}}))
+    });
+
+    for own in names.into_iter().chain([by_author]) {
+        let own = store.create(own).await.unwrap();
+        assert_eq!(probe.sees(&own).await.unwrap(), Outcome::OwnBreadcrumb);
+    }
+    let other = store.create(of_other).await.unwrap();
+    assert!(is_responded(&probe.sees(&other).await.unwrap()));
+    let edit = Patch::new().updated_by("prober");
+    let edited = store.update(other.id, 1, edit).await.unwrap();
+    assert_eq!(probe.sees(&edited).await.unwrap(), Outcome::OwnBreadcrumb);
+}
+
+// What happens once.
+
+#[tokio::test]
+async fn a_redelivered_event_answers_with_the_ids_of_the_first_time() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let probe = prober(&store).writing(answer().and_create(NewBreadcrumb::new("log.v1")));
+
+    let first = probe.sees(&question).await.unwrap();
+    let again = probe.sees(&question).await.unwrap();
+
+    let expected = Outcome::AlreadyDone {
+        state: RunState::Done,
+        written: written(&first),
+    };
+    assert_eq!(again, expected);
+    assert_eq!(written(&first).len(), 2);
+    assert_eq!(probe.executed(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_at_once_execute_once_and_answer_once() {
+    for same_handle in [false, true] {
+        let store = MemoryStore::default();
+        let question = asked(&store).await;
+        let slow = |store: &MemoryStore| {
+            let probe = prober(store).executing(|_| async {
+                for _ in 0..10 {
+                    tokio::task::yield_now().await;
+                }
+                Ok(json!({}))
+            });
+            Arc::new(probe)
+        };
+        let one = slow(&store);
+        let probes: Vec<Arc<Probe>> = (0..100)
+            .map(|_| {
+                if same_handle {
+                    Arc::clone(&one)
+                } else {
+                    slow(&store.clone())
+                }
+            })
+            .collect();
+        let start = Arc::new(tokio::sync::Barrier::new(100));
+
+        let tasks = probes.iter().map(|probe| {
+            let (probe, start) = (Arc::clone(probe), Arc::clone(&start));
+            let event = Event::created(&question);
+            tokio::spawn(async move {
+                start.wait().await;
+                probe.process_event(&event).await.unwrap()
+            })
+        });
+        let outcomes = futures::future::join_all(tasks.collect::<Vec<_>>()).await;
+
+        let outcomes: Vec<Outcome> = outcomes.into_iter().map(Result::unwrap).collect();
+        let responded = outcomes
+            .iter()
+            .filter(|outcome| is_responded(outcome))
+            .count();
+        let harmless = outcomes.iter().filter(|outcome| {
+            matches!(
+                outcome,
+                Outcome::AlreadyDone { .. } | Outcome::InProgress { .. }
+            )
+        });
+        assert_eq!((responded, harmless.count()), (1, 99), "{outcomes:?}");
+        let mut executed: usize = probes.iter().map(|probe| probe.executed()).sum();
+        if same_handle {
+            executed = one.executed();
+        }
+        assert_eq!(executed, 1);
+        assert_eq!(all(&store, "answer.v1").await.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn executors_and_tenants_have_runs_of_their_own() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let other_tenant = store.in_tenant("b");
+    let theirs = asked(&other_tenant).await;
+
+    for (probe, question) in [
+        (Probe::on("question.v1", "one", &store), &question),
+        (Probe::on("question.v1", "two", &store), &question),
+        (Probe::on("question.v1", "one", &other_tenant), &theirs),
+    ] {
+        let outcome = probe.sees(question).await.unwrap();
+        assert!(is_responded(&outcome), "{outcome:?}");
+    }
+    assert_eq!(all(&store, "answer.v1").await.len(), 2);
+    assert_eq!(all(&other_tenant, "answer.v1").await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_an_expired_lease_another_worker_answers_and_the_late_commit_writes_nothing() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let slow = Shim::new(&store, |call| match call {
+        Call::Commit(_) => Do::Wait(2 * LEASE),
+        _ => Do::Pass,
+    });
+    let late = prober(&slow).shared();
+    let first = tokio::spawn({
+        let (late, event) = (Arc::clone(&late), Event::created(&question));
+        async move { late.process_event(&event).await }
+    });
+    sleep(SECOND).await;
+    let second = prober(&store);
+
+    let during = second.sees(&question).await.unwrap();
+    sleep(LEASE).await;
+    let after = second.sees(&question).await.unwrap();
+    let lost = first.await.unwrap().unwrap_err();
+
+    assert!(matches!(during, Outcome::InProgress { .. }), "{during:?}");
+    assert!(is_responded(&after), "{after:?}");
+    assert_eq!(second.context(0).attempt(), 2);
+    assert!(matches!(lost, ExecutorError::LeaseLost { .. }), "{lost:?}");
+    assert_eq!(late.responded(), 1);
+    assert_eq!(all(&store, "answer.v1").await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn heartbeats_keep_a_long_run_beyond_its_lease() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let long = prober(&store).executing(|_| async {
+        sleep(3 * LEASE).await;
+        Ok(json!({}))
+    });
+    let second = prober(&store);
+    let watch = async {
+        sleep(2 * LEASE).await;
+        second.sees(&question).await.unwrap()
+    };
+
+    let (first, during) = tokio::join!(long.sees(&question), watch);
+
+    assert!(is_responded(&first.unwrap()));
+    assert!(matches!(during, Outcome::InProgress { .. }), "{during:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_cannot_be_kept_cancels_the_run_before_it_is_over() {
+    for hangs in [false, true] {
+        let store = MemoryStore::default();
+        let question = asked(&store).await;
+        let broken = Shim::new(&store, move |call| match call {
+            Call::Heartbeat if hangs => Do::Hang,
+            Call::Heartbeat => Do::Fail(unavailable()),
+            _ => Do::Pass,
+        });
+        let probe = prober(&broken).hanging();
+        let began = Instant::now();
+
+        let error = probe.sees(&question).await.unwrap_err();
+
+        assert!(
+            matches!(error, ExecutorError::LeaseLost { .. }),
+            "{error:?}"
+        );
+        assert_eq!(began.elapsed(), LEASE * 5 / 6, "hangs: {hangs}");
+        probe.context(0).cancelled().now_or_never().unwrap();
+        assert!(all(&store, "answer.v1").await.is_empty());
+        assert!(all(&store, "executor.failed.v1").await.is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_failed_heartbeat_is_made_up_for_by_the_next() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let failed = AtomicBool::new(false);
+    let broken = Shim::new(&store, move |call| match call {
+        Call::Heartbeat if !failed.swap(true, Ordering::SeqCst) => Do::Fail(unavailable()),
+        _ => Do::Pass,
+    });
+    let probe = prober(&broken).executing(|_| async {
+        sleep(3 * LEASE).await;
+        Ok(json!({}))
+    });
+
+    let outcome = probe.sees(&question).await.unwrap();
+
+    assert!(is_responded(&outcome), "{outcome:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_process_event_writes_nothing_and_its_run_goes_to_the_next() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let dropped = prober(&store).hanging();
+
+    let stopped = timeout(SECOND, dropped.sees(&question)).await;
+    let next = prober(&store);
+    let at_once = next.sees(&question).await.unwrap();
+    advance(LEASE).await;
+    let later = next.sees(&question).await.unwrap();
+
+    assert!(stopped.is_err());
+    dropped.context(0).cancelled().now_or_never().unwrap();
+    assert!(matches!(at_once, Outcome::InProgress { .. }), "{at_once:?}");
+    assert!(is_responded(&later), "{later:?}");
+    assert_eq!(next.context(0).attempt(), 2);
+    assert_eq!(all(&store, "answer.v1").await.len(), 1);
+}
+
+// What is tried again, and how a run gives up.
+
+#[tokio::test(start_paused = true)]
+async fn a_transient_error_is_postponed_until_the_attempts_are_used_up() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let probe = prober(&store)
+        .failing(|| "connection reset".into())
+        .answering_failures(|_, failure| {
+            let told = json!({"message": failure.message, "attempts": failure.attempts});
+            Ok(Response::create(
+                NewBreadcrumb::new("apology.v1").context(told),
+            ))
+        });
+
+    for attempt in 1..5_u32 {
+        let error = probe.sees(&question).await.unwrap_err();
+        let ExecutorError::Postponed { delay, at, .. } = &error else {
+            panic!("{error:?}")
+        };
+        let most = SECOND * (1 << (attempt - 1));
+        assert!(*delay <= most, "attempt {attempt}: {delay:?}");
+        assert_eq!(error.retry(), Retry::After(*delay));
+        let row = runs(&store).await.remove(0);
+        assert_eq!((row.state, row.attempts), (RunState::Ready, attempt));
+        assert_eq!(row.due, Some(*at));
+        assert!(probe.failures().is_empty());
+    }
+    let outcome = probe.sees(&question).await.unwrap();
+
+    assert_failed(&store, &outcome, FailureClass::AttemptsUsedUp).await;
+    assert_eq!(probe.executed(), 5);
+    assert_eq!(probe.failures(), ["attempts_used_up: connection reset"]);
+    let apology = all(&store, "apology.v1").await.remove(0);
+    assert_eq!(apology.context["attempts"], 5);
+    assert_eq!(apology.context["creator"]["id"], "prober");
+    assert_eq!(written(&outcome)[0], apology.id);
+    let again = probe.sees(&question).await.unwrap();
+    let expected = Outcome::AlreadyDone {
+        state: RunState::Failed,
+        written: written(&outcome),
+    };
+    assert_eq!(again, expected);
+    assert_eq!(probe.executed(), 5);
+}
+
+#[tokio::test]
+async fn an_error_says_by_itself_whether_it_is_permanent() {
+    let missing_key = |context: &ExecutionContext| context.require("nothing").unwrap_err();
+    type Make = fn() -> BoxError;
+    let makes: [(&str, Make); 5] = [
+        ("marked", || permanent("unknown city")),
+        ("json", || {
+            serde_json::from_str::<u8>("x").unwrap_err().into()
+        }),
+        ("unsupported", || {
+            let (store, operation) = ("s", "o");
+            StoreError::Unsupported { store, operation }.into()
+        }),
+        ("executor", || {
+            let reason = "no".to_owned();
+            ExecutorError::BadResponse { reason }.into()
+        }),
+        ("definition", || {
+            Subscriptions::parse("[").unwrap_err().into()
+        }),
+    ];
+
+    for (name, make) in makes {
+        let store = MemoryStore::default();
+        let question = asked(&store).await;
+        let probe = prober(&store).failing(make);
+        let outcome = probe.sees(&question).await.unwrap();
+        assert_failed(&store, &outcome, FailureClass::Permanent).await;
+        assert_eq!((probe.executed(), probe.failures().len()), (1, 1), "{name}");
+    }
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let probe =
+        prober(&store).executing(move |context| async move { Err(missing_key(&context).into()) });
+    let outcome = probe.sees(&question).await.unwrap();
+    assert_failed(&store, &outcome, FailureClass::Permanent).await;
+}
+
+#[tokio::test]
+async fn an_error_in_respond_counts_as_one_in_execute() {
+    let store = MemoryStore::default();
+    let (question, other) = (asked(&store).await, asked(&store).await);
+    let transient = prober(&store).responding(|_, _| Err("not now".into()));
+    let fatal = prober(&store).responding(|_, _| Err(permanent("never")));
+
+    let error = transient.sees(&question).await.unwrap_err();
+    let outcome = fatal.sees(&other).await.unwrap();
+
+    assert!(
+        matches!(error, ExecutorError::Postponed { .. }),
+        "{error:?}"
+    );
+    assert_failed(&store, &outcome, FailureClass::Permanent).await;
+}
+
+#[tokio::test]
+async fn the_delay_a_store_asks_for_is_the_least_there_is() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let probe = prober(&store).failing(|| {
+        let busy = StoreError::Unavailable {
+            store: "crm",
+            retry_after: 7 * SECOND,
+            source: "busy".into(),
+        };
+        busy.into()
+    });
+
+    let error = probe.sees(&question).await.unwrap_err();
+
+    assert_eq!(error.retry(), Retry::After(7 * SECOND));
+    assert_eq!(runs(&store).await[0].attempts, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_limit_uses_no_attempt_and_its_delay_is_kept() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let probe = prober(&store)
+        .profile(Profile::default().attempts(1))
+        .failing(|| retry_after(20 * SECOND, "slow down"));
+
+    for _ in 0..10 {
+        let error = probe.sees(&question).await.unwrap_err();
+
+        assert_eq!(error.retry(), Retry::After(20 * SECOND));
+        assert_eq!(error.code(), "rate_limited");
+        let row = runs(&store).await.remove(0);
+        assert_eq!((row.attempts, row.state), (0, RunState::Ready));
+    }
+    advance(Duration::from_secs(24 * 3_600)).await;
+    let outcome = probe.sees(&question).await.unwrap();
+
+    assert_failed(&store, &outcome, FailureClass::AttemptsUsedUp).await;
+}
+
+#[tokio::test]
+async fn a_panic_fails_its_own_run_only_and_is_a_class_of_its_own() {
+    let store = MemoryStore::default();
+    let (question, other) = (
+        asked(&store).await,
+        put(&store, "question.v1", json!({"n": 2})).await,
+    );
+    let probe = prober(&store)
+        .profile(Profile::default().attempts(2))
+        .executing(|context| async move {
+            assert!(context.trigger().context["n"] == 2, "n is 1");
+            Ok(json!({}))
+        });
+
+    let first = probe.sees(&question).await.unwrap_err();
+    let second = probe.sees(&question).await.unwrap();
+    let healthy = probe.sees(&other).await.unwrap();
+
+    assert_eq!(first.code(), "panic");
+    assert!(
+        matches!(first, ExecutorError::Postponed { .. }),
+        "{first:?}"
+    );
+    assert_failed(&store, &second, FailureClass::Panic).await;
+    assert!(
+        probe.failures()[0].contains("n is 1"),
+        "{:?}",
+        probe.failures()
+    );
+    assert!(is_responded(&healthy), "{healthy:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_out_of_time_is_retried_and_then_fails_as_that() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let profile = Profile::default().timeout(90 * SECOND).attempts(2);
+    let probe = prober(&store).profile(profile).hanging();
+    let began = Instant::now();
+
+    let first = probe.sees(&question).await.unwrap_err();
+    let took = began.elapsed();
+    let second = probe.sees(&question).await.unwrap();
+
+    assert_eq!((first.code(), took), ("timeout", 90 * SECOND));
+    assert_failed(&store, &second, FailureClass::Timeout).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_abandoned_leases_in_a_row_are_a_crash_loop() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let dies = prober(&store).hanging();
+
+    for _ in 0..3 {
+        let died = timeout(SECOND, dies.sees(&question)).await;
+        assert!(died.is_err());
+        advance(LEASE).await;
+    }
+    let outcome = dies.sees(&question).await.unwrap();
+
+    assert_failed(&store, &outcome, FailureClass::CrashLoop).await;
+    assert_eq!((dies.executed(), dies.failures().len()), (3, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_run_at_most_once_is_never_executed_again() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let once = Profile::default().at_most_once();
+    let dies = prober(&store).profile(once.clone()).hanging();
+
+    let died = timeout(SECOND, dies.sees(&question)).await;
+    advance(LEASE).await;
+    let outcome = dies.sees(&question).await.unwrap();
+
+    assert!(died.is_err());
+    assert_failed(&store, &outcome, FailureClass::OutcomeUnknown).await;
+    assert_eq!((dies.executed(), dies.failures().len()), (1, 1));
+    let other = MemoryStore::default();
+    let question = asked(&other).await;
+    let fails = prober(&other).profile(once).failing(|| "reset".into());
+    let outcome = fails.sees(&question).await.unwrap();
+    assert_failed(&other, &outcome, FailureClass::OutcomeUnknown).await;
+}
+
+#[tokio::test]
+async fn what_may_run_at_most_once_is_tried_again_if_it_never_started() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let page = Subscription::context("page.v1").key("page").required();
+    let once = Probe::new("once", &store, [Subscription::trigger("question.v1"), page])
+        .profile(Profile::default().at_most_once());
+
+    let early = once.sees(&question).await.unwrap_err();
+    put(&store, "page.v1", json!({})).await;
+    let later = once.sees(&question).await.unwrap();
+
+    assert!(
+        matches!(early, ExecutorError::Postponed { .. }),
+        "{early:?}"
+    );
+    assert!(is_responded(&later), "{later:?}");
+}
+
+#[tokio::test]
+async fn a_version_conflict_runs_again_from_the_fetch() {
+    let store = MemoryStore::default();
+    let cart = put(&store, "cart.v1", json!({"items": 0})).await;
+    let question = asked(&store).await;
+    let (edits, id) = (store.clone(), cart.id);
+    let probe = Probe::new(
+        "prober",
+        &store,
+        [
+            Subscription::trigger("question.v1"),
+            Subscription::context("cart.v1").key("cart"),
+        ],
+    )
+    .executing(move |context| {
+        let edits = edits.clone();
+        async move {
+            if context.attempt() == 1 {
+                let edit = Patch::new().context(json!({"items": 5}));
+                edits.update(id, 1, edit).await?;
+            }
+            let cart = &context.many("cart")[0];
+            let items = cart.context["items"].as_i64().unwrap() + 1;
+            Ok(json!({"version": cart.version, "items": items}))
+        }
+    })
+    .responding(move |_, output| {
+        let patch = Patch::new().context(json!({"items": output["items"]}));
+        Ok(Response::update(
+            id,
+            output["version"].as_u64().unwrap(),
+            patch,
+        ))
+    });
+
+    let first = probe.sees(&question).await.unwrap_err();
+    let second = probe.sees(&question).await.unwrap();
+
+    assert_eq!(first.code(), "conflict");
+    assert!(is_responded(&second), "{second:?}");
+    let cart = store.get(cart.id).await.unwrap();
+    assert_eq!((cart.version, &cart.context["items"]), (3, &json!(6)));
+}
+
+#[tokio::test]
+async fn a_response_is_written_in_full_or_not_at_all() {
+    let store = MemoryStore::default();
+    let target = put(&store, "target.v1", json!({})).await;
+    let question = asked(&store).await;
+    let stale = answer().and_update(target.id, 7, Patch::new());
+
+    let error = prober(&store)
+        .writing(stale)
+        .sees(&question)
+        .await
+        .unwrap_err();
+
+    assert_eq!(error.code(), "conflict");
+    assert!(all(&store, "answer.v1").await.is_empty());
+}
+
+#[tokio::test]
+async fn a_failure_answer_that_fails_leaves_the_dead_letter_alone() {
+    type Fail = fn(&Breadcrumb, &Failure) -> Result<Response, BoxError>;
+    let fails: [Fail; 4] = [
+        |_, _| Err("cannot even say so".into()),
+        |_, _| panic!("cannot even say so"),
+        |_, _| Ok(Response::create(NewBreadcrumb::new("forbidden.v1"))),
+        |_, _| Ok(Response::update(BreadcrumbId::NIL, 1, Patch::new())),
+    ];
+
+    for fail in fails {
+        let store = MemoryStore::default();
+        let question = asked(&store).await;
+        let probe = prober(&store)
+            .profile(Profile::default().responds_with(["answer.v1"]))
+            .failing(|| permanent("no"))
+            .answering_failures(fail);
+        let outcome = probe.sees(&question).await.unwrap();
+        assert_failed(&store, &outcome, FailureClass::Permanent).await;
+        assert_eq!(written(&outcome).len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_dead_letter_names_the_run_and_holds_no_payload() {
+    let store = MemoryStore::default();
+    let question = NewBreadcrumb::new("question.v1").tags(["session:7", "private"]);
+    let question = question.context(json!({"password": "hunter2"}));
+    let question = store.create(question).await.unwrap();
+    let probe = prober(&store).failing(|| permanent("hunter2 is wrong"));
+
+    probe.sees(&question).await.unwrap();
+
+    let letter = all(&store, "executor.failed.v1").await.remove(0);
+    let context = &letter.context;
+    assert_eq!(context["executor"], "prober");
+    assert_eq!(context["trigger_id"], question.id.to_string());
+    assert_eq!(
+        (&context["trigger_version"], &context["attempts"]),
+        (&json!(1), &json!(1))
+    );
+    assert_eq!(
+        (&context["class"], &context["code"]),
+        (&json!("permanent"), &json!("error"))
+    );
+    assert_eq!(context["run_key"], probe.context(0).idempotency_key());
+    assert!(
+        letter.tags.contains(&"session:7".to_owned()),
+        "{:?}",
+        letter.tags
+    );
+    assert!(
+        !letter.tags.contains(&"private".to_owned()),
+        "{:?}",
+        letter.tags
+    );
+    assert!(!serde_json::to_string(&*letter).unwrap().contains("hunter2"));
+}
+
+// What is written.
+
+#[tokio::test]
+async fn what_is_written_says_who_wrote_it_and_because_of_what() {
+    for (kind, own_name) in [
+        ("executor", None),
+        ("agent", Some("agent_id")),
+        ("tool", Some("tool")),
+        ("workflow", Some("workflow")),
+        ("reporter", None),
+    ] {
+        let store = MemoryStore::default();
+        let question = NewBreadcrumb::new("question.v1").tags(["session:7", "other:1"]);
+        let question = store.create(question).await.unwrap();
+        let forged = NewBreadcrumb::new("answer.v1")
+            .tag("mine")
+            .created_by("somebody else")
+            .context(json!({"text": "hi", "creator": {"id": "somebody else", "hops": 0}}));
+        let profile = Profile::new(kind).definition("{}");
+        let probe = prober(&store)
+            .profile(profile)
+            .writing(Response::create(forged));
+
+        let outcome = probe.sees(&question).await.unwrap();
+
+        let answer = store.get(written(&outcome)[0]).await.unwrap();
+        let mut expected = json!({
+            "type": kind, "id": "prober", "trigger_id": question.id, "trigger_version": 1,
+            "correlation_id": question.id, "hops": 1,
+            "definition": "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
+        });
+        if let Some(name) = own_name {
+            expected[name] = json!("prober");
+        }
+        assert_eq!(answer.context["creator"], expected);
+        assert_eq!(answer.context["text"], "hi");
+        assert_eq!(answer.tags, ["mine", "session:7"]);
+        assert_eq!(answer.created_by.as_deref(), Some("prober"));
+        assert_eq!(answer.updated_by.as_deref(), Some("prober"));
+    }
+}
+
+#[tokio::test]
+async fn an_update_is_stamped_where_it_has_a_context_and_signed_always() {
+    let store = MemoryStore::default();
+    let target = put(&store, "target.v1", json!({"kept": true})).await;
+    let question = NewBreadcrumb::new("question.v1").tag("session:7");
+    let question = store.create(question).await.unwrap();
+    let update =
+        |version, patch: Patch| Response::update(target.id, version, patch.updated_by("x"));
+    let titled =
+        Probe::on("question.v1", "titled", &store).writing(update(1, Patch::new().title("t")));
+    let rewritten = Probe::on("question.v1", "rewritten", &store).writing(update(
+        2,
+        Patch::new().tags(["a"]).context(json!({"kept": false})),
+    ));
+
+    titled.sees(&question).await.unwrap();
+    let second = store.get(target.id).await.unwrap();
+    rewritten.sees(&question).await.unwrap();
+    let third = store.get(target.id).await.unwrap();
+
+    assert_eq!(second.context, json!({"kept": true}));
+    assert_eq!(
+        (second.updated_by.as_deref(), second.tags.len()),
+        (Some("titled"), 0)
+    );
+    assert_eq!(third.context["creator"]["id"], "rewritten");
+    assert_eq!(third.updated_by.as_deref(), Some("rewritten"));
+    assert_eq!(third.tags, ["a", "session:7"]);
+}
+
+#[tokio::test]
+async fn a_deletion_is_signed_too() {
+    let store = MemoryStore::default();
+    let target = put(&store, "target.v1", json!({})).await;
+    let question = asked(&store).await;
+
+    prober(&store)
+        .writing(Response::none().and_delete(target.id))
+        .sees(&question)
+        .await
+        .unwrap();
+
+    let Err(StoreError::NotFound { tombstone, .. }) = store.get(target.id).await else {
+        panic!("it is still there")
+    };
+    assert_eq!(tombstone.unwrap().updated_by.as_deref(), Some("prober"));
+}
+
+#[tokio::test]
+async fn a_context_that_cannot_carry_its_creator_is_an_error() {
+    for context in [json!(null), json!([1]), json!("text"), json!(1)] {
+        let store = MemoryStore::default();
+        let question = asked(&store).await;
+        let response = NewBreadcrumb::new("answer.v1").context(context.clone());
+
+        let outcome = prober(&store)
+            .writing(Response::create(response))
+            .sees(&question)
+            .await;
+
+        assert_failed(&store, &outcome.unwrap(), FailureClass::Permanent).await;
+        let letter = all(&store, "executor.failed.v1").await.remove(0);
+        assert_eq!(letter.context["code"], "bad_response", "{context}");
+    }
+}
+
+#[tokio::test]
+async fn a_chain_keeps_its_correlation_and_counts_its_hops() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let first = Probe::on("question.v1", "first", &store);
+    let second = Probe::on("answer.v1", "second", &store)
+        .writing(Response::create(NewBreadcrumb::new("summary.v1")));
+
+    let outcome = first.sees(&question).await.unwrap();
+    let answer = store.get(written(&outcome)[0]).await.unwrap();
+    let outcome = second.sees(&answer).await.unwrap();
+
+    let summary = store.get(written(&outcome)[0]).await.unwrap();
+    let creator = &summary.context["creator"];
+    assert_eq!(
+        (&creator["hops"], &creator["id"]),
+        (&json!(2), &json!("second"))
+    );
+    assert_eq!(creator["correlation_id"], question.id.to_string());
+    assert_eq!(creator["trigger_id"], answer.id.to_string());
+}
+
+/// Gives every event of a store to every executor until nothing happens any more; returns how many did something.
+async fn pump(store: &MemoryStore, probes: &[&Probe]) -> usize {
+    let mut events = store.events().subscribe(StartAt::Beginning).await.unwrap();
+    let mut acted = 0;
+    while let Some(Some(delivery)) = events.next().now_or_never() {
+        let event = delivery.unwrap().event;
+        for probe in probes {
+            match probe.process_event(&event).await.unwrap() {
+                Outcome::Responded { .. } | Outcome::Failed { .. } => acted += 1,
+                _ => {}
+            }
+        }
+        assert!(acted < 1_000, "it does not stop");
+    }
+    acted
+}
+
+#[tokio::test]
+async fn a_cycle_of_executors_stops_at_the_hop_limit_whatever_payloads_claim() {
+    let store = MemoryStore::default();
+    put(&store, "a.v1", json!({})).await;
+    let step = |from: &str, to: &str| {
+        let forged = json!({"creator": {"hops": 0, "correlation_id": "other"}});
+        let next = NewBreadcrumb::new(to).context(forged);
+        Probe::on(from, &format!("{from}-to-{to}"), &store).writing(Response::create(next))
+    };
+    let cycle = [
+        step("a.v1", "b.v1"),
+        step("b.v1", "c.v1"),
+        step("c.v1", "a.v1"),
+    ];
+
+    pump(&store, &cycle.each_ref()).await;
+
+    let executed: usize = cycle.iter().map(Probe::executed).sum();
+    assert_eq!(executed, 16);
+    let letters = all(&store, "executor.failed.v1").await;
+    assert_eq!(letters.len(), 1);
+    assert_eq!(letters[0].context["class"], "hop_limit");
+    assert!(cycle.iter().all(|probe| probe.failures().is_empty()));
+}
+
+#[tokio::test]
+async fn without_a_ledger_a_cycle_stops_by_the_hops_in_the_stamp() {
+    let store = MemoryStore::default();
+    put(&store, "a.v1", json!({})).await;
+    let plain = Shim::without_ledger(&store);
+    let step = |from: &str, to: &str| {
+        Probe::on(from, &format!("{from}-to-{to}"), &plain)
+            .writing(Response::create(NewBreadcrumb::new(to)))
+    };
+    let cycle = [step("a.v1", "b.v1"), step("b.v1", "a.v1")];
+
+    pump(&store, &cycle.each_ref()).await;
+
+    let executed: usize = cycle.iter().map(Probe::executed).sum();
+    assert_eq!(executed, 16);
+    assert_eq!(all(&store, "executor.failed.v1").await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_dead_letter_does_not_trigger_the_executor_that_failed() {
+    let store = MemoryStore::default();
+    asked(&store).await;
+    let probe = Probe::new(
+        "prober",
+        &store,
+        [
+            Subscription::trigger("question.v1"),
+            Subscription::trigger("executor.failed.v1"),
+        ],
+    )
+    .failing(|| permanent("no"));
+
+    let acted = pump(&store, &[&probe]).await;
+
+    assert_eq!((acted, probe.executed()), (1, 1));
+}
+
+#[tokio::test]
+async fn executors_that_fail_at_each_others_dead_letters_come_to_an_end() {
+    let store = MemoryStore::default();
+    asked(&store).await;
+    let watcher = |id: &str| {
+        let triggers = ["question.v1", "executor.failed.v1"].map(Subscription::trigger);
+        Probe::new(id, &store, triggers).failing(|| permanent("no"))
+    };
+    let (one, two) = (watcher("one"), watcher("two"));
+
+    pump(&store, &[&one, &two]).await;
+
+    let letters = all(&store, "executor.failed.v1").await.len();
+    assert!(letters <= 2 * 16, "{letters} dead letters");
+}
+
+#[tokio::test]
+async fn an_executor_writes_only_what_it_responds_with() {
+    let allowed = Profile::default().responds_with(["answer.v1"]);
+    let store = MemoryStore::default();
+    let mine = put(&store, "answer.v1", json!({})).await;
+    let theirs = put(&store, "agent.def.v1", json!({})).await;
+    let renamed: Patch = serde_json::from_value(json!({"schema_name": "agent.def.v1"})).unwrap();
+
+    for (name, response, fine) in [
+        ("create", answer(), true),
+        ("update", Response::update(mine.id, 1, Patch::new()), true),
+        ("delete", Response::none().and_delete(mine.id), true),
+        (
+            "create another",
+            Response::create(NewBreadcrumb::new("agent.def.v1")),
+            false,
+        ),
+        (
+            "create none",
+            Response::create(NewBreadcrumb::default().context(json!({}))),
+            false,
+        ),
+        (
+            "update another",
+            Response::update(theirs.id, 1, Patch::new()),
+            false,
+        ),
+        (
+            "delete another",
+            Response::none().and_delete(theirs.id),
+            false,
+        ),
+        (
+            "make it another",
+            Response::update(mine.id, 2, renamed),
+            false,
+        ),
+        (
+            "second write",
+            answer().and_create(NewBreadcrumb::new("x.v1")),
+            false,
+        ),
+    ] {
+        let question = asked(&store).await;
+        let probe = prober(&store).profile(allowed.clone()).writing(response);
+        let answers = all(&store, "answer.v1").await.len();
+
+        let outcome = probe.sees(&question).await.unwrap();
+
+        assert_eq!(is_responded(&outcome), fine, "{name}: {outcome:?}");
+        if !fine {
+            assert_eq!(written(&outcome).len(), 1, "{name}: the dead letter alone");
+            assert_eq!(all(&store, "answer.v1").await.len(), answers, "{name}");
+        }
+    }
+    assert_eq!(store.get(theirs.id).await.unwrap().version, 1);
+}
+
+#[tokio::test]
+async fn output_that_nests_too_deep_is_a_permanent_failure_and_never_a_crash() {
+    for levels in [100, 20_000] {
+        let store = MemoryStore::default();
+        let question = asked(&store).await;
+        let probe = prober(&store).executing(move |_| async move { Ok(nested(levels)) });
+
+        let outcome = probe.sees(&question).await.unwrap();
+
+        assert_failed(&store, &outcome, FailureClass::Permanent).await;
+        assert_eq!(probe.responded(), 0);
+    }
+    for levels in [100, 20_000] {
+        let store = MemoryStore::default();
+        let question = asked(&store).await;
+        let probe = prober(&store).responding(move |_, _| {
+            let mut context = serde_json::Map::new();
+            context.insert("deep".to_owned(), nested(levels));
+            Ok(Response::create(
+                NewBreadcrumb::new("answer.v1").context(Value::Object(context)),
+            ))
+        });
+
+        let outcome = probe.sees(&question).await.unwrap();
+
+        assert_failed(&store, &outcome, FailureClass::Permanent).await;
+    }
+}
+
+#[tokio::test]
+async fn a_response_too_large_to_store_is_a_permanent_failure() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let huge = json!({"text": "x".repeat(2 << 20)});
+    let probe = prober(&store).writing(Response::create(
+        NewBreadcrumb::new("answer.v1").context(huge),
+    ));
+
+    let outcome = probe.sees(&question).await.unwrap();
+
+    assert_failed(&store, &outcome, FailureClass::Permanent).await;
+    let letter = all(&store, "executor.failed.v1").await.remove(0);
+    assert_eq!(letter.context["code"], "rejected");
+}
+
+#[tokio::test]
+async fn a_nul_character_in_a_response_becomes_a_replacement_character() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let response = NewBreadcrumb::new("answer.v1").context(json!({"text": "a\0b"}));
+
+    let outcome = prober(&store)
+        .writing(Response::create(response))
+        .sees(&question)
+        .await
+        .unwrap();
+
+    let answer = store.get(written(&outcome)[0]).await.unwrap();
+    assert_eq!(answer.context["text"], "a\u{FFFD}b");
+}
+
+#[tokio::test]
+async fn a_response_of_nothing_ends_the_run_all_the_same() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let probe = prober(&store).writing(Response::none());
+
+    let outcome = probe.sees(&question).await.unwrap();
+    let again = probe.sees(&question).await.unwrap();
+
+    assert_eq!(
+        outcome,
+        Outcome::Responded {
+            written: Vec::new()
+        }
+    );
+    assert!(matches!(again, Outcome::AlreadyDone { .. }), "{again:?}");
+}
+
+// What a run keeps between attempts.
+
+#[tokio::test]
+async fn saved_progress_is_what_the_next_attempt_goes_on_with() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let probe = prober(&store).executing(|context| async move {
+        match context.resumed() {
+            None => {
+                context.save(json!({"step": 1})).await?;
+                context.save(json!({"step": 2})).await?;
+                Err("interrupted".into())
+            }
+            Some(resumed) => Ok(json!({"after": resumed.state["step"]})),
+        }
+    });
+
+    let first = probe.sees(&question).await.unwrap_err();
+    let second = probe.sees(&question).await.unwrap();
+
+    assert!(
+        matches!(first, ExecutorError::Postponed { .. }),
+        "{first:?}"
+    );
+    let answer = store.get(written(&second)[0]).await.unwrap();
+    assert_eq!(answer.context["after"], 2);
+    assert_eq!(probe.context(1).resumed().unwrap().with, None);
+}
+
+#[tokio::test]
+async fn a_save_that_fails_is_told() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let broken = Shim::new(&store, |call| match call {
+        Call::Save => Do::Fail(unavailable()),
+        _ => Do::Pass,
+    });
+    let saving = |context: ExecutionContext| async move {
+        context.save(json!({})).await?;
+        Ok(json!({}))
+    };
+    let retried = prober(&broken).executing(saving);
+    let refused =
+        Probe::on("question.v1", "plain", &Shim::without_ledger(&store)).executing(saving);
+
+    let error = retried.sees(&question).await.unwrap_err();
+    let outcome = refused.sees(&question).await.unwrap();
+
+    assert!(
+        matches!(error, ExecutorError::Postponed { .. }),
+        "{error:?}"
+    );
+    assert_failed(&store, &outcome, FailureClass::Permanent).await;
+}
+
+/// Asks somebody, waits for the answer and says what it was.
+fn asker(store: &(impl BreadcrumbStore + Clone), wake: Wake) -> Probe {
+    prober(store).executing(move |context| {
+        let wake = wake.clone();
+        async move {
+            match context.resumed() {
+                None => {
+                    let question = NewBreadcrumb::new("human.request.v1").tag("request:7");
+                    Err(suspend(wake, json!({"asked": 7})).writing(Response::create(question)))
+                }
+                Some(resumed) => {
+                    let told = resumed
+                        .with
+                        .as_ref()
+                        .map(|with| with.context["told"].clone());
+                    Ok(json!({"asked": resumed.state["asked"], "told": told}))
+                }
+            }
+        }
+    })
+}
+
+#[tokio::test]
+async fn a_suspended_run_writes_waits_and_goes_on_with_what_woke_it() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let selector = Selector::schema("human.response.v1").all_tags(["request:7"]);
+    let wake = Wake::on(selector);
+    let probe = asker(&store, wake.clone());
+
+    let suspended = probe.sees(&question).await.unwrap();
+    let row = runs(&store).await.remove(0);
+    let waiting = probe.sees(&question).await.unwrap();
+    let told = put(&store, "human.response.v1", json!({"told": "yes"})).await;
+    let run = RunRef::new("prober", question.id, 1);
+    store.resume(&run, told.id).await.unwrap();
+    let done = probe.sees(&question).await.unwrap();
+
+    let Outcome::Suspended {
+        until: None,
+        written: asked,
+    } = suspended
+    else {
+        panic!("{suspended:?}")
+    };
+    let request = store.get(asked[0]).await.unwrap();
+    assert_eq!(request.context["creator"]["id"], "prober");
+    assert_eq!((row.state, row.wake), (RunState::Suspended, Some(wake)));
+    assert!(matches!(waiting, Outcome::Suspended { .. }), "{waiting:?}");
+    let answer = written(&done).pop().unwrap();
+    let answer = store.get(answer).await.unwrap();
+    assert_eq!(
+        (&answer.context["asked"], &answer.context["told"]),
+        (&json!(7), &json!("yes"))
+    );
+    assert_eq!(probe.executed(), 2);
+    assert_eq!(all(&store, "human.request.v1").await.len(), 1);
+    let again = store.resume(&run, told.id).await.unwrap_err();
+    assert_eq!(again.code(), "wrong_state");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspended_run_goes_on_when_its_time_is_up() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let until = question.updated_at + 60 * SECOND;
+    let probe = asker(&store, Wake::at(until));
+
+    let suspended = probe.sees(&question).await.unwrap();
+    advance(59 * SECOND).await;
+    let early = probe.sees(&question).await.unwrap();
+    advance(2 * SECOND).await;
+    let late = probe.sees(&question).await.unwrap();
+
+    for outcome in [suspended, early] {
+        assert!(
+            matches!(&outcome, Outcome::Suspended { until: Some(found), .. } if *found == until),
+            "{outcome:?}"
+        );
+    }
+    assert!(is_responded(&late), "{late:?}");
+    assert_eq!(probe.context(1).resumed().unwrap().with, None);
+}
+
+#[tokio::test]
+async fn a_suspension_that_cannot_be_written_does_not_suspend() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let probe = asker(&store, Wake::on(Selector::schema("x.v1")))
+        .profile(Profile::default().responds_with(["answer.v1"]));
+
+    let outcome = probe.sees(&question).await.unwrap();
+
+    assert_failed(&store, &outcome, FailureClass::Permanent).await;
+    assert_eq!(runs(&store).await[0].state, RunState::Failed);
+}
+
+#[tokio::test]
+async fn suspending_without_a_ledger_fails_and_says_so() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let probe = asker(
+        &Shim::without_ledger(&store),
+        Wake::on(Selector::schema("x.v1")),
+    );
+
+    let outcome = probe.sees(&question).await.unwrap();
+
+    assert_failed(&store, &outcome, FailureClass::Permanent).await;
+    assert!(
+        probe.failures()[0].contains("run ledger"),
+        "{:?}",
+        probe.failures()
+    );
+    assert!(all(&store, "human.request.v1").await.is_empty());
+}
+
+#[tokio::test]
+async fn the_idempotency_key_is_that_of_the_run_and_its_epoch() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let fails = || Profile::default().attempts(2);
+    let probe = prober(&store).profile(fails()).failing(|| "reset".into());
+    let key = |probe: &Probe, call| probe.context(call).idempotency_key().to_owned();
+
+    probe.sees(&question).await.unwrap_err();
+    probe.sees(&question).await.unwrap();
+    store
+        .redo(&RunRef::new("prober", question.id, 1))
+        .await
+        .unwrap();
+    probe.sees(&question).await.unwrap_err();
+    let second = store.update(question.id, 1, Patch::new()).await.unwrap();
+    probe.sees(&second).await.unwrap_err();
+    let other = asked(&store).await;
+    probe.sees(&other).await.unwrap_err();
+    let namesake = Probe::on("question.v1", "other", &store);
+    namesake.sees(&other).await.unwrap();
+
+    assert_eq!(key(&probe, 0), key(&probe, 1));
+    assert_eq!(key(&probe, 0).len(), 64);
+    let mut keys: Vec<String> = (1..5).map(|call| key(&probe, call)).collect();
+    keys.push(key(&namesake, 0));
+    keys.push(RunRef::new("prober", question.id, 1).key("another tenant", 0));
+    assert_eq!(
+        key(&probe, 0),
+        RunRef::new("prober", question.id, 1).key("default", 0)
+    );
+    keys.sort();
+    keys.dedup();
+    assert_eq!(keys.len(), 6);
+    let attempts: Vec<u32> = (0..3).map(|call| probe.context(call).attempt()).collect();
+    assert_eq!(attempts, [1, 2, 1]);
+}
+
+#[tokio::test]
+async fn a_redone_run_answers_once_more() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    prober(&store)
+        .failing(|| permanent("no"))
+        .sees(&question)
+        .await
+        .unwrap();
+
+    store
+        .redo(&RunRef::new("prober", question.id, 1))
+        .await
+        .unwrap();
+    let healthy = prober(&store);
+    let outcome = healthy.sees(&question).await.unwrap();
+    let again = healthy.sees(&question).await.unwrap();
+
+    assert!(is_responded(&outcome), "{outcome:?}");
+    let expected = Outcome::AlreadyDone {
+        state: RunState::Done,
+        written: written(&outcome),
+    };
+    assert_eq!(again, expected);
+}
+
+#[tokio::test]
+async fn an_outage_at_the_commit_keeps_the_run_for_another_attempt() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let down = Arc::new(AtomicBool::new(true));
+    let flaky = Shim::new(&store, {
+        let down = Arc::clone(&down);
+        move |call| match call {
+            Call::Commit(_) if down.load(Ordering::SeqCst) => Do::Fail(unavailable()),
+            _ => Do::Pass,
+        }
+    });
+    let probe = prober(&flaky);
+
+    let error = probe.sees(&question).await.unwrap_err();
+    down.store(false, Ordering::SeqCst);
+    let outcome = probe.sees(&question).await.unwrap();
+
+    assert!(
+        matches!(error, ExecutorError::Postponed { .. }),
+        "{error:?}"
+    );
+    assert!(is_responded(&outcome), "{outcome:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_cannot_be_given_back_is_claimed_after_its_lease() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let broken = Shim::new(&store, |call| match call {
+        Call::Retry => Do::Fail(unavailable()),
+        _ => Do::Pass,
+    });
+
+    let error = prober(&broken)
+        .failing(|| "reset".into())
+        .sees(&question)
+        .await
+        .unwrap_err();
+    advance(LEASE).await;
+    let outcome = prober(&store).sees(&question).await.unwrap();
+
+    assert!(matches!(error, ExecutorError::Execute(_)), "{error:?}");
+    assert!(is_responded(&outcome), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_asked_is_an_error_and_nothing_runs() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let down = Shim::new(&store, |call| match call {
+        Call::Claim => Do::Fail(unavailable()),
+        _ => Do::Pass,
+    });
+    let probe = prober(&down);
+
+    let error = probe.sees(&question).await.unwrap_err();
+
+    assert_eq!((error.code(), probe.executed()), ("unavailable", 0));
+    assert_eq!(error.retry(), Retry::After(Duration::ZERO));
+}
+
+#[tokio::test]
+async fn a_store_without_a_ledger_answers_and_leaves_retries_to_the_caller() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let plain = Shim::without_ledger(&store);
+    let answers = prober(&plain);
+    let fails = prober(&plain).failing(|| "reset".into());
+    let gives_up = prober(&plain)
+        .failing(|| permanent("no"))
+        .answering_failures(|_, _| Ok(Response::create(NewBreadcrumb::new("apology.v1"))));
+
+    let first = answers.sees(&question).await.unwrap();
+    let second = answers.sees(&question).await.unwrap();
+    let errors = [
+        fails.sees(&question).await.unwrap_err(),
+        fails.sees(&question).await.unwrap_err(),
+    ];
+    let failed = gives_up.sees(&question).await.unwrap();
+
+    assert!(is_responded(&first) && is_responded(&second));
+    let answer = store.get(written(&first)[0]).await.unwrap();
+    assert_eq!(answer.context["creator"]["hops"], 1);
+    for error in errors {
+        assert!(matches!(error, ExecutorError::Execute(_)), "{error:?}");
+        assert_eq!(error.retry(), Retry::After(Duration::ZERO));
+    }
+    assert_failed(&store, &failed, FailureClass::Permanent).await;
+    assert_eq!(written(&failed).len(), 2);
+    assert!(runs(&store).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_and_the_attempt_are_told_to_execute() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let probe = prober(&store).profile(Profile::default().timeout(90 * SECOND));
+
+    probe.sees(&question).await.unwrap();
+
+    let context = probe.context(0);
+    let deadline = context.deadline().unwrap();
+    let left = deadline.since(question.updated_at);
+    assert!(left >= 89 * SECOND && left <= 91 * SECOND, "{left:?}");
+    assert_eq!(context.attempt(), 1);
+}
+
+// Executors behind pointers.
+
+/// Overrides everything, and says in each answer that it was asked.
+struct Overrides {
+    store: MemoryStore,
+    subscriptions: Subscriptions,
+    profile: Profile,
+}
+
+#[async_trait]
+impl UniversalExecutor for Overrides {
+    fn id(&self) -> &str {
+        "overrides"
+    }
+
+    fn subscriptions(&self) -> &Subscriptions {
+        &self.subscriptions
+    }
+
+    fn store(&self) -> &dyn BreadcrumbStore {
+        &self.store
+    }
+
+    async fn execute(&self, _: &Breadcrumb, _: &ExecutionContext) -> Result<Value, BoxError> {
+        Ok(json!("my execute"))
+    }
+
+    async fn respond(&self, _: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
+        Ok(Response::create(NewBreadcrumb::new(output.to_string())))
+    }
+
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    async fn respond_failure(
+        &self,
+        _: &Breadcrumb,
+        failure: &Failure,
+    ) -> Result<Response, BoxError> {
+        Ok(Response::create(NewBreadcrumb::new(
+            failure.message.clone(),
+        )))
+    }
+
+    async fn process_event(&self, _: &Event) -> Result<Outcome, ExecutorError> {
+        Ok(Outcome::Gone)
+    }
+
+    async fn assemble_context(
+        &self,
+        trigger: &Arc<Breadcrumb>,
+    ) -> Result<ExecutionContext, ExecutorError> {
+        Ok(ExecutionContext::for_trigger(Arc::clone(trigger)).with("mine", json!({})))
+    }
+
+    async fn fetch_source(
+        &self,
+        _: &Subscription,
+        trigger: &Breadcrumb,
+    ) -> Result<Fetched, StoreError> {
+        let found = || Arc::new(trigger.clone());
+        Ok(vec![found(), found(), found()].into())
+    }
+
+    fn search_query(&self, _: &Breadcrumb) -> String {
+        "my query".to_owned()
+    }
+}
+
+async fn assert_forwards(executor: impl UniversalExecutor, trigger: &Arc<Breadcrumb>) {
+    let context = ExecutionContext::for_trigger(Arc::clone(trigger));
+    let context_mine = executor.assemble_context(trigger).await.unwrap();
+    let subscription = Subscription::context("x.v1");
+    let fetched = executor.fetch_source(&subscription, trigger).await.unwrap();
+    let said = executor.execute(trigger, &context).await.unwrap();
+    let response = executor.respond(trigger, json!(1)).await.unwrap();
+
+    assert_eq!(executor.id(), "overrides");
+    assert_eq!(executor.subscriptions().as_slice().len(), 1);
+    assert_eq!(executor.store().tenant(), "mine");
+    assert_eq!(executor.profile().kind, "mine");
+    assert_eq!(said, "my execute");
+    assert_eq!(response.writes().len(), 1);
+    let outcome = executor
+        .process_event(&Event::created(trigger))
+        .await
+        .unwrap();
+    assert_eq!(outcome, Outcome::Gone);
+    assert!(context_mine.get("mine").is_some());
+    assert_eq!(fetched.items.len(), 3);
+    assert_eq!(executor.search_query(trigger), "my query");
+}
+
+#[tokio::test]
+async fn pointers_forward_every_method_those_with_defaults_included() {
+    let store = MemoryStore::default().in_tenant("mine");
+    let trigger = asked(&store).await;
+    let make = || Overrides {
+        store: store.clone(),
+        subscriptions: Subscriptions::new([Subscription::trigger("question.v1")]).unwrap(),
+        profile: Profile::new("mine"),
+    };
+
+    assert_forwards(Arc::new(make()), &trigger).await;
+    assert_forwards(Box::new(make()), &trigger).await;
+    assert_forwards(Arc::new(make()) as Arc<dyn UniversalExecutor>, &trigger).await;
+    assert_forwards(Box::new(make()) as Box<dyn UniversalExecutor>, &trigger).await;
+    let twice: Arc<Box<dyn UniversalExecutor>> = Arc::new(Box::new(make()));
+    assert_forwards(twice, &trigger).await;
+}
+
+#[tokio::test]
+async fn a_failure_answer_is_forwarded_too() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let probe = prober(&store)
+        .failing(|| permanent("no"))
+        .answering_failures(|_, _| Ok(Response::create(NewBreadcrumb::new("apology.v1"))));
+    let boxed: Box<dyn UniversalExecutor> = Box::new(Arc::new(probe));
+
+    boxed.process_event(&event_of(&question)).await.unwrap();
+
+    assert_eq!(all(&store, "apology.v1").await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_policy_that_never_retries_fails_with_the_first_error() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let probe = prober(&store)
+        .profile(Profile::default().retry(RetryPolicy::never()))
+        .failing(|| "reset".into());
+
+    let outcome = probe.sees(&question).await.unwrap();
+
+    assert_failed(&store, &outcome, FailureClass::AttemptsUsedUp).await;
+    let rows = store
+        .runs(&RunFilter::all().state(RunState::Failed))
+        .await
+        .unwrap();
+    assert_eq!(rows[0].reason.as_deref(), Some("attempts_used_up"));
+}

@@ -1,0 +1,901 @@
+//! Many executors on one stream of events: isolation, bounds, retries, recovery and the end.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a helper that cannot do its work fails the test that uses it"
+)]
+
+#[allow(dead_code, reason = "every test crate uses some of it")]
+mod support;
+
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use support::{Call, Do, Probe, Shim, all, event_of, eventually, put, runs, unavailable};
+use tokio::time::{Instant, sleep};
+use universal_executor::error::Retry;
+use universal_executor::executor::ExecutorError;
+use universal_executor::runtime::RuntimeError;
+use universal_executor::source::{Receipt, SourceError, StartAt};
+use universal_executor::store::{Capabilities, MemoryLimits, NewRun, RunRef, RunState};
+use universal_executor::{
+    BoxError, Breadcrumb, BreadcrumbStore, Delivery, Event, EventKind, EventSource,
+    ExecutionContext, MemoryStore, NewBreadcrumb, Outcome, Response, RunLedger, Runtime,
+    Subscription, Subscriptions, UniversalExecutor, Wake, async_trait, permanent, suspend,
+};
+
+const LEASE: Duration = Duration::from_secs(30);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn runtime(store: &MemoryStore, executors: Vec<Arc<dyn UniversalExecutor>>) -> Runtime {
+    Runtime::builder(store.events())
+        .start_at(StartAt::Beginning)
+        .executors(executors)
+        .build()
+        .unwrap()
+}
+
+async fn count(store: &MemoryStore, schema: &str) -> usize {
+    all(store, schema).await.len()
+}
+
+/// Until there are so many breadcrumbs of a schema.
+async fn until(store: &MemoryStore, schema: &str, n: usize) {
+    eventually(async || count(store, schema).await >= n).await;
+}
+
+/// Until no run is left to do.
+async fn until_over(store: &MemoryStore) {
+    eventually(async || runs(store).await.iter().all(|run| run.state.is_over())).await;
+}
+
+/// A probe whose `process_event` panics before anything is claimed.
+struct Panics {
+    probe: Probe,
+    calls: AtomicUsize,
+}
+
+#[async_trait]
+impl UniversalExecutor for Panics {
+    fn id(&self) -> &str {
+        self.probe.id()
+    }
+
+    fn subscriptions(&self) -> &Subscriptions {
+        self.probe.subscriptions()
+    }
+
+    fn store(&self) -> &dyn BreadcrumbStore {
+        self.probe.store()
+    }
+
+    async fn execute(&self, _: &Breadcrumb, _: &ExecutionContext) -> Result<Value, BoxError> {
+        Ok(json!({}))
+    }
+
+    async fn respond(&self, _: &Breadcrumb, _: Value) -> Result<Response, BoxError> {
+        Ok(Response::none())
+    }
+
+    async fn process_event(&self, event: &Event) -> Result<Outcome, ExecutorError> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        assert!(event.version == 0, "it always panics");
+        Ok(Outcome::Gone)
+    }
+}
+
+/// A source that plays streams one after another and notes what it is told.
+#[derive(Default)]
+struct Tape {
+    streams: Mutex<VecDeque<Vec<(u64, Event)>>>,
+    from: Mutex<Vec<StartAt>>,
+    told: Arc<Mutex<Vec<(&'static str, u64)>>>,
+}
+
+struct TapeReceipt {
+    position: u64,
+    told: Arc<Mutex<Vec<(&'static str, u64)>>>,
+}
+
+#[async_trait]
+impl Receipt for TapeReceipt {
+    async fn ack(&self) -> Result<(), SourceError> {
+        self.told.lock().unwrap().push(("ack", self.position));
+        Ok(())
+    }
+
+    async fn nack(&self, _: Duration) -> Result<(), SourceError> {
+        self.told.lock().unwrap().push(("nack", self.position));
+        Ok(())
+    }
+}
+
+#[derive(Clone)]
+struct Played(Arc<Tape>);
+
+impl Played {
+    fn new(streams: impl IntoIterator<Item = Vec<(u64, Event)>>) -> Self {
+        let tape = Tape::default();
+        tape.streams.lock().unwrap().extend(streams);
+        Self(Arc::new(tape))
+    }
+
+    fn told(&self) -> Vec<(&'static str, u64)> {
+        self.0.told.lock().unwrap().clone()
+    }
+}
+
+#[async_trait]
+impl EventSource for Played {
+    /// A stream of what is on the tape; the last one does not end.
+    async fn subscribe(
+        &self,
+        from: StartAt,
+    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+        self.0.from.lock().unwrap().push(from);
+        let mut streams = self.0.streams.lock().unwrap();
+        let events = streams.pop_front().unwrap_or_default();
+        let told = Arc::clone(&self.0.told);
+        let deliveries = stream::iter(events).map(move |(position, event)| {
+            let told = Arc::clone(&told);
+            let receipt = TapeReceipt { position, told };
+            Ok(Delivery::new(event)
+                .at(position)
+                .with_receipt(Arc::new(receipt)))
+        });
+        if streams.is_empty() {
+            Ok(deliveries.chain(stream::pending()).boxed())
+        } else {
+            Ok(deliveries.boxed())
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_event_reaches_every_executor_it_concerns_and_no_other() {
+    let store = MemoryStore::default();
+    let probes: Vec<Arc<Probe>> = (0..20)
+        .map(|n| Probe::on(&format!("s{n}.v1"), &format!("p{n}"), &store).shared())
+        .collect();
+    let all_ears = Probe::on("*", "all", &store)
+        .writing(Response::none())
+        .shared();
+    for n in 0..20 {
+        for _ in 0..3 {
+            put(&store, &format!("s{n}.v1"), json!({})).await;
+        }
+    }
+    let mut executors: Vec<Arc<dyn UniversalExecutor>> = vec![all_ears.clone()];
+    executors.extend(probes.iter().map(|probe| Arc::clone(probe) as _));
+    let runtime = runtime(&store, executors);
+
+    let done = async {
+        until(&store, "answer.v1", 60).await;
+        until_over(&store).await;
+    };
+    let report = runtime.run_until(done).await.unwrap();
+
+    assert!(probes.iter().all(|probe| probe.executed() == 3));
+    assert_eq!(all_ears.executed(), 120, "requests and answers alike");
+    assert_eq!((report.events, report.responded), (120, 180));
+}
+
+#[tokio::test(start_paused = true)]
+async fn executors_that_fail_and_panic_stop_no_other() {
+    let store = MemoryStore::default();
+    let fails = Probe::on("question.v1", "fails", &store)
+        .failing(|| permanent("no"))
+        .shared();
+    let throws = Probe::on("question.v1", "throws", &store)
+        .executing(|context| async move {
+            assert!(context.attempt() == 0, "it always panics");
+            Ok(json!({}))
+        })
+        .shared();
+    let panics = Panics {
+        probe: Probe::on("question.v1", "panics", &store),
+        calls: AtomicUsize::new(0),
+    };
+    let healthy = Probe::on("question.v1", "healthy", &store).shared();
+    let runtime = runtime(
+        &store,
+        vec![fails, throws, Arc::new(panics), healthy.clone()],
+    );
+    for n in 0..10 {
+        put(&store, "question.v1", json!({"n": n})).await;
+    }
+
+    let report = runtime
+        .run_until(until(&store, "answer.v1", 10))
+        .await
+        .unwrap();
+
+    assert_eq!(healthy.executed(), 10);
+    assert_eq!(report.responded, 10);
+    assert!(report.panics >= 1, "{report:?}");
+    assert!(report.failed >= 1, "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_process_event_panicked_waits_for_its_lease_to_end() {
+    let store = MemoryStore::default();
+    let panics = Arc::new(Panics {
+        probe: Probe::on("question.v1", "panics", &store),
+        calls: AtomicUsize::new(0),
+    });
+    let runtime = runtime(&store, vec![panics.clone()]);
+    let traffic = async {
+        for n in 0..10 {
+            put(&store, "question.v1", json!({"n": n})).await;
+            sleep(SECOND).await;
+        }
+    };
+
+    runtime.run_until(traffic).await.unwrap();
+
+    assert_eq!(panics.calls.load(Ordering::SeqCst), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_runs_at_a_time_than_the_bound() {
+    let store = MemoryStore::default();
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let busy = |id: &str| {
+        let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+        Probe::on("question.v1", id, &store).executing(move |_| {
+            let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+            async move {
+                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                sleep(SECOND).await;
+                now.fetch_sub(1, Ordering::SeqCst);
+                Ok(json!({}))
+            }
+        })
+    };
+    for n in 0..20 {
+        put(&store, "question.v1", json!({"n": n})).await;
+    }
+    let runtime = Runtime::builder(store.events())
+        .start_at(StartAt::Beginning)
+        .executor(busy("one"))
+        .executor(busy("two"))
+        .concurrency(4)
+        .build()
+        .unwrap();
+    let began = Instant::now();
+
+    runtime
+        .run_until(until(&store, "answer.v1", 40))
+        .await
+        .unwrap();
+
+    assert_eq!(most.load(Ordering::SeqCst), 4);
+    assert!(began.elapsed() < 12 * SECOND, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_happen_by_themselves_when_they_are_due() {
+    let store = MemoryStore::default();
+    let times = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&times);
+    let probe = Probe::on("question.v1", "prober", &store)
+        .executing(move |context| {
+            noted.lock().unwrap().push(Instant::now());
+            async move {
+                match context.attempt() {
+                    1 => Err("reset".into()),
+                    2 => Err(universal_executor::retry_after(20 * SECOND, "slow down")),
+                    _ => Ok(json!({})),
+                }
+            }
+        })
+        .shared();
+    put(&store, "question.v1", json!({})).await;
+    let limited = Arc::clone(&times);
+    let runtime = runtime(&store, vec![probe.clone()]);
+
+    // The second attempt does not count, so it is made again and again until it is stopped here.
+    let stop = eventually(async || limited.lock().unwrap().len() >= 4);
+    let report = runtime.run_until(stop).await.unwrap();
+
+    let times = times.lock().unwrap().clone();
+    let gaps: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(gaps[0] <= SECOND + SECOND / 100, "{gaps:?}");
+    for gap in &gaps[1..] {
+        assert!(*gap >= 20 * SECOND && *gap < 21 * SECOND, "{gaps:?}");
+    }
+    assert!(report.postponed >= 3, "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_keeps_failing_ends_with_one_dead_letter() {
+    let store = MemoryStore::default();
+    let probe = Probe::on("question.v1", "prober", &store)
+        .failing(|| "reset".into())
+        .shared();
+    put(&store, "question.v1", json!({})).await;
+    let runtime = runtime(&store, vec![probe.clone()]);
+
+    let report = runtime
+        .run_until(until(&store, "executor.failed.v1", 1))
+        .await
+        .unwrap();
+
+    assert_eq!((report.postponed, report.failed), (4, 1));
+    assert_eq!((probe.executed(), probe.failures().len()), (5, 1));
+    assert_eq!(count(&store, "executor.failed.v1").await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn runs_left_over_from_before_are_processed_at_the_start() {
+    let store = MemoryStore::default();
+    let with_event = put(&store, "question.v1", json!({})).await;
+    let by_hand = put(&store, "question.v1", json!({})).await;
+    let rows = vec![
+        NewRun::from(RunRef::of("prober", &event_of(&with_event))),
+        NewRun::from(RunRef::new("prober", by_hand.id, 1)),
+    ];
+    store.enqueue(rows).await.unwrap();
+    let probe = Probe::on("question.v1", "prober", &store).shared();
+    let runtime = Runtime::builder(store.events())
+        .executor(Arc::clone(&probe))
+        .build()
+        .unwrap();
+    let began = Instant::now();
+
+    runtime
+        .run_until(until(&store, "answer.v1", 2))
+        .await
+        .unwrap();
+
+    assert!(began.elapsed() < SECOND, "{:?}", began.elapsed());
+    assert_eq!(probe.executed(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_run_of_a_worker_that_died_is_picked_up() {
+    let store = MemoryStore::default();
+    let question = put(&store, "question.v1", json!({})).await;
+    store
+        .claim(&RunRef::of("prober", &event_of(&question)), None)
+        .await
+        .unwrap();
+    let probe = Probe::on("question.v1", "prober", &store).shared();
+    let runtime = runtime(&store, vec![probe.clone()]);
+    let began = Instant::now();
+
+    runtime
+        .run_until(until(&store, "answer.v1", 1))
+        .await
+        .unwrap();
+
+    let took = began.elapsed();
+    assert!(took >= LEASE && took <= LEASE + 6 * SECOND, "{took:?}");
+    assert_eq!(probe.context(0).attempt(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_finishes_what_runs_and_starts_nothing_more() {
+    let store = MemoryStore::default();
+    let slow = Probe::on("question.v1", "slow", &store)
+        .executing(|_| async {
+            sleep(10 * SECOND).await;
+            Ok(json!({}))
+        })
+        .shared();
+    let runtime = runtime(&store, vec![slow.clone()]);
+    put(&store, "question.v1", json!({})).await;
+    let late = async {
+        sleep(5 * SECOND).await;
+        put(&store, "question.v1", json!({})).await;
+    };
+    let began = Instant::now();
+
+    let (report, ()) = tokio::join!(runtime.run_until(sleep(SECOND)), late);
+
+    assert_eq!(began.elapsed(), 10 * SECOND);
+    assert_eq!((report.unwrap().responded, slow.executed()), (1, 1));
+    assert_eq!(count(&store, "answer.v1").await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_finished_in_time_is_dropped_and_writes_nothing() {
+    let store = MemoryStore::default();
+    let hangs = Probe::on("question.v1", "hangs", &store).hanging().shared();
+    let runtime = Runtime::builder(store.events())
+        .start_at(StartAt::Beginning)
+        .executor(Arc::clone(&hangs))
+        .drain_timeout(7 * SECOND)
+        .build()
+        .unwrap();
+    let question = put(&store, "question.v1", json!({})).await;
+    let began = Instant::now();
+
+    let report = runtime.run_until(sleep(SECOND)).await.unwrap();
+
+    assert_eq!(began.elapsed(), 8 * SECOND);
+    assert_eq!((report.dropped, report.responded), (1, 0));
+    assert_eq!(runs(&store).await[0].state, RunState::Running);
+    assert_eq!(count(&store, "executor.failed.v1").await, 0);
+    sleep(LEASE).await;
+    let next = Probe::on("question.v1", "hangs", &store);
+    let outcome = next.sees(&question).await.unwrap();
+    assert!(matches!(outcome, Outcome::Responded { .. }), "{outcome:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_runtime_writes_nothing_more() {
+    let store = MemoryStore::default();
+    let slow = Probe::on("question.v1", "slow", &store)
+        .executing(|_| async {
+            sleep(10 * SECOND).await;
+            Ok(json!({}))
+        })
+        .shared();
+    let runtime = runtime(&store, vec![slow.clone()]);
+    put(&store, "question.v1", json!({})).await;
+
+    let dropped = tokio::time::timeout(SECOND, runtime.run_until(std::future::pending())).await;
+    sleep(20 * SECOND).await;
+
+    assert!(dropped.is_err());
+    assert_eq!(slow.executed(), 1);
+    assert_eq!(count(&store, "answer.v1").await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_is_acknowledged_once_its_runs_are_kept_or_processed() {
+    let store = MemoryStore::default();
+    let question = put(&store, "question.v1", json!({})).await;
+    let other = put(&store, "other.v1", json!({})).await;
+    let source = Played::new([vec![(1, event_of(&question)), (2, event_of(&other))]]);
+    let early = source.clone();
+    let kept = Probe::on("question.v1", "kept", &store)
+        .executing(move |_| {
+            let told = early.told();
+            async move {
+                sleep(SECOND).await;
+                Ok(json!({"acked": told.contains(&("ack", 1))}))
+            }
+        })
+        .shared();
+    let runtime = Runtime::builder(source.clone())
+        .executor(kept)
+        .build()
+        .unwrap();
+
+    runtime
+        .run_until(until(&store, "answer.v1", 1))
+        .await
+        .unwrap();
+
+    assert_eq!(source.told(), [("ack", 1), ("ack", 2)]);
+    let answer = all(&store, "answer.v1").await.remove(0);
+    assert_eq!(answer.context["acked"], true);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_executor_without_a_ledger_processes_an_event_before_it_is_acknowledged() {
+    let store = MemoryStore::default();
+    let question = put(&store, "question.v1", json!({})).await;
+    let source = Played::new([vec![(1, event_of(&question))]]);
+    let early = source.clone();
+    let plain = Shim::without_ledger(&store);
+    let slow = Probe::on("question.v1", "slow", &plain)
+        .executing(move |_| {
+            let early = early.clone();
+            async move {
+                sleep(SECOND).await;
+                Ok(json!({"acked": !early.told().is_empty()}))
+            }
+        })
+        .shared();
+    let fails = Probe::on("question.v1", "fails", &plain)
+        .failing(|| "reset".into())
+        .shared();
+    let runtime = Runtime::builder(source.clone())
+        .executor(slow)
+        .executor(Arc::clone(&fails))
+        .build()
+        .unwrap();
+
+    let acked = eventually(async || !source.told().is_empty());
+    let report = runtime.run_until(acked).await.unwrap();
+
+    let answer = all(&store, "answer.v1").await.remove(0);
+    assert_eq!(answer.context["acked"], false);
+    assert_eq!(source.told(), [("ack", 1)]);
+    assert_eq!((report.responded, report.errors), (1, 1));
+    assert_eq!(fails.executed(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_whose_run_cannot_be_kept_is_asked_for_again() {
+    let store = MemoryStore::default();
+    let question = put(&store, "question.v1", json!({})).await;
+    let source = Played::new([vec![(1, event_of(&question))]]);
+    let down = Shim::new(&store, |call| match call {
+        Call::Enqueue => Do::Fail(unavailable()),
+        _ => Do::Pass,
+    });
+    let runtime = Runtime::builder(source.clone())
+        .executor(Probe::on("question.v1", "prober", &down))
+        .build()
+        .unwrap();
+
+    let told = eventually(async || !source.told().is_empty());
+    runtime.run_until(told).await.unwrap();
+
+    assert_eq!(source.told(), [("nack", 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_memory_store_delivers_again_what_could_not_be_kept() {
+    let store = MemoryStore::default();
+    let failures = AtomicUsize::new(0);
+    let flaky = Shim::new(&store, move |call| match call {
+        Call::Enqueue if failures.fetch_add(1, Ordering::SeqCst) < 3 => Do::Fail(unavailable()),
+        _ => Do::Pass,
+    });
+    put(&store, "question.v1", json!({})).await;
+    let runtime = runtime(
+        &store,
+        vec![Probe::on("question.v1", "prober", &flaky).shared()],
+    );
+
+    let report = runtime
+        .run_until(until(&store, "answer.v1", 1))
+        .await
+        .unwrap();
+
+    assert_eq!(report.responded, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ledger_that_is_away_for_a_while_is_asked_again() {
+    let store = MemoryStore::default();
+    let began = Instant::now();
+    let outage = Shim::new(&store, move |call| match call {
+        Call::Claim if began.elapsed() < 10 * SECOND => Do::Fail(unavailable()),
+        _ => Do::Pass,
+    });
+    put(&store, "question.v1", json!({})).await;
+    let runtime = runtime(
+        &store,
+        vec![Probe::on("question.v1", "prober", &outage).shared()],
+    );
+
+    runtime
+        .run_until(until(&store, "answer.v1", 1))
+        .await
+        .unwrap();
+
+    assert!(began.elapsed() < 12 * SECOND, "{:?}", began.elapsed());
+}
+
+#[test]
+fn what_cannot_work_is_refused_when_it_is_built() {
+    let store = MemoryStore::default();
+    let probe = || Probe::on("question.v1", "prober", &store);
+    let builder = || Runtime::builder(store.events());
+
+    let twice = builder()
+        .executor(probe())
+        .executor(probe())
+        .build()
+        .unwrap_err();
+    let no_place = builder().concurrency(0).build().unwrap_err();
+    let no_sweep = builder().sweep_every(Duration::ZERO).build().unwrap_err();
+    let plain = Shim::new(&store, |_| Do::Pass).able_to(Capabilities::default());
+    let deletions = Subscription::trigger("question.v1").on([EventKind::Deleted]);
+    let deaf = builder()
+        .executor(Probe::new("deaf", &plain, [deletions]))
+        .build()
+        .unwrap_err();
+
+    assert_eq!(twice.to_string(), r#"two executors are named "prober""#);
+    assert_eq!(no_place.to_string(), "concurrency must be more than zero");
+    assert_eq!(no_sweep.to_string(), "sweep_every must be more than zero");
+    assert!(matches!(deaf, RuntimeError::Invalid(_)), "{deaf:?}");
+    for error in [twice, no_place, no_sweep, deaf] {
+        assert_eq!(error.retry(), Retry::Never);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_ends_is_subscribed_to_again_from_its_position() {
+    let store = MemoryStore::default();
+    let mut events = Vec::new();
+    for n in 0..3 {
+        let question = put(&store, "question.v1", json!({"n": n})).await;
+        events.push((n + 7, event_of(&question)));
+    }
+    let last = events.split_off(2);
+    let source = Played::new([Vec::new(), events, last]);
+    let probe = Probe::on("question.v1", "prober", &store).shared();
+    let runtime = Runtime::builder(source.clone())
+        .start_at(StartAt::Beginning)
+        .executor(Arc::clone(&probe))
+        .build()
+        .unwrap();
+
+    runtime
+        .run_until(until(&store, "answer.v1", 3))
+        .await
+        .unwrap();
+
+    let from = source.0.from.lock().unwrap().clone();
+    assert_eq!(
+        from,
+        [StartAt::Beginning, StartAt::Beginning, StartAt::After(8)]
+    );
+    assert_eq!(probe.executed(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redelivered_event_is_harmless() {
+    let store = MemoryStore::default();
+    let question = put(&store, "question.v1", json!({})).await;
+    let frames = (1..=5).map(|position| (position, event_of(&question)));
+    let source = Played::new([frames.collect()]);
+    let probe = Probe::on("question.v1", "prober", &store).shared();
+    let runtime = Runtime::builder(source.clone())
+        .executor(Arc::clone(&probe))
+        .build()
+        .unwrap();
+
+    let done =
+        eventually(async || source.told().len() == 5 && count(&store, "answer.v1").await > 0);
+    runtime.run_until(done).await.unwrap();
+
+    assert_eq!((probe.executed(), count(&store, "answer.v1").await), (1, 1));
+}
+
+/// A source that cannot be reached.
+struct Away;
+
+#[async_trait]
+impl EventSource for Away {
+    async fn subscribe(
+        &self,
+        _: StartAt,
+    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+        Err(SourceError::Unavailable {
+            retry_after: 3 * SECOND,
+            source: "connection refused".into(),
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_cannot_be_reached_at_the_start_is_an_error() {
+    let store = MemoryStore::default();
+    let runtime = Runtime::builder(Away)
+        .executor(Probe::on("question.v1", "prober", &store))
+        .build()
+        .unwrap();
+
+    let error = runtime.run_until(std::future::pending()).await.unwrap_err();
+
+    assert!(matches!(error, RuntimeError::Source(_)), "{error:?}");
+    assert_eq!(error.retry(), Retry::After(3 * SECOND));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_source_dropped_is_counted() {
+    let mut limits = MemoryLimits::default();
+    limits.events = 10;
+    let store = MemoryStore::with_limits(limits);
+    for n in 0..100 {
+        put(&store, "question.v1", json!({"n": n})).await;
+    }
+    let probe = Probe::on("question.v1", "prober", &store)
+        .writing(Response::none())
+        .shared();
+    let runtime = Runtime::builder(store.events())
+        .start_at(StartAt::After(0))
+        .executor(Arc::clone(&probe))
+        .build()
+        .unwrap();
+
+    let done = eventually(async || probe.executed() >= 10);
+    let report = runtime.run_until(done).await.unwrap();
+
+    assert_eq!((report.missed, report.events), (90, 10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timed_suspension_wakes_up_by_itself() {
+    let store = MemoryStore::default();
+    let question = put(&store, "question.v1", json!({})).await;
+    let until_then = question.updated_at + 60 * SECOND;
+    let waits = Probe::on("question.v1", "waits", &store)
+        .executing(move |context| async move {
+            match context.resumed() {
+                None => Err(suspend(Wake::at(until_then), json!({})).writing(Response::none())),
+                Some(resumed) => Ok(json!({"with": resumed.with.is_some()})),
+            }
+        })
+        .shared();
+    let runtime = runtime(&store, vec![waits.clone()]);
+    let began = Instant::now();
+
+    let report = runtime
+        .run_until(until(&store, "answer.v1", 1))
+        .await
+        .unwrap();
+
+    let took = began.elapsed();
+    assert!(took >= 59 * SECOND && took <= 66 * SECOND, "{took:?}");
+    assert_eq!((report.suspended, report.responded), (1, 1));
+    assert_eq!(waits.executed(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn runs_that_subscriptions_no_longer_ask_for_are_skipped() {
+    let store = MemoryStore::default();
+    let old = put(&store, "old.v1", json!({})).await;
+    let noted = put(&store, "noted.v1", json!({})).await;
+    let rows = [&old, &noted].map(|trigger| NewRun::from(RunRef::of("prober", &event_of(trigger))));
+    store.enqueue(rows.into()).await.unwrap();
+    let subscriptions = [
+        Subscription::trigger("new.v1"),
+        Subscription::context("noted.v1"),
+    ];
+    let probe = Probe::new("prober", &store, subscriptions).shared();
+    let runtime = runtime(&store, vec![probe.clone()]);
+
+    let report = runtime.run_until(until_over(&store)).await.unwrap();
+
+    let rows = runs(&store).await;
+    assert_eq!(rows.len(), 2);
+    for row in rows {
+        assert_eq!(
+            (row.state, row.reason.as_deref()),
+            (RunState::Skipped, Some("unmatched"))
+        );
+    }
+    assert_eq!((report.skipped, probe.executed()), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_busy_executors_share_one_place() {
+    let store = MemoryStore::default();
+    let order = Arc::new(Mutex::new(String::new()));
+    let busy = |id: &'static str| {
+        let order = Arc::clone(&order);
+        Probe::on(&format!("{id}.v1"), id, &store)
+            .executing(move |_| {
+                order.lock().unwrap().push_str(id);
+                async {
+                    sleep(SECOND).await;
+                    Ok(json!({}))
+                }
+            })
+            .shared()
+    };
+    for id in ["a", "b"] {
+        for _ in 0..20 {
+            put(&store, &format!("{id}.v1"), json!({})).await;
+        }
+    }
+    let rows = all(&store, "a.v1")
+        .await
+        .into_iter()
+        .chain(all(&store, "b.v1").await);
+    let rows = rows.map(|trigger| {
+        let executor = trigger
+            .schema_name
+            .as_ref()
+            .unwrap()
+            .trim_end_matches(".v1")
+            .to_owned();
+        NewRun::from(RunRef::of(executor, &event_of(&trigger)))
+    });
+    store.enqueue(rows.collect()).await.unwrap();
+    let runtime = Runtime::builder(store.events())
+        .executor(busy("a"))
+        .executor(busy("b"))
+        .concurrency(1)
+        .build()
+        .unwrap();
+
+    runtime
+        .run_until(until(&store, "answer.v1", 40))
+        .await
+        .unwrap();
+
+    let first = order.lock().unwrap().chars().take(20).collect::<String>();
+    assert_eq!(first.matches('a').count(), 10, "{first}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_of_executors_runs_end_to_end_over_breadcrumbs() {
+    let store = MemoryStore::default();
+    let step = |from: &str, to: &'static str| {
+        Probe::on(from, to, &store)
+            .executing(|context| async move {
+                let n = context.trigger().context["n"].as_i64().unwrap_or(0);
+                Ok(json!({"n": n + 1}))
+            })
+            .responding(move |_, output| {
+                Ok(Response::create(
+                    NewBreadcrumb::new(format!("{to}.v1")).context(output),
+                ))
+            })
+            .shared()
+    };
+    let steps = [step("start.v1", "a"), step("a.v1", "b"), step("b.v1", "c")];
+    let runtime = runtime(&store, steps.map(|step| step as _).into());
+    let start = NewBreadcrumb::new("start.v1")
+        .tag("session:7")
+        .context(json!({"n": 0}));
+    let start = universal_executor::BreadcrumbStoreExt::create(&store, start)
+        .await
+        .unwrap();
+
+    let report = runtime.run_until(until(&store, "c.v1", 1)).await.unwrap();
+
+    let end = all(&store, "c.v1").await.remove(0);
+    assert_eq!(
+        (&end.context["n"], &end.tags),
+        (&json!(3), &vec!["session:7".to_owned()])
+    );
+    let creator = &end.context["creator"];
+    assert_eq!((&creator["hops"], &creator["id"]), (&json!(3), &json!("c")));
+    assert_eq!(creator["correlation_id"], start.id.to_string());
+    assert_eq!(report.responded, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cycle_of_executors_comes_to_an_end_by_itself() {
+    let store = MemoryStore::default();
+    let step = |from: &str, to: &str| {
+        let next = Response::create(NewBreadcrumb::new(to));
+        Probe::on(from, from, &store).writing(next).shared()
+    };
+    let runtime = runtime(&store, vec![step("a.v1", "b.v1"), step("b.v1", "a.v1")]);
+    put(&store, "a.v1", json!({})).await;
+
+    let done = async {
+        until(&store, "executor.failed.v1", 1).await;
+        until_over(&store).await;
+    };
+    let report = runtime.run_until(done).await.unwrap();
+
+    assert_eq!((report.responded, report.failed), (16, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_runtimes_on_one_store_answer_once() {
+    let store = MemoryStore::default();
+    let slow = |store: &MemoryStore| {
+        Probe::on("question.v1", "slow", store)
+            .executing(|_| async {
+                sleep(SECOND).await;
+                Ok(json!({}))
+            })
+            .shared()
+    };
+    let (here, there) = (slow(&store), slow(&store.clone()));
+    let (one, two) = (
+        runtime(&store, vec![here.clone()]),
+        runtime(&store, vec![there.clone()]),
+    );
+    for n in 0..20 {
+        put(&store, "question.v1", json!({"n": n})).await;
+    }
+
+    let done = || async {
+        until(&store, "answer.v1", 20).await;
+        until_over(&store).await;
+    };
+    let (first, second) = tokio::join!(one.run_until(done()), two.run_until(done()));
+
+    assert_eq!(here.executed() + there.executed(), 20);
+    assert_eq!(first.unwrap().responded + second.unwrap().responded, 20);
+    assert_eq!(count(&store, "answer.v1").await, 20);
+}
