@@ -69,8 +69,6 @@ fn is_responded(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Responded { .. })
 }
 
-// What sets an executor off.
-
 #[tokio::test]
 async fn a_selector_that_is_context_first_and_trigger_second_fires() {
     let store = MemoryStore::default();
@@ -427,8 +425,6 @@ async fn without_a_ledger_author_and_payload_decide_what_is_own() {
     assert_eq!(probe.sees(&edited).await.unwrap(), Outcome::OwnBreadcrumb);
 }
 
-// What happens once.
-
 #[tokio::test]
 async fn a_redelivered_event_answers_with_the_ids_of_the_first_time() {
     let store = MemoryStore::default();
@@ -553,6 +549,33 @@ async fn after_an_expired_lease_another_worker_answers_and_the_late_commit_write
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_late_commit_is_refused_while_the_next_worker_still_runs() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let slow = Shim::new(&store, |call| match call {
+        Call::Commit(_) => Do::Wait(2 * LEASE),
+        _ => Do::Pass,
+    });
+    let late = prober(&slow).writing(Response::create(NewBreadcrumb::new("late.v1")));
+    let second = prober(&store).executing(|_| async {
+        sleep(3 * LEASE).await;
+        Ok(json!({}))
+    });
+    let next = async {
+        sleep(LEASE + SECOND).await;
+        second.sees(&question).await
+    };
+
+    let (lost, answered) = tokio::join!(late.sees(&question), next);
+
+    let lost = lost.unwrap_err();
+    assert!(matches!(lost, ExecutorError::LeaseLost { .. }), "{lost:?}");
+    assert!(is_responded(&answered.unwrap()));
+    assert!(all(&store, "late.v1").await.is_empty());
+    assert_eq!(all(&store, "answer.v1").await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn heartbeats_keep_a_long_run_beyond_its_lease() {
     let store = MemoryStore::default();
     let question = asked(&store).await;
@@ -599,6 +622,24 @@ async fn a_lease_that_cannot_be_kept_cancels_the_run_before_it_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_time_it_takes_to_read_the_trigger_is_time_of_the_lease() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let slow = Shim::new(&store, |call| match call {
+        Call::Get(_) => Do::Wait(20 * SECOND),
+        Call::Heartbeat => Do::Fail(unavailable()),
+        _ => Do::Pass,
+    });
+    let probe = prober(&slow).hanging();
+    let began = Instant::now();
+
+    let error = probe.sees(&question).await.unwrap_err();
+
+    assert_eq!(error.code(), "lease_lost");
+    assert_eq!(began.elapsed(), LEASE * 5 / 6);
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_failed_heartbeat_is_made_up_for_by_the_next() {
     let store = MemoryStore::default();
     let question = asked(&store).await;
@@ -636,8 +677,6 @@ async fn a_dropped_process_event_writes_nothing_and_its_run_goes_to_the_next() {
     assert_eq!(next.context(0).attempt(), 2);
     assert_eq!(all(&store, "answer.v1").await.len(), 1);
 }
-
-// What is tried again, and how a run gives up.
 
 #[tokio::test(start_paused = true)]
 async fn a_transient_error_is_postponed_until_the_attempts_are_used_up() {
@@ -1004,8 +1043,6 @@ async fn a_dead_letter_names_the_run_and_holds_no_payload() {
     assert!(!serde_json::to_string(&*letter).unwrap().contains("hunter2"));
 }
 
-// What is written.
-
 #[tokio::test]
 async fn what_is_written_says_who_wrote_it_and_because_of_what() {
     for (kind, own_name) in [
@@ -1366,8 +1403,6 @@ async fn a_response_of_nothing_ends_the_run_all_the_same() {
     assert!(matches!(again, Outcome::AlreadyDone { .. }), "{again:?}");
 }
 
-// What a run keeps between attempts.
-
 #[tokio::test]
 async fn saved_progress_is_what_the_next_attempt_goes_on_with() {
     let store = MemoryStore::default();
@@ -1709,8 +1744,6 @@ async fn the_deadline_and_the_attempt_are_told_to_execute() {
     assert!(left >= 89 * SECOND && left <= 91 * SECOND, "{left:?}");
     assert_eq!(context.attempt(), 1);
 }
-
-// Executors behind pointers.
 
 /// Overrides everything, and says in each answer that it was asked.
 struct Overrides {

@@ -20,10 +20,12 @@ use universal_executor::error::Retry;
 use universal_executor::executor::ExecutorError;
 use universal_executor::runtime::RuntimeError;
 use universal_executor::source::{Receipt, SourceError, StartAt};
-use universal_executor::store::{Capabilities, MemoryLimits, NewRun, RunRef, RunState};
+use universal_executor::store::{
+    Capabilities, FailureClass, MemoryLimits, NewRun, RunRef, RunState,
+};
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbStore, Delivery, Event, EventKind, EventSource,
-    ExecutionContext, MemoryStore, NewBreadcrumb, Outcome, Response, RunLedger, Runtime,
+    ExecutionContext, MemoryStore, NewBreadcrumb, Outcome, Profile, Response, RunLedger, Runtime,
     Subscription, Subscriptions, UniversalExecutor, Wake, async_trait, permanent, suspend,
 };
 
@@ -418,12 +420,93 @@ async fn what_is_not_finished_in_time_is_dropped_and_writes_nothing() {
 
     assert_eq!(began.elapsed(), 8 * SECOND);
     assert_eq!((report.dropped, report.responded), (1, 0));
-    assert_eq!(runs(&store).await[0].state, RunState::Running);
     assert_eq!(count(&store, "executor.failed.v1").await, 0);
-    sleep(LEASE).await;
+    let run = &runs(&store).await[0];
+    assert_eq!((run.state, run.attempts), (RunState::Ready, 0));
     let next = Probe::on("question.v1", "hangs", &store);
     let outcome = next.sees(&question).await.unwrap();
     assert!(matches!(outcome, Outcome::Responded { .. }), "{outcome:?}");
+    assert_eq!(next.context(0).attempt(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_run_once_and_is_dropped_at_the_end_has_an_unknown_outcome() {
+    let store = MemoryStore::default();
+    let hangs = Probe::on("question.v1", "hangs", &store)
+        .profile(Profile::default().at_most_once())
+        .hanging();
+    let runtime = Runtime::builder(store.events())
+        .start_at(StartAt::Beginning)
+        .executor(hangs)
+        .drain_timeout(SECOND)
+        .build()
+        .unwrap();
+    let question = put(&store, "question.v1", json!({})).await;
+
+    runtime.run_until(sleep(SECOND)).await.unwrap();
+
+    sleep(LEASE).await;
+    let next = Probe::on("question.v1", "hangs", &store).profile(Profile::default().at_most_once());
+    let outcome = next.sees(&question).await.unwrap();
+    assert!(
+        matches!(
+            outcome,
+            Outcome::Failed {
+                class: FailureClass::OutcomeUnknown,
+                ..
+            }
+        ),
+        "{outcome:?}"
+    );
+    assert_eq!(next.executed(), 0);
+}
+
+/// An executor that answers every event and ends no run.
+struct NeverEnds(Probe);
+
+#[async_trait]
+impl UniversalExecutor for NeverEnds {
+    fn id(&self) -> &str {
+        self.0.id()
+    }
+
+    fn subscriptions(&self) -> &Subscriptions {
+        self.0.subscriptions()
+    }
+
+    fn store(&self) -> &dyn BreadcrumbStore {
+        self.0.store()
+    }
+
+    async fn execute(&self, _: &Breadcrumb, _: &ExecutionContext) -> Result<Value, BoxError> {
+        Ok(json!({}))
+    }
+
+    async fn respond(&self, _: &Breadcrumb, _: Value) -> Result<Response, BoxError> {
+        Ok(Response::none())
+    }
+
+    async fn process_event(&self, _: &Event) -> Result<Outcome, ExecutorError> {
+        Ok(Outcome::Responded {
+            written: Vec::new(),
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_its_executor_never_ends_is_ended_by_the_runtime() {
+    let store = MemoryStore::default();
+    let never_ends = Arc::new(NeverEnds(Probe::on("question.v1", "odd", &store)));
+    let runtime = runtime(&store, vec![never_ends]);
+    put(&store, "question.v1", json!({})).await;
+
+    runtime
+        .run_until(until(&store, "executor.failed.v1", 1))
+        .await
+        .unwrap();
+
+    let letter = &all(&store, "executor.failed.v1").await[0];
+    assert_eq!(letter.context["code"], "never_ended");
 }
 
 #[tokio::test(start_paused = true)]

@@ -80,8 +80,6 @@ async fn assert_gave_up(store: &MemoryStore, outcome: &Outcome, expected: Failur
     answer.context["error"].clone()
 }
 
-// Tools: the answer.
-
 #[tokio::test]
 async fn a_tool_answers_with_the_fields_tags_and_title_of_the_wire() {
     let store = MemoryStore::default();
@@ -277,8 +275,6 @@ async fn a_tool_runs_for_each_of_its_triggers_and_has_their_sources() {
     }
 }
 
-// Tools: what goes wrong.
-
 #[tokio::test(start_paused = true)]
 async fn a_timeout_and_a_panic_are_answered_and_leave_a_dead_letter() {
     let store = MemoryStore::default();
@@ -426,8 +422,6 @@ async fn a_tool_may_wait_for_somebody_and_answer_then() {
     let answer = only(&store, "tool.response.v1").await;
     assert_eq!(answer.context["output"], "yes");
 }
-
-// Tools: the store they are given.
 
 #[tokio::test]
 async fn what_a_tool_writes_is_stamped_recorded_and_limited() {
@@ -621,8 +615,6 @@ async fn a_tool_is_tested_with_a_context_made_by_hand() {
     assert_eq!(all(&store, "note.v1").await.len(), 1);
 }
 
-// Tools: definitions.
-
 fn defined(definition: &Value) -> Result<ToolExecutor, String> {
     let function = json_tool("probe", "For tests.", json!({}), |input, _| async move {
         Ok(input)
@@ -722,8 +714,6 @@ fn a_tool_that_asks_for_deletions_needs_a_store_with_tombstones() {
 
     assert_eq!(error.to_string(), "the tool cannot work on its store");
 }
-
-// Agents.
 
 fn definition() -> Value {
     json!({

@@ -38,15 +38,15 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         let saves = Arc::clone(&handle);
         let started = AtomicBool::new(false);
         let work = async {
-            let context = self
-                .executor
-                .assemble_context(trigger)
-                .await?
-                .bound_to(handle, alias);
+            let context = self.executor.assemble_context(trigger).await?;
+            let after = self.executor.profile().timeout;
+            let now = self.lease.granted_at + self.claimed.elapsed();
+            // Set once: the handle is new.
+            handle.deadline.get_or_init(|| now + after);
+            let context = context.bound_to(handle, alias);
             started.store(true, Ordering::Relaxed);
             let span = tracing::debug_span!("execute", executor = self.executor.id(), trigger = %trigger.id);
             let answer = execute_and_respond(self.executor, trigger, &context).instrument(span);
-            let after = self.executor.profile().timeout;
             match timeout(after, answer).await {
                 Ok(answer) => answer,
                 Err(_) => Err(ExecutorError::Timeout { after }),
@@ -81,7 +81,6 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             terms: Some(terms),
             tenant: self.executor.store().tenant().to_owned(),
             attempt: self.attempt,
-            deadline: Some(self.lease.granted_at + profile.timeout),
             ..RunHandle::detached(resumed)
         }))
     }

@@ -375,7 +375,7 @@ impl ExecutionContext {
     /// The key that calls to the outside world should carry: the same for every attempt at this trigger.
     #[must_use]
     pub fn idempotency_key(&self) -> &str {
-        self.run().key()
+        self.run().key(&self.trigger)
     }
 
     /// Which attempt this is, from 1.
@@ -387,7 +387,7 @@ impl ExecutionContext {
     /// When `execute` is cancelled, by the store's clock; none outside a run.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
-        self.run().deadline
+        self.run().deadline.get().copied()
     }
 
     /// Resolves when the run is cancelled: its time is up, its lease is lost or `process_event` was dropped.

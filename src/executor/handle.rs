@@ -2,8 +2,8 @@
 
 use super::bound::Terms;
 use super::context::{ContextError, Resumed};
-use crate::model::{Json, Timestamp};
-use crate::store::{Lease, RunLedger, StoreError};
+use crate::model::{Breadcrumb, Json, Timestamp};
+use crate::store::{Lease, RunLedger, RunRef, StoreError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::{Notify, oneshot};
@@ -15,12 +15,13 @@ pub(super) struct RunHandle {
     /// None for a context that was made by hand.
     pub(super) terms: Option<Terms>,
     pub(super) tenant: String,
-    pub(super) key: OnceLock<String>,
     pub(super) attempt: u32,
-    pub(super) deadline: Option<Timestamp>,
+    /// Set when `execute` is called.
+    pub(super) deadline: OnceLock<Timestamp>,
     pub(super) resumed: Option<Resumed>,
     pub(super) cancellation: Cancellation,
     pub(super) saves: Saves,
+    pub(super) key: OnceLock<String>,
 }
 
 impl RunHandle {
@@ -33,10 +34,11 @@ impl RunHandle {
         }
     }
 
-    pub(super) fn key(&self) -> &str {
+    /// The idempotency key of the run; of a context made by hand one that its trigger gives.
+    pub(super) fn key(&self, trigger: &Breadcrumb) -> &str {
         self.key.get_or_init(|| match &self.terms {
             Some(terms) => terms.lease.key(&self.tenant),
-            None => "no run".to_owned(),
+            None => RunRef::new("", trigger.id, trigger.version).key("", 0),
         })
     }
 

@@ -3,11 +3,12 @@
 use super::timers::{Timers, Turns};
 use super::{RunReport, Runtime, RuntimeError};
 use crate::clock::later;
-use crate::executor::{ExecutorError, Outcome, UniversalExecutor};
-use crate::model::{Event, Route};
+use crate::executor::{Execution, ExecutorError, Outcome, UniversalExecutor};
+use crate::model::{BreadcrumbId, Event, Route};
 use crate::source::{Delivery, SourceError, StartAt};
 use crate::store::{
-    Claim, Commit, ExecutorLimits, NewRun, RunEnd, RunFilter, RunLedger, RunRef, StoreError,
+    Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, NewRun, RunEnd, RunFilter, RunLedger,
+    RunRef, StoreError,
 };
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
@@ -29,8 +30,8 @@ struct Job {
 }
 
 enum Work {
-    /// A run that was claimed in the ledger.
-    Claimed(RunRef),
+    /// A run that was claimed in the ledger, and the attempts it has had.
+    Claimed(Lease, u32),
     /// An event for an executor without a ledger, to be acknowledged when it is processed.
     Delivered(Arc<Delivery>),
 }
@@ -47,7 +48,7 @@ pub(super) struct Dispatcher<'r> {
     running: JoinSet<Finished>,
     /// Claimed runs that are running, and the tasks they run in.
     claimed: HashSet<RunRef>,
-    tasks: HashMap<task::Id, RunRef>,
+    tasks: HashMap<task::Id, Lease>,
     /// Deliveries that wait for a place; nothing is pulled before they have one.
     waiting: VecDeque<Job>,
     /// Executors that may have due runs.
@@ -214,11 +215,11 @@ impl<'r> Dispatcher<'r> {
                 Ok(runs) => {
                     // There may be more; the others have their turn first.
                     self.hot.add(id);
-                    for run in runs {
-                        if self.claimed.insert(run.clone()) {
+                    for (lease, attempts) in runs {
+                        if self.claimed.insert(lease.run.clone()) {
                             self.start(Job {
                                 executor: Arc::clone(executor),
-                                work: Work::Claimed(run),
+                                work: Work::Claimed(lease, attempts),
                             });
                         }
                     }
@@ -236,14 +237,16 @@ impl<'r> Dispatcher<'r> {
     }
 
     fn start(&mut self, job: Job) {
-        let run = match &job.work {
-            Work::Claimed(run) => Some(run.clone()),
+        let lease = match &job.work {
+            Work::Claimed(lease, _) => Some(lease.clone()),
             Work::Delivered(_) => None,
         };
         let task = self.running.spawn(async move {
             let Job { executor, work } = job;
             let outcome = match &work {
-                Work::Claimed(run) => process_claimed(&*executor, run).await,
+                Work::Claimed(lease, attempts) => {
+                    process_claimed(&*executor, lease, *attempts).await
+                }
                 Work::Delivered(delivery) => executor.process_event(&delivery.event).await,
             };
             Finished {
@@ -252,18 +255,16 @@ impl<'r> Dispatcher<'r> {
                 outcome,
             }
         });
-        if let Some(run) = run {
-            self.tasks.insert(task.id(), run);
+        if let Some(lease) = lease {
+            self.tasks.insert(task.id(), lease);
         }
     }
 
     async fn finish(&mut self, finished: Result<(task::Id, Finished), JoinError>) {
         let id = finished.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
-        if let Some(run) = self.tasks.remove(&id) {
-            self.claimed.remove(&run);
-            if finished.as_ref().is_err_and(JoinError::is_panic) {
-                self.let_go(&run).await;
-            }
+        let lease = self.tasks.remove(&id);
+        if let Some(lease) = &lease {
+            self.claimed.remove(&lease.run);
         }
         let Finished {
             executor,
@@ -272,13 +273,15 @@ impl<'r> Dispatcher<'r> {
         } = match finished {
             Ok((_, finished)) => finished,
             Err(error) => {
-                // The run is claimed again when its lease is over.
                 let count = if error.is_panic() {
                     &mut self.report.panics
                 } else {
                     &mut self.report.dropped
                 };
                 *count += 1;
+                if let Some(lease) = lease {
+                    self.give_back(lease, error.is_panic()).await;
+                }
                 return;
             }
         };
@@ -301,25 +304,32 @@ impl<'r> Dispatcher<'r> {
         }
     }
 
-    /// Takes the lease of a run that panicked out of this handle, in which it would be found and started again before
-    /// it is over.
-    async fn let_go(&self, run: &RunRef) {
-        let executor = self.runtime.executors.get(&run.executor);
-        let Some(ledger) = executor.and_then(|executor| executor.store().ledger()) else {
+    /// Gives back a run whose task is gone: at once if it was dropped, when its lease would be over if it panicked.
+    async fn give_back(&mut self, lease: Lease, panicked: bool) {
+        let Some(executor) = self.runtime.executors.get(&lease.run.executor) else {
             return;
         };
-        let parked = RunFilter::parked()
-            .executor(&*run.executor)
-            .trigger(run.trigger_id);
-        let taken = match ledger.runs(&parked).await {
-            Ok(parked) if parked.iter().any(|parked| parked.run == *run) => {
-                ledger.claim(run, None).await.map(drop)
-            }
-            Ok(_) => Ok(()),
-            Err(error) => Err(error),
+        let Some(ledger) = executor.store().ledger() else {
+            return;
         };
-        if let Err(error) = taken {
-            tracing::warn!(%run, error = error.code(), "a run that panicked could not be let go");
+        let run = lease.run.clone();
+        let given_back = if panicked {
+            self.timers
+                .add(later(Instant::now(), run.lease), Arc::clone(&run.executor));
+            let at = lease.until;
+            ledger.retry(lease, at, true).await
+        } else if executor.profile().execution == Execution::AtMostOnce {
+            // How far it came is unknown; once its lease is over that is what its dead letter says.
+            Ok(())
+        } else {
+            ledger.release(lease).await
+        };
+        match given_back {
+            // It ended before its task did.
+            Ok(()) | Err(StoreError::LeaseLost { .. }) => {}
+            Err(error) => {
+                tracing::warn!(%run, error = error.code(), "a run could not be given back");
+            }
         }
     }
 
@@ -368,62 +378,89 @@ async fn enqueue(
     ledger.enqueue(vec![NewRun::from(run)]).await
 }
 
-/// Claims up to `n` due runs of an executor.
+/// Claims up to `n` due runs of an executor; with each the attempts it has had.
 async fn claim_due(
     ledger: &dyn RunLedger,
     id: &Arc<str>,
     n: usize,
-) -> Result<Vec<RunRef>, StoreError> {
-    if ledger
-        .claim_next(n, &[ExecutorLimits::new(Arc::clone(id), n)])
-        .await?
-        == 0
-    {
+) -> Result<Vec<(Lease, u32)>, StoreError> {
+    let limits = [ExecutorLimits::new(Arc::clone(id), n)];
+    if ledger.claim_next(n, &limits).await? == 0 {
         return Ok(Vec::new());
     }
     let parked = ledger.runs(&RunFilter::parked().executor(&**id)).await?;
-    Ok(parked.into_iter().map(|run| run.run).collect())
+    Ok(parked
+        .into_iter()
+        .filter_map(|run| Some((run.lease?, run.attempts)))
+        .collect())
 }
 
-/// Processes a claimed run from its row alone.
+/// Processes a claimed run from its row alone, and sees to it that it ends.
 async fn process_claimed(
     executor: &dyn UniversalExecutor,
-    run: &RunRef,
+    lease: &Lease,
+    attempts: u32,
 ) -> Result<Outcome, ExecutorError> {
-    let store_error = |operation| move |source| ExecutorError::Store { operation, source };
-    let event = match &run.event {
-        Some(event) => Some(Arc::clone(event)),
-        // A run that was added by hand keeps no event; the breadcrumb tells as much.
-        None => match executor.store().get(run.trigger_id).await {
-            Ok(trigger) => Some(Arc::new(Event {
-                version: run.trigger_version,
-                ..Event::updated(&trigger)
-            })),
-            Err(StoreError::NotFound { .. }) => None,
-            Err(source) => return Err(store_error("read the trigger")(source)),
-        },
-    };
-    let outcome = match event {
+    let most = executor.profile().retry.attempts.saturating_add(1);
+    if attempts > most {
+        // Whoever follows the pattern ends a run before that; this one leaves its runs to their leases.
+        let class = FailureClass::CrashLoop;
+        let letter = DeadLetter::new(class, "never_ended", attempts);
+        let written = end(executor, lease, RunEnd::Failed(letter)).await?;
+        return Ok(Outcome::Failed { class, written });
+    }
+    let outcome = match event_of(executor, lease).await? {
         Some(event) => executor.process_event(&event).await?,
         None => Outcome::Unmatched,
     };
-    // Subscriptions may have changed since the run was added. It was claimed, so it must be ended.
-    if let Outcome::Unmatched | Outcome::ContextNoted = outcome
-        && let Some(ledger) = executor.store().ledger()
-        && let Claim::Granted { lease, .. } = ledger
-            .claim(run, None)
-            .await
-            .map_err(store_error("claim the run"))?
-    {
-        let end = Commit {
-            writes: Vec::new(),
-            end: Some((lease, RunEnd::Skipped("unmatched"))),
-        };
-        executor
-            .store()
-            .commit(end)
-            .await
-            .map_err(store_error("end the run"))?;
+    // Subscriptions may have changed since the run was added, and then nobody has ended it.
+    if let Outcome::Unmatched | Outcome::ContextNoted = outcome {
+        match end(executor, lease, RunEnd::Skipped("unmatched")).await {
+            Ok(_) | Err(ExecutorError::LeaseLost { .. }) => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok(outcome)
+}
+
+/// The event that led to a run. A run that was added by hand keeps none; its breadcrumb tells as much, if it is there.
+async fn event_of(
+    executor: &dyn UniversalExecutor,
+    lease: &Lease,
+) -> Result<Option<Arc<Event>>, ExecutorError> {
+    let run = &lease.run;
+    if let Some(event) = &run.event {
+        return Ok(Some(Arc::clone(event)));
+    }
+    match executor.store().get(run.trigger_id).await {
+        Ok(trigger) => Ok(Some(Arc::new(Event {
+            version: run.trigger_version,
+            ..Event::updated(&trigger)
+        }))),
+        Err(StoreError::NotFound { .. }) => Ok(None),
+        Err(source) => Err(ExecutorError::Store {
+            operation: "read the trigger",
+            source,
+        }),
+    }
+}
+
+/// Ends a run that `process_event` did not end.
+async fn end(
+    executor: &dyn UniversalExecutor,
+    lease: &Lease,
+    end: RunEnd,
+) -> Result<Vec<BreadcrumbId>, ExecutorError> {
+    let commit = Commit {
+        writes: Vec::new(),
+        end: Some((lease.clone(), end)),
+    };
+    match executor.store().commit(commit).await {
+        Ok(committed) => Ok(committed.ids()),
+        Err(StoreError::LeaseLost { run }) => Err(ExecutorError::LeaseLost { run }),
+        Err(source) => Err(ExecutorError::Store {
+            operation: "end the run",
+            source,
+        }),
+    }
 }

@@ -89,8 +89,9 @@ impl Runtime {
     /// Processes events until a future resolves, then finishes what is running and says what happened.
     ///
     /// When the future resolves nothing more is pulled or claimed. What still runs after
-    /// [`drain_timeout`](RuntimeBuilder::drain_timeout) is dropped: it writes nothing, and its run is claimed again when
-    /// its lease is over. Dropping this future does the same at once.
+    /// [`drain_timeout`](RuntimeBuilder::drain_timeout) is dropped: it writes nothing, and its run is given back without
+    /// having used an attempt. (One that may run at most once is left to its lease, and then ends as
+    /// `outcome_unknown`.) Dropping this future drops what runs at once, and leaves all of it to the leases.
     ///
     /// # Errors
     /// If the source cannot be subscribed to.
