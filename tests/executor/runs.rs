@@ -6,15 +6,12 @@
     reason = "a helper that cannot do its work fails the test that uses it"
 )]
 
-#[allow(dead_code, reason = "every test crate uses some of it")]
-mod support;
-
+use crate::support::{Call, Do, Probe, Shim, all, event_of, nested, put, runs, unavailable};
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use support::{Call, Do, Probe, Shim, all, event_of, nested, put, runs, unavailable};
 use tokio::time::{Instant, advance, sleep, timeout};
 use universal_executor::error::Retry;
 use universal_executor::executor::{ExecutorError, Fetched, InvalidExecutor, RetryPolicy, check};

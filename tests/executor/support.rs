@@ -1,9 +1,5 @@
 //! What the tests of the executor layer share: an executor made of closures, and a store that fails, waits or lies
 //! where it is told to.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a helper that cannot do its work fails the test that uses it"
-)]
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};

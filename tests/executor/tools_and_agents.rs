@@ -5,14 +5,11 @@
     reason = "a helper that cannot do its work fails the test that uses it"
 )]
 
-#[allow(dead_code, reason = "every test crate uses some of it")]
-mod support;
-
+use crate::support::{all, event_of, nested, put, runs, unavailable};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use support::{all, event_of, nested, put, runs, unavailable};
 use tokio::time::{advance, timeout};
 use universal_executor::agent::{
     AgentDefinition, AgentExecutor, ChatResponse, ModelError, ScriptedModel, Speaker,
@@ -513,7 +510,7 @@ async fn what_a_tool_writes_on_the_way_does_not_set_it_off_and_counts_as_a_hop()
 
     assert_ne!(own.id, first.id);
     assert_eq!(sees(&noting, &own).await.unwrap(), Outcome::OwnBreadcrumb);
-    let reader = support::Probe::on("note.v1", "reader", &store);
+    let reader = crate::support::Probe::on("note.v1", "reader", &store);
     reader.sees(&own).await.unwrap();
     let answer = only(&store, "answer.v1").await;
     assert_eq!(answer.context["creator"]["hops"], 2);
@@ -701,7 +698,7 @@ fn a_tool_has_a_name_that_a_request_can_ask_for() {
 
 #[test]
 fn a_tool_that_asks_for_deletions_needs_a_store_with_tombstones() {
-    let store = support::Shim::new(&MemoryStore::default(), |_| support::Do::Pass)
+    let store = crate::support::Shim::new(&MemoryStore::default(), |_| crate::support::Do::Pass)
         .able_to(universal_executor::store::Capabilities::default());
     let trigger = Subscription::trigger("note.v1").on([EventKind::Deleted]);
     let subscriptions = Subscriptions::new([trigger]).unwrap();

@@ -1,12 +1,6 @@
 //! Many executors on one stream of events: isolation, bounds, retries, recovery and the end.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a helper that cannot do its work fails the test that uses it"
-)]
 
-#[allow(dead_code, reason = "every test crate uses some of it")]
-mod support;
-
+use crate::support::{Call, Do, Probe, Shim, all, event_of, eventually, put, runs, unavailable};
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 use serde_json::{Value, json};
@@ -14,7 +8,6 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use support::{Call, Do, Probe, Shim, all, event_of, eventually, put, runs, unavailable};
 use tokio::time::{Instant, sleep};
 use universal_executor::error::Retry;
 use universal_executor::executor::ExecutorError;

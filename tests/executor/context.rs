@@ -1,19 +1,12 @@
 //! What reaches `execute`: how sources are named, fetched, ordered, limited and reported.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a helper that cannot do its work fails the test that uses it"
-)]
 
-#[allow(dead_code, reason = "every test crate uses some of it")]
-mod support;
-
+use crate::support::{Call, Do, Probe, Shim, all, event_of, put, runs, unavailable};
 use futures::FutureExt as _;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use support::{Call, Do, Probe, Shim, all, event_of, put, runs, unavailable};
 use tokio::time::Instant;
 use universal_executor::error::Retry;
 use universal_executor::executor::{Bound, ContextError, ExecutorError, Fetched, MissingReason};

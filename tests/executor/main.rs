@@ -1,0 +1,12 @@
+//! Executors on the memory store: what they are given, what becomes of their runs, and what runs them.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a helper that cannot do its work fails the test that uses it"
+)]
+
+mod context;
+mod runs;
+mod runtime;
+mod support;
+mod tools_and_agents;
