@@ -89,7 +89,8 @@ impl AgentExecutor {
         let requests = trigger
             .tags
             .iter()
-            .filter(|tag| tag.starts_with("request:"));
+            .filter(|tag| tag.starts_with("request:"))
+            .take(Breadcrumb::MAX_TAGS - 1);
         let response = NewBreadcrumb::new(Self::RESPONSE)
             .title("Agent Response")
             .tag("agent:response")

@@ -28,13 +28,13 @@
 //! ```
 
 mod definition;
-mod error;
 mod executor;
 mod model;
 mod scripted;
 
 pub use definition::AgentDefinition;
-pub use error::{AgentError, ModelError};
 pub use executor::AgentExecutor;
 pub use model::{ChatModel, ChatRequest, ChatResponse, Message, Speaker, Usage};
 pub use scripted::ScriptedModel;
+
+pub use crate::executor::above::{AgentError, ModelError};

@@ -3,9 +3,10 @@
 use super::UniversalExecutor;
 use super::context::{Bound, ExecutionContext, MissingReason, MissingSource, Source};
 use super::error::ExecutorError;
-use crate::model::{Breadcrumb, EventKind, Method, Order, Route, Subscription};
+use crate::model::{Breadcrumb, EventKind, Fetch, Method, Order, Route, Subscription};
 use crate::store::{BreadcrumbStore, Query, Scored, StoreError, VectorQuery};
 use futures::future::join_all;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::Instrument as _;
@@ -169,50 +170,75 @@ impl Parts {
         if fixed > limit {
             return Err(ExecutorError::ContextTooLarge { size: fixed, limit });
         }
-        let mut size = fixed.saturating_add(total(false));
-        while size > limit {
-            let Some(dropped) = self.drop_oldest() else {
-                break;
-            };
-            size = size.saturating_sub(dropped);
+        if fixed.saturating_add(total(false)) > limit {
+            self.keep_newest(limit - fixed);
         }
         Ok(())
     }
 
-    /// Leaves out the oldest item of the optional sources; returns its size.
-    fn drop_oldest(&mut self) -> Option<usize> {
-        let optional = self.sources.iter_mut().filter(|(required, _)| !required);
-        let oldest = optional
-            .filter_map(|(_, source)| {
-                let (at, item) = source
-                    .items
-                    .iter()
-                    .enumerate()
-                    .min_by_key(|(_, item)| item.order_key())?;
-                Some((item.order_key(), at, source))
+    /// Keeps of the optional sources the newest items that fit into so many bytes together.
+    fn keep_newest(&mut self, mut room: usize) {
+        let optional = self.sources.iter().enumerate();
+        let optional = optional.filter(|(_, (required, _))| !required);
+        let mut by_age: Vec<_> = optional
+            .flat_map(|(at, (_, source))| {
+                let items = source.items.iter().enumerate();
+                items.map(move |(place, item)| (item.order_key(), at, place, item.context.size()))
             })
-            .min_by_key(|(key, ..)| *key);
-        let (_, at, source) = oldest?;
-        let item = source.items.remove(at);
-        if at < source.scores.len() {
-            source.scores.remove(at);
+            .collect();
+        // Of items of one age those of the first source are the first to go.
+        by_age.sort_by_key(|(age, ..)| *age);
+        let fits = by_age.iter().rev().take_while(|(.., size)| {
+            let rest = room.checked_sub(*size);
+            room = rest.unwrap_or_default();
+            rest.is_some()
+        });
+        let left_out = by_age.len() - fits.count();
+        by_age.truncate(left_out);
+        let mut dropped: BTreeMap<usize, Dropped> = BTreeMap::new();
+        for (_, at, place, size) in by_age {
+            dropped.entry(at).or_default().add(place, size);
         }
-        let bytes = item.context.size();
-        let key = source.key.clone();
-        for missing in &mut self.missing {
-            if let MissingReason::TooLarge { items, bytes: all } = &mut missing.reason
-                && missing.key == key
-            {
-                *items += 1;
-                *all = all.saturating_add(bytes);
-                return Some(bytes);
+        for (at, dropped) in dropped {
+            if let Some((_, source)) = self.sources.get_mut(at) {
+                self.missing.push(dropped.leave_out_of(source));
             }
         }
-        self.missing.push(MissingSource {
-            key,
-            reason: MissingReason::TooLarge { items: 1, bytes },
+    }
+}
+
+/// The items that are left out of one source.
+#[derive(Default)]
+struct Dropped {
+    places: HashSet<usize>,
+    bytes: usize,
+}
+
+impl Dropped {
+    fn add(&mut self, place: usize, size: usize) {
+        self.places.insert(place);
+        self.bytes = self.bytes.saturating_add(size);
+    }
+
+    fn leave_out_of(&self, source: &mut Source) -> MissingSource {
+        self.keep_others(&mut source.items);
+        self.keep_others(&mut source.scores);
+        MissingSource {
+            key: source.key.clone(),
+            reason: MissingReason::TooLarge {
+                items: self.places.len(),
+                bytes: self.bytes,
+            },
+        }
+    }
+
+    fn keep_others<T>(&self, items: &mut Vec<T>) {
+        let mut places = 0..;
+        items.retain(|_| {
+            places
+                .next()
+                .is_none_or(|place| !self.places.contains(&place))
         });
-        Some(bytes)
     }
 }
 
@@ -247,7 +273,7 @@ pub(super) async fn fetch<E: UniversalExecutor + ?Sized>(
     match subscription.fetch.method {
         Method::Vector => {
             let text = executor.search_query(trigger);
-            nearest(executor.store(), query, text, subscription.fetch.min_score).await
+            nearest(executor.store(), query, text, &subscription.fetch).await
         }
         Method::EventData | Method::Latest | Method::Recent => {
             newest(executor.store(), query, subscription.fetch.order).await
@@ -259,8 +285,9 @@ async fn nearest(
     store: &dyn BreadcrumbStore,
     query: Query,
     text: String,
-    min_score: Option<f64>,
+    fetch: &Fetch,
 ) -> Result<Fetched, StoreError> {
+    let (limit, min_score) = (query.limit, fetch.min_score);
     let query = VectorQuery {
         min_score,
         ..VectorQuery::new(query, text)
@@ -272,6 +299,11 @@ async fn nearest(
     let kept = scored
         .into_iter()
         .filter(|found| query.query.selects(&found.breadcrumb) && near(found));
+    let mut kept: Vec<Scored> = kept.take(limit).collect();
+    if fetch.order == Order::OldestFirst {
+        kept.reverse();
+    }
+    let kept = kept.into_iter();
     let (items, scores) = kept.map(|found| (found.breadcrumb, found.score)).unzip();
     Ok(Fetched {
         items,

@@ -1,4 +1,4 @@
-use super::UniversalExecutor;
+use super::{Execution, UniversalExecutor};
 use crate::error::Retry;
 use crate::model::{EventKind, Role};
 
@@ -9,6 +9,12 @@ pub enum InvalidExecutor {
     /// It has no name.
     #[error("an executor has no id")]
     NoId,
+    /// It may run at most once, on a store that cannot tell whether it ran.
+    #[error("executor {executor:?} may run at most once, but its store has no run ledger")]
+    NoLedger {
+        /// The executor.
+        executor: String,
+    },
     /// It asks for deletions on a store that keeps nothing of what was deleted.
     #[error(
         "subscription {subscription} of executor {executor:?} asks for deletions, but its store keeps no tombstones to read them from"
@@ -36,6 +42,12 @@ impl InvalidExecutor {
 pub fn check(executor: &(impl UniversalExecutor + ?Sized)) -> Result<(), InvalidExecutor> {
     if executor.id().is_empty() {
         return Err(InvalidExecutor::NoId);
+    }
+    let once = executor.profile().execution == Execution::AtMostOnce;
+    if once && executor.store().ledger().is_none() {
+        return Err(InvalidExecutor::NoLedger {
+            executor: executor.id().to_owned(),
+        });
     }
     if executor.store().capabilities().tombstones {
         return Ok(());

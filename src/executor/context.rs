@@ -185,7 +185,7 @@ impl ContextError {
 pub struct Resumed {
     /// What was saved last.
     pub state: Json,
-    /// The breadcrumb that woke the run; none if its time was up or it was not suspended.
+    /// The breadcrumb that woke the run; none if its time was up, it was not suspended, or that breadcrumb is gone.
     pub with: Option<Arc<Breadcrumb>>,
 }
 
@@ -390,9 +390,10 @@ impl ExecutionContext {
         self.run().deadline.get().copied()
     }
 
-    /// Resolves when the run is cancelled: its time is up, its lease is lost or `process_event` was dropped.
+    /// Resolves when the run is over: its time is up, its lease is lost, `process_event` was dropped, or it has
+    /// simply come to its end.
     ///
-    /// `execute` itself is dropped then; this is for work it has spawned.
+    /// A running `execute` is dropped then; this is for work it has spawned, which goes on without it otherwise.
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.run().cancellation.wait()
     }

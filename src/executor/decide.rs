@@ -1,7 +1,7 @@
 //! What becomes of a run after an error: pure.
 
 use super::error::{ExecutorError, Verdict};
-use super::profile::{Execution, Profile};
+use super::profile::{Execution, Profile, RetryPolicy};
 use crate::backoff::full_jitter;
 use crate::store::FailureClass;
 use std::time::Duration;
@@ -99,6 +99,16 @@ pub(super) fn after_error(error: &ExecutorError, profile: &Profile, attempt: Att
             delay,
             counts: false,
         },
+        // What failed before `execute` ran has not used an attempt at it.
+        Verdict::Transient(_) if !attempt.started && attempt.age >= policy.patience => {
+            Next::Fail(class)
+        }
+        Verdict::Transient(least) if !attempt.started => Next::Retry {
+            delay: waited_so_far(attempt.age, policy)
+                .mul_f64(attempt.chance)
+                .max(least),
+            counts: false,
+        },
         Verdict::Transient(_) if attempt.number >= policy.attempts => Next::Fail(class),
         Verdict::Transient(least) => {
             let jittered = full_jitter(attempt.number, policy.base, policy.cap, attempt.chance);
@@ -108,6 +118,11 @@ pub(super) fn after_error(error: &ExecutorError, profile: &Profile, attempt: Att
             }
         }
     }
+}
+
+/// As long as a run has waited it may wait again, so that the delays double without a count.
+fn waited_so_far(age: Duration, policy: &RetryPolicy) -> Duration {
+    age.clamp(policy.base.min(policy.cap), policy.cap)
 }
 
 #[cfg(test)]
@@ -259,6 +274,31 @@ mod tests {
         assert_eq!(
             before_start(&profile, at(16, true)),
             Some(Refusal::Skip("hop_limit"))
+        );
+    }
+
+    #[test]
+    fn an_error_before_execute_uses_no_attempt_and_is_waited_for_as_long_as_the_patience_lasts() {
+        let profile = Profile::default().attempts(1);
+        let after = |seconds| Attempt {
+            started: false,
+            age: Duration::from_secs(seconds),
+            chance: 1.0,
+            ..attempt(1)
+        };
+        let delays: Vec<Next> = [0, 1, 8, 59]
+            .into_iter()
+            .map(|age| after_error(&transient(), &profile, after(age)))
+            .collect();
+
+        let retry = |seconds| Next::Retry {
+            delay: Duration::from_secs(seconds),
+            counts: false,
+        };
+        assert_eq!(delays, [retry(1), retry(1), retry(8), retry(59)]);
+        assert_eq!(
+            after_error(&transient(), &profile, after(60)),
+            Next::Fail(FailureClass::AttemptsUsedUp)
         );
     }
 }

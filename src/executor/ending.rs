@@ -9,12 +9,15 @@ use super::provenance::Stamp;
 use super::run::{Broken, Held, store_error};
 use super::{Profile, UniversalExecutor, heartbeat};
 use crate::error::BoxError;
-use crate::model::{Breadcrumb, BreadcrumbId};
-use crate::store::{Commit, DeadLetter, FailureClass, RunEnd, RunRef, StoreError, Write};
+use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
+use crate::store::{
+    Commit, DeadLetter, FailureClass, RunEnd, RunLedger, RunRef, StoreError, Write,
+};
 use futures::FutureExt as _;
 use sha2::{Digest, Sha256};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::timeout;
 
 impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
@@ -59,28 +62,47 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         let next = decide::after_error(&error, self.executor.profile(), attempt);
         tracing::debug!(run = %self.lease.run, error = error.code(), ?next, "a run broke");
         match (next, self.ledger) {
-            (Next::Fail(FailureClass::Permanent), _) | (Next::Fail(_), Some(_)) => {
-                let Next::Fail(class) = next else {
-                    return Err(error);
-                };
-                self.fail(class, Some(error), trigger.as_ref()).await
-            }
-            (Next::Fail(_) | Next::Retry { .. }, None) => Err(error),
-            (Next::Retry { delay, counts }, Some(ledger)) => {
-                let (run, at) = (self.lease.run.clone(), now + delay);
-                match ledger.retry(self.lease.clone(), at, counts).await {
-                    Ok(()) => Err(ExecutorError::Postponed {
-                        run,
-                        at,
-                        delay,
-                        source: Box::new(error),
-                    }),
-                    Err(failed) => {
-                        // The run is tried again all the same, once its lease is over.
-                        tracing::warn!(%run, error = failed.code(), "a run could not be given back");
-                        Err(error)
+            (Next::Fail(class), ledger) => {
+                let failed = self.fail(class, Some(error), trigger.as_ref()).await;
+                match (failed, ledger) {
+                    (Err(error), Some(ledger)) => {
+                        let delay = self.executor.profile().retry.base;
+                        Err(self.give_back(ledger, error, now, delay, true).await)
                     }
+                    (failed, _) => failed,
                 }
+            }
+            (Next::Retry { .. }, None) => Err(error),
+            (Next::Retry { delay, counts }, Some(ledger)) => {
+                Err(self.give_back(ledger, error, now, delay, counts).await)
+            }
+        }
+    }
+
+    /// Gives the run back to be tried again; returns what the caller is told.
+    async fn give_back(
+        &self,
+        ledger: &dyn RunLedger,
+        error: ExecutorError,
+        now: Timestamp,
+        delay: Duration,
+        counts: bool,
+    ) -> ExecutorError {
+        if matches!(error, ExecutorError::LeaseLost { .. }) {
+            return error;
+        }
+        let (run, at) = (self.lease.run.clone(), now + delay);
+        match ledger.retry(self.lease.clone(), at, counts).await {
+            Ok(()) => ExecutorError::Postponed {
+                run,
+                at,
+                delay,
+                source: Box::new(error),
+            },
+            Err(failed) => {
+                // The run is tried again all the same, once its lease is over.
+                tracing::warn!(%run, error = failed.code(), "a run could not be given back");
+                error
             }
         }
     }
@@ -178,7 +200,9 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         };
         let alone = writes.is_empty();
         let committed = match store.commit(commit(writes, letter.clone())).await {
-            Err(error) if !alone && !matches!(error, StoreError::LeaseLost { .. }) => {
+            // A response that cannot be written must not keep the run from ending. A store that is down is waited for,
+            // so that whoever asked gets the answer as well.
+            Err(error) if !alone && !is_passing(&error) => {
                 tracing::warn!(run = %self.lease.run, error = error.code(), "the dead letter is committed alone");
                 store.commit(commit(Vec::new(), letter)).await
             }
@@ -188,6 +212,14 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             .map_err(store_error("commit the dead letter"))?
             .ids())
     }
+}
+
+/// Whether it is the store that fails, and not what it was given.
+fn is_passing(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Unavailable { .. } | StoreError::Full { .. } | StoreError::LeaseLost { .. }
+    )
 }
 
 /// The tags a dead letter inherits; few and short, so that it can be stored whatever the trigger carries.

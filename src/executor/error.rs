@@ -1,3 +1,5 @@
+use super::above::{AgentError, ModelError, ToolError};
+use super::check::InvalidExecutor;
 use super::context::ContextError;
 use crate::error::{BoxError, Mark, Retry, mark_of};
 use crate::model::{BreadcrumbId, DefinitionError, JsonError, PathError, Timestamp};
@@ -148,10 +150,14 @@ impl ExecutorError {
         }
     }
 
-    /// A sentence for whoever asked: the error that `execute` or `respond` gave, else this one.
+    /// A sentence for whoever asked: the error that `execute` or `respond` gave, else this one. What a panic said is
+    /// for whoever wrote the executor and may hold anything, so it is not passed on.
     pub(super) fn message(&self) -> String {
-        self.returned()
-            .map_or_else(|| self.to_string(), ToString::to_string)
+        match (self, self.returned()) {
+            (Self::Panicked { .. }, _) => "the executor panicked".to_owned(),
+            (_, Some(returned)) => returned.to_string(),
+            (_, None) => self.to_string(),
+        }
     }
 
     /// The error that `execute` or `respond` returned.
@@ -216,29 +222,31 @@ pub(crate) fn own_verdict(error: &(dyn Error + 'static)) -> Option<Verdict> {
             Mark::RateLimited(delay) => Verdict::RateLimited(delay),
         });
     }
-    let retry = error
-        .downcast_ref::<StoreError>()
-        .map(StoreError::retry)
-        .or_else(|| {
-            error
-                .downcast_ref::<ContextError>()
-                .map(ContextError::retry)
-        })
-        .or_else(|| {
-            error
-                .downcast_ref::<ExecutorError>()
-                .map(ExecutorError::retry)
-        })
-        .or_else(|| error.downcast_ref::<SourceError>().map(SourceError::retry))
-        .or_else(|| {
-            error
-                .downcast_ref::<DefinitionError>()
-                .map(DefinitionError::retry)
-        });
-    let permanent = error.is::<PathError>() || error.is::<JsonError>();
-    retry
-        .or(permanent.then_some(Retry::Never))
-        .map(Verdict::from)
+    if let Some(ModelError::RateLimited { retry_after }) = error.downcast_ref() {
+        return Some(Verdict::RateLimited(*retry_after));
+    }
+    own_retry(error).map(Verdict::from)
+}
+
+/// What `retry()` of one of this crate's errors says.
+fn own_retry(error: &(dyn Error + 'static)) -> Option<Retry> {
+    fn of<E: Error + 'static>(
+        error: &(dyn Error + 'static),
+        retry: fn(&E) -> Retry,
+    ) -> Option<Retry> {
+        error.downcast_ref::<E>().map(retry)
+    }
+    of(error, StoreError::retry)
+        .or_else(|| of(error, ContextError::retry))
+        .or_else(|| of(error, ExecutorError::retry))
+        .or_else(|| of(error, ModelError::retry))
+        .or_else(|| of(error, SourceError::retry))
+        .or_else(|| of(error, DefinitionError::retry))
+        .or_else(|| of(error, InvalidExecutor::retry))
+        .or_else(|| of(error, AgentError::retry))
+        .or_else(|| of(error, ToolError::retry))
+        .or_else(|| of(error, |_: &PathError| Retry::Never))
+        .or_else(|| of(error, |_: &JsonError| Retry::Never))
 }
 
 #[cfg(test)]
@@ -276,6 +284,46 @@ mod tests {
         ] {
             assert_eq!(verdict(error.as_ref()), expected, "{error}");
         }
+    }
+
+    #[test]
+    fn the_errors_of_models_agents_and_tools_say_for_themselves_whether_to_retry() {
+        let down = || ModelError::Unavailable("connection reset".into());
+        let no_id = || InvalidExecutor::NoId;
+        let errors: [(BoxError, Verdict); 7] = [
+            (
+                (ModelError::RateLimited {
+                    retry_after: SECOND,
+                })
+                .into(),
+                Verdict::RateLimited(SECOND),
+            ),
+            (ModelError::Unauthorized.into(), Verdict::Permanent),
+            (ModelError::ContextTooLong.into(), Verdict::Permanent),
+            (down().into(), Verdict::Transient(Duration::ZERO)),
+            (no_id().into(), Verdict::Permanent),
+            (AgentError::from(no_id()).into(), Verdict::Permanent),
+            (
+                (ToolError::BadName {
+                    name: String::new(),
+                })
+                .into(),
+                Verdict::Permanent,
+            ),
+        ];
+        for (error, expected) in errors {
+            assert_eq!(verdict(error.as_ref()), expected, "{error}");
+        }
+    }
+
+    #[test]
+    fn what_a_panic_said_is_in_the_error_and_not_in_the_message() {
+        let error = ExecutorError::Panicked {
+            message: "key sk-1".to_owned(),
+        };
+
+        assert_eq!(error.message(), "the executor panicked");
+        assert_eq!(error.to_string(), "panicked: key sk-1");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::context::{ContextError, Resumed};
 use crate::model::{Breadcrumb, Json, Timestamp};
 use crate::store::{Lease, RunLedger, RunRef, StoreError};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -52,10 +52,7 @@ impl RunHandle {
         let answer = self.saves.ask(state)?;
         match answer.await {
             Ok(saved) => saved.map_err(|error| ContextError::Store(Arc::new(error))),
-            Err(_) => Err(ContextError::Unsupported {
-                operation: "save",
-                reason: "the run has ended",
-            }),
+            Err(_) => Err(RUN_IS_OVER),
         }
     }
 }
@@ -86,13 +83,14 @@ impl Cancellation {
     }
 }
 
-/// Cancels what was spawned in a run when it is dropped, however the run ends.
+/// Cancels what was spawned in a run when it is dropped, however the run ends, and refuses its saves from then on.
 #[derive(Debug)]
 pub(super) struct CancelGuard(pub(super) Arc<RunHandle>);
 
 impl Drop for CancelGuard {
     fn drop(&mut self) {
         self.0.cancellation.cancel();
+        self.0.saves.close();
     }
 }
 
@@ -101,9 +99,27 @@ type Answer = oneshot::Sender<Result<(), StoreError>>;
 /// States to be saved by whoever holds the lease, which is not the context.
 #[derive(Debug, Default)]
 pub(super) struct Saves {
-    asked: Mutex<Vec<(Json, Answer)>>,
+    asked: Mutex<Queue>,
     added: Notify,
 }
+
+#[derive(Debug)]
+enum Queue {
+    Open(Vec<(Json, Answer)>),
+    /// The run is over, so nobody saves any more.
+    Closed,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self::Open(Vec::new())
+    }
+}
+
+const RUN_IS_OVER: ContextError = ContextError::Unsupported {
+    operation: "save",
+    reason: "the run has ended",
+};
 
 impl Saves {
     /// How many tasks of one run may wait for a save at a time.
@@ -111,7 +127,11 @@ impl Saves {
 
     fn ask(&self, state: Json) -> Result<oneshot::Receiver<Result<(), StoreError>>, ContextError> {
         let (answer, answered) = oneshot::channel();
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.queue();
+        let asked = match &mut *queue {
+            Queue::Open(asked) => asked,
+            Queue::Closed => return Err(RUN_IS_OVER),
+        };
         if asked.len() >= Self::MOST {
             return Err(ContextError::Unsupported {
                 operation: "save",
@@ -119,7 +139,7 @@ impl Saves {
             });
         }
         asked.push((state, answer));
-        drop(asked);
+        drop(queue);
         self.added.notify_one();
         Ok(answered)
     }
@@ -128,13 +148,28 @@ impl Saves {
     pub(super) async fn serve(&self, ledger: &dyn RunLedger, lease: &Lease) {
         loop {
             self.added.notified().await;
-            let asked =
-                std::mem::take(&mut *self.asked.lock().unwrap_or_else(PoisonError::into_inner));
-            for (state, answer) in asked {
+            for (state, answer) in self.take() {
                 let saved = ledger.save(lease, state).await;
                 // Whoever asked may have been dropped since; the state is saved all the same.
                 drop(answer.send(saved));
             }
         }
+    }
+
+    /// Refuses what is asked from now on, and tells those who wait.
+    fn close(&self) {
+        let waiting = std::mem::replace(&mut *self.queue(), Queue::Closed);
+        drop(waiting);
+    }
+
+    fn take(&self) -> Vec<(Json, Answer)> {
+        match &mut *self.queue() {
+            Queue::Open(asked) => std::mem::take(asked),
+            Queue::Closed => Vec::new(),
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -46,6 +46,7 @@
 //! # Ok::<(), BoxError>(())
 //! ```
 
+pub(crate) mod above;
 mod answer;
 mod assemble;
 mod bound;

@@ -146,11 +146,11 @@ impl Response {
 pub struct Failure {
     /// Why.
     pub class: FailureClass,
-    /// A sentence that the requester, a person or a model, can act on.
+    /// A sentence that the requester, a person or a model, can act on. Of a panic it says only that there was one.
     pub message: String,
     /// How many attempts were made.
     pub attempts: u32,
-    /// The last error, if there was one.
+    /// The last error, if there was one; of a panic with what it said.
     pub error: Option<BoxError>,
 }
 
@@ -158,7 +158,8 @@ pub struct Failure {
 /// the run goes on when a breadcrumb committed after that matches, or the time is up.
 ///
 /// Return it from `execute` as an error. The next `execute` sees the state and the breadcrumb in
-/// [`ExecutionContext::resumed`](super::ExecutionContext::resumed).
+/// [`ExecutionContext::resumed`](super::ExecutionContext::resumed). A wake that can never fire (see [`Wake::check`])
+/// suspends nothing: the run fails.
 ///
 /// ```
 /// use serde_json::json;

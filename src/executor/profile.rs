@@ -48,7 +48,11 @@ pub struct RetryPolicy {
     pub base: Duration,
     /// The longest delay at all; 60 s by default.
     pub cap: Duration,
-    /// How old a run may become that is only ever rate limited; 24 h by default.
+    /// How old a run may become while its trigger or a required source cannot be read, which uses no attempt; 60 s by
+    /// default.
+    pub patience: Duration,
+    /// How old a run may become that is only ever rate limited; 24 h by default. Age counts from when the run was added
+    /// or woken.
     pub max_age: Duration,
 }
 
@@ -58,6 +62,7 @@ impl Default for RetryPolicy {
             attempts: 5,
             base: Duration::from_secs(1),
             cap: Duration::from_secs(60),
+            patience: Duration::from_secs(60),
             max_age: Duration::from_secs(24 * 60 * 60),
         }
     }
@@ -69,7 +74,8 @@ pub enum Execution {
     /// Again after a crash, a lost lease or a retryable error; the default. The idempotency key stays the same.
     #[default]
     AtLeastOnce,
-    /// Never again once it has started: an interrupted run ends as `outcome_unknown`.
+    /// Never again once it may have started: a run whose worker is gone ends as `outcome_unknown`. Needs a store with a
+    /// run ledger.
     AtMostOnce,
 }
 

@@ -1,10 +1,11 @@
 //! Who wrote what, and because of what: stamped by the library, whatever `respond` put there.
 
 use super::profile::Profile;
-use crate::model::{Breadcrumb, Json};
+use crate::model::{Breadcrumb, Json, MAX_DEPTH};
 use crate::store::{Lineage, Write};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The tags a response inherits from its trigger.
@@ -78,7 +79,7 @@ impl Stamp {
     /// The write with creator, author and session tags.
     ///
     /// # Errors
-    /// A sentence that says what to change, if the context is not an object.
+    /// A sentence that says what to change, if the context is not an object or nests too deep.
     pub(super) fn apply(&self, index: usize, write: Write) -> Result<Write, String> {
         match write {
             Write::Create(mut new) => {
@@ -109,39 +110,51 @@ impl Stamp {
     }
 
     fn signed(&self, index: usize, context: Json) -> Result<Json, String> {
-        match context.into_value() {
-            Value::Object(mut fields) => {
-                fields.insert(CREATOR.to_owned(), self.creator());
-                Ok(Value::Object(fields).into())
-            }
-            Value::Null
-            | Value::Bool(_)
-            | Value::Number(_)
-            | Value::String(_)
-            | Value::Array(_) => Err(format!(
-                "the context of write {index} is not an object, so it cannot carry its creator; put it under a key"
-            )),
+        // First, since taking a value without end out of its `Json` overflows the stack.
+        if context.size() == usize::MAX {
+            return Err(format!(
+                "the context of write {index} nests too deep; at most {MAX_DEPTH} levels can be stored"
+            ));
         }
+        if !context.is_object() {
+            return Err(format!(
+                "the context of write {index} is not an object, so it cannot carry its creator; put it under a key"
+            ));
+        }
+        let mut signed = context.into_value();
+        if let Value::Object(fields) = &mut signed {
+            fields.insert(CREATOR.to_owned(), self.creator());
+        }
+        Ok(signed.into())
     }
 
+    /// Adds what is not there yet, as far as there is room: a trigger full of tags must not cost its answer.
     fn add_session_tags(&self, tags: &mut Vec<String>) {
-        for tag in self.session_tags() {
-            if !tags.contains(tag) {
-                tags.push(tag.clone());
-            }
-        }
+        let room = Breadcrumb::MAX_TAGS.saturating_sub(tags.len());
+        let mut seen: HashSet<&str> = tags.iter().map(String::as_str).collect();
+        let new = self
+            .session_tags()
+            .filter(|tag| tag.len() <= Breadcrumb::MAX_TAG_BYTES && seen.insert(tag));
+        let new: Vec<String> = new.take(room).cloned().collect();
+        tags.extend(new);
     }
 }
 
 /// Where a trigger came from by its own word: all there is to go by without a ledger.
 pub(super) fn claimed_lineage(trigger: &Breadcrumb) -> Lineage {
+    /// The longest correlation id that is taken over, in characters: it is copied into all that follows.
+    const LONGEST: usize = 128;
     let creator = trigger.context.get(CREATOR);
     let hops = creator.and_then(|creator| creator.get("hops")?.as_u64());
     let correlation = creator.and_then(|creator| creator.get("correlation_id")?.as_str());
+    let is_short = |correlation: &&str| correlation.chars().nth(LONGEST).is_none();
     match (hops, correlation) {
-        (Some(hops), Some(correlation)) => {
-            Lineage::new(correlation, u32::try_from(hops).unwrap_or(u32::MAX))
-        }
+        (Some(hops), Some(correlation)) => Lineage {
+            correlation_id: Some(correlation)
+                .filter(is_short)
+                .map_or_else(|| trigger.id.to_string(), str::to_owned),
+            hops: u32::try_from(hops).unwrap_or(u32::MAX),
+        },
         (Some(_) | None, _) => Lineage::origin(trigger.id),
     }
 }

@@ -108,6 +108,11 @@ pub struct Breadcrumb {
 }
 
 impl Breadcrumb {
+    /// The most tags of one breadcrumb: 256.
+    pub const MAX_TAGS: usize = 256;
+    /// The longest tag, in bytes: 256.
+    pub const MAX_TAG_BYTES: usize = 256;
+
     /// Its context as a type.
     ///
     /// # Errors

@@ -16,11 +16,16 @@ use std::fmt;
 pub struct DefinitionOptions {
     /// The highest `limit` or `nn` of a fetch; 1,000 by default.
     pub max_limit: usize,
+    /// The most subscriptions of one executor; 256 by default.
+    pub max_subscriptions: usize,
 }
 
 impl Default for DefinitionOptions {
     fn default() -> Self {
-        Self { max_limit: 1_000 }
+        Self {
+            max_limit: 1_000,
+            max_subscriptions: 256,
+        }
     }
 }
 
@@ -29,6 +34,13 @@ impl DefinitionOptions {
     #[must_use]
     pub const fn max_limit(mut self, limit: usize) -> Self {
         self.max_limit = limit;
+        self
+    }
+
+    /// Sets the most subscriptions of one executor.
+    #[must_use]
+    pub const fn max_subscriptions(mut self, most: usize) -> Self {
+        self.max_subscriptions = most;
         self
     }
 }
@@ -97,6 +109,14 @@ pub enum DefinitionProblem {
     Limit {
         /// The value found.
         value: usize,
+        /// The cap.
+        most: usize,
+    },
+    /// There are more subscriptions than one executor may have.
+    #[error("{count} subscriptions where at most {most} are allowed")]
+    TooMany {
+        /// How many there are.
+        count: usize,
         /// The cap.
         most: usize,
     },
@@ -261,7 +281,7 @@ pub(super) fn from_json(
     if json_check::is_too_deep(definition) {
         return Err(DefinitionError::whole("", DefinitionProblem::TooDeep));
     }
-    let (subscriptions, mut warnings) = read::subscriptions(definition)?;
+    let (subscriptions, mut warnings) = read::subscriptions(definition, options)?;
     warnings.extend(validate::validate(&subscriptions, options)?);
     warnings.sort_by_key(Warning::subscription);
     Ok((subscriptions, warnings))

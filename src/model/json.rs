@@ -87,6 +87,9 @@ impl Json {
     }
 
     /// The value, taken out if this is the only pointer to it, else cloned.
+    ///
+    /// A [`Value`] is cloned and dropped level by level, so one that nests without end overflows the stack out here.
+    /// Where a value comes from elsewhere look at its [`size`](Self::size) first.
     #[must_use]
     pub fn into_value(self) -> Value {
         match Arc::try_unwrap(self.0) {

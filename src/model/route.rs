@@ -42,7 +42,8 @@ impl Subscriptions {
     ///
     /// # Errors
     /// [`DefinitionError`] for what can never work: a condition that does not compile, two sources of one name, a
-    /// source without a name, the reserved key `trigger`, a limit of 0 or over the cap, an empty trigger.
+    /// source without a name, the reserved key `trigger`, a limit of 0 or over the cap, an empty trigger,
+    /// more than 256 subscriptions.
     pub fn new(
         subscriptions: impl IntoIterator<Item = Subscription>,
     ) -> Result<Self, DefinitionError> {
@@ -59,7 +60,8 @@ impl Subscriptions {
     /// of a method or `{"method", "limit"?, "nn"?, "order"?, "min_score"?}`.
     ///
     /// # Errors
-    /// [`DefinitionError`] names the subscription, the field, the value and the nearest valid name.
+    /// [`DefinitionError`] names the subscription, the field, the value and the nearest valid name. More than 256
+    /// subscriptions are refused; [`from_json_with`](Self::from_json_with) takes another cap.
     pub fn from_json(definition: &Value) -> Result<Self, DefinitionError> {
         Self::from_json_with(definition, &DefinitionOptions::default())
     }

@@ -285,7 +285,7 @@ impl Subscription {
         self
     }
 
-    /// Hands the same items over oldest first.
+    /// Hands the same items over in reverse: oldest first, and of a vector fetch nearest last.
     #[must_use]
     pub fn oldest_first(mut self) -> Self {
         self.fetch.order = Order::OldestFirst;

@@ -30,32 +30,47 @@
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
 
-mod dispatcher;
+mod direct;
 mod error;
+mod intake;
 mod report;
-mod timers;
+mod shared;
+mod worker;
 
 pub use error::RuntimeError;
 pub use report::RunReport;
 
+use crate::clock::later;
 use crate::executor::{UniversalExecutor, check};
 use crate::model::SubscriptionIndex;
-use crate::source::{EventSource, StartAt};
-use dispatcher::Dispatcher;
+use crate::source::{Delivery, EventSource, SourceError, StartAt};
+use direct::Direct;
+use futures::stream::BoxStream;
+use intake::{Inboxes, Intake};
+use shared::Shared;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+use worker::Worker;
+
+type Deliveries = BoxStream<'static, Result<Delivery, SourceError>>;
 
 /// Executors and the source of their events. Made by [`Runtime::builder`].
 ///
 /// # Promises
-/// - **Isolated.** An executor that fails or panics stops no other.
-/// - **Bounded.** At most [`concurrency`](RuntimeBuilder::concurrency) runs at a time; no event is pulled while all
-///   places are taken.
+/// - **Isolated.** An executor that fails, panics or hangs stops no other, nor does a store that does not answer.
+/// - **Bounded.** At most [`concurrency`](RuntimeBuilder::concurrency) runs at a time, and
+///   [`max_inflight`](RuntimeBuilder::max_inflight) of one executor. What has no place waits in the ledger.
 /// - **Durable.** An event is acknowledged once its runs are in the ledger of each executor's store. Retries, runs left
 ///   by a worker that died and suspended runs whose time is up come from the ledger. An executor on a store without a
-///   ledger processes the event before it is acknowledged, and is not retried.
+///   ledger is handed the event itself; it is acknowledged when it is processed, and given back to the source after an
+///   error that may pass.
+/// - **Ends.** When told to stop it stops claiming at once and has ended at the latest a few seconds after
+///   [`drain_timeout`](RuntimeBuilder::drain_timeout).
 pub struct Runtime {
     source: Box<dyn EventSource>,
     executors: BTreeMap<Arc<str>, Arc<dyn UniversalExecutor>>,
@@ -63,9 +78,13 @@ pub struct Runtime {
     settings: Settings,
 }
 
+/// How much longer than the drain the end may take: for giving back what was dropped.
+const GRACE: Duration = Duration::from_secs(5);
+
 #[derive(Clone, Copy, Debug)]
 struct Settings {
     concurrency: usize,
+    max_inflight: usize,
     start_at: StartAt,
     sweep: Duration,
     drain: Duration,
@@ -79,6 +98,7 @@ impl Runtime {
             executors: Vec::new(),
             settings: Settings {
                 concurrency: 64,
+                max_inflight: 16,
                 start_at: StartAt::Now,
                 sweep: Duration::from_secs(5),
                 drain: Duration::from_secs(25),
@@ -99,7 +119,42 @@ impl Runtime {
         &self,
         shutdown: impl Future<Output = ()>,
     ) -> Result<RunReport, RuntimeError> {
-        Dispatcher::new(self).run(shutdown).await
+        let mut shutdown = std::pin::pin!(shutdown);
+        // Before the other future is looked at: what it makes happen is not to be missed.
+        let deliveries = tokio::select! {
+            biased;
+            deliveries = self.source.subscribe(self.settings.start_at) => deliveries.map_err(RuntimeError::Source)?,
+            () = &mut shutdown => return Ok(RunReport::default()),
+        };
+        let shared = Shared::new(self.settings);
+        let mut workers = JoinSet::new();
+        let inboxes = self.start_workers(&shared, &mut workers);
+        tokio::select! {
+            biased;
+            () = shutdown => {}
+            () = Intake::new(self, Arc::clone(&shared), inboxes).run(deliveries) => {}
+        }
+        shared.stop.cancel();
+        // Workers end by themselves; one whose store hangs is not waited for.
+        let end = later(Instant::now(), self.settings.drain.saturating_add(GRACE));
+        while let Ok(Some(_)) = timeout_at(end, workers.join_next()).await {}
+        Ok(shared.report())
+    }
+
+    /// One task for each executor, and where the deliveries for it wait.
+    fn start_workers(&self, shared: &Arc<Shared>, workers: &mut JoinSet<()>) -> Inboxes {
+        let mut inboxes = Inboxes::new();
+        for (id, executor) in &self.executors {
+            let (sender, inbox) = mpsc::channel(worker::INBOX);
+            let (shared, executor) = (Arc::clone(shared), Arc::clone(executor));
+            if executor.store().ledger().is_some() {
+                workers.spawn(Worker::new(shared, executor, inbox).run());
+            } else {
+                workers.spawn(Direct::new(shared, executor, inbox).run());
+            }
+            inboxes.insert(Arc::clone(id), sender);
+        }
+        inboxes
     }
 }
 
@@ -144,6 +199,14 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Sets how many runs of one executor there may be at a time, so that a slow one leaves places for others; 16 by
+    /// default.
+    #[must_use]
+    pub fn max_inflight(mut self, runs: usize) -> Self {
+        self.settings.max_inflight = runs;
+        self
+    }
+
     /// Sets where in the source to start; with what happens from now on by default.
     #[must_use]
     pub fn start_at(mut self, start: StartAt) -> Self {
@@ -172,6 +235,7 @@ impl RuntimeBuilder {
     pub fn build(self) -> Result<Runtime, RuntimeError> {
         for (setting, is_zero) in [
             ("concurrency", self.settings.concurrency == 0),
+            ("max_inflight", self.settings.max_inflight == 0),
             ("sweep_every", self.settings.sweep.is_zero()),
         ] {
             if is_zero {

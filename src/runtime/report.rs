@@ -18,7 +18,7 @@ pub struct RunReport {
     pub skipped: u64,
     /// Attempts after which a run is tried again.
     pub postponed: u64,
-    /// Errors that are left to a redelivery or to the end of a lease.
+    /// Errors of the source, and of runs that are left to the end of their lease or to a redelivery.
     pub errors: u64,
     /// Panics that escaped an executor.
     pub panics: u64,

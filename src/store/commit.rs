@@ -55,7 +55,8 @@ pub enum Write {
 pub enum RunEnd {
     /// It responded.
     Done,
-    /// It waits; the lease ends and the attempts start anew.
+    /// It waits; the lease ends and the attempts start anew. Refused if it could wait for ever, see
+    /// [`Wake::check`].
     Suspended {
         /// What it waits for.
         wake: Wake,
@@ -110,13 +111,13 @@ impl DeadLetter {
     /// The breadcrumb it becomes.
     #[must_use]
     pub fn breadcrumb(&self, lease: &Lease, tenant: &str) -> NewBreadcrumb {
+        /// The longest part of an executor's id in a tag, so that the tag can be stored.
+        const LONGEST: usize = 200;
         let run = &lease.run;
+        let executor = crate::error::excerpt(&run.executor, LONGEST);
         NewBreadcrumb::new(Self::SCHEMA)
             .title(format!("Run failed: {}", run.executor))
-            .tags([
-                "executor:failed".to_owned(),
-                format!("executor:{}", run.executor),
-            ])
+            .tags(["executor:failed".to_owned(), format!("executor:{executor}")])
             .tags(self.tags.iter().cloned())
             .created_by(&*run.executor)
             .context(json!({

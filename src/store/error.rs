@@ -70,7 +70,30 @@ pub enum StoreError {
         /// How many may be.
         limit: usize,
     },
-    /// The selector of the query cannot be evaluated.
+    /// A breadcrumb has more tags than a store keeps.
+    #[error("write {write} has {count} tags where at most {limit} are allowed")]
+    TooManyTags {
+        /// The index of the write.
+        write: usize,
+        /// How many there are.
+        count: usize,
+        /// How many may be.
+        limit: usize,
+    },
+    /// A tag is longer than a store keeps.
+    #[error("write {write} has a tag of {size} bytes where at most {limit} are allowed")]
+    TagTooLong {
+        /// The index of the write.
+        write: usize,
+        /// Its size in bytes.
+        size: usize,
+        /// The most that is allowed.
+        limit: usize,
+    },
+    /// A run would be suspended for ever: say what or when it waits for.
+    #[error("nothing could wake the run: it waits for neither a breadcrumb nor a time")]
+    EmptyWake,
+    /// The selector of a query, or one that a run waits for, cannot be evaluated.
     #[error("the query cannot be evaluated")]
     InvalidQuery(#[source] ConditionError),
     /// A bound of the store is reached.
@@ -119,6 +142,9 @@ impl StoreError {
             | Self::Rejected { .. }
             | Self::Forbidden { .. }
             | Self::TooManyWrites { .. }
+            | Self::TooManyTags { .. }
+            | Self::TagTooLong { .. }
+            | Self::EmptyWake
             | Self::InvalidQuery(_)
             | Self::Unsupported { .. } => Retry::Never,
         }
@@ -136,6 +162,9 @@ impl StoreError {
             Self::Rejected { .. } => "rejected",
             Self::Forbidden { .. } => "forbidden",
             Self::TooManyWrites { .. } => "too_many_writes",
+            Self::TooManyTags { .. } => "too_many_tags",
+            Self::TagTooLong { .. } => "tag_too_long",
+            Self::EmptyWake => "empty_wake",
             Self::InvalidQuery(_) => "invalid_query",
             Self::Full { .. } => "full",
             Self::Unsupported { .. } => "unsupported",

@@ -101,7 +101,7 @@ pub struct Lease {
     pub epoch: u32,
     /// How many workers in a row let a lease on it run out before this claim.
     pub abandoned: u32,
-    /// When the run was added, by the store's clock.
+    /// When the run was added, or woken after a suspension, by the store's clock.
     pub enqueued_at: Timestamp,
     /// When this lease was granted, by the store's clock.
     pub granted_at: Timestamp,

@@ -1,3 +1,4 @@
+use super::error::StoreError;
 use crate::model::{BreadcrumbId, Json, Selector, Timestamp};
 
 /// Where a breadcrumb version came from.
@@ -78,6 +79,22 @@ impl Wake {
             selectors: Vec::new(),
             until: Some(time),
         }
+    }
+
+    /// Whether it can ever fire: it has a selector or a time, and every selector can be evaluated. A store checks
+    /// this before it suspends a run.
+    ///
+    /// # Errors
+    /// [`StoreError::InvalidQuery`] for the first selector that cannot be evaluated, [`StoreError::EmptyWake`] if
+    /// there is neither selector nor time.
+    pub fn check(&self) -> Result<(), StoreError> {
+        for selector in &self.selectors {
+            selector.check().map_err(StoreError::InvalidQuery)?;
+        }
+        if self.selectors.is_empty() && self.until.is_none() {
+            return Err(StoreError::EmptyWake);
+        }
+        Ok(())
     }
 
     /// Also wakes on a breadcrumb that matches this.

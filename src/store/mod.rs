@@ -59,7 +59,8 @@ use std::sync::Arc;
 /// - **Newest first.** [`search`](Self::search) orders by update time, then version, then id.
 /// - **Whole selector.** What a query asks for is what it returns; nothing is left for the caller to filter.
 /// - **Tenants apart.** No handle sees, changes or runs anything of another tenant.
-/// - **Canonical.** JSON too deep or too large is refused, and U+0000 becomes U+FFFD, in every store alike.
+/// - **Canonical.** JSON too deep or too large is refused, more than 256 tags or a tag over 256 bytes too, and U+0000
+///   becomes U+FFFD, in every store alike.
 /// - **Cancel safe.** Dropping a future leaves the store as before or after it.
 /// - **Shared.** A clone is another handle on the same data, never a copy.
 ///
@@ -97,7 +98,9 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError::Conflict`] or [`StoreError::NotFound`] for a stale update, [`StoreError::LeaseLost`] if the run
-    /// is no longer the caller's, [`StoreError::Rejected`] for what no store keeps. Nothing is written then.
+    /// is no longer the caller's, [`StoreError::Rejected`], [`StoreError::TooManyTags`] or [`StoreError::TagTooLong`]
+    /// for what no store keeps, [`StoreError::EmptyWake`] or [`StoreError::InvalidQuery`] for a run that would wait
+    /// for ever. Nothing is written then.
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError>;
 
     /// The run ledger; without one a redelivered event may be answered twice.

@@ -260,7 +260,7 @@ pub struct Run {
     pub attempts: u32,
     /// When it can be claimed next, if ever: its time, the end of its lease or of its wait.
     pub due: Option<Timestamp>,
-    /// When it was added.
+    /// When it was added, or woken after a suspension.
     pub enqueued_at: Timestamp,
     /// What it waits for.
     pub wake: Option<Wake>,

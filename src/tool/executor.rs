@@ -163,9 +163,13 @@ impl ToolExecutor {
         let response = NewBreadcrumb::new(Self::RESPONSE)
             .title(format!("Response: {}", self.tool.name()))
             .tags([workspace(trigger), "tool:response"])
-            .tag(format!("request:{request_id}"))
             .context(context);
-        Response::create(response)
+        let tag = format!("request:{request_id}");
+        // An id too long for a tag must not cost whoever asked the answer; it is in the context too.
+        if tag.len() > Breadcrumb::MAX_TAG_BYTES {
+            return Response::create(response);
+        }
+        Response::create(response.tag(tag))
     }
 }
 

@@ -28,14 +28,14 @@
 //! ```
 
 mod context;
-mod error;
 mod executor;
 mod function;
 
 pub use context::ToolContext;
-pub use error::ToolError;
 pub use executor::ToolExecutor;
 pub use function::{JsonTool, json_tool};
+
+pub use crate::executor::above::ToolError;
 
 use crate::error::BoxError;
 use async_trait::async_trait;

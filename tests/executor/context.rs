@@ -330,6 +330,27 @@ async fn oldest_first_reverses_the_same_items() {
 }
 
 #[tokio::test]
+async fn oldest_first_reverses_the_nearest_items_with_their_scores() {
+    let store = MemoryStore::default();
+    let mut found = Vec::new();
+    for (text, score) in [("nearest", 0.9), ("near", 0.5), ("far", 0.1)] {
+        found.push(Scored {
+            breadcrumb: put(&store, "note.v1", json!({"message": text})).await,
+            score: Some(score),
+        });
+    }
+    let message = said(&store, "hi").await;
+    let store = Shim::new(&store, |_| Do::Pass).nearest(found);
+    let notes = Subscription::context("note.v1").key("notes").vector(2);
+
+    let context = assembled(&store, &message, [notes.oldest_first()]).await;
+
+    assert_eq!(texts(&context, "notes"), ["near", "nearest"]);
+    let scores = &context.source("notes").unwrap().scores;
+    assert_eq!(*scores, [Some(0.5), Some(0.9)]);
+}
+
+#[tokio::test]
 async fn an_update_makes_an_old_breadcrumb_the_newest() {
     let store = MemoryStore::default();
     let first = put(&store, "note.v1", json!({"message": "one"})).await;
@@ -739,6 +760,30 @@ async fn a_context_over_a_mebibyte_loses_its_oldest_items_visibly() {
             matches!(missing.reason, MissingReason::TooLarge { items: 1, bytes } if bytes > SIZE),
             "{missing}"
         );
+    }
+}
+
+#[tokio::test]
+async fn of_thousands_of_items_the_newest_that_fit_stay_in_every_source() {
+    let store = MemoryStore::default();
+    for number in 0..1_000 {
+        large(&store, "note.v1", &number.to_string(), 4_000).await;
+    }
+    let message = said(&store, "hi").await;
+    let notes = |number: usize| {
+        Subscription::context("note.v1")
+            .key(format!("notes {number}"))
+            .recent(1_000)
+    };
+
+    let context = assembled(&store, &message, (0..20).map(notes)).await;
+
+    assert_eq!(context.missing().len(), 20);
+    for number in 0..20 {
+        let kept = texts(&context, &format!("notes {number}"));
+        let newest: Vec<String> = (0..1_000).rev().map(|n| n.to_string()).collect();
+        assert_eq!(kept, newest[..kept.len()]);
+        assert!((12..=13).contains(&kept.len()), "{}", kept.len());
     }
 }
 

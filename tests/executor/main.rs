@@ -6,6 +6,7 @@
 )]
 
 mod context;
+mod endings;
 mod runs;
 mod runtime;
 mod support;

@@ -5,7 +5,7 @@
     reason = "a helper that cannot do its work fails the test that uses it"
 )]
 
-use crate::support::{all, event_of, nested, put, runs, unavailable};
+use crate::support::{Probe, all, event_of, nested, put, runs, unavailable};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -289,10 +289,92 @@ async fn a_timeout_and_a_panic_are_answered_and_leave_a_dead_letter() {
     });
     let outcome = sees(&panics, &request).await.unwrap();
     let told = assert_gave_up(&store, &outcome, FailureClass::Panic).await;
+    // What a panic says may be a secret.
+    assert_eq!(told, "the executor panicked");
+}
+
+#[tokio::test]
+async fn a_request_whose_id_is_too_long_for_a_tag_is_answered_all_the_same() {
+    let store = MemoryStore::default();
+    let id = "r".repeat(300);
+    let request = requested(&store, json!({"requestId": id})).await;
+    let echo = tool(&store, |input, _| async move { Ok(input) });
+
+    sees(&echo, &request).await.unwrap();
+
+    let response = only(&store, "tool.response.v1").await;
+    assert_eq!(response.context["request_id"], id);
+    assert!(!response.tags.iter().any(|tag| tag.starts_with("request:")));
+}
+
+#[tokio::test]
+async fn a_tools_write_that_nests_too_deep_is_refused_and_never_a_crash() {
+    let store = MemoryStore::default();
+    let request = requested(&store, json!({})).await;
+    let writes = tool(&store, |_, context: ToolContext| async move {
+        let deep = NewBreadcrumb::new("note.v1").context(nested(100_000));
+        context.store().create(deep).await?;
+        Ok(Value::Null)
+    })
+    .also_writes(["note.v1"]);
+
+    sees(&writes, &request).await.unwrap();
+
+    let response = only(&store, "tool.response.v1").await;
+    let told = response.context["error"].as_str().unwrap();
+    assert!(told.contains("nests too deep"), "{told}");
+    assert_eq!(all(&store, "note.v1").await.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_error_in_any_executor_says_for_itself_whether_the_run_goes_on() {
+    let store = MemoryStore::default();
+    let question = put(&store, "question.v1", json!({})).await;
+    let limited = |store: &MemoryStore| {
+        Probe::on("question.v1", "probe", store).profile(Profile::default().attempts(1))
+    };
+    let retry_after = Duration::from_secs(20);
+    let busy = limited(&store).failing(move || ModelError::RateLimited { retry_after }.into());
+
+    // A rate limit uses no attempt, so not even the only one.
+    for _ in 0..3 {
+        let error = busy.sees(&question).await.unwrap_err();
+        assert_eq!(error.retry(), Retry::After(retry_after), "{error:?}");
+        advance(retry_after).await;
+    }
+
+    let locked = limited(&store).failing(|| ModelError::Unauthorized.into());
+    let outcome = locked.sees(&question).await.unwrap();
     assert!(
-        told.as_str().unwrap().contains("the input is no null"),
-        "{told}"
+        matches!(
+            outcome,
+            Outcome::Failed {
+                class: FailureClass::Permanent,
+                ..
+            }
+        ),
+        "{outcome:?}"
     );
+}
+
+#[tokio::test]
+async fn an_agent_answers_a_trigger_that_has_nothing_but_request_tags() {
+    let store = MemoryStore::default();
+    let tags = (0..Breadcrumb::MAX_TAGS).map(|number| format!("request:{number}"));
+    let message = NewBreadcrumb::new("user.message.v1").tags(tags);
+    let message = store
+        .create(message.context(json!({"message": "hi"})))
+        .await
+        .unwrap();
+    let model = Arc::new(ScriptedModel::new(["hello"]));
+
+    agent(&store, &model)
+        .process_event(&event_of(&message))
+        .await
+        .unwrap();
+
+    let response = only(&store, "agent.response.v1").await;
+    assert_eq!(response.tags.len(), Breadcrumb::MAX_TAGS);
 }
 
 #[tokio::test]

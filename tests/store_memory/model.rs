@@ -9,7 +9,9 @@ use universal_executor::store::{
     Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, RunEnd, RunFilter, RunLedger,
     RunRef, RunState, StoreError, Wake, Write,
 };
-use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb};
+use universal_executor::{
+    BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Selector,
+};
 
 const RUNS: usize = 3;
 const LEASE: u64 = 10;
@@ -369,7 +371,7 @@ fn end(state: RunState) -> RunEnd {
         RunState::Skipped => RunEnd::Skipped("gone"),
         RunState::Superseded => RunEnd::Superseded,
         RunState::Suspended => RunEnd::Suspended {
-            wake: Wake::default(),
+            wake: Wake::on(Selector::any()),
             state: Json::default(),
         },
         RunState::Ready | RunState::Running => RunEnd::Continues,

@@ -1,6 +1,6 @@
 //! The shapes a definition comes in.
 
-use super::{DefinitionError, DefinitionProblem, Warning};
+use super::{DefinitionError, DefinitionOptions, DefinitionProblem, Warning};
 use crate::model::condition::{Condition, shown};
 use crate::model::event::EventKind;
 use crate::model::nearest::nearest;
@@ -33,6 +33,7 @@ const CONDITION_FIELDS: [&str; 3] = ["path", "op", "value"];
 /// A bare array, `{"selectors": [..]}`, `{"subscriptions": ..}` or a whole definition breadcrumb.
 pub(super) fn subscriptions(
     definition: &Value,
+    options: &DefinitionOptions,
 ) -> Result<(Vec<Subscription>, Vec<Warning>), DefinitionError> {
     let mut place = definition;
     let mut field = String::new();
@@ -64,6 +65,8 @@ pub(super) fn subscriptions(
         field = join(&field, name);
         place = value;
     };
+    // Before any of them is compiled.
+    super::validate::check_count(list.len(), &field, options)?;
     let mut warnings = Vec::new();
     let mut read = Vec::with_capacity(list.len());
     for (index, item) in list.iter().enumerate() {

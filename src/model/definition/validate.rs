@@ -11,6 +11,7 @@ pub(super) fn validate(
     subscriptions: &[Subscription],
     options: &DefinitionOptions,
 ) -> Result<Vec<Warning>, DefinitionError> {
+    check_count(subscriptions.len(), "", options)?;
     let mut warnings = Vec::new();
     for (index, subscription) in subscriptions.iter().enumerate() {
         check_one(index, subscription, options)?;
@@ -22,6 +23,20 @@ pub(super) fn validate(
     }
     check_names(subscriptions)?;
     Ok(warnings)
+}
+
+/// Every event is routed through all of them.
+pub(super) fn check_count(
+    count: usize,
+    field: &str,
+    options: &DefinitionOptions,
+) -> Result<(), DefinitionError> {
+    let most = options.max_subscriptions;
+    if count > most {
+        let problem = DefinitionProblem::TooMany { count, most };
+        return Err(DefinitionError::whole(field, problem));
+    }
+    Ok(())
 }
 
 fn check_one(

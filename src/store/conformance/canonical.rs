@@ -1,7 +1,7 @@
 use super::Subject;
 use super::broken::{Broken, expect, fails, granted, same};
 use super::given::{end, ids_of, new_run, note};
-use crate::model::{Json, JsonError, MAX_DEPTH, NewBreadcrumb, Patch, Selector};
+use crate::model::{Breadcrumb, Json, JsonError, MAX_DEPTH, NewBreadcrumb, Patch, Selector};
 use crate::store::{
     BreadcrumbStore, BreadcrumbStoreExt, DeadLetter, FailureClass, RunEnd, StoreError, Wake, Write,
 };
@@ -158,6 +158,32 @@ pub async fn canonical_runs<S: Subject>(subject: &S) -> Result<(), Broken> {
         [Some(&json!("a\u{FFFD}"))],
         "the code in the dead letter",
     )
+}
+
+/// **Canonical.** A breadcrumb has at most 256 tags of at most 256 bytes each; more is refused.
+pub async fn canonical_tags<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let tag = |size: usize| move |number: usize| format!("{number:0>size$}");
+    let many = |count: usize| (0..count).map(tag(Breadcrumb::MAX_TAG_BYTES));
+    let long = [tag(Breadcrumb::MAX_TAG_BYTES + 1)(0)];
+
+    let kept = store
+        .create(note("a").tags(many(Breadcrumb::MAX_TAGS - 1)))
+        .await?;
+
+    same(kept.tags.len(), Breadcrumb::MAX_TAGS, "the number of tags")?;
+    let more = || many(Breadcrumb::MAX_TAGS + 1);
+    let too_many = |error: &StoreError| matches!(error, StoreError::TooManyTags { write: 0, .. });
+    let created = store.create(note("b").tags(more())).await;
+    fails(created, "TooManyTags", too_many)?;
+    let updated = store.update(kept.id, 1, Patch::new().tags(more())).await;
+    fails(updated, "TooManyTags", too_many)?;
+    let too_long = |error: &StoreError| matches!(error, StoreError::TagTooLong { write: 0, .. });
+    let created = store.create(note("b").tags(long.clone())).await;
+    fails(created, "TagTooLong", too_long)?;
+    let updated = store.update(kept.id, 1, Patch::new().tags(long)).await;
+    fails(updated, "TagTooLong", too_long)?;
+    same(ids_of(&store, "note.v1").await?, [kept.id], "what is kept")
 }
 
 /// Arrays in an object, as deep as that.

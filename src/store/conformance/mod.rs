@@ -60,7 +60,9 @@ mod writes;
 
 pub use atomic::{a_failing_write_leaves_nothing, atomic, cancel_safe, commits_are_announced};
 pub use broken::Broken;
-pub use canonical::{canonical_depth, canonical_nul, canonical_runs, canonical_size};
+pub use canonical::{
+    canonical_depth, canonical_nul, canonical_runs, canonical_size, canonical_tags,
+};
 pub use claims::{
     a_claim_by_hand_adds_the_row, a_claim_by_hand_does_not_wait, a_run_is_due_at_its_time,
     an_unknown_run_is_an_error, of_many_claims_one_is_granted, one_run, other_names_are_other_runs,
@@ -91,9 +93,9 @@ pub use pages::{
 };
 pub use parked::{
     a_lease_that_ran_out_is_due, a_parked_lease_is_taken_by_its_handle,
-    a_parked_lease_runs_out_too, executors_take_turns, limits_hold_for_each_executor,
-    no_run_is_claimed_twice, parked_leases_are_kept_alive_by_heartbeats,
-    the_oldest_run_is_claimed_first,
+    a_parked_lease_runs_out_too, a_run_that_ended_is_not_parked, executors_take_turns,
+    limits_hold_for_each_executor, no_run_is_claimed_twice,
+    parked_leases_are_kept_alive_by_heartbeats, the_oldest_run_is_claimed_first,
 };
 pub use queries::{
     a_condition_that_cannot_be_evaluated_is_an_error, any_tags_find_each_once, conditions,
@@ -103,7 +105,8 @@ pub use queries::{
 pub use tenants::{runs_of_tenants_are_apart, tenants_apart};
 pub use waits::{
     a_run_can_wait_again, a_suspended_run_is_resumed_once, a_suspended_run_waits,
-    a_wait_ends_at_its_time, racing_resumes_let_one_through, what_woke_a_run_stays_with_it,
+    a_wait_ends_at_its_time, a_wait_without_end_is_refused, racing_resumes_let_one_through,
+    what_woke_a_run_stays_with_it,
 };
 pub use writes::{
     a_commit_takes_a_thousand_writes, a_commit_tells_what_it_wrote_in_order,
@@ -171,6 +174,7 @@ macro_rules! store_conformance {
             canonical_nul
             canonical_depth
             canonical_size
+            canonical_tags
             canonical_runs
             whole_selector
             conditions
@@ -205,6 +209,7 @@ macro_rules! store_conformance {
             a_parked_lease_is_taken_by_its_handle
             parked_leases_are_kept_alive_by_heartbeats
             a_parked_lease_runs_out_too
+            a_run_that_ended_is_not_parked
             a_lease_that_ran_out_is_due
             limits_hold_for_each_executor
             executors_take_turns
@@ -229,6 +234,7 @@ macro_rules! store_conformance {
             racing_resumes_let_one_through
             what_woke_a_run_stays_with_it
             a_wait_ends_at_its_time
+            a_wait_without_end_is_refused
             a_run_can_wait_again
             own_breadcrumbs_are_known
             own_is_a_version

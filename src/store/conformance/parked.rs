@@ -1,8 +1,10 @@
 use super::Subject;
 use super::broken::{Broken, expect, granted, running, same, some};
-use super::given::{OVER, SHORT, enqueued, new_run, park, row};
-use crate::model::BreadcrumbId;
-use crate::store::{BreadcrumbStore, ExecutorLimits, Lease, NewRun, Run, RunFilter, RunState};
+use super::given::{HOUR, OVER, SHORT, end, enqueued, new_run, park, row};
+use crate::model::{BreadcrumbId, Json};
+use crate::store::{
+    BreadcrumbStore, ExecutorLimits, Lease, NewRun, Run, RunEnd, RunFilter, RunState, Wake,
+};
 use std::collections::HashSet;
 
 /// What is due is leased and parked in the handle that asked: its first claim takes it, all others see it running.
@@ -45,6 +47,33 @@ pub async fn a_parked_lease_is_taken_by_its_handle<S: Subject>(subject: &S) -> R
         "the attempt",
     )?;
     running(ledger.claim(run, None).await)?;
+    same(
+        ledger.runs(&RunFilter::parked()).await?.len(),
+        0,
+        "the number of runs still parked",
+    )
+}
+
+/// A run that ends under a lease that is still parked is not parked any more.
+pub async fn a_run_that_ended_is_not_parked<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    enqueued(&store, ledger, "agent", 2).await?;
+    same(park(ledger, "agent", 2).await?, 2, "the number of runs due")?;
+    let parked = ledger.runs(&RunFilter::parked()).await?;
+
+    for (at, run) in parked.into_iter().enumerate() {
+        let lease = some(run.lease, "the lease that is parked")?;
+        let (wake, state) = (Wake::at(lease.granted_at + HOUR), Json::default());
+        let how = match at {
+            0 => RunEnd::Skipped("unmatched"),
+            _ => RunEnd::Suspended { wake, state },
+        };
+        end(&store, &lease, how, Vec::new()).await?;
+    }
+
     same(
         ledger.runs(&RunFilter::parked()).await?.len(),
         0,

@@ -223,6 +223,46 @@ pub async fn a_run_can_wait_again<S: Subject>(subject: &S) -> Result<(), Broken>
     )
 }
 
+/// A wait that nothing could end is refused, and the run is still the caller's.
+pub async fn a_wait_without_end_is_refused<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let (run, lease) = claimed(&store, ledger).await?;
+    let broken = Selector::schema("answer.v1").matching("$.x", "equals", 1);
+    let one_of_two = answer().or_on(broken).until(lease.granted_at + HOUR);
+
+    let ended = end(
+        &store,
+        &lease,
+        suspended(one_of_two),
+        vec![create("question")],
+    )
+    .await;
+    fails(ended, "InvalidQuery", |error| {
+        matches!(error, StoreError::InvalidQuery(_))
+    })?;
+    let ended = end(
+        &store,
+        &lease,
+        suspended(Wake::default()),
+        vec![create("question")],
+    )
+    .await;
+    fails(ended, "EmptyWake", |error| {
+        matches!(error, StoreError::EmptyWake)
+    })?;
+
+    same(
+        some(row(ledger, &run).await?, "the row")?.state,
+        RunState::Running,
+        "the state",
+    )?;
+    let written = end(&store, &lease, RunEnd::Done, vec![create("a")]).await?;
+    same(written.ids().len(), 1, "the number of writes")
+}
+
 async fn claimed(
     store: &impl BreadcrumbStore,
     ledger: &dyn RunLedger,

@@ -204,6 +204,7 @@ impl Runs {
         }
         row.state = RunState::Ready;
         row.wake = None;
+        row.enqueued_at = now;
         row.saved.get_or_insert_default().with = Some(with);
         self.set_due(run, Some(now));
         Ok(())
@@ -246,9 +247,10 @@ impl Runs {
         keep: usize,
     ) -> Result<(), StoreError> {
         let sequence = self.sequence + 1;
+        self.check(lease)?;
+        self.park(&lease.run, None);
         let row = self.held(lease)?;
         row.written.extend(written);
-        row.parked_in = None;
         match end {
             End::Continues => {}
             End::Suspended { wake, state } => {
@@ -357,6 +359,7 @@ impl Runs {
         }
         if row.state == RunState::Suspended {
             row.wake = None;
+            row.enqueued_at = now;
         }
         row.state = RunState::Running;
         row.attempts = row.attempts.saturating_add(1);

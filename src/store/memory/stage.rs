@@ -40,6 +40,7 @@ pub(super) fn canonical_end(
 ) -> Result<Option<(Lease, RunEnd)>, StoreError> {
     match end {
         Some((lease, RunEnd::Suspended { wake, state })) => {
+            wake.check()?;
             let state = canonical_state(&state, limit)?;
             Ok(Some((lease, RunEnd::Suspended { wake, state })))
         }
@@ -81,7 +82,7 @@ fn canonical_new(
         *hints = canonical_json(|| format!("write {index}, llm_hints"), hints, limit)?;
     }
     clean(&mut new.title);
-    new.tags.iter_mut().for_each(clean);
+    canonical_tags(index, &mut new.tags)?;
     for text in [
         &mut new.schema_name,
         &mut new.description,
@@ -102,7 +103,9 @@ fn canonical_patch(index: usize, mut patch: Patch, limit: usize) -> Result<Patch
             *json = canonical_json(|| format!("write {index}, {field}"), json, limit)?;
         }
     }
-    patch.tags.iter_mut().flatten().for_each(clean);
+    if let Some(tags) = &mut patch.tags {
+        canonical_tags(index, tags)?;
+    }
     for text in [
         &mut patch.title,
         &mut patch.schema_name,
@@ -113,6 +116,27 @@ fn canonical_patch(index: usize, mut patch: Patch, limit: usize) -> Result<Patch
         text.iter_mut().for_each(clean);
     }
     Ok(patch)
+}
+
+fn canonical_tags(index: usize, tags: &mut [String]) -> Result<(), StoreError> {
+    if tags.len() > Breadcrumb::MAX_TAGS {
+        return Err(StoreError::TooManyTags {
+            write: index,
+            count: tags.len(),
+            limit: Breadcrumb::MAX_TAGS,
+        });
+    }
+    // The replacement of U+0000 takes more room, and what is kept is what counts.
+    tags.iter_mut().for_each(clean);
+    let longest = tags.iter().map(String::len).max().unwrap_or_default();
+    if longest > Breadcrumb::MAX_TAG_BYTES {
+        return Err(StoreError::TagTooLong {
+            write: index,
+            size: longest,
+            limit: Breadcrumb::MAX_TAG_BYTES,
+        });
+    }
+    Ok(())
 }
 
 fn clean(text: &mut String) {

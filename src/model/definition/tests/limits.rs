@@ -26,6 +26,25 @@ fn the_cap_of_limits_is_configurable() {
 }
 
 #[test]
+fn an_executor_has_at_most_256_subscriptions_unless_configured_otherwise() {
+    let list = |count: usize| json!({"subscriptions": vec![request(&json!({})); count]});
+    let more = DefinitionOptions::default().max_subscriptions(257);
+
+    let error = refusal(&list(257));
+    let built = Subscriptions::new(vec![crate::model::Subscription::trigger("a.v1"); 257]);
+
+    let too_many = DefinitionProblem::TooMany {
+        count: 257,
+        most: 256,
+    };
+    assert_eq!(*error.problem(), too_many);
+    assert_eq!(error.field(), "subscriptions");
+    assert_eq!(*built.unwrap_err().problem(), too_many);
+    assert!(Subscriptions::from_json(&list(256)).is_ok());
+    assert!(Subscriptions::from_json_with(&list(257), &more).is_ok());
+}
+
+#[test]
 fn a_path_beyond_the_limits_is_refused_with_the_limit() {
     let too_long = format!("$.{}", "a".repeat(511));
     let too_many = format!("${}", ".a".repeat(33));

@@ -1,5 +1,8 @@
+//! The errors of agents, models and tools. They stand below the layers that give them out, because a run has to know
+//! them: `model.chat(&request).await?` in an `execute` is an error that says for itself whether to try again.
+
+use super::check::InvalidExecutor;
 use crate::error::{BoxError, Retry, permanent, retry_after};
-use crate::executor::InvalidExecutor;
 use crate::model::DefinitionError;
 use std::time::Duration;
 
@@ -30,6 +33,53 @@ pub enum AgentError {
 
 impl AgentError {
     /// Never: the definition or the store has to change.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        Retry::Never
+    }
+}
+
+/// A tool cannot be made into an executor.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ToolError {
+    /// The name is not one a request could ask for.
+    #[error("{name:?} is no tool name; use 1 to 64 of a-z, 0-9, '.', '_' and '-'")]
+    BadName {
+        /// The name.
+        name: String,
+    },
+    /// The definition is of another tool.
+    #[error("the definition is of tool {defined:?}, the function is tool {name:?}")]
+    OtherTool {
+        /// The name in the definition.
+        defined: String,
+        /// The name of the function.
+        name: String,
+    },
+    /// A field of the definition is missing or of the wrong type.
+    #[error("field {field:?} of the tool definition must be {expected}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// What it must be.
+        expected: &'static str,
+    },
+    /// The subscriptions of the definition cannot be used.
+    #[error("the subscriptions of tool {name:?} cannot be used")]
+    Subscriptions {
+        /// The tool.
+        name: String,
+        /// What is wrong with them.
+        source: DefinitionError,
+    },
+    /// The executor can never work on its store.
+    #[error("the tool cannot work on its store")]
+    Invalid(#[from] InvalidExecutor),
+}
+
+impl ToolError {
+    /// Never: the definition, the function or the store has to change.
     #[must_use]
     pub fn retry(&self) -> Retry {
         Retry::Never
