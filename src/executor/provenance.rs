@@ -5,7 +5,6 @@ use crate::model::{Breadcrumb, Json, MAX_DEPTH};
 use crate::store::{Lineage, Write};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The tags a response inherits from its trigger.
@@ -130,13 +129,15 @@ impl Stamp {
 
     /// Adds what is not there yet, as far as there is room: a trigger full of tags must not cost its answer.
     fn add_session_tags(&self, tags: &mut Vec<String>) {
-        let room = Breadcrumb::MAX_TAGS.saturating_sub(tags.len());
-        let mut seen: HashSet<&str> = tags.iter().map(String::as_str).collect();
-        let new = self
-            .session_tags()
-            .filter(|tag| tag.len() <= Breadcrumb::MAX_TAG_BYTES && seen.insert(tag));
-        let new: Vec<String> = new.take(room).cloned().collect();
-        tags.extend(new);
+        let short = |tag: &&String| tag.len() <= Breadcrumb::MAX_TAG_BYTES;
+        for tag in self.session_tags().filter(short) {
+            if tags.len() >= Breadcrumb::MAX_TAGS {
+                return;
+            }
+            if !tags.contains(tag) {
+                tags.push(tag.clone());
+            }
+        }
     }
 }
 
