@@ -21,7 +21,8 @@ use std::sync::Arc;
 /// - **The store's clock.** Leases and times are the store's; the clocks of workers do not matter.
 #[async_trait]
 pub trait RunLedger: Send + Sync {
-    /// Adds rows; a row that exists stays as it is.
+    /// Adds rows; a row that exists stays as it is. One that ended before the version it is about existed, because an
+    /// event announced it too early, is made ready again in a new epoch.
     ///
     /// # Errors
     /// [`StoreError::Full`] if the ledger's bound is reached; then none is added.

@@ -10,8 +10,8 @@ use universal_executor::executor::ExecutorError;
 use universal_executor::store::{FailureClass, RunRef};
 use universal_executor::tool::{ToolExecutor, json_tool};
 use universal_executor::{
-    Breadcrumb, BreadcrumbStore, MemoryStore, Outcome, Response, RunLedger, Selector,
-    UniversalExecutor, Wake, retry_after, suspend,
+    Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, MemoryStore, Outcome, Patch, Response,
+    RunLedger, Selector, UniversalExecutor, Wake, retry_after, suspend,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -141,4 +141,30 @@ async fn the_time_a_run_was_suspended_does_not_count_as_its_age() {
         matches!(outcome, Err(ExecutorError::Postponed { .. })),
         "{outcome:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_comes_before_its_version_does_not_keep_the_version_from_running() {
+    let store = MemoryStore::default();
+    let question = put(&store, "question.v1", json!({})).await;
+    let probe = Probe::on("question.v1", "prober", &store);
+    let forged = Event {
+        version: 2,
+        ..event_of(&question)
+    };
+    let mut outcome = probe.process_event(&forged).await;
+    while let Err(ExecutorError::Postponed { delay, .. }) = outcome {
+        advance(delay).await;
+        outcome = probe.process_event(&forged).await;
+    }
+    assert!(matches!(outcome, Ok(Outcome::Failed { .. })), "{outcome:?}");
+    let second = store
+        .update(question.id, 1, Patch::new().title("second"))
+        .await
+        .unwrap();
+
+    let outcome = probe.process_event(&Event::updated(&second)).await.unwrap();
+
+    assert!(matches!(outcome, Outcome::Responded { .. }), "{outcome:?}");
+    assert_eq!(probe.executed(), 1);
 }

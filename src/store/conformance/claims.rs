@@ -3,8 +3,8 @@ use super::broken::{Broken, expect, granted, same, some};
 use super::given::{HOUR, OVER, SHORT, end, new_run, park, row, run_of, trigger};
 use crate::model::{Event, Patch};
 use crate::store::{
-    BreadcrumbStore, BreadcrumbStoreExt, Claim, NewRun, RunEnd, RunFilter, RunRef, RunState,
-    StoreError,
+    BreadcrumbStore, BreadcrumbStoreExt, Claim, DeadLetter, FailureClass, NewRun, RunEnd,
+    RunFilter, RunRef, RunState, StoreError,
 };
 use futures::future::join_all;
 
@@ -70,6 +70,37 @@ pub async fn other_names_are_other_runs<S: Subject>(subject: &S) -> Result<(), B
         ledger.runs(&RunFilter::all()).await?.len(),
         4,
         "the number of rows",
+    )
+}
+
+/// A run that failed because its version was announced before it came is run when it comes.
+pub async fn a_version_announced_too_early_is_run_when_it_comes<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let first = trigger(&store).await?;
+    let early = RunRef::new("agent", first.id, 2).lasting(HOUR);
+    let lease = granted(ledger.claim(&early, None).await)?.lease;
+    let letter = DeadLetter::new(FailureClass::AttemptsUsedUp, "stale_read", 5);
+    end(&store, &lease, RunEnd::Failed(letter), Vec::new()).await?;
+    ledger.enqueue(vec![early.clone().into()]).await?;
+    same(
+        some(row(ledger, &early).await?, "the row")?.state,
+        RunState::Failed,
+        "the state before the version came",
+    )?;
+
+    store.update(first.id, 1, Patch::new().title("b")).await?;
+    ledger.enqueue(vec![early.clone().into()]).await?;
+
+    let again = granted(ledger.claim(&early, None).await)?;
+    same(
+        (again.attempt, again.lease.epoch),
+        (1, 1),
+        "attempt and epoch",
     )
 }
 

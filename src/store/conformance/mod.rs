@@ -65,7 +65,8 @@ pub use canonical::{
 };
 pub use claims::{
     a_claim_by_hand_adds_the_row, a_claim_by_hand_does_not_wait, a_run_is_due_at_its_time,
-    an_unknown_run_is_an_error, of_many_claims_one_is_granted, one_run, other_names_are_other_runs,
+    a_version_announced_too_early_is_run_when_it_comes, an_unknown_run_is_an_error,
+    of_many_claims_one_is_granted, one_run, other_names_are_other_runs,
 };
 pub use ends::{
     a_failed_run_leaves_one_dead_letter, a_later_version_supersedes,
@@ -195,6 +196,7 @@ macro_rules! store_conformance {
             tenants_apart
             runs_of_tenants_are_apart
             one_run
+            a_version_announced_too_early_is_run_when_it_comes
             other_names_are_other_runs
             a_claim_by_hand_adds_the_row
             a_claim_by_hand_does_not_wait

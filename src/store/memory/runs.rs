@@ -53,7 +53,12 @@ impl Runs {
         now: Timestamp,
     ) {
         if let Some(row) = self.rows.get_mut(run) {
+            let is_new = row.lineage.is_none() && lineage.is_some();
             row.lineage = row.lineage.take().or(lineage);
+            // It ended for want of a version that was announced before it came.
+            if is_new && matches!(row.state, RunState::Failed | RunState::Skipped) {
+                self.reopen(run, now);
+            }
             return;
         }
         self.sequence += 1;
@@ -215,6 +220,15 @@ impl Runs {
         if row.state != RunState::Failed {
             return Err(row.wrong_state("redo"));
         }
+        self.reopen(run, now);
+        Ok(())
+    }
+
+    /// Makes a run that is over ready again, in a new epoch.
+    fn reopen(&mut self, run: &RunRef, now: Timestamp) {
+        let Some(row) = self.rows.get_mut(run) else {
+            return;
+        };
         row.state = RunState::Ready;
         row.epoch = row.epoch.saturating_add(1);
         (row.attempts, row.abandoned) = (0, 0);
@@ -223,7 +237,6 @@ impl Runs {
         row.enqueued_at = now;
         self.open += 1;
         self.set_due(run, Some(now));
-        Ok(())
     }
 
     /// Where the trigger of a run came from.
