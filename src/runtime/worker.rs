@@ -105,28 +105,39 @@ impl Worker {
         self.drain().await;
     }
 
-    /// Puts a run into the ledger for every delivery owed; says whether it did.
+    /// Puts a run into the ledger for every delivery owed, all at once or as many as it has room for; says whether it
+    /// did for any.
     async fn keep_owed(&mut self) -> bool {
         let executor = Arc::clone(&self.executor);
-        let (Some(ledger), false) = (executor.store().ledger(), self.owed.is_empty()) else {
+        let Some(ledger) = executor.store().ledger() else {
             return false;
         };
         let lease = executor.profile().lease;
         let run = |owed: &Arc<Owed>| RunRef::of(executor.id(), &owed.delivery.event).lasting(lease);
-        let runs = self.owed.iter().map(run).map(NewRun::from).collect();
-        if let Err(error) = in_time(ledger.enqueue(runs)).await {
-            tracing::warn!(
-                executor = executor.id(),
-                error = error.code(),
-                "runs could not be enqueued"
-            );
-            self.owed_at = later(Instant::now(), PAUSE);
-            return false;
+        let (mut at_once, mut kept) = (self.owed.len(), false);
+        while !self.owed.is_empty() {
+            let runs = self.owed.iter().take(at_once).map(run).map(NewRun::from);
+            match in_time(ledger.enqueue(runs.collect())).await {
+                Ok(()) => {
+                    kept = true;
+                    for owed in self.owed.drain(..at_once.min(self.owed.len())) {
+                        owed.settle(&self.shared).await;
+                    }
+                }
+                Err(StoreError::Full { .. }) if at_once > 1 => at_once = 1,
+                Err(error) => {
+                    let id = executor.id();
+                    tracing::warn!(
+                        executor = id,
+                        error = error.code(),
+                        "runs could not be enqueued"
+                    );
+                    self.owed_at = later(Instant::now(), PAUSE);
+                    break;
+                }
+            }
         }
-        for owed in self.owed.drain(..) {
-            owed.settle(&self.shared).await;
-        }
-        true
+        kept
     }
 
     fn free(&self) -> usize {
