@@ -76,8 +76,12 @@ async fn logs_of(level: tracing::Level, fails: bool) -> Result<(String, String),
         .finish();
     let _guard = tracing::subscriber::set_default(subscriber);
     let store = MemoryStore::default();
-    let sources = Subscription::context("note.v1").key("note");
-    let subscriptions = Subscriptions::new([Subscription::trigger("message.v1"), sources])?;
+    let subscriptions = Subscriptions::new([
+        Subscription::trigger("message.v1"),
+        Subscription::context("note.v1").key("note"),
+        // The memory store has no vectors.
+        Subscription::context("note.v1").key("near").vector(3),
+    ])?;
     let teller = Teller {
         store: store.clone(),
         subscriptions,
@@ -118,5 +122,18 @@ async fn no_payload_and_no_error_text_reaches_the_logs_above_trace() {
 
         assert!(logs.contains(&trigger), "{logs}");
         assert!(!logs.contains(SECRET), "{logs}");
+    }
+}
+
+#[tokio::test]
+async fn a_source_that_cannot_be_fetched_is_a_warning_that_names_it() {
+    let (logs, _) = logs_of(tracing::Level::WARN, false).await.unwrap();
+
+    let line = logs
+        .lines()
+        .find(|line| line.contains("a source could not be fetched"))
+        .unwrap_or_else(|| panic!("no warning in {logs:?}"));
+    for part in ["WARN", "executor=\"teller\"", "near", "unsupported"] {
+        assert!(line.contains(part), "{part} is not in {line}");
     }
 }

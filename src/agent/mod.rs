@@ -1,7 +1,11 @@
 //! Agents: executors that ask a model.
 //!
 //! An agent is a definition (`agent.def.v1`, JSON) and a [`ChatModel`]. The trigger and all assembled context reach
-//! the model as data; what it says becomes an `agent.response.v1`.
+//! the model as data; what it says becomes an `agent.response.v1` with `status`, `message`, `trigger_event_id` and
+//! `timestamp` in its context.
+//!
+//! A definition has `agent_id` and `subscriptions`, and if wanted `model`, `temperature`, `system_prompt` and
+//! `responds_with`.
 //!
 //! ```
 //! use serde_json::json;

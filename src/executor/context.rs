@@ -398,7 +398,8 @@ impl ExecutionContext {
         self.run().cancellation.wait()
     }
 
-    /// Waits for the first breadcrumb that matches a selector.
+    /// Waits for the first breadcrumb that matches a selector. No runtime offers it: return
+    /// [`suspend`](super::suspend) instead.
     ///
     /// # Errors
     /// [`ContextError::Unsupported`] unless the run belongs to a runtime that offers waits.

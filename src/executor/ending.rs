@@ -60,7 +60,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             chance: chance(&self.lease.run, self.attempt),
         };
         let next = decide::after_error(&error, self.executor.profile(), attempt);
-        tracing::debug!(run = %self.lease.run, error = error.code(), ?next, "a run broke");
+        self.log(&error, next);
         match (next, self.ledger) {
             (Next::Fail(class), ledger) => {
                 let failed = self.fail(class, Some(error), trigger.as_ref()).await;
@@ -75,6 +75,23 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             (Next::Retry { .. }, None) => Err(error),
             (Next::Retry { delay, counts }, Some(ledger)) => {
                 Err(self.give_back(ledger, error, now, delay, counts).await)
+            }
+        }
+    }
+
+    /// Says what went wrong in this crate's words; those of the executor may hold what no log should.
+    fn log(&self, error: &ExecutorError, next: Next) {
+        let run = &self.lease.run;
+        let reason = match error {
+            ExecutorError::Panicked { .. } => "panicked".to_owned(),
+            error => error.to_string(),
+        };
+        match next {
+            Next::Fail(class) => {
+                tracing::warn!(%run, %class, code = error.code(), reason, "a run failed");
+            }
+            Next::Retry { delay, .. } => {
+                tracing::debug!(%run, ?delay, code = error.code(), reason, "a run is tried again");
             }
         }
     }

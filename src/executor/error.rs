@@ -87,7 +87,7 @@ pub enum ExecutorError {
         run: RunRef,
     },
     /// The run failed this time and was given back to be tried again.
-    #[error("{run} will be tried again at {at}")]
+    #[error("{run} failed with {} and will be tried again at {at}", source.code())]
     Postponed {
         /// The run.
         run: RunRef,
@@ -313,6 +313,59 @@ mod tests {
         ];
         for (error, expected) in errors {
             assert_eq!(verdict(error.as_ref()), expected, "{error}");
+        }
+    }
+
+    #[test]
+    fn of_a_stores_errors_only_what_waiting_mends_may_be_tried_again() {
+        let run = || RunRef::new("x", BreadcrumbId::NIL, 1);
+        let text = String::new;
+        let id = BreadcrumbId::NIL;
+        let conflict = StoreError::Conflict {
+            id,
+            expected: 1,
+            found: 2,
+        };
+        let full = StoreError::Full {
+            store: "s",
+            what: "runs",
+            limit: 1,
+        };
+        let deep = crate::model::JsonError::TooDeep;
+        let [count, size, limit] = [2, 2, 1];
+
+        assert_eq!(conflict.retry(), Retry::After(Duration::ZERO));
+        assert!(matches!(full.retry(), Retry::After(delay) if !delay.is_zero()));
+        for never in [
+            StoreError::NotFound {
+                id,
+                tombstone: None,
+            },
+            StoreError::LeaseLost { run: run() },
+            StoreError::UnknownRun { run: run() },
+            StoreError::Rejected {
+                what: text(),
+                source: deep,
+            },
+            StoreError::Forbidden { reason: text() },
+            StoreError::TooManyWrites { count, limit },
+            StoreError::TooManyTags {
+                write: 0,
+                count,
+                limit,
+            },
+            StoreError::TagTooLong {
+                write: 0,
+                size,
+                limit,
+            },
+            StoreError::EmptyWake,
+            StoreError::Unsupported {
+                store: "s",
+                operation: "o",
+            },
+        ] {
+            assert_eq!(never.retry(), Retry::Never, "{never}");
         }
     }
 

@@ -93,6 +93,12 @@ use std::sync::Arc;
 ///   [`idempotency_key`](ExecutionContext::idempotency_key) on to what it calls.
 /// - **Cancel safe.** A dropped `process_event` writes nothing; its run is claimed again when its lease is over.
 ///
+/// # When it fails
+/// A run that gives up leaves a dead letter (`executor.failed.v1`) with the class and code of its error. What an error of
+/// yours says is kept out of logs and dead letters, which many may read: log it yourself in
+/// [`execute`](Self::execute), or write it in [`respond_failure`](Self::respond_failure). Everything else is said through
+/// `tracing`: spans `event`, `fetch`, `execute` and `commit`, a warning for each run that fails.
+///
 /// On a store without a ledger nothing remembers what was done: a redelivered event is answered again, and errors are
 /// returned instead of being retried.
 #[async_trait]

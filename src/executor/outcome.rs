@@ -3,7 +3,8 @@ use crate::model::{BreadcrumbId, Json, NewBreadcrumb, Patch, Timestamp};
 use crate::store::{FailureClass, RunState, Wake, Write};
 use std::fmt;
 
-/// How an event ended. Everything here is final for this event; what may be tried again is an error.
+/// How an event ended, for now: what may be tried again is an error, and what is in progress or suspended goes on
+/// without it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -70,6 +71,10 @@ impl Outcome {
 }
 
 /// What to write because of a trigger. `respond` describes it; the executor stamps and commits it.
+///
+/// A context that is written must be a JSON object: its field `creator` is the library's, which puts there who wrote it
+/// and why (`type`, `id`, `trigger_id`, `trigger_version`, `correlation_id`, `hops`, `definition`), whatever was there
+/// before. What is written also gets the `session:` tags of the trigger, and no others of its tags.
 ///
 /// ```
 /// use serde_json::json;
@@ -155,7 +160,11 @@ pub struct Failure {
 }
 
 /// Ends a turn durably: what is written, the state and what to wait for commit in one step, no worker is held, and
-/// the run goes on when a breadcrumb committed after that matches, or the time is up.
+/// the run goes on when it is woken, or the time is up.
+///
+/// Nothing here matches breadcrumbs against what suspended runs wait for: whoever sees the answer wakes the run with
+/// [`RunLedger::resume`](crate::RunLedger::resume), naming it by `RunRef::of(executor_id, &event)`. Give an `until`, or a
+/// run that nobody wakes waits for ever.
 ///
 /// Return it from `execute` as an error. The next `execute` sees the state and the breadcrumb in
 /// [`ExecutionContext::resumed`](super::ExecutionContext::resumed). A wake that can never fire (see [`Wake::check`])

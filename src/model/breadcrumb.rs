@@ -325,6 +325,29 @@ mod tests {
     }
 
     #[test]
+    fn breadcrumbs_are_ordered_by_update_time_then_version_then_id() {
+        let one: Breadcrumb = serde_json::from_value(wire()).unwrap();
+        let with = |second: &str, version: u64, id: &str| {
+            let mut other = one.clone();
+            other.updated_at = format!("2026-11-21T20:33:{second}Z").parse().unwrap();
+            other.version = version;
+            other.id = format!("01890a5d-ac96-774b-bcce-b302099a80{id}")
+                .parse()
+                .unwrap();
+            other.order_key()
+        };
+
+        let keys = [
+            with("41", 1, "57"),
+            with("41", 1, "58"),
+            with("41", 2, "00"),
+            with("42", 1, "00"),
+        ];
+
+        assert!(keys.is_sorted_by(|older, newer| older < newer), "{keys:?}");
+    }
+
+    #[test]
     fn a_patch_replaces_what_it_names_and_keeps_the_rest() {
         let before: Breadcrumb = serde_json::from_value(wire()).unwrap();
 

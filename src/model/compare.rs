@@ -107,6 +107,10 @@ mod tests {
             (json!(1), json!(1e300), Some(Ordering::Less)),
             (json!(i64::MIN), json!(u64::MAX), Some(Ordering::Less)),
             (json!("a"), json!("ä"), Some(Ordering::Less)),
+            (json!("Z"), json!("a"), Some(Ordering::Less)),
+            (json!("10"), json!("9"), Some(Ordering::Less)),
+            // By code point, and not by UTF-16.
+            (json!("\u{ff61}"), json!("\u{1f600}"), Some(Ordering::Less)),
             (json!("a"), json!(1), None),
             (json!(true), json!(false), None),
         ] {

@@ -30,7 +30,7 @@ pub enum ConditionError {
     #[error("{0}")]
     Path(PathError),
     /// The operator does not exist.
-    #[error("op {op:?} is not known{}", did_you_mean(*nearest))]
+    #[error("op {op:?} is not known{}", did_you_mean_op(*nearest))]
     UnknownOp {
         /// The text found.
         op: String,
@@ -72,6 +72,14 @@ impl ConditionError {
             | Self::ValueTooDeep
             | Self::Regex { .. } => "value",
         }
+    }
+}
+
+/// The nearest operator, or all of them if none is near.
+fn did_you_mean_op(nearest: Option<&str>) -> String {
+    match nearest {
+        Some(_) => did_you_mean(nearest),
+        None => format!("; there are {}", Op::ALL.map(Op::as_str).join(", ")),
     }
 }
 

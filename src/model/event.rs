@@ -309,6 +309,20 @@ mod tests {
     }
 
     #[test]
+    fn a_context_of_256_kibibytes_travels_and_one_byte_more_does_not() {
+        for (bytes, travels) in [(262_144, true), (262_145, false)] {
+            let context = serde_json::json!("x".repeat(bytes - 2));
+            let breadcrumb = crate::model::NewBreadcrumb::new("x.v1")
+                .context(context)
+                .first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
+
+            let event = Event::updated(&breadcrumb);
+
+            assert_eq!(event.context.is_some(), travels, "{bytes}");
+        }
+    }
+
+    #[test]
     fn an_event_of_a_large_breadcrumb_travels_without_its_context() {
         let large = serde_json::json!({"text": "x".repeat(Event::MAX_CONTEXT_BYTES)});
         let breadcrumb = crate::model::NewBreadcrumb::new("x.v1")

@@ -57,7 +57,12 @@ impl Subscriptions {
     ///
     /// A subscription is `{"schema_name"?, "any_tags"?, "all_tags"?, "context_match"?: [{"path", "op", "value"?}],
     /// "role", "key"?, "fetch"?, "required"?, "scope"?, "priority"?, "on"?, "comment"?}`, where `fetch` is the name
-    /// of a method or `{"method", "limit"?, "nn"?, "order"?, "min_score"?}`.
+    /// of a method (`event_data`, `latest`, `recent`, `vector`) or `{"method", "limit"?, "nn"?, "order"?, "min_score"?}`,
+    /// and `op` is one of `eq`, `ne`, `gt`, `gte`, `lt`, `lte`, `in`, `contains`, `contains_any`, `contains_all`,
+    /// `starts_with`, `ends_with`, `matches` and `exists`; see [`Op`](super::Op).
+    ///
+    /// A field that is not known has no effect: look at [`warnings`](Self::warnings), which
+    /// [`Runtime`](crate::Runtime) logs.
     ///
     /// # Errors
     /// [`DefinitionError`] names the subscription, the field, the value and the nearest valid name. More than 256

@@ -5,7 +5,7 @@ use super::{Deliveries, Runtime};
 use crate::clock::later;
 use crate::error::Retry;
 use crate::model::Route;
-use crate::source::{Delivery, SourceError, StartAt};
+use crate::source::{Delivery, SourceError};
 use futures::StreamExt as _;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,6 @@ pub(super) struct Intake<'r> {
     runtime: &'r Runtime,
     shared: Arc<Shared>,
     inboxes: Inboxes,
-    position: Option<u64>,
     /// When to pull again after an error, and how many there were in a row.
     pause: Option<Instant>,
     errors: u32,
@@ -35,7 +34,6 @@ impl<'r> Intake<'r> {
             runtime,
             shared,
             inboxes,
-            position: None,
             pause: None,
             errors: 0,
         }
@@ -74,9 +72,7 @@ impl<'r> Intake<'r> {
     }
 
     async fn subscribe_again(&mut self) -> Option<Deliveries> {
-        let start = self.runtime.settings.start_at;
-        let from = self.position.map_or(start, StartAt::After);
-        match self.runtime.source.subscribe(from).await {
+        match self.runtime.source.subscribe(self.runtime.from()).await {
             Ok(deliveries) => Some(deliveries),
             Err(error) => {
                 self.pause_after(&error);
@@ -105,7 +101,7 @@ impl<'r> Intake<'r> {
     /// Hands a delivery to every executor it triggers. A full inbox holds up the source, so that nothing is lost.
     async fn deliver(&mut self, delivery: Delivery) {
         self.shared.count(|report| report.events += 1);
-        self.position = delivery.position.or(self.position);
+        let position = delivery.position;
         let owed = Owed::new(delivery);
         for (id, route) in self.runtime.index.matching(&owed.delivery.event) {
             match route {
@@ -120,6 +116,7 @@ impl<'r> Intake<'r> {
                 owed.want_again(PAUSE);
             }
         }
+        self.runtime.passed(position);
         owed.settle(&self.shared).await;
     }
 }

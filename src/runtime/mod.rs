@@ -42,7 +42,7 @@ pub use report::RunReport;
 
 use crate::clock::later;
 use crate::executor::{UniversalExecutor, check};
-use crate::model::SubscriptionIndex;
+use crate::model::{Role, SubscriptionIndex};
 use crate::source::{Delivery, EventSource, SourceError, StartAt};
 use direct::Direct;
 use futures::stream::BoxStream;
@@ -50,7 +50,7 @@ use intake::{Inboxes, Intake};
 use shared::Shared;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -76,6 +76,8 @@ pub struct Runtime {
     executors: BTreeMap<Arc<str>, Arc<dyn UniversalExecutor>>,
     index: SubscriptionIndex,
     settings: Settings,
+    /// The position of the last event taken in, where the next run goes on.
+    position: Mutex<Option<u64>>,
 }
 
 /// How much longer than the drain the end may take: for giving back what was dropped.
@@ -106,7 +108,8 @@ impl Runtime {
         }
     }
 
-    /// Processes events until a future resolves, then finishes what is running and says what happened.
+    /// Processes events until a future resolves, then finishes what is running and says what happened. Called again it
+    /// goes on after the last event it took in.
     ///
     /// When the future resolves nothing more is pulled or claimed. What still runs after
     /// [`drain_timeout`](RuntimeBuilder::drain_timeout) is dropped: it writes nothing, and its run is given back without
@@ -123,7 +126,7 @@ impl Runtime {
         // Before the other future is looked at: what it makes happen is not to be missed.
         let deliveries = tokio::select! {
             biased;
-            deliveries = self.source.subscribe(self.settings.start_at) => deliveries.map_err(RuntimeError::Source)?,
+            deliveries = self.source.subscribe(self.from()) => deliveries.map_err(RuntimeError::Source)?,
             () = &mut shutdown => return Ok(RunReport::default()),
         };
         let shared = Shared::new(self.settings);
@@ -139,6 +142,18 @@ impl Runtime {
         let end = later(Instant::now(), self.settings.drain.saturating_add(GRACE));
         while let Ok(Some(_)) = timeout_at(end, workers.join_next()).await {}
         Ok(shared.report())
+    }
+
+    /// Where to subscribe: after the last event taken in, if there was one.
+    fn from(&self) -> StartAt {
+        let position = *self.position.lock().unwrap_or_else(PoisonError::into_inner);
+        position.map_or(self.settings.start_at, StartAt::After)
+    }
+
+    fn passed(&self, position: Option<u64>) {
+        if position.is_some() {
+            *self.position.lock().unwrap_or_else(PoisonError::into_inner) = position;
+        }
     }
 
     /// One task for each executor, and where the deliveries for it wait.
@@ -207,7 +222,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets where in the source to start; with what happens from now on by default.
+    /// Sets where in the source to start: by default with what happens once it runs. What was there before is then not
+    /// seen; with [`StartAt::Beginning`] it is, and what was answered already is not answered again.
     #[must_use]
     pub fn start_at(mut self, start: StartAt) -> Self {
         self.settings.start_at = start;
@@ -246,6 +262,7 @@ impl RuntimeBuilder {
         let mut executors: BTreeMap<Arc<str>, Arc<dyn UniversalExecutor>> = BTreeMap::new();
         for executor in self.executors {
             check(&*executor)?;
+            log_oddities(&*executor);
             let id: Arc<str> = executor.id().into();
             index.insert(&id, executor.subscriptions());
             if executors.insert(Arc::clone(&id), executor).is_some() {
@@ -257,7 +274,23 @@ impl RuntimeBuilder {
             executors,
             index,
             settings: self.settings,
+            position: Mutex::default(),
         })
+    }
+}
+
+/// Says what is odd in the subscriptions of an executor, which works all the same.
+fn log_oddities(executor: &dyn UniversalExecutor) {
+    let (id, subscriptions) = (executor.id(), executor.subscriptions());
+    for warning in subscriptions.warnings() {
+        tracing::warn!(executor = id, %warning, "odd subscription");
+    }
+    let triggers = subscriptions
+        .as_slice()
+        .iter()
+        .filter(|subscription| subscription.role == Role::Trigger);
+    if triggers.count() == 0 {
+        tracing::warn!(executor = id, "no trigger: nothing sets this executor off");
     }
 }
 

@@ -4,7 +4,7 @@ use crate::executor::{ExecutorError, Outcome};
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct RunReport {
-    /// Events that were delivered.
+    /// Events that were delivered, those of what the executors wrote included.
     pub events: u64,
     /// Events that the source dropped because this was too slow.
     pub missed: u64,

@@ -63,7 +63,7 @@ pub struct Wake {
 }
 
 impl Wake {
-    /// Wakes on a breadcrumb that matches.
+    /// Wakes on a breadcrumb that matches, by whoever looks for it and calls [`resume`](super::RunLedger::resume).
     #[must_use]
     pub fn on(selector: Selector) -> Self {
         Self {

@@ -1,7 +1,8 @@
 //! A store that a test scripts.
 //!
 //! [`store_with`] answers reads and commits like a store that holds some breadcrumbs; a bare [`MockBreadcrumbStore`]
-//! answers what the test says, and nothing else.
+//! answers what the test says, and nothing else: for `process_event` it needs `expect_tenant`, `expect_ledger` and
+//! `expect_capabilities` beside the reads and writes.
 //!
 //! ```
 //! use serde_json::json;

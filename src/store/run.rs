@@ -256,7 +256,7 @@ pub struct Run {
     pub run: RunRef,
     /// Its state; a run whose lease ran out is ready.
     pub state: RunState,
-    /// How many attempts were made.
+    /// How many attempts were made since it was added, woken or redone.
     pub attempts: u32,
     /// When it can be claimed next, if ever: its time, the end of its lease or of its wait.
     pub due: Option<Timestamp>,
@@ -266,7 +266,7 @@ pub struct Run {
     pub wake: Option<Wake>,
     /// What it wrote.
     pub written: Vec<BreadcrumbId>,
-    /// Why it failed or was skipped.
+    /// The class of its failure, or why it was skipped.
     pub reason: Option<String>,
     /// Its lease, while that is parked in the handle that asks: what a heartbeat for it needs.
     pub lease: Option<Lease>,

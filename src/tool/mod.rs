@@ -3,6 +3,13 @@
 //! A tool is a name, a description, an input schema and an async function. [`ToolExecutor`] gives it subscriptions
 //! and a store; whatever happens, whoever asked gets a `tool.response.v1` with a `status`.
 //!
+//! | breadcrumb | context |
+//! |---|---|
+//! | `tool.request.v1` | `tool`, `input`, and if wanted `requestId` and `requestedBy` |
+//! | `tool.response.v1` | `request_id`, `tool`, `status` (`success` or `error`), `output` or `error`, `execution_time_ms`, `timestamp`, `requestedBy` |
+//!
+//! An error of the tool is an answer too: the run is done, and the response says `"status": "error"`.
+//!
 //! ```
 //! use serde_json::json;
 //! use std::sync::Arc;

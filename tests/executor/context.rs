@@ -12,9 +12,9 @@ use universal_executor::error::Retry;
 use universal_executor::executor::{Bound, ContextError, ExecutorError, Fetched, MissingReason};
 use universal_executor::store::{FailureClass, RunState, Scored, StoreError};
 use universal_executor::{
-    BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, ExecutionContext,
-    MemoryStore, NewBreadcrumb, Outcome, Patch, Profile, Response, Selector, Subscription,
-    Subscriptions, UniversalExecutor, async_trait,
+    BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Event,
+    ExecutionContext, MemoryStore, NewBreadcrumb, Outcome, Patch, Profile, Response, Selector,
+    Subscription, Subscriptions, UniversalExecutor, async_trait,
 };
 
 async fn said(store: &MemoryStore, text: &str) -> Arc<Breadcrumb> {
@@ -169,6 +169,34 @@ async fn the_alias_is_that_of_the_trigger_subscription_that_matched() {
 }
 
 #[tokio::test]
+async fn the_matching_trigger_of_highest_priority_names_the_run_once_its_context_is_known() {
+    let urgent = |priority| {
+        trigger()
+            .matching("urgent", "eq", true)
+            .key("urgent")
+            .priority(priority)
+    };
+    for (priority, is_urgent, expected) in
+        [(1, true, "urgent"), (1, false, "any"), (0, true, "any")]
+    {
+        let store = MemoryStore::default();
+        let message = put(&store, "user.message.v1", json!({"urgent": is_urgent})).await;
+        let probe = Probe::new("probe", &store, [trigger().key("any"), urgent(priority)]);
+
+        // Without a context only the trigger without conditions is certain.
+        let event = event_of(&message).envelope();
+        probe.process_event(&event).await.unwrap();
+
+        let named: Vec<bool> = ["any", "urgent"]
+            .iter()
+            .map(|key| probe.context(0).get(key).is_some())
+            .collect();
+        assert_eq!(named, ["any", "urgent"].map(|key| key == expected));
+        assert_eq!(probe.executed(), 1);
+    }
+}
+
+#[tokio::test]
 async fn the_whole_selector_is_applied_to_what_a_store_returns_beyond_the_query() {
     let store = MemoryStore::default();
     let note = |tags: [&str; 2], n: i64| {
@@ -280,6 +308,79 @@ async fn history_holds_what_is_older_than_the_trigger_and_the_trigger_does_not_c
     assert_eq!(texts(&context, "history"), ["two", "one"]);
 }
 
+fn largest_id() -> BreadcrumbId {
+    "ffffffff-ffff-ffff-ffff-ffffffffffff".parse().unwrap()
+}
+
+/// Breadcrumbs of the time of a trigger and around it, each named by how it compares.
+fn around(trigger: &Arc<Breadcrumb>) -> Vec<Arc<Breadcrumb>> {
+    let other = |name: &str, change: fn(&mut Breadcrumb)| {
+        let mut made = Breadcrumb::clone(trigger);
+        made.context = json!({"message": name}).into();
+        change(&mut made);
+        Arc::new(made)
+    };
+    vec![
+        other("later", |made| {
+            made.id = BreadcrumbId::NIL;
+            made.updated_at = made.updated_at + Duration::from_secs(1);
+        }),
+        other("later version", |made| {
+            made.id = BreadcrumbId::NIL;
+            made.version += 1;
+        }),
+        Arc::clone(trigger),
+        other("smaller id", |made| made.id = BreadcrumbId::NIL),
+        other("larger id", |made| made.id = largest_id()),
+        other("earlier version", |made| {
+            made.id = largest_id();
+            made.version -= 1;
+        }),
+    ]
+}
+
+#[tokio::test]
+async fn history_of_one_time_goes_by_version_and_id_whatever_a_store_returns() {
+    let store = MemoryStore::default();
+    let first = said(&store, "hi").await;
+    let message = store.update(first.id, 1, Patch::new()).await.unwrap();
+    let found = around(&message);
+    let everything = Shim::new(&store, move |call| match call {
+        Call::Search(_) => Do::Answer(found.clone()),
+        _ => Do::Pass,
+    });
+    let history = Subscription::context("user.message.v1")
+        .key("history")
+        .recent(9);
+
+    let context = assembled(&everything, &message, [history]).await;
+
+    assert_eq!(
+        texts(&context, "history"),
+        ["smaller id", "earlier version"]
+    );
+}
+
+#[tokio::test]
+async fn what_is_near_in_the_triggers_own_schema_is_only_what_came_before_it() {
+    let store = MemoryStore::default();
+    let before = said(&store, "before").await;
+    let message = said(&store, "hi").await;
+    let after = said(&store, "after").await;
+    let found = [&message, &after, &before].map(|breadcrumb| Scored {
+        breadcrumb: Arc::clone(breadcrumb),
+        score: Some(0.9),
+    });
+    let store = Shim::new(&store, |_| Do::Pass).nearest(found.into());
+    let near = Subscription::context("user.message.v1")
+        .key("near")
+        .vector(5);
+
+    let context = assembled(&store, &message, [near]).await;
+
+    assert_eq!(texts(&context, "near"), ["before"]);
+}
+
 #[tokio::test]
 async fn what_was_changed_after_the_trigger_is_no_history() {
     let store = MemoryStore::default();
@@ -385,6 +486,30 @@ async fn a_scope_keeps_what_shares_the_tags_of_the_trigger() {
 
     assert_eq!(texts(&context, "notes"), ["mine"]);
     assert!(context.missing().is_empty());
+}
+
+#[tokio::test]
+async fn a_scope_of_two_prefixes_keeps_what_shares_the_tags_of_both() {
+    let store = MemoryStore::default();
+    for (tags, text) in [
+        (["session:1", "user:1"], "both"),
+        (["session:1", "user:2"], "the session"),
+        (["session:2", "user:1"], "the user"),
+    ] {
+        let note = NewBreadcrumb::new("note.v1").tags(tags);
+        let note = note.context(json!({"message": text}));
+        store.create(note).await.unwrap();
+    }
+    let message = NewBreadcrumb::new("user.message.v1").tags(["user:1", "session:1"]);
+    let message = store.create(message).await.unwrap();
+    let notes = Subscription::context("note.v1")
+        .key("notes")
+        .recent(9)
+        .scope(["session:", "user:"]);
+
+    let context = assembled(&store, &message, [notes]).await;
+
+    assert_eq!(texts(&context, "notes"), ["both"]);
 }
 
 #[tokio::test]

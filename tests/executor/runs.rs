@@ -17,7 +17,7 @@ use universal_executor::error::Retry;
 use universal_executor::executor::{ExecutorError, Fetched, InvalidExecutor, RetryPolicy, check};
 use universal_executor::source::StartAt;
 use universal_executor::store::{
-    Capabilities, FailureClass, RunFilter, RunRef, RunState, StoreError,
+    Capabilities, FailureClass, MemoryLimits, RunFilter, RunRef, RunState, StoreError,
 };
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Event, EventKind,
@@ -199,6 +199,43 @@ async fn the_newer_version_runs_and_the_older_event_is_superseded() {
     assert_eq!(probe.executed(), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_older_event_while_the_newer_version_runs_is_superseded() {
+    let store = MemoryStore::default();
+    let first = asked(&store).await;
+    let second = store.update(first.id, 1, Patch::new()).await.unwrap();
+    let slow = prober(&store).executing(|_| async {
+        sleep(2 * SECOND).await;
+        Ok(json!({}))
+    });
+    let meanwhile = async {
+        sleep(SECOND).await;
+        slow.sees(&first).await
+    };
+
+    let (newer, older) = tokio::join!(slow.sees(&second), meanwhile);
+
+    assert!(is_responded(&newer.unwrap()));
+    assert_eq!(older.unwrap(), Outcome::Superseded);
+    assert_eq!(slow.executed(), 1);
+}
+
+#[tokio::test]
+async fn a_newer_version_that_no_longer_matches_runs_nothing() {
+    let store = MemoryStore::default();
+    let open = put(&store, "ticket.v1", json!({"open": true})).await;
+    let close = Patch::new().context(json!({"open": false}));
+    store.update(open.id, 1, close).await.unwrap();
+    let trigger = Subscription::trigger("ticket.v1").matching("open", "eq", true);
+    let probe = Probe::new("prober", &store, [trigger]);
+
+    let outcome = probe.sees(&open).await.unwrap();
+
+    assert_eq!(outcome, Outcome::Unmatched);
+    assert_eq!(probe.executed(), 0);
+    assert_eq!(runs(&store).await[0].state, RunState::Skipped);
+}
+
 #[tokio::test]
 async fn an_older_event_after_the_newer_one_answers_nothing() {
     let store = MemoryStore::default();
@@ -285,6 +322,28 @@ async fn a_store_that_does_not_read_its_own_writes_gets_time_to_find_the_trigger
     assert!(is_responded(&outcome), "{outcome:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_is_never_found_is_gone_at_once_or_within_the_lease_where_reads_may_lag() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    store.delete(question.id).await.unwrap();
+    let lagging = Shim::new(&store, |_| Do::Pass).able_to(Capabilities::default());
+    let (exact, patient) = (
+        Probe::on("question.v1", "exact", &store),
+        Probe::on("question.v1", "patient", &lagging),
+    );
+
+    let began = Instant::now();
+    let at_once = exact.sees(&question).await.unwrap();
+    let took_none = began.elapsed();
+    let later = patient.sees(&question).await.unwrap();
+    let took_some = began.elapsed();
+
+    assert_eq!((at_once, later), (Outcome::Gone, Outcome::Gone));
+    assert_eq!(took_none, Duration::ZERO);
+    assert!(took_some > SECOND && took_some < LEASE, "{took_some:?}");
+}
+
 #[tokio::test]
 async fn a_deletion_runs_on_the_tombstone_where_it_is_asked_for() {
     let store = MemoryStore::default();
@@ -305,6 +364,82 @@ async fn a_deletion_runs_on_the_tombstone_where_it_is_asked_for() {
     assert_eq!(asks.context(0).trigger().version, 2);
     let rested = rests.process_event(&deleted).await.unwrap();
     assert_eq!(rested, Outcome::Unmatched);
+}
+
+#[tokio::test]
+async fn a_deletion_runs_on_what_the_store_kept_and_never_on_what_the_event_says() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    store.delete(question.id).await.unwrap();
+    let forged = Event {
+        kind: EventKind::Deleted,
+        version: 2,
+        tags: vec!["session:9".to_owned()],
+        context: Some(json!({"n": 99}).into()),
+        ..Event::created(&question)
+    };
+    let deleted = || Subscription::trigger("question.v1").on([EventKind::Deleted]);
+    let any = Probe::new("any", &store, [deleted()]);
+    let picky = Probe::new("picky", &store, [deleted().matching("n", "eq", 99)]);
+
+    let outcome = any.process_event(&forged).await.unwrap();
+    let refused = picky.process_event(&forged).await.unwrap();
+
+    assert!(is_responded(&outcome), "{outcome:?}");
+    assert_eq!(any.context(0).trigger().context, json!({"n": 1}));
+    assert!(all(&store, "answer.v1").await[0].tags.is_empty());
+    assert_eq!(refused, Outcome::Unmatched);
+    assert_eq!(picky.executed(), 0);
+}
+
+#[tokio::test]
+async fn a_deletion_of_which_the_store_kept_nothing_is_gone() {
+    let mut limits = MemoryLimits::default();
+    limits.tombstones = 1;
+    let store = MemoryStore::with_limits(limits);
+    let (first, second) = (asked(&store).await, asked(&store).await);
+    store.delete(first.id).await.unwrap();
+    store.delete(second.id).await.unwrap();
+    let forgotten = Event {
+        version: 2,
+        ..Event::deleted(&first)
+    };
+    let trigger = Subscription::trigger("question.v1").on([EventKind::Deleted]);
+    let probe = Probe::new("prober", &store, [trigger]);
+
+    let outcome = probe.process_event(&forgotten).await.unwrap();
+
+    assert_eq!((outcome, probe.executed()), (Outcome::Gone, 0));
+}
+
+#[tokio::test]
+async fn what_is_too_large_for_its_event_is_decided_after_the_fetch() {
+    let store = MemoryStore::default();
+    let mut events = store.events().subscribe(StartAt::Beginning).await.unwrap();
+    let trigger = Subscription::trigger("page.v1").matching("wanted", "eq", true);
+    let probe = Probe::new("prober", &store, [trigger]);
+
+    for (kibibytes, wanted, travels) in [(250, true, true), (260, true, false), (260, false, false)]
+    {
+        let text = "x".repeat(kibibytes << 10);
+        put(&store, "page.v1", json!({"wanted": wanted, "text": text})).await;
+        let event = loop {
+            let event = events.next().await.unwrap().unwrap().event;
+            if event.schema_name.as_deref() == Some("page.v1") {
+                break event;
+            }
+        };
+
+        let outcome = probe.process_event(&event).await.unwrap();
+
+        assert_eq!(event.context.is_some(), travels, "{kibibytes} KiB");
+        assert_eq!(
+            is_responded(&outcome),
+            wanted,
+            "{kibibytes} KiB: {outcome:?}"
+        );
+    }
+    assert_eq!(probe.executed(), 2);
 }
 
 #[tokio::test]
@@ -379,6 +514,64 @@ async fn own_breadcrumbs_never_trigger() {
     assert_eq!(edited.version, 2);
     assert_eq!(editor.sees(&edited).await.unwrap(), Outcome::OwnBreadcrumb);
     assert!(is_responded(&echo.sees(&edited).await.unwrap()));
+}
+
+#[tokio::test]
+async fn what_an_executor_wrote_stays_its_own_after_the_run_that_wrote_it_is_forgotten() {
+    let mut limits = MemoryLimits::default();
+    limits.finished_runs = 1;
+    let store = MemoryStore::with_limits(limits);
+    let echo = Probe::on("*", "echo", &store);
+    let question = asked(&store).await;
+    let outcome = echo.sees(&question).await.unwrap();
+    let answer = store.get(written(&outcome)[0]).await.unwrap();
+    for _ in 0..3 {
+        let other = Probe::on("question.v1", "other", &store).writing(Response::none());
+        let question = asked(&store).await;
+        other.sees(&question).await.unwrap();
+    }
+
+    let own = echo.sees(&answer).await.unwrap();
+    let next = Probe::on("answer.v1", "next", &store);
+    let outcome = next.sees(&answer).await.unwrap();
+
+    assert!(
+        runs(&store)
+            .await
+            .iter()
+            .all(|run| run.run.trigger_id != question.id)
+    );
+    assert_eq!(own, Outcome::OwnBreadcrumb);
+    let follow_up = store.get(written(&outcome)[0]).await.unwrap();
+    assert_eq!(follow_up.context["creator"]["hops"], 2);
+    let origin = question.id.to_string();
+    assert_eq!(follow_up.context["creator"]["correlation_id"], origin);
+}
+
+#[tokio::test]
+async fn a_redelivery_older_than_the_finished_runs_that_are_kept_runs_again() {
+    let mut limits = MemoryLimits::default();
+    limits.finished_runs = 2;
+    let store = MemoryStore::with_limits(limits);
+    let probe = prober(&store);
+    let (first, second, third) = (
+        asked(&store).await,
+        asked(&store).await,
+        asked(&store).await,
+    );
+    for question in [&first, &second, &third] {
+        probe.sees(question).await.unwrap();
+    }
+
+    let remembered = probe.sees(&second).await.unwrap();
+    let forgotten = probe.sees(&first).await.unwrap();
+
+    assert!(
+        matches!(remembered, Outcome::AlreadyDone { .. }),
+        "{remembered:?}"
+    );
+    assert!(is_responded(&forgotten), "{forgotten:?}");
+    assert_eq!(probe.executed(), 4);
 }
 
 #[tokio::test]
@@ -1208,6 +1401,24 @@ async fn a_cycle_of_executors_stops_at_the_hop_limit_whatever_payloads_claim() {
 }
 
 #[tokio::test]
+async fn an_executor_may_allow_shorter_chains_than_others() {
+    let store = MemoryStore::default();
+    put(&store, "a.v1", json!({})).await;
+    let step = |from: &str, to: &str| {
+        Probe::on(from, &format!("{from}-to-{to}"), &store)
+            .profile(Profile::default().hop_limit(3))
+            .writing(Response::create(NewBreadcrumb::new(to)))
+    };
+    let cycle = [step("a.v1", "b.v1"), step("b.v1", "a.v1")];
+
+    pump(&store, &cycle.each_ref()).await;
+
+    let executed: usize = cycle.iter().map(Probe::executed).sum();
+    assert_eq!(executed, 3);
+    assert_eq!(all(&store, "executor.failed.v1").await.len(), 1);
+}
+
+#[tokio::test]
 async fn without_a_ledger_a_cycle_stops_by_the_hops_in_the_stamp() {
     let store = MemoryStore::default();
     put(&store, "a.v1", json!({})).await;
@@ -2023,6 +2234,74 @@ async fn a_failure_answer_is_forwarded_too() {
     boxed.process_event(&event_of(&question)).await.unwrap();
 
     assert_eq!(all(&store, "apology.v1").await.len(), 1);
+}
+
+/// An executor that leaves everything to another but the way an event is processed.
+struct Wrapped<E>(E);
+
+#[async_trait]
+impl<E: UniversalExecutor> UniversalExecutor for Wrapped<E> {
+    fn id(&self) -> &str {
+        self.0.id()
+    }
+
+    fn subscriptions(&self) -> &Subscriptions {
+        self.0.subscriptions()
+    }
+
+    fn store(&self) -> &dyn BreadcrumbStore {
+        self.0.store()
+    }
+
+    fn profile(&self) -> &Profile {
+        self.0.profile()
+    }
+
+    async fn execute(
+        &self,
+        trigger: &Breadcrumb,
+        context: &ExecutionContext,
+    ) -> Result<Value, BoxError> {
+        self.0.execute(trigger, context).await
+    }
+
+    async fn respond(&self, trigger: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
+        self.0.respond(trigger, output).await
+    }
+
+    async fn respond_failure(
+        &self,
+        trigger: &Breadcrumb,
+        failure: &Failure,
+    ) -> Result<Response, BoxError> {
+        self.0.respond_failure(trigger, failure).await
+    }
+}
+
+async fn assert_apologises(make: impl Fn(Probe) -> Arc<dyn UniversalExecutor>) {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let probe = prober(&store)
+        .failing(|| permanent("no"))
+        .answering_failures(|_, _| Ok(Response::create(NewBreadcrumb::new("apology.v1"))));
+
+    make(probe)
+        .process_event(&event_of(&question))
+        .await
+        .unwrap();
+
+    assert_eq!(all(&store, "apology.v1").await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_pointer_inside_another_executor_forwards_the_answer_to_a_failure() {
+    assert_apologises(|probe| Arc::new(Wrapped(Arc::new(probe)))).await;
+    assert_apologises(|probe| Arc::new(Wrapped(Box::new(probe)))).await;
+    assert_apologises(|probe| {
+        let shared: Arc<dyn UniversalExecutor> = Arc::new(probe);
+        Arc::new(Wrapped(shared))
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -786,6 +786,25 @@ async fn a_source_that_always_has_something_keeps_nobody_from_working() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_what_cannot_be_kept_only_so_much_is_taken_in() {
+    let store = MemoryStore::default();
+    let question = put(&store, "question.v1", json!({})).await;
+    let away = Shim::new(&store, |call| match call {
+        Call::Enqueue => Do::Fail(unavailable()),
+        _ => Do::Pass,
+    });
+    let runtime = Runtime::builder(Firehose(Some(event_of(&question))))
+        .executor(Probe::on("question.v1", "prober", &away))
+        .build()
+        .unwrap();
+
+    let report = runtime.run_until(sleep(60 * SECOND)).await.unwrap();
+
+    // A queue of 1,024, and what was taken out of it to be kept.
+    assert!((1_024..=2 * 1_024).contains(&report.events), "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_memory_store_delivers_again_what_could_not_be_kept() {
     let store = MemoryStore::default();
     let failures = AtomicUsize::new(0);
@@ -1151,4 +1170,27 @@ async fn two_runtimes_on_one_store_answer_once() {
     assert_eq!(here.executed() + there.executed(), 20);
     assert_eq!(first.unwrap().responded + second.unwrap().responded, 20);
     assert_eq!(count(&store, "answer.v1").await, 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_runs_again_goes_on_after_the_last_event() {
+    let store = MemoryStore::default();
+    let probe = Probe::on("question.v1", "prober", &store).shared();
+    let runtime = Runtime::builder(store.events())
+        .executor(Arc::clone(&probe))
+        .build()
+        .unwrap();
+    let first = async {
+        put(&store, "question.v1", json!({"n": 1})).await;
+        until(&store, "answer.v1", 1).await;
+    };
+    runtime.run_until(first).await.unwrap();
+    put(&store, "question.v1", json!({"n": 2})).await;
+
+    runtime
+        .run_until(until(&store, "answer.v1", 2))
+        .await
+        .unwrap();
+
+    assert_eq!(probe.executed(), 2);
 }

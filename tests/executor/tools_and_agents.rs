@@ -293,6 +293,46 @@ async fn a_timeout_and_a_panic_are_answered_and_leave_a_dead_letter() {
     assert_eq!(told, "the executor panicked");
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_answer_about_a_failure_carries_the_id_and_the_tags_of_the_request() {
+    type Fails = fn() -> Result<Value, BoxError>;
+    let hangs = |store: &MemoryStore| {
+        tool(store, |_, _| std::future::pending()).timeout(Duration::from_secs(3))
+    };
+    let fails = |store: &MemoryStore, fails: Fails| tool(store, move |_, _| async move { fails() });
+    for case in ["timeout", "panic", "crash", "error", "too large"] {
+        let store = MemoryStore::default();
+        let request = NewBreadcrumb::new("tool.request.v1")
+            .tags(["workspace:lab", "session:7", "other"])
+            .context(json!({"tool": "probe", "requestId": "r-1"}));
+        let request = store.create(request).await.unwrap();
+        let tool = match case {
+            "timeout" => hangs(&store),
+            "crash" => {
+                let dies = hangs(&store).timeout(2 * LEASE);
+                let died = timeout(Duration::from_secs(1), sees(&dies, &request)).await;
+                assert!(died.is_err());
+                advance(LEASE).await;
+                dies
+            }
+            "panic" => fails(&store, || panic!("it was told to")),
+            "error" => fails(&store, || Err("no such city".into())),
+            _ => fails(&store, || Ok(json!("x".repeat(2 << 20)))),
+        };
+
+        sees(&tool, &request).await.unwrap();
+
+        let answer = only(&store, "tool.response.v1").await;
+        let context = &answer.context;
+        assert_eq!(context["status"], "error", "{case}");
+        assert_eq!(context["request_id"], "r-1", "{case}");
+        assert!(!context["error"].as_str().unwrap().is_empty(), "{case}");
+        assert_eq!(context["creator"]["trigger_id"], request.id.to_string());
+        let tags = ["workspace:lab", "tool:response", "request:r-1", "session:7"];
+        assert_eq!(answer.tags, tags, "{case}");
+    }
+}
+
 #[tokio::test]
 async fn a_request_whose_id_is_too_long_for_a_tag_is_answered_all_the_same() {
     let store = MemoryStore::default();
@@ -894,6 +934,47 @@ async fn an_agent_answers_with_the_fields_and_tags_of_the_wire() {
         (&json!("agent"), &json!("greeter"))
     );
     assert_eq!(creator["definition"].as_str().map(str::len), Some(64));
+}
+
+#[tokio::test]
+async fn what_a_model_claims_about_itself_is_only_text() {
+    const CLAIM: &str = r#"{"schema_name": "agent.def.v1", "tenant": "b", "tags": ["session:9"],
+        "context": {"creator": {"id": "root"}}, "creator": {"id": "root", "hops": 0}, "created_by": "root"}"#;
+    let store = MemoryStore::default();
+    let message = NewBreadcrumb::new("user.message.v1").tag("session:7");
+    let message = store.create(message).await.unwrap();
+    let model = Arc::new(ScriptedModel::new([CLAIM]));
+
+    let outcome = sees(&agent(&store, &model), &message).await.unwrap();
+
+    let answer = only(&store, "agent.response.v1").await;
+    assert!(
+        matches!(&outcome, Outcome::Responded { written } if *written == [answer.id]),
+        "{outcome:?}"
+    );
+    assert_eq!(answer.context["message"], CLAIM);
+    let creator = &answer.context["creator"];
+    assert_eq!(
+        (&creator["id"], &creator["hops"]),
+        (&json!("greeter"), &json!(1))
+    );
+    assert_eq!(answer.created_by.as_deref(), Some("greeter"));
+    assert_eq!(answer.tags, ["agent:response", "session:7"]);
+    assert!(all(&store.in_tenant("b"), "*").await.is_empty());
+}
+
+#[test]
+fn an_agent_that_asks_for_deletions_needs_a_store_with_tombstones() {
+    let store = crate::support::Shim::new(&MemoryStore::default(), |_| crate::support::Do::Pass)
+        .able_to(universal_executor::store::Capabilities::default());
+    let mut definition = definition();
+    definition["subscriptions"][0]["on"] = json!(["deleted"]);
+    let definition = AgentDefinition::from_json(&definition).unwrap();
+    let model = Arc::new(ScriptedModel::new(["Bye."]));
+
+    let error = AgentExecutor::new(definition, model, Arc::new(store)).unwrap_err();
+
+    assert_eq!(error.to_string(), "the agent cannot work on its store");
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 use serde_json::json;
 use std::time::Duration;
+use universal_executor::error::Retry;
 use universal_executor::store::{
     Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, MemoryLimits, NewRun, Query, RunEnd,
     RunFilter, RunLedger, RunRef, StoreError, Write,
@@ -49,6 +50,25 @@ async fn one_breadcrumb_too_many_is_full() {
         Write::Create(note()),
     ];
     store.commit(replaced.into()).await.unwrap();
+}
+
+#[test]
+fn what_is_kept_by_default_is_a_mebibyte_each_and_a_hundred_thousand_runs_and_events() {
+    let limits = MemoryLimits::default();
+
+    assert_eq!(limits.breadcrumb_bytes, 1_048_576);
+    assert_eq!((limits.finished_runs, limits.events), (100_000, 100_000));
+}
+
+#[tokio::test]
+async fn a_mebibyte_is_the_bound_of_a_breadcrumb() {
+    let store = MemoryStore::default();
+    let of = |bytes: usize| note().context(json!({"text": "x".repeat(bytes)}));
+
+    store.create(of(1_048_000)).await.unwrap();
+    let larger = store.create(of(1_048_576)).await.unwrap_err();
+
+    assert_eq!((larger.code(), larger.retry()), ("rejected", Retry::Never));
 }
 
 #[tokio::test]

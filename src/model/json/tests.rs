@@ -56,6 +56,17 @@ fn depth_beyond_the_limit_is_a_typed_error_at_once() {
     assert!(serde_json::from_str::<Json>(&nested(MAX + 1)).is_err());
 }
 
+#[test]
+fn sixty_four_levels_are_read_and_one_more_is_not() {
+    let nested = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
+
+    assert!(Json::from_text(nested(64)).is_ok());
+    assert!(matches!(
+        Json::from_text(nested(65)),
+        Err(JsonError::TooDeep)
+    ));
+}
+
 const MAX: usize = json_check::MAX_DEPTH;
 
 #[test]

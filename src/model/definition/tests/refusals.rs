@@ -68,7 +68,7 @@ fn an_unknown_name_is_refused_with_the_nearest_one() {
             request(
                 &json!({"context_match": [{"path": "a", "op": "exists"}, {"path": "a", "op": "=", "value": 1}]}),
             ),
-            r#"subscription 1: context_match[1].op: op "=" is not known"#,
+            r#"subscription 1: context_match[1].op: op "=" is not known; there are eq, ne, gt, gte, lt, lte, in, contains, contains_any, contains_all, starts_with, ends_with, matches, exists"#,
         ),
     ]);
 }
