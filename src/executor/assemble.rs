@@ -296,10 +296,14 @@ async fn nearest(
     let near = |found: &Scored| {
         min_score.is_none_or(|least| found.score.is_none_or(|score| score >= least))
     };
-    let kept = scored
+    let found = scored.len();
+    let mut kept: Vec<Scored> = scored
         .into_iter()
-        .filter(|found| query.query.selects(&found.breadcrumb) && near(found));
-    let mut kept: Vec<Scored> = kept.take(limit).collect();
+        .filter(|found| query.query.selects(&found.breadcrumb) && near(found))
+        .collect();
+    let dropped = found - kept.len();
+    let short = dropped > 0 && kept.len() < limit;
+    kept.truncate(limit);
     if fetch.order == Order::OldestFirst {
         kept.reverse();
     }
@@ -308,7 +312,8 @@ async fn nearest(
     Ok(Fetched {
         items,
         scores,
-        cut: None,
+        // Nobody knows what else would have been near.
+        cut: short.then_some(Bound::Unselected { dropped }),
     })
 }
 

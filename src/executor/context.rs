@@ -93,6 +93,14 @@ pub enum Bound {
         /// How many pages were read.
         pages: usize,
     },
+    /// The store found by meaning what the query does not select, in the place of what it does.
+    #[error(
+        "{dropped} of what the store found were left out, since they are not what was asked for"
+    )]
+    Unselected {
+        /// How many were left out.
+        dropped: usize,
+    },
     /// The trigger has no tag that the scope could be shared by.
     #[error("the trigger has no {prefix:?} tag to share")]
     NothingShared {

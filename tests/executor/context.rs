@@ -1205,3 +1205,36 @@ async fn a_schema_can_be_both_trigger_and_history() {
     assert!(matches!(outcome, Outcome::Responded { .. }), "{outcome:?}");
     assert_eq!(texts(&probe.context(0), "history"), ["one"]);
 }
+
+#[tokio::test]
+async fn what_a_vector_search_leaves_short_is_visible() {
+    let store = MemoryStore::default();
+    let mut found = Vec::new();
+    for n in 0..2 {
+        let breadcrumb = put(&store, "page.v1", json!({"n": n})).await;
+        let score = Some(0.9);
+        found.push(Scored { breadcrumb, score });
+    }
+    put(
+        &store,
+        "note.v1",
+        json!({"message": "a little further away"}),
+    )
+    .await;
+    let message = said(&store, "hi").await;
+    // It cannot filter: its two nearest are of another schema, and more would follow.
+    let store = Shim::new(&store, |_| Do::Pass).nearest(found);
+
+    let notes = Subscription::context("note.v1").key("notes").vector(2);
+    let context = assembled(&store, &message, [notes]).await;
+
+    assert!(context.many("notes").is_empty());
+    let missing = &context.missing()[0].reason;
+    assert!(
+        matches!(
+            missing,
+            MissingReason::Cut(Bound::Unselected { dropped: 2 })
+        ),
+        "{missing:?}"
+    );
+}
