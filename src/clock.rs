@@ -1,7 +1,9 @@
 //! The one reader of wall time.
 
+use std::pin::pin;
+use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// A clock that starts at the wall time of its creation and then runs with tokio's clock: monotonic, and
 /// still while a test has paused time.
@@ -42,6 +44,15 @@ pub(crate) fn later(from: Instant, delay: Duration) -> Instant {
     from.checked_add(delay).unwrap_or(from + THIRTY_YEARS)
 }
 
+/// What a future comes to, or none if it takes longer. One that is ready at once costs no timer.
+pub(crate) async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    if let Poll::Ready(done) = futures::poll!(future.as_mut()) {
+        return Some(done);
+    }
+    timeout(limit, future).await.ok()
+}
+
 fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
@@ -56,6 +67,16 @@ mod tests {
 
         assert!(later(now, Duration::MAX) > now);
         assert_eq!(later(now, Duration::ZERO), now);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_future_is_given_its_time_and_no_more() {
+        let second = Duration::from_secs(1);
+        let takes = |seconds: u32| tokio::time::sleep(second * seconds);
+
+        assert_eq!(within(second, async { 1 }).await, Some(1));
+        assert_eq!(within(3 * second, takes(2)).await, Some(()));
+        assert_eq!(within(3 * second, takes(4)).await, None);
     }
 
     #[tokio::test(start_paused = true)]

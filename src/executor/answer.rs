@@ -8,6 +8,7 @@ use super::outcome::{Response, Suspension};
 use super::provenance::Stamp;
 use super::run::{Held, store_error};
 use super::{UniversalExecutor, heartbeat};
+use crate::clock::within;
 use crate::model::{Breadcrumb, MAX_DEPTH, dismantle, is_too_deep};
 use crate::store::{Saved, StoreError};
 use futures::FutureExt as _;
@@ -16,7 +17,6 @@ use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::time::timeout;
 use tracing::Instrument as _;
 
 /// What `execute` and `respond` came to.
@@ -47,9 +47,9 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             started.store(true, Ordering::Relaxed);
             let span = tracing::debug_span!("execute", executor = self.executor.id(), trigger = %trigger.id);
             let answer = execute_and_respond(self.executor, trigger, &context).instrument(span);
-            match timeout(after, answer).await {
-                Ok(answer) => answer,
-                Err(_) => Err(ExecutorError::Timeout { after }),
+            match within(after, answer).await {
+                Some(answer) => answer,
+                None => Err(ExecutorError::Timeout { after }),
             }
         };
         let guarded = AssertUnwindSafe(work).catch_unwind();

@@ -3,6 +3,7 @@
 use super::UniversalExecutor;
 use super::context::{Bound, ExecutionContext, MissingReason, MissingSource, Source};
 use super::error::ExecutorError;
+use crate::clock::within;
 use crate::model::{Breadcrumb, EventKind, Fetch, Method, Order, Route, Subscription};
 use crate::store::{BreadcrumbStore, Query, Scored, StoreError, VectorQuery};
 use futures::future::join_all;
@@ -43,9 +44,9 @@ pub(super) async fn assemble<E: UniversalExecutor + ?Sized>(
         let key = subscription.name().unwrap_or_default();
         let span = tracing::debug_span!("fetch", executor = executor.id(), trigger = %trigger.id, source = key);
         let fetch = executor.fetch_source(subscription, trigger);
-        match tokio::time::timeout(limit, fetch).instrument(span).await {
-            Ok(fetched) => fetched,
-            Err(_) => Err(timed_out(limit)),
+        match within(limit, fetch).instrument(span).await {
+            Some(fetched) => fetched,
+            None => Err(timed_out(limit)),
         }
     });
     let fetched = join_all(fetches).await;
