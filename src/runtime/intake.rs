@@ -72,7 +72,12 @@ impl<'r> Intake<'r> {
     }
 
     async fn subscribe_again(&mut self) -> Option<Deliveries> {
-        match self.runtime.source.subscribe(self.runtime.from()).await {
+        match self
+            .runtime
+            .source
+            .subscribe(self.shared.progress.from(self.runtime.settings.start_at))
+            .await
+        {
             Ok(deliveries) => Some(deliveries),
             Err(error) => {
                 self.pause_after(&error);
@@ -101,7 +106,7 @@ impl<'r> Intake<'r> {
     /// Hands a delivery to every executor it triggers. A full inbox holds up the source, so that nothing is lost.
     async fn deliver(&mut self, delivery: Delivery) {
         self.shared.count(|report| report.events += 1);
-        let position = delivery.position;
+        self.shared.progress.begin(delivery.position);
         let owed = Owed::new(delivery);
         for (id, route) in self.runtime.index.matching(&owed.delivery.event) {
             match route {
@@ -116,7 +121,6 @@ impl<'r> Intake<'r> {
                 owed.want_again(PAUSE);
             }
         }
-        self.runtime.passed(position);
         owed.settle(&self.shared).await;
     }
 }

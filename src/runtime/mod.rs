@@ -47,10 +47,10 @@ use crate::source::{Delivery, EventSource, SourceError, StartAt};
 use direct::Direct;
 use futures::stream::BoxStream;
 use intake::{Inboxes, Intake};
-use shared::Shared;
+use shared::{Progress, Shared};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -76,8 +76,7 @@ pub struct Runtime {
     executors: BTreeMap<Arc<str>, Arc<dyn UniversalExecutor>>,
     index: SubscriptionIndex,
     settings: Settings,
-    /// The position of the last event taken in, where the next run goes on.
-    position: Mutex<Option<u64>>,
+    progress: Arc<Progress>,
 }
 
 /// How much longer than the drain the end may take: for giving back what was dropped.
@@ -109,7 +108,7 @@ impl Runtime {
     }
 
     /// Processes events until a future resolves, then finishes what is running and says what happened. Called again it
-    /// goes on after the last event it took in.
+    /// goes on where it stopped, with the first event that was not taken care of.
     ///
     /// When the future resolves nothing more is pulled or claimed. What still runs after
     /// [`drain_timeout`](RuntimeBuilder::drain_timeout) is dropped: it writes nothing, and its run is given back without
@@ -126,10 +125,10 @@ impl Runtime {
         // Before the other future is looked at: what it makes happen is not to be missed.
         let deliveries = tokio::select! {
             biased;
-            deliveries = self.source.subscribe(self.from()) => deliveries.map_err(RuntimeError::Source)?,
+            deliveries = self.source.subscribe(self.progress.from(self.settings.start_at)) => deliveries.map_err(RuntimeError::Source)?,
             () = &mut shutdown => return Ok(RunReport::default()),
         };
-        let shared = Shared::new(self.settings);
+        let shared = Shared::new(self.settings, Arc::clone(&self.progress));
         let mut workers = JoinSet::new();
         let inboxes = self.start_workers(&shared, &mut workers);
         tokio::select! {
@@ -142,18 +141,6 @@ impl Runtime {
         let end = later(Instant::now(), self.settings.drain.saturating_add(GRACE));
         while let Ok(Some(_)) = timeout_at(end, workers.join_next()).await {}
         Ok(shared.report())
-    }
-
-    /// Where to subscribe: after the last event taken in, if there was one.
-    fn from(&self) -> StartAt {
-        let position = *self.position.lock().unwrap_or_else(PoisonError::into_inner);
-        position.map_or(self.settings.start_at, StartAt::After)
-    }
-
-    fn passed(&self, position: Option<u64>) {
-        if position.is_some() {
-            *self.position.lock().unwrap_or_else(PoisonError::into_inner) = position;
-        }
     }
 
     /// One task for each executor, and where the deliveries for it wait.
@@ -274,7 +261,7 @@ impl RuntimeBuilder {
             executors,
             index,
             settings: self.settings,
-            position: Mutex::default(),
+            progress: Arc::default(),
         })
     }
 }

@@ -1,9 +1,10 @@
 //! What intake and workers of one run share.
 
 use super::{RunReport, Settings};
-use crate::source::{Delivery, SourceError};
+use crate::source::{Delivery, SourceError, StartAt};
 use crate::store::StoreError;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -21,15 +22,17 @@ pub(super) struct Shared {
     pub(super) places: Arc<Semaphore>,
     /// Cancelled when nothing more shall be claimed.
     pub(super) stop: CancellationToken,
+    pub(super) progress: Arc<Progress>,
     report: Mutex<RunReport>,
 }
 
 impl Shared {
-    pub(super) fn new(settings: Settings) -> Arc<Self> {
+    pub(super) fn new(settings: Settings, progress: Arc<Progress>) -> Arc<Self> {
         Arc::new(Self {
             settings,
             places: Arc::new(Semaphore::new(settings.concurrency)),
             stop: CancellationToken::new(),
+            progress,
             report: Mutex::default(),
         })
     }
@@ -70,6 +73,46 @@ pub(super) async fn in_time<T>(
     }
 }
 
+/// How far into its source a runtime has come, kept from one subscription to the next.
+#[derive(Default)]
+pub(super) struct Progress(Mutex<Positions>);
+
+#[derive(Default)]
+struct Positions {
+    /// Of the last event taken in.
+    last: Option<u64>,
+    /// Of events that are not taken care of yet: waiting, or given back to the source.
+    open: BTreeSet<u64>,
+}
+
+impl Progress {
+    /// Where to subscribe: with the first event that is not taken care of.
+    pub(super) fn from(&self, start: StartAt) -> StartAt {
+        let mut positions = self.lock();
+        let open = std::mem::take(&mut positions.open);
+        let before = open.first().map(|first| first.saturating_sub(1));
+        before.or(positions.last).map_or(start, StartAt::After)
+    }
+
+    pub(super) fn begin(&self, position: Option<u64>) {
+        if let Some(position) = position {
+            let mut positions = self.lock();
+            positions.last = positions.last.max(Some(position));
+            positions.open.insert(position);
+        }
+    }
+
+    fn end(&self, position: Option<u64>) {
+        if let Some(position) = position {
+            self.lock().open.remove(&position);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Positions> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// A delivery until everybody it concerns has taken care of it.
 pub(super) struct Owed {
     pub(super) delivery: Delivery,
@@ -104,6 +147,9 @@ impl Owed {
                 Some(delay) => last.delivery.nack(delay).await,
             }
         };
+        if again.is_none() {
+            shared.progress.end(last.delivery.position);
+        }
         match timeout(PATIENCE, told).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => shared.note(&error),

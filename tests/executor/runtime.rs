@@ -1194,3 +1194,32 @@ async fn a_runtime_that_runs_again_goes_on_after_the_last_event() {
 
     assert_eq!(probe.executed(), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_kept_before_the_end_is_taken_in_by_the_next_run() {
+    let store = MemoryStore::default();
+    let is_down = Arc::new(AtomicUsize::new(1));
+    let down = Arc::clone(&is_down);
+    let flaky = Shim::new(&store, move |call| match call {
+        Call::Enqueue if down.load(Ordering::SeqCst) == 1 => Do::Fail(unavailable()),
+        _ => Do::Pass,
+    });
+    let runtime = Runtime::builder(store.events())
+        .executor(Probe::on("question.v1", "prober", &flaky))
+        .build()
+        .unwrap();
+    let asked = async {
+        put(&store, "question.v1", json!({})).await;
+        sleep(3 * SECOND).await;
+    };
+    runtime.run_until(asked).await.unwrap();
+    put(&store, "noise.v1", json!({})).await;
+    is_down.store(0, Ordering::SeqCst);
+
+    let report = runtime
+        .run_until(until(&store, "answer.v1", 1))
+        .await
+        .unwrap();
+
+    assert_eq!(report.responded, 1);
+}
