@@ -141,7 +141,7 @@ impl Stamp {
     }
 }
 
-/// Where a trigger came from by its own word: all there is to go by without a ledger.
+/// Where a trigger came from by its own word: all there is to go by if the ledger does not know.
 pub(super) fn claimed_lineage(trigger: &Breadcrumb) -> Lineage {
     /// The longest correlation id that is taken over, in characters: it is copied into all that follows.
     const LONGEST: usize = 128;
@@ -160,7 +160,7 @@ pub(super) fn claimed_lineage(trigger: &Breadcrumb) -> Lineage {
     }
 }
 
-/// Whether an executor wrote a trigger, by the trigger's own word: all there is to go by without a ledger.
+/// Whether an executor wrote a trigger, by the trigger's own word: all there is to go by if the ledger does not know.
 pub(super) fn claims_to_be_from(trigger: &Breadcrumb, executor: &str) -> bool {
     const NAMES: [&str; 4] = ["id", "agent_id", "tool", "workflow"];
     let creator = trigger.context.get(CREATOR);

@@ -174,9 +174,9 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         {
             return Ok(outcome);
         }
-        if self.ledger.is_none() {
+        if self.ledger.is_none() || !executor.store().capabilities().lineage {
             if claims_to_be_from(&trigger, executor.id()) {
-                return Ok(Outcome::OwnBreadcrumb);
+                return Ok(Box::pin(self.skip("own", Outcome::OwnBreadcrumb)).await?);
             }
             self.lineage = claimed_lineage(&trigger);
         }

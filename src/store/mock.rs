@@ -71,7 +71,8 @@ where
     kept.seed(breadcrumbs.into_iter().map(Into::into));
     let mut mock = MockBreadcrumbStore::new();
     mock.expect_tenant().return_const(kept.tenant().to_owned());
-    mock.expect_capabilities().return_const(kept.capabilities());
+    mock.expect_capabilities()
+        .return_const(kept.capabilities().lineage(false));
     mock.expect_ledger().returning(|| None);
     let store = kept.clone();
     mock.expect_get()

@@ -128,6 +128,9 @@ pub struct Capabilities {
     pub vector_search: bool,
     /// `created_by` and `updated_by` are what the caller says.
     pub chosen_author: bool,
+    /// The ledger knows which run wrote each breadcrumb version, so hops and own breadcrumbs need not be read from
+    /// payloads.
+    pub lineage: bool,
 }
 
 impl Capabilities {
@@ -156,6 +159,13 @@ impl Capabilities {
     #[must_use]
     pub const fn chosen_author(mut self, yes: bool) -> Self {
         self.chosen_author = yes;
+        self
+    }
+
+    /// Sets whether the ledger knows which run wrote what.
+    #[must_use]
+    pub const fn lineage(mut self, yes: bool) -> Self {
+        self.lineage = yes;
         self
     }
 }

@@ -239,8 +239,9 @@ impl Shim {
         }
     }
 
+    /// Its ledger is that of the store inside, so it knows as much of what runs wrote.
     pub(crate) fn able_to(mut self, capabilities: Capabilities) -> Self {
-        self.capabilities = capabilities;
+        self.capabilities = capabilities.lineage(true);
         self
     }
 

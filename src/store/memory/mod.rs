@@ -264,6 +264,7 @@ impl BreadcrumbStore for MemoryStore {
             .reads_own_writes(true)
             .tombstones(self.shared.limits.tombstones > 0)
             .chosen_author(true)
+            .lineage(true)
     }
 
     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
