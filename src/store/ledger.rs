@@ -11,6 +11,7 @@ use std::sync::Arc;
 /// ready --claim: attempt + 1, new token, lease--> running --commit--> done | failed | skipped | superseded | suspended
 /// running --retry--> ready (at a later time)     running --release--> ready (attempt - 1)
 /// running, lease over --claim--> running         suspended --resume, or its time is up--> ready
+/// failed --redo--> ready (in a new epoch)
 /// ```
 ///
 /// # Contract
@@ -18,17 +19,23 @@ use std::sync::Arc;
 /// - **Fenced.** The token of a lease decides, not the clock: an expired lease may still commit until another worker
 ///   claims the run, and never after.
 /// - **Counted at claim.** The attempt counts when it starts, so a trigger that kills its worker runs out of attempts.
+/// - **Ordered.** Of the rows of one executor with the same [ordering key](RunRef::order) only the first that is not
+///   over can be claimed. One that waits for a retry, is suspended, runs, or whose lease ran out keeps those behind it
+///   waiting until it is over. A row that is redone or made ready again goes to the end.
 /// - **The store's clock.** Leases and times are the store's; the clocks of workers do not matter.
+/// - **Before and after a suspension.** What was committed before a run was suspended, or with it, has `updated_at` at
+///   or before its [`suspended_at`](Run::suspended_at), and what is committed later has it after.
 #[async_trait]
 pub trait RunLedger: Send + Sync {
-    /// Adds rows; a row that exists stays as it is. One that ended before the version it is about existed, because an
-    /// event announced it too early, is made ready again in a new epoch.
+    /// Adds rows; a row that exists stays as it is, with the ordering key it has. One that ended before the version it
+    /// is about existed, because an event announced it too early, is made ready again in a new epoch, behind all others.
     ///
     /// # Errors
     /// [`StoreError::Full`] if the ledger's bound is reached; then none is added.
     async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError>;
 
-    /// Claims one run by hand, whatever time it waits for, and adds it if it is not there.
+    /// Claims one run by hand, whatever time it waits for, and adds it if it is not there. One that is behind another
+    /// of its ordering key stays ready, and the answer is [`Claim::Running`].
     ///
     /// `instead_of` is the lease of an older version of the same trigger: its run ends as superseded in the same step,
     /// whatever the answer is.
@@ -77,7 +84,7 @@ pub trait RunLedger: Send + Sync {
     /// [`StoreError::WrongState`] if it is not suspended (any more), [`StoreError::UnknownRun`].
     async fn resume(&self, run: &RunRef, with: BreadcrumbId) -> Result<(), StoreError>;
 
-    /// Runs a failed run again, in a new epoch with fresh attempts and a new idempotency key.
+    /// Runs a failed run again, behind all others, in a new epoch with fresh attempts and a new idempotency key.
     ///
     /// # Errors
     /// [`StoreError::WrongState`] if it did not fail, [`StoreError::UnknownRun`].
@@ -162,9 +169,10 @@ pub enum Claim {
         /// What it wrote.
         written: Vec<BreadcrumbId>,
     },
-    /// Another worker has it.
+    /// Another worker has it, or it is behind another run of its ordering key.
     Running {
-        /// Until then, unless that worker says more.
+        /// Until then, unless that worker says more. For a run that is behind another: when the first of its ordering
+        /// key can be claimed or its lease is over, or one lease from now if that is unknown or past.
         until: Timestamp,
     },
     /// It waits for something.

@@ -22,6 +22,9 @@ pub struct RunRef {
     pub lease: Duration,
     /// The event that led to it, kept without its context so that the run can be processed later from the row alone.
     pub event: Option<Arc<Event>>,
+    /// Runs of one executor with the same key run one at a time, in the order in which they were added. The key of a
+    /// row never changes.
+    pub order: Option<Arc<str>>,
 }
 
 impl RunRef {
@@ -41,6 +44,7 @@ impl RunRef {
             trigger_version,
             lease: Self::DEFAULT_LEASE,
             event: None,
+            order: None,
         }
     }
 
@@ -57,6 +61,24 @@ impl RunRef {
     #[must_use]
     pub fn lasting(mut self, lease: Duration) -> Self {
         self.lease = lease;
+        self
+    }
+
+    /// Sets the ordering key, if there is one.
+    ///
+    /// ```
+    /// use universal_executor::BreadcrumbId;
+    /// use universal_executor::store::RunRef;
+    ///
+    /// let trigger = BreadcrumbId::default();
+    /// let run = RunRef::new("echo", trigger, 1).ordered_by(Some("session:1"));
+    ///
+    /// assert_eq!(run.order.as_deref(), Some("session:1"));
+    /// assert_eq!(run, RunRef::new("echo", trigger, 1), "the key is no part of the name");
+    /// ```
+    #[must_use]
+    pub fn ordered_by(mut self, key: Option<impl Into<Arc<str>>>) -> Self {
+        self.order = key.map(Into::into);
         self
     }
 
@@ -258,12 +280,17 @@ pub struct Run {
     pub state: RunState,
     /// How many attempts were made since it was added, woken or redone.
     pub attempts: u32,
-    /// When it can be claimed next, if ever: its time, the end of its lease or of its wait.
+    /// When it can be claimed next, if ever: its time, the end of its lease or of its wait. One that is behind another
+    /// of its ordering key waits for that one too.
     pub due: Option<Timestamp>,
     /// When it was added, or woken after a suspension.
     pub enqueued_at: Timestamp,
     /// What it waits for.
     pub wake: Option<Wake>,
+    /// When it was suspended, by the store's clock; none unless it is suspended. What was committed before, and with
+    /// the suspension, has `updated_at` at or before this time, what is committed later has it after: so a
+    /// breadcrumb that wakes the run is one whose `updated_at` is later.
+    pub suspended_at: Option<Timestamp>,
     /// What it wrote.
     pub written: Vec<BreadcrumbId>,
     /// The class of its failure, or why it was skipped.
@@ -283,6 +310,7 @@ impl Run {
             due: None,
             enqueued_at,
             wake: None,
+            suspended_at: None,
             written: Vec::new(),
             reason: None,
             lease: None,

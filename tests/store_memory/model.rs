@@ -13,7 +13,9 @@ use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Selector,
 };
 
-const RUNS: usize = 3;
+const RUNS: usize = 5;
+/// The ordering keys of the runs.
+const KEYS: [Option<&str>; RUNS] = [None, Some("a"), Some("a"), Some("a"), Some("b")];
 const LEASE: u64 = 10;
 
 #[derive(Clone, Debug)]
@@ -109,8 +111,21 @@ impl Model {
             (RunState::Running, parked, now, Some(now + LEASE));
     }
 
+    /// Whether another of its key was there before and is not over.
+    fn is_behind(&self, run: usize) -> bool {
+        let place = |run: usize| {
+            let row = self.rows[run].as_ref()?;
+            (!row.state.is_over()).then_some(row.place)
+        };
+        let before = |other| place(other).is_some_and(|other| Some(other) < place(run));
+        KEYS[run].is_some() && (0..RUNS).any(|other| KEYS[other] == KEYS[run] && before(other))
+    }
+
     fn claim(&mut self, run: usize) -> Seen {
         self.add(run);
+        if self.is_behind(run) {
+            return Seen::Found(RunState::Running);
+        }
         let state = self.state(run).unwrap();
         let parked = self.rows[run].as_ref().is_some_and(|row| row.parked);
         if state != RunState::Ready && !parked {
@@ -147,6 +162,7 @@ impl Model {
             };
             let rows = self.rows.iter().enumerate();
             let first = rows
+                .filter(|(run, _)| !self.is_behind(*run))
                 .filter_map(|(run, row)| Some((due(row.as_ref()?)?, run)))
                 .min();
             let Some((_, run)) = first else {
@@ -208,9 +224,12 @@ impl Real {
             .create(NewBreadcrumb::new("question.v1"))
             .await
             .unwrap();
-        let run =
-            |version| RunRef::new("agent", trigger.id, version).lasting(Duration::from_secs(LEASE));
-        let runs = (1..).take(RUNS).map(run).collect();
+        let run = |(version, key)| {
+            RunRef::new("agent", trigger.id, version)
+                .lasting(Duration::from_secs(LEASE))
+                .ordered_by(key)
+        };
+        let runs = (1..).zip(KEYS).map(run).collect();
         Self {
             store,
             runs,
@@ -247,10 +266,13 @@ impl Real {
             }
             Step::Redo(run) => {
                 let redone = self.store.redo(&self.runs[*run]).await;
+                model.places += 1;
+                let last = model.places;
                 (
                     done(redone),
                     model.again(*run, RunState::Failed, |row| {
                         (row.epoch, row.attempts, row.abandoned) = (row.epoch + 1, 0, 0);
+                        row.place = last;
                     }),
                 )
             }
@@ -404,7 +426,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn the_ledger_does_what_the_model_does(steps in vec(step(), 1..60)) {
+    fn the_ledger_does_what_the_model_does(steps in vec(step(), 1..80)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let (mut real, mut model) = (Real::new().await, Model::default());

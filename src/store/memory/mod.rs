@@ -1,4 +1,5 @@
 mod log;
+mod queue;
 mod row;
 mod runs;
 mod stage;

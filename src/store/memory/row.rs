@@ -22,14 +22,59 @@ pub(super) struct Row {
     /// Where the trigger came from, noted while its version was the current one.
     pub(super) lineage: Option<Lineage>,
     pub(super) saved: Option<Saved>,
-    pub(super) wake: Option<Wake>,
+    pub(super) wait: Option<Wait>,
     pub(super) written: Vec<BreadcrumbId>,
     pub(super) reason: Option<String>,
     /// Which of the rows that are over this was.
     pub(super) over: Option<u64>,
 }
 
+/// What a suspended row waits for, and since when.
+#[derive(Debug)]
+pub(super) struct Wait {
+    pub(super) wake: Wake,
+    pub(super) since: Timestamp,
+}
+
 impl Row {
+    /// A row that is ready.
+    pub(super) fn new(
+        run: RunRef,
+        sequence: u64,
+        lineage: Option<Lineage>,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            run,
+            state: RunState::Ready,
+            epoch: 0,
+            attempts: 0,
+            abandoned: 0,
+            token: 0,
+            parked_in: None,
+            granted_at: now,
+            enqueued_at: now,
+            sequence,
+            due: None,
+            lineage,
+            saved: None,
+            wait: None,
+            written: Vec::new(),
+            reason: None,
+            over: None,
+        }
+    }
+
+    /// Makes a row that is over ready again, in a new epoch, as if it had been added now.
+    pub(super) fn reopen(&mut self, sequence: u64, now: Timestamp) {
+        self.state = RunState::Ready;
+        self.epoch = self.epoch.saturating_add(1);
+        (self.attempts, self.abandoned) = (0, 0);
+        (self.saved, self.wait, self.reason, self.over) = (None, None, None, None);
+        self.written.clear();
+        (self.sequence, self.enqueued_at) = (sequence, now);
+    }
+
     pub(super) fn lineage(&self) -> Lineage {
         self.lineage
             .clone()
@@ -70,11 +115,15 @@ impl Row {
     }
 
     pub(super) fn view(&self, state: RunState, handle: u64) -> Run {
+        let wait = self.wait.as_ref();
         Run {
             lease: (self.parked_in == Some(handle)).then(|| self.lease()),
             attempts: self.attempts,
             due: self.due,
-            wake: self.wake.clone(),
+            wake: wait.map(|wait| wait.wake.clone()),
+            suspended_at: wait
+                .filter(|_| state == RunState::Suspended)
+                .map(|wait| wait.since),
             written: self.written.clone(),
             reason: self.reason.clone(),
             ..Run::new(self.run.clone(), state, self.enqueued_at)

@@ -1,19 +1,19 @@
 //! The run ledger of one tenant: every transition, with time as an argument.
 
-use super::row::Row;
+use super::queue::Queue;
+use super::row::{Row, Wait};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::{
     Claim, ExecutorLimits, Lease, Lineage, Lost, Run, RunFilter, RunRef, RunState, Saved,
     StoreError, Wake,
 };
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 #[derive(Debug, Default)]
 pub(super) struct Runs {
     rows: HashMap<RunRef, Row>,
-    /// Rows that will be due, by executor.
-    due: HashMap<Arc<str>, BTreeMap<(Timestamp, u64), RunRef>>,
+    queue: Queue,
     /// Rows whose lease is parked, by handle.
     parked: HashMap<u64, HashSet<RunRef>>,
     /// Rows that are over, oldest first.
@@ -31,6 +31,7 @@ pub(super) enum End {
     Suspended {
         wake: Wake,
         state: Json,
+        at: Timestamp,
     },
     Continues,
 }
@@ -63,31 +64,27 @@ impl Runs {
         }
         self.sequence += 1;
         self.open += 1;
-        let row = Row {
-            run: run.clone(),
-            state: RunState::Ready,
-            epoch: 0,
-            attempts: 0,
-            abandoned: 0,
-            token: 0,
-            parked_in: None,
-            granted_at: now,
-            enqueued_at: now,
-            sequence: self.sequence,
-            due: None,
-            lineage,
-            saved: None,
-            wake: None,
-            written: Vec::new(),
-            reason: None,
-            over: None,
-        };
+        let row = Row::new(run.clone(), self.sequence, lineage, now);
+        self.queue.join(&row);
         self.rows.insert(run.clone(), row);
         self.set_due(run, Some(at.unwrap_or(now).max(now)));
     }
 
     /// What a claim by hand finds; grants the lease where it can. The row exists.
     pub(super) fn claim(
+        &mut self,
+        run: &RunRef,
+        handle: u64,
+        now: Timestamp,
+    ) -> Result<Claim, StoreError> {
+        match self.until_ahead(run, now) {
+            Some(until) => Ok(Claim::Running { until }),
+            None => self.claim_out_of_order(run, handle, now),
+        }
+    }
+
+    /// What a claim finds, whatever stands before it in its line.
+    fn claim_out_of_order(
         &mut self,
         run: &RunRef,
         handle: u64,
@@ -138,7 +135,7 @@ impl Runs {
                 if claimed == n {
                     return Ok(claimed);
                 }
-                let Some(run) = self.first_due(executor, now) else {
+                let Some(run) = self.queue.first_due(executor, now) else {
                     *free = 0;
                     continue;
                 };
@@ -208,7 +205,7 @@ impl Runs {
             return Err(row.wrong_state("resume"));
         }
         row.state = RunState::Ready;
-        row.wake = None;
+        row.wait = None;
         row.enqueued_at = now;
         row.saved.get_or_insert_default().with = Some(with);
         self.set_due(run, Some(now));
@@ -224,18 +221,15 @@ impl Runs {
         Ok(())
     }
 
-    /// Makes a run that is over ready again, in a new epoch.
+    /// Makes a run that is over ready again, behind all others.
     fn reopen(&mut self, run: &RunRef, now: Timestamp) {
         let Some(row) = self.rows.get_mut(run) else {
             return;
         };
-        row.state = RunState::Ready;
-        row.epoch = row.epoch.saturating_add(1);
-        (row.attempts, row.abandoned) = (0, 0);
-        (row.saved, row.wake, row.reason, row.over) = (None, None, None, None);
-        row.written.clear();
-        row.enqueued_at = now;
+        self.sequence += 1;
         self.open += 1;
+        row.reopen(self.sequence, now);
+        self.queue.join(row);
         self.set_due(run, Some(now));
     }
 
@@ -266,22 +260,22 @@ impl Runs {
         row.written.extend(written);
         match end {
             End::Continues => {}
-            End::Suspended { wake, state } => {
+            End::Suspended { wake, state, at } => {
                 row.state = RunState::Suspended;
                 (row.attempts, row.abandoned) = (0, 0);
                 row.saved = Some(Saved { state, with: None });
                 let until = wake.until;
-                row.wake = Some(wake);
+                row.wait = Some(Wait { wake, since: at });
                 self.set_due(&lease.run, until);
             }
             End::Over { state, reason } => {
                 row.state = state;
                 row.reason = reason;
                 row.over = Some(sequence);
-                (row.saved, row.wake) = (None, None);
+                (row.saved, row.wait) = (None, None);
                 self.sequence = sequence;
                 self.open = self.open.saturating_sub(1);
-                self.set_due(&lease.run, None);
+                self.leave(&lease.run);
                 self.over.push_back((sequence, lease.run.clone()));
                 self.forget(keep);
             }
@@ -298,7 +292,8 @@ impl Runs {
         now: Timestamp,
         keep: usize,
     ) -> Result<(), StoreError> {
-        let claim = self.claim(run, handle, now)?;
+        // It will not run, so it need not wait for those before it.
+        let claim = self.claim_out_of_order(run, handle, now)?;
         if let Claim::Granted { lease, .. } = claim {
             let end = End::Over {
                 state: RunState::Skipped,
@@ -371,7 +366,7 @@ impl Runs {
             row.abandoned = row.abandoned.saturating_add(1);
         }
         if row.state == RunState::Suspended {
-            row.wake = None;
+            row.wait = None;
             row.enqueued_at = now;
         }
         row.state = RunState::Running;
@@ -403,27 +398,31 @@ impl Runs {
         }
     }
 
-    fn first_due(&self, executor: &str, now: Timestamp) -> Option<RunRef> {
-        let (&(due, _), run) = self.due.get(executor)?.first_key_value()?;
-        (due <= now).then(|| run.clone())
+    /// When to ask again for a run that is behind another; none if it is not, or is over.
+    fn until_ahead(&self, run: &RunRef, now: Timestamp) -> Option<Timestamp> {
+        let row = self.rows.get(run).filter(|row| !row.state.is_over())?;
+        let ahead = self.rows.get(self.queue.ahead(row)?)?;
+        let until = ahead.due.filter(|due| *due > now);
+        Some(until.unwrap_or(now + ahead.run.lease))
     }
 
     fn set_due(&mut self, run: &RunRef, due: Option<Timestamp>) {
+        if let Some(row) = self.rows.get_mut(run) {
+            self.queue.set(row, due);
+        }
+    }
+
+    /// Takes a row that is over out of its line, so that the next one there can be claimed when it is due.
+    fn leave(&mut self, run: &RunRef) {
         let Some(row) = self.rows.get_mut(run) else {
             return;
         };
-        let by_time = match self.due.get_mut(&row.run.executor) {
-            Some(by_time) => by_time,
-            None => self.due.entry(Arc::clone(&row.run.executor)).or_default(),
-        };
-        if let Some(before) = row.due {
-            by_time.remove(&(before, row.sequence));
-        }
-        row.due = due;
-        if let Some(due) = due {
-            by_time.insert((due, row.sequence), row.run.clone());
-        } else if by_time.is_empty() {
-            self.due.remove(&row.run.executor);
+        self.queue.set(row, None);
+        if let Some(next) = self.queue.leave(row)
+            && let Some(next) = self.rows.get_mut(&next)
+        {
+            let due = next.due;
+            self.queue.set(next, due);
         }
     }
 

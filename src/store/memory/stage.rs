@@ -196,6 +196,10 @@ pub(super) fn commit(
             limit: limits.breadcrumbs,
         });
     }
+    if let Some((_, RunEnd::Suspended { .. })) = &end {
+        // What is committed from now on is later than this, also if nothing was written.
+        stage.next_time();
+    }
     let (written, latest) = (stage.written, stage.latest);
     let writer = end.as_ref().map(|(lease, _)| writer_of(state, lease));
     state.latest = latest;
@@ -209,9 +213,12 @@ pub(super) fn commit(
             .collect(),
     );
     if let Some((lease, end)) = end {
-        state
-            .runs
-            .end(&lease, row_end(end), committed.ids(), limits.finished_runs)?;
+        state.runs.end(
+            &lease,
+            row_end(end, latest),
+            committed.ids(),
+            limits.finished_runs,
+        )?;
     }
     Ok(committed)
 }
@@ -250,7 +257,7 @@ fn writer_of(state: &State, lease: &Lease) -> Writer {
     }
 }
 
-fn row_end(end: RunEnd) -> End {
+fn row_end(end: RunEnd, latest: i64) -> End {
     let over = |state, reason: Option<&str>| End::Over {
         state,
         reason: reason.map(str::to_owned),
@@ -260,7 +267,11 @@ fn row_end(end: RunEnd) -> End {
         RunEnd::Failed(letter) => over(RunState::Failed, Some(letter.class.as_str())),
         RunEnd::Skipped(reason) => over(RunState::Skipped, Some(reason)),
         RunEnd::Superseded => over(RunState::Superseded, None),
-        RunEnd::Suspended { wake, state } => End::Suspended { wake, state },
+        RunEnd::Suspended { wake, state } => End::Suspended {
+            wake,
+            state,
+            at: Timestamp::from_micros(latest),
+        },
         RunEnd::Continues => End::Continues,
     }
 }
