@@ -33,6 +33,7 @@
 mod direct;
 mod error;
 mod intake;
+mod limits;
 mod report;
 mod shared;
 mod worker;
