@@ -32,6 +32,7 @@
 
 mod direct;
 mod error;
+pub mod graph;
 mod intake;
 mod limits;
 mod report;
