@@ -32,7 +32,9 @@
 
 mod direct;
 mod error;
+pub mod graph;
 mod intake;
+mod limits;
 mod report;
 mod shared;
 mod worker;

@@ -1,0 +1,161 @@
+use super::tarjan::components;
+use super::{Cycle, Graph, Node, Step};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// From how many executors of a group a shortest cycle is searched for. Searching from all of them would take the
+/// square of their number; a cycle of two, the shortest there is, ends the search at once.
+const STARTS: usize = 64;
+
+/// A short cycle of each group of executors that can all reach each other.
+pub(super) fn of(graph: &Graph) -> Vec<Cycle> {
+    let reach = Reach::of(graph);
+    let mut groups: Vec<BTreeSet<usize>> = components(&reach.edges())
+        .into_iter()
+        .map(|group| {
+            let executors = group.into_iter().filter(|at| *at < graph.nodes.len());
+            executors.collect::<BTreeSet<usize>>()
+        })
+        .filter(|group| group.len() > 1)
+        .collect();
+    groups.sort();
+    groups
+        .iter()
+        .filter_map(|group| reach.shortest(group))
+        .collect()
+}
+
+/// Whom a schema triggers. Going from executor to executor by way of schemas keeps this as small as what the executors
+/// say: a thousand writers of a schema with a thousand readers are two thousand arrows, not a million.
+struct Reach<'g> {
+    graph: &'g Graph,
+    /// Executors by the schema that triggers them.
+    triggered: Vec<Vec<usize>>,
+    /// Executors that any schema triggers.
+    by_any: Vec<usize>,
+}
+
+impl<'g> Reach<'g> {
+    fn of(graph: &'g Graph) -> Self {
+        let mut triggered = vec![Vec::new(); graph.schemas.len()];
+        let mut by_any = Vec::new();
+        for (at, node) in graph.nodes.iter().enumerate() {
+            if node.any_trigger {
+                by_any.push(at);
+                continue;
+            }
+            for schema in &node.triggers {
+                if let Some(executors) = triggered.get_mut(*schema) {
+                    executors.push(at);
+                }
+            }
+        }
+        Self {
+            graph,
+            triggered,
+            by_any,
+        }
+    }
+
+    /// Edges between executors, then schemas, then one vertex for "any schema", which every schema leads to.
+    fn edges(&self) -> Vec<Vec<usize>> {
+        let executors = self.graph.nodes.len();
+        let any = executors + self.graph.schemas.len();
+        let written = self.graph.nodes.iter().map(|node| {
+            let schemas = writes(node).map(|schema| executors + schema);
+            schemas.collect()
+        });
+        let triggered = self.triggered.iter().map(|executors| {
+            let executors = executors.iter().copied();
+            executors.chain([any]).collect()
+        });
+        written
+            .chain(triggered)
+            .chain([self.by_any.clone()])
+            .collect()
+    }
+
+    fn node(&self, executor: usize) -> Option<&'g Node> {
+        self.graph.nodes.get(executor)
+    }
+
+    /// The shortest cycle within a group; of several the first.
+    fn shortest(&self, group: &BTreeSet<usize>) -> Option<Cycle> {
+        let mut shortest: Option<Vec<(usize, usize)>> = None;
+        for start in group.iter().take(STARTS) {
+            let limit = shortest.as_ref().map_or(usize::MAX, Vec::len);
+            if limit <= 2 {
+                break;
+            }
+            shortest = self.through(*start, group, limit).or(shortest);
+        }
+        let steps = shortest?.into_iter().filter_map(|(executor, schema)| {
+            Some(Step {
+                executor: self.node(executor)?.id.clone(),
+                schema: self.graph.schemas.get(schema)?.clone(),
+            })
+        });
+        Some(Cycle {
+            steps: steps.collect(),
+        })
+    }
+
+    /// The shortest cycle through an executor that has fewer steps than a limit, by breadth-first search. Each step
+    /// is an executor and the schema by which it triggers the next.
+    fn through(
+        &self,
+        start: usize,
+        group: &BTreeSet<usize>,
+        limit: usize,
+    ) -> Option<Vec<(usize, usize)>> {
+        let closes = self.node(start)?;
+        // By whom and by what an executor was reached, and how many steps from the start.
+        let mut reached: BTreeMap<usize, (usize, usize, usize)> = BTreeMap::new();
+        let mut schemas_seen = BTreeSet::new();
+        let mut any_seen = false;
+        let mut waiting = VecDeque::from([(start, 0)]);
+        while let Some((executor, steps)) = waiting.pop_front() {
+            if steps + 1 >= limit {
+                return None;
+            }
+            for schema in writes(self.node(executor)?) {
+                // Before anything is left out as seen: the start may have written this schema for itself.
+                if executor != start && (closes.any_trigger || closes.triggers.contains(&schema)) {
+                    return Some(path(&reached, executor, schema));
+                }
+                if !schemas_seen.insert(schema) {
+                    continue;
+                }
+                let by_any: &[usize] = if any_seen { &[] } else { &self.by_any };
+                any_seen = true;
+                let named = self.triggered.get(schema).into_iter().flatten();
+                for to in named.chain(by_any) {
+                    if *to != start && group.contains(to) && !reached.contains_key(to) {
+                        reached.insert(*to, (executor, schema, steps + 1));
+                        waiting.push_back((*to, steps + 1));
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+/// The steps from the start of a search to an executor, which closes the cycle with a schema.
+fn path(
+    reached: &BTreeMap<usize, (usize, usize, usize)>,
+    last: usize,
+    schema: usize,
+) -> Vec<(usize, usize)> {
+    let mut steps = vec![(last, schema)];
+    let mut at = last;
+    while let Some((before, schema, _)) = reached.get(&at) {
+        steps.push((*before, *schema));
+        at = *before;
+    }
+    steps.reverse();
+    steps
+}
+
+fn writes(node: &Node) -> impl Iterator<Item = usize> + '_ {
+    node.writes.iter().flatten().copied()
+}

@@ -1,0 +1,46 @@
+use super::{Graph, Node};
+use std::fmt::Write as _;
+
+/// The graph as a flowchart from left to right. Schemas are vertices, so that it grows with what the executors say
+/// and not with the number of pairs.
+pub(super) fn flowchart(graph: &Graph) -> String {
+    let mut lines = vec!["flowchart LR".to_owned()];
+    for (at, node) in graph.nodes.iter().enumerate() {
+        let (id, kind) = (escaped(&node.id), escaped(&node.kind));
+        lines.push(format!("e{at}[\"{id} ({kind})\"]"));
+    }
+    for (at, schema) in graph.schemas.iter().enumerate() {
+        lines.push(format!("s{at}([\"{}\"])", escaped(schema)));
+    }
+    let any = |node: &Node| node.any_trigger || node.writes.is_none();
+    if graph.nodes.iter().any(any) {
+        lines.push("any{{\"any schema\"}}".to_owned());
+    }
+    for (at, node) in graph.nodes.iter().enumerate() {
+        lines.extend(node.triggers.iter().map(|s| format!("s{s} --> e{at}")));
+        if node.any_trigger {
+            lines.push(format!("any -.-> e{at}"));
+        }
+        match &node.writes {
+            Some(schemas) => lines.extend(schemas.iter().map(|s| format!("e{at} --> s{s}"))),
+            None => lines.push(format!("e{at} -.-> any")),
+        }
+    }
+    lines.join("\n    ") + "\n"
+}
+
+/// A text as it stands between double quotes: all but letters, digits and a few marks as entities.
+///
+/// The colon is not among these marks: Mermaid takes a `style` followed by one and an entity for a statement of its
+/// own and eats the end of the entity.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_alphanumeric() || matches!(c, ' ' | '.' | '_' | '-' | '/') {
+            escaped.push(c);
+        } else if write!(escaped, "#{};", u32::from(c)).is_err() {
+            return escaped; // a string takes whatever is written to it
+        }
+    }
+    escaped
+}

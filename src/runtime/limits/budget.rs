@@ -1,0 +1,178 @@
+use crate::clock::later;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A budget for retries: without one, what fails under load is tried again and makes the load worse.
+///
+/// Every first attempt earns a share of a retry, so that retries stay at that share of the traffic, and what is not
+/// used is kept up to a cap. A slow trickle earns as well: where there is no traffic, a lone retry must not wait for
+/// ever. This is the retry budget of Finagle (<https://finagle.github.io/blog/2016/02/08/retry-budgets/>), and the
+/// per-client budget of the chapter "Handling Overload" of Google's SRE book
+/// (<https://sre.google/sre-book/handling-overload/>).
+#[derive(Clone, Debug)]
+pub(in crate::runtime) struct Budget {
+    /// How long the trickle takes to earn one retry. All else is counted in it: a retry costs this much time.
+    pace: Duration,
+    /// What a first attempt earns, of a hundred.
+    percent: u32,
+    /// How many retries are kept at the most.
+    cap: u32,
+    credit: Duration,
+    counted: Instant,
+}
+
+impl Budget {
+    /// Retries for a fifth of the traffic, ten of them at hand, and one more each second.
+    pub(in crate::runtime) fn new(now: Instant) -> Self {
+        Self::with(now, 20, 10, Duration::from_secs(1))
+    }
+
+    /// Retries for some percent of the traffic, at most `cap` at hand, which it begins with, and one more at a pace.
+    pub(in crate::runtime) fn with(now: Instant, percent: u32, cap: u32, pace: Duration) -> Self {
+        let pace = pace.max(Duration::from_nanos(1));
+        Self {
+            pace,
+            percent,
+            cap,
+            credit: pace.saturating_mul(cap),
+            counted: now,
+        }
+    }
+
+    /// Earns for the first attempt of a run.
+    pub(in crate::runtime) fn first(&mut self) {
+        self.earn(self.pace.saturating_mul(self.percent) / 100);
+    }
+
+    /// Whether there may be a retry now, which is taken then.
+    pub(in crate::runtime) fn retry(&mut self, now: Instant) -> bool {
+        self.trickle(now);
+        let Some(left) = self.credit.checked_sub(self.pace) else {
+            return false;
+        };
+        self.credit = left;
+        true
+    }
+
+    /// When there may be a retry even if there is no traffic until then; none if there may be one already. A cap of
+    /// zero never allows one, and this moment then moves on.
+    pub(in crate::runtime) fn next(&mut self, now: Instant) -> Option<Instant> {
+        self.trickle(now);
+        let missing = self.pace.saturating_sub(self.credit);
+        (!missing.is_zero()).then(|| later(self.counted, missing))
+    }
+
+    fn trickle(&mut self, now: Instant) {
+        self.earn(now.saturating_duration_since(self.counted));
+        self.counted = self.counted.max(now);
+    }
+
+    fn earn(&mut self, earned: Duration) {
+        let most = self.pace.saturating_mul(self.cap);
+        self.credit = self.credit.saturating_add(earned).min(most);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// How many retries there are at once, up to a hundred.
+    fn retries(budget: &mut Budget, now: Instant) -> usize {
+        (0..100).take_while(|_| budget.retry(now)).count()
+    }
+
+    #[test]
+    fn it_begins_with_ten_and_every_fifth_first_attempt_earns_one_more() {
+        let now = Instant::now();
+        let mut budget = Budget::new(now);
+
+        assert_eq!(retries(&mut budget, now), 10);
+        for _ in 0..14 {
+            budget.first();
+        }
+        assert_eq!(retries(&mut budget, now), 2);
+        budget.first();
+        assert_eq!(retries(&mut budget, now), 1);
+    }
+
+    #[test]
+    fn what_is_not_used_is_kept_up_to_the_cap() {
+        let now = Instant::now();
+        let mut budget = Budget::new(now);
+
+        for _ in 0..1_000 {
+            budget.first();
+        }
+
+        assert_eq!(retries(&mut budget, now), 10);
+        assert_eq!(retries(&mut budget, now + 3_600 * SECOND), 10);
+    }
+
+    #[test]
+    fn a_lone_retry_is_not_starved_by_a_lack_of_traffic() {
+        let now = Instant::now();
+        let mut budget = Budget::new(now);
+        retries(&mut budget, now);
+
+        assert_eq!(budget.next(now), Some(now + SECOND));
+        assert!(!budget.retry(now + SECOND / 2));
+        assert!(budget.retry(now + SECOND));
+        assert!(!budget.retry(now + SECOND));
+    }
+
+    #[test]
+    fn asking_often_loses_nothing_and_asking_about_the_past_earns_nothing() {
+        let now = Instant::now();
+        let mut budget = Budget::with(now, 0, 1, SECOND);
+        assert!(budget.retry(now));
+
+        for nanos in 0..1_000 {
+            let moment = now + Duration::from_nanos(nanos);
+            assert_eq!(budget.next(moment), Some(now + SECOND));
+        }
+
+        assert!(!budget.retry(now - SECOND));
+        assert_eq!(budget.next(now), Some(now + SECOND));
+    }
+
+    #[test]
+    fn a_budget_of_nothing_allows_nothing_and_one_of_everything_does_not_overflow() {
+        let now = Instant::now();
+        let mut nothing = Budget::with(now, 100, 0, SECOND);
+        let mut everything = Budget::with(now, u32::MAX, u32::MAX, Duration::MAX);
+
+        nothing.first();
+        everything.first();
+
+        assert!(!nothing.retry(now + 3_600 * SECOND));
+        assert!(everything.retry(now));
+    }
+
+    proptest! {
+        #[test]
+        fn retries_never_exceed_the_cap_the_share_of_the_traffic_and_the_trickle(
+            percent in 0_u32..100,
+            cap in 0_u32..20,
+            steps in prop::collection::vec((0_u64..3_000, any::<bool>()), 1..200),
+        ) {
+            let begin = Instant::now();
+            let mut budget = Budget::with(begin, percent, cap, SECOND);
+            let (mut millis, mut firsts, mut retries) = (0, 0, 0);
+
+            for (passed, first) in steps {
+                millis += passed;
+                if first {
+                    budget.first();
+                    firsts += u64::from(percent);
+                } else if budget.retry(begin + Duration::from_millis(millis)) {
+                    retries += 1;
+                }
+                prop_assert!(retries * 1_000 <= u64::from(cap) * 1_000 + firsts * 10 + millis);
+            }
+        }
+    }
+}
