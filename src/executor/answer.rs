@@ -7,7 +7,7 @@ use super::handle::{CancelGuard, RunHandle};
 use super::outcome::{Response, Suspension};
 use super::provenance::Stamp;
 use super::run::{Held, store_error};
-use super::{UniversalExecutor, heartbeat};
+use super::{UniversalExecutor, ambient, heartbeat};
 use crate::clock::within;
 use crate::model::{Breadcrumb, MAX_DEPTH, dismantle, is_too_deep};
 use crate::store::{Saved, StoreError};
@@ -81,6 +81,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             terms: Some(terms),
             tenant: self.executor.store().tenant().to_owned(),
             attempt: self.attempt,
+            waits: ambient::offer().map(|offer| Arc::clone(&offer.waits)),
             ..RunHandle::detached(resumed)
         }))
     }

@@ -1,4 +1,4 @@
-use super::{Execution, UniversalExecutor};
+use super::{BadRate, Execution, UniversalExecutor};
 use crate::error::Retry;
 use crate::model::{EventKind, Role};
 
@@ -14,6 +14,20 @@ pub enum InvalidExecutor {
     NoLedger {
         /// The executor.
         executor: String,
+    },
+    /// None of its runs could ever start.
+    #[error("executor {executor:?} may have no run in flight; set max_inflight to at least 1")]
+    NoneInFlight {
+        /// The executor.
+        executor: String,
+    },
+    /// The rate of its runs is none.
+    #[error("the rate of executor {executor:?} is none")]
+    Rate {
+        /// The executor.
+        executor: String,
+        /// Why.
+        source: BadRate,
     },
     /// It asks for deletions on a store that keeps nothing of what was deleted.
     #[error(
@@ -42,6 +56,18 @@ impl InvalidExecutor {
 pub fn check(executor: &(impl UniversalExecutor + ?Sized)) -> Result<(), InvalidExecutor> {
     if executor.id().is_empty() {
         return Err(InvalidExecutor::NoId);
+    }
+    let profile = executor.profile();
+    if profile.max_inflight == Some(0) {
+        return Err(InvalidExecutor::NoneInFlight {
+            executor: executor.id().to_owned(),
+        });
+    }
+    if let Some(Err(source)) = profile.rate.map(|rate| rate.check()) {
+        return Err(InvalidExecutor::Rate {
+            executor: executor.id().to_owned(),
+            source,
+        });
     }
     let once = executor.profile().execution == Execution::AtMostOnce;
     if once && executor.store().ledger().is_none() {

@@ -1,4 +1,5 @@
 use super::handle::RunHandle;
+use super::waits::WaitError;
 use crate::error::Retry;
 use crate::model::{Breadcrumb, Json, Selector, Timestamp};
 use crate::store::{BreadcrumbStore, StoreError};
@@ -159,6 +160,9 @@ pub enum ContextError {
         /// What is lacking.
         reason: &'static str,
     },
+    /// The breadcrumb that was waited for did not come.
+    #[error("the breadcrumb that was waited for did not come")]
+    Wait(#[source] WaitError),
     /// The store failed.
     #[error("the store failed to save the state of the run")]
     Store(#[source] Arc<StoreError>),
@@ -175,6 +179,7 @@ impl ContextError {
                 ..
             }
             | Self::Store(source) => source.retry(),
+            Self::Wait(source) => source.retry(),
             Self::Missing {
                 source: MissingReason::Cut(_) | MissingReason::TooLarge { .. },
                 ..
@@ -406,20 +411,29 @@ impl ExecutionContext {
         self.run().cancellation.wait()
     }
 
-    /// Waits for the first breadcrumb that matches a selector. No runtime offers it: return
-    /// [`suspend`](super::suspend) instead.
+    /// Waits for the first breadcrumb that matches a selector and is announced from now on: call it, write the request,
+    /// then await it, and no answer slips between.
+    ///
+    /// The run keeps its place and its lease while it waits, and a crash forgets the wait; for what takes long, such as
+    /// a person, return [`suspend`](super::suspend) instead. The time counts from the call. Dropping the future ends the
+    /// wait.
     ///
     /// # Errors
-    /// [`ContextError::Unsupported`] unless the run belongs to a runtime that offers waits.
-    pub async fn wait_for(
+    /// [`ContextError::Wait`] if the time is up, too many wait or the selector cannot be evaluated;
+    /// [`ContextError::Unsupported`] unless a [`Runtime`](crate::Runtime) processes the run.
+    pub fn wait_for(
         &self,
-        _selector: Selector,
-        _timeout: Duration,
-    ) -> Result<Arc<Breadcrumb>, ContextError> {
-        Err(ContextError::Unsupported {
-            operation: "wait_for",
-            reason: "this run belongs to no runtime that offers waits; return suspend(..) instead",
-        })
+        selector: Selector,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Arc<Breadcrumb>, ContextError>> + Send + 'static + use<> {
+        let wait = match &self.run().waits {
+            Some(waits) => waits.begin(selector, timeout).map_err(ContextError::Wait),
+            None => Err(ContextError::Unsupported {
+                operation: "wait_for",
+                reason: "no runtime processes this run; return suspend(..) instead",
+            }),
+        };
+        async move { wait?.answered().await.map_err(ContextError::Wait) }
     }
 
     /// Keeps the progress of the run, for the next attempt to go on with.

@@ -2,6 +2,7 @@
 
 use super::bound::Terms;
 use super::context::{ContextError, Resumed};
+use super::waits::Waits;
 use crate::model::{Breadcrumb, Json, Timestamp};
 use crate::store::{Lease, RunLedger, RunRef, StoreError};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +22,8 @@ pub(super) struct RunHandle {
     pub(super) resumed: Option<Resumed>,
     pub(super) cancellation: Cancellation,
     pub(super) saves: Saves,
+    /// Of the runtime that processes the run, if one does.
+    pub(super) waits: Option<Arc<Waits>>,
     pub(super) key: OnceLock<String>,
 }
 

@@ -47,6 +47,7 @@
 //! ```
 
 pub(crate) mod above;
+mod ambient;
 mod answer;
 mod assemble;
 mod bound;
@@ -57,10 +58,13 @@ mod ending;
 mod error;
 mod handle;
 mod heartbeat;
+mod ordering;
 mod outcome;
 mod profile;
 mod provenance;
+mod rate;
 mod run;
+mod waits;
 
 pub use assemble::Fetched;
 pub use check::{InvalidExecutor, check};
@@ -68,10 +72,16 @@ pub use context::{
     Bound, ContextError, ExecutionContext, MissingReason, MissingSource, Resumed, Source,
 };
 pub use error::ExecutorError;
+pub use ordering::OrderingKey;
 pub use outcome::{Failure, Outcome, Response, Suspension, suspend};
 pub use profile::{Execution, Profile, RetryPolicy};
+pub use rate::{BadRate, Rate};
+pub use waits::WaitError;
 
+pub(crate) use ambient::{Offer, under};
 pub(crate) use error::{Verdict, own_verdict};
+pub(crate) use ordering::ordering_key;
+pub(crate) use waits::Waits;
 
 use crate::error::BoxError;
 use crate::model::{Breadcrumb, Event, Subscription, Subscriptions};

@@ -1,3 +1,5 @@
+use super::ordering::OrderingKey;
+use super::rate::Rate;
 use crate::store::RunRef;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
@@ -36,6 +38,12 @@ pub struct Profile {
     pub retry: RetryPolicy,
     /// Whether an interrupted run is tried again.
     pub execution: Execution,
+    /// Which of its runs go one at a time, in the order in which they came; none by default.
+    pub ordering: OrderingKey,
+    /// How many of its runs one runtime may process at a time; as many as the runtime says if absent.
+    pub max_inflight: Option<usize>,
+    /// How many of its runs one runtime may start in a time; any number if absent. What is too much waits in the ledger.
+    pub rate: Option<Rate>,
 }
 
 /// What happens after an error that may be tried again.
@@ -94,6 +102,9 @@ impl Profile {
             context_bytes: 1 << 20,
             retry: RetryPolicy::default(),
             execution: Execution::AtLeastOnce,
+            ordering: OrderingKey::None,
+            max_inflight: None,
+            rate: None,
         }
     }
 
@@ -163,6 +174,27 @@ impl Profile {
     #[must_use]
     pub const fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = policy;
+        self
+    }
+
+    /// Sets which of its runs go one at a time.
+    #[must_use]
+    pub fn ordering(mut self, key: OrderingKey) -> Self {
+        self.ordering = key;
+        self
+    }
+
+    /// Sets how many of its runs one runtime may process at a time.
+    #[must_use]
+    pub const fn max_inflight(mut self, runs: usize) -> Self {
+        self.max_inflight = Some(runs);
+        self
+    }
+
+    /// Sets how many of its runs one runtime may start in a time.
+    #[must_use]
+    pub const fn rate(mut self, rate: Rate) -> Self {
+        self.rate = Some(rate);
         self
     }
 

@@ -1,13 +1,14 @@
 //! One run from claim to commit: acts on what the pure functions decide.
 
-use super::UniversalExecutor;
 use super::answer::Answer;
 use super::bound::admit;
 use super::decide::{self, Refusal, Start};
 use super::error::ExecutorError;
 use super::heartbeat::Kept;
+use super::ordering::{OrderingKey, ordering_key};
 use super::outcome::{Outcome, Suspension};
 use super::provenance::{Stamp, claimed_lineage, claims_to_be_from};
+use super::{UniversalExecutor, ambient};
 use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, Route, Timestamp};
 use crate::store::{
     Claim, Commit, DeadLetter, Lease, Lineage, RunEnd, RunLedger, RunRef, Saved, StoreError, Write,
@@ -52,16 +53,30 @@ async fn claim_and_run<E: UniversalExecutor + ?Sized>(
     let run = RunRef::of(executor.id(), event).lasting(executor.profile().lease);
     let ledger = executor.store().ledger();
     let claim = match ledger {
-        Some(ledger) => ledger
-            .claim(&run, None)
-            .await
-            .map_err(store_error("claim the run"))?,
+        Some(ledger) => {
+            let run = in_order(executor, event, run).await?;
+            let claim = ledger.claim(&run, None).await;
+            claim.map_err(store_error("claim the run"))?
+        }
         None => unclaimed(run),
     };
     match Held::from_claim(executor, ledger, claim) {
         Ok(held) => held.process(event).await,
         Err(outcome) => Ok(outcome),
     }
+}
+
+/// The run with the key that orders it, unless a runtime has put it into the ledger before.
+async fn in_order<E: UniversalExecutor + ?Sized>(
+    executor: &E,
+    event: &Event,
+    run: RunRef,
+) -> Result<RunRef, ExecutorError> {
+    if executor.profile().ordering == OrderingKey::None || ambient::offer().is_some() {
+        return Ok(run);
+    }
+    let key = ordering_key(executor, event).await;
+    Ok(run.ordered_by(key.map_err(store_error("read the trigger"))?))
 }
 
 /// What stands in for a claim where there is no ledger.
@@ -126,16 +141,21 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
                 attempt,
                 lineage,
                 state,
-            } => Ok(Self {
-                executor,
-                ledger,
-                lease,
-                attempt,
-                lineage,
-                saved: state,
-                claimed: Instant::now(),
-                kept: Mutex::new(Instant::now()),
-            }),
+            } => {
+                if let Some(offer) = ambient::offer() {
+                    offer.holds(&lease);
+                }
+                Ok(Self {
+                    executor,
+                    ledger,
+                    lease,
+                    attempt,
+                    lineage,
+                    saved: state,
+                    claimed: Instant::now(),
+                    kept: Mutex::new(Instant::now()),
+                })
+            }
             Claim::Own => Err(Outcome::OwnBreadcrumb),
             Claim::Done { state, written } => Err(Outcome::AlreadyDone { state, written }),
             Claim::Running { until } => Err(Outcome::InProgress { until }),
@@ -240,8 +260,10 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
 
     /// Claims the run of a newer version of the trigger in the place of this one, which ends as superseded.
     async fn move_on_to(&mut self, trigger: &Breadcrumb) -> Result<Option<Outcome>, ExecutorError> {
-        let newer =
-            RunRef::of(self.executor.id(), &Event::updated(trigger)).lasting(self.lease.run.lease);
+        let key = self.executor.profile().ordering.of(trigger);
+        let newer = RunRef::of(self.executor.id(), &Event::updated(trigger))
+            .lasting(self.lease.run.lease)
+            .ordered_by(key);
         let claim = match self.ledger {
             Some(ledger) => {
                 let claim = ledger.claim(&newer, Some(self.lease.clone())).await;

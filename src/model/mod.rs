@@ -37,6 +37,7 @@ mod patch;
 mod path;
 mod route;
 mod selector;
+mod selector_index;
 #[cfg(test)]
 mod strategies;
 mod subscription;
@@ -57,5 +58,6 @@ pub use patch::Patch;
 pub use path::{Path, PathError};
 pub use route::{Route, Subscriptions};
 pub use selector::Selector;
+pub(crate) use selector_index::SelectorIndex;
 pub use subscription::{Fetch, Method, Order, Role, Subscription};
 pub use timestamp::{ParseTimestampError, Timestamp};

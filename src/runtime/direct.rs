@@ -1,33 +1,38 @@
 //! The events of one executor whose store has no ledger: processed as they come, acknowledged after.
 
+use super::desk::{Desk, Ended, Free};
+use super::process::Processed;
+use super::roster::Member;
 use super::shared::{Owed, PAUSE, Shared};
 use crate::clock::later;
 use crate::error::Retry;
-use crate::executor::{ExecutorError, Outcome, UniversalExecutor};
+use crate::executor::{Offer, under};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::{self, JoinError, JoinSet};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 pub(super) struct Direct {
     shared: Arc<Shared>,
-    executor: Arc<dyn UniversalExecutor>,
+    executor: Arc<str>,
     inbox: mpsc::Receiver<Arc<Owed>>,
-    running: JoinSet<Result<Outcome, ExecutorError>>,
+    desk: Desk,
+    running: JoinSet<Processed>,
     deliveries: HashMap<task::Id, Arc<Owed>>,
 }
 
 impl Direct {
     pub(super) fn new(
         shared: Arc<Shared>,
-        executor: Arc<dyn UniversalExecutor>,
+        executor: Arc<str>,
         inbox: mpsc::Receiver<Arc<Owed>>,
     ) -> Self {
         Self {
             shared,
             executor,
             inbox,
+            desk: Desk::new(Instant::now()),
             running: JoinSet::new(),
             deliveries: HashMap::new(),
         }
@@ -37,12 +42,22 @@ impl Direct {
     pub(super) async fn run(mut self) {
         let stop = self.shared.stop.clone();
         loop {
-            let free = self.running.len() < self.shared.settings.max_inflight;
+            // One that was removed finishes what runs.
+            let Some(member) = self.shared.roster.get(&self.executor) else {
+                break;
+            };
+            let most = self.shared.settings.max_inflight;
+            let free = self.desk.free(member.executor.profile(), most, Instant::now());
+            let not_before = match free {
+                Free::NotBefore(moment) => moment,
+                Free::Runs(_) | Free::Busy => Instant::now(),
+            };
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 Some(finished) = self.running.join_next_with_id() => self.finish(finished).await,
-                event = self.inbox.recv(), if free => {
+                () = sleep_until(not_before), if matches!(free, Free::NotBefore(_)) => {}
+                event = self.inbox.recv(), if matches!(free, Free::Runs(_)) => {
                     let Some(owed) = event else { break };
                     tokio::select! {
                         biased;
@@ -59,22 +74,34 @@ impl Direct {
     }
 
     fn start(&mut self, owed: Arc<Owed>, place: OwnedSemaphorePermit) {
-        let (executor, event) = (Arc::clone(&self.executor), owed.delivery.event.clone());
-        let task = self.running.spawn(async move {
+        let Some(member) = self.shared.roster.get(&self.executor) else {
+            return;
+        };
+        self.desk.occupy();
+        // Without a ledger nobody counts attempts, so none is a retry.
+        self.desk.start(false, Instant::now());
+        let event = owed.delivery.event.clone();
+        let Member { executor, home } = member;
+        let offer = Offer::new(Arc::clone(&home.waits), None);
+        let work = async move {
             let processed = executor.process_event(&event).await;
             drop(place);
             processed
-        });
+        };
+        let task = self.running.spawn(under(offer, work));
         self.deliveries.insert(task.id(), owed);
     }
 
     /// Acknowledges what was processed, and asks for the event again where that may help.
     async fn finish(
         &mut self,
-        finished: Result<(task::Id, Result<Outcome, ExecutorError>), JoinError>,
+        finished: Result<(task::Id, Processed), JoinError>,
     ) {
         let id = finished.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
         let owed = self.deliveries.remove(&id);
+        self.desk.leave();
+        let how = finished.as_ref().map_or(Ended::Badly, |(_, processed)| Ended::of(processed));
+        self.desk.ended(how, Instant::now());
         let again = match finished {
             Ok((_, processed)) => {
                 self.shared.count(|report| report.count(&processed));

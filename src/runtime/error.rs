@@ -1,6 +1,7 @@
 use crate::error::Retry;
 use crate::executor::InvalidExecutor;
 use crate::source::SourceError;
+use crate::store::{RunRef, StoreError};
 
 /// A runtime cannot be built or started.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +22,26 @@ pub enum RuntimeError {
         /// The builder method.
         setting: &'static str,
     },
+    /// No executor has this id here.
+    #[error("no executor is named {id:?} here")]
+    UnknownExecutor {
+        /// The id.
+        id: String,
+    },
+    /// The store of an executor keeps no runs.
+    #[error("the store of executor {id:?} has no run ledger, so there is no run to do again")]
+    NoLedger {
+        /// The executor's id.
+        id: String,
+    },
+    /// A run cannot be done again.
+    #[error("{run} cannot be done again")]
+    Redo {
+        /// The run.
+        run: RunRef,
+        /// What its ledger says.
+        source: StoreError,
+    },
     /// The source cannot be subscribed to.
     #[error("the source of events cannot be subscribed to")]
     Source(#[source] SourceError),
@@ -31,7 +52,12 @@ impl RuntimeError {
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
-            Self::DuplicateId { .. } | Self::Invalid(_) | Self::ZeroSetting { .. } => Retry::Never,
+            Self::DuplicateId { .. }
+            | Self::Invalid(_)
+            | Self::ZeroSetting { .. }
+            | Self::UnknownExecutor { .. }
+            | Self::NoLedger { .. } => Retry::Never,
+            Self::Redo { source, .. } => source.retry(),
             Self::Source(error) => error.retry(),
         }
     }

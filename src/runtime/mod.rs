@@ -30,34 +30,43 @@
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
 
+mod builder;
+mod desk;
 mod direct;
 mod error;
-pub mod graph;
+mod home;
 mod intake;
 mod limits;
+mod lookout;
+mod process;
 mod report;
+mod roster;
+mod seen;
 mod shared;
-mod worker;
+mod station;
+mod sweep;
+mod wakes;
 
+pub use crate::executor::WaitError;
+pub use builder::RuntimeBuilder;
 pub use error::RuntimeError;
 pub use report::RunReport;
 
 use crate::clock::later;
-use crate::executor::{UniversalExecutor, check};
-use crate::model::{Role, SubscriptionIndex};
+use crate::model::{Breadcrumb, Selector};
 use crate::source::{Delivery, EventSource, SourceError, StartAt};
-use direct::Direct;
-use futures::stream::BoxStream;
-use intake::{Inboxes, Intake};
+use crate::store::{RunRef, StoreError};
+use builder::Settings;
+use futures::stream::{self, BoxStream, Stream};
+use futures::{FutureExt as _, StreamExt as _};
+use intake::Intake;
+use roster::Roster;
 use shared::{Progress, Shared};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
-use worker::Worker;
 
 type Deliveries = BoxStream<'static, Result<Delivery, SourceError>>;
 
@@ -67,16 +76,24 @@ type Deliveries = BoxStream<'static, Result<Delivery, SourceError>>;
 /// - **Isolated.** An executor that fails, panics or hangs stops no other, nor does a store that does not answer.
 /// - **Bounded.** At most [`concurrency`](RuntimeBuilder::concurrency) runs at a time, and
 ///   [`max_inflight`](RuntimeBuilder::max_inflight) of one executor. What has no place waits in the ledger.
+/// - **Fair.** Executors with work to do take turns, however much one of them has.
+/// - **Ordered.** Runs of one executor with an equal [ordering key](crate::executor::OrderingKey) go one at a time, in
+///   the order in which their events came.
 /// - **Durable.** An event is acknowledged once its runs are in the ledger of each executor's store. Retries, runs left
-///   by a worker that died and suspended runs whose time is up come from the ledger. An executor on a store without a
-///   ledger is handed the event itself; it is acknowledged when it is processed, and given back to the source after an
-///   error that may pass.
+///   by a worker that died and suspended runs come from the ledger. Events are hints: what a source loses is found in
+///   the store, later. (A deletion that no event told of is not.)
+/// - **Woken once.** A suspended run goes on when a breadcrumb committed after the suspension matches what it waits for,
+///   or its time is up, once, on whichever worker sees it first.
 /// - **Ends.** When told to stop it stops claiming at once and has ended at the latest a few seconds after
 ///   [`drain_timeout`](RuntimeBuilder::drain_timeout).
+///
+/// An executor on a store without a ledger is promised less: it is handed the event itself, which is acknowledged when
+/// it is processed, and given back to the source after an error that may pass. Its events are processed at least once
+/// while the process lives, in no order, and a redelivered one is answered again. [`RunReport::without_ledger`] names
+/// such executors.
 pub struct Runtime {
     source: Box<dyn EventSource>,
-    executors: BTreeMap<Arc<str>, Arc<dyn UniversalExecutor>>,
-    index: SubscriptionIndex,
+    roster: Arc<Roster>,
     settings: Settings,
     progress: Arc<Progress>,
 }
@@ -84,29 +101,10 @@ pub struct Runtime {
 /// How much longer than the drain the end may take: for giving back what was dropped.
 const GRACE: Duration = Duration::from_secs(5);
 
-#[derive(Clone, Copy, Debug)]
-struct Settings {
-    concurrency: usize,
-    max_inflight: usize,
-    start_at: StartAt,
-    sweep: Duration,
-    drain: Duration,
-}
-
 impl Runtime {
     /// Begins to build a runtime on a source.
     pub fn builder(source: impl EventSource) -> RuntimeBuilder {
-        RuntimeBuilder {
-            source: Box::new(source),
-            executors: Vec::new(),
-            settings: Settings {
-                concurrency: 64,
-                max_inflight: 16,
-                start_at: StartAt::Now,
-                sweep: Duration::from_secs(5),
-                drain: Duration::from_secs(25),
-            },
-        }
+        RuntimeBuilder::new(Box::new(source))
     }
 
     /// Processes events until a future resolves, then finishes what is running and says what happened. Called again it
@@ -123,169 +121,106 @@ impl Runtime {
         &self,
         shutdown: impl Future<Output = ()>,
     ) -> Result<RunReport, RuntimeError> {
-        let mut shutdown = std::pin::pin!(shutdown);
-        // Before the other future is looked at: what it makes happen is not to be missed.
+        self.run_until_signals(shutdown.into_stream()).await
+    }
+
+    /// As [`run_until`](Self::run_until), told to stop by the first item of a stream; a second one ends the drain at
+    /// once and leaves what runs to its leases. The end of the stream is no signal.
+    ///
+    /// # Errors
+    /// If the source cannot be subscribed to.
+    pub async fn run_until_signals(
+        &self,
+        signals: impl Stream<Item = ()>,
+    ) -> Result<RunReport, RuntimeError> {
+        let mut signals = std::pin::pin!(signals.chain(stream::pending()));
+        let shared = Shared::new(
+            self.settings,
+            Arc::clone(&self.roster),
+            Arc::clone(&self.progress),
+            self.source.is_complete(),
+        );
+        let mut tasks = JoinSet::new();
+        let mut intake = Intake::new(self, Arc::clone(&shared), &mut tasks);
+        // Before the signals are looked at: what they make happen is not to be missed.
+        let start = async {
+            intake.open().await;
+            let from = self.progress.from(self.settings.start_at);
+            self.source.subscribe(from).await
+        };
         let deliveries = tokio::select! {
             biased;
-            deliveries = self.source.subscribe(self.progress.from(self.settings.start_at)) => deliveries.map_err(RuntimeError::Source)?,
-            () = &mut shutdown => return Ok(RunReport::default()),
+            deliveries = start => deliveries.map_err(RuntimeError::Source)?,
+            _ = signals.next() => return Ok(shared.report()),
         };
-        let shared = Shared::new(self.settings, Arc::clone(&self.progress));
-        let mut workers = JoinSet::new();
-        let inboxes = self.start_workers(&shared, &mut workers);
         tokio::select! {
             biased;
-            () = shutdown => {}
-            () = Intake::new(self, Arc::clone(&shared), inboxes).run(deliveries) => {}
+            _ = signals.next() => {}
+            () = intake.run(deliveries) => {}
         }
         shared.stop.cancel();
-        // Workers end by themselves; one whose store hangs is not waited for.
+        // Tasks end by themselves; one whose store hangs is not waited for.
         let end = later(Instant::now(), self.settings.drain.saturating_add(GRACE));
-        while let Ok(Some(_)) = timeout_at(end, workers.join_next()).await {}
+        let drained = async { while let Ok(Some(_)) = timeout_at(end, tasks.join_next()).await {} };
+        tokio::select! {
+            biased;
+            () = drained => {}
+            _ = signals.next() => {
+                tracing::warn!("told to stop twice; what runs is left to its leases");
+            }
+        }
         Ok(shared.report())
     }
 
-    /// One task for each executor, and where the deliveries for it wait.
-    fn start_workers(&self, shared: &Arc<Shared>, workers: &mut JoinSet<()>) -> Inboxes {
-        let mut inboxes = Inboxes::new();
-        for (id, executor) in &self.executors {
-            let (sender, inbox) = mpsc::channel(worker::INBOX);
-            let (shared, executor) = (Arc::clone(shared), Arc::clone(executor));
-            if executor.store().ledger().is_some() {
-                workers.spawn(Worker::new(shared, executor, inbox).run());
-            } else {
-                workers.spawn(Direct::new(shared, executor, inbox).run());
-            }
-            inboxes.insert(Arc::clone(id), sender);
-        }
-        inboxes
+    /// Runs a failed run again: in a new epoch, with fresh attempts and a new idempotency key.
+    ///
+    /// # Errors
+    /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Redo`] if the run is not known
+    /// or did not fail.
+    pub async fn redo(&self, run: &RunRef) -> Result<(), RuntimeError> {
+        let id = &*run.executor;
+        let unknown = || RuntimeError::UnknownExecutor { id: id.to_owned() };
+        let member = self.roster.get(id).ok_or_else(unknown)?;
+        let no_ledger = || RuntimeError::NoLedger { id: id.to_owned() };
+        let ledger = member.home.ledger().ok_or_else(no_ledger)?;
+        let redone: Result<(), StoreError> = ledger.redo(run).await;
+        redone.map_err(|source| RuntimeError::Redo {
+            run: run.clone(),
+            source,
+        })?;
+        member.home.nudge(Arc::clone(&run.executor));
+        Ok(())
+    }
+
+    /// Waits for the first breadcrumb that matches a selector and is announced from now on: call it, write the request,
+    /// then await it, and no answer slips between.
+    ///
+    /// The breadcrumb is read from the store of the first executor, and must match as it is there. The time counts from
+    /// the call; dropping the future ends the wait. At most 10,000 waits may be open at a time. Somebody must
+    /// [run](Self::run_until) the runtime meanwhile.
+    ///
+    /// # Errors
+    /// [`WaitError`] if the time is up, too many wait, the selector cannot be evaluated, or there is no executor.
+    pub fn wait_for(
+        &self,
+        selector: Selector,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Arc<Breadcrumb>, WaitError>> + Send + 'static + use<> {
+        let homes = self.roster.homes();
+        let wait = match homes.first() {
+            Some(home) => home.waits.begin(selector, timeout),
+            None => Err(WaitError::NoStore),
+        };
+        async move { wait?.answered().await }
     }
 }
 
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let members = self.roster.all();
+        let ids: Vec<&str> = members.iter().map(|member| member.executor.id()).collect();
         f.debug_struct("Runtime")
-            .field("executors", &self.executors.keys())
-            .field("settings", &self.settings)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Collects executors and settings; see [`Runtime::builder`].
-pub struct RuntimeBuilder {
-    source: Box<dyn EventSource>,
-    executors: Vec<Arc<dyn UniversalExecutor>>,
-    settings: Settings,
-}
-
-impl RuntimeBuilder {
-    /// Adds an executor.
-    #[must_use]
-    pub fn executor(mut self, executor: impl UniversalExecutor + 'static) -> Self {
-        self.executors.push(Arc::new(executor));
-        self
-    }
-
-    /// Adds executors.
-    #[must_use]
-    pub fn executors(
-        mut self,
-        executors: impl IntoIterator<Item = Arc<dyn UniversalExecutor>>,
-    ) -> Self {
-        self.executors.extend(executors);
-        self
-    }
-
-    /// Sets how many runs there may be at a time, of all executors together; 64 by default.
-    #[must_use]
-    pub fn concurrency(mut self, runs: usize) -> Self {
-        self.settings.concurrency = runs;
-        self
-    }
-
-    /// Sets how many runs of one executor there may be at a time, so that a slow one leaves places for others; 16 by
-    /// default.
-    #[must_use]
-    pub fn max_inflight(mut self, runs: usize) -> Self {
-        self.settings.max_inflight = runs;
-        self
-    }
-
-    /// Sets where in the source to start: by default with what happens once it runs. What was there before is then not
-    /// seen; with [`StartAt::Beginning`] it is, and what was answered already is not answered again.
-    #[must_use]
-    pub fn start_at(mut self, start: StartAt) -> Self {
-        self.settings.start_at = start;
-        self
-    }
-
-    /// Sets how often the ledger is asked for runs that nobody told of: those of workers that died; 5 s by default.
-    #[must_use]
-    pub fn sweep_every(mut self, interval: Duration) -> Self {
-        self.settings.sweep = interval;
-        self
-    }
-
-    /// Sets how long running work may take to finish at a shutdown; 25 s by default.
-    #[must_use]
-    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.drain = timeout;
-        self
-    }
-
-    /// Checks the executors and indexes their subscriptions.
-    ///
-    /// # Errors
-    /// [`RuntimeError`] if two executors have one id, one can never work on its store, or a setting is zero.
-    pub fn build(self) -> Result<Runtime, RuntimeError> {
-        for (setting, is_zero) in [
-            ("concurrency", self.settings.concurrency == 0),
-            ("max_inflight", self.settings.max_inflight == 0),
-            ("sweep_every", self.settings.sweep.is_zero()),
-        ] {
-            if is_zero {
-                return Err(RuntimeError::ZeroSetting { setting });
-            }
-        }
-        let mut index = SubscriptionIndex::new();
-        let mut executors: BTreeMap<Arc<str>, Arc<dyn UniversalExecutor>> = BTreeMap::new();
-        for executor in self.executors {
-            check(&*executor)?;
-            log_oddities(&*executor);
-            let id: Arc<str> = executor.id().into();
-            index.insert(&id, executor.subscriptions());
-            if executors.insert(Arc::clone(&id), executor).is_some() {
-                return Err(RuntimeError::DuplicateId { id: id.to_string() });
-            }
-        }
-        Ok(Runtime {
-            source: self.source,
-            executors,
-            index,
-            settings: self.settings,
-            progress: Arc::default(),
-        })
-    }
-}
-
-/// Says what is odd in the subscriptions of an executor, which works all the same.
-fn log_oddities(executor: &dyn UniversalExecutor) {
-    let (id, subscriptions) = (executor.id(), executor.subscriptions());
-    for warning in subscriptions.warnings() {
-        tracing::warn!(executor = id, %warning, "odd subscription");
-    }
-    let triggers = subscriptions
-        .as_slice()
-        .iter()
-        .filter(|subscription| subscription.role == Role::Trigger);
-    if triggers.count() == 0 {
-        tracing::warn!(executor = id, "no trigger: nothing sets this executor off");
-    }
-}
-
-impl fmt::Debug for RuntimeBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RuntimeBuilder")
+            .field("executors", &ids)
             .field("settings", &self.settings)
             .finish_non_exhaustive()
     }

@@ -6,6 +6,8 @@ use crate::executor::{ExecutorError, Outcome};
 pub struct RunReport {
     /// Events that were delivered, those of what the executors wrote included.
     pub events: u64,
+    /// Breadcrumbs that concerned somebody and that no event had told of: found in the store.
+    pub found_by_sweep: u64,
     /// Events that the source dropped because this was too slow.
     pub missed: u64,
     /// Runs that responded.
@@ -24,6 +26,9 @@ pub struct RunReport {
     pub panics: u64,
     /// Runs that were dropped at the end of the drain.
     pub dropped: u64,
+    /// Executors on a store without a run ledger, which are promised less: their events are processed at least once
+    /// while the process lives, and one that is delivered again is answered again.
+    pub without_ledger: Vec<String>,
 }
 
 impl RunReport {

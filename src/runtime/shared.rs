@@ -1,9 +1,13 @@
-//! What intake and workers of one run share.
+//! What the tasks of one run of a runtime share.
 
-use super::{RunReport, Settings};
+use super::roster::Roster;
+use super::RunReport;
+use super::builder::Settings;
+use crate::model::{Event, Timestamp};
 use crate::source::{Delivery, SourceError, StartAt};
 use crate::store::StoreError;
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -18,6 +22,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) struct Shared {
     pub(super) settings: Settings,
+    pub(super) roster: Arc<Roster>,
+    /// Whether the source leaves nothing out without saying so.
+    pub(super) source_is_complete: bool,
+    /// Whether it can be reached, as far as is known.
+    source_is_there: AtomicBool,
     /// One for each run there may be at a time.
     pub(super) places: Arc<Semaphore>,
     /// Cancelled when nothing more shall be claimed.
@@ -27,9 +36,17 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(settings: Settings, progress: Arc<Progress>) -> Arc<Self> {
+    pub(super) fn new(
+        settings: Settings,
+        roster: Arc<Roster>,
+        progress: Arc<Progress>,
+        source_is_complete: bool,
+    ) -> Arc<Self> {
         Arc::new(Self {
             settings,
+            roster,
+            source_is_complete,
+            source_is_there: AtomicBool::new(true),
             places: Arc::new(Semaphore::new(settings.concurrency)),
             stop: CancellationToken::new(),
             progress,
@@ -57,15 +74,24 @@ impl Shared {
             }
         });
     }
+
+    /// Notes whether the source can be reached.
+    pub(super) fn source_is(&self, there: bool) {
+        self.source_is_there.store(there, Ordering::Relaxed);
+    }
+
+    pub(super) fn has_source(&self) -> bool {
+        self.source_is_there.load(Ordering::Relaxed)
+    }
 }
 
 /// An answer of a store, or that it takes too long.
 pub(super) async fn in_time<T>(
     answer: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
-    match timeout(PATIENCE, answer).await {
-        Ok(answer) => answer,
-        Err(_) => Err(StoreError::Unavailable {
+    match crate::clock::within(PATIENCE, answer).await {
+        Some(answer) => answer,
+        None => Err(StoreError::Unavailable {
             store: "the store",
             retry_after: PAUSE,
             source: format!("no answer within {PATIENCE:?}").into(),
@@ -81,6 +107,8 @@ pub(super) struct Progress(Mutex<Positions>);
 struct Positions {
     /// Of the last event taken in.
     last: Option<u64>,
+    /// The time of the newest event taken in.
+    newest: Option<Timestamp>,
     /// Of events that are not taken care of yet: waiting, or given back to the source.
     open: BTreeSet<u64>,
 }
@@ -94,12 +122,18 @@ impl Progress {
         before.or(positions.last).map_or(start, StartAt::After)
     }
 
-    pub(super) fn begin(&self, position: Option<u64>) {
+    pub(super) fn begin(&self, position: Option<u64>, event: &Event) {
+        let mut positions = self.lock();
+        positions.newest = positions.newest.max(Some(event.updated_at));
         if let Some(position) = position {
-            let mut positions = self.lock();
             positions.last = positions.last.max(Some(position));
             positions.open.insert(position);
         }
+    }
+
+    /// The time of the newest event taken in.
+    pub(super) fn newest(&self) -> Option<Timestamp> {
+        self.lock().newest
     }
 
     fn end(&self, position: Option<u64>) {

@@ -46,6 +46,12 @@ pub trait EventSource: Send + Sync + 'static {
         &self,
         from: StartAt,
     ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError>;
+
+    /// Whether it delivers every event, or says [`SourceError::Lagged`]: then nobody has to look into the store for what
+    /// it left out. Not unless it says so.
+    fn is_complete(&self) -> bool {
+        false
+    }
 }
 
 /// Where a subscription begins.

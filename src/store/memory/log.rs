@@ -85,6 +85,10 @@ impl EventSource for MemoryEvents {
             },
         )))
     }
+
+    fn is_complete(&self) -> bool {
+        true
+    }
 }
 
 struct Subscriber {

@@ -1,0 +1,105 @@
+use super::UniversalExecutor;
+use crate::model::{Breadcrumb, Event, Path, PathError};
+use crate::store::StoreError;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+/// Which runs of an executor go one at a time, in the order in which they came: those whose triggers have an equal key.
+///
+/// A run that waits to be tried again, or is suspended, holds its key until it is over. Runs without a key, and those
+/// of different keys, go side by side.
+///
+/// ```
+/// use serde_json::json;
+/// use universal_executor::NewBreadcrumb;
+/// use universal_executor::executor::OrderingKey;
+/// # use universal_executor::model::{BreadcrumbId, Timestamp};
+///
+/// # let id = BreadcrumbId::NIL;
+/// let message = NewBreadcrumb::new("user.message.v1").tag("session:7").context(json!({"order": {"id": 3}}));
+/// # let message = message.first_version(id, Timestamp::UNIX_EPOCH);
+///
+/// assert_eq!(OrderingKey::tag("session:").of(&message).as_deref(), Some("session:7"));
+/// assert_eq!(OrderingKey::path("$.order.id")?.of(&message).as_deref(), Some("3"));
+/// assert_eq!(OrderingKey::None.of(&message), None);
+/// # Ok::<(), universal_executor::model::PathError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub enum OrderingKey {
+    /// No order.
+    #[default]
+    None,
+    /// The tag of the trigger with this prefix (`session:`); of several the first in alphabetical order.
+    TagPrefix(String),
+    /// The first value at this path into the trigger's context, as JSON.
+    Path(Path),
+}
+
+impl OrderingKey {
+    /// The tag with a prefix.
+    #[must_use]
+    pub fn tag(prefix: impl Into<String>) -> Self {
+        Self::TagPrefix(prefix.into())
+    }
+
+    /// The value at a JSONPath into the context.
+    ///
+    /// # Errors
+    /// If the path does not parse or exceeds the limits of a path.
+    pub fn path(path: &str) -> Result<Self, PathError> {
+        Path::parse(path).map(Self::Path)
+    }
+
+    /// The key of a trigger; none if it has no such tag or value.
+    #[must_use]
+    pub fn of(&self, trigger: &Breadcrumb) -> Option<String> {
+        match self {
+            Self::None => None,
+            Self::TagPrefix(prefix) => first_tag(prefix, &trigger.tags),
+            Self::Path(path) => value_at(path, &trigger.context),
+        }
+    }
+}
+
+fn first_tag(prefix: &str, tags: &[String]) -> Option<String> {
+    let with_prefix = tags.iter().filter(|tag| tag.starts_with(prefix));
+    with_prefix.min().map(|tag| short(tag.clone()))
+}
+
+fn value_at(path: &Path, context: &Value) -> Option<String> {
+    // A path that cannot be evaluated gives no order, as it would match nothing.
+    let found = path.first(context).ok()??;
+    Some(short(found.to_string()))
+}
+
+/// The key itself, or its hash where it is too long to be kept with every run.
+fn short(key: String) -> String {
+    const LONGEST: usize = 256;
+    if key.len() <= LONGEST {
+        return key;
+    }
+    super::profile::hex(&Sha256::digest(key.as_bytes()))
+}
+
+/// The ordering key of what an event announces; reads the breadcrumb where the event does not tell.
+///
+/// # Errors
+/// If the breadcrumb cannot be read. One that is gone has no key.
+pub(crate) async fn ordering_key<E: UniversalExecutor + ?Sized>(
+    executor: &E,
+    event: &Event,
+) -> Result<Option<String>, StoreError> {
+    match (&executor.profile().ordering, &event.context) {
+        (OrderingKey::None, _) => Ok(None),
+        (OrderingKey::TagPrefix(prefix), _) => Ok(first_tag(prefix, &event.tags)),
+        (OrderingKey::Path(path), Some(context)) => Ok(value_at(path, context)),
+        (ordering @ OrderingKey::Path(_), None) => {
+            match executor.store().get(event.breadcrumb_id).await {
+                Ok(trigger) => Ok(ordering.of(&trigger)),
+                Err(StoreError::NotFound { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+use super::roster::Roster;
+use super::shared::Progress;
+use super::{Runtime, RuntimeError};
+use crate::executor::UniversalExecutor;
+use crate::source::{EventSource, StartAt};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Collects executors and settings; see [`Runtime::builder`].
+pub struct RuntimeBuilder {
+    source: Box<dyn EventSource>,
+    executors: Vec<Arc<dyn UniversalExecutor>>,
+    settings: Settings,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    pub(super) concurrency: usize,
+    pub(super) max_inflight: usize,
+    pub(super) start_at: StartAt,
+    pub(super) sweep: Duration,
+    pub(super) reconcile: Duration,
+    pub(super) drain: Duration,
+}
+
+impl RuntimeBuilder {
+    pub(super) fn new(source: Box<dyn EventSource>) -> Self {
+        Self {
+            source,
+            executors: Vec::new(),
+            settings: Settings {
+                concurrency: 64,
+                max_inflight: 16,
+                start_at: StartAt::Now,
+                sweep: Duration::from_secs(5),
+                reconcile: Duration::from_secs(60),
+                drain: Duration::from_secs(25),
+            },
+        }
+    }
+
+    /// Adds an executor.
+    #[must_use]
+    pub fn executor(mut self, executor: impl UniversalExecutor + 'static) -> Self {
+        self.executors.push(Arc::new(executor));
+        self
+    }
+
+    /// Adds executors.
+    #[must_use]
+    pub fn executors(
+        mut self,
+        executors: impl IntoIterator<Item = Arc<dyn UniversalExecutor>>,
+    ) -> Self {
+        self.executors.extend(executors);
+        self
+    }
+
+    /// Sets how many runs there may be at a time, of all executors together; 64 by default.
+    #[must_use]
+    pub fn concurrency(mut self, runs: usize) -> Self {
+        self.settings.concurrency = runs;
+        self
+    }
+
+    /// Sets how many runs of one executor there may be at a time, so that a slow one leaves places for others, where its
+    /// profile does not say; 16 by default.
+    #[must_use]
+    pub fn max_inflight(mut self, runs: usize) -> Self {
+        self.settings.max_inflight = runs;
+        self
+    }
+
+    /// Sets where in the source to start: by default with what happens once it runs. What was there before is then not
+    /// seen; with [`StartAt::Beginning`] it is, and what was answered already is not answered again.
+    #[must_use]
+    pub fn start_at(mut self, start: StartAt) -> Self {
+        self.settings.start_at = start;
+        self
+    }
+
+    /// Sets how often the ledger is asked for runs that nobody told of: those of workers that died; 5 s by default.
+    #[must_use]
+    pub fn sweep_every(mut self, interval: Duration) -> Self {
+        self.settings.sweep = interval;
+        self
+    }
+
+    /// Sets how often the store is asked for what no event told: runs that other workers suspended and, where the source
+    /// may lose events without saying so, everything committed in the meantime and a minute before; 60 s by default.
+    #[must_use]
+    pub fn reconcile_every(mut self, interval: Duration) -> Self {
+        self.settings.reconcile = interval;
+        self
+    }
+
+    /// Sets how long running work may take to finish at a shutdown; 25 s by default.
+    #[must_use]
+    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.drain = timeout;
+        self
+    }
+
+    /// Checks the executors and indexes their subscriptions.
+    ///
+    /// # Errors
+    /// [`RuntimeError`] if two executors have one id, one can never work on its store, or a setting is zero.
+    pub fn build(self) -> Result<Runtime, RuntimeError> {
+        for (setting, is_zero) in [
+            ("concurrency", self.settings.concurrency == 0),
+            ("max_inflight", self.settings.max_inflight == 0),
+            ("sweep_every", self.settings.sweep.is_zero()),
+            ("reconcile_every", self.settings.reconcile.is_zero()),
+        ] {
+            if is_zero {
+                return Err(RuntimeError::ZeroSetting { setting });
+            }
+        }
+        let roster = Roster::new();
+        for executor in self.executors {
+            roster.add(executor)?;
+        }
+        Ok(Runtime {
+            source: self.source,
+            roster: Arc::new(roster),
+            settings: self.settings,
+            progress: Arc::new(Progress::default()),
+        })
+    }
+}
+
+impl fmt::Debug for RuntimeBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RuntimeBuilder")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}

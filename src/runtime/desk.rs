@@ -1,0 +1,176 @@
+//! What a station knows of one executor: how much of its work may be started now.
+
+use super::limits::{Allowed, Breaker, Bucket, Budget};
+use super::process::Processed;
+use crate::executor::{ExecutorError, Outcome, Profile, Rate};
+use crate::store::{FailureClass, StoreError};
+use tokio::time::Instant;
+
+/// One executor's work at a station.
+#[derive(Debug)]
+pub(super) struct Desk {
+    in_flight: usize,
+    bucket: Option<(Rate, Bucket)>,
+    budget: Budget,
+    breaker: Breaker,
+    /// Whether its turn to claim comes.
+    pub(super) hot: bool,
+    /// Whether runs may be due that were not claimed for want of room.
+    pub(super) more: bool,
+}
+
+/// How much of an executor's work may be started now.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Free {
+    /// So many runs.
+    Runs(usize),
+    /// None before then.
+    NotBefore(Instant),
+    /// None before one that runs has ended.
+    Busy,
+}
+
+impl Desk {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            in_flight: 0,
+            bucket: None,
+            budget: Budget::new(now),
+            breaker: Breaker::default(),
+            hot: false,
+            more: false,
+        }
+    }
+
+    /// How many runs may be started now.
+    pub(super) fn free(&mut self, profile: &Profile, most: usize, now: Instant) -> Free {
+        let most = profile.max_inflight.unwrap_or(most);
+        let room = most.saturating_sub(self.in_flight);
+        if room == 0 {
+            return Free::Busy;
+        }
+        let room = match self.breaker.allows(now) {
+            Allowed::All => room,
+            Allowed::One => 1,
+            Allowed::None { until: Some(until) } => return Free::NotBefore(until),
+            Allowed::None { until: None } => return Free::Busy,
+        };
+        let Some(bucket) = self.bucket(profile.rate, now) else {
+            return Free::Runs(room);
+        };
+        match bucket.available(now) {
+            0 => bucket.next(now).map_or(Free::Runs(0), Free::NotBefore),
+            tokens => Free::Runs(room.min(tokens)),
+        }
+    }
+
+    /// Notes that a run starts; `again` if it is not its first attempt. False if it has to wait: too much of the traffic
+    /// is retries.
+    pub(super) fn start(&mut self, again: bool, now: Instant) -> bool {
+        if again {
+            if !self.budget.retry(now) {
+                return false;
+            }
+        } else {
+            self.budget.first();
+        }
+        if let Some((_, bucket)) = &mut self.bucket {
+            bucket.take(now, 1);
+        }
+        self.breaker.started(now);
+        true
+    }
+
+    pub(super) fn occupy(&mut self) {
+        self.in_flight += 1;
+    }
+
+    pub(super) fn leave(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    pub(super) fn ended(&mut self, how: Ended, now: Instant) {
+        match how {
+            Ended::Well => self.breaker.succeeded(),
+            Ended::Badly => self.breaker.failed(now),
+            Ended::Neither => self.breaker.abandoned(),
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight == 0
+    }
+
+    /// The bucket for a rate; a new one where the rate has changed with the executor's definition.
+    fn bucket(&mut self, rate: Option<Rate>, now: Instant) -> Option<&mut Bucket> {
+        let rate = rate?;
+        if self.bucket.as_ref().is_none_or(|(of, _)| *of != rate) {
+            self.bucket = Some((rate, Bucket::new(rate, now)));
+        }
+        self.bucket.as_mut().map(|(_, bucket)| bucket)
+    }
+}
+
+/// What an attempt says of what its executor depends on.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Ended {
+    /// It works.
+    Well,
+    /// It fails for now.
+    Badly,
+    /// Nothing.
+    Neither,
+}
+
+impl Ended {
+    /// What an attempt says; its own mistakes, and those of its input, say nothing.
+    pub(super) fn of(processed: &Processed) -> Self {
+        match processed {
+            Ok(Outcome::Responded { .. } | Outcome::Suspended { .. }) => Self::Well,
+            Ok(Outcome::Failed { class, .. }) => Self::of_failure(*class),
+            Ok(
+                Outcome::Unmatched
+                | Outcome::ContextNoted
+                | Outcome::OwnBreadcrumb
+                | Outcome::Gone
+                | Outcome::Superseded
+                | Outcome::AlreadyDone { .. }
+                | Outcome::InProgress { .. },
+            ) => Self::Neither,
+            Err(error) => Self::of_error(error),
+        }
+    }
+
+    fn of_failure(class: FailureClass) -> Self {
+        match class {
+            FailureClass::AttemptsUsedUp | FailureClass::Timeout | FailureClass::Panic => {
+                Self::Badly
+            }
+            FailureClass::Permanent
+            | FailureClass::CrashLoop
+            | FailureClass::HopLimit
+            | FailureClass::OutcomeUnknown => Self::Neither,
+        }
+    }
+
+    fn of_error(error: &ExecutorError) -> Self {
+        match error {
+            ExecutorError::Postponed { source, .. } => Self::of_error(source),
+            ExecutorError::Execute(_)
+            | ExecutorError::Respond(_)
+            | ExecutorError::RequiredSource { .. }
+            | ExecutorError::Timeout { .. }
+            | ExecutorError::Panicked { .. }
+            | ExecutorError::Store {
+                source: StoreError::Unavailable { .. },
+                ..
+            } => Self::Badly,
+            ExecutorError::Store { .. }
+            | ExecutorError::StaleRead { .. }
+            | ExecutorError::RequiredNotFound { .. }
+            | ExecutorError::ContextTooLarge { .. }
+            | ExecutorError::BadResponse { .. }
+            | ExecutorError::LeaseLost { .. } => Self::Neither,
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! A store handle that some executors share, and what waits on that store.
+
+use super::wakes::Wakes;
+use crate::executor::{UniversalExecutor, Waits};
+use crate::model::Timestamp;
+use crate::store::{BreadcrumbStore, RunLedger, RunRef};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// How many waits may be open on one store.
+const MOST_WAITS: usize = 10_000;
+
+/// One store handle. Executors that give the same handle share one, so that their runs are put into the ledger and
+/// claimed together.
+pub(super) struct Home {
+    pub(super) number: u64,
+    /// Who lends the store.
+    anchor: Arc<dyn UniversalExecutor>,
+    pub(super) waits: Arc<Waits>,
+    pub(super) wakes: Wakes,
+    /// Cancelled when nobody lives here any more.
+    pub(super) empty: CancellationToken,
+    /// Executors with runs that became due without an event.
+    due: Mutex<BTreeSet<Arc<str>>>,
+    /// Runs that were suspended here and are not looked at yet.
+    suspended: Mutex<Vec<RunRef>>,
+    /// Everything committed up to then was announced or found; none if the store was never read.
+    seen_to: Mutex<Option<Timestamp>>,
+    /// Whether all of it is to be looked at.
+    everything: AtomicBool,
+    /// From when on the store has to be asked for what no event told.
+    unseen_since: Mutex<Option<Timestamp>>,
+    pub(super) nudged: Notify,
+    pub(super) asked: Notify,
+    failing: AtomicBool,
+}
+
+impl Home {
+    pub(super) fn of(number: u64, anchor: Arc<dyn UniversalExecutor>) -> Arc<Self> {
+        Arc::new(Self {
+            number,
+            anchor,
+            waits: Arc::new(Waits::new(MOST_WAITS)),
+            wakes: Wakes::default(),
+            empty: CancellationToken::new(),
+            due: Mutex::default(),
+            suspended: Mutex::default(),
+            seen_to: Mutex::default(),
+            everything: AtomicBool::new(false),
+            unseen_since: Mutex::default(),
+            nudged: Notify::new(),
+            asked: Notify::new(),
+            failing: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn store(&self) -> &dyn BreadcrumbStore {
+        self.anchor.store()
+    }
+
+    pub(super) fn ledger(&self) -> Option<&dyn RunLedger> {
+        self.store().ledger()
+    }
+
+    /// Whether an executor uses this very handle: leases parked through it can be claimed through no other.
+    #[expect(
+        ambiguous_wide_pointer_comparisons,
+        reason = "one handle taken for two costs a task, and nothing else"
+    )]
+    pub(super) fn is_of(&self, executor: &dyn UniversalExecutor) -> bool {
+        std::ptr::eq(self.store(), executor.store())
+    }
+
+    /// Says that an executor has runs to claim.
+    pub(super) fn nudge(&self, executor: Arc<str>) {
+        lock(&self.due).insert(executor);
+        self.nudged.notify_one();
+    }
+
+    /// The executors that have runs to claim.
+    pub(super) fn nudges(&self) -> BTreeSet<Arc<str>> {
+        std::mem::take(&mut lock(&self.due))
+    }
+
+    /// Asks for a look into the store at everything committed after a time.
+    pub(super) fn ask_for_sweep(&self, after: Timestamp) {
+        self.want_sweep(after);
+        self.asked.notify_one();
+    }
+
+    /// Asks for a look at everything that may have happened unseen.
+    pub(super) fn ask_for_everything(&self) {
+        self.everything.store(true, Ordering::Relaxed);
+        self.asked.notify_one();
+    }
+
+    /// Whether a look at everything was asked for.
+    pub(super) fn take_everything(&self) -> bool {
+        self.everything.swap(false, Ordering::Relaxed)
+    }
+
+    /// Everything committed up to then was announced or found.
+    pub(super) fn seen_to(&self) -> Option<Timestamp> {
+        *lock(&self.seen_to)
+    }
+
+    /// Notes that everything committed up to a time was announced or found.
+    pub(super) fn has_seen_to(&self, moment: Timestamp) {
+        let mut seen_to = lock(&self.seen_to);
+        *seen_to = seen_to.max(Some(moment));
+    }
+
+    /// Notes that the store is to be looked at, when somebody looks.
+    pub(super) fn want_sweep(&self, after: Timestamp) {
+        let mut since = lock(&self.unseen_since);
+        *since = Some(since.map_or(after, |earlier| earlier.min(after)));
+    }
+
+    /// Says that a run was suspended, so that what it waits for is looked out for.
+    pub(super) fn suspended(&self, run: RunRef) {
+        /// What is beyond is found by the sweep.
+        const MOST: usize = 10_000;
+        let mut suspended = lock(&self.suspended);
+        if suspended.len() < MOST {
+            suspended.push(run);
+        }
+        drop(suspended);
+        self.asked.notify_one();
+    }
+
+    /// The runs that were suspended since this was asked last.
+    pub(super) fn take_suspended(&self) -> Vec<RunRef> {
+        std::mem::take(&mut lock(&self.suspended))
+    }
+
+    /// From when on the store has to be looked at, if it has to.
+    pub(super) fn take_unseen_since(&self) -> Option<Timestamp> {
+        lock(&self.unseen_since).take()
+    }
+
+    /// Notes whether the store answered.
+    pub(super) fn answered(&self, well: bool) {
+        self.failing.store(!well, Ordering::Relaxed);
+    }
+
+    /// Whether the store did not answer when it was asked last.
+    pub(super) fn is_failing(&self) -> bool {
+        self.failing.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Home")
+            .field("number", &self.number)
+            .field("store", &self.store())
+            .finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,314 @@
+//! What waits on one store: answers the waits, wakes suspended runs, and looks into the store for what no event told.
+
+use super::home::Home;
+use super::shared::{PAUSE, Shared, in_time};
+use super::sweep::{self, Found};
+use super::wakes::{Sleeper, Wakes};
+use crate::clock::later;
+use crate::model::{BreadcrumbId, Timestamp};
+use crate::store::{Query, RunFilter, RunRef, RunState, StoreError};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// How many events may wait to be looked at.
+pub(super) const INBOX: usize = 1_024;
+
+/// How many are looked at at a time.
+const AT_ONCE: usize = 64;
+
+/// An event that may be what somebody waits for.
+pub(super) struct Look {
+    pub(super) id: BreadcrumbId,
+    pub(super) version: u64,
+    pub(super) waits: Vec<u64>,
+    pub(super) sleepers: Vec<Arc<Sleeper>>,
+}
+
+pub(super) struct Lookout {
+    shared: Arc<Shared>,
+    home: Arc<Home>,
+    inbox: mpsc::Receiver<Look>,
+    found: mpsc::Sender<Found>,
+    jobs: JoinSet<Done>,
+    reconcile: Instant,
+    /// A look at all suspended runs is on its way.
+    reconciling: bool,
+    /// The time after which a sweep that is on its way looks.
+    sweeping: Option<Timestamp>,
+}
+
+/// What a job came to.
+enum Done {
+    Looked,
+    Reconciled,
+    Swept(Timestamp),
+    /// It could not be looked at; a sweep is due again.
+    Missed,
+}
+
+impl Lookout {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        home: Arc<Home>,
+        inbox: mpsc::Receiver<Look>,
+        found: mpsc::Sender<Found>,
+    ) -> Self {
+        Self {
+            shared,
+            home,
+            inbox,
+            found,
+            jobs: JoinSet::new(),
+            reconcile: Instant::now(),
+            reconciling: false,
+            sweeping: None,
+        }
+    }
+
+    /// Looks out until it is told to stop.
+    pub(super) async fn run(mut self) {
+        let (stop, home) = (self.shared.stop.clone(), Arc::clone(&self.home));
+        loop {
+            let room = self.jobs.len() < AT_ONCE;
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                () = home.empty.cancelled() => break,
+                Some(done) = self.jobs.join_next() => match done {
+                    Ok(done) => self.note(done),
+                    // A store that panics has not answered.
+                    Err(_) => {
+                        self.note(Done::Reconciled);
+                        self.note(Done::Missed);
+                    }
+                },
+                look = self.inbox.recv(), if room => match look {
+                    Some(look) => {
+                        self.jobs.spawn(look_at(Arc::clone(&home), look));
+                    }
+                    None => stop.cancelled().await,
+                },
+                () = home.asked.notified(), if room => self.look_as_asked(),
+                () = sleep_until(self.reconcile) => self.look_at_everything(),
+            }
+        }
+    }
+
+    fn note(&mut self, done: Done) {
+        match done {
+            Done::Looked => {}
+            Done::Reconciled => self.reconciling = false,
+            Done::Swept(newest) => {
+                self.sweeping = None;
+                self.home.answered(true);
+                self.home.has_seen_to(newest);
+                // More may have been asked for meanwhile.
+                self.look_as_asked();
+            }
+            Done::Missed => {
+                self.home.answered(false);
+                if let Some(after) = self.sweeping.take() {
+                    self.home.want_sweep(after);
+                }
+                self.reconcile = self.reconcile.min(later(Instant::now(), PAUSE));
+            }
+        }
+    }
+
+    fn look_as_asked(&mut self) {
+        let suspended = self.home.take_suspended();
+        if !suspended.is_empty() {
+            let home = Arc::clone(&self.home);
+            self.jobs.spawn(async move {
+                for run in suspended {
+                    look_after(&home, &run).await;
+                }
+                Done::Looked
+            });
+        }
+        if self.home.take_everything() {
+            self.look_at_everything();
+        } else {
+            self.sweep();
+        }
+    }
+
+    /// Looks at all suspended runs, those that other workers suspended included, and at what nobody told of.
+    fn look_at_everything(&mut self) {
+        /// Commits of a time may become visible later than those after them.
+        const OVERLAP: Duration = Duration::from_secs(60);
+        self.reconcile = later(Instant::now(), self.shared.settings.reconcile);
+        if !std::mem::replace(&mut self.reconciling, true) {
+            let (shared, home) = (Arc::clone(&self.shared), Arc::clone(&self.home));
+            self.jobs.spawn(async move {
+                reconcile(&shared, &home).await;
+                Done::Reconciled
+            });
+        }
+        if !self.shared.source_is_complete {
+            match self.home.seen_to() {
+                Some(seen_to) => self.home.want_sweep(earlier(seen_to, OVERLAP)),
+                None => self.begin_to_look(),
+            }
+        }
+        self.sweep();
+    }
+
+    /// Notes how far the store has come, which it could not say before.
+    fn begin_to_look(&mut self) {
+        let home = Arc::clone(&self.home);
+        self.jobs.spawn(async move {
+            match sweep::newest(home.store()).await {
+                Ok(newest) => Done::Swept(newest),
+                Err(_) => Done::Missed,
+            }
+        });
+    }
+
+    fn sweep(&mut self) {
+        if self.sweeping.is_some() {
+            return;
+        }
+        let Some(after) = self.home.take_unseen_since() else { return };
+        self.sweeping = Some(after);
+        let (home, found) = (Arc::clone(&self.home), self.found.clone());
+        self.jobs.spawn(async move {
+            match sweep::sweep(home.store(), after, &found).await {
+                Ok(newest) => Done::Swept(newest),
+                Err(error) => {
+                    tracing::warn!(error = error.code(), "the store could not be looked at");
+                    Done::Missed
+                }
+            }
+        });
+    }
+}
+
+/// Reads what an event announced, and gives it to those who wait for it.
+async fn look_at(home: Arc<Home>, look: Look) -> Done {
+    const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+    const TRIES: u32 = 10;
+    let mut pause = Duration::from_millis(100);
+    for _ in 0..TRIES {
+        match in_time(home.store().get(look.id)).await {
+            Ok(found) if found.version >= look.version => {
+                home.waits.answer(&look.waits, &found);
+                for sleeper in look.sleepers.iter().filter(|sleeper| sleeper.wakes_on(&found)) {
+                    wake(&home, sleeper, found.id).await;
+                }
+                return Done::Looked;
+            }
+            Err(StoreError::NotFound { .. }) if home.store().capabilities().reads_own_writes => {
+                return Done::Looked;
+            }
+            // The store does not see it yet, or does not answer.
+            Ok(_) | Err(_) => {
+                sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+    // The next look at all suspended runs finds these as new ones.
+    for sleeper in &look.sleepers {
+        home.wakes.remove(&sleeper.run);
+    }
+    Done::Looked
+}
+
+fn earlier(moment: Timestamp, by: Duration) -> Timestamp {
+    let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
+    Timestamp::from_micros(moment.as_micros().saturating_sub(by))
+}
+
+/// Looks out for what a run that was just suspended waits for, which may have come already.
+async fn look_after(home: &Home, run: &RunRef) {
+    let Some(ledger) = home.ledger() else { return };
+    let filter = RunFilter::all()
+        .executor(&*run.executor)
+        .trigger(run.trigger_id)
+        .state(RunState::Suspended);
+    match in_time(ledger.runs(&filter)).await {
+        Ok(suspended) => {
+            for sleeper in suspended.into_iter().filter_map(Sleeper::of) {
+                keep(home, Arc::new(sleeper)).await;
+            }
+        }
+        Err(error) => {
+            tracing::warn!(%run, error = error.code(), "a suspended run is looked at later");
+        }
+    }
+}
+
+/// Looks at all suspended runs of the executors that live here, and for what may have woken them unseen.
+async fn reconcile(shared: &Shared, home: &Home) {
+    let Some(ledger) = home.ledger() else { return };
+    let filter = RunFilter::all()
+        .state(RunState::Suspended)
+        .limit(Wakes::MOST);
+    let suspended = match in_time(ledger.runs(&filter)).await {
+        Ok(suspended) => suspended,
+        Err(error) => {
+            tracing::warn!(error = error.code(), "suspended runs are looked at later");
+            return;
+        }
+    };
+    let living = shared.roster.at_home(home);
+    let here = suspended
+        .into_iter()
+        .filter(|run| living.contains(&run.run.executor));
+    let sleepers: Vec<Arc<Sleeper>> = here.filter_map(Sleeper::of).map(Arc::new).collect();
+    let runs: HashSet<RunRef> = sleepers.iter().map(|sleeper| sleeper.run.clone()).collect();
+    home.wakes.retain(&runs);
+    for sleeper in sleepers {
+        keep(home, sleeper).await;
+    }
+}
+
+/// Looks out for what a run waits for from now on, then once for what came before. What could not be looked for is
+/// forgotten, so that the next look at all suspended runs finds it as new.
+async fn keep(home: &Home, sleeper: Arc<Sleeper>) {
+    /// An answer that so many newer ones hide is found when one of them comes.
+    const NEWEST: usize = 32;
+    if !home.wakes.insert(&sleeper) {
+        return;
+    }
+    for selector in &sleeper.selectors {
+        let query = Query::new(selector.clone()).limit(NEWEST);
+        match in_time(home.store().search(&query)).await {
+            Ok(found) => {
+                // The first that came.
+                let mut found = found.iter().rev();
+                if let Some(first) = found.find(|found| sleeper.wakes_on(found)) {
+                    wake(home, &sleeper, first.id).await;
+                    return;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(run = %sleeper.run, error = error.code(), "what a run waits for is looked for later");
+                home.wakes.remove(&sleeper.run);
+            }
+        }
+    }
+}
+
+/// Wakes a run; whoever comes second finds it awake.
+async fn wake(home: &Home, sleeper: &Sleeper, with: BreadcrumbId) {
+    let Some(ledger) = home.ledger() else { return };
+    match in_time(ledger.resume(&sleeper.run, with)).await {
+        Ok(()) => {
+            home.wakes.remove(&sleeper.run);
+            home.nudge(Arc::clone(&sleeper.run.executor));
+        }
+        Err(StoreError::WrongState { .. } | StoreError::UnknownRun { .. }) => {
+            home.wakes.remove(&sleeper.run);
+        }
+        Err(error) => {
+            tracing::warn!(run = %sleeper.run, error = error.code(), "a run is woken later");
+            home.wakes.remove(&sleeper.run);
+        }
+    }
+}

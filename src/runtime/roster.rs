@@ -1,0 +1,197 @@
+//! Who runs here: the executors, the index of what they subscribe to, and the stores they live on.
+
+use super::RuntimeError;
+use super::home::Home;
+use crate::executor::{UniversalExecutor, check};
+use crate::model::{Event, Role, Route, SubscriptionIndex};
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tokio::sync::watch;
+
+/// An executor and the store handle it lives on.
+#[derive(Clone)]
+pub(super) struct Member {
+    pub(super) executor: Arc<dyn UniversalExecutor>,
+    pub(super) home: Arc<Home>,
+}
+
+/// Executors come and go while events are matched; each event sees one state of all of them.
+pub(super) struct Roster {
+    members: RwLock<Members>,
+    changed: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Members {
+    index: SubscriptionIndex,
+    by_id: BTreeMap<Arc<str>, Member>,
+    /// With how many live there.
+    homes: Vec<(Arc<Home>, usize)>,
+    next_home: u64,
+}
+
+impl Roster {
+    pub(super) fn new() -> Self {
+        Self {
+            members: RwLock::default(),
+            changed: watch::Sender::new(0),
+        }
+    }
+
+    /// Adds an executor.
+    ///
+    /// # Errors
+    /// If it can never work on its store, or another has its id.
+    pub(super) fn add(&self, executor: Arc<dyn UniversalExecutor>) -> Result<(), RuntimeError> {
+        check(&*executor)?;
+        let mut members = self.write();
+        let id: Arc<str> = executor.id().into();
+        if members.by_id.contains_key(&id) {
+            return Err(RuntimeError::DuplicateId { id: id.to_string() });
+        }
+        log_oddities(&*executor);
+        members.put(id, executor);
+        drop(members);
+        self.tell();
+        Ok(())
+    }
+
+    /// Puts an executor in the place of the one with its id.
+    ///
+    /// # Errors
+    /// If it can never work on its store.
+    pub(super) fn replace(&self, executor: Arc<dyn UniversalExecutor>) -> Result<(), RuntimeError> {
+        check(&*executor)?;
+        log_oddities(&*executor);
+        let id: Arc<str> = executor.id().into();
+        self.write().put(id, executor);
+        self.tell();
+        Ok(())
+    }
+
+    /// Removes an executor; false if it was not there.
+    pub(super) fn remove(&self, id: &str) -> bool {
+        let removed = self.write().take(id);
+        if removed {
+            self.tell();
+        }
+        removed
+    }
+
+    pub(super) fn get(&self, id: &str) -> Option<Member> {
+        self.read().by_id.get(id).cloned()
+    }
+
+    /// All members, by id.
+    pub(super) fn all(&self) -> Vec<Member> {
+        self.read().by_id.values().cloned().collect()
+    }
+
+    /// The ids of those that live on a store.
+    pub(super) fn at_home(&self, home: &Home) -> Vec<Arc<str>> {
+        let members = self.read();
+        let at_home = members
+            .by_id
+            .iter()
+            .filter(|(_, member)| member.home.number == home.number);
+        at_home.map(|(id, _)| Arc::clone(id)).collect()
+    }
+
+    pub(super) fn homes(&self) -> Vec<Arc<Home>> {
+        let members = self.read();
+        members.homes.iter().map(|(home, _)| Arc::clone(home)).collect()
+    }
+
+    /// The executors that an event sets off, or may set off.
+    pub(super) fn triggered(&self, event: &Event) -> Vec<(Arc<str>, Arc<Home>)> {
+        let members = self.read();
+        let matching = members.index.matching(event).into_iter();
+        let triggered = matching.filter(|(_, route)| match route {
+            Route::Trigger { .. } | Route::NeedsContext => true,
+            Route::Unmatched | Route::Context => false,
+        });
+        triggered
+            .filter_map(|(id, _)| {
+                let home = Arc::clone(&members.by_id.get(&id)?.home);
+                Some((id, home))
+            })
+            .collect()
+    }
+
+    /// Changes whenever a member comes or goes.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    fn tell(&self) {
+        self.changed
+            .send_modify(|changes| *changes = changes.wrapping_add(1));
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Members> {
+        self.members.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Members> {
+        self.members.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Members {
+    fn put(&mut self, id: Arc<str>, executor: Arc<dyn UniversalExecutor>) {
+        let home = self.move_in(&executor);
+        self.index.insert(&id, executor.subscriptions());
+        if let Some(before) = self.by_id.insert(id, Member { executor, home }) {
+            self.move_out(&before.home);
+        }
+    }
+
+    fn take(&mut self, id: &str) -> bool {
+        let Some(member) = self.by_id.remove(id) else {
+            return false;
+        };
+        self.index.remove(id);
+        self.move_out(&member.home);
+        true
+    }
+
+    fn move_in(&mut self, executor: &Arc<dyn UniversalExecutor>) -> Arc<Home> {
+        let known = self.homes.iter_mut().find(|(home, _)| home.is_of(&**executor));
+        if let Some((home, living)) = known {
+            *living += 1;
+            return Arc::clone(home);
+        }
+        let home = Home::of(self.next_home, Arc::clone(executor));
+        self.next_home += 1;
+        self.homes.push((Arc::clone(&home), 1));
+        home
+    }
+
+    fn move_out(&mut self, left: &Home) {
+        self.homes.retain_mut(|(home, living)| {
+            if home.number != left.number {
+                return true;
+            }
+            *living -= 1;
+            if *living == 0 {
+                home.empty.cancel();
+            }
+            *living > 0
+        });
+    }
+}
+
+/// Says what is odd in the subscriptions of an executor, which works all the same.
+fn log_oddities(executor: &dyn UniversalExecutor) {
+    let (id, subscriptions) = (executor.id(), executor.subscriptions());
+    for warning in subscriptions.warnings() {
+        tracing::warn!(executor = id, %warning, "odd subscription");
+    }
+    let triggers = subscriptions
+        .as_slice()
+        .iter()
+        .filter(|subscription| subscription.role == Role::Trigger);
+    if triggers.count() == 0 {
+        tracing::warn!(executor = id, "no trigger: nothing sets this executor off");
+    }
+}
