@@ -1,6 +1,6 @@
 //! What a station knows of one executor: how much of its work may be started now.
 
-use super::limits::{Allowed, Breaker, Bucket, Budget};
+use super::limits::{Allowed, Breaker, Bucket, Budget, Ticket};
 use super::process::Processed;
 use crate::executor::{ExecutorError, Outcome, Profile, Rate};
 use crate::store::{FailureClass, StoreError};
@@ -36,7 +36,7 @@ impl Desk {
             in_flight: 0,
             bucket: None,
             budget: Budget::new(now),
-            breaker: Breaker::default(),
+            breaker: Breaker::new(),
             hot: false,
             more: false,
         }
@@ -55,45 +55,39 @@ impl Desk {
             Allowed::None { until: Some(until) } => return Free::NotBefore(until),
             Allowed::None { until: None } => return Free::Busy,
         };
-        let Some(bucket) = self.bucket(profile.rate, now) else {
+        let Some(bucket) = self.bucket(profile.rate) else {
             return Free::Runs(room);
         };
         match bucket.available(now) {
-            0 => bucket.next(now).map_or(Free::Runs(0), Free::NotBefore),
+            0 => bucket.next(now).map_or(Free::Busy, Free::NotBefore),
             tokens => Free::Runs(room.min(tokens)),
         }
     }
 
-    /// Notes that a run starts; `again` if it is not its first attempt. False if it has to wait: too much of the traffic
+    /// Notes that a run is there; `again` if it is not its first attempt. None if it has to wait: too much of the traffic
     /// is retries.
-    pub(super) fn start(&mut self, again: bool, now: Instant) -> bool {
-        if again {
-            if !self.budget.retry(now) {
-                return false;
-            }
-        } else {
+    pub(super) fn start(&mut self, again: bool, now: Instant) -> Option<Ticket> {
+        self.in_flight += 1;
+        if again && !self.budget.retry(now) {
+            return None;
+        }
+        if !again {
             self.budget.first();
         }
         if let Some((_, bucket)) = &mut self.bucket {
             bucket.take(now, 1);
         }
-        self.breaker.started(now);
-        true
+        Some(self.breaker.started(now))
     }
 
-    pub(super) fn occupy(&mut self) {
-        self.in_flight += 1;
-    }
-
-    pub(super) fn leave(&mut self) {
+    /// Notes that a run is gone, and how it ended if it was started.
+    pub(super) fn end(&mut self, ticket: Option<Ticket>, how: Ended, now: Instant) {
         self.in_flight = self.in_flight.saturating_sub(1);
-    }
-
-    pub(super) fn ended(&mut self, how: Ended, now: Instant) {
+        let Some(ticket) = ticket else { return };
         match how {
-            Ended::Well => self.breaker.succeeded(),
-            Ended::Badly => self.breaker.failed(now),
-            Ended::Neither => self.breaker.abandoned(),
+            Ended::Well => self.breaker.succeeded(ticket),
+            Ended::Badly => self.breaker.failed(ticket, now),
+            Ended::Neither => self.breaker.abandoned(ticket),
         }
     }
 
@@ -102,10 +96,10 @@ impl Desk {
     }
 
     /// The bucket for a rate; a new one where the rate has changed with the executor's definition.
-    fn bucket(&mut self, rate: Option<Rate>, now: Instant) -> Option<&mut Bucket> {
+    fn bucket(&mut self, rate: Option<Rate>) -> Option<&mut Bucket> {
         let rate = rate?;
         if self.bucket.as_ref().is_none_or(|(of, _)| *of != rate) {
-            self.bucket = Some((rate, Bucket::new(rate, now)));
+            self.bucket = Some((rate, Bucket::new(rate)));
         }
         self.bucket.as_mut().map(|(_, bucket)| bucket)
     }

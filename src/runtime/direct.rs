@@ -1,6 +1,7 @@
 //! The events of one executor whose store has no ledger: processed as they come, acknowledged after.
 
 use super::desk::{Desk, Ended, Free};
+use super::limits::Ticket;
 use super::process::Processed;
 use super::roster::Member;
 use super::shared::{Owed, PAUSE, Shared};
@@ -19,7 +20,7 @@ pub(super) struct Direct {
     inbox: mpsc::Receiver<Arc<Owed>>,
     desk: Desk,
     running: JoinSet<Processed>,
-    deliveries: HashMap<task::Id, Arc<Owed>>,
+    deliveries: HashMap<task::Id, (Arc<Owed>, Option<Ticket>)>,
 }
 
 impl Direct {
@@ -47,7 +48,9 @@ impl Direct {
                 break;
             };
             let most = self.shared.settings.max_inflight;
-            let free = self.desk.free(member.executor.profile(), most, Instant::now());
+            let free = self
+                .desk
+                .free(member.executor.profile(), most, Instant::now());
             let not_before = match free {
                 Free::NotBefore(moment) => moment,
                 Free::Runs(_) | Free::Busy => Instant::now(),
@@ -77,9 +80,8 @@ impl Direct {
         let Some(member) = self.shared.roster.get(&self.executor) else {
             return;
         };
-        self.desk.occupy();
         // Without a ledger nobody counts attempts, so none is a retry.
-        self.desk.start(false, Instant::now());
+        let ticket = self.desk.start(false, Instant::now());
         let event = owed.delivery.event.clone();
         let Member { executor, home } = member;
         let offer = Offer::new(Arc::clone(&home.waits), None);
@@ -89,19 +91,17 @@ impl Direct {
             processed
         };
         let task = self.running.spawn(under(offer, work));
-        self.deliveries.insert(task.id(), owed);
+        self.deliveries.insert(task.id(), (owed, ticket));
     }
 
     /// Acknowledges what was processed, and asks for the event again where that may help.
-    async fn finish(
-        &mut self,
-        finished: Result<(task::Id, Processed), JoinError>,
-    ) {
+    async fn finish(&mut self, finished: Result<(task::Id, Processed), JoinError>) {
         let id = finished.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
-        let owed = self.deliveries.remove(&id);
-        self.desk.leave();
-        let how = finished.as_ref().map_or(Ended::Badly, |(_, processed)| Ended::of(processed));
-        self.desk.ended(how, Instant::now());
+        let (owed, ticket) = self.deliveries.remove(&id).unzip();
+        let how = finished
+            .as_ref()
+            .map_or(Ended::Badly, |(_, processed)| Ended::of(processed));
+        self.desk.end(ticket.flatten(), how, Instant::now());
         let again = match finished {
             Ok((_, processed)) => {
                 self.shared.count(|report| report.count(&processed));

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -28,8 +29,8 @@ pub(super) struct Home {
     due: Mutex<BTreeSet<Arc<str>>>,
     /// Runs that were suspended here and are not looked at yet.
     suspended: Mutex<Vec<RunRef>>,
-    /// Everything committed up to then was announced or found; none if the store was never read.
-    seen_to: Mutex<Option<Timestamp>>,
+    /// None if the store was never read.
+    seen: Mutex<Option<SeenTo>>,
     /// Whether all of it is to be looked at.
     everything: AtomicBool,
     /// From when on the store has to be asked for what no event told.
@@ -37,6 +38,23 @@ pub(super) struct Home {
     pub(super) nudged: Notify,
     pub(super) asked: Notify,
     failing: AtomicBool,
+}
+
+/// How much of what was committed was announced or found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SeenTo {
+    /// What was committed before this is of no concern.
+    first: Timestamp,
+    last: Timestamp,
+}
+
+impl SeenTo {
+    /// From when on to look again, when commits may become visible so much later than those after them.
+    pub(super) fn again(self, overlap: Duration) -> Timestamp {
+        let overlap = i64::try_from(overlap.as_micros()).unwrap_or(i64::MAX);
+        let micros = self.last.as_micros().saturating_sub(overlap);
+        Timestamp::from_micros(micros).max(self.first)
+    }
 }
 
 impl Home {
@@ -49,7 +67,7 @@ impl Home {
             empty: CancellationToken::new(),
             due: Mutex::default(),
             suspended: Mutex::default(),
-            seen_to: Mutex::default(),
+            seen: Mutex::default(),
             everything: AtomicBool::new(false),
             unseen_since: Mutex::default(),
             nudged: Notify::new(),
@@ -67,10 +85,6 @@ impl Home {
     }
 
     /// Whether an executor uses this very handle: leases parked through it can be claimed through no other.
-    #[expect(
-        ambiguous_wide_pointer_comparisons,
-        reason = "one handle taken for two costs a task, and nothing else"
-    )]
     pub(super) fn is_of(&self, executor: &dyn UniversalExecutor) -> bool {
         std::ptr::eq(self.store(), executor.store())
     }
@@ -103,15 +117,17 @@ impl Home {
         self.everything.swap(false, Ordering::Relaxed)
     }
 
-    /// Everything committed up to then was announced or found.
-    pub(super) fn seen_to(&self) -> Option<Timestamp> {
-        *lock(&self.seen_to)
+    /// How much of what was committed was announced or found.
+    pub(super) fn seen(&self) -> Option<SeenTo> {
+        *lock(&self.seen)
     }
 
-    /// Notes that everything committed up to a time was announced or found.
+    /// Notes that everything committed up to a time was announced or found; the first time is that of the beginning.
     pub(super) fn has_seen_to(&self, moment: Timestamp) {
-        let mut seen_to = lock(&self.seen_to);
-        *seen_to = seen_to.max(Some(moment));
+        let mut seen = lock(&self.seen);
+        let first = seen.map_or(moment, |seen| seen.first);
+        let last = seen.map_or(moment, |seen| seen.last.max(moment));
+        *seen = Some(SeenTo { first, last });
     }
 
     /// Notes that the store is to be looked at, when somebody looks.

@@ -72,7 +72,7 @@ impl<'r> Intake<'r> {
         let complete = self.shared.source_is_complete;
         let begin = homes.iter().map(|home| async move {
             if !complete
-                && home.seen_to().is_none()
+                && home.seen().is_none()
                 && let Ok(newest) = sweep::newest(home.store()).await
             {
                 home.has_seen_to(newest);
@@ -199,7 +199,10 @@ impl<'r> Intake<'r> {
                 }
                 continue;
             }
-            match by_store.iter_mut().find(|(number, _)| *number == home.number) {
+            match by_store
+                .iter_mut()
+                .find(|(number, _)| *number == home.number)
+            {
                 Some((_, executors)) => executors.push(id),
                 None => by_store.push((home.number, vec![id])),
             }

@@ -150,8 +150,8 @@ impl Lookout {
             });
         }
         if !self.shared.source_is_complete {
-            match self.home.seen_to() {
-                Some(seen_to) => self.home.want_sweep(earlier(seen_to, OVERLAP)),
+            match self.home.seen() {
+                Some(seen) => self.home.want_sweep(seen.again(OVERLAP)),
                 None => self.begin_to_look(),
             }
         }
@@ -173,7 +173,9 @@ impl Lookout {
         if self.sweeping.is_some() {
             return;
         }
-        let Some(after) = self.home.take_unseen_since() else { return };
+        let Some(after) = self.home.take_unseen_since() else {
+            return;
+        };
         self.sweeping = Some(after);
         let (home, found) = (Arc::clone(&self.home), self.found.clone());
         self.jobs.spawn(async move {
@@ -197,7 +199,11 @@ async fn look_at(home: Arc<Home>, look: Look) -> Done {
         match in_time(home.store().get(look.id)).await {
             Ok(found) if found.version >= look.version => {
                 home.waits.answer(&look.waits, &found);
-                for sleeper in look.sleepers.iter().filter(|sleeper| sleeper.wakes_on(&found)) {
+                for sleeper in look
+                    .sleepers
+                    .iter()
+                    .filter(|sleeper| sleeper.wakes_on(&found))
+                {
                     wake(&home, sleeper, found.id).await;
                 }
                 return Done::Looked;
@@ -217,11 +223,6 @@ async fn look_at(home: Arc<Home>, look: Look) -> Done {
         home.wakes.remove(&sleeper.run);
     }
     Done::Looked
-}
-
-fn earlier(moment: Timestamp, by: Duration) -> Timestamp {
-    let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
-    Timestamp::from_micros(moment.as_micros().saturating_sub(by))
 }
 
 /// Looks out for what a run that was just suspended waits for, which may have come already.

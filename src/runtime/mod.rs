@@ -54,7 +54,7 @@ pub use report::RunReport;
 
 use crate::clock::later;
 use crate::model::{Breadcrumb, Selector};
-use crate::source::{Delivery, EventSource, SourceError, StartAt};
+use crate::source::{Delivery, EventSource, SourceError};
 use crate::store::{RunRef, StoreError};
 use builder::Settings;
 use futures::stream::{self, BoxStream, Stream};

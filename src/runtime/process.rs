@@ -6,9 +6,7 @@ use super::shared::in_time;
 use super::station::Arrival;
 use crate::executor::{ExecutorError, Outcome, UniversalExecutor, ordering_key};
 use crate::model::{BreadcrumbId, Event};
-use crate::store::{
-    Commit, DeadLetter, FailureClass, Lease, NewRun, RunEnd, RunRef, StoreError,
-};
+use crate::store::{Commit, DeadLetter, FailureClass, Lease, NewRun, RunEnd, RunRef, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +27,9 @@ pub(super) async fn keep(
         let envelope = Arc::new(event.envelope());
         for id in &arrival.executors {
             // One that was removed since is not set off any more.
-            let Some(member) = roster.get(id) else { continue };
+            let Some(member) = roster.get(id) else {
+                continue;
+            };
             let key = ordering_key(&*member.executor, event).await?;
             let mut run = RunRef::new(Arc::clone(id), event.breadcrumb_id, event.version)
                 .lasting(member.executor.profile().lease)

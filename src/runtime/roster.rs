@@ -99,7 +99,11 @@ impl Roster {
 
     pub(super) fn homes(&self) -> Vec<Arc<Home>> {
         let members = self.read();
-        members.homes.iter().map(|(home, _)| Arc::clone(home)).collect()
+        members
+            .homes
+            .iter()
+            .map(|(home, _)| Arc::clone(home))
+            .collect()
     }
 
     /// The executors that an event sets off, or may set off.
@@ -156,7 +160,10 @@ impl Members {
     }
 
     fn move_in(&mut self, executor: &Arc<dyn UniversalExecutor>) -> Arc<Home> {
-        let known = self.homes.iter_mut().find(|(home, _)| home.is_of(&**executor));
+        let known = self
+            .homes
+            .iter_mut()
+            .find(|(home, _)| home.is_of(&**executor));
         if let Some((home, living)) = known {
             *living += 1;
             return Arc::clone(home);

@@ -16,7 +16,11 @@ impl Seen {
 
     /// Notes a version; false if it, or a later one, was noted before.
     pub(super) fn is_new(&mut self, id: BreadcrumbId, version: u64) -> bool {
-        if self.newest.get(&id).is_some_and(|newest| *newest >= version) {
+        if self
+            .newest
+            .get(&id)
+            .is_some_and(|newest| *newest >= version)
+        {
             return false;
         }
         self.newest.insert(id, version);
@@ -54,6 +58,9 @@ mod tests {
             seen.is_new(uuid::Uuid::now_v7().into(), 1);
         }
 
-        assert_eq!((seen.newest.len(), seen.order.len()), (Seen::MOST, Seen::MOST));
+        assert_eq!(
+            (seen.newest.len(), seen.order.len()),
+            (Seen::MOST, Seen::MOST)
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! What the tasks of one run of a runtime share.
 
-use super::roster::Roster;
 use super::RunReport;
 use super::builder::Settings;
+use super::roster::Roster;
 use crate::model::{Event, Timestamp};
 use crate::source::{Delivery, SourceError, StartAt};
 use crate::store::StoreError;

@@ -3,6 +3,7 @@
 
 use super::desk::{Desk, Ended, Free};
 use super::home::Home;
+use super::limits::Ticket;
 use super::process::{self, Processed};
 use super::shared::{Owed, PAUSE, Shared, in_time};
 use crate::clock::later;
@@ -55,6 +56,8 @@ struct Started {
     executor: Arc<str>,
     run: RunRef,
     offer: Arc<Offer>,
+    /// None if it was put off.
+    ticket: Option<Ticket>,
     ordered: bool,
     at_most_once: bool,
 }
@@ -195,7 +198,11 @@ impl Station {
             match kept {
                 Ok(()) => {
                     self.home.answered(true);
-                    for arrival in self.owed.drain(..at_once.min(self.owed.len())).collect::<Vec<_>>() {
+                    for arrival in self
+                        .owed
+                        .drain(..at_once.min(self.owed.len()))
+                        .collect::<Vec<_>>()
+                    {
                         for executor in &arrival.executors {
                             self.heat(executor);
                         }
@@ -250,10 +257,16 @@ impl Station {
         let now = Instant::now();
         let mut asked = Vec::new();
         while asked.len() < MOST_ASKED {
-            let Some(executor) = self.hot.pop_front() else { break };
-            let Some(desk) = self.desks.get_mut(&executor) else { continue };
+            let Some(executor) = self.hot.pop_front() else {
+                break;
+            };
+            let Some(desk) = self.desks.get_mut(&executor) else {
+                continue;
+            };
             desk.hot = false;
-            let Some(member) = self.shared.roster.get(&executor) else { continue };
+            let Some(member) = self.shared.roster.get(&executor) else {
+                continue;
+            };
             let most = self.shared.settings.max_inflight;
             match desk.free(member.executor.profile(), most, now) {
                 Free::Runs(free) => asked.push(ExecutorLimits::new(executor, free)),
@@ -311,9 +324,9 @@ impl Station {
             .desks
             .entry(Arc::clone(&id))
             .or_insert_with(|| Desk::new(now));
-        desk.occupy();
         let again = attempts > 1 && lease.abandoned == 0;
-        let may_start = desk.start(again, now);
+        let ticket = desk.start(again, now);
+        let may_start = ticket.is_some();
         if !may_start {
             self.look_again_at(later(now, PAUSE), Arc::clone(&id));
         }
@@ -340,13 +353,22 @@ impl Station {
             })
         };
         self.runs.insert(run.clone());
-        let started = Started { executor: id, run, offer, ordered, at_most_once };
+        let started = Started {
+            executor: id,
+            run,
+            offer,
+            ticket,
+            ordered,
+            at_most_once,
+        };
         self.started.insert(task.id(), started);
     }
 
     async fn finish(&mut self, finished: Result<(task::Id, Work), JoinError>) {
         let id = finished.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
-        let Some(started) = self.started.remove(&id) else { return };
+        let Some(started) = self.started.remove(&id) else {
+            return;
+        };
         self.runs.remove(&started.run);
         let now = Instant::now();
         let how = match &finished {
@@ -356,8 +378,7 @@ impl Station {
             Err(_) => Ended::Neither,
         };
         if let Some(desk) = self.desks.get_mut(&started.executor) {
-            desk.leave();
-            desk.ended(how, now);
+            desk.end(started.ticket, how, now);
             if std::mem::take(&mut desk.more) || started.ordered {
                 self.heat(&started.executor);
             }
@@ -374,7 +395,10 @@ impl Station {
         self.shared.count(|report| report.count(processed));
         match processed {
             Ok(Outcome::Suspended { .. }) => {
-                let run = started.offer.lease().map_or_else(|| started.run.clone(), |lease| lease.run);
+                let run = started
+                    .offer
+                    .lease()
+                    .map_or_else(|| started.run.clone(), |lease| lease.run);
                 self.home.suspended(run);
             }
             Ok(_) => {}
@@ -395,7 +419,9 @@ impl Station {
             true => report.panics += 1,
             false => report.dropped += 1,
         });
-        let Some(lease) = started.offer.lease() else { return };
+        let Some(lease) = started.offer.lease() else {
+            return;
+        };
         if panicked {
             self.look_again_at(later(now, lease.run.lease), Arc::clone(&started.executor));
             process::give_back(&self.home, lease, process::Because::Panicked).await;

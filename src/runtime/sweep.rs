@@ -26,7 +26,9 @@ pub(super) async fn sweep(
     let mut places: Vec<Option<Place>> = Vec::new();
     let mut place = None;
     let mut page = read(store, place).await?;
-    let newest = page.first().map_or(after, |newest| newest.updated_at.max(after));
+    let newest = page
+        .first()
+        .map_or(after, |newest| newest.updated_at.max(after));
     while let Some(oldest) = page.last()
         && oldest.updated_at > after
         && page.len() == PAGE

@@ -90,13 +90,6 @@ impl Wakes {
         }
     }
 
-    /// Every sleeper.
-    pub(super) fn all(&self) -> Vec<Arc<Sleeper>> {
-        let open = self.open();
-        let first = |numbers: &Vec<u64>| open.by_number.get(numbers.first()?).cloned();
-        open.by_run.values().filter_map(first).collect()
-    }
-
     /// The sleepers that an event may wake.
     pub(super) fn concerned(&self, event: &Event) -> Vec<Arc<Sleeper>> {
         let open = self.open();

@@ -1,65 +1,7 @@
 use crate::clock::later;
+use crate::executor::Rate;
 use std::time::Duration;
 use tokio::time::Instant;
-
-/// How often runs may start: so many in so much time. That many may also start at once, after a time without any.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-#[expect(
-    unreachable_pub,
-    reason = "it becomes a setting of an executor, which anybody may give"
-)]
-pub struct Rate {
-    /// How many runs.
-    pub runs: u32,
-    /// In how much time.
-    pub per: Duration,
-}
-
-#[expect(
-    unreachable_pub,
-    reason = "it becomes a setting of an executor, which anybody may give"
-)]
-impl Rate {
-    /// So many runs in so much time.
-    #[must_use]
-    pub const fn per(runs: u32, duration: Duration) -> Self {
-        Self {
-            runs,
-            per: duration,
-        }
-    }
-
-    /// Whether it is a rate at all.
-    ///
-    /// # Errors
-    /// [`BadRate`] if it allows no run, or its time is zero.
-    pub const fn check(self) -> Result<(), BadRate> {
-        if self.runs == 0 {
-            return Err(BadRate::NoRuns);
-        }
-        if self.per.is_zero() {
-            return Err(BadRate::NoTime);
-        }
-        Ok(())
-    }
-}
-
-/// Why a [`Rate`] is none.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-#[expect(
-    unreachable_pub,
-    reason = "it becomes what a wrong setting of an executor is refused with"
-)]
-pub enum BadRate {
-    /// Nothing could ever start.
-    #[error("a rate of no runs at all would never let one start")]
-    NoRuns,
-    /// It would limit nothing.
-    #[error("a rate needs a time longer than zero in which its runs may start")]
-    NoTime,
-}
 
 /// A token bucket for the starts of runs: it holds as many as the [`Rate`] has runs, begins full, and fills evenly.
 ///
@@ -89,16 +31,15 @@ impl Bucket {
 
     /// Takes as many starts as there are, at most those wanted; says how many.
     pub(in crate::runtime) fn take(&mut self, now: Instant, wanted: usize) -> usize {
-        self.fill(now);
-        let there = usize::try_from(self.credit / self.cost).unwrap_or(usize::MAX);
-        let taken = there.min(wanted);
+        let taken = self.available(now).min(wanted);
         self.credit -= self.worth(taken);
         taken
     }
 
-    /// Gives back starts that were taken and not used.
-    pub(in crate::runtime) fn put_back(&mut self, starts: usize) {
-        self.credit = self.full().min(self.credit + self.worth(starts));
+    /// How many starts there are.
+    pub(in crate::runtime) fn available(&mut self, now: Instant) -> usize {
+        self.fill(now);
+        usize::try_from(self.credit / self.cost).unwrap_or(usize::MAX)
     }
 
     /// When there is a start again, or none if there is one already.
