@@ -173,11 +173,12 @@ pub async fn a_suspension_parts_before_from_after<S: Subject>(subject: &S) -> Re
         return Ok(());
     };
     for with_a_write in [true, false] {
-        let run = new_run(&store, "agent").await?;
+        let mut before = store.create(note("before")).await?;
+        subject.pass(OVER).await;
+        let run = RunRef::new("agent", before.id, before.version);
         let lease = granted(ledger.claim(&run, None).await)?.lease;
         let none = some(row(ledger, &run).await?, "the row")?.suspended_at;
         same(none, None, "the time of a suspension that was not")?;
-        let mut before = store.create(note("before")).await?;
 
         let writes = with_a_write.then(|| create("with"));
         let (wake, state) = (Wake::on(Selector::schema("answer.v1")), Json::default());
@@ -188,6 +189,7 @@ pub async fn a_suspension_parts_before_from_after<S: Subject>(subject: &S) -> Re
 
         let at = some(row(ledger, &run).await?, "the row")?.suspended_at;
         let at = some(at, "the time of the suspension")?;
+        expect(at >= lease.granted_at, "it is when the run was suspended")?;
         expect(before.updated_at <= at, "what was there is not later")?;
         expect(after.updated_at > at, "what comes next is later")?;
         ledger.resume(&run, after.id).await?;
