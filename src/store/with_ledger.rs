@@ -41,15 +41,16 @@ use std::sync::Arc;
 ///
 /// # What it cannot promise
 /// A response and the end of its run are two steps, in this order. The lease is renewed right before the first.
-/// - **At least once.** If the process dies between the two, or the ledger cannot be reached, the run is tried again
-///   and responds again. An error of a commit does not mean that nothing was written.
+/// - **At least once.** If the process dies between the two, the commit is dropped or the ledger fails, the run is tried
+///   again and responds again. An error of a commit does not mean that nothing was written. What an executor writes on
+///   the way is written again as well.
 /// - **A stale worker may write.** It writes nothing if its lease is known to be lost. But one that is held up, for
 ///   longer than its lease, between that check and its write does write, although another has the run by now. It is
 ///   told [`StoreError::LeaseLost`] when it ends the run.
 /// - **Lineage is as claimed.** The ledger does not see the breadcrumbs, so [`Capabilities::lineage`] is false: hops and
 ///   own breadcrumbs are read from the creator in each payload, which whoever writes there can forge.
-/// - **Rows say less.** They do not tell what their runs wrote, and one that ended because the store did not have the
-///   announced version yet is not made ready again when that comes.
+/// - **Rows say less.** They do not tell what their runs wrote, so neither does an event that comes again. One that ended
+///   because the store did not have the announced version yet is not made ready again when that comes.
 ///
 /// # Suspended runs
 /// The writes come first, so that no run waits for an answer to what was never asked. What answers before the run is
@@ -84,11 +85,12 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
     }
 
     /// Writes as long as the lease is held.
-    async fn write(&self, lease: &Lease, writes: Vec<Write>) -> Result<Committed, StoreError> {
-        if writes.is_empty() {
-            return Ok(Committed::default());
-        }
-        let ledger = self.ledger().ok_or(NO_LEDGER)?;
+    async fn write(
+        &self,
+        ledger: &dyn RunLedger,
+        lease: &Lease,
+        writes: Vec<Write>,
+    ) -> Result<Committed, StoreError> {
         match ledger.heartbeat(std::slice::from_ref(lease)).await?.pop() {
             Some(lost) => Err(StoreError::LeaseLost { run: lost.run }),
             None => self.store.commit(writes.into()).await,
@@ -106,11 +108,11 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
     /// Wakes a run with what was committed between its own writes and its suspension.
     async fn catch_up(
         &self,
+        ledger: &dyn RunLedger,
         run: &RunRef,
         wake: &Wake,
         written_at: Timestamp,
     ) -> Result<(), StoreError> {
-        let ledger = self.ledger().ok_or(NO_LEDGER)?;
         for selector in &wake.selectors {
             let newest = Query::new(selector.clone()).limit(1);
             let found = self.store.search(&newest).await?.pop();
@@ -125,11 +127,6 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
         Ok(())
     }
 }
-
-const NO_LEDGER: StoreError = StoreError::Unsupported {
-    store: NAME,
-    operation: "ending a run without a ledger",
-};
 
 #[async_trait]
 impl<S: BreadcrumbStore, L: BreadcrumbStore> BreadcrumbStore for WithLedger<S, L> {
@@ -158,24 +155,33 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> BreadcrumbStore for WithLedger<S, L
         let Some((lease, end)) = end else {
             return self.store.commit(writes.into()).await;
         };
+        let ledger = self.ledger().ok_or(StoreError::Unsupported {
+            store: NAME,
+            operation: "runs without a ledger",
+        })?;
         match &end {
-            RunEnd::Continues => return self.write(&lease, writes).await,
+            RunEnd::Continues => return self.write(ledger, &lease, writes).await,
             RunEnd::Failed(letter) => {
                 writes.push(Write::Create(letter.breadcrumb(&lease, self.tenant())));
             }
             RunEnd::Suspended { wake, .. } => wake.check()?,
             RunEnd::Done | RunEnd::Skipped(_) | RunEnd::Superseded => {}
         }
-        let committed = self.write(&lease, writes).await?;
-        let suspended = match (&end, committed.written.last()) {
-            (RunEnd::Suspended { wake, .. }, Some(last)) => {
-                Some((lease.run.clone(), wake.clone(), last.updated_at))
-            }
-            _ => None,
+        let committed = if writes.is_empty() {
+            // Then the end is the only step, and the ledger checks the lease itself.
+            Committed::default()
+        } else {
+            self.write(ledger, &lease, writes).await?
         };
+        let mut asked = None;
+        if let RunEnd::Suspended { wake, .. } = &end
+            && let Some(last) = committed.written.last()
+        {
+            asked = Some((lease.run.clone(), wake.clone(), last.updated_at));
+        }
         self.end(lease, end).await?;
-        if let Some((run, wake, written_at)) = suspended
-            && let Err(error) = self.catch_up(&run, &wake, written_at).await
+        if let Some((run, wake, at)) = asked
+            && let Err(error) = self.catch_up(ledger, &run, &wake, at).await
         {
             tracing::warn!(%run, error = error.code(), "an answer may have been missed");
         }

@@ -14,7 +14,7 @@ pub struct Broken {
     /// The line of this suite that expected it.
     pub at: &'static Location<'static>,
     /// What the store says, if it failed.
-    pub source: Option<StoreError>,
+    pub source: Option<Box<StoreError>>,
 }
 
 impl Broken {
@@ -43,7 +43,7 @@ impl From<StoreError> for Broken {
     #[track_caller]
     fn from(error: StoreError) -> Self {
         Self {
-            source: Some(error),
+            source: Some(Box::new(error)),
             ..Self::new("the operation succeeds")
         }
     }
