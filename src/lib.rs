@@ -46,7 +46,7 @@ pub use model::{
 };
 pub use runtime::Runtime;
 pub use source::{Delivery, EventSource};
-pub use store::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, RunLedger, Wake};
+pub use store::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, RunLedger, Wake, WithLedger};
 
 /// README.md, so that its code is compiled.
 #[cfg(doctest)]

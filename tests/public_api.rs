@@ -15,8 +15,8 @@ use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Delivery, Event,
     EventKind, EventSource, ExecutionContext, Explanation, Failure, Fetch, Json, MemoryStore,
     NewBreadcrumb, Outcome, Patch, Profile, Response, Role, Route, RunLedger, Runtime, Selector,
-    Subscription, SubscriptionIndex, Subscriptions, UniversalExecutor, Wake, async_trait,
-    permanent, retry_after, suspend,
+    Subscription, SubscriptionIndex, Subscriptions, UniversalExecutor, Wake, WithLedger,
+    async_trait, permanent, retry_after, suspend,
 };
 
 struct Echo {
@@ -110,6 +110,7 @@ fn every_public_type_can_be_shared_between_threads() {
     )>();
     shared::<(
         MemoryStore,
+        WithLedger<MemoryStore, Arc<dyn BreadcrumbStore>>,
         Delivery,
         Runtime,
         Wake,

@@ -1,7 +1,8 @@
 //! Where breadcrumbs live, and the ledger that says which run of which executor has been done.
 //!
 //! [`BreadcrumbStore`] is the only thing an executor reads from and writes to; [`RunLedger`] is what makes a
-//! redelivered event, a second worker or a crash harmless. [`MemoryStore`] has both.
+//! redelivered event, a second worker or a crash harmless. [`MemoryStore`] has both; [`WithLedger`] joins the breadcrumbs
+//! of one store to the ledger of another.
 //!
 //! ```
 //! use serde_json::json;
@@ -32,6 +33,7 @@ mod memory;
 pub mod mock;
 mod query;
 mod run;
+mod with_ledger;
 
 pub use commit::{Commit, Committed, DeadLetter, FailureClass, RunEnd, Write};
 pub use error::StoreError;
@@ -41,6 +43,7 @@ pub use lineage::{Lineage, Saved, Wake};
 pub use memory::{MemoryLimits, MemoryStore};
 pub use query::{Query, Scored, VectorQuery};
 pub use run::{NewRun, Run, RunFilter, RunRef, RunState};
+pub use with_ledger::WithLedger;
 
 use crate::model::{Breadcrumb, BreadcrumbId};
 use async_trait::async_trait;

@@ -11,3 +11,4 @@ mod runs;
 mod runtime;
 mod support;
 mod tools_and_agents;
+mod with_ledger;

@@ -1,4 +1,5 @@
 use crate::error::excerpt;
+use crate::model::Timestamp;
 use crate::store::{Claim, Lease, Lineage, Saved, StoreError};
 use std::fmt::Debug;
 use std::panic::Location;
@@ -13,7 +14,7 @@ pub struct Broken {
     /// The line of this suite that expected it.
     pub at: &'static Location<'static>,
     /// What the store says, if it failed.
-    pub source: Option<StoreError>,
+    pub source: Option<Box<StoreError>>,
 }
 
 impl Broken {
@@ -42,7 +43,7 @@ impl From<StoreError> for Broken {
     #[track_caller]
     fn from(error: StoreError) -> Self {
         Self {
-            source: Some(error),
+            source: Some(Box::new(error)),
             ..Self::new("the operation succeeds")
         }
     }
@@ -148,11 +149,11 @@ pub(super) fn granted(claim: Result<Claim, StoreError>) -> Result<Granted, Broke
     }
 }
 
-/// Expects a claim to find another worker.
+/// Expects a claim to find another worker, or another run first; returns until when.
 #[track_caller]
-pub(super) fn running(claim: Result<Claim, StoreError>) -> Result<(), Broken> {
+pub(super) fn running(claim: Result<Claim, StoreError>) -> Result<Timestamp, Broken> {
     match claim? {
-        Claim::Running { .. } => Ok(()),
+        Claim::Running { until } => Ok(until),
         other => Err(Broken::new(&format!(
             "another worker has the run, but the claim is {other:?}"
         ))),

@@ -1,6 +1,8 @@
 use super::Subject;
 use super::broken::{Broken, expect, granted, same, some};
-use super::given::{HOUR, OVER, SHORT, end, new_run, park, row, run_of, trigger};
+use super::given::{
+    HOUR, OVER, SHORT, end, ledger_with_lineage, new_run, park, row, run_of, trigger,
+};
 use crate::model::{Event, Patch};
 use crate::store::{
     BreadcrumbStore, BreadcrumbStoreExt, Claim, DeadLetter, FailureClass, NewRun, RunEnd,
@@ -78,7 +80,7 @@ pub async fn a_version_announced_too_early_is_run_when_it_comes<S: Subject>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
+    let Some(ledger) = ledger_with_lineage(&store) else {
         return Ok(());
     };
     let first = trigger(&store).await?;

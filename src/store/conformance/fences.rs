@@ -1,7 +1,8 @@
 use super::Subject;
 use super::broken::{Broken, expect, granted, lease_lost, running, same, some};
 use super::given::{HOUR, OVER, SHORT, create, end, ids_of, new_run, note, row, run_of, trigger};
-use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Claim, RunEnd, RunRef, RunState};
+use crate::model::{Json, Selector};
+use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Claim, RunEnd, RunRef, RunState, Wake};
 
 /// **Counted at claim.** An attempt counts when it starts, so one whose worker dies counts.
 pub async fn counted_at_claim<S: Subject>(subject: &S) -> Result<(), Broken> {
@@ -163,4 +164,37 @@ pub async fn the_stores_clock<S: Subject>(subject: &S) -> Result<(), Broken> {
         .since(answer.updated_at)
         .max(answer.updated_at.since(second.granted_at));
     expect(apart < HOUR / 60, "leases and breadcrumbs have one clock")
+}
+
+/// **Before and after a suspension.** What was committed before it and with it is told from what came later by the time it was suspended.
+pub async fn a_suspension_parts_before_from_after<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    for with_a_write in [true, false] {
+        let mut before = store.create(note("before")).await?;
+        subject.pass(OVER).await;
+        let run = RunRef::new("agent", before.id, before.version);
+        let lease = granted(ledger.claim(&run, None).await)?.lease;
+        let none = some(row(ledger, &run).await?, "the row")?.suspended_at;
+        same(none, None, "the time of a suspension that was not")?;
+
+        let writes = with_a_write.then(|| create("with"));
+        let (wake, state) = (Wake::on(Selector::schema("answer.v1")), Json::default());
+        let suspended = RunEnd::Suspended { wake, state };
+        let committed = end(&store, &lease, suspended, writes.into_iter().collect()).await?;
+        before = committed.written.last().cloned().unwrap_or(before);
+        let after = store.create(note("after")).await?;
+
+        let at = some(row(ledger, &run).await?, "the row")?.suspended_at;
+        let at = some(at, "the time of the suspension")?;
+        expect(at >= lease.granted_at, "it is when the run was suspended")?;
+        expect(before.updated_at <= at, "what was there is not later")?;
+        expect(after.updated_at > at, "what comes next is later")?;
+        ledger.resume(&run, after.id).await?;
+        let none = some(row(ledger, &run).await?, "the row")?.suspended_at;
+        same(none, None, "the time of a suspension that is over")?;
+    }
+    Ok(())
 }

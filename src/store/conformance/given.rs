@@ -72,6 +72,28 @@ pub(super) async fn enqueued(
     Ok(runs)
 }
 
+/// `n` runs with an ordering key, on new triggers, added in one step.
+pub(super) async fn line(
+    store: &impl BreadcrumbStore,
+    ledger: &dyn RunLedger,
+    executor: &str,
+    key: &str,
+    n: usize,
+) -> Result<Vec<RunRef>, StoreError> {
+    let mut runs = Vec::new();
+    for _ in 0..n {
+        runs.push(new_run(store, executor).await?.ordered_by(Some(key)));
+    }
+    let new = runs.iter().cloned().map(NewRun::from);
+    ledger.enqueue(new.collect()).await?;
+    Ok(runs)
+}
+
+/// The ledger, if it knows the breadcrumbs and which run wrote what.
+pub(super) fn ledger_with_lineage(store: &impl BreadcrumbStore) -> Option<&dyn RunLedger> {
+    store.ledger().filter(|_| store.capabilities().lineage)
+}
+
 /// Commits writes with the end of a run.
 pub(super) async fn end(
     store: &impl BreadcrumbStore,

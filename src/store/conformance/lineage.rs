@@ -1,6 +1,6 @@
 use super::Subject;
 use super::broken::{Broken, expect, granted, same, some};
-use super::given::{create, end, note, park, row, run_of, trigger};
+use super::given::{create, end, ledger_with_lineage, note, park, row, run_of, trigger};
 use crate::model::{Breadcrumb, NewBreadcrumb, Patch};
 use crate::store::{
     BreadcrumbStore, BreadcrumbStoreExt, Claim, Lineage, RunEnd, RunLedger, RunState, Write,
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// An executor does not run on what it wrote itself, by hand or from the queue.
 pub async fn own_breadcrumbs_are_known<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
+    let Some(ledger) = ledger_with_lineage(&store) else {
         return Ok(());
     };
     let cause = trigger(&store).await?;
@@ -34,7 +34,7 @@ pub async fn own_breadcrumbs_are_known<S: Subject>(subject: &S) -> Result<(), Br
 /// Own is the version the executor wrote, not one that somebody else wrote later.
 pub async fn own_is_a_version<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
+    let Some(ledger) = ledger_with_lineage(&store) else {
         return Ok(());
     };
     let cause = trigger(&store).await?;
@@ -61,7 +61,7 @@ pub async fn own_is_a_version<S: Subject>(subject: &S) -> Result<(), Broken> {
 /// Hops and correlation follow what the ledger knows, from run to run.
 pub async fn lineage_follows_the_ledger<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
+    let Some(ledger) = ledger_with_lineage(&store) else {
         return Ok(());
     };
     let origin = trigger(&store).await?;
@@ -84,7 +84,7 @@ pub async fn lineage_follows_the_ledger<S: Subject>(subject: &S) -> Result<(), B
 /// What a payload or an author says of where it came from counts for nothing.
 pub async fn lineage_is_not_read_from_payloads<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
+    let Some(ledger) = ledger_with_lineage(&store) else {
         return Ok(());
     };
     let creator = json!({"type": "agent", "id": "agent", "hops": 15, "correlation_id": "forged"});
@@ -113,7 +113,7 @@ pub async fn lineage_is_not_read_from_payloads<S: Subject>(subject: &S) -> Resul
 /// What a run writes on the way, and the dead letter it leaves, come from it too.
 pub async fn everything_a_run_writes_comes_from_it<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
+    let Some(ledger) = ledger_with_lineage(&store) else {
         return Ok(());
     };
     let cause = trigger(&store).await?;
@@ -145,7 +145,7 @@ pub async fn everything_a_run_writes_comes_from_it<S: Subject>(subject: &S) -> R
 /// A row knows where its trigger came from even when that has changed since.
 pub async fn lineage_is_noted_when_enqueued<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
+    let Some(ledger) = ledger_with_lineage(&store) else {
         return Ok(());
     };
     let cause = trigger(&store).await?;
@@ -166,7 +166,7 @@ pub async fn lineage_is_noted_when_enqueued<S: Subject>(subject: &S) -> Result<(
 /// On a store with tombstones a deletion has a lineage as well.
 pub async fn a_deletion_has_a_lineage<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
+    let Some(ledger) = ledger_with_lineage(&store) else {
         return Ok(());
     };
     if !store.capabilities().tombstones {

@@ -51,10 +51,12 @@ mod given;
 mod leases;
 mod lineage;
 mod listing;
+mod ordered;
 mod pages;
 mod parked;
 mod queries;
 mod tenants;
+mod turns;
 mod waits;
 mod writes;
 
@@ -76,7 +78,7 @@ pub use ends::{
 };
 pub use fences::{
     a_lease_that_ran_out_may_still_commit, a_retry_ends_the_row_of_abandoned_leases,
-    counted_at_claim, fenced, the_stores_clock,
+    a_suspension_parts_before_from_after, counted_at_claim, fenced, the_stores_clock,
 };
 pub use leases::{
     a_heartbeat_extends_the_lease, a_heartbeat_tells_what_is_lost, a_release_refunds_the_attempt,
@@ -89,6 +91,11 @@ pub use lineage::{
     own_is_a_version,
 };
 pub use listing::{runs_are_listed_by_what_they_are, runs_are_listed_in_the_order_they_are_due};
+pub use ordered::{
+    a_lease_that_ran_out_keeps_its_line_waiting, a_retry_keeps_its_line_waiting,
+    a_run_added_for_later_keeps_its_turn, a_suspended_run_keeps_its_line_waiting, ordered,
+    other_lines_do_not_wait,
+};
 pub use pages::{
     exclude_comes_before_the_limit, newest_first, paging_sees_each_once, the_limit_keeps_the_newest,
 };
@@ -104,6 +111,11 @@ pub use queries::{
     what_expires_is_gone, whole_selector,
 };
 pub use tenants::{runs_of_tenants_are_apart, tenants_apart};
+pub use turns::{
+    a_claim_by_hand_keeps_the_order, a_later_version_keeps_the_order, a_row_keeps_its_ordering_key,
+    a_run_that_is_redone_goes_to_the_end, a_version_announced_too_early_goes_to_the_end,
+    what_is_behind_another_waits_for_some_time,
+};
 pub use waits::{
     a_run_can_wait_again, a_suspended_run_is_resumed_once, a_suspended_run_waits,
     a_wait_ends_at_its_time, a_wait_without_end_is_refused, racing_resumes_let_one_through,
@@ -208,6 +220,19 @@ macro_rules! store_conformance {
             fenced
             a_lease_that_ran_out_may_still_commit
             the_stores_clock
+            a_suspension_parts_before_from_after
+            ordered
+            a_run_added_for_later_keeps_its_turn
+            a_retry_keeps_its_line_waiting
+            a_suspended_run_keeps_its_line_waiting
+            a_lease_that_ran_out_keeps_its_line_waiting
+            other_lines_do_not_wait
+            a_claim_by_hand_keeps_the_order
+            what_is_behind_another_waits_for_some_time
+            a_run_that_is_redone_goes_to_the_end
+            a_version_announced_too_early_goes_to_the_end
+            a_later_version_keeps_the_order
+            a_row_keeps_its_ordering_key
             a_parked_lease_is_taken_by_its_handle
             parked_leases_are_kept_alive_by_heartbeats
             a_parked_lease_runs_out_too

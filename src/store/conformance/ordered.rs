@@ -1,0 +1,182 @@
+use super::Subject;
+use super::broken::{Broken, granted, running, same, some};
+use super::given::{HOUR, OVER, SHORT, end, line, new_run, park, row, trigger};
+use crate::model::{Json, Selector, Timestamp};
+use crate::store::{
+    BreadcrumbStore, DeadLetter, ExecutorLimits, FailureClass, Lease, NewRun, RunEnd, RunFilter,
+    RunLedger, RunRef, Wake,
+};
+
+/// **Ordered.** Runs of one executor with the same key run one at a time, in the order in which they were added.
+pub async fn ordered<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let runs = line(&store, ledger, "agent", "a", 4).await?;
+
+    for run in &runs {
+        let lease = only_next(ledger, run).await?;
+        same(park(ledger, "agent", 9).await?, 0, "the number beside it")?;
+        end(&store, &lease, RunEnd::Done, Vec::new()).await?;
+    }
+
+    same(
+        park(ledger, "agent", 9).await?,
+        0,
+        "the number that is left",
+    )
+}
+
+/// A run that is not due yet keeps those added later waiting: it is their turn after it, not before.
+pub async fn a_run_added_for_later_keeps_its_turn<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let now = trigger(&store).await?.updated_at;
+    let later = new_run(&store, "agent").await?.ordered_by(Some("a"));
+    let mut new = NewRun::from(later.clone());
+    new.at = Some(now + HOUR);
+    ledger.enqueue(vec![new]).await?;
+    let runs = line(&store, ledger, "agent", "a", 1).await?;
+
+    same(park(ledger, "agent", 9).await?, 0, "the number of runs due")?;
+
+    // By hand no time is waited for, but the order is kept.
+    let until = behind(ledger, &only(&runs)?).await?;
+    same(
+        Some(until),
+        some(row(ledger, &later).await?, "the row")?.due,
+        "until when",
+    )?;
+    let lease = granted(ledger.claim(&later, None).await)?.lease;
+    end(&store, &lease, RunEnd::Skipped("gone"), Vec::new()).await?;
+    only_next(ledger, &only(&runs)?).await.map(drop)
+}
+
+/// A run that is to be tried again keeps those behind it waiting.
+pub async fn a_retry_keeps_its_line_waiting<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let runs = line(&store, ledger, "agent", "a", 2).await?;
+    let (first, second) = two(&runs)?;
+    let lease = only_next(ledger, &first).await?;
+    let at = lease.granted_at + SHORT;
+
+    ledger.retry(lease, at, true).await?;
+    same(park(ledger, "agent", 9).await?, 0, "the number of runs due")?;
+    subject.pass(OVER).await;
+
+    let lease = only_next(ledger, &first).await?;
+    ledger.release(lease).await?;
+    let lease = only_next(ledger, &first).await?;
+    let letter = DeadLetter::new(FailureClass::Permanent, "error", 2);
+    end(&store, &lease, RunEnd::Failed(letter), Vec::new()).await?;
+    only_next(ledger, &second).await.map(drop)
+}
+
+/// A suspended run keeps those behind it waiting until it is woken and over.
+pub async fn a_suspended_run_keeps_its_line_waiting<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let runs = line(&store, ledger, "agent", "a", 2).await?;
+    let (first, second) = two(&runs)?;
+    let lease = only_next(ledger, &first).await?;
+    let (wake, state) = (Wake::on(Selector::schema("answer.v1")), Json::default());
+
+    end(
+        &store,
+        &lease,
+        RunEnd::Suspended { wake, state },
+        Vec::new(),
+    )
+    .await?;
+    same(park(ledger, "agent", 9).await?, 0, "the number of runs due")?;
+    behind(ledger, &second).await?;
+    ledger.resume(&first, first.trigger_id).await?;
+
+    let lease = only_next(ledger, &first).await?;
+    end(&store, &lease, RunEnd::Continues, Vec::new()).await?;
+    same(park(ledger, "agent", 9).await?, 0, "the number beside it")?;
+    end(&store, &lease, RunEnd::Done, Vec::new()).await?;
+    only_next(ledger, &second).await.map(drop)
+}
+
+/// A run whose lease ran out is claimed again before those behind it.
+pub async fn a_lease_that_ran_out_keeps_its_line_waiting<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let first = new_run(&store, "agent").await?.ordered_by(Some("a"));
+    let first = first.lasting(SHORT);
+    ledger.enqueue(vec![first.clone().into()]).await?;
+    let runs = line(&store, ledger, "agent", "a", 1).await?;
+    let second = only(&runs)?;
+    only_next(ledger, &first).await?;
+
+    subject.pass(OVER).await;
+
+    behind(ledger, &second).await?;
+    let lease = only_next(ledger, &first).await?;
+    same(lease.abandoned, 1, "the number of leases that ran out")?;
+    end(&store, &lease, RunEnd::Done, Vec::new()).await?;
+    only_next(ledger, &second).await.map(drop)
+}
+
+/// Runs of another key, of none, and of another executor with the same key do not wait.
+pub async fn other_lines_do_not_wait<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    line(&store, ledger, "agent", "a", 3).await?;
+    line(&store, ledger, "agent", "b", 3).await?;
+    line(&store, ledger, "another", "a", 3).await?;
+    for _ in 0..2 {
+        let run = new_run(&store, "agent").await?;
+        ledger.enqueue(vec![run.into()]).await?;
+    }
+
+    let all = [
+        ExecutorLimits::new("agent", 99),
+        ExecutorLimits::new("another", 99),
+    ];
+    ledger.claim_next(99, &all).await?;
+
+    for (executor, wanted) in [("agent", 4), ("another", 1)] {
+        let parked = RunFilter::parked().executor(executor);
+        same(ledger.runs(&parked).await?.len(), wanted, executor)?;
+    }
+    Ok(())
+}
+
+/// Claims whatever can be claimed of an executor, which is this run alone, and takes its lease.
+pub(super) async fn only_next(ledger: &dyn RunLedger, run: &RunRef) -> Result<Lease, Broken> {
+    park(ledger, &run.executor, 9).await?;
+    let parked = ledger.runs(&RunFilter::parked()).await?;
+    let parked: Vec<&RunRef> = parked.iter().map(|row| &row.run).collect();
+    same(parked, [run], "what can be claimed")?;
+    Ok(granted(ledger.claim(run, None).await)?.lease)
+}
+
+/// Expects a run to be behind another; returns until when it is to wait.
+pub(super) async fn behind(ledger: &dyn RunLedger, run: &RunRef) -> Result<Timestamp, Broken> {
+    running(ledger.claim(run, None).await)
+}
+
+pub(super) fn only(runs: &[RunRef]) -> Result<RunRef, Broken> {
+    some(runs.first().cloned(), "a run")
+}
+
+pub(super) fn two(runs: &[RunRef]) -> Result<(RunRef, RunRef), Broken> {
+    let mut runs = runs.iter().cloned();
+    some(runs.next().zip(runs.next()), "two runs")
+}

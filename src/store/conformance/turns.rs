@@ -1,0 +1,163 @@
+use super::Subject;
+use super::broken::{Broken, expect, granted, running, same, some};
+use super::given::{OVER, end, ledger_with_lineage, line, new_run, row, run_of, trigger};
+use super::ordered::{behind, only, only_next, two};
+use crate::model::{Json, Patch, Selector};
+use crate::store::{
+    BreadcrumbStore, BreadcrumbStoreExt, DeadLetter, FailureClass, RunEnd, RunRef, RunState, Wake,
+};
+
+/// A claim by hand of a run that is behind another adds its row and says that it is running; later it is granted.
+pub async fn a_claim_by_hand_keeps_the_order<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let first = new_run(&store, "agent").await?.ordered_by(Some("a"));
+    let second = new_run(&store, "agent").await?.ordered_by(Some("a"));
+    let lease = granted(ledger.claim(&first, None).await)?.lease;
+
+    let until = behind(ledger, &second).await?;
+
+    same(until, lease.until, "until when it waits at least")?;
+    let kept = some(row(ledger, &second).await?, "the row")?;
+    same((kept.state, kept.attempts), (RunState::Ready, 0), "the row")?;
+    end(&store, &lease, RunEnd::Done, Vec::new()).await?;
+    same(
+        granted(ledger.claim(&second, None).await)?.attempt,
+        1,
+        "the attempt",
+    )
+}
+
+/// How long to wait for a run that may be claimed at once, or is suspended for ever, is unknown: not the past.
+pub async fn what_is_behind_another_waits_for_some_time<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let runs = line(&store, ledger, "agent", "a", 2).await?;
+    let (first, second) = two(&runs)?;
+    subject.pass(OVER).await;
+    let now = trigger(&store).await?.updated_at;
+
+    expect(
+        behind(ledger, &second).await? > now,
+        "it waits for one that is ready",
+    )?;
+    let lease = only_next(ledger, &first).await?;
+    let (wake, state) = (Wake::on(Selector::schema("answer.v1")), Json::default());
+    end(
+        &store,
+        &lease,
+        RunEnd::Suspended { wake, state },
+        Vec::new(),
+    )
+    .await?;
+
+    expect(
+        behind(ledger, &second).await? > now,
+        "it waits for one that is suspended",
+    )
+}
+
+/// A run that is redone goes to the end of its line.
+pub async fn a_run_that_is_redone_goes_to_the_end<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let runs = line(&store, ledger, "agent", "a", 3).await?;
+    let (first, second) = two(&runs)?;
+    let lease = only_next(ledger, &first).await?;
+    let letter = DeadLetter::new(FailureClass::Permanent, "error", 1);
+    end(&store, &lease, RunEnd::Failed(letter), Vec::new()).await?;
+    let lease = only_next(ledger, &second).await?;
+
+    ledger.redo(&first).await?;
+
+    behind(ledger, &first).await?;
+    end(&store, &lease, RunEnd::Done, Vec::new()).await?;
+    for run in [some(runs.last(), "a third run")?, &first] {
+        let lease = only_next(ledger, run).await?;
+        end(&store, &lease, RunEnd::Done, Vec::new()).await?;
+    }
+    Ok(())
+}
+
+/// A run that is made ready again because its version came after all goes to the end of its line.
+pub async fn a_version_announced_too_early_goes_to_the_end<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = ledger_with_lineage(&store) else {
+        return Ok(());
+    };
+    let first = trigger(&store).await?;
+    let early = RunRef::new("agent", first.id, 2).ordered_by(Some("a"));
+    let lease = granted(ledger.claim(&early, None).await)?.lease;
+    end(&store, &lease, RunEnd::Skipped("gone"), Vec::new()).await?;
+    let next = only(&line(&store, ledger, "agent", "a", 1).await?)?;
+
+    store.update(first.id, 1, Patch::new().title("b")).await?;
+    ledger.enqueue(vec![early.clone().into()]).await?;
+
+    behind(ledger, &early).await?;
+    for run in [next, early] {
+        let lease = only_next(ledger, &run).await?;
+        end(&store, &lease, RunEnd::Done, Vec::new()).await?;
+    }
+    Ok(())
+}
+
+/// The older run is superseded and lets the next in its line go; the newer takes its place at the end of its own.
+pub async fn a_later_version_keeps_the_order<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let before = trigger(&store).await?;
+    let after = store.update(before.id, 1, Patch::new().title("b")).await?;
+    let older = run_of("agent", &before).ordered_by(Some("a"));
+    let newer = run_of("agent", &after).ordered_by(Some("b"));
+    let lease = granted(ledger.claim(&older, None).await)?.lease;
+    let next = only(&line(&store, ledger, "agent", "a", 1).await?)?;
+    let other = only(&line(&store, ledger, "agent", "b", 1).await?)?;
+
+    running(ledger.claim(&newer, Some(lease)).await)?;
+
+    let state = some(row(ledger, &older).await?, "the older row")?.state;
+    same(state, RunState::Superseded, "the state of the older run")?;
+    let state = some(row(ledger, &newer).await?, "the newer row")?.state;
+    same(state, RunState::Ready, "the state of the newer run")?;
+    granted(ledger.claim(&next, None).await)?;
+    let lease = granted(ledger.claim(&other, None).await)?.lease;
+    end(&store, &lease, RunEnd::Done, Vec::new()).await?;
+    only_next(ledger, &newer).await.map(drop)
+}
+
+/// A row has the ordering key with which it was added, and shows it.
+pub async fn a_row_keeps_its_ordering_key<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let run = new_run(&store, "agent").await?;
+    let [a, b] = ["a", "b"].map(|key| run.clone().ordered_by(Some(key)));
+    ledger.enqueue(vec![a.into()]).await?;
+
+    ledger.enqueue(vec![b.clone().into()]).await?;
+    let lease = granted(ledger.claim(&b, None).await)?.lease;
+
+    same(
+        lease.run.order.as_deref(),
+        Some("a"),
+        "the key in the lease",
+    )?;
+    let kept = some(row(ledger, &run).await?, "the row")?;
+    same(kept.run.order.as_deref(), Some("a"), "the key of the row")?;
+    let of_b = new_run(&store, "agent").await?.ordered_by(Some("b"));
+    granted(ledger.claim(&of_b, None).await).map(drop)
+}

@@ -1,0 +1,194 @@
+use super::{
+    BreadcrumbStore, Capabilities, Commit, Committed, Lease, Query, RunEnd, RunLedger, RunRef,
+    Scored, StoreError, VectorQuery, Wake, Write,
+};
+use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
+use async_trait::async_trait;
+use std::sync::Arc;
+
+/// A store with the run ledger of another: for breadcrumbs that live where no ledger is.
+///
+/// Breadcrumbs are read from and written to the one, runs are claimed from and ended in the other. What the other
+/// store holds beside its ledger is not looked at, and neither is a ledger of the first.
+///
+/// ```
+/// use universal_executor::store::{Claim, Commit, RunEnd, RunRef, Write};
+/// use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, WithLedger};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// // The first stands for a service that keeps breadcrumbs and knows of no runs.
+/// let (service, runs) = (MemoryStore::default(), MemoryStore::default());
+/// let store = WithLedger::new(service.clone(), runs);
+/// let question = store.create(NewBreadcrumb::new("question.v1")).await?;
+/// let run = RunRef::new("answerer", question.id, question.version);
+///
+/// let Some(ledger) = store.ledger() else { return Err("there is a ledger".into()) };
+/// if let Claim::Granted { lease, .. } = ledger.claim(&run, None).await? {
+///     let answer = Write::Create(NewBreadcrumb::new("answer.v1"));
+///     store.commit(Commit { writes: vec![answer], end: Some((lease, RunEnd::Done)) }).await?;
+/// }
+///
+/// assert!(matches!(ledger.claim(&run, None).await?, Claim::Done { .. }));
+/// assert!(service.latest("answer.v1").await?.is_some());
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+///
+/// # What it promises
+/// One run for each version of a trigger, however often that is announced; leases, attempts, retries, order, suspended
+/// runs and dead letters. Runs are counted, listed, redone and resumed as in any ledger.
+///
+/// # What it cannot promise
+/// A response and the end of its run are two steps, in this order. The lease is renewed right before the first.
+/// - **At least once.** If the process dies between the two, the commit is dropped or the ledger fails, the run is tried
+///   again and responds again. An error of a commit does not mean that nothing was written. What an executor writes on
+///   the way is written again as well.
+/// - **A stale worker may write.** It writes nothing if its lease is known to be lost. But one that is held up, for
+///   longer than its lease, between that check and its write does write, although another has the run by now. It is
+///   told [`StoreError::LeaseLost`] when it ends the run.
+/// - **Lineage is as claimed.** The ledger does not see the breadcrumbs, so [`Capabilities::lineage`] is false: hops and
+///   own breadcrumbs are read from the creator in each payload, which whoever writes there can forge.
+/// - **Rows say less.** They do not tell what their runs wrote, so neither does an event that comes again. One that ended
+///   because the store did not have the announced version yet is not made ready again when that comes.
+///
+/// # Suspended runs
+/// The writes come first, so that no run waits for an answer to what was never asked. What answers before the run is
+/// suspended would be missed; so it is looked for after, by the store's own times, and wakes the run. From then on
+/// [`Run::suspended_at`](super::Run::suspended_at) is by the ledger's clock and `updated_at` by the store's. If
+/// the store's clock is behind by more than an answer takes, that answer seems to be from before and wakes nothing: keep
+/// the two clocks together, and give such runs a time at which they go on without.
+///
+/// # Dead letters
+/// The dead letter of a failed run is written to the store and counts among the at most
+/// [`MAX_WRITES`](Commit::MAX_WRITES) of the commit. The ledger's own store writes one for itself, which nobody reads.
+///
+/// # Tenants
+/// Its tenant is that of the store, from which keys of runs are made; the rows are in the tenant of the handle that has
+/// the ledger. Bind both to the same, or the runs of two tenants meet in one ledger.
+#[derive(Clone, Debug)]
+pub struct WithLedger<S, L> {
+    store: S,
+    runs: L,
+}
+
+const NAME: &str = "WithLedger";
+
+impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
+    /// The breadcrumbs of a store with the ledger of another. Without a ledger there this has none either.
+    #[must_use]
+    pub fn new(store: S, ledger_store: L) -> Self {
+        Self {
+            store,
+            runs: ledger_store,
+        }
+    }
+
+    /// Writes as long as the lease is held.
+    async fn write(
+        &self,
+        ledger: &dyn RunLedger,
+        lease: &Lease,
+        writes: Vec<Write>,
+    ) -> Result<Committed, StoreError> {
+        match ledger.heartbeat(std::slice::from_ref(lease)).await?.pop() {
+            Some(lost) => Err(StoreError::LeaseLost { run: lost.run }),
+            None => self.store.commit(writes.into()).await,
+        }
+    }
+
+    async fn end(&self, lease: Lease, end: RunEnd) -> Result<(), StoreError> {
+        let commit = Commit {
+            writes: Vec::new(),
+            end: Some((lease, end)),
+        };
+        self.runs.commit(commit).await.map(drop)
+    }
+
+    /// Wakes a run with what was committed between its own writes and its suspension.
+    async fn catch_up(
+        &self,
+        ledger: &dyn RunLedger,
+        run: &RunRef,
+        wake: &Wake,
+        written_at: Timestamp,
+    ) -> Result<(), StoreError> {
+        for selector in &wake.selectors {
+            let newest = Query::new(selector.clone()).limit(1);
+            let found = self.store.search(&newest).await?.pop();
+            if let Some(answer) = found.filter(|found| found.updated_at > written_at) {
+                return match ledger.resume(run, answer.id).await {
+                    // Somebody else was faster.
+                    Ok(()) | Err(StoreError::WrongState { .. }) => Ok(()),
+                    Err(error) => Err(error),
+                };
+            }
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl<S: BreadcrumbStore, L: BreadcrumbStore> BreadcrumbStore for WithLedger<S, L> {
+    fn tenant(&self) -> &str {
+        self.store.tenant()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities().lineage(false)
+    }
+
+    async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
+        self.store.get(id).await
+    }
+
+    async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
+        self.store.search(query).await
+    }
+
+    async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
+        self.store.vector_search(query).await
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+        let Commit { mut writes, end } = commit;
+        let Some((lease, end)) = end else {
+            return self.store.commit(writes.into()).await;
+        };
+        let ledger = self.ledger().ok_or(StoreError::Unsupported {
+            store: NAME,
+            operation: "runs without a ledger",
+        })?;
+        match &end {
+            RunEnd::Continues => return self.write(ledger, &lease, writes).await,
+            RunEnd::Failed(letter) => {
+                writes.push(Write::Create(letter.breadcrumb(&lease, self.tenant())));
+            }
+            RunEnd::Suspended { wake, .. } => wake.check()?,
+            RunEnd::Done | RunEnd::Skipped(_) | RunEnd::Superseded => {}
+        }
+        let committed = if writes.is_empty() {
+            // Then the end is the only step, and the ledger checks the lease itself.
+            Committed::default()
+        } else {
+            self.write(ledger, &lease, writes).await?
+        };
+        let mut asked = None;
+        if let RunEnd::Suspended { wake, .. } = &end
+            && let Some(last) = committed.written.last()
+        {
+            asked = Some((lease.run.clone(), wake.clone(), last.updated_at));
+        }
+        self.end(lease, end).await?;
+        if let Some((run, wake, at)) = asked
+            && let Err(error) = self.catch_up(ledger, &run, &wake, at).await
+        {
+            tracing::warn!(%run, error = error.code(), "an answer may have been missed");
+        }
+        Ok(committed)
+    }
+
+    fn ledger(&self) -> Option<&dyn RunLedger> {
+        self.runs.ledger()
+    }
+}

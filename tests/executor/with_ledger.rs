@@ -1,0 +1,436 @@
+//! Executors on a store without a ledger beside the ledger of another store.
+
+use crate::support::{Call, Do, Probe, Shim, all, event_of, eventually, put, runs, unavailable};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use universal_executor::executor::ExecutorError;
+use universal_executor::store::{
+    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, Query, RunEnd, RunRef,
+    RunState, StoreError, Write,
+};
+use universal_executor::{
+    Breadcrumb, BreadcrumbStore, Json, MemoryStore, NewBreadcrumb, Outcome, Patch, Response,
+    RunLedger, Selector, UniversalExecutor, Wake, WithLedger, suspend,
+};
+
+/// Where the breadcrumbs are, where the runs are, and the store that joins them.
+struct Joined {
+    service: MemoryStore,
+    ledger: MemoryStore,
+    store: WithLedger<Shim, Shim>,
+}
+
+impl Joined {
+    fn new() -> Self {
+        Self::scripted(|_| Do::Pass)
+    }
+
+    /// The ledger's store does what the script says.
+    fn scripted(script: impl Fn(Call<'_>) -> Do + Send + Sync + 'static) -> Self {
+        let (service, ledger) = (MemoryStore::default(), MemoryStore::default());
+        let with_runs = Shim::new(&ledger, script);
+        let store = WithLedger::new(Shim::without_ledger(&service), with_runs);
+        Self {
+            service,
+            ledger,
+            store,
+        }
+    }
+
+    async fn asked(&self) -> Arc<Breadcrumb> {
+        put(&self.service, "question.v1", json!({})).await
+    }
+
+    fn probe(&self) -> Probe {
+        Probe::on("question.v1", "prober", &self.store)
+    }
+
+    async fn state(&self) -> RunState {
+        runs(&self.ledger).await.remove(0).state
+    }
+
+    async fn answers(&self) -> usize {
+        all(&self.service, "answer.v1").await.len()
+    }
+}
+
+/// Fails the first commit and lets all others pass.
+fn failing_once() -> impl Fn(Call<'_>) -> Do + Send + Sync {
+    let commits = AtomicUsize::new(0);
+    move |call| match call {
+        Call::Commit(_) if commits.fetch_add(1, Ordering::SeqCst) == 0 => Do::Fail(unavailable()),
+        _ => Do::Pass,
+    }
+}
+
+fn answer() -> Write {
+    Write::Create(NewBreadcrumb::new("answer.v1"))
+}
+
+#[tokio::test]
+async fn a_redelivered_event_is_answered_once_whoever_sees_it() {
+    let joined = Joined::new();
+    let question = joined.asked().await;
+    let (one, other) = (joined.probe(), joined.probe());
+
+    let outcome = one.sees(&question).await.unwrap();
+    let again = [
+        one.sees(&question).await.unwrap(),
+        other.sees(&question).await.unwrap(),
+    ];
+
+    assert!(matches!(outcome, Outcome::Responded { .. }), "{outcome:?}");
+    for again in again {
+        assert!(
+            matches!(
+                again,
+                Outcome::AlreadyDone {
+                    state: RunState::Done,
+                    ..
+                }
+            ),
+            "{again:?}"
+        );
+    }
+    assert_eq!((one.executed(), other.executed()), (1, 0));
+    assert_eq!(
+        (joined.answers().await, joined.state().await),
+        (1, RunState::Done)
+    );
+    assert!(all(&joined.ledger, "answer.v1").await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_is_tried_again_and_its_dead_letter_is_in_the_store() {
+    let joined = Joined::new();
+    let question = joined.asked().await;
+    let probe = joined.probe().failing(|| "not today".into());
+
+    let mut postponed = 0;
+    let outcome = loop {
+        match probe.sees(&question).await {
+            Err(ExecutorError::Postponed { .. }) => postponed += 1,
+            other => break other.unwrap(),
+        }
+    };
+
+    assert!(
+        matches!(
+            outcome,
+            Outcome::Failed {
+                class: FailureClass::AttemptsUsedUp,
+                ..
+            }
+        ),
+        "{outcome:?}"
+    );
+    assert_eq!(probe.executed(), postponed + 1);
+    assert_eq!(joined.state().await, RunState::Failed);
+    let letters = all(&joined.service, DeadLetter::SCHEMA).await;
+    assert_eq!(letters.len(), 1);
+    assert_eq!(letters[0].context["trigger_id"], json!(question.id));
+    assert!(matches!(&outcome, Outcome::Failed { written, .. } if *written == [letters[0].id]));
+
+    joined
+        .ledger
+        .redo(&runs(&joined.ledger).await[0].run)
+        .await
+        .unwrap();
+    let redone = joined.probe().sees(&question).await.unwrap();
+    assert!(matches!(redone, Outcome::Responded { .. }), "{redone:?}");
+}
+
+#[tokio::test]
+async fn its_own_breadcrumbs_are_known_by_their_creator() {
+    let joined = Joined::new();
+    let note = put(&joined.service, "note.v1", json!({})).await;
+    let probe = Probe::on("note.v1", "prober", &joined.store)
+        .writing(Response::create(NewBreadcrumb::new("note.v1")));
+    probe.sees(&note).await.unwrap();
+    let own = all(&joined.service, "note.v1").await.remove(0);
+
+    let outcome = probe.sees(&own).await.unwrap();
+    let again = probe.sees(&own).await.unwrap();
+
+    assert!(matches!(outcome, Outcome::OwnBreadcrumb), "{outcome:?}");
+    assert!(
+        matches!(
+            again,
+            Outcome::AlreadyDone {
+                state: RunState::Skipped,
+                ..
+            }
+        ),
+        "{again:?}"
+    );
+    assert_eq!(probe.executed(), 1);
+    let rows = runs(&joined.ledger).await;
+    let row = rows
+        .iter()
+        .find(|row| row.run.trigger_id == own.id)
+        .unwrap();
+    assert_eq!(row.reason.as_deref(), Some("own"));
+}
+
+#[tokio::test]
+async fn hops_are_counted_by_what_is_stamped() {
+    let joined = Joined::new();
+    let mut last = put(&joined.service, "a.v1", json!({})).await;
+    let first = last.id.to_string();
+    let step = |from: &str, to: &str| {
+        let next = Response::create(NewBreadcrumb::new(to));
+        Probe::on(from, &format!("{from}-to-{to}"), &joined.store).writing(next)
+    };
+    let cycle = [step("a.v1", "b.v1"), step("b.v1", "a.v1")];
+
+    let mut hops = 0;
+    let class = loop {
+        match cycle[hops % 2].sees(&last).await.unwrap() {
+            Outcome::Responded { written } => last = joined.service.get(written[0]).await.unwrap(),
+            Outcome::Failed { class, .. } => break class,
+            other => panic!("{other:?}"),
+        }
+        hops += 1;
+        assert_eq!(last.context["creator"]["hops"], json!(hops));
+        assert_eq!(last.context["creator"]["correlation_id"], json!(first));
+    };
+
+    assert_eq!((class, hops), (FailureClass::HopLimit, 16));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_under_a_lease_that_is_lost() {
+    let joined = Joined::new();
+    let question = joined.asked().await;
+    let run = RunRef::new("prober", question.id, 1);
+    let ledger = joined.store.ledger().unwrap();
+    let Claim::Granted { lease: stale, .. } = ledger.claim(&run, None).await.unwrap() else {
+        panic!("the run is new")
+    };
+    tokio::time::advance(RunRef::DEFAULT_LEASE).await;
+    let Claim::Granted { lease, .. } = ledger.claim(&run, None).await.unwrap() else {
+        panic!("the lease is over")
+    };
+
+    let letter = DeadLetter::new(FailureClass::Permanent, "error", 1);
+    for end in [RunEnd::Done, RunEnd::Continues, RunEnd::Failed(letter)] {
+        let commit = Commit {
+            writes: vec![answer()],
+            end: Some((stale.clone(), end)),
+        };
+        let refused = joined.store.commit(commit).await;
+        assert!(
+            matches!(refused, Err(StoreError::LeaseLost { .. })),
+            "{refused:?}"
+        );
+    }
+
+    let everything = Query::new(Selector::any());
+    assert_eq!(
+        joined.service.search(&everything).await.unwrap(),
+        [question]
+    );
+    let commit = Commit {
+        writes: vec![answer()],
+        end: Some((lease, RunEnd::Done)),
+    };
+    joined.store.commit(commit).await.unwrap();
+    assert_eq!(
+        (joined.answers().await, joined.state().await),
+        (1, RunState::Done)
+    );
+}
+
+#[tokio::test]
+async fn a_ledger_that_cannot_be_asked_for_the_lease_lets_nothing_be_written() {
+    let joined = Joined::scripted(|call| match call {
+        Call::Heartbeat => Do::Fail(unavailable()),
+        _ => Do::Pass,
+    });
+    let question = joined.asked().await;
+
+    let error = joined.probe().sees(&question).await.unwrap_err();
+
+    assert!(
+        matches!(error, ExecutorError::Postponed { .. }),
+        "{error:?}"
+    );
+    assert_eq!(joined.answers().await, 0);
+}
+
+#[tokio::test]
+async fn a_ledger_that_fails_after_the_write_repeats_the_response() {
+    let joined = Joined::scripted(failing_once());
+    let question = joined.asked().await;
+    let probe = joined.probe();
+
+    let error = probe.sees(&question).await.unwrap_err();
+    let outcome = probe.sees(&question).await.unwrap();
+
+    assert!(
+        matches!(error, ExecutorError::Postponed { .. }),
+        "{error:?}"
+    );
+    assert!(matches!(outcome, Outcome::Responded { .. }), "{outcome:?}");
+    assert_eq!((joined.answers().await, probe.executed()), (2, 2));
+    assert_eq!(joined.state().await, RunState::Done);
+}
+
+#[tokio::test]
+async fn a_newer_version_is_run_instead_of_the_older() {
+    let joined = Joined::new();
+    let question = joined.asked().await;
+    let update = Write::Update {
+        id: question.id,
+        version: 1,
+        patch: Patch::new().title("changed"),
+    };
+    let written = joined.store.commit(vec![update].into()).await.unwrap();
+    let probe = joined.probe();
+
+    let outcome = probe.sees(&question).await.unwrap();
+    let again = probe
+        .process_event(&event_of(&written.written[0]))
+        .await
+        .unwrap();
+
+    assert!(matches!(outcome, Outcome::Responded { .. }), "{outcome:?}");
+    assert!(matches!(again, Outcome::AlreadyDone { .. }), "{again:?}");
+    assert_eq!(joined.answers().await, 1);
+}
+
+/// Asks once and waits for an answer; answers with what it was woken with.
+fn asker(joined: &Joined) -> Probe {
+    joined.probe().executing(|context| async move {
+        let wake = Wake::on(Selector::schema("reply.v1"));
+        let Some(resumed) = context.resumed() else {
+            let ask = Response::create(NewBreadcrumb::new("request.v1"));
+            return Err(suspend(wake, json!({"asked": true})).writing(ask));
+        };
+        Ok(json!({"with": resumed.with.as_ref().map(|with| with.id)}))
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspended_run_waits_and_is_resumed() {
+    let joined = Joined::new();
+    put(&joined.service, "reply.v1", json!({"to": "something else"})).await;
+    let question = joined.asked().await;
+    let probe = asker(&joined);
+
+    let outcome = probe.sees(&question).await.unwrap();
+    let row = runs(&joined.ledger).await.remove(0);
+
+    assert!(matches!(outcome, Outcome::Suspended { .. }), "{outcome:?}");
+    assert_eq!(row.state, RunState::Suspended);
+    let asked = all(&joined.service, "request.v1").await;
+    assert!(asked[0].updated_at <= row.suspended_at.unwrap());
+    let reply = put(&joined.service, "reply.v1", json!({})).await;
+    joined.ledger.resume(&row.run, reply.id).await.unwrap();
+    probe.sees(&question).await.unwrap();
+    let answered = all(&joined.service, "answer.v1").await.remove(0);
+    assert_eq!(answered.context["with"], json!(reply.id));
+    assert_eq!(all(&joined.service, "request.v1").await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_comes_before_the_run_is_suspended_wakes_it() {
+    let joined = Joined::scripted(|call| match call {
+        Call::Commit(_) => Do::Wait(Duration::from_secs(1)),
+        _ => Do::Pass,
+    });
+    put(&joined.service, "reply.v1", json!({"to": "something else"})).await;
+    let question = joined.asked().await;
+    let probe = asker(&joined);
+
+    let reply = async {
+        eventually(async || !all(&joined.service, "request.v1").await.is_empty()).await;
+        put(&joined.service, "reply.v1", json!({})).await
+    };
+    let (outcome, reply) = tokio::join!(probe.sees(&question), reply);
+
+    let outcome = outcome.unwrap();
+    assert!(matches!(outcome, Outcome::Suspended { .. }), "{outcome:?}");
+    assert_eq!(joined.state().await, RunState::Ready);
+    probe.sees(&question).await.unwrap();
+    let answered = all(&joined.service, "answer.v1").await.remove(0);
+    assert_eq!(answered.context["with"], json!(reply.id));
+}
+
+#[tokio::test]
+async fn a_wait_without_end_is_refused_before_anything_is_written() {
+    let joined = Joined::new();
+    let question = joined.asked().await;
+    let run = RunRef::new("prober", question.id, 1);
+    let Claim::Granted { lease, .. } = joined.ledger.claim(&run, None).await.unwrap() else {
+        panic!("the run is new")
+    };
+    let (wake, state) = (Wake::default(), Json::default());
+
+    let commit = Commit {
+        writes: vec![answer()],
+        end: Some((lease, RunEnd::Suspended { wake, state })),
+    };
+    let refused = joined.store.commit(commit).await;
+
+    assert!(matches!(refused, Err(StoreError::EmptyWake)), "{refused:?}");
+    assert_eq!(joined.answers().await, 0);
+}
+
+#[tokio::test]
+async fn runs_of_one_key_take_turns_as_in_the_ledger() {
+    let joined = Joined::new();
+    let ledger = joined.store.ledger().unwrap();
+    for _ in 0..2 {
+        let question = joined.asked().await;
+        let run = RunRef::new("prober", question.id, 1).ordered_by(Some("session:1"));
+        ledger.enqueue(vec![run.into()]).await.unwrap();
+    }
+
+    let limits = [ExecutorLimits::new("prober", 9)];
+
+    assert_eq!(ledger.claim_next(9, &limits).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn without_a_ledger_beside_it_there_is_none() {
+    let service = MemoryStore::default();
+    let plain = Shim::without_ledger(&service);
+    let store = WithLedger::new(plain.clone(), plain);
+    let question = put(&service, "question.v1", json!({})).await;
+    let lease = Lease::new(
+        RunRef::new("prober", question.id, 1),
+        1,
+        question.updated_at,
+    );
+
+    let commit = Commit {
+        writes: vec![answer()],
+        end: Some((lease, RunEnd::Done)),
+    };
+    let refused = store.commit(commit).await;
+
+    assert!(store.ledger().is_none());
+    assert!(
+        matches!(refused, Err(StoreError::Unsupported { .. })),
+        "{refused:?}"
+    );
+    assert!(all(&service, "answer.v1").await.is_empty());
+    let outcome = Probe::on("question.v1", "prober", &store)
+        .sees(&question)
+        .await;
+    assert!(
+        matches!(outcome, Ok(Outcome::Responded { .. })),
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn it_can_do_what_the_store_can_and_knows_no_lineage() {
+    let Joined { store, service, .. } = Joined::new();
+
+    assert_eq!(store.capabilities(), service.capabilities().lineage(false));
+    assert_eq!(store.tenant(), service.tenant());
+}
