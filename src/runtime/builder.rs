@@ -1,3 +1,5 @@
+use super::definitions::{Definitions, Keeper};
+use super::graph::Graph;
 use super::roster::Roster;
 use super::shared::Progress;
 use super::{Runtime, RuntimeError};
@@ -12,6 +14,7 @@ pub struct RuntimeBuilder {
     source: Box<dyn EventSource>,
     executors: Vec<Arc<dyn UniversalExecutor>>,
     settings: Settings,
+    definitions: Option<Definitions>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +40,7 @@ impl RuntimeBuilder {
                 reconcile: Duration::from_secs(60),
                 drain: Duration::from_secs(25),
             },
+            definitions: None,
         }
     }
 
@@ -54,6 +58,13 @@ impl RuntimeBuilder {
         executors: impl IntoIterator<Item = Arc<dyn UniversalExecutor>>,
     ) -> Self {
         self.executors.extend(executors);
+        self
+    }
+
+    /// Also runs executors made of definitions in a store, and follows those definitions as they change.
+    #[must_use]
+    pub fn definitions(mut self, definitions: Definitions) -> Self {
+        self.definitions = Some(definitions);
         self
     }
 
@@ -121,11 +132,18 @@ impl RuntimeBuilder {
         for executor in self.executors {
             roster.add(executor)?;
         }
+        for cycle in Graph::of(roster.all().iter().map(|member| &*member.executor)).cycles() {
+            tracing::warn!(%cycle, "executors may trigger one another in a circle");
+        }
         Ok(Runtime {
             source: self.source,
             roster: Arc::new(roster),
             settings: self.settings,
             progress: Arc::new(Progress::default()),
+            vitals: Arc::default(),
+            keeper: self
+                .definitions
+                .map(|definitions| Arc::new(Keeper::new(definitions))),
         })
     }
 }

@@ -64,12 +64,12 @@ impl Desk {
         }
     }
 
-    /// Notes that a run is there; `again` if it is not its first attempt. None if it has to wait: too much of the traffic
-    /// is retries.
-    pub(super) fn start(&mut self, again: bool, now: Instant) -> Option<Ticket> {
+    /// Notes that a run is there; `again` if it is not its first attempt. If too much of the traffic is retries it has to
+    /// wait until a moment.
+    pub(super) fn start(&mut self, again: bool, now: Instant) -> Result<Ticket, Instant> {
         self.in_flight += 1;
         if again && !self.budget.retry(now) {
-            return None;
+            return Err(self.budget.next(now).unwrap_or(now));
         }
         if !again {
             self.budget.first();
@@ -77,7 +77,7 @@ impl Desk {
         if let Some((_, bucket)) = &mut self.bucket {
             bucket.take(now, 1);
         }
-        Some(self.breaker.started(now))
+        Ok(self.breaker.started(now))
     }
 
     /// Notes that a run is gone, and how it ended if it was started.

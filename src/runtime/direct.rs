@@ -2,7 +2,8 @@
 
 use super::desk::{Desk, Ended, Free};
 use super::limits::Ticket;
-use super::process::Processed;
+use super::metrics;
+use super::process::{self, Processed};
 use super::roster::Member;
 use super::shared::{Owed, PAUSE, Shared};
 use crate::clock::later;
@@ -10,6 +11,7 @@ use crate::error::Retry;
 use crate::executor::{Offer, under};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::{self, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -20,7 +22,13 @@ pub(super) struct Direct {
     inbox: mpsc::Receiver<Arc<Owed>>,
     desk: Desk,
     running: JoinSet<Processed>,
-    deliveries: HashMap<task::Id, (Arc<Owed>, Option<Ticket>)>,
+    deliveries: HashMap<task::Id, Started>,
+}
+
+struct Started {
+    owed: Arc<Owed>,
+    ticket: Option<Ticket>,
+    at: Instant,
 }
 
 impl Direct {
@@ -81,7 +89,7 @@ impl Direct {
             return;
         };
         // Without a ledger nobody counts attempts, so none is a retry.
-        let ticket = self.desk.start(false, Instant::now());
+        let ticket = self.desk.start(false, Instant::now()).ok();
         let event = owed.delivery.event.clone();
         let Member { executor, home } = member;
         let offer = Offer::new(Arc::clone(&home.waits), None);
@@ -91,17 +99,26 @@ impl Direct {
             processed
         };
         let task = self.running.spawn(under(offer, work));
-        self.deliveries.insert(task.id(), (owed, ticket));
+        metrics::started(&self.executor, Duration::ZERO);
+        let at = Instant::now();
+        self.deliveries
+            .insert(task.id(), Started { owed, ticket, at });
     }
 
     /// Acknowledges what was processed, and asks for the event again where that may help.
     async fn finish(&mut self, finished: Result<(task::Id, Processed), JoinError>) {
         let id = finished.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
-        let (owed, ticket) = self.deliveries.remove(&id).unzip();
-        let how = finished
-            .as_ref()
-            .map_or(Ended::Badly, |(_, processed)| Ended::of(processed));
-        self.desk.end(ticket.flatten(), how, Instant::now());
+        let Some(Started { owed, ticket, at }) = self.deliveries.remove(&id) else {
+            return;
+        };
+        let (how, outcome) = match &finished {
+            Ok((_, processed)) => (Ended::of(processed), process::label(processed)),
+            Err(error) if error.is_panic() => (Ended::Badly, "panic"),
+            Err(_) => (Ended::Neither, "dropped"),
+        };
+        let now = Instant::now();
+        metrics::ended(&self.executor, outcome, now.saturating_duration_since(at));
+        self.desk.end(ticket, how, now);
         let again = match finished {
             Ok((_, processed)) => {
                 self.shared.count(|report| report.count(&processed));
@@ -122,12 +139,10 @@ impl Direct {
                 Some(PAUSE)
             }
         };
-        if let Some(owed) = owed {
-            if let Some(delay) = again {
-                owed.want_again(delay);
-            }
-            owed.settle(&self.shared).await;
+        if let Some(delay) = again {
+            owed.want_again(delay);
         }
+        owed.settle(&self.shared).await;
     }
 
     /// Lets running work finish, then drops what is left.

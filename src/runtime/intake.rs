@@ -1,5 +1,6 @@
 //! Deliveries in: each to every executor it triggers, and to whoever waits for it.
 
+use super::definitions::{Announced, Keeper, keeper};
 use super::direct::Direct;
 use super::home::Home;
 use super::lookout::{self, Look, Lookout};
@@ -7,7 +8,7 @@ use super::seen::Seen;
 use super::shared::{Owed, PAUSE, Shared};
 use super::station::{self, Arrival, Station};
 use super::sweep::{self, Found};
-use super::{Deliveries, Runtime};
+use super::{Deliveries, Runtime, metrics};
 use crate::clock::later;
 use crate::error::Retry;
 use crate::model::{Event, EventKind};
@@ -30,6 +31,8 @@ pub(super) struct Intake<'r> {
     tasks: &'r mut JoinSet<()>,
     /// By the number of the store.
     stores: HashMap<u64, StoreTasks>,
+    /// Where announced definitions wait.
+    definitions: Option<(Arc<Keeper>, mpsc::Sender<Announced>)>,
     /// Where deliveries wait for executors on stores without a ledger.
     direct: HashMap<Arc<str>, mpsc::Sender<Arc<Owed>>>,
     /// What sweeps found.
@@ -59,6 +62,7 @@ impl<'r> Intake<'r> {
             tasks,
             stores: HashMap::new(),
             direct: HashMap::new(),
+            definitions: None,
             found: mpsc::channel(64),
             seen: Seen::default(),
             pause: None,
@@ -79,6 +83,23 @@ impl<'r> Intake<'r> {
             }
         });
         join_all(begin).await;
+        self.open_places();
+    }
+
+    /// Makes executors of the definitions there are, however long the store takes to tell them: an event that comes
+    /// before would be lost to them.
+    pub(super) async fn load_definitions(&mut self) {
+        let Some(keeper) = &self.runtime.keeper else {
+            return;
+        };
+        while let Err(error) = keeper.load(&self.shared.roster).await {
+            tracing::warn!(error = error.code(), "definitions could not be loaded");
+            sleep_until(later(Instant::now(), PAUSE)).await;
+        }
+        let (sender, inbox) = mpsc::channel(keeper::INBOX);
+        let follow = Arc::clone(keeper).follow(Arc::clone(&self.shared), inbox);
+        self.tasks.spawn(follow);
+        self.definitions = Some((Arc::clone(keeper), sender));
         self.open_places();
     }
 
@@ -162,6 +183,7 @@ impl<'r> Intake<'r> {
     /// Hands a delivery to whom it concerns. A full inbox holds up the source, so that nothing is lost.
     async fn deliver(&mut self, delivery: Delivery) {
         self.shared.count(|report| report.events += 1);
+        metrics::add(metrics::EVENTS, 1);
         self.shared.source_is(true);
         let event = &delivery.event;
         self.shared.progress.begin(delivery.position, event);
@@ -178,6 +200,7 @@ impl<'r> Intake<'r> {
         }
         if self.dispatch(Delivery::new(Event::updated(found))).await {
             self.shared.count(|report| report.found_by_sweep += 1);
+            metrics::add(metrics::FOUND, 1);
         }
     }
 
@@ -185,9 +208,22 @@ impl<'r> Intake<'r> {
     async fn dispatch(&mut self, delivery: Delivery) -> bool {
         let mut concerned = self.tell_who_waits(&delivery.event).await;
         let owed = Owed::new(delivery);
+        if let Some((keeper, inbox)) = &self.definitions
+            && keeper.is_concerned(&owed.delivery.event)
+        {
+            concerned = true;
+            let id = owed.delivery.event.breadcrumb_id;
+            // Applied before the next event is matched, or soon if the store does not answer.
+            if keeper.look_at(&self.shared.roster, id).await.is_err() {
+                let owed = Arc::clone(&owed);
+                // Nobody takes it only when the runtime stops, and then it is loaded at the next start.
+                drop(inbox.send(Announced { id, owed }).await);
+            }
+        }
         let mut by_store: Vec<(u64, Vec<Arc<str>>)> = Vec::new();
         for (id, home) in self.shared.roster.triggered(&owed.delivery.event) {
             concerned = true;
+            metrics::matched(&id);
             if !self.stores.contains_key(&home.number) {
                 // It moved in a moment ago.
                 self.open_places();

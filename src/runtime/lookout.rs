@@ -1,6 +1,7 @@
 //! What waits on one store: answers the waits, wakes suspended runs, and looks into the store for what no event told.
 
 use super::home::Home;
+use super::metrics;
 use super::shared::{PAUSE, Shared, in_time};
 use super::sweep::{self, Found};
 use super::wakes::{Sleeper, Wakes};
@@ -74,6 +75,7 @@ impl Lookout {
         let (stop, home) = (self.shared.stop.clone(), Arc::clone(&self.home));
         loop {
             let room = self.jobs.len() < AT_ONCE;
+            metrics::level(metrics::WAITS, home.number, home.waits.len());
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,

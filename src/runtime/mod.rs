@@ -31,13 +31,17 @@
 //! ```
 
 mod builder;
+pub mod definitions;
 mod desk;
 mod direct;
 mod error;
+pub mod graph;
+mod health;
 mod home;
 mod intake;
 mod limits;
 mod lookout;
+pub mod metrics;
 mod process;
 mod report;
 mod roster;
@@ -50,6 +54,7 @@ mod wakes;
 pub use crate::executor::WaitError;
 pub use builder::RuntimeBuilder;
 pub use error::RuntimeError;
+pub use health::Health;
 pub use report::RunReport;
 
 use crate::clock::later;
@@ -57,8 +62,11 @@ use crate::model::{Breadcrumb, Selector};
 use crate::source::{Delivery, EventSource, SourceError};
 use crate::store::{RunRef, StoreError};
 use builder::Settings;
+use definitions::Keeper;
 use futures::stream::{self, BoxStream, Stream};
 use futures::{FutureExt as _, StreamExt as _};
+use graph::Graph;
+use health::Vitals;
 use intake::Intake;
 use roster::Roster;
 use shared::{Progress, Shared};
@@ -96,6 +104,8 @@ pub struct Runtime {
     roster: Arc<Roster>,
     settings: Settings,
     progress: Arc<Progress>,
+    keeper: Option<Arc<Keeper>>,
+    vitals: Arc<Vitals>,
 }
 
 /// How much longer than the drain the end may take: for giving back what was dropped.
@@ -141,12 +151,17 @@ impl Runtime {
             self.source.is_complete(),
         );
         let mut tasks = JoinSet::new();
+        self.vitals.begin(&shared);
+        let _ended = Ended(&self.vitals);
+        tasks.spawn(Arc::clone(&self.vitals).beat(Arc::clone(&shared)));
         let mut intake = Intake::new(self, Arc::clone(&shared), &mut tasks);
         // Before the signals are looked at: what they make happen is not to be missed.
         let start = async {
             intake.open().await;
             let from = self.progress.from(self.settings.start_at);
-            self.source.subscribe(from).await
+            let deliveries = self.source.subscribe(from).await?;
+            intake.load_definitions().await;
+            Ok(deliveries)
         };
         let deliveries = tokio::select! {
             biased;
@@ -170,6 +185,29 @@ impl Runtime {
             }
         }
         Ok(shared.report())
+    }
+
+    /// Whether it lives and does its work, for liveness and readiness probes.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.vitals.health(&self.roster)
+    }
+
+    /// Who triggers whom, as a graph of executors and schemas, with the circles in it.
+    #[must_use]
+    pub fn graph(&self) -> Graph {
+        let members = self.roster.all();
+        Graph::of(members.iter().map(|member| &*member.executor))
+    }
+
+    /// The ids of the executors that run here now, those made of definitions included.
+    #[must_use]
+    pub fn executors(&self) -> Vec<Arc<str>> {
+        let members = self.roster.all();
+        members
+            .iter()
+            .map(|member| member.executor.id().into())
+            .collect()
     }
 
     /// Runs a failed run again: in a new epoch, with fresh attempts and a new idempotency key.
@@ -212,6 +250,15 @@ impl Runtime {
             None => Err(WaitError::NoStore),
         };
         async move { wait?.answered().await }
+    }
+}
+
+/// Notes that a runtime does not run any more, however it came to that.
+struct Ended<'v>(&'v Vitals);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 

@@ -69,6 +69,15 @@ pub(super) async fn process(
     Ok(outcome)
 }
 
+/// How an attempt ended, as a label.
+pub(super) const fn label(processed: &Processed) -> &'static str {
+    match processed {
+        Ok(outcome) => outcome.name(),
+        Err(ExecutorError::Postponed { .. }) => "postponed",
+        Err(_) => "error",
+    }
+}
+
 /// Why a run is given back.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Because {
@@ -77,19 +86,23 @@ pub(super) enum Because {
     /// Its task panicked: it waits until its lease would have been over.
     Panicked,
     /// Too much of its executor's traffic is retries.
-    TooManyRetries,
+    TooManyRetries {
+        /// When there may be one more.
+        delay: Duration,
+    },
 }
 
 /// Gives a run back that its executor did not end.
 pub(super) async fn give_back(home: &Home, lease: Lease, because: Because) {
-    const PUT_OFF: Duration = Duration::from_secs(1);
     let Some(ledger) = home.ledger() else { return };
     let run = lease.run.clone();
-    let (over, soon) = (lease.until, lease.granted_at + PUT_OFF);
+    let (over, granted) = (lease.until, lease.granted_at);
     let given_back = match because {
         Because::Dropped => in_time(ledger.release(lease)).await,
         Because::Panicked => in_time(ledger.retry(lease, over, true)).await,
-        Because::TooManyRetries => in_time(ledger.retry(lease, soon, false)).await,
+        Because::TooManyRetries { delay } => {
+            in_time(ledger.retry(lease, granted + delay, false)).await
+        }
     };
     match given_back {
         // It ended before its task did.

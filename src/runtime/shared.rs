@@ -1,8 +1,8 @@
 //! What the tasks of one run of a runtime share.
 
-use super::RunReport;
 use super::builder::Settings;
 use super::roster::Roster;
+use super::{RunReport, metrics};
 use crate::model::{Event, Timestamp};
 use crate::source::{Delivery, SourceError, StartAt};
 use crate::store::StoreError;
@@ -59,16 +59,23 @@ impl Shared {
     }
 
     pub(super) fn report(&self) -> RunReport {
-        self.report
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        let members = self.roster.all().into_iter();
+        let without_ledger = members.filter(|member| member.home.ledger().is_none());
+        let ids = without_ledger.map(|member| member.executor.id().to_owned());
+        let report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        RunReport {
+            without_ledger: ids.collect(),
+            ..report.clone()
+        }
     }
 
     pub(super) fn note(&self, error: &SourceError) {
         tracing::warn!(%error, "the source of events reported an error");
         self.count(|report| match error {
-            SourceError::Lagged { missed } => report.missed += missed,
+            SourceError::Lagged { missed } => {
+                metrics::add(metrics::MISSED, *missed);
+                report.missed += missed;
+            }
             SourceError::NotTakenBack { .. } | SourceError::Unavailable { .. } => {
                 report.errors += 1;
             }

@@ -4,7 +4,9 @@
 use super::desk::{Desk, Ended, Free};
 use super::home::Home;
 use super::limits::Ticket;
+use super::metrics;
 use super::process::{self, Processed};
+use super::roster::Member;
 use super::shared::{Owed, PAUSE, Shared, in_time};
 use crate::clock::later;
 use crate::executor::{Execution, ExecutorError, Offer, OrderingKey, Outcome, under};
@@ -60,6 +62,7 @@ struct Started {
     ticket: Option<Ticket>,
     ordered: bool,
     at_most_once: bool,
+    at: Instant,
 }
 
 /// What a task of a station came to.
@@ -190,6 +193,8 @@ impl Station {
     /// Puts a run into the ledger for every executor that every delivery owed sets off: all at once, or as many as it
     /// has room for.
     async fn keep_owed(&mut self) {
+        let waiting = self.owed.len() + self.inbox.len();
+        metrics::level(metrics::QUEUE, self.home.number, waiting);
         let mut at_once = BATCH;
         while !self.owed.is_empty() {
             let some = self.owed.get(..at_once.min(self.owed.len()));
@@ -314,8 +319,9 @@ impl Station {
 
     async fn start(&mut self, lease: Lease, attempts: u32, place: OwnedSemaphorePermit) {
         let id = Arc::clone(&lease.run.executor);
-        let Some(member) = self.shared.roster.get(&id) else {
-            // It was removed since; whoever has it next finds the run as it was.
+        let here = |member: &Member| member.home.number == self.home.number;
+        let Some(member) = self.shared.roster.get(&id).filter(here) else {
+            // It was removed or moved since; whoever has it next finds the run as it was.
             process::give_back(&self.home, lease, process::Because::Dropped).await;
             return;
         };
@@ -326,9 +332,8 @@ impl Station {
             .or_insert_with(|| Desk::new(now));
         let again = attempts > 1 && lease.abandoned == 0;
         let ticket = desk.start(again, now);
-        let may_start = ticket.is_some();
-        if !may_start {
-            self.look_again_at(later(now, PAUSE), Arc::clone(&id));
+        if let Err(moment) = ticket {
+            self.look_again_at(moment, Arc::clone(&id));
         }
         self.home.wakes.remove(&lease.run);
         let profile = member.executor.profile();
@@ -336,30 +341,38 @@ impl Station {
             profile.ordering != OrderingKey::None,
             profile.execution == Execution::AtMostOnce,
         );
+        let committed = lease.run.event.as_ref().map(|event| event.updated_at);
+        let lag = lease
+            .granted_at
+            .since(committed.unwrap_or(lease.granted_at));
         let offer = Offer::new(Arc::clone(&self.home.waits), Some(lease.clone()));
         let (run, home) = (lease.run.clone(), Arc::clone(&self.home));
-        let task = if may_start {
-            let work = async move {
-                let processed = process::process(&*member.executor, &lease, attempts).await;
-                drop(place);
-                Work::Processed(processed)
-            };
-            self.running.spawn(under(Arc::clone(&offer), work))
-        } else {
-            self.running.spawn(async move {
-                process::give_back(&home, lease, process::Because::TooManyRetries).await;
+        let task = match ticket {
+            Ok(_) => {
+                let work = async move {
+                    let processed = process::process(&*member.executor, &lease, attempts).await;
+                    drop(place);
+                    Work::Processed(processed)
+                };
+                self.running.spawn(under(Arc::clone(&offer), work))
+            }
+            Err(moment) => self.running.spawn(async move {
+                let delay = moment.saturating_duration_since(now);
+                process::give_back(&home, lease, process::Because::TooManyRetries { delay }).await;
                 drop(place);
                 Work::Held
-            })
+            }),
         };
+        metrics::started(&id, lag);
         self.runs.insert(run.clone());
         let started = Started {
             executor: id,
             run,
             offer,
-            ticket,
+            ticket: ticket.ok(),
             ordered,
             at_most_once,
+            at: now,
         };
         self.started.insert(task.id(), started);
     }
@@ -371,6 +384,8 @@ impl Station {
         };
         self.runs.remove(&started.run);
         let now = Instant::now();
+        let took = now.saturating_duration_since(started.at);
+        metrics::ended(&started.executor, outcome_of(&finished), took);
         let how = match &finished {
             Ok((_, Work::Processed(processed))) => Ended::of(processed),
             Ok((_, Work::Held)) => Ended::Neither,
@@ -441,6 +456,16 @@ impl Station {
         while let Some(finished) = self.running.join_next_with_id().await {
             self.finish(finished).await;
         }
+    }
+}
+
+/// How an attempt ended, as a label.
+fn outcome_of(finished: &Result<(task::Id, Work), JoinError>) -> &'static str {
+    match finished {
+        Ok((_, Work::Held)) => "held",
+        Ok((_, Work::Processed(processed))) => process::label(processed),
+        Err(error) if error.is_panic() => "panic",
+        Err(_) => "dropped",
     }
 }
 

@@ -47,6 +47,7 @@ pub use crate::executor::above::ToolError;
 use crate::error::BoxError;
 use async_trait::async_trait;
 use serde_json::Value;
+use std::sync::Arc;
 
 /// A function with a name, a description and an input schema.
 #[async_trait]
@@ -67,4 +68,23 @@ pub trait Tool: Send + Sync {
     /// [`retry_after`](crate::retry_after), [`suspend`](crate::suspend) and, of a tool marked idempotent, a store's
     /// own passing error make the run go on later instead.
     async fn call(&self, input: Value, context: ToolContext) -> Result<Value, BoxError>;
+}
+
+#[async_trait]
+impl<T: Tool + ?Sized> Tool for Arc<T> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn description(&self) -> &str {
+        (**self).description()
+    }
+
+    fn input_schema(&self) -> &Value {
+        (**self).input_schema()
+    }
+
+    async fn call(&self, input: Value, context: ToolContext) -> Result<Value, BoxError> {
+        (**self).call(input, context).await
+    }
 }

@@ -1,0 +1,240 @@
+//! Executors made of definitions in the store, which come, change and go while a runtime runs.
+//!
+//! [`Definitions`] is a registry, and with it the limit of what a definition may do: it names models, tools and makers
+//! that the service registered, and nothing else. A definition that cannot be made into an executor leaves the one that
+//! runs in its place, and a `definition.rejected.v1` breadcrumb says why.
+//!
+//! ```
+//! use serde_json::json;
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//! use universal_executor::runtime::definitions::Definitions;
+//! use universal_executor::tool::json_tool;
+//! use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Runtime, Selector};
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+//! let store = MemoryStore::default();
+//! let echo = json_tool("echo", "Says it again.", json!({}), |input, _| async move { Ok(input) });
+//! let definitions = Definitions::new(Arc::new(store.clone())).tool(echo);
+//! let runtime = Runtime::builder(store.events()).definitions(definitions).build()?;
+//!
+//! store.create(NewBreadcrumb::new("tool.v1").context(json!({
+//!     "name": "echo",
+//!     "subscriptions": [{"schema_name": "question.v1", "role": "trigger"}],
+//! }))).await?;
+//! let answer = async {
+//!     while !runtime.executors().iter().any(|id| &**id == "echo") {
+//!         tokio::task::yield_now().await;
+//!     }
+//!     let answer = runtime.wait_for(Selector::schema("tool.response.v1"), Duration::from_secs(5));
+//!     store.create(NewBreadcrumb::new("question.v1").context(json!({"input": "hi"}))).await?;
+//!     Ok::<_, universal_executor::BoxError>(answer.await?.context["output"].clone())
+//! };
+//! let mut said = None;
+//! runtime.run_until(async { said = Some(answer.await) }).await?;
+//!
+//! assert_eq!(said.transpose()?, Some(json!("hi")));
+//! # Ok::<(), universal_executor::BoxError>(())
+//! # })?;
+//! # Ok::<(), universal_executor::BoxError>(())
+//! ```
+
+pub(super) mod keeper;
+
+pub(super) use keeper::{Announced, Keeper};
+
+use crate::agent::{AgentDefinition, AgentExecutor, ChatModel};
+use crate::error::BoxError;
+use crate::executor::UniversalExecutor;
+use crate::model::Breadcrumb;
+use crate::store::BreadcrumbStore;
+use crate::tool::{Tool, ToolExecutor};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+type Made = Result<Arc<dyn UniversalExecutor>, BoxError>;
+type Maker = dyn Fn(&Breadcrumb, &Arc<dyn BreadcrumbStore>) -> Made + Send + Sync;
+
+/// What definitions in a store may be made into, and what they may name.
+pub struct Definitions {
+    store: Arc<dyn BreadcrumbStore>,
+    models: BTreeMap<String, Arc<dyn ChatModel>>,
+    default_model: Option<Arc<dyn ChatModel>>,
+    tools: BTreeMap<String, Arc<dyn Tool>>,
+    makers: BTreeMap<String, Box<Maker>>,
+    tags: Vec<String>,
+}
+
+/// A definition names what is not registered.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotRegistered {
+    /// A model.
+    #[error("model {name:?} is not registered here; there are: {known}")]
+    Model {
+        /// The name.
+        name: String,
+        /// The models there are.
+        known: String,
+    },
+    /// The definition names no model, and none is the default.
+    #[error("the definition names no model, and no default model is registered here")]
+    NoDefaultModel,
+    /// A tool.
+    #[error("tool {name:?} is not registered here; there are: {known}")]
+    Tool {
+        /// The name.
+        name: String,
+        /// The tools there are.
+        known: String,
+    },
+}
+
+impl Definitions {
+    /// The schema of agents.
+    pub const AGENT: &'static str = "agent.def.v1";
+    /// The schema of tools.
+    pub const TOOL: &'static str = "tool.v1";
+    /// The schema of workflows; register a [`maker`](Self::maker) for it.
+    pub const WORKFLOW: &'static str = "workflow.def.v1";
+    /// The schema of what says that a definition was refused, and why.
+    pub const REJECTED: &'static str = "definition.rejected.v1";
+
+    /// Reads definitions from a store, which is also where the executors made of them live. Nothing is registered yet.
+    #[must_use]
+    pub fn new(store: Arc<dyn BreadcrumbStore>) -> Self {
+        Self {
+            store,
+            models: BTreeMap::new(),
+            default_model: None,
+            tools: BTreeMap::new(),
+            makers: BTreeMap::new(),
+            tags: Vec::new(),
+        }
+    }
+
+    /// Only definitions with this tag, and with every other one given.
+    #[must_use]
+    pub fn tagged(mut self, tag: impl Into<String>) -> Self {
+        self.tags.push(tag.into());
+        self
+    }
+
+    /// Lets `agent.def.v1` definitions name a model.
+    #[must_use]
+    pub fn model(mut self, name: impl Into<String>, model: Arc<dyn ChatModel>) -> Self {
+        self.models.insert(name.into(), model);
+        self
+    }
+
+    /// Gives a model to agents that name none.
+    #[must_use]
+    pub fn default_model(mut self, model: Arc<dyn ChatModel>) -> Self {
+        self.default_model = Some(model);
+        self
+    }
+
+    /// Lets `tool.v1` definitions name a tool, which then gets the subscriptions of the definition.
+    #[must_use]
+    pub fn tool(mut self, tool: impl Tool + 'static) -> Self {
+        self.tools.insert(tool.name().to_owned(), Arc::new(tool));
+        self
+    }
+
+    /// Makes executors of definitions of a schema, in the place of what is built in for it. The executor should use the
+    /// store it is given, that very handle, so that it shares its place with the others.
+    ///
+    /// What a maker's error says is written into the `definition.rejected.v1` breadcrumb, for whoever wrote the
+    /// definition: keep secrets out of it.
+    #[must_use]
+    pub fn maker<F>(mut self, schema: impl Into<String>, make: F) -> Self
+    where
+        F: Fn(
+                &Breadcrumb,
+                &Arc<dyn BreadcrumbStore>,
+            ) -> Result<Arc<dyn UniversalExecutor>, BoxError>
+            + Send
+            + Sync
+            + 'static,
+    {
+        self.makers.insert(schema.into(), Box::new(make));
+        self
+    }
+
+    /// The schemas that are made into executors.
+    fn schemas(&self) -> Vec<&str> {
+        let agents = !self.models.is_empty() || self.default_model.is_some();
+        let built_in = [(Self::AGENT, agents), (Self::TOOL, !self.tools.is_empty())];
+        let built_in = built_in.into_iter().filter(|(_, there)| *there);
+        let mut schemas: Vec<&str> = self.makers.keys().map(String::as_str).collect();
+        schemas.extend(built_in.map(|(schema, _)| schema));
+        schemas.sort_unstable();
+        schemas.dedup();
+        schemas
+    }
+
+    /// Whether a breadcrumb is a definition that concerns this registry.
+    fn concerns(&self, breadcrumb: &Breadcrumb) -> bool {
+        let schema = breadcrumb.schema_name.as_deref();
+        schema.is_some_and(|schema| self.schemas().contains(&schema))
+            && self.tags.iter().all(|tag| breadcrumb.tags.contains(tag))
+    }
+
+    fn make(&self, definition: &Breadcrumb) -> Made {
+        let schema = definition.schema_name.as_deref().unwrap_or_default();
+        if let Some(make) = self.makers.get(schema) {
+            return make(definition, &self.store);
+        }
+        match schema {
+            Self::AGENT => self.agent(definition),
+            _ => self.tool_of(definition),
+        }
+    }
+
+    fn agent(&self, definition: &Breadcrumb) -> Made {
+        let definition = AgentDefinition::from_json(&definition.context)?;
+        let model = match &definition.model {
+            Some(name) => self.models.get(name).ok_or_else(|| NotRegistered::Model {
+                name: crate::error::excerpt(name, 80).into_owned(),
+                known: names(&self.models),
+            })?,
+            None => self
+                .default_model
+                .as_ref()
+                .ok_or(NotRegistered::NoDefaultModel)?,
+        };
+        let store = Arc::clone(&self.store);
+        let agent = AgentExecutor::new(definition, Arc::clone(model), store)?;
+        Ok(Arc::new(agent))
+    }
+
+    fn tool_of(&self, definition: &Breadcrumb) -> Made {
+        let name = definition.context.text("name").unwrap_or_default();
+        let tool = self.tools.get(name).ok_or_else(|| NotRegistered::Tool {
+            name: crate::error::excerpt(name, 80).into_owned(),
+            known: names(&self.tools),
+        })?;
+        let (tool, store) = (Arc::clone(tool), Arc::clone(&self.store));
+        let tool = ToolExecutor::from_definition(&definition.context, tool, store)?;
+        Ok(Arc::new(tool))
+    }
+}
+
+fn names<T>(registered: &BTreeMap<String, T>) -> String {
+    let names: Vec<&str> = registered.keys().map(String::as_str).collect();
+    match names.is_empty() {
+        true => "none".to_owned(),
+        false => names.join(", "),
+    }
+}
+
+impl fmt::Debug for Definitions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Definitions")
+            .field("schemas", &self.schemas())
+            .field("models", &self.models.keys())
+            .field("tools", &self.tools.keys())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,95 @@
+//! Whether a runtime lives and does its work.
+
+use super::roster::Roster;
+use super::shared::Shared;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// Whether a runtime lives and does its work: what a service answers its liveness and readiness probes with.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Health {
+    /// False if its tasks are not polled any more: something blocks the threads they run on, and the process should be
+    /// started anew.
+    pub live: bool,
+    /// Whether it takes events in and claims runs, with source and stores at hand.
+    pub ready: bool,
+    /// What is wrong, for people.
+    pub problems: Vec<String>,
+}
+
+/// What is known of the tasks of a runtime.
+#[derive(Default)]
+pub(super) struct Vitals(Mutex<Option<Running>>);
+
+struct Running {
+    shared: Arc<Shared>,
+    pulse: Instant,
+}
+
+impl Vitals {
+    pub(super) fn begin(&self, shared: &Arc<Shared>) {
+        *self.running() = Some(Running {
+            shared: Arc::clone(shared),
+            pulse: Instant::now(),
+        });
+    }
+
+    pub(super) fn end(&self) {
+        *self.running() = None;
+    }
+
+    /// Feels the pulse until it is told to stop.
+    pub(super) async fn beat(self: Arc<Self>, shared: Arc<Shared>) {
+        loop {
+            if let Some(running) = &mut *self.running() {
+                running.pulse = Instant::now();
+            }
+            tokio::select! {
+                biased;
+                () = shared.stop.cancelled() => return,
+                () = sleep(shared.settings.sweep) => {}
+            }
+        }
+    }
+
+    pub(super) fn health(&self, roster: &Roster) -> Health {
+        let mut problems = Vec::new();
+        let mut live = true;
+        match &*self.running() {
+            None => problems.push("it is not running".to_owned()),
+            Some(Running { shared, pulse }) => {
+                let (age, longest) = (pulse.elapsed(), longest_silence(shared.settings.sweep));
+                if shared.stop.is_cancelled() {
+                    problems.push("it is stopping".to_owned());
+                } else if age > longest {
+                    live = false;
+                    problems.push(format!(
+                        "its tasks have not been polled for {age:?}: something blocks their threads"
+                    ));
+                }
+                if !shared.has_source() {
+                    problems.push("the source of events cannot be reached".to_owned());
+                }
+            }
+        }
+        for home in roster.homes().iter().filter(|home| home.is_failing()) {
+            problems.push(format!("{:?} does not answer", home.store()));
+        }
+        Health {
+            live,
+            ready: problems.is_empty(),
+            problems,
+        }
+    }
+
+    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How long a runtime may be silent that feels its pulse so often.
+fn longest_silence(interval: Duration) -> Duration {
+    interval.saturating_mul(3) + Duration::from_secs(1)
+}
