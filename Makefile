@@ -20,7 +20,7 @@ CARGO_FLAGS ?=
 
 # Features that bring a dependency or test support; one that joins is checked alone as well.
 # With none and all this makes at most eight combinations.
-HEAVY_FEATURES := conformance metrics mock
+HEAVY_FEATURES := conformance metrics mock schema
 
 ci: CARGO_FLAGS := --locked
 ci: fmt crates lint features test doc examples bench-build

@@ -16,13 +16,14 @@
 //! - [`Runtime`] runs many executors on one [`EventSource`].
 //!
 //! # Features
-//! None is on by default.
+//! `schema` is on by default.
 //!
 //! | feature | what it brings |
 //! |---|---|
+//! | `schema` | `tool::tool_fn` and `tool::tool_fn_blocking`: tools over types of your own, with schemas made from them |
 //! | `mock` | `store::mock`: a mock store for unit tests, made with mockall |
 //! | `conformance` | `store::conformance`: the suite that every store must pass |
-//! | `full` | every feature but these two |
+//! | `full` | every feature but the two for tests |
 
 pub mod agent;
 mod backoff;

@@ -10,6 +10,10 @@
 //!
 //! An error of the tool is an answer too: the run is done, and the response says `"status": "error"`.
 //!
+//! [`json_tool`] makes a tool of an async function over JSON; [`tool_fn`], with the feature `schema`, of one over types of
+//! your own, and makes the schema as well. For a function that blocks there are [`json_tool_blocking`] and
+//! [`tool_fn_blocking`]: it runs on a [`BlockingPool`] and holds up nothing else.
+//!
 //! ```
 //! use serde_json::json;
 //! use std::sync::Arc;
@@ -34,13 +38,21 @@
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
 
+mod blocking;
 mod context;
 mod executor;
 mod function;
+mod pool;
+#[cfg(feature = "schema")]
+mod typed;
 
+pub use blocking::{BlockingTool, json_tool_blocking};
 pub use context::ToolContext;
 pub use executor::ToolExecutor;
 pub use function::{JsonTool, json_tool};
+pub use pool::BlockingPool;
+#[cfg(feature = "schema")]
+pub use typed::{tool_fn, tool_fn_blocking};
 
 pub use crate::executor::above::ToolError;
 

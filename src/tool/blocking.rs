@@ -1,0 +1,81 @@
+use super::{BlockingPool, Tool, ToolContext};
+use crate::error::BoxError;
+use async_trait::async_trait;
+use serde_json::Value;
+use std::fmt;
+use std::sync::Arc;
+
+type Function = dyn Fn(Value, ToolContext) -> Result<Value, BoxError> + Send + Sync;
+
+/// A tool from a function that blocks: it reads files, computes for long, or calls a library that is not async.
+///
+/// The function runs on a [`BlockingPool`]. The time it waits there for a slot counts towards the timeout of the call.
+/// A call that has timed out or was cancelled cannot be stopped: the function goes on, and its result is discarded.
+pub struct BlockingTool {
+    name: String,
+    description: String,
+    input_schema: Value,
+    function: Arc<Function>,
+    pool: BlockingPool,
+}
+
+/// Makes a tool of a function over JSON that blocks. It runs on [`BlockingPool::shared`] if it is given no other.
+///
+/// Inside of it `tokio::runtime::Handle::current().block_on(..)` may wait for async work, like writing to
+/// [`ToolContext::store`].
+pub fn json_tool_blocking<F>(
+    name: impl Into<String>,
+    description: impl Into<String>,
+    input_schema: Value,
+    function: F,
+) -> BlockingTool
+where
+    F: Fn(Value, ToolContext) -> Result<Value, BoxError> + Send + Sync + 'static,
+{
+    BlockingTool {
+        name: name.into(),
+        description: description.into(),
+        input_schema,
+        function: Arc::new(function),
+        pool: BlockingPool::shared(),
+    }
+}
+
+impl BlockingTool {
+    /// Sets the pool it runs on.
+    #[must_use]
+    pub fn on(mut self, pool: &BlockingPool) -> Self {
+        self.pool = pool.clone();
+        self
+    }
+}
+
+#[async_trait]
+impl Tool for BlockingTool {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn description(&self) -> &str {
+        &self.description
+    }
+
+    fn input_schema(&self) -> &Value {
+        &self.input_schema
+    }
+
+    async fn call(&self, input: Value, context: ToolContext) -> Result<Value, BoxError> {
+        let function = Arc::clone(&self.function);
+        let work = move || function(input, context);
+        self.pool.run(&self.name, work).await?
+    }
+}
+
+impl fmt::Debug for BlockingTool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockingTool")
+            .field("name", &self.name)
+            .field("pool", &self.pool)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,171 @@
+use crate::clock::later;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The calls of a pool whose functions have not returned. Knows no clock: the moment is an argument.
+///
+/// There are as many permits as slots and replacements, less the calls: whoever uses this adds and takes them as told.
+pub(super) struct Calls {
+    pub(super) stuck_after: Duration,
+    slots: usize,
+    running: BTreeMap<u64, Call>,
+    stuck: usize,
+    started: u64,
+}
+
+struct Call {
+    tool: Arc<str>,
+    /// Since when nobody waits for it.
+    alone_since: Option<Instant>,
+    stuck: bool,
+}
+
+/// What a look at the clock found.
+pub(super) struct Found {
+    /// The tools of the calls that have become stuck.
+    pub(super) stuck: Vec<Arc<str>>,
+    /// How many of them are replaced.
+    pub(super) replaced: usize,
+    /// When the next call could become stuck.
+    pub(super) next: Option<Instant>,
+}
+
+/// What a function that has returned leaves behind.
+pub(super) struct Ended {
+    /// Whether its permit goes as well, since it belongs to a replacement that is not needed any more.
+    pub(super) surplus: bool,
+    /// The tool, if the call was stuck.
+    pub(super) was_stuck: Option<Arc<str>>,
+}
+
+impl Calls {
+    pub(super) fn new(slots: usize) -> Self {
+        Self {
+            stuck_after: Duration::from_secs(10),
+            slots,
+            running: BTreeMap::new(),
+            stuck: 0,
+            started: 0,
+        }
+    }
+
+    pub(super) fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    pub(super) fn stuck(&self) -> usize {
+        self.stuck
+    }
+
+    /// Notes that a call starts, and gives it a number.
+    pub(super) fn start(&mut self, tool: &str) -> u64 {
+        self.started += 1;
+        let call = Call {
+            tool: tool.into(),
+            alone_since: None,
+            stuck: false,
+        };
+        self.running.insert(self.started, call);
+        self.started
+    }
+
+    /// Notes that nobody waits for a call any more; false if its function has returned.
+    pub(super) fn leave_alone(&mut self, call: u64, now: Instant) -> bool {
+        let Some(call) = self.running.get_mut(&call) else {
+            return false;
+        };
+        call.alone_since = Some(now);
+        true
+    }
+
+    /// Notes that a function has returned.
+    pub(super) fn end(&mut self, call: u64) -> Ended {
+        let before = self.replacements();
+        let ended = self.running.remove(&call).filter(|call| call.stuck);
+        self.stuck -= usize::from(ended.is_some());
+        Ended {
+            surplus: self.replacements() < before,
+            was_stuck: ended.map(|call| call.tool),
+        }
+    }
+
+    /// Looks for calls that have become stuck.
+    pub(super) fn look(&mut self, now: Instant) -> Found {
+        let before = self.replacements();
+        let mut stuck = Vec::new();
+        let mut next: Option<Instant> = None;
+        for call in self.running.values_mut().filter(|call| !call.stuck) {
+            match call.stuck_at(self.stuck_after) {
+                Some(at) if at <= now => {
+                    call.stuck = true;
+                    stuck.push(Arc::clone(&call.tool));
+                }
+                Some(at) => next = Some(next.map_or(at, |next| next.min(at))),
+                None => {}
+            }
+        }
+        self.stuck += stuck.len();
+        Found {
+            replaced: self.replacements() - before,
+            stuck,
+            next,
+        }
+    }
+
+    fn replacements(&self) -> usize {
+        self.stuck.min(self.slots)
+    }
+}
+
+impl Call {
+    fn stuck_at(&self, after: Duration) -> Option<Instant> {
+        Some(later(self.alone_since?, after))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn there_are_as_many_permits_as_slots_and_replacements_less_the_calls(
+            slots in 1_usize..4,
+            steps in prop::collection::vec((0_u8..4, any::<prop::sample::Index>(), 0_u64..8), 1..200),
+        ) {
+            let mut calls = Calls::new(slots);
+            let mut now = Instant::now();
+            let mut permits = slots;
+            let mut running = Vec::new();
+
+            for (what, which, seconds) in steps {
+                match what {
+                    0 if permits > 0 => {
+                        permits -= 1;
+                        running.push(calls.start("probe"));
+                    }
+                    1 if !running.is_empty() => {
+                        calls.leave_alone(running[which.index(running.len())], now);
+                    }
+                    2 if !running.is_empty() => {
+                        let call = running.swap_remove(which.index(running.len()));
+                        permits += usize::from(!calls.end(call).surplus);
+                        prop_assert!(!calls.leave_alone(call, now));
+                    }
+                    _ => {
+                        now += Duration::from_secs(seconds);
+                        let found = calls.look(now);
+                        permits += found.replaced;
+                        prop_assert!(found.next.is_none_or(|at| at > now));
+                    }
+                }
+                prop_assert_eq!(permits + running.len(), slots + calls.stuck().min(slots));
+                prop_assert!(running.len() <= 2 * slots);
+                prop_assert!(calls.stuck() <= calls.running());
+            }
+        }
+    }
+}

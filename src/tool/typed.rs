@@ -1,0 +1,106 @@
+use super::{BlockingTool, JsonTool, ToolContext, json_tool, json_tool_blocking};
+use crate::error::{BoxError, excerpt, permanent};
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Makes a tool of an async function over types of your own; its input schema is made from the type of the input.
+///
+/// The crate `schemars`, version 1, has the derive macro. Comments on fields become descriptions that a model reads.
+/// Input that does not fit the type does not reach the function: the answer is an error that says where it does not
+/// fit, and why.
+///
+/// ```
+/// use schemars::JsonSchema;
+/// use serde::Deserialize;
+/// use universal_executor::tool::{Tool, tool_fn};
+///
+/// #[derive(Deserialize, JsonSchema)]
+/// struct Add {
+///     /// The first number.
+///     a: i64,
+///     b: i64,
+/// }
+///
+/// let adder = tool_fn("adder", "Adds two numbers.", |input: Add, _| async move { Ok(input.a + input.b) });
+///
+/// assert_eq!(adder.input_schema()["properties"]["a"]["description"], "The first number.");
+/// ```
+pub fn tool_fn<T, R, F, A>(
+    name: impl Into<String>,
+    description: impl Into<String>,
+    function: F,
+) -> JsonTool
+where
+    T: DeserializeOwned + JsonSchema + Send + 'static,
+    R: Serialize,
+    F: Fn(T, ToolContext) -> A + Send + Sync + 'static,
+    A: Future<Output = Result<R, BoxError>> + Send + 'static,
+{
+    json_tool(
+        name,
+        description,
+        schema_of::<T>(),
+        move |input, context| {
+            let called = typed(input).map(|input| function(input, context));
+            async move { untyped(&called?.await?) }
+        },
+    )
+}
+
+/// Makes a tool of a function that blocks, over types of your own; see [`tool_fn`] and [`BlockingTool`].
+///
+/// ```
+/// use schemars::JsonSchema;
+/// use serde::Deserialize;
+/// use universal_executor::tool::tool_fn_blocking;
+///
+/// #[derive(Deserialize, JsonSchema)]
+/// struct Read { path: String }
+///
+/// let read = tool_fn_blocking("read", "Reads a file.", |input: Read, _| Ok(std::fs::read_to_string(input.path)?));
+/// ```
+pub fn tool_fn_blocking<T, R, F>(
+    name: impl Into<String>,
+    description: impl Into<String>,
+    function: F,
+) -> BlockingTool
+where
+    T: DeserializeOwned + JsonSchema + Send + 'static,
+    R: Serialize,
+    F: Fn(T, ToolContext) -> Result<R, BoxError> + Send + Sync + 'static,
+{
+    let over_json = move |input, context| untyped(&function(typed(input)?, context)?);
+    json_tool_blocking(name, description, schema_of::<T>(), over_json)
+}
+
+/// The schema of a type in one piece, since not every model follows a `$ref`. Only a type that contains itself has one.
+fn schema_of<T: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    settings
+        .into_generator()
+        .into_root_schema_for::<T>()
+        .to_value()
+}
+
+fn typed<T: DeserializeOwned>(input: Value) -> Result<T, BoxError> {
+    serde_path_to_error::deserialize(input).map_err(|error| {
+        let path = error.path().to_string();
+        let (path, why) = (excerpt(&path, 200), error.inner().to_string());
+        let why = excerpt(&why, 400);
+        permanent(match &*path {
+            "." => format!("the input does not fit: {why}"),
+            _ => format!("the input does not fit at {path}: {why}"),
+        })
+    })
+}
+
+fn untyped(output: &impl Serialize) -> Result<Value, BoxError> {
+    let output = serde_json::to_value(output);
+    output.map_err(|error| permanent(format!("the output of the tool is no JSON: {error}")))
+}
