@@ -60,7 +60,8 @@ examples:
 		[ -e "$$file" ] || continue; \
 		name=$$(basename "$$file" .rs); \
 		echo "==> examples: $$name"; \
-		cargo run $(CARGO_FLAGS) --quiet --example "$$name" || { echo "example $$name failed" >&2; exit 1; }; \
+		features=; [ "$$name" = service ] && features="--features metrics"; \
+		SERVICE_SECONDS=1 cargo run $(CARGO_FLAGS) --quiet $$features --example "$$name" || { echo "example $$name failed" >&2; exit 1; }; \
 	done
 
 # The development profile shares the dependencies that `test` compiled; an optimised build would take

@@ -21,6 +21,7 @@
 //! | feature | what it brings |
 //! |---|---|
 //! | `schema` | `tool::tool_fn` and `tool::tool_fn_blocking`: tools over types of your own, with schemas made from them |
+//! | `metrics` | counters and histograms of the runtime through the `metrics` facade: [`runtime::metrics`] |
 //! | `mock` | `store::mock`: a mock store for unit tests, made with mockall |
 //! | `conformance` | `store::conformance`: the suite that every store must pass |
 //! | `full` | every feature but the two for tests |

@@ -32,6 +32,9 @@ pub(super) async fn process<E: UniversalExecutor + ?Sized>(
         executor = executor.id(),
         trigger = %event.breadcrumb_id,
         version = event.version,
+        correlation_id = field::Empty,
+        hops = field::Empty,
+        attempt = field::Empty,
         outcome = field::Empty,
     );
     async {
@@ -200,6 +203,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
             }
             self.lineage = claimed_lineage(&trigger);
         }
+        self.say_where_it_comes_from();
         if let Some(refusal) = self.refusal(&trigger) {
             return Ok(Box::pin(self.refuse(refusal, &trigger)).await?);
         }
@@ -281,6 +285,15 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
             }
             Err(outcome) => Ok(Some(outcome)),
         }
+    }
+
+    /// Puts the place of the run in its chain into its span: runs of one correlation id follow from one another, hop by
+    /// hop, whichever process they are in.
+    fn say_where_it_comes_from(&self) {
+        tracing::Span::current()
+            .record("correlation_id", &*self.lineage.correlation_id)
+            .record("hops", self.lineage.hops)
+            .record("attempt", self.attempt);
     }
 
     /// Whether the run may not run: the chain is too long, or too many attempts were made.

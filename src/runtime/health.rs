@@ -2,6 +2,7 @@
 
 use super::roster::Roster;
 use super::shared::Shared;
+use crate::tool::BlockingPool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -76,6 +77,9 @@ impl Vitals {
         }
         for home in roster.homes().iter().filter(|home| home.is_failing()) {
             problems.push(format!("{:?} does not answer", home.store()));
+        }
+        if BlockingPool::shared().all_stuck() {
+            problems.push("every slot for blocking tools is stuck".to_owned());
         }
         Health {
             live,

@@ -193,8 +193,6 @@ impl Station {
     /// Puts a run into the ledger for every executor that every delivery owed sets off: all at once, or as many as it
     /// has room for.
     async fn keep_owed(&mut self) {
-        let waiting = self.owed.len() + self.inbox.len();
-        metrics::level(metrics::QUEUE, self.home.number, waiting);
         let mut at_once = BATCH;
         while !self.owed.is_empty() {
             let some = self.owed.get(..at_once.min(self.owed.len()));
@@ -223,6 +221,8 @@ impl Station {
                 }
             }
         }
+        let waiting = self.owed.len() + self.inbox.len();
+        metrics::level(metrics::QUEUE, self.home.number, waiting);
     }
 
     /// Claims due runs of the executors whose turn it is, as many as there are places at hand.
