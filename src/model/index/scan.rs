@@ -1,0 +1,237 @@
+//! Finding the values at a few paths in a JSON text, in one pass that also vouches for the rest.
+
+use super::paths::Paths;
+use super::seen::Slot;
+use crate::model::json_check::MAX_DEPTH;
+use serde_json::Value;
+
+/// The longest number, and the most digits of an exponent, that are certain to be in range.
+const SURE_NUMBER: usize = 100;
+const SURE_EXPONENT: usize = 2;
+
+/// What a text has at the paths in use, ordered by the number of the path.
+///
+/// The text is JSON as far as its syntax goes. `None` where only a parser can tell: what no value may be able to
+/// hold (large numbers, surrogates that are no pair, too many levels) and a key that counts and is there twice.
+pub(super) fn scan<'e>(text: &'e str, paths: &Paths) -> Option<Vec<Slot<'e>>> {
+    let mut scanner = Scanner {
+        text,
+        at: 0,
+        depth: 0,
+        paths,
+        found: Vec::new(),
+    };
+    scanner.value(Paths::ROOT)?;
+    scanner.blanks();
+    if scanner.at != text.len() {
+        return None;
+    }
+    let mut found = scanner.found;
+    found.sort_by_key(Slot::path);
+    let is_repeated = |pair: &[Slot<'_>]| match pair {
+        [one, other] => one.path() == other.path(),
+        _ => false,
+    };
+    if found.windows(2).any(is_repeated) {
+        return None;
+    }
+    found.retain(|slot| paths.is_used(slot.path()));
+    Some(found)
+}
+
+struct Scanner<'e, 'p> {
+    text: &'e str,
+    at: usize,
+    depth: usize,
+    paths: &'p Paths,
+    /// Also what is on the way to the paths in use, so that a key there twice is noticed.
+    found: Vec<Slot<'e>>,
+}
+
+impl Scanner<'_, '_> {
+    /// Reads the value at a path.
+    fn value(&mut self, path: usize) -> Option<()> {
+        self.blanks();
+        let start = self.at;
+        let first = self.peek()?;
+        if first == b'{' && self.paths.has_names(path) {
+            self.object(path)?;
+        } else {
+            self.skip()?;
+        }
+        let text = self.text.get(start..self.at)?;
+        if first == b'[' && self.paths.has_indexes(path) {
+            let items: Value = serde_json::from_str(text).ok()?;
+            self.paths.walk_items(path, &items, &mut |path, item| {
+                self.found.push(Slot::owned(path, item.clone()));
+            });
+        }
+        self.found.push(Slot::text(path, text));
+        Some(())
+    }
+
+    /// Reads an object with fields that count. Recursion ends with the longest path.
+    fn object(&mut self, path: usize) -> Option<()> {
+        self.open()?;
+        loop {
+            match self.peek()? {
+                b'"' => {
+                    let start = self.at;
+                    let escaped = self.string()?;
+                    let child = if escaped {
+                        let key: String =
+                            serde_json::from_str(self.text.get(start..self.at)?).ok()?;
+                        self.paths.name(path, &key)
+                    } else {
+                        let key = self.text.get(start + 1..self.at.checked_sub(1)?)?;
+                        self.paths.name(path, key)
+                    };
+                    self.blanks();
+                    if self.peek()? != b':' {
+                        return None;
+                    }
+                    self.at += 1;
+                    match child {
+                        Some(child) => self.value(child)?,
+                        None => self.skip()?,
+                    }
+                }
+                b'}' => return self.close(),
+                b',' | b' ' | b'\t' | b'\n' | b'\r' => self.at += 1,
+                _ => return None,
+            }
+        }
+    }
+
+    /// Goes past one value. Every turn takes at least one byte.
+    fn skip(&mut self) -> Option<()> {
+        let depth = self.depth;
+        loop {
+            match self.peek()? {
+                b'"' => {
+                    self.string()?;
+                }
+                b'{' | b'[' => self.open()?,
+                b'}' | b']' => self.close()?,
+                b'-' | b'0'..=b'9' => self.number()?,
+                b't' | b'f' | b'n' => self.word(),
+                b',' | b':' | b' ' | b'\t' | b'\n' | b'\r' => {
+                    self.at += 1;
+                    continue;
+                }
+                _ => return None,
+            }
+            if self.depth <= depth {
+                return Some(());
+            }
+        }
+    }
+
+    fn open(&mut self) -> Option<()> {
+        self.at += 1;
+        self.depth += 1;
+        (self.depth <= MAX_DEPTH).then_some(())
+    }
+
+    fn close(&mut self) -> Option<()> {
+        self.at += 1;
+        self.depth = self.depth.checked_sub(1)?;
+        Some(())
+    }
+
+    /// Goes past a string, and tells whether it has escapes.
+    fn string(&mut self) -> Option<bool> {
+        self.at += 1;
+        let mut escaped = false;
+        loop {
+            self.at += plain_run(self.rest());
+            if self.peek()? == b'"' {
+                self.at += 1;
+                return Some(escaped);
+            }
+            escaped = true;
+            self.at += escape_length(self.rest())?;
+        }
+    }
+
+    fn number(&mut self) -> Option<()> {
+        let rest = self.rest();
+        let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
+        let length = rest.iter().take_while(|byte| is_part(byte)).count();
+        let mut halves = rest.get(..length)?.split(|byte| byte | 0x20 == b'e');
+        let exponent = halves.nth(1).unwrap_or_default();
+        let digits = exponent.iter().filter(|byte| byte.is_ascii_digit()).count();
+        self.at += length;
+        (length <= SURE_NUMBER && digits <= SURE_EXPONENT).then_some(())
+    }
+
+    fn word(&mut self) {
+        let letters = |byte: &&u8| byte.is_ascii_lowercase();
+        self.at += self.rest().iter().take_while(letters).count();
+    }
+
+    fn blanks(&mut self) {
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
+            self.at += 1;
+        }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn rest(&self) -> &[u8] {
+        self.text.as_bytes().get(self.at..).unwrap_or_default()
+    }
+}
+
+/// How many bytes there are before the next quote or backslash, looking at eight at a time.
+fn plain_run(bytes: &[u8]) -> usize {
+    const ONES: u64 = u64::MAX / 0xFF;
+    // The lowest bit set marks the first byte that is equal.
+    let equal = |word: u64, byte: u8| {
+        let zero_where_equal = word ^ (ONES * u64::from(byte));
+        zero_where_equal.wrapping_sub(ONES) & !zero_where_equal & (ONES << 7)
+    };
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let hits = equal(word, b'"') | equal(word, b'\\');
+        if hits != 0 {
+            return index * 8 + hits.trailing_zeros() as usize / 8;
+        }
+    }
+    let tail = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
+    bytes.len() - rest.len() + tail.unwrap_or(rest.len())
+}
+
+/// The length of the escape at the start, or of the pair of them that makes a character.
+fn escape_length(bytes: &[u8]) -> Option<usize> {
+    match bytes {
+        [
+            b'\\',
+            b'u',
+            b'd' | b'D',
+            b'8'..=b'9' | b'a'..=b'b' | b'A'..=b'B',
+            _,
+            _,
+            b'\\',
+            b'u',
+            b'd' | b'D',
+            b'c'..=b'f' | b'C'..=b'F',
+            _,
+            _,
+            ..,
+        ] => Some(12),
+        [
+            b'\\',
+            b'u',
+            b'd' | b'D',
+            b'8'..=b'9' | b'a'..=b'f' | b'A'..=b'F',
+            ..,
+        ] => None,
+        [b'\\', b'u', _, _, _, _, ..] => Some(6),
+        [b'\\', _, ..] => Some(2),
+        _ => None,
+    }
+}
