@@ -1,6 +1,6 @@
 use super::event::{Event, EventKind};
-use super::route::{Route, Subscriptions, Tally};
-use super::selector::Passed;
+use super::route::{Ballot, Route, Subscriptions, Tally};
+use super::selector::{Passed, Selector};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -47,11 +47,11 @@ struct Executor {
     subscriptions: Subscriptions,
 }
 
-/// A subscription of an executor, both by number.
+/// A subscription of an executor by its number, with all that decides on its route: nothing else is looked at.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Place {
     executor: usize,
-    subscription: usize,
+    ballot: Ballot,
 }
 
 impl SubscriptionIndex {
@@ -75,12 +75,8 @@ impl SubscriptionIndex {
             None => self.executors.push(added),
         }
         self.by_id.insert(id, executor);
-        for (subscription, one) in subscriptions.as_slice().iter().enumerate() {
-            let place = Place {
-                executor,
-                subscription,
-            };
-            self.selectors.insert(place, &one.selector);
+        for (place, selector) in places(executor, subscriptions) {
+            self.selectors.insert(place, selector);
         }
     }
 
@@ -90,17 +86,10 @@ impl SubscriptionIndex {
             return false;
         };
         let removed = self.executors.get_mut(executor).and_then(Option::take);
-        let subscriptions = removed.map(|removed| removed.subscriptions);
-        for (subscription, one) in subscriptions
-            .iter()
-            .flat_map(Subscriptions::as_slice)
-            .enumerate()
-        {
-            let place = Place {
-                executor,
-                subscription,
-            };
-            self.selectors.remove(place, &one.selector);
+        if let Some(Executor { subscriptions, .. }) = &removed {
+            for (place, selector) in places(executor, subscriptions) {
+                self.selectors.remove(place, selector);
+            }
         }
         self.free.push(executor);
         true
@@ -126,17 +115,29 @@ impl SubscriptionIndex {
 
     /// What an event of a kind is to an executor, some of whose selectors it passed.
     fn route(&self, kind: EventKind, places: &[(Place, Passed)]) -> Option<(Arc<str>, Route)> {
-        let (first, _) = places.first()?;
-        let Executor { id, subscriptions } = self.executors.get(first.executor)?.as_ref()?;
         let mut tally = Tally::default();
         for (place, passed) in places {
-            if let Some(subscription) = subscriptions.as_slice().get(place.subscription)
-                && subscription.on.contains(&kind)
-            {
-                tally.add(place.subscription, subscription, *passed);
+            if place.ballot.is_for(kind) {
+                tally.add(place.ballot, *passed);
             }
         }
         let route = tally.route();
-        (route != Route::Unmatched).then(|| (Arc::clone(id), route))
+        if route == Route::Unmatched {
+            return None;
+        }
+        let (place, _) = places.first()?;
+        let executor = self.executors.get(place.executor)?.as_ref()?;
+        Some((Arc::clone(&executor.id), route))
     }
+}
+
+fn places(
+    executor: usize,
+    subscriptions: &Subscriptions,
+) -> impl Iterator<Item = (Place, &Selector)> {
+    let subscriptions = subscriptions.as_slice().iter().enumerate();
+    subscriptions.map(move |(index, subscription)| {
+        let ballot = Ballot::new(index, subscription);
+        (Place { executor, ballot }, &subscription.selector)
+    })
 }

@@ -47,12 +47,9 @@ pub use condition::{Condition, ConditionError};
 pub use definition::{DefinitionError, DefinitionOptions, DefinitionProblem, Warning};
 pub use event::{Event, EventKind};
 pub use explain::{Explained, Explanation};
-#[cfg_attr(
-    not(test),
-    expect(
-        unused_imports,
-        reason = "for the waits of the runtime, which does without so far"
-    )
+#[expect(
+    unused_imports,
+    reason = "for the waits of the runtime, which does without so far"
 )]
 pub(crate) use index::SelectorIndex;
 pub use index::SubscriptionIndex;

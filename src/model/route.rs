@@ -134,7 +134,7 @@ impl Subscriptions {
             if let Some(subscription) = self.as_slice().get(index)
                 && let Some(passed) = self.verdict(index, kind, facts).passed()
             {
-                tally.add(index, subscription, passed);
+                tally.add(Ballot::new(index, subscription), passed);
             }
         };
         for index in &self.0.triggers {
@@ -192,7 +192,39 @@ impl Subscriptions {
     }
 }
 
-/// What an event is to an executor, from those of its subscriptions that it passed, in any order.
+/// What a subscription says on a route if its selector is passed.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct Ballot {
+    subscription: usize,
+    /// The priority of a trigger; a context has none.
+    trigger: Option<i64>,
+    /// A bit for each kind of event.
+    kinds: u8,
+}
+
+impl Ballot {
+    pub(super) fn new(index: usize, subscription: &Subscription) -> Self {
+        let kinds = subscription.on.iter().map(|kind| bit(*kind));
+        Self {
+            subscription: index,
+            trigger: match subscription.role {
+                Role::Trigger => Some(subscription.priority),
+                Role::Context => None,
+            },
+            kinds: kinds.fold(0, |kinds, bit| kinds | bit),
+        }
+    }
+
+    pub(super) const fn is_for(self, kind: EventKind) -> bool {
+        self.kinds & bit(kind) != 0
+    }
+}
+
+const fn bit(kind: EventKind) -> u8 {
+    1 << kind as u8
+}
+
+/// What an event is to an executor, from the ballots of the subscriptions whose selector it passed, in any order.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     /// The trigger that wins: its priority and its index.
@@ -202,17 +234,17 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn add(&mut self, index: usize, subscription: &Subscription, passed: Passed) {
-        let priority = subscription.priority;
-        match (subscription.role, passed) {
-            (Role::Trigger, Passed::Surely) => {
+    pub(super) fn add(&mut self, ballot: Ballot, passed: Passed) {
+        let index = ballot.subscription;
+        match (ballot.trigger, passed) {
+            (Some(priority), Passed::Surely) => {
                 let wins = |(most, first)| priority > most || (priority == most && index < first);
                 if self.winner.is_none_or(wins) {
                     self.winner = Some((priority, index));
                 }
             }
-            (Role::Trigger, Passed::Maybe) => self.undecided = true,
-            (Role::Context, Passed::Surely | Passed::Maybe) => self.noted = true,
+            (Some(_), Passed::Maybe) => self.undecided = true,
+            (None, Passed::Surely | Passed::Maybe) => self.noted = true,
         }
     }
 

@@ -77,7 +77,8 @@ impl Scanner<'_, '_> {
             match self.peek()? {
                 b'"' => {
                     let start = self.at;
-                    let escaped = self.string()?;
+                    let (end, escaped) = string(self.text.as_bytes(), start)?;
+                    self.at = end;
                     let child = if escaped {
                         let key: String =
                             serde_json::from_str(self.text.get(start..self.at)?).ok()?;
@@ -105,23 +106,32 @@ impl Scanner<'_, '_> {
 
     /// Goes past one value. Every turn takes at least one byte.
     fn skip(&mut self) -> Option<()> {
-        let depth = self.depth;
+        let bytes = self.text.as_bytes();
+        let (mut at, mut depth) = (self.at, self.depth);
         loop {
-            match self.peek()? {
-                b'"' => {
-                    self.string()?;
+            match *bytes.get(at)? {
+                b'"' => at = string(bytes, at)?.0,
+                b'{' | b'[' => {
+                    at += 1;
+                    depth += 1;
+                    if depth > MAX_DEPTH {
+                        return None;
+                    }
                 }
-                b'{' | b'[' => self.open()?,
-                b'}' | b']' => self.close()?,
-                b'-' | b'0'..=b'9' => self.number()?,
-                b't' | b'f' | b'n' => self.word(),
+                b'}' | b']' => {
+                    at += 1;
+                    depth = depth.checked_sub(1)?;
+                }
+                b'-' | b'0'..=b'9' => at = number(bytes, at)?,
+                b'a'..=b'z' => at += 1 + run(bytes, at + 1, u8::is_ascii_lowercase),
                 b',' | b':' | b' ' | b'\t' | b'\n' | b'\r' => {
-                    self.at += 1;
+                    at += 1;
                     continue;
                 }
                 _ => return None,
             }
-            if self.depth <= depth {
+            if depth <= self.depth {
+                (self.at, self.depth) = (at, depth);
                 return Some(());
             }
         }
@@ -139,37 +149,6 @@ impl Scanner<'_, '_> {
         Some(())
     }
 
-    /// Goes past a string, and tells whether it has escapes.
-    fn string(&mut self) -> Option<bool> {
-        self.at += 1;
-        let mut escaped = false;
-        loop {
-            self.at += plain_run(self.rest());
-            if self.peek()? == b'"' {
-                self.at += 1;
-                return Some(escaped);
-            }
-            escaped = true;
-            self.at += escape_length(self.rest())?;
-        }
-    }
-
-    fn number(&mut self) -> Option<()> {
-        let rest = self.rest();
-        let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
-        let length = rest.iter().take_while(|byte| is_part(byte)).count();
-        let mut halves = rest.get(..length)?.split(|byte| byte | 0x20 == b'e');
-        let exponent = halves.nth(1).unwrap_or_default();
-        let digits = exponent.iter().filter(|byte| byte.is_ascii_digit()).count();
-        self.at += length;
-        (length <= SURE_NUMBER && digits <= SURE_EXPONENT).then_some(())
-    }
-
-    fn word(&mut self) {
-        let letters = |byte: &&u8| byte.is_ascii_lowercase();
-        self.at += self.rest().iter().take_while(letters).count();
-    }
-
     fn blanks(&mut self) {
         while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
             self.at += 1;
@@ -179,10 +158,44 @@ impl Scanner<'_, '_> {
     fn peek(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
+}
 
-    fn rest(&self) -> &[u8] {
-        self.text.as_bytes().get(self.at..).unwrap_or_default()
+/// The end of the string at a place, and whether it has escapes.
+fn string(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
+    let mut rest = bytes.get(at + 1..)?;
+    let mut escaped = false;
+    loop {
+        rest = rest.get(plain_run(rest)..)?;
+        if let [b'"', after @ ..] = rest {
+            return Some((bytes.len() - after.len(), escaped));
+        }
+        escaped = true;
+        rest = rest.get(escape_length(rest)?..)?;
     }
+}
+
+/// The end of the number at a place, if it is one of usual size.
+fn number(bytes: &[u8], at: usize) -> Option<usize> {
+    let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'-' | b'.');
+    let mut length = 1 + run(bytes, at + 1, is_part);
+    if let Some(b'e' | b'E') = bytes.get(at + length) {
+        length += 1;
+        if let Some(b'+' | b'-') = bytes.get(at + length) {
+            length += 1;
+        }
+        let digits = run(bytes, at + length, u8::is_ascii_digit);
+        if digits > SURE_EXPONENT {
+            return None;
+        }
+        length += digits;
+    }
+    (length <= SURE_NUMBER).then_some(at + length)
+}
+
+/// How many bytes in a row are of a kind.
+fn run(bytes: &[u8], from: usize, is_of_kind: impl Fn(&u8) -> bool) -> usize {
+    let rest = bytes.get(from..).unwrap_or_default();
+    rest.iter().take_while(|byte| is_of_kind(byte)).count()
 }
 
 /// How many bytes there are before the next quote or backslash, looking at eight at a time.

@@ -1,13 +1,13 @@
 use super::paths::Paths;
 use super::seen::{Seen, hash_value};
-use super::tree::{Edge, Plan, Search, Tree};
+use super::tree::{ByHash, Edge, Plan, Search, Tree};
 use crate::model::condition::Condition;
 use crate::model::event::{Event, EventKind};
 use crate::model::op::Op;
 use crate::model::path::Step;
 use crate::model::selector::{Facts, Passed, Selector};
 use serde_json::Value;
-use std::collections::HashMap;
+use std::cell::OnceCell;
 use std::hash::{BuildHasher, RandomState};
 
 /// Many selectors, and those of them that an event passes: found by schema, tags and equality on plain paths.
@@ -16,7 +16,8 @@ use std::hash::{BuildHasher, RandomState};
 /// depends on the event and on what passes, hardly on how many selectors there are.
 #[derive(Clone, Debug)]
 pub(crate) struct SelectorIndex<K> {
-    by_schema: HashMap<Box<str>, Group<K>>,
+    /// By the hash of the schema; two of one hash share a group.
+    by_schema: ByHash<Group<K>>,
     any_schema: Group<K>,
     /// Keeps those who write selectors and events from choosing what collides.
     state: RandomState,
@@ -37,7 +38,7 @@ impl<K: Copy + Ord> SelectorIndex<K> {
     /// An empty index.
     pub(crate) fn new() -> Self {
         Self {
-            by_schema: HashMap::new(),
+            by_schema: ByHash::default(),
             any_schema: Group::default(),
             state: RandomState::new(),
             len: 0,
@@ -60,13 +61,10 @@ impl<K: Copy + Ord> SelectorIndex<K> {
     pub(crate) fn insert(&mut self, key: K, selector: &Selector) {
         let group = match selector.schema_name() {
             None => &mut self.any_schema,
-            Some(schema) => match self.by_schema.contains_key(schema) {
-                true => self
-                    .by_schema
-                    .get_mut(schema)
-                    .unwrap_or(&mut self.any_schema),
-                false => self.by_schema.entry(schema.into()).or_default(),
-            },
+            Some(schema) => {
+                let hash = self.state.hash_one(schema);
+                self.by_schema.entry(hash).or_default()
+            }
         };
         for steps in plain_steps(selector) {
             group.paths.acquire(steps);
@@ -80,7 +78,7 @@ impl<K: Copy + Ord> SelectorIndex<K> {
     pub(crate) fn remove(&mut self, key: K, selector: &Selector) -> bool {
         let group = match selector.schema_name() {
             None => &mut self.any_schema,
-            Some(schema) => match self.by_schema.get_mut(schema) {
+            Some(schema) => match self.by_schema.get_mut(&self.state.hash_one(schema)) {
                 Some(group) => group,
                 None => return false,
             },
@@ -95,7 +93,7 @@ impl<K: Copy + Ord> SelectorIndex<K> {
         if let Some(schema) = selector.schema_name()
             && group.tree.is_empty()
         {
-            self.by_schema.remove(schema);
+            self.by_schema.remove(&self.state.hash_one(schema));
         }
         self.len -= 1;
         true
@@ -123,18 +121,12 @@ impl<K: Copy + Ord> SelectorIndex<K> {
             return;
         }
         let schema = event.schema_name.as_deref();
-        let of_schema = schema.and_then(|schema| self.by_schema.get(schema));
-        let mut tags: Vec<u64> = event
-            .tags
-            .iter()
-            .map(|tag| self.state.hash_one(tag))
-            .collect();
-        tags.sort_unstable();
-        tags.dedup();
+        let of_schema = schema.and_then(|schema| self.by_schema.get(&self.state.hash_one(schema)));
+        let tags = OnceCell::new();
         for group in of_schema.into_iter().chain([&self.any_schema]) {
             let seen = Seen::new(event.context.as_ref(), &group.paths, &self.state);
             let search = Search {
-                tags: &tags,
+                tags: &|| tags.get_or_init(|| hashed(&event.tags, &self.state)),
                 seen: &seen,
             };
             let facts = Facts {
@@ -183,6 +175,14 @@ impl<K> Group<K> {
         }
         Plan::new(all, any)
     }
+}
+
+/// The hashes of tags, in order and each once.
+fn hashed(tags: &[String], state: &RandomState) -> Vec<u64> {
+    let mut hashes: Vec<u64> = tags.iter().map(|tag| state.hash_one(tag)).collect();
+    hashes.sort_unstable();
+    hashes.dedup();
+    hashes
 }
 
 fn plain(condition: &Condition) -> Option<(&[Step], Op, &Value)> {

@@ -10,8 +10,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// A path through it is no longer than [`Plan::MOST`] edges and one, which bounds every recursion.
 #[derive(Clone, Debug)]
 pub(super) struct Tree<K> {
-    /// Those of which all tests that are indexed lead here.
-    entries: Vec<Entry<K>>,
+    /// Those of which all tests that are indexed lead here; most often one, which is kept in place.
+    first: Option<Entry<K>>,
+    others: Vec<Entry<K>>,
     /// Most trees are leaves.
     branches: Option<Box<Branches<K>>>,
 }
@@ -32,7 +33,10 @@ struct Branches<K> {
 }
 
 /// Keyed by a hash that is keyed itself. Two tests of one hash share an edge, which costs a false candidate.
-type Edges<K> = HashMap<u64, Tree<K>, BuildHasherDefault<PassThrough>>;
+type Edges<K> = ByHash<Tree<K>>;
+
+/// A map whose keys are hashes already.
+pub(super) type ByHash<V> = HashMap<u64, V, BuildHasherDefault<PassThrough>>;
 
 /// One test of a selector.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -57,9 +61,10 @@ pub(super) struct Plan {
     ends: Vec<Edge>,
 }
 
-/// What an event has: the hashes of its tags, in order and each once, and its context.
+/// What an event has: the hashes of its tags, in order and each once, and its context. Either is looked at only if
+/// a test needs it.
 pub(super) struct Search<'s> {
-    pub(super) tags: &'s [u64],
+    pub(super) tags: &'s dyn Fn() -> &'s [u64],
     pub(super) seen: &'s Seen<'s>,
 }
 
@@ -93,7 +98,7 @@ impl Plan {
 
 impl<K: Copy + PartialEq> Tree<K> {
     pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty() && self.branches.is_none()
+        self.first.is_none() && self.branches.is_none()
     }
 
     pub(super) fn insert(&mut self, plan: &Plan, key: K, selector: &Selector) {
@@ -101,13 +106,12 @@ impl<K: Copy + PartialEq> Tree<K> {
             let leaf = edges.iter().fold(&mut *self, |tree, edge| {
                 tree.branches.get_or_insert_default().grow(*edge)
             });
-            if leaf.entries.is_empty() {
-                leaf.entries.reserve_exact(1);
+            let selector = selector.clone();
+            let entry = Entry { key, selector };
+            match leaf.first {
+                None => leaf.first = Some(entry),
+                Some(_) => leaf.others.push(entry),
             }
-            leaf.entries.push(Entry {
-                key,
-                selector: selector.clone(),
-            });
         }
     }
 
@@ -122,7 +126,7 @@ impl<K: Copy + PartialEq> Tree<K> {
 
     /// Visits the selectors of which no test that is indexed fails, those of several ends maybe several times.
     pub(super) fn visit<'t>(&'t self, search: &Search<'_>, visitor: &mut impl FnMut(&'t Entry<K>)) {
-        for entry in &self.entries {
+        for entry in self.first.iter().chain(&self.others) {
             visitor(entry);
         }
         if let Some(branches) = &self.branches {
@@ -133,8 +137,12 @@ impl<K: Copy + PartialEq> Tree<K> {
     fn remove_at(&mut self, edges: &[Edge], key: K, selector: &Selector) -> bool {
         let Some((first, rest)) = edges.split_first() else {
             let is_it = |entry: &Entry<K>| entry.key == key && entry.selector == *selector;
-            let place = self.entries.iter().position(is_it);
-            return place.map(|at| self.entries.swap_remove(at)).is_some();
+            if self.first.as_ref().is_some_and(is_it) {
+                self.first = self.others.pop();
+                return true;
+            }
+            let place = self.others.iter().position(is_it);
+            return place.map(|at| self.others.swap_remove(at)).is_some();
         };
         let Some(branches) = &mut self.branches else {
             return false;
@@ -202,14 +210,18 @@ impl<K: Copy + PartialEq> Branches<K> {
 
     fn visit<'t>(&'t self, search: &Search<'_>, visitor: &mut impl FnMut(&'t Entry<K>)) {
         for tagged in [&self.all_tags, &self.any_tags] {
+            if tagged.is_empty() {
+                continue;
+            }
+            let tags = (search.tags)();
             // Whichever is less work.
-            if tagged.len() < search.tags.len() {
+            if tagged.len() < tags.len() {
                 let edges = tagged.iter();
                 edges
-                    .filter(|(hash, _)| search.tags.binary_search(hash).is_ok())
+                    .filter(|(hash, _)| tags.binary_search(hash).is_ok())
                     .for_each(|(_, child)| child.visit(search, visitor));
             } else {
-                let children = search.tags.iter().filter_map(|hash| tagged.get(hash));
+                let children = tags.iter().filter_map(|hash| tagged.get(hash));
                 children.for_each(|child| child.visit(search, visitor));
             }
         }
@@ -248,7 +260,8 @@ impl Edge {
 impl<K> Default for Tree<K> {
     fn default() -> Self {
         Self {
-            entries: Vec::new(),
+            first: None,
+            others: Vec::new(),
             branches: None,
         }
     }
