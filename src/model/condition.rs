@@ -87,6 +87,25 @@ pub(super) fn did_you_mean(nearest: Option<&str>) -> String {
     nearest.map_or(String::new(), |name| format!("; did you mean {name:?}?"))
 }
 
+/// A context as a condition sees it: nodes at paths.
+pub(super) trait Look {
+    /// Whether there is a context that can be looked into.
+    fn is_there(&self) -> bool;
+
+    /// Whether a check holds for a node at a path; `None` if the path cannot be evaluated.
+    fn any(&self, path: &Path, check: &dyn Fn(&Value) -> bool) -> Option<bool>;
+}
+
+impl Look for Value {
+    fn is_there(&self) -> bool {
+        true
+    }
+
+    fn any(&self, path: &Path, check: &dyn Fn(&Value) -> bool) -> Option<bool> {
+        path.any(self, check).ok()
+    }
+}
+
 /// The compiled form.
 #[derive(Clone, Debug)]
 struct Test {
@@ -136,8 +155,13 @@ impl Condition {
     /// Whether it holds on a context. What cannot be evaluated does not hold.
     #[must_use]
     pub fn holds(&self, context: &Value) -> bool {
+        self.holds_in(context)
+    }
+
+    /// Whether it holds on whatever has nodes at paths.
+    pub(super) fn holds_in(&self, context: &dyn Look) -> bool {
         let Ok(test) = &self.test else { return false };
-        let any = |check: &dyn Fn(&Value) -> bool| test.path.any(context, check);
+        let any = |check: &dyn Fn(&Value) -> bool| context.any(&test.path, check);
         let outcome = match test.op {
             Op::Ne => any(&|node| equal(node, &test.value)).map(|equal| !equal),
             Op::Exists => any(&|_| true).map(|exists| exists == (test.value != Value::Bool(false))),

@@ -1,14 +1,16 @@
 use super::breadcrumb::{Breadcrumb, BreadcrumbId};
 use super::json::Json;
-use super::nearest::nearest;
 use super::timestamp::Timestamp;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Serialize, Serializer};
+
+mod read;
 
 /// "This breadcrumb is now at this version": a hint that makes an executor look, never the truth.
 ///
 /// Its serde form is one SSE frame of the wire, read with fields in any order and the type in any case. A field
 /// given twice is an error, so that two readers cannot see two different events. Read from text, `context` stays
-/// text until a condition looks into it.
+/// text until something looks into it. Of a context only the syntax is checked when it is read: one that no value
+/// can hold (`1e400`, a lone `\ud800`, more than 64 levels) counts as none, so that the breadcrumb itself decides.
 ///
 /// ```
 /// use universal_executor::{Event, EventKind};
@@ -30,7 +32,7 @@ pub struct Event {
     pub schema_name: Option<String>,
     /// Its tags.
     pub tags: Vec<String>,
-    /// Its payload, unless that is too large to travel (over 256 KiB).
+    /// Its payload, unless that is too large to travel (over 256 KiB); a larger one is not read.
     pub context: Option<Json>,
     /// When it happened.
     pub updated_at: Timestamp,
@@ -70,15 +72,15 @@ impl EventKind {
         }
     }
 
-    fn from_wire(text: &str) -> Option<Self> {
-        let name = text.to_ascii_lowercase();
-        match name.strip_prefix("breadcrumb.").unwrap_or(&name) {
-            "created" => Some(Self::Created),
-            "updated" => Some(Self::Updated),
-            "deleted" => Some(Self::Deleted),
-            "ping" => Some(Self::Ping),
-            _ => None,
-        }
+    pub(super) fn from_wire(text: &str) -> Option<Self> {
+        const PREFIX: &str = "breadcrumb.";
+        let name = match text.split_at_checked(PREFIX.len()) {
+            Some((prefix, name)) if prefix.eq_ignore_ascii_case(PREFIX) => name,
+            Some(_) | None => text,
+        };
+        [Self::Created, Self::Updated, Self::Deleted, Self::Ping]
+            .into_iter()
+            .find(|kind| name.eq_ignore_ascii_case(kind.as_str()))
     }
 }
 
@@ -139,59 +141,6 @@ impl Event {
             context: fits.then(|| breadcrumb.context.clone()),
             updated_at: breadcrumb.updated_at,
         }
-    }
-}
-
-#[derive(Deserialize)]
-struct WireEvent {
-    r#type: String,
-    breadcrumb_id: Option<BreadcrumbId>,
-    version: Option<u64>,
-    schema_name: Option<String>,
-    tags: Option<Vec<String>>,
-    context: Option<Json>,
-    updated_at: Option<Timestamp>,
-    ts: Option<Timestamp>,
-}
-
-impl<'de> Deserialize<'de> for Event {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let wire = WireEvent::deserialize(deserializer)?;
-        let Some(kind) = EventKind::from_wire(&wire.r#type) else {
-            let known = [
-                "breadcrumb.created",
-                "breadcrumb.updated",
-                "breadcrumb.deleted",
-                "ping",
-            ];
-            let hint = nearest(&wire.r#type, known)
-                .map_or(String::new(), |name| format!("; did you mean {name:?}?"));
-            let text = crate::error::excerpt(&wire.r#type, 64);
-            return Err(de::Error::custom(format_args!(
-                "event type {text:?} is not known{hint}"
-            )));
-        };
-        let missing = de::Error::missing_field;
-        if kind == EventKind::Ping {
-            return Ok(Self {
-                kind,
-                breadcrumb_id: BreadcrumbId::NIL,
-                version: 0,
-                schema_name: None,
-                tags: Vec::new(),
-                context: None,
-                updated_at: wire.ts.or(wire.updated_at).ok_or_else(|| missing("ts"))?,
-            });
-        }
-        Ok(Self {
-            kind,
-            breadcrumb_id: wire.breadcrumb_id.ok_or_else(|| missing("breadcrumb_id"))?,
-            version: wire.version.ok_or_else(|| missing("version"))?,
-            schema_name: wire.schema_name,
-            tags: wire.tags.unwrap_or_default(),
-            context: wire.context,
-            updated_at: wire.updated_at.ok_or_else(|| missing("updated_at"))?,
-        })
     }
 }
 

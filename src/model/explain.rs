@@ -62,7 +62,13 @@ impl Explained {
             _ if event.kind == EventKind::Ping => Some("a ping matches nothing".to_owned()),
             Verdict::Holds => None,
             Verdict::Undecided => Some(
-                "context_match: the event has no context, so the breadcrumb decides".to_owned(),
+                match event.context {
+                    None => "context_match: the event has no context, so the breadcrumb decides",
+                    Some(_) => {
+                        "context_match: the event's context cannot be read, so the breadcrumb decides"
+                    }
+                }
+                .to_owned(),
             ),
             Verdict::Fails(miss) => Some(describe(miss, subscription, event, facts)),
         };
@@ -103,7 +109,7 @@ fn describe(
         Miss::Condition { index } => {
             let condition = subscription.selector.conditions().get(index);
             let reason = condition
-                .zip(facts.context)
+                .zip(event.context.as_ref())
                 .map(|(condition, context)| condition.explain(context));
             format!("context_match[{index}] {}", reason.unwrap_or_default())
         }

@@ -1,9 +1,21 @@
 use super::event::{Event, EventKind};
-use super::route::{Route, Subscriptions};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use super::route::{Ballot, Route, Subscriptions, Tally};
+use super::selector::{Passed, Selector};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Which executors an event concerns, found by its schema.
+mod paths;
+mod scan;
+mod seen;
+mod selectors;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+pub(crate) use selectors::SelectorIndex;
+
+/// Which executors an event concerns, whoever many there are: found by schema, tags and what the subscriptions want
+/// equal in the context. Only what is left by then is tested.
 ///
 /// Gives for every event exactly what asking each executor's [`Subscriptions::route`] would.
 ///
@@ -23,10 +35,23 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct SubscriptionIndex {
-    executors: BTreeMap<Arc<str>, Subscriptions>,
-    by_schema: HashMap<String, BTreeSet<Arc<str>>>,
-    /// Executors with a subscription that names no schema.
-    any_schema: BTreeSet<Arc<str>>,
+    by_id: HashMap<Arc<str>, usize>,
+    executors: Vec<Option<Executor>>,
+    free: Vec<usize>,
+    selectors: SelectorIndex<Place>,
+}
+
+#[derive(Clone, Debug)]
+struct Executor {
+    id: Arc<str>,
+    subscriptions: Subscriptions,
+}
+
+/// A subscription of an executor by its number, with all that decides on its route: nothing else is looked at.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Place {
+    executor: usize,
+    ballot: Ballot,
 }
 
 impl SubscriptionIndex {
@@ -40,58 +65,79 @@ impl SubscriptionIndex {
     pub fn insert(&mut self, executor_id: &str, subscriptions: &Subscriptions) {
         self.remove(executor_id);
         let id: Arc<str> = executor_id.into();
-        for subscription in subscriptions.as_slice() {
-            let place = match subscription.selector.schema_name() {
-                Some(schema) => self.by_schema.entry(schema.to_owned()).or_default(),
-                None => &mut self.any_schema,
-            };
-            place.insert(Arc::clone(&id));
+        let added = Some(Executor {
+            id: Arc::clone(&id),
+            subscriptions: subscriptions.clone(),
+        });
+        let executor = self.free.pop().unwrap_or(self.executors.len());
+        match self.executors.get_mut(executor) {
+            Some(place) => *place = added,
+            None => self.executors.push(added),
         }
-        self.executors.insert(id, subscriptions.clone());
+        self.by_id.insert(id, executor);
+        for (place, selector) in places(executor, subscriptions) {
+            self.selectors.insert(place, selector);
+        }
     }
 
     /// Removes an executor; false if it was not there.
     pub fn remove(&mut self, executor_id: &str) -> bool {
-        let Some(subscriptions) = self.executors.remove(executor_id) else {
+        let Some(executor) = self.by_id.remove(executor_id) else {
             return false;
         };
-        self.any_schema.remove(executor_id);
-        for subscription in subscriptions.as_slice() {
-            if let Some(schema) = subscription.selector.schema_name()
-                && let Some(ids) = self.by_schema.get_mut(schema)
-            {
-                ids.remove(executor_id);
-                if ids.is_empty() {
-                    self.by_schema.remove(schema);
-                }
+        let removed = self.executors.get_mut(executor).and_then(Option::take);
+        if let Some(Executor { subscriptions, .. }) = &removed {
+            for (place, selector) in places(executor, subscriptions) {
+                self.selectors.remove(place, selector);
             }
         }
+        self.free.push(executor);
         true
     }
 
     /// The executors an event concerns, by id, with what it is to them; never [`Route::Unmatched`].
     #[must_use]
     pub fn matching(&self, event: &Event) -> Vec<(Arc<str>, Route)> {
-        if event.kind == EventKind::Ping {
-            return Vec::new();
-        }
-        let by_schema = event
-            .schema_name
-            .as_ref()
-            .and_then(|schema| self.by_schema.get(schema));
-        let named = by_schema.into_iter().flatten();
-        let also = self
-            .any_schema
-            .iter()
-            .filter(|id| by_schema.is_none_or(|ids| !ids.contains(*id)));
-        let mut matching: Vec<(Arc<str>, Route)> = named
-            .chain(also)
-            .filter_map(|id| {
-                let route = self.executors.get(id)?.route(event);
-                (route != Route::Unmatched).then(|| (Arc::clone(id), route))
-            })
+        let mut found: Vec<(Place, Passed)> = Vec::new();
+        self.selectors
+            .search(event, |place, passed| found.push((place, passed)));
+        found.sort_unstable_by_key(|(place, _)| *place);
+        let of_one = |(one, _): &(Place, Passed), (other, _): &(Place, Passed)| {
+            one.executor == other.executor
+        };
+        let mut matching: Vec<(Arc<str>, Route)> = found
+            .chunk_by(of_one)
+            .filter_map(|places| self.route(event.effective_kind(), places))
             .collect();
-        matching.sort_by(|(one, _), (other, _)| one.cmp(other));
+        matching.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         matching
     }
+
+    /// What an event of a kind is to an executor, some of whose selectors it passed.
+    fn route(&self, kind: EventKind, places: &[(Place, Passed)]) -> Option<(Arc<str>, Route)> {
+        let mut tally = Tally::default();
+        for (place, passed) in places {
+            if place.ballot.is_for(kind) {
+                tally.add(place.ballot, *passed);
+            }
+        }
+        let route = tally.route();
+        if route == Route::Unmatched {
+            return None;
+        }
+        let (place, _) = places.first()?;
+        let executor = self.executors.get(place.executor)?.as_ref()?;
+        Some((Arc::clone(&executor.id), route))
+    }
+}
+
+fn places(
+    executor: usize,
+    subscriptions: &Subscriptions,
+) -> impl Iterator<Item = (Place, &Selector)> {
+    let subscriptions = subscriptions.as_slice().iter().enumerate();
+    subscriptions.map(move |(index, subscription)| {
+        let ballot = Ballot::new(index, subscription);
+        (Place { executor, ballot }, &subscription.selector)
+    })
 }

@@ -12,7 +12,9 @@ use std::sync::{Arc, OnceLock};
 ///
 /// Read from text it stays text until something looks into it, and is then parsed once. The text is checked in
 /// full when it is read (syntax, depth, number range, surrogates), so looking in cannot fail; it dereferences to
-/// [`Value`]. Made [`From<Value>`](Value) it is not checked; a store's `commit` does that.
+/// [`Value`]. Made [`From<Value>`](Value) it is not checked; a store's `commit` does that. Of the context of an
+/// [`Event`](super::Event) only the syntax is checked when it is read: what no value can hold reads as `null`,
+/// equals nothing but the same text, and matches as if the event had no context.
 ///
 /// Reading and writing needs a self-describing JSON format (serde_json); inside a serde `tag` or `flatten` the
 /// text form does not survive.
@@ -34,10 +36,14 @@ pub struct Json(Arc<Repr>);
 /// Text, value or both; at least one is set from the start.
 struct Repr {
     text: Option<Box<RawValue>>,
-    value: OnceLock<Value>,
+    /// `None` of a text that no value can hold, which only a text that was not checked can be.
+    value: OnceLock<Option<Value>>,
     /// Set once the content was checked.
     shape: OnceLock<Shape>,
 }
+
+/// What a text that no value can hold reads as.
+static NULL: Value = Value::Null;
 
 #[derive(Clone, Copy)]
 struct Shape {
@@ -72,15 +78,20 @@ impl Json {
     /// A typed view.
     ///
     /// # Errors
-    /// The serde error if the JSON does not have the shape of `T`.
+    /// The serde error if the JSON does not have the shape of `T`, or is the context of an event that no value
+    /// can hold.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
-        match (self.0.value.get(), &self.0.text) {
-            (None, Some(text)) => serde_json::from_str(text.get()),
-            (Some(_) | None, _) => T::deserialize(self.value()),
+        match (self.0.value.get(), self.0.shape.get(), &self.0.text) {
+            (None, Some(_), Some(text)) => serde_json::from_str(text.get()),
+            (Some(_) | None, _, _) => match self.read() {
+                Some(value) => T::deserialize(value),
+                None => Err(self.flaw()),
+            },
         }
     }
 
-    /// Its size as text, in bytes. Counted once; a value too deep to be printed safely counts as [`usize::MAX`].
+    /// Its size as text, in bytes. Counted once; a value too deep to be printed safely counts as [`usize::MAX`], as
+    /// does a text that no value can hold.
     #[must_use]
     pub fn size(&self) -> usize {
         self.shape().map_or(usize::MAX, |shape| shape.size)
@@ -94,12 +105,13 @@ impl Json {
     pub fn into_value(self) -> Value {
         match Arc::try_unwrap(self.0) {
             Ok(mut only) => {
-                let text = only.text.take();
-                match (only.value.take(), text) {
+                let (text, checked) = (only.text.take(), only.shape.get().is_some());
+                let value = match (only.value.take(), text) {
                     (Some(value), _) => value,
-                    (None, Some(text)) => read_checked(text.get()),
-                    (None, None) => Value::Null,
-                }
+                    (None, Some(text)) => read(text.get(), checked),
+                    (None, None) => None,
+                };
+                value.unwrap_or_default()
             }
             Err(shared) => Self(shared).value().clone(),
         }
@@ -109,7 +121,7 @@ impl Json {
     /// the last of two equal keys, no line breaks). The same pointer if it has that form already.
     ///
     /// # Errors
-    /// [`JsonError`] if it is too deep or larger than `limit` bytes.
+    /// [`JsonError`] if it is too deep or larger than `limit` bytes, or a text that no value can hold.
     pub fn canonical(&self, limit: usize) -> Result<Self, JsonError> {
         let shape = self.shape()?;
         within(shape.size, limit)?;
@@ -129,6 +141,33 @@ impl Json {
         Ok(self.clone())
     }
 
+    /// Keeps a text whose syntax is known to be right and of which nothing else is checked.
+    pub(super) fn unchecked(text: Box<RawValue>) -> Self {
+        Self(Arc::new(Repr {
+            text: Some(text),
+            value: OnceLock::new(),
+            shape: OnceLock::new(),
+        }))
+    }
+
+    /// The value, unless it is a text that no value can hold (`1e400`, a lone `\ud800`, more than 64 levels).
+    pub(super) fn read(&self) -> Option<&Value> {
+        let repr = &*self.0;
+        let value = repr.value.get_or_init(|| {
+            let text = repr.text.as_ref()?;
+            read(text.get(), repr.shape.get().is_some())
+        });
+        value.as_ref()
+    }
+
+    /// The text, as long as nothing looked into it.
+    pub(super) fn unread(&self) -> Option<&str> {
+        match self.0.value.get() {
+            None => self.0.text.as_ref().map(|text| text.get()),
+            Some(_) => None,
+        }
+    }
+
     fn of_text(text: Box<RawValue>, findings: Findings) -> Self {
         let size = text.get().len();
         Self(Arc::new(Repr {
@@ -139,22 +178,29 @@ impl Json {
     }
 
     fn value(&self) -> &Value {
-        self.0.value.get_or_init(|| {
-            self.0
-                .text
-                .as_ref()
-                .map_or(Value::Null, |text| read_checked(text.get()))
-        })
+        self.read().unwrap_or(&NULL)
     }
 
     fn shape(&self) -> Result<Shape, JsonError> {
         if let Some(shape) = self.0.shape.get() {
             return Ok(*shape);
         }
-        // Without a shape there is no text: text is checked when it is read.
-        let value = self.value();
-        let (findings, size) = json_check::check_value(value)?;
+        let (findings, size) = match &self.0.text {
+            Some(text) => (json_check::check_text(text.get())?, text.get().len()),
+            None => json_check::check_value(self.value())?,
+        };
         Ok(*self.0.shape.get_or_init(|| Shape { size, findings }))
+    }
+
+    /// Why no value can hold the text.
+    fn flaw(&self) -> serde_json::Error {
+        match self.shape() {
+            Err(JsonError::Syntax(error)) => error,
+            Err(error @ (JsonError::TooDeep | JsonError::TooLarge { .. })) => {
+                de::Error::custom(error)
+            }
+            Ok(_) => de::Error::custom("not valid JSON"),
+        }
     }
 }
 
@@ -165,17 +211,21 @@ fn within(size: usize, limit: usize) -> Result<(), JsonError> {
     Ok(())
 }
 
-/// Parses a text that was checked: the check accepts exactly what serde_json does, down to the same parser, so
-/// the fallback is never taken (a property test holds the two together).
-fn read_checked(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_default()
+/// Parses a text. Of one that was checked it always gives the value: the check accepts exactly what serde_json does,
+/// down to the same parser (a property test holds the two together).
+fn read(text: &str, checked: bool) -> Option<Value> {
+    // The value does not show how deep the text is: of two equal keys it has the last.
+    let fits =
+        checked || !json_check::may_be_too_deep(text) || json_check::check_text(text).is_ok();
+    fits.then(|| serde_json::from_str(text).ok())?
 }
 
 impl Drop for Repr {
     /// A value of unknown depth is taken apart step by step: dropping one of 20,000 levels overflows the stack.
     fn drop(&mut self) {
-        if self.shape.get().is_none()
-            && let Some(value) = self.value.take()
+        if self.text.is_none()
+            && self.shape.get().is_none()
+            && let Some(Some(value)) = self.value.take()
             && (value.is_array() || value.is_object())
         {
             json_check::dismantle(value);
@@ -202,7 +252,7 @@ impl From<Value> for Json {
     fn from(value: Value) -> Self {
         Self(Arc::new(Repr {
             text: None,
-            value: OnceLock::from(value),
+            value: OnceLock::from(Some(value)),
             shape: OnceLock::new(),
         }))
     }
@@ -210,13 +260,20 @@ impl From<Value> for Json {
 
 impl PartialEq for Json {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.value() == other.value()
+        if Arc::ptr_eq(&self.0, &other.0) {
+            return true;
+        }
+        match (self.read(), other.read()) {
+            (Some(one), Some(other)) => one == other,
+            (None, None) => self.to_string() == other.to_string(),
+            (Some(_), None) | (None, Some(_)) => false,
+        }
     }
 }
 
 impl PartialEq<Value> for Json {
     fn eq(&self, other: &Value) -> bool {
-        self.value() == other
+        self.read() == Some(other)
     }
 }
 

@@ -146,6 +146,12 @@ pub(crate) fn dismantle(value: Value) {
     }
 }
 
+/// Whether a text has enough brackets to nest deeper than [`MAX_DEPTH`]; most have not, and need no other look.
+pub(super) fn may_be_too_deep(text: &str) -> bool {
+    // `[` and `{` differ in this bit only.
+    text.bytes().filter(|byte| byte | 0x20 == b'{').count() > MAX_DEPTH
+}
+
 /// Whether a value nests deeper than [`MAX_DEPTH`].
 pub(crate) fn is_too_deep(value: &Value) -> bool {
     check_value(value).is_err()

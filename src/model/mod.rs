@@ -48,6 +48,11 @@ pub use condition::{Condition, ConditionError};
 pub use definition::{DefinitionError, DefinitionOptions, DefinitionProblem, Warning};
 pub use event::{Event, EventKind};
 pub use explain::{Explained, Explanation};
+#[expect(
+    unused_imports,
+    reason = "for the waits of the runtime, which does without so far"
+)]
+pub(crate) use index::SelectorIndex;
 pub use index::SubscriptionIndex;
 pub use json::Json;
 pub use json_check::{JsonError, MAX_DEPTH};

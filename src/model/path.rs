@@ -38,7 +38,7 @@ mod tests;
 mod typing;
 
 use cursor::is_blank;
-use plain::Step;
+pub(super) use plain::{Step, item};
 
 /// A compiled JSONPath.
 ///
@@ -87,6 +87,14 @@ impl Path {
     #[must_use]
     pub fn is_plain(&self) -> bool {
         matches!(self.0.program, Program::Plain(_))
+    }
+
+    /// The steps of a plain path.
+    pub(super) fn steps(&self) -> Option<&[Step]> {
+        match &self.0.program {
+            Program::Plain(steps) => Some(steps),
+            Program::Query(_) => None,
+        }
     }
 
     /// The first node the path selects in `value`, in the order of the document.

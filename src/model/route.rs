@@ -2,7 +2,7 @@ use super::breadcrumb::Breadcrumb;
 use super::definition::{self, DefinitionError, DefinitionOptions, Warning};
 use super::event::{Event, EventKind};
 use super::explain::Explanation;
-use super::selector::{Facts, Miss, Verdict};
+use super::selector::{Facts, Miss, Passed, Verdict};
 use super::subscription::{Role, Subscription};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value;
@@ -19,6 +19,7 @@ struct Inner {
     warnings: Vec<Warning>,
     /// The triggers in the order in which they win.
     triggers: Vec<usize>,
+    sources: Vec<usize>,
 }
 
 /// What an event is to an executor.
@@ -128,26 +129,28 @@ impl Subscriptions {
         if kind == EventKind::Ping {
             return Route::Unmatched;
         }
-        let mut undecided = false;
-        for &subscription in &self.0.triggers {
-            match self.verdict(subscription, kind, facts) {
-                Verdict::Holds => return Route::Trigger { subscription },
-                Verdict::Undecided => undecided = true,
-                Verdict::Fails(_) => {}
+        let mut tally = Tally::default();
+        let ask = |tally: &mut Tally, index: usize| {
+            if let Some(subscription) = self.as_slice().get(index)
+                && let Some(passed) = self.verdict(index, kind, facts).passed()
+            {
+                tally.add(Ballot::new(index, subscription), passed);
+            }
+        };
+        for index in &self.0.triggers {
+            ask(&mut tally, *index);
+            if tally.winner.is_some() {
+                break;
             }
         }
-        if undecided {
-            return Route::NeedsContext;
+        for index in &self.0.sources {
+            // What a trigger makes of it comes first, and one source says as much as many.
+            if tally.route() != Route::Unmatched {
+                break;
+            }
+            ask(&mut tally, *index);
         }
-        let noted = self.as_slice().iter().enumerate().any(|(index, source)| {
-            source.role == Role::Context
-                && !matches!(self.verdict(index, kind, facts), Verdict::Fails(_))
-        });
-        if noted {
-            Route::Context
-        } else {
-            Route::Unmatched
-        }
+        tally.route()
     }
 
     /// For each subscription whether it matched, or the first test that failed and on which value.
@@ -175,11 +178,83 @@ impl Subscriptions {
             .collect();
         triggers.sort_by_key(|(_, priority)| Reverse(*priority));
         let triggers = triggers.into_iter().map(|(index, _)| index).collect();
+        let sources = (0..).zip(&subscriptions);
+        let sources = sources
+            .filter(|(_, subscription)| subscription.role == Role::Context)
+            .map(|(index, _)| index)
+            .collect();
         Self(Arc::new(Inner {
             subscriptions,
             warnings,
             triggers,
+            sources,
         }))
+    }
+}
+
+/// What a subscription says on a route if its selector is passed.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct Ballot {
+    subscription: usize,
+    /// The priority of a trigger; a context has none.
+    trigger: Option<i64>,
+    /// A bit for each kind of event.
+    kinds: u8,
+}
+
+impl Ballot {
+    pub(super) fn new(index: usize, subscription: &Subscription) -> Self {
+        let kinds = subscription.on.iter().map(|kind| bit(*kind));
+        Self {
+            subscription: index,
+            trigger: match subscription.role {
+                Role::Trigger => Some(subscription.priority),
+                Role::Context => None,
+            },
+            kinds: kinds.fold(0, |kinds, bit| kinds | bit),
+        }
+    }
+
+    pub(super) const fn is_for(self, kind: EventKind) -> bool {
+        self.kinds & bit(kind) != 0
+    }
+}
+
+const fn bit(kind: EventKind) -> u8 {
+    1 << kind as u8
+}
+
+/// What an event is to an executor, from the ballots of the subscriptions whose selector it passed, in any order.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    /// The trigger that wins: its priority and its index.
+    winner: Option<(i64, usize)>,
+    undecided: bool,
+    noted: bool,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, ballot: Ballot, passed: Passed) {
+        let index = ballot.subscription;
+        match (ballot.trigger, passed) {
+            (Some(priority), Passed::Surely) => {
+                let wins = |(most, first)| priority > most || (priority == most && index < first);
+                if self.winner.is_none_or(wins) {
+                    self.winner = Some((priority, index));
+                }
+            }
+            (Some(_), Passed::Maybe) => self.undecided = true,
+            (None, Passed::Surely | Passed::Maybe) => self.noted = true,
+        }
+    }
+
+    pub(super) const fn route(&self) -> Route {
+        match self.winner {
+            Some((_, subscription)) => Route::Trigger { subscription },
+            None if self.undecided => Route::NeedsContext,
+            None if self.noted => Route::Context,
+            None => Route::Unmatched,
+        }
     }
 }
 

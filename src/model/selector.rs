@@ -1,7 +1,8 @@
 use super::breadcrumb::Breadcrumb;
-use super::condition::{Condition, ConditionError};
+use super::condition::{Condition, ConditionError, Look};
 use super::event::Event;
 use super::json::Json;
+use super::path::Path;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -152,13 +153,13 @@ impl Selector {
         if parts.conditions.is_empty() {
             return Verdict::Holds;
         }
-        let Some(context) = facts.context else {
+        let Some(context) = facts.context.filter(|context| context.is_there()) else {
             return Verdict::Undecided;
         };
         match parts
             .conditions
             .iter()
-            .position(|condition| !condition.holds(context))
+            .position(|condition| !condition.holds_in(context))
         {
             Some(index) => Verdict::Fails(Miss::Condition { index }),
             None => Verdict::Holds,
@@ -225,15 +226,20 @@ impl Selector {
 pub(super) struct Facts<'a> {
     pub(super) schema_name: Option<&'a str>,
     pub(super) tags: &'a [String],
-    pub(super) context: Option<&'a Json>,
+    pub(super) context: Option<&'a dyn Look>,
 }
 
 impl<'a> Facts<'a> {
+    /// Of a breadcrumb there is no better copy to wait for: a context that cannot be read passes no condition.
     pub(super) fn of(breadcrumb: &'a Breadcrumb) -> Self {
+        let context: &dyn Look = match breadcrumb.context.is_there() {
+            true => &breadcrumb.context,
+            false => &Unreadable,
+        };
         Self {
             schema_name: breadcrumb.schema_name.as_deref(),
             tags: &breadcrumb.tags,
-            context: Some(&breadcrumb.context),
+            context: Some(context),
         }
     }
 
@@ -241,8 +247,32 @@ impl<'a> Facts<'a> {
         Self {
             schema_name: event.schema_name.as_deref(),
             tags: &event.tags,
-            context: event.context.as_ref(),
+            context: event.context.as_ref().map(|context| context as &dyn Look),
         }
+    }
+}
+
+/// A context no value can hold counts as none.
+impl Look for Json {
+    fn is_there(&self) -> bool {
+        self.read().is_some()
+    }
+
+    fn any(&self, path: &Path, check: &dyn Fn(&Value) -> bool) -> Option<bool> {
+        path.any(self.read()?, check).ok()
+    }
+}
+
+/// A context that is there and cannot be read.
+struct Unreadable;
+
+impl Look for Unreadable {
+    fn is_there(&self) -> bool {
+        true
+    }
+
+    fn any(&self, _: &Path, _: &dyn Fn(&Value) -> bool) -> Option<bool> {
+        None
     }
 }
 
@@ -253,6 +283,24 @@ pub(super) enum Verdict<'s> {
     /// All but the conditions hold, and there is no context to test those on.
     Undecided,
     Fails(Miss<'s>),
+}
+
+/// How a selector was passed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Passed {
+    Surely,
+    /// Only the conditions on the context are left, and the context is not there.
+    Maybe,
+}
+
+impl Verdict<'_> {
+    pub(super) const fn passed(self) -> Option<Passed> {
+        match self {
+            Self::Holds => Some(Passed::Surely),
+            Self::Undecided => Some(Passed::Maybe),
+            Self::Fails(_) => None,
+        }
+    }
 }
 
 /// The first test that failed.

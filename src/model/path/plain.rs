@@ -9,7 +9,7 @@ use super::{PathError, syntax};
 const MAX_INDEX: i64 = (1 << 53) - 1;
 
 /// One segment of a plain path.
-pub(super) enum Step {
+pub(in crate::model) enum Step {
     Name(String),
     Index(i64),
 }
@@ -70,13 +70,16 @@ fn index(text: &str) -> Option<i64> {
 pub(super) fn walk<'v>(steps: &[Step], value: &'v Value) -> Option<&'v Value> {
     steps.iter().try_fold(value, |node, step| match step {
         Step::Name(name) => node.as_object()?.get(name),
-        Step::Index(index) => {
-            let items = node.as_array()?;
-            let distance = usize::try_from(index.unsigned_abs()).ok()?;
-            match *index < 0 {
-                true => items.get(items.len().checked_sub(distance)?),
-                false => items.get(distance),
-            }
-        }
+        Step::Index(index) => item(node, *index),
     })
+}
+
+/// The item of an array at an index, which counts from the end if it is negative.
+pub(in crate::model) fn item(value: &Value, index: i64) -> Option<&Value> {
+    let items = value.as_array()?;
+    let distance = usize::try_from(index.unsigned_abs()).ok()?;
+    match index < 0 {
+        true => items.get(items.len().checked_sub(distance)?),
+        false => items.get(distance),
+    }
 }

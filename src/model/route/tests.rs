@@ -420,3 +420,29 @@ fn an_index_gives_the_executors_by_id_without_those_it_does_not_concern() {
     index.insert("watcher", &new([Subscription::trigger("user.message.v1")]));
     assert!(index.matching(&request()).is_empty());
 }
+
+#[test]
+fn a_breadcrumb_whose_context_cannot_be_read_passes_no_condition() {
+    let frame = r#"{"type":"breadcrumb.updated","breadcrumb_id":"01890a5d-ac96-774b-bcce-b302099a8057","version":1,
+        "updated_at":"2026-11-21T20:33:40Z","schema_name":"x.v1","context":{"tool":"adder","size":1e400}}"#;
+    let event: Event = serde_json::from_str(frame).unwrap();
+    let mut breadcrumb =
+        NewBreadcrumb::new("x.v1").first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
+    breadcrumb.context = event.context.clone().unwrap();
+
+    for (op, value) in [
+        ("eq", json!("adder")),
+        ("ne", json!("x")),
+        ("exists", json!(false)),
+    ] {
+        let trigger = new([Subscription::trigger("x.v1").matching("tool", op, value)]);
+
+        assert_eq!(trigger.route(&event), Route::NeedsContext);
+        assert_eq!(
+            trigger.route_breadcrumb(EventKind::Created, &breadcrumb),
+            Route::Unmatched
+        );
+        let explained = trigger.explain(&event).to_string();
+        assert!(explained.contains("cannot be read"), "{explained}");
+    }
+}

@@ -194,23 +194,6 @@ fn is_consistent(explained: &Explanation, subscriptions: &Subscriptions) -> bool
     agrees && described && explained.subscriptions.len() == subscriptions.as_slice().len()
 }
 
-#[derive(Clone, Debug)]
-enum Step {
-    Insert(&'static str, Vec<Value>),
-    Remove(&'static str),
-    Ask(Event),
-}
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let id = || prop::sample::select(&["adder", "greeter", "watcher"][..]);
-    let step = prop_oneof![
-        3 => (id(), definition()).prop_map(|(id, definition)| Step::Insert(id, definition)),
-        1 => id().prop_map(Step::Remove),
-        4 => event().prop_map(Step::Ask),
-    ];
-    prop::collection::vec(step, 1..24)
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
@@ -281,33 +264,6 @@ proptest! {
         let read: Event = serde_json::from_str(&serde_json::to_string(&event).unwrap()).unwrap();
 
         prop_assert_eq!(subscriptions.route(&read), subscriptions.route(&event));
-    }
-}
-
-proptest! {
-    #[test]
-    fn an_index_gives_what_asking_each_executor_would(steps in steps()) {
-        let mut index = SubscriptionIndex::new();
-        let mut executors: BTreeMap<&str, Subscriptions> = BTreeMap::new();
-
-        for step in steps {
-            match step {
-                Step::Insert(id, definition) => {
-                    let subscriptions = load(&json!(definition));
-                    index.insert(id, &subscriptions);
-                    executors.insert(id, subscriptions);
-                }
-                Step::Remove(id) => prop_assert_eq!(index.remove(id), executors.remove(id).is_some()),
-                Step::Ask(event) => {
-                    let found = index.matching(&event);
-                    let found: Vec<(&str, Route)> = found.iter().map(|(id, route)| (&**id, *route)).collect();
-                    let asked = executors.iter().map(|(id, subscriptions)| (*id, subscriptions.route(&event)));
-                    let concerned: Vec<(&str, Route)> = asked.filter(|(_, route)| *route != Route::Unmatched).collect();
-
-                    prop_assert_eq!(found, concerned);
-                }
-            }
-        }
     }
 }
 

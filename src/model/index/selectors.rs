@@ -1,0 +1,220 @@
+use super::paths::Paths;
+use super::seen::{Seen, hash_value};
+use super::tree::{ByHash, Edge, Plan, Search, Tree};
+use crate::model::condition::Condition;
+use crate::model::event::{Event, EventKind};
+use crate::model::op::Op;
+use crate::model::path::Step;
+use crate::model::selector::{Facts, Passed, Selector};
+use serde_json::Value;
+use std::cell::OnceCell;
+use std::hash::{BuildHasher, RandomState};
+
+/// Many selectors, and those of them that an event passes: found by schema, tags and equality on plain paths.
+///
+/// What the index cannot tell is left to [`Selector::examine`], which sees every candidate. The cost of a search
+/// depends on the event and on what passes, hardly on how many selectors there are.
+#[derive(Clone, Debug)]
+pub(crate) struct SelectorIndex<K> {
+    /// By the hash of the schema; two of one hash share a group.
+    by_schema: ByHash<Group<K>>,
+    any_schema: Group<K>,
+    /// Keeps those who write selectors and events from choosing what collides.
+    state: RandomState,
+    len: usize,
+}
+
+/// The selectors of one schema, or of any.
+#[derive(Clone, Debug)]
+struct Group<K> {
+    tree: Tree<K>,
+    paths: Paths,
+}
+
+/// The most tags or values of which one is enough that are indexed; a longer list is left to the candidates.
+const MOST_ENDS: usize = 32;
+
+impl<K: Copy + Ord> SelectorIndex<K> {
+    /// An empty index.
+    pub(crate) fn new() -> Self {
+        Self {
+            by_schema: ByHash::default(),
+            any_schema: Group::default(),
+            state: RandomState::new(),
+            len: 0,
+        }
+    }
+
+    /// How many selectors there are.
+    #[cfg_attr(
+        not(test),
+        expect(
+            dead_code,
+            reason = "for the waits of the runtime, which does without so far"
+        )
+    )]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Adds a selector. A key may have several.
+    pub(crate) fn insert(&mut self, key: K, selector: &Selector) {
+        let group = match selector.schema_name() {
+            None => &mut self.any_schema,
+            Some(schema) => {
+                let hash = self.state.hash_one(schema);
+                self.by_schema.entry(hash).or_default()
+            }
+        };
+        for steps in plain_steps(selector) {
+            group.paths.acquire(steps);
+        }
+        let plan = group.plan(selector, &self.state);
+        group.tree.insert(&plan, key, selector);
+        self.len += 1;
+    }
+
+    /// Removes a selector that was added under a key; false if there is none.
+    pub(crate) fn remove(&mut self, key: K, selector: &Selector) -> bool {
+        let group = match selector.schema_name() {
+            None => &mut self.any_schema,
+            Some(schema) => match self.by_schema.get_mut(&self.state.hash_one(schema)) {
+                Some(group) => group,
+                None => return false,
+            },
+        };
+        let plan = group.plan(selector, &self.state);
+        if !group.tree.remove(&plan, key, selector) {
+            return false;
+        }
+        for steps in plain_steps(selector) {
+            group.paths.release(steps);
+        }
+        if let Some(schema) = selector.schema_name()
+            && group.tree.is_empty()
+        {
+            self.by_schema.remove(&self.state.hash_one(schema));
+        }
+        self.len -= 1;
+        true
+    }
+
+    /// The keys of the selectors an event passes, or may pass once its context is known; in order and each once.
+    #[cfg_attr(
+        not(test),
+        expect(
+            dead_code,
+            reason = "for the waits of the runtime, which does without so far"
+        )
+    )]
+    pub(crate) fn matching(&self, event: &Event) -> Vec<K> {
+        let mut keys = Vec::new();
+        self.search(event, |key, _| keys.push(key));
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    /// Hands over the key of every selector that an event passes or may pass, those of many tags maybe repeatedly.
+    pub(in crate::model) fn search(&self, event: &Event, mut found: impl FnMut(K, Passed)) {
+        if event.kind == EventKind::Ping {
+            return;
+        }
+        let schema = event.schema_name.as_deref();
+        let of_schema = schema.and_then(|schema| self.by_schema.get(&self.state.hash_one(schema)));
+        let tags = OnceCell::new();
+        for group in of_schema.into_iter().chain([&self.any_schema]) {
+            let seen = Seen::new(event.context.as_ref(), &group.paths, &self.state);
+            let search = Search {
+                tags: &|| tags.get_or_init(|| hashed(&event.tags, &self.state)),
+                seen: &seen,
+            };
+            let facts = Facts {
+                schema_name: schema,
+                tags: &event.tags,
+                context: Some(&seen),
+            };
+            group.tree.visit(&search, &mut |entry| {
+                if let Some(passed) = entry.selector.examine(&facts).passed() {
+                    found(entry.key, passed);
+                }
+            });
+        }
+    }
+}
+
+impl<K> Group<K> {
+    /// Where a selector, whose paths are in use, belongs.
+    fn plan(&self, selector: &Selector, state: &RandomState) -> Plan {
+        let tag = |tag: &String| state.hash_one(tag);
+        let mut all: Vec<Edge> = selector
+            .all_of_tags()
+            .iter()
+            .map(|text| Edge::AllTags(tag(text)))
+            .collect();
+        let mut any: Vec<Edge> = Vec::new();
+        let few = |count: usize| (1..=MOST_ENDS).contains(&count);
+        if let Some(tags) = selector.any_of_tags().filter(|tags| few(tags.len())) {
+            any = tags.iter().map(|text| Edge::AnyTags(tag(text))).collect();
+        }
+        for (steps, op, value) in selector.conditions().iter().filter_map(plain) {
+            let Some(path) = self.paths.find(steps) else {
+                continue;
+            };
+            let edge = |value: &Value| Edge::Value {
+                path,
+                hash: hash_value(state, path, value),
+            };
+            match (op, value) {
+                (Op::Eq, value) => all.push(edge(value)),
+                (Op::In, Value::Array(values)) if any.is_empty() && few(values.len()) => {
+                    any = values.iter().map(edge).collect();
+                }
+                _ => {}
+            }
+        }
+        Plan::new(all, any)
+    }
+}
+
+/// The hashes of tags, in order and each once.
+fn hashed(tags: &[String], state: &RandomState) -> Vec<u64> {
+    let mut hashes: Vec<u64> = tags.iter().map(|tag| state.hash_one(tag)).collect();
+    hashes.sort_unstable();
+    hashes.dedup();
+    hashes
+}
+
+fn plain(condition: &Condition) -> Option<(&[Step], Op, &Value)> {
+    let (path, op, value) = condition.compiled()?;
+    Some((path.steps()?, op, value))
+}
+
+fn plain_steps(selector: &Selector) -> impl Iterator<Item = &[Step]> {
+    let conditions = selector.conditions().iter();
+    conditions.filter_map(plain).map(|(steps, _, _)| steps)
+}
+
+impl<K> Default for Group<K> {
+    fn default() -> Self {
+        Self {
+            tree: Tree::default(),
+            paths: Paths::default(),
+        }
+    }
+}
+
+impl<K: Copy + Ord> Default for SelectorIndex<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+impl<K: Copy + Ord> SelectorIndex<K> {
+    /// Whether nothing is left of what was in it.
+    pub(super) fn is_bare(&self) -> bool {
+        let Group { tree, paths } = &self.any_schema;
+        self.len == 0 && self.by_schema.is_empty() && tree.is_empty() && paths.is_empty()
+    }
+}

@@ -1,0 +1,304 @@
+use super::seen::{Seen, Slot};
+use crate::model::selector::Selector;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Place;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Selectors by the tests they make, in an order that is the same for all: a tree in which what selectors have in
+/// common is tested once.
+///
+/// A path through it is no longer than [`Plan::MOST`] edges and one, which bounds every recursion.
+#[derive(Clone, Debug)]
+pub(super) struct Tree<K> {
+    /// Those of which all tests that are indexed lead here; most often one, which is kept in place.
+    first: Option<Entry<K>>,
+    others: Vec<Entry<K>>,
+    /// Most trees are leaves.
+    branches: Option<Box<Branches<K>>>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Entry<K> {
+    pub(super) key: K,
+    pub(super) selector: Selector,
+}
+
+#[derive(Clone, Debug)]
+struct Branches<K> {
+    all_tags: Edges<K>,
+    any_tags: Edges<K>,
+    values: Edges<K>,
+    /// How many of the values are at each path.
+    paths: HashMap<usize, usize, BuildHasherDefault<PassThrough>>,
+}
+
+/// Keyed by a hash that is keyed itself. Two tests of one hash share an edge, which costs a false candidate.
+type Edges<K> = ByHash<Tree<K>>;
+
+/// A map whose keys are hashes already.
+pub(super) type ByHash<V> = HashMap<u64, V, BuildHasherDefault<PassThrough>>;
+
+/// One test of a selector.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Edge {
+    /// A tag that has to be there.
+    AllTags(u64),
+    /// The value at a path.
+    Value {
+        /// The number of the path.
+        path: usize,
+        /// The hash of path and value.
+        hash: u64,
+    },
+    /// A tag that is enough.
+    AnyTags(u64),
+}
+
+/// Where in a tree a selector is: at every end, or at the end of the trunk if there is none.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    trunk: Vec<Edge>,
+    ends: Vec<Edge>,
+}
+
+/// What an event has: the hashes of its tags, in order and each once, and its context. Either is looked at only if
+/// a test needs it.
+pub(super) struct Search<'s> {
+    pub(super) tags: &'s dyn Fn() -> &'s [u64],
+    pub(super) seen: &'s Seen<'s>,
+}
+
+impl Plan {
+    /// The most tests in a row that are indexed; the others are left to the candidates.
+    pub(super) const MOST: usize = 16;
+
+    /// Tests that all have to hold, and tests of which one is enough.
+    pub(super) fn new(mut all: Vec<Edge>, mut any: Vec<Edge>) -> Self {
+        all.sort_unstable();
+        all.dedup();
+        all.truncate(Self::MOST);
+        any.sort_unstable();
+        any.dedup();
+        Self {
+            trunk: all,
+            ends: any,
+        }
+    }
+
+    fn branches(&self) -> impl Iterator<Item = Vec<Edge>> {
+        let whole = self.ends.is_empty().then(|| self.trunk.clone());
+        let ends = self.ends.iter().map(|end| {
+            let mut edges = self.trunk.clone();
+            edges.push(*end);
+            edges
+        });
+        whole.into_iter().chain(ends)
+    }
+}
+
+impl<K: Copy + PartialEq> Tree<K> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_none() && self.branches.is_none()
+    }
+
+    pub(super) fn insert(&mut self, plan: &Plan, key: K, selector: &Selector) {
+        for edges in plan.branches() {
+            let leaf = edges.iter().fold(&mut *self, |tree, edge| {
+                tree.branches.get_or_insert_default().grow(*edge)
+            });
+            let selector = selector.clone();
+            let entry = Entry { key, selector };
+            match leaf.first {
+                None => leaf.first = Some(entry),
+                Some(_) => leaf.others.push(entry),
+            }
+        }
+    }
+
+    /// Removes what was inserted like this; false if it was not.
+    pub(super) fn remove(&mut self, plan: &Plan, key: K, selector: &Selector) -> bool {
+        let removed = plan
+            .branches()
+            .filter(|edges| self.remove_at(edges, key, selector))
+            .count();
+        removed > 0
+    }
+
+    /// Visits the selectors of which no test that is indexed fails, those of several ends maybe several times.
+    pub(super) fn visit<'t>(&'t self, search: &Search<'_>, visitor: &mut impl FnMut(&'t Entry<K>)) {
+        for entry in self.first.iter().chain(&self.others) {
+            visitor(entry);
+        }
+        if let Some(branches) = &self.branches {
+            branches.visit(search, visitor);
+        }
+    }
+
+    fn remove_at(&mut self, edges: &[Edge], key: K, selector: &Selector) -> bool {
+        let Some((first, rest)) = edges.split_first() else {
+            let is_it = |entry: &Entry<K>| entry.key == key && entry.selector == *selector;
+            if self.first.as_ref().is_some_and(is_it) {
+                self.first = self.others.pop();
+                return true;
+            }
+            let place = self.others.iter().position(is_it);
+            return place.map(|at| self.others.swap_remove(at)).is_some();
+        };
+        let Some(branches) = &mut self.branches else {
+            return false;
+        };
+        let removed = branches
+            .edges(*first)
+            .get_mut(&first.hash())
+            .is_some_and(|child| child.remove_at(rest, key, selector));
+        if removed {
+            branches.prune(*first);
+            if branches.is_empty() {
+                self.branches = None;
+            }
+        }
+        removed
+    }
+}
+
+impl<K: Copy + PartialEq> Branches<K> {
+    fn edges(&mut self, edge: Edge) -> &mut Edges<K> {
+        match edge {
+            Edge::AllTags(_) => &mut self.all_tags,
+            Edge::AnyTags(_) => &mut self.any_tags,
+            Edge::Value { .. } => &mut self.values,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.all_tags.is_empty() && self.any_tags.is_empty() && self.values.is_empty()
+    }
+
+    fn grow(&mut self, edge: Edge) -> &mut Tree<K> {
+        let edges = match edge {
+            Edge::AllTags(_) => &mut self.all_tags,
+            Edge::AnyTags(_) => &mut self.any_tags,
+            Edge::Value { .. } => &mut self.values,
+        };
+        match edges.entry(edge.hash()) {
+            Place::Occupied(place) => place.into_mut(),
+            Place::Vacant(place) => {
+                if let Edge::Value { path, .. } = edge {
+                    *self.paths.entry(path).or_default() += 1;
+                }
+                place.insert(Tree::default())
+            }
+        }
+    }
+
+    /// Drops the tree at an edge if nothing is left in it.
+    fn prune(&mut self, edge: Edge) {
+        let edges = self.edges(edge);
+        if !edges.get(&edge.hash()).is_some_and(Tree::is_empty) {
+            return;
+        }
+        edges.remove(&edge.hash());
+        if let Edge::Value { path, .. } = edge
+            && let Some(count) = self.paths.get_mut(&path)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.paths.remove(&path);
+            }
+        }
+    }
+
+    fn visit<'t>(&'t self, search: &Search<'_>, visitor: &mut impl FnMut(&'t Entry<K>)) {
+        for tagged in [&self.all_tags, &self.any_tags] {
+            if tagged.is_empty() {
+                continue;
+            }
+            let tags = (search.tags)();
+            // Whichever is less work.
+            if tagged.len() < tags.len() {
+                let edges = tagged.iter();
+                edges
+                    .filter(|(hash, _)| tags.binary_search(hash).is_ok())
+                    .for_each(|(_, child)| child.visit(search, visitor));
+            } else {
+                let children = tags.iter().filter_map(|hash| tagged.get(hash));
+                children.for_each(|child| child.visit(search, visitor));
+            }
+        }
+        if self.values.is_empty() {
+            return;
+        }
+        let Some(slots) = search.seen.slots() else {
+            // Without a context nothing can be ruled out.
+            let children = self.values.values();
+            return children.for_each(|child| child.visit(search, visitor));
+        };
+        let mut follow = |slot: &Slot<'_>| {
+            if let Some(child) = self.values.get(&search.seen.hash(slot)) {
+                child.visit(search, visitor);
+            }
+        };
+        if self.paths.len() < slots.len() {
+            let needed = self.paths.keys();
+            needed
+                .filter_map(|path| search.seen.slot(*path))
+                .for_each(follow);
+        } else {
+            slots.iter().for_each(&mut follow);
+        }
+    }
+}
+
+impl Edge {
+    fn hash(self) -> u64 {
+        match self {
+            Self::AllTags(hash) | Self::AnyTags(hash) | Self::Value { hash, .. } => hash,
+        }
+    }
+}
+
+impl<K> Default for Tree<K> {
+    fn default() -> Self {
+        Self {
+            first: None,
+            others: Vec::new(),
+            branches: None,
+        }
+    }
+}
+
+impl<K> Default for Branches<K> {
+    fn default() -> Self {
+        Self {
+            all_tags: Edges::default(),
+            any_tags: Edges::default(),
+            values: Edges::default(),
+            paths: HashMap::default(),
+        }
+    }
+}
+
+/// Takes a number for its own hash: the edges are hashes already, and the numbers of paths are given out in turn.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PassThrough(u64);
+
+impl Hasher for PassThrough {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        // The high bits count as well.
+        self.0 = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
