@@ -46,3 +46,17 @@ pub enum BadRate {
     #[error("a rate needs a time longer than zero in which its runs may start")]
     NoTime,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_of_nothing_is_refused() {
+        let second = Duration::from_secs(1);
+
+        assert_eq!(Rate::per(1, second).check(), Ok(()));
+        assert_eq!(Rate::per(0, second).check(), Err(BadRate::NoRuns));
+        assert_eq!(Rate::per(1, Duration::ZERO).check(), Err(BadRate::NoTime));
+    }
+}

@@ -37,7 +37,6 @@ mod patch;
 mod path;
 mod route;
 mod selector;
-mod selector_index;
 #[cfg(test)]
 mod strategies;
 mod subscription;
@@ -48,10 +47,6 @@ pub use condition::{Condition, ConditionError};
 pub use definition::{DefinitionError, DefinitionOptions, DefinitionProblem, Warning};
 pub use event::{Event, EventKind};
 pub use explain::{Explained, Explanation};
-#[expect(
-    unused_imports,
-    reason = "for the waits of the runtime, which does without so far"
-)]
 pub(crate) use index::SelectorIndex;
 pub use index::SubscriptionIndex;
 pub use json::Json;
@@ -63,6 +58,5 @@ pub use patch::Patch;
 pub use path::{Path, PathError};
 pub use route::{Route, Subscriptions};
 pub use selector::Selector;
-pub(crate) use selector_index::SelectorIndex;
 pub use subscription::{Fetch, Method, Order, Role, Subscription};
 pub use timestamp::{ParseTimestampError, Timestamp};

@@ -100,13 +100,6 @@ impl<K: Copy + Ord> SelectorIndex<K> {
     }
 
     /// The keys of the selectors an event passes, or may pass once its context is known; in order and each once.
-    #[cfg_attr(
-        not(test),
-        expect(
-            dead_code,
-            reason = "for the waits of the runtime, which does without so far"
-        )
-    )]
     pub(crate) fn matching(&self, event: &Event) -> Vec<K> {
         let mut keys = Vec::new();
         self.search(event, |key, _| keys.push(key));

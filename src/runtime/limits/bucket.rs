@@ -91,19 +91,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_can_be_taken_again_and_never_overflows_it() {
-        let now = Instant::now();
-        let mut bucket = Bucket::new(Rate::per(2, SECOND));
-
-        assert_eq!(bucket.take(now, 2), 2);
-        bucket.put_back(1);
-        assert_eq!(bucket.next(now), None);
-        assert_eq!(bucket.take(now, 2), 1);
-        bucket.put_back(usize::MAX);
-        assert_eq!(bucket.take(now, 100), 2);
-    }
-
-    #[test]
     fn a_moment_before_the_last_one_earns_nothing() {
         let now = Instant::now();
         let mut bucket = Bucket::new(Rate::per(1, SECOND));
@@ -114,13 +101,8 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_of_nothing_is_refused_and_a_bucket_of_it_still_works() {
-        assert_eq!(Rate::per(1, SECOND).check(), Ok(()));
-        for (rate, why) in [
-            (Rate::per(0, SECOND), BadRate::NoRuns),
-            (Rate::per(1, Duration::ZERO), BadRate::NoTime),
-        ] {
-            assert_eq!(rate.check(), Err(why));
+    fn a_bucket_of_a_rate_of_nothing_still_works() {
+        for rate in [Rate::per(0, SECOND), Rate::per(1, Duration::ZERO)] {
             assert_eq!(Bucket::new(rate).take(Instant::now(), 5), 1);
         }
     }
@@ -138,7 +120,6 @@ mod tests {
             assert!(bucket.take(now, usize::MAX) >= 1);
             assert!(bucket.next(now).is_none_or(|at| at > now));
             bucket.take(far, usize::MAX);
-            bucket.put_back(usize::MAX);
         }
     }
 
