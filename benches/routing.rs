@@ -53,6 +53,11 @@ struct Side {
 
 impl Side {
     fn new(size: usize, subscription: fn(usize) -> Subscription) -> Self {
+        let size = if support::is_quick() {
+            size.min(1_000)
+        } else {
+            size
+        };
         let executors: Vec<(String, Subscriptions)> = (0..size)
             .map(|n| {
                 let subscriptions = Subscriptions::new([subscription(n)]).unwrap();

@@ -14,7 +14,7 @@ mod tree;
 
 pub(crate) use selectors::SelectorIndex;
 
-/// Which executors an event concerns, whoever many there are: found by schema, tags and what the subscriptions want
+/// Which executors an event concerns, however many there are: found by schema, tags and what the subscriptions want
 /// equal in the context. Only what is left by then is tested.
 ///
 /// Gives for every event exactly what asking each executor's [`Subscriptions::route`] would.
