@@ -1,6 +1,7 @@
 use super::above::{AgentError, ModelError, ToolError};
 use super::check::InvalidExecutor;
 use super::context::ContextError;
+use super::waits::WaitError;
 use crate::error::{BoxError, Mark, Retry, mark_of};
 use crate::model::{BreadcrumbId, DefinitionError, JsonError, PathError, Timestamp};
 use crate::source::SourceError;
@@ -238,6 +239,7 @@ fn own_retry(error: &(dyn Error + 'static)) -> Option<Retry> {
     }
     of(error, StoreError::retry)
         .or_else(|| of(error, ContextError::retry))
+        .or_else(|| of(error, WaitError::retry))
         .or_else(|| of(error, ExecutorError::retry))
         .or_else(|| of(error, ModelError::retry))
         .or_else(|| of(error, SourceError::retry))

@@ -4,8 +4,9 @@ use super::definitions::{Announced, Keeper, keeper};
 use super::direct::Direct;
 use super::home::Home;
 use super::lookout::{self, Look, Lookout};
+use super::roster::Triggered;
 use super::seen::Seen;
-use super::shared::{Owed, PAUSE, Shared};
+use super::shared::{Owed, PAUSE, Shared, in_time};
 use super::station::{self, Arrival, Station};
 use super::sweep::{self, Found};
 use super::{Deliveries, Runtime, metrics};
@@ -221,7 +222,10 @@ impl<'r> Intake<'r> {
             }
         }
         let mut by_store: Vec<(u64, Vec<Arc<str>>)> = Vec::new();
-        for (id, home) in self.shared.roster.triggered(&owed.delivery.event) {
+        for triggered in self.triggered(&owed.delivery.event).await {
+            let Triggered {
+                executor: id, home, ..
+            } = triggered;
             concerned = true;
             metrics::matched(&id);
             if !self.stores.contains_key(&home.number) {
@@ -260,6 +264,49 @@ impl<'r> Intake<'r> {
         }
         owed.settle(&self.shared).await;
         concerned
+    }
+
+    /// The executors an event sets off. Where several of one store cannot be told without the context, which the event
+    /// does not carry, the breadcrumb is read once for all of them.
+    async fn triggered(&self, event: &Event) -> Vec<Triggered> {
+        let mut triggered = self.shared.roster.triggered(event);
+        let undecided = |triggered: &&Triggered| !triggered.surely;
+        let mut asked: Vec<u64> = Vec::new();
+        while let Some(home) = triggered
+            .iter()
+            .filter(undecided)
+            .map(|triggered| Arc::clone(&triggered.home))
+            .find(|home| !asked.contains(&home.number))
+        {
+            asked.push(home.number);
+            let here = |triggered: &Triggered| triggered.home.number == home.number;
+            if triggered
+                .iter()
+                .filter(undecided)
+                .filter(|one| here(one))
+                .count()
+                < 2
+            {
+                continue;
+            }
+            let Ok(found) = in_time(home.store().get(event.breadcrumb_id)).await else {
+                // Each of them finds out for itself.
+                continue;
+            };
+            let whole = Event {
+                kind: event.kind,
+                context: Some(found.context.clone()),
+                ..Event::updated(&found)
+            };
+            let mut decided = self.shared.roster.triggered(&whole);
+            decided.retain(here);
+            triggered.retain(|one| {
+                !here(one)
+                    || one.surely
+                    || decided.iter().any(|other| other.executor == one.executor)
+            });
+        }
+        triggered
     }
 
     async fn tell_who_waits(&self, event: &Event) -> bool {

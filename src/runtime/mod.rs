@@ -210,7 +210,8 @@ impl Runtime {
             .collect()
     }
 
-    /// Runs a failed run again: in a new epoch, with fresh attempts and a new idempotency key.
+    /// Runs a failed run again: in a new epoch, with fresh attempts and a new idempotency key. A dead letter names its
+    /// run: [`DeadLetter::run_of`](crate::store::DeadLetter::run_of).
     ///
     /// # Errors
     /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Redo`] if the run is not known

@@ -15,6 +15,14 @@ pub(super) struct Member {
     pub(super) home: Arc<Home>,
 }
 
+/// An executor that an event sets off.
+pub(super) struct Triggered {
+    pub(super) executor: Arc<str>,
+    pub(super) home: Arc<Home>,
+    /// False if the context decides, which the event does not carry.
+    pub(super) surely: bool,
+}
+
 /// Executors come and go while events are matched; each event sees one state of all of them.
 pub(super) struct Roster {
     members: RwLock<Members>,
@@ -107,17 +115,22 @@ impl Roster {
     }
 
     /// The executors that an event sets off, or may set off.
-    pub(super) fn triggered(&self, event: &Event) -> Vec<(Arc<str>, Arc<Home>)> {
+    pub(super) fn triggered(&self, event: &Event) -> Vec<Triggered> {
         let members = self.read();
         let matching = members.index.matching(event).into_iter();
-        let triggered = matching.filter(|(_, route)| match route {
-            Route::Trigger { .. } | Route::NeedsContext => true,
-            Route::Unmatched | Route::Context => false,
-        });
-        triggered
-            .filter_map(|(id, _)| {
-                let home = Arc::clone(&members.by_id.get(&id)?.home);
-                Some((id, home))
+        matching
+            .filter_map(|(executor, route)| {
+                let surely = match route {
+                    Route::Trigger { .. } => true,
+                    Route::NeedsContext => false,
+                    Route::Unmatched | Route::Context => return None,
+                };
+                let home = Arc::clone(&members.by_id.get(&executor)?.home);
+                Some(Triggered {
+                    executor,
+                    home,
+                    surely,
+                })
             })
             .collect()
     }

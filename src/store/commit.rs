@@ -1,5 +1,6 @@
 use super::ledger::Lease;
 use super::lineage::Wake;
+use super::run::RunRef;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Patch};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -108,6 +109,28 @@ impl DeadLetter {
         }
     }
 
+    /// The run that a dead letter names, for [`redo`](super::RunLedger::redo); none if the breadcrumb is no dead letter.
+    ///
+    /// Anybody may write a breadcrumb that looks like one: whoever does a run again looks at who asks.
+    #[must_use]
+    pub fn run_of(breadcrumb: &Breadcrumb) -> Option<RunRef> {
+        #[derive(Deserialize)]
+        struct Named {
+            executor: String,
+            trigger_id: BreadcrumbId,
+            trigger_version: u64,
+        }
+        if breadcrumb.schema_name.as_deref() != Some(Self::SCHEMA) {
+            return None;
+        }
+        let named: Named = breadcrumb.context.parse().ok()?;
+        Some(RunRef::new(
+            named.executor,
+            named.trigger_id,
+            named.trigger_version,
+        ))
+    }
+
     /// The breadcrumb it becomes.
     #[must_use]
     pub fn breadcrumb(&self, lease: &Lease, tenant: &str) -> NewBreadcrumb {
@@ -199,5 +222,27 @@ impl Committed {
             .iter()
             .map(|breadcrumb| breadcrumb.id)
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Timestamp;
+
+    #[test]
+    fn a_dead_letter_names_its_run_and_nothing_else_does() {
+        let run = RunRef::new("echo", BreadcrumbId::NIL, 3);
+        let lease = Lease::new(run.clone(), 1, Timestamp::UNIX_EPOCH);
+        let letter = DeadLetter::new(FailureClass::Permanent, "error", 1);
+        let letter = letter.breadcrumb(&lease, "default");
+        let other = NewBreadcrumb::new("note.v1").context(letter.context.clone());
+        let read = |new: NewBreadcrumb| {
+            let breadcrumb = new.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
+            DeadLetter::run_of(&breadcrumb)
+        };
+
+        assert_eq!(read(letter), Some(run));
+        assert_eq!(read(other), None);
     }
 }
