@@ -1223,3 +1223,65 @@ async fn what_could_not_be_kept_before_the_end_is_taken_in_by_the_next_run() {
 
     assert_eq!(report.responded, 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_event_without_its_context_makes_runs_only_for_the_executors_it_concerns() {
+    let store = MemoryStore::default();
+    let reads = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&reads);
+    let shim = Shim::new(&store, move |call| {
+        if matches!(call, Call::Get(_)) {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+        Do::Pass
+    });
+    let shared: Arc<dyn BreadcrumbStore> = Arc::new(shim);
+    let tools = (0..100).map(|number| {
+        let request =
+            Subscription::trigger("request.v1").matching("$.tool", "eq", format!("tool-{number}"));
+        Probe::new(&format!("tool-{number}"), &shared, [request]).shared()
+    });
+    // Probes box their store, so each has a handle of its own but for those made of one executor's.
+    let tools: Vec<Arc<OneStore>> = tools
+        .map(|probe| Arc::new(OneStore(probe, Arc::clone(&shared))))
+        .collect();
+    let executors = tools.iter().map(|tool| Arc::clone(tool) as Arc<_>);
+    let large = json!({"tool": "tool-7", "text": "x".repeat(Event::MAX_CONTEXT_BYTES)});
+    put(&store, "request.v1", large).await;
+
+    let report = runtime(&store, executors.collect())
+        .run_until(until(&store, "answer.v1", 1))
+        .await
+        .unwrap();
+
+    let rows = runs(&store).await;
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert_eq!((report.responded, report.skipped), (1, 0));
+    assert!(reads.load(Ordering::SeqCst) < 10);
+}
+
+/// A probe on a store handle that it shares with others.
+struct OneStore(Arc<Probe>, Arc<dyn BreadcrumbStore>);
+
+#[async_trait]
+impl UniversalExecutor for OneStore {
+    fn id(&self) -> &str {
+        self.0.id()
+    }
+
+    fn subscriptions(&self) -> &Subscriptions {
+        self.0.subscriptions()
+    }
+
+    fn store(&self) -> &dyn BreadcrumbStore {
+        &*self.1
+    }
+
+    async fn execute(&self, one: &Breadcrumb, two: &ExecutionContext) -> Result<Value, BoxError> {
+        self.0.execute(one, two).await
+    }
+
+    async fn respond(&self, trigger: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
+        self.0.respond(trigger, output).await
+    }
+}
