@@ -17,51 +17,74 @@ type Place = (Timestamp, u64, BreadcrumbId);
 /// Hands over everything that was committed after a time, oldest first; returns the time of the newest.
 ///
 /// A store is read newest first, so the pages are counted down to the time first and read again on the way back: what
-/// is held in memory is one page, and one place for each other.
+/// is held in memory is one page, and one place for each other. What is committed meanwhile is left to the next sweep:
+/// it would push what is older out of the pages.
 pub(super) async fn sweep(
     store: &dyn BreadcrumbStore,
     after: Timestamp,
     found: &mpsc::Sender<Found>,
 ) -> Result<Timestamp, StoreError> {
-    let mut places: Vec<Option<Place>> = Vec::new();
-    let mut place = None;
-    let mut page = read(store, place).await?;
-    let newest = page
-        .first()
-        .map_or(after, |newest| newest.updated_at.max(after));
-    while let Some(oldest) = page.last()
-        && oldest.updated_at > after
-        && page.len() == PAGE
-    {
-        places.push(place);
-        place = Some(oldest.order_key());
-        page = read(store, place).await?;
+    let newest = newest(store).await?;
+    if newest <= after {
+        return Ok(after);
     }
-    hand_over(&page, after, found).await;
-    for place in places.into_iter().rev() {
+    // Each page is what is older than one of these places, down to the next.
+    let mut place = just_after(newest);
+    let mut places = vec![place];
+    loop {
         let page = read(store, place).await?;
-        hand_over(&page, after, found).await;
+        match page.last() {
+            Some(oldest) if oldest.updated_at > after && page.len() == PAGE => {
+                place = oldest.order_key();
+                places.push(place);
+            }
+            Some(_) | None => break,
+        }
+    }
+    let mut down_to = just_after(after);
+    for place in places.into_iter().rev() {
+        let page = between(store, down_to, place).await?;
+        for item in page.into_iter().rev() {
+            if found.send(item).await.is_err() {
+                // Nobody takes anything in any more: the runtime stops.
+                return Ok(newest);
+            }
+        }
+        down_to = place;
     }
     Ok(newest)
 }
 
-async fn read(
+/// What is older than a place, down to another: a page, and what became visible there since it was counted.
+async fn between(
     store: &dyn BreadcrumbStore,
-    before: Option<Place>,
+    down_to: Place,
+    before: Place,
 ) -> Result<Vec<Found>, StoreError> {
-    let mut query = Query::new(Selector::any()).limit(PAGE);
-    query.before = before;
-    in_time(store.search(&query)).await
-}
-
-async fn hand_over(page: &[Found], after: Timestamp, found: &mpsc::Sender<Found>) {
-    let news = page.iter().rev().filter(|item| item.updated_at > after);
-    for item in news {
-        if found.send(Arc::clone(item)).await.is_err() {
-            // Nobody takes anything in any more: the runtime stops.
-            return;
+    let mut items = Vec::new();
+    let mut place = before;
+    loop {
+        let page = read(store, place).await?;
+        let is_last = page.len() < PAGE;
+        let oldest = page.last().map(|oldest| oldest.order_key());
+        let here = page.into_iter().filter(|item| item.order_key() >= down_to);
+        items.extend(here);
+        match oldest {
+            Some(oldest) if oldest > down_to && !is_last => place = oldest,
+            Some(_) | None => return Ok(items),
         }
     }
+}
+
+/// The place of the first that may be newer than a time.
+fn just_after(time: Timestamp) -> Place {
+    let next = Timestamp::from_micros(time.as_micros().saturating_add(1));
+    (next, 0, BreadcrumbId::NIL)
+}
+
+async fn read(store: &dyn BreadcrumbStore, before: Place) -> Result<Vec<Found>, StoreError> {
+    let query = Query::new(Selector::any()).limit(PAGE).before(before);
+    in_time(store.search(&query)).await
 }
 
 /// The time of the newest breadcrumb in a store, or the earliest time if there is none.
