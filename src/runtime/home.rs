@@ -43,12 +43,17 @@ pub(super) struct Home {
 /// How much of what was committed was announced or found.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SeenTo {
-    /// What was committed before this is of no concern.
+    /// What was committed up to this is of no concern.
     first: Timestamp,
     last: Timestamp,
 }
 
 impl SeenTo {
+    /// What was committed up to this is of no concern.
+    pub(super) fn first(self) -> Timestamp {
+        self.first
+    }
+
     /// From when on to look again, when commits may become visible so much later than those after them.
     pub(super) fn again(self, overlap: Duration) -> Timestamp {
         let overlap = i64::try_from(overlap.as_micros()).unwrap_or(i64::MAX);

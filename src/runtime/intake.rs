@@ -2,7 +2,7 @@
 
 use super::definitions::{Announced, Keeper, keeper};
 use super::direct::Direct;
-use super::home::Home;
+use super::home::{Home, SeenTo};
 use super::lookout::{self, Look, Lookout};
 use super::roster::Triggered;
 use super::seen::Seen;
@@ -12,8 +12,8 @@ use super::sweep::{self, Found};
 use super::{Deliveries, Runtime, metrics};
 use crate::clock::later;
 use crate::error::Retry;
-use crate::model::{Event, EventKind};
-use crate::source::{Delivery, SourceError};
+use crate::model::{Event, EventKind, Timestamp};
+use crate::source::{Delivery, SourceError, StartAt};
 use futures::StreamExt as _;
 use futures::future::join_all;
 use std::collections::HashMap;
@@ -74,10 +74,8 @@ impl<'r> Intake<'r> {
     /// Notes how far each store has come, and opens a place for each executor.
     pub(super) async fn open(&mut self) {
         let homes = self.shared.roster.homes();
-        let complete = self.shared.source_is_complete;
         let begin = homes.iter().map(|home| async move {
-            if !complete
-                && home.seen().is_none()
+            if home.seen().is_none()
                 && let Ok(newest) = sweep::newest(home.store()).await
             {
                 home.has_seen_to(newest);
@@ -158,16 +156,27 @@ impl<'r> Intake<'r> {
         }
     }
 
+    /// Asks for a look at what was committed after the newest event that was taken in, or after the start.
+    fn look_for_what_was_missed(&self) {
+        let newest = self.shared.progress.newest();
+        for home in self.shared.roster.homes() {
+            let since = newest.or_else(|| match self.runtime.settings.start_at {
+                StartAt::Now => home.seen().map(SeenTo::first),
+                StartAt::Beginning | StartAt::After(_) => Some(Timestamp::UNIX_EPOCH),
+            });
+            match since {
+                Some(since) => home.ask_for_sweep(since),
+                None => tracing::warn!("what was missed cannot be told from what was there before"),
+            }
+        }
+    }
+
     /// Notes an error, and waits before the source is asked again: longer with each in a row.
     fn pause_after(&mut self, error: &SourceError) {
         const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
         self.shared.note(error);
         if let SourceError::Lagged { .. } = error {
-            if let Some(newest) = self.shared.progress.newest() {
-                for home in self.shared.roster.homes() {
-                    home.ask_for_sweep(newest);
-                }
-            }
+            self.look_for_what_was_missed();
             return;
         }
         self.shared.source_is(false);
