@@ -146,6 +146,8 @@ impl<'r> Intake<'r> {
                     for home in self.shared.roster.homes() {
                         home.ask_for_everything();
                     }
+                } else if !self.shared.progress.has_position() {
+                    self.look_for_what_was_missed();
                 }
                 Some(deliveries)
             }

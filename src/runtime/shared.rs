@@ -138,6 +138,11 @@ impl Progress {
         }
     }
 
+    /// Whether there is a place to go on from.
+    pub(super) fn has_position(&self) -> bool {
+        self.lock().last.is_some()
+    }
+
     /// The time of the newest event taken in.
     pub(super) fn newest(&self) -> Option<Timestamp> {
         self.lock().newest
