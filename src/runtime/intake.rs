@@ -200,14 +200,14 @@ impl<'r> Intake<'r> {
         let event = &delivery.event;
         self.shared.progress.begin(delivery.position, event);
         if event.kind != EventKind::Ping {
-            self.seen.is_new(event.breadcrumb_id, event.version);
+            self.seen.announced(event);
         }
         self.dispatch(delivery).await;
     }
 
     /// Hands over what a sweep found, unless it was announced.
     async fn take_found(&mut self, found: &Found) {
-        if !self.seen.is_new(found.id, found.version) {
+        if !self.seen.found(found) {
             return;
         }
         if self.dispatch(Delivery::new(Event::updated(found))).await {

@@ -197,9 +197,10 @@ async fn look_at(home: Arc<Home>, look: Look) -> Done {
     const LONGEST_PAUSE: Duration = Duration::from_secs(30);
     const TRIES: u32 = 10;
     let mut pause = Duration::from_millis(100);
+    let reads_own_writes = home.store().capabilities().reads_own_writes;
     for _ in 0..TRIES {
         match in_time(home.store().get(look.id)).await {
-            Ok(found) if found.version >= look.version => {
+            Ok(found) if found.version >= look.version || reads_own_writes => {
                 home.waits.answer(&look.waits, &found);
                 for sleeper in look
                     .sleepers
@@ -210,9 +211,7 @@ async fn look_at(home: Arc<Home>, look: Look) -> Done {
                 }
                 return Done::Looked;
             }
-            Err(StoreError::NotFound { .. }) if home.store().capabilities().reads_own_writes => {
-                return Done::Looked;
-            }
+            Err(StoreError::NotFound { .. }) if reads_own_writes => return Done::Looked,
             // The store does not see it yet, or does not answer.
             Ok(_) | Err(_) => {
                 sleep(pause).await;

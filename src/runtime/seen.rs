@@ -1,33 +1,63 @@
 //! Which versions were taken in lately.
 
-use crate::model::BreadcrumbId;
+use crate::model::{Breadcrumb, BreadcrumbId, Event};
 use std::collections::{HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-/// The newest versions that were announced, so that a look into the store can tell what nobody told of.
+/// The newest versions that were announced, so that a look into the store can tell what nobody told of. What was told
+/// of with another schema or other tags than it has was not told of: whom it concerns did not hear it.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    newest: HashMap<BreadcrumbId, u64>,
-    order: VecDeque<(BreadcrumbId, u64)>,
+    newest: HashMap<BreadcrumbId, Told>,
+    order: VecDeque<(BreadcrumbId, Told)>,
+}
+
+/// What was told of a breadcrumb.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Told {
+    version: u64,
+    /// A hash of what it was said to be.
+    facts: u64,
+}
+
+impl Told {
+    fn new(version: u64, schema: Option<&str>, tags: &[String]) -> Self {
+        let mut tags: Vec<&str> = tags.iter().map(String::as_str).collect();
+        tags.sort_unstable();
+        let mut hasher = DefaultHasher::new();
+        (schema, tags).hash(&mut hasher);
+        let facts = hasher.finish();
+        Self { version, facts }
+    }
 }
 
 impl Seen {
     /// How many are remembered. What is older is told apart by the ledger.
     const MOST: usize = 65_536;
 
-    /// Notes a version; false if it, or a later one, was noted before.
-    pub(super) fn is_new(&mut self, id: BreadcrumbId, version: u64) -> bool {
-        if self
-            .newest
-            .get(&id)
-            .is_some_and(|newest| *newest >= version)
-        {
+    /// Notes what an event says, unless a later one came before it.
+    pub(super) fn announced(&mut self, event: &Event) {
+        let told = Told::new(event.version, event.schema_name.as_deref(), &event.tags);
+        let newest = self.newest.get(&event.breadcrumb_id);
+        if newest.is_none_or(|newest| newest.version <= told.version) {
+            self.note(event.breadcrumb_id, told);
+        }
+    }
+
+    /// Notes what the store has; false if that was noted before.
+    pub(super) fn found(&mut self, found: &Breadcrumb) -> bool {
+        let told = Told::new(found.version, found.schema_name.as_deref(), &found.tags);
+        self.note(found.id, told)
+    }
+
+    fn note(&mut self, id: BreadcrumbId, told: Told) -> bool {
+        if self.newest.insert(id, told) == Some(told) {
             return false;
         }
-        self.newest.insert(id, version);
-        self.order.push_back((id, version));
+        self.order.push_back((id, told));
         while self.order.len() > Self::MOST {
-            if let Some((id, version)) = self.order.pop_front()
-                && self.newest.get(&id) == Some(&version)
+            if let Some((id, told)) = self.order.pop_front()
+                && self.newest.get(&id) == Some(&told)
             {
                 self.newest.remove(&id);
             }
@@ -39,15 +69,36 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{NewBreadcrumb, Timestamp};
+
+    fn breadcrumb(version: u64, tag: &str) -> Breadcrumb {
+        let new = NewBreadcrumb::new("note.v1").tag(tag);
+        Breadcrumb {
+            version,
+            ..new.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH)
+        }
+    }
 
     #[test]
-    fn a_version_is_new_once_and_an_older_one_never_after_it() {
+    fn a_version_is_found_once_and_not_at_all_if_it_was_announced() {
         let mut seen = Seen::default();
-        let id = BreadcrumbId::NIL;
+        seen.announced(&Event::updated(&breadcrumb(2, "a")));
+        seen.announced(&Event::updated(&breadcrumb(1, "a")));
 
-        let new: Vec<bool> = [2, 2, 1, 3].map(|version| seen.is_new(id, version)).into();
+        let new = [2, 3, 3].map(|version| seen.found(&breadcrumb(version, "a")));
 
-        assert_eq!(new, [true, false, false, true]);
+        assert_eq!(new, [false, true, false]);
+    }
+
+    #[test]
+    fn what_was_announced_as_something_else_is_found_once() {
+        let mut seen = Seen::default();
+        seen.announced(&Event::updated(&breadcrumb(1, "a")));
+        let other_tag = [(); 2].map(|()| seen.found(&breadcrumb(1, "b")));
+        seen.announced(&Event::updated(&breadcrumb(1_000, "b")));
+        let other_version = [(); 2].map(|()| seen.found(&breadcrumb(1, "b")));
+
+        assert_eq!((other_tag, other_version), ([true, false], [true, false]));
     }
 
     #[test]
@@ -55,7 +106,10 @@ mod tests {
         let mut seen = Seen::default();
 
         for _ in 0..Seen::MOST + 10 {
-            seen.is_new(uuid::Uuid::now_v7().into(), 1);
+            seen.found(&Breadcrumb {
+                id: uuid::Uuid::now_v7().into(),
+                ..breadcrumb(1, "a")
+            });
         }
 
         assert_eq!(

@@ -99,7 +99,6 @@ impl Wakes {
         let mut found: Vec<Arc<Sleeper>> = Vec::new();
         for number in open.index.matching(event) {
             if let Some(sleeper) = open.by_number.get(&number)
-                && event.updated_at > sleeper.since
                 && !found.iter().any(|known| Arc::ptr_eq(known, sleeper))
             {
                 found.push(Arc::clone(sleeper));
