@@ -7,7 +7,7 @@ use super::sweep::{self, Found};
 use super::wakes::{Sleeper, Wakes};
 use crate::clock::later;
 use crate::model::{BreadcrumbId, Timestamp};
-use crate::store::{Query, RunFilter, RunRef, RunState, StoreError};
+use crate::store::{Query, Run, RunFilter, RunLedger, RunRef, RunState, StoreError};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -226,14 +226,26 @@ async fn look_at(home: Arc<Home>, look: Look) -> Done {
     Done::Looked
 }
 
-/// Looks out for what a run that was just suspended waits for, which may have come already.
-async fn look_after(home: &Home, run: &RunRef) {
-    let Some(ledger) = home.ledger() else { return };
+/// The suspended runs of the same executor on the same trigger.
+async fn suspended(ledger: &dyn RunLedger, run: &RunRef) -> Result<Vec<Run>, StoreError> {
     let filter = RunFilter::all()
         .executor(&*run.executor)
         .trigger(run.trigger_id)
         .state(RunState::Suspended);
-    match in_time(ledger.runs(&filter)).await {
+    in_time(ledger.runs(&filter)).await
+}
+
+/// Whether a run is in the suspension that it is kept for.
+async fn still_sleeps(ledger: &dyn RunLedger, sleeper: &Sleeper) -> Result<bool, StoreError> {
+    let suspended = suspended(ledger, &sleeper.run).await?;
+    let still = |row: &Run| row.run == sleeper.run && row.suspended_at == Some(sleeper.since);
+    Ok(suspended.iter().any(still))
+}
+
+/// Looks out for what a run that was just suspended waits for, which may have come already.
+async fn look_after(home: &Home, run: &RunRef) {
+    let Some(ledger) = home.ledger() else { return };
+    match suspended(ledger, run).await {
         Ok(suspended) => {
             for sleeper in suspended.into_iter().filter_map(Sleeper::of) {
                 keep(home, Arc::new(sleeper)).await;
@@ -297,10 +309,19 @@ async fn keep(home: &Home, sleeper: Arc<Sleeper>) {
     }
 }
 
-/// Wakes a run; whoever comes second finds it awake.
+/// Wakes a run; whoever comes second finds it awake. One that was suspended again since may wait for something else.
 async fn wake(home: &Home, sleeper: &Sleeper, with: BreadcrumbId) {
     let Some(ledger) = home.ledger() else { return };
-    match in_time(ledger.resume(&sleeper.run, with)).await {
+    let resumed = match still_sleeps(ledger, sleeper).await {
+        Ok(true) => in_time(ledger.resume(&sleeper.run, with)).await,
+        Ok(false) => {
+            home.wakes.remove(&sleeper.run);
+            home.suspended(sleeper.run.clone());
+            return;
+        }
+        Err(error) => Err(error),
+    };
+    match resumed {
         Ok(()) => {
             home.wakes.remove(&sleeper.run);
             home.nudge(Arc::clone(&sleeper.run.executor));
