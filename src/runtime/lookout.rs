@@ -221,7 +221,7 @@ async fn look_at(home: Arc<Home>, look: Look) -> Done {
     }
     // The next look at all suspended runs finds these as new ones.
     for sleeper in &look.sleepers {
-        home.wakes.remove(&sleeper.run);
+        home.wakes.forget(sleeper);
     }
     Done::Looked
 }
@@ -263,6 +263,8 @@ async fn reconcile(shared: &Shared, home: &Home) {
     let filter = RunFilter::all()
         .state(RunState::Suspended)
         .limit(Wakes::MOST);
+    // What is suspended while the ledger answers is not in the answer.
+    let kept = home.wakes.all();
     let suspended = match in_time(ledger.runs(&filter)).await {
         Ok(suspended) => suspended,
         Err(error) => {
@@ -276,7 +278,9 @@ async fn reconcile(shared: &Shared, home: &Home) {
         .filter(|run| living.contains(&run.run.executor));
     let sleepers: Vec<Arc<Sleeper>> = here.filter_map(Sleeper::of).map(Arc::new).collect();
     let runs: HashSet<RunRef> = sleepers.iter().map(|sleeper| sleeper.run.clone()).collect();
-    home.wakes.retain(&runs);
+    for gone in kept.iter().filter(|kept| !runs.contains(&kept.run)) {
+        home.wakes.forget(gone);
+    }
     for sleeper in sleepers {
         keep(home, sleeper).await;
     }
@@ -303,7 +307,7 @@ async fn keep(home: &Home, sleeper: Arc<Sleeper>) {
             }
             Err(error) => {
                 tracing::warn!(run = %sleeper.run, error = error.code(), "what a run waits for is looked for later");
-                home.wakes.remove(&sleeper.run);
+                home.wakes.forget(&sleeper);
             }
         }
     }
@@ -315,7 +319,7 @@ async fn wake(home: &Home, sleeper: &Sleeper, with: BreadcrumbId) {
     let resumed = match still_sleeps(ledger, sleeper).await {
         Ok(true) => in_time(ledger.resume(&sleeper.run, with)).await,
         Ok(false) => {
-            home.wakes.remove(&sleeper.run);
+            home.wakes.forget(sleeper);
             home.suspended(sleeper.run.clone());
             return;
         }
@@ -323,15 +327,15 @@ async fn wake(home: &Home, sleeper: &Sleeper, with: BreadcrumbId) {
     };
     match resumed {
         Ok(()) => {
-            home.wakes.remove(&sleeper.run);
+            home.wakes.forget(sleeper);
             home.nudge(Arc::clone(&sleeper.run.executor));
         }
         Err(StoreError::WrongState { .. } | StoreError::UnknownRun { .. }) => {
-            home.wakes.remove(&sleeper.run);
+            home.wakes.forget(sleeper);
         }
         Err(error) => {
             tracing::warn!(run = %sleeper.run, error = error.code(), "a run is woken later");
-            home.wakes.remove(&sleeper.run);
+            home.wakes.forget(sleeper);
         }
     }
 }

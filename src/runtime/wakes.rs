@@ -2,7 +2,7 @@
 
 use crate::model::{Breadcrumb, Event, Selector, SelectorIndex, Timestamp};
 use crate::store::{Run, RunRef};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A suspended run.
@@ -51,14 +51,10 @@ impl Wakes {
     /// How many runs are kept here; what is beyond is found by the sweep alone.
     pub(super) const MOST: usize = 100_000;
 
-    /// Keeps a sleeper, if there is room; false if it is kept already.
+    /// Keeps a sleeper, if there is room; false if it, or a later suspension of its run, is kept already.
     pub(super) fn insert(&self, sleeper: &Arc<Sleeper>) -> bool {
         let mut open = self.open();
-        let known = open.by_run.get(&sleeper.run).and_then(|numbers| {
-            let number = numbers.first()?;
-            open.by_number.get(number).map(|known| known.since)
-        });
-        if known == Some(sleeper.since) {
+        if open.since(&sleeper.run) >= Some(sleeper.since) {
             return false;
         }
         open.remove(&sleeper.run);
@@ -81,13 +77,19 @@ impl Wakes {
         self.open().remove(run);
     }
 
-    /// Forgets all runs but these.
-    pub(super) fn retain(&self, suspended: &HashSet<RunRef>) {
+    /// Forgets a sleeper, unless a later suspension of its run is kept by now.
+    pub(super) fn forget(&self, sleeper: &Sleeper) {
         let mut open = self.open();
-        let gone = open.by_run.keys().filter(|run| !suspended.contains(run));
-        for run in gone.cloned().collect::<Vec<_>>() {
-            open.remove(&run);
+        if open.since(&sleeper.run) == Some(sleeper.since) {
+            open.remove(&sleeper.run);
         }
+    }
+
+    /// All that are kept.
+    pub(super) fn all(&self) -> Vec<Arc<Sleeper>> {
+        let open = self.open();
+        let first = |numbers: &Vec<u64>| open.by_number.get(numbers.first()?).cloned();
+        open.by_run.values().filter_map(first).collect()
     }
 
     /// The sleepers that an event may wake.
@@ -113,6 +115,12 @@ impl Wakes {
 }
 
 impl Open {
+    /// When a run was suspended, if it is kept.
+    fn since(&self, run: &RunRef) -> Option<Timestamp> {
+        let number = self.by_run.get(run)?.first()?;
+        self.by_number.get(number).map(|known| known.since)
+    }
+
     fn remove(&mut self, run: &RunRef) {
         for number in self.by_run.remove(run).unwrap_or_default() {
             let Some(sleeper) = self.by_number.remove(&number) else {
