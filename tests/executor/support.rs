@@ -192,6 +192,8 @@ pub(crate) enum Call<'c> {
     Heartbeat,
     Retry,
     Save,
+    Resume,
+    Runs(&'c RunFilter),
 }
 
 /// What it does then.
@@ -356,6 +358,7 @@ impl RunLedger for Shim {
     }
 
     async fn resume(&self, run: &RunRef, with: BreadcrumbId) -> Result<(), StoreError> {
+        self.play(Call::Resume).await?;
         self.inner.resume(run, with).await
     }
 
@@ -364,7 +367,10 @@ impl RunLedger for Shim {
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
-        self.inner.runs(filter).await
+        // Listed first, so that an answer that is made to wait is out of date when it comes.
+        let listed = self.inner.runs(filter).await;
+        self.play(Call::Runs(filter)).await?;
+        listed
     }
 }
 
