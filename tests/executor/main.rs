@@ -9,6 +9,7 @@ mod context;
 mod endings;
 mod runs;
 mod runtime;
+#[expect(dead_code, reason = "the tests of the runtime use the rest")]
 mod support;
 mod tools_and_agents;
 mod with_ledger;

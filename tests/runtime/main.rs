@@ -15,7 +15,7 @@ mod waits;
 mod wakes;
 
 use crate::support::{Probe, all, eventually, runs};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use universal_executor::store::RunState;
@@ -51,7 +51,7 @@ fn asks_back(
     Probe::on("question.v1", id, store).executing(move |context| {
         let wake = wake(context.trigger());
         async move {
-            let n = context.trigger().context["n"].clone();
+            let n = context.trigger().context.get("n").cloned();
             match context.resumed() {
                 None => Err(suspend(wake, json!({ "n": n })).writing(Response::none())),
                 Some(resumed) => Ok(json!({
@@ -71,6 +71,12 @@ async fn put_tagged(store: &MemoryStore, schema: &str, tag: &str) -> Arc<Breadcr
 
 async fn count(store: &MemoryStore, schema: &str) -> usize {
     all(store, schema).await.len()
+}
+
+/// A number in the context of a breadcrumb.
+fn number(breadcrumb: &Breadcrumb, field: &str) -> u64 {
+    let value = breadcrumb.context.get(field);
+    value.and_then(Value::as_u64).unwrap()
 }
 
 /// Until there are so many breadcrumbs of a schema.

@@ -3,7 +3,8 @@
 use crate::events::{Dice, Told, Warped};
 use crate::support::{Call, Do, Probe, Shim, all, event_of, eventually, put, runs, unavailable};
 use crate::{
-    MINUTE, SECOND, asks_back, bystander, count, only, put_tagged, runtime, until, until_suspended,
+    MINUTE, SECOND, asks_back, bystander, count, number, only, put_tagged, runtime, until,
+    until_suspended,
 };
 use futures::FutureExt as _;
 use serde_json::json;
@@ -77,7 +78,7 @@ async fn until_looked_at(looks: &AtomicUsize, times: usize) {
 fn executions(probe: &Probe) -> BTreeMap<u64, usize> {
     let mut times = BTreeMap::new();
     for call in 0..probe.executed() {
-        let n = probe.context(call).trigger().context["n"].as_u64().unwrap();
+        let n = number(probe.context(call).trigger(), "n");
         *times.entry(n).or_default() += 1;
     }
     times
@@ -348,7 +349,7 @@ async fn more_than_a_page_arrives_oldest_first() {
     let mut by_key: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     for call in 0..answers.executed() {
         let question = answers.context(call);
-        let field = |name| question.trigger().context[name].as_u64().unwrap();
+        let field = |name| number(question.trigger(), name);
         by_key.entry(field("key")).or_default().push(field("n"));
     }
     assert_eq!(answers.executed(), 2 * PAGE + 50);

@@ -3,7 +3,7 @@
 use crate::events::{Dice, Told};
 use crate::support::{Call, Do, Probe, Shim, all, event_of, eventually, put, runs, unavailable};
 use crate::{
-    MINUTE, SECOND, asks_back, in_state, only, put_tagged, runtime, until, until_suspended,
+    MINUTE, SECOND, asks_back, in_state, number, only, put_tagged, runtime, until, until_suspended,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -28,7 +28,8 @@ fn reply_or_later(question: &Breadcrumb) -> Wake {
 /// What the run on the one question was woken with, once it has answered.
 async fn woken_with(store: &MemoryStore) -> Value {
     until(store, "answer.v1", 1).await;
-    only(store, "answer.v1").await.context["with"].clone()
+    let answer = only(store, "answer.v1").await;
+    answer.context.get("with").unwrap().clone()
 }
 
 /// A store, and how often replies to me were looked for: a suspended run is looked out for from then on.
@@ -188,7 +189,7 @@ async fn of_what_came_before_the_runtime_knew_the_first_wakes() {
 async fn two_runtimes_that_see_an_answer_wake_once() {
     let store = MemoryStore::default();
     let wake = |question: &Breadcrumb| {
-        let n = question.context["n"].as_i64().unwrap();
+        let n = number(question, "n");
         Wake::on(reply(&format!("to:{n}")))
     };
     let (here, there) = (
@@ -375,7 +376,7 @@ async fn any_of_several_selectors_wakes() {
 async fn each_of_a_thousand_suspended_runs_is_woken_by_its_own_answer() {
     let store = MemoryStore::default();
     let asks = asks_back("asks", &store, |question| {
-        let n = question.context["n"].as_u64().unwrap();
+        let n = number(question, "n");
         Wake::on(reply(&format!("to:{n}")))
     })
     .shared();
@@ -398,7 +399,7 @@ async fn each_of_a_thousand_suspended_runs_is_woken_by_its_own_answer() {
     let report = runtime.run_until(asked).await.unwrap();
 
     for answer in all(&store, "answer.v1").await {
-        let n = usize::try_from(answer.context["n"].as_u64().unwrap()).unwrap();
+        let n = usize::try_from(number(&answer, "n")).unwrap();
         assert_eq!(answer.context["with"], replies[n]);
     }
     assert_eq!(asks.executed(), 2_000);
@@ -494,7 +495,7 @@ fn asks_twice(
             let Some(resumed) = context.resumed() else {
                 return Err(suspend(first, json!({"asked": "a"})).writing(Response::none()));
             };
-            if resumed.state["asked"] == "a" {
+            if resumed.state.text("asked") == Some("a") {
                 let second = Wake::on(Selector::schema("b.v1"));
                 return Err(suspend(second, json!({"asked": "b"})).writing(Response::none()));
             }
