@@ -91,7 +91,7 @@ impl Direct {
         // Without a ledger nobody counts attempts, so none is a retry.
         let ticket = self.desk.start(false, Instant::now()).ok();
         let event = owed.delivery.event.clone();
-        let Member { executor, home } = member;
+        let Member { executor, home, .. } = member;
         let offer = Offer::new(Arc::clone(&home.waits), None);
         let work = async move {
             let processed = executor.process_event(&event).await;
