@@ -147,6 +147,7 @@ impl Runtime {
         let shared = Shared::new(
             self.settings,
             Arc::clone(&self.roster),
+            self.keeper.clone(),
             Arc::clone(&self.progress),
             self.source.is_complete(),
         );
