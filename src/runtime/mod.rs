@@ -162,6 +162,7 @@ impl Runtime {
             let from = self.progress.from(self.settings.start_at);
             let deliveries = self.source.subscribe(from).await?;
             intake.load_definitions().await;
+            self.vitals.started();
             Ok(deliveries)
         };
         let deliveries = tokio::select! {
