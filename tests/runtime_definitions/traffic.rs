@@ -1,7 +1,9 @@
 //! Definitions change while their executors work.
 
-use crate::given::{RESPONSE, agent, hash_of, made_with, redefine, runtime, said, until_said};
-use crate::support::{all, eventually, put, runs};
+use crate::given::{
+    RESPONSE, agent, hash_of, made_with, redefine, runtime, said, until_running, until_said,
+};
+use crate::support::{Shim, all, eventually, put, runs};
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -9,8 +11,9 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use universal_executor::agent::{ChatModel, ChatRequest, ChatResponse, ModelError};
 use universal_executor::runtime::definitions::Definitions;
+use universal_executor::source::StartAt;
 use universal_executor::store::RunState;
-use universal_executor::{Breadcrumb, MemoryStore, Runtime, async_trait};
+use universal_executor::{Breadcrumb, BreadcrumbStoreExt, MemoryStore, Runtime, async_trait};
 
 /// Says the instructions of who asks, but "old" only when it is let.
 struct Gate {
@@ -72,10 +75,8 @@ async fn what_runs_of_a_deleted_definition_ends_all_the_same() {
     let scenario = async {
         put(&store, "message.v1", json!({})).await;
         gate.asked.acquire().await.unwrap().forget();
-        universal_executor::BreadcrumbStoreExt::delete(&store, old.id)
-            .await
-            .unwrap();
-        eventually(async || runtime.executors().is_empty()).await;
+        store.delete(old.id).await.unwrap();
+        until_running(&runtime, &[]).await;
         gate.open.add_permits(1);
         until_said(&store, 1).await;
     };
@@ -83,6 +84,43 @@ async fn what_runs_of_a_deleted_definition_ends_all_the_same() {
     runtime.run_until(scenario).await.unwrap();
 
     assert_eq!(said(&store).await, ["old"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waited_for_a_removed_executor_without_a_ledger_does_not_come_again() {
+    let store = MemoryStore::default();
+    let gate = Arc::new(Gate {
+        asked: Semaphore::new(0),
+        open: Semaphore::new(0),
+    });
+    let shim = Shim::without_ledger(&store);
+    let definitions = Definitions::new(Arc::new(shim)).default_model(gate.clone());
+    let runtime = Runtime::builder(store.events())
+        .definitions(definitions)
+        .max_inflight(1)
+        .build()
+        .unwrap();
+    let old = put(&store, Definitions::AGENT, agent("a", "message.v1", "old")).await;
+    let removed_while_busy = async {
+        put(&store, "message.v1", json!({})).await;
+        gate.asked.acquire().await.unwrap().forget();
+        put(&store, "message.v1", json!({})).await;
+        store.delete(old.id).await.unwrap();
+        until_running(&runtime, &[]).await;
+        gate.open.add_permits(1);
+        until_said(&store, 1).await;
+    };
+    runtime.run_until(removed_while_busy).await.unwrap();
+    put(&store, Definitions::AGENT, agent("b", "message.v1", "new")).await;
+    let next = async {
+        put(&store, "message.v1", json!({})).await;
+        until_said(&store, 2).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    };
+
+    runtime.run_until(next).await.unwrap();
+
+    assert_eq!(said(&store).await, ["old", "new"]);
 }
 
 /// Takes its time, longer or shorter, so that what runs overlaps with what changes.
@@ -166,7 +204,7 @@ fn slow(store: &MemoryStore) -> Runtime {
     let definitions = Definitions::new(Arc::new(store.clone())).default_model(Arc::new(Slow));
     Runtime::builder(store.events())
         .definitions(definitions)
-        .start_at(universal_executor::source::StartAt::Beginning)
+        .start_at(StartAt::Beginning)
         .reconcile_every(Duration::from_millis(3))
         .build()
         .unwrap()
