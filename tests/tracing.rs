@@ -190,8 +190,8 @@ async fn spans_of_a_chain() -> Result<(String, Vec<[String; 4]>), BoxError> {
         .lines()
         .filter(|line| line.contains("event{") && line.contains("close"));
     let spans = spans.map(|line| {
-        let said = ["executor", "attempt", "hops", "correlation_id"].map(|name| field(line, name));
-        said.map(|said| said.unwrap_or_else(|| panic!("a field is not in {line}")))
+        ["executor", "attempt", "hops", "correlation_id"]
+            .map(|name| field(line, name).unwrap_or_default())
     });
     Ok((message?.id.to_string(), spans.collect()))
 }

@@ -1,6 +1,7 @@
 //! A runtime that follows definitions in its store, and what it tells of itself: its health and its graph.
 
 #![expect(
+    clippy::indexing_slicing,
     clippy::unwrap_used,
     reason = "a helper that cannot do its work fails the test that uses it"
 )]
