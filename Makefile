@@ -50,6 +50,8 @@ crates:
 test:
 	@echo "==> test: unit, integration and documentation tests"
 	cargo test $(CARGO_FLAGS)
+	@echo "==> test: what needs a feature that is not on by default"
+	cargo test $(CARGO_FLAGS) --features metrics --test metrics
 
 doc:
 	@echo "==> doc: the documentation, warnings are errors"

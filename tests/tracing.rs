@@ -2,12 +2,14 @@
 
 use serde_json::{Value, json};
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, ExecutionContext,
-    MemoryStore, NewBreadcrumb, Response, Subscription, Subscriptions, UniversalExecutor,
-    async_trait, permanent,
+    MemoryStore, NewBreadcrumb, Response, Runtime, Selector, Subscription, Subscriptions,
+    UniversalExecutor, async_trait, permanent,
 };
 
 const SECRET: &str = "sk-planted-secret";
@@ -64,17 +66,29 @@ impl io::Write for Log {
     }
 }
 
+impl Log {
+    /// Takes what this thread logs from now on, the ends of spans included.
+    fn begin(level: tracing::Level) -> (Self, tracing::subscriber::DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(level)
+            .with_span_events(FmtSpan::CLOSE)
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    fn text(&self) -> Result<String, BoxError> {
+        let bytes = self.0.lock().map_err(|_| "poisoned")?.clone();
+        Ok(String::from_utf8(bytes)?)
+    }
+}
+
 /// Processes one message that carries the secret; returns the logs at a level and the message's id.
 async fn logs_of(level: tracing::Level, fails: bool) -> Result<(String, String), BoxError> {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_span_events(FmtSpan::CLOSE)
-        .with_ansi(false)
-        .with_writer(move || writer.clone())
-        .finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let (log, _guard) = Log::begin(level);
     let store = MemoryStore::default();
     let subscriptions = Subscriptions::new([
         Subscription::trigger("message.v1"),
@@ -94,8 +108,128 @@ async fn logs_of(level: tracing::Level, fails: bool) -> Result<(String, String),
         .create(NewBreadcrumb::new("message.v1").context(json!({"message": SECRET})))
         .await?;
     teller.process_event(&Event::created(&message)).await?;
-    let bytes = log.0.lock().map_err(|_| "poisoned")?.clone();
-    Ok((String::from_utf8(bytes)?, message.id.to_string()))
+    Ok((log.text()?, message.id.to_string()))
+}
+
+/// Answers one schema with another; its first calls fail.
+struct Relay {
+    id: &'static str,
+    writes: &'static str,
+    store: MemoryStore,
+    subscriptions: Subscriptions,
+    failures: AtomicUsize,
+}
+
+impl Relay {
+    fn new(
+        id: &'static str,
+        [trigger, writes]: [&'static str; 2],
+        store: &MemoryStore,
+        failures: usize,
+    ) -> Result<Self, BoxError> {
+        Ok(Self {
+            id,
+            writes,
+            store: store.clone(),
+            subscriptions: Subscriptions::new([Subscription::trigger(trigger)])?,
+            failures: AtomicUsize::new(failures),
+        })
+    }
+}
+
+#[async_trait]
+impl UniversalExecutor for Relay {
+    fn id(&self) -> &str {
+        self.id
+    }
+
+    fn subscriptions(&self) -> &Subscriptions {
+        &self.subscriptions
+    }
+
+    fn store(&self) -> &dyn BreadcrumbStore {
+        &self.store
+    }
+
+    async fn execute(&self, _: &Breadcrumb, _: &ExecutionContext) -> Result<Value, BoxError> {
+        let left = self.failures.load(Ordering::SeqCst);
+        if left > 0 {
+            self.failures.store(left - 1, Ordering::SeqCst);
+            return Err("reset".into());
+        }
+        Ok(json!({}))
+    }
+
+    async fn respond(&self, _: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
+        Ok(Response::create(
+            NewBreadcrumb::new(self.writes).context(output),
+        ))
+    }
+}
+
+/// The first message of a chain of two executors, the second of which fails once, and what the spans of their runs say:
+/// executor, attempt, hops and correlation id, in the order in which they ended.
+async fn spans_of_a_chain() -> Result<(String, Vec<[String; 4]>), BoxError> {
+    let (log, _guard) = Log::begin(tracing::Level::INFO);
+    let store = MemoryStore::default();
+    let runtime = Runtime::builder(store.events())
+        .executor(Relay::new("first", ["message.v1", "told.v1"], &store, 0)?)
+        .executor(Relay::new("second", ["told.v1", "end.v1"], &store, 1)?)
+        .build()?;
+    let end = runtime.wait_for(Selector::schema("end.v1"), Duration::from_secs(600));
+    let mut ended = None;
+    let scenario = async {
+        let message = store.create(NewBreadcrumb::new("message.v1")).await;
+        ended = Some((message, end.await));
+    };
+    runtime.run_until(scenario).await?;
+    let (message, end) = ended.ok_or("it did not end")?;
+    end?;
+    let logs = log.text()?;
+    let spans = logs
+        .lines()
+        .filter(|line| line.contains("event{") && line.contains("close"));
+    let spans = spans.map(|line| {
+        ["executor", "attempt", "hops", "correlation_id"]
+            .map(|name| field(line, name).unwrap_or_default())
+    });
+    Ok((message?.id.to_string(), spans.collect()))
+}
+
+/// What a line of the log says of a field.
+fn field(line: &str, name: &str) -> Option<String> {
+    let (_, said) = line.split_once(&format!("{name}="))?;
+    let said = said.split([' ', '}']).next()?;
+    Some(said.trim_matches('"').to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_span_of_a_run_carries_its_attempt_and_how_many_hops_led_to_it() {
+    let (_, spans) = spans_of_a_chain().await.unwrap();
+
+    let said: Vec<[&str; 3]> = spans
+        .iter()
+        .map(|[executor, attempt, hops, _]| [&**executor, &**attempt, &**hops])
+        .collect();
+    let expected = [
+        ["first", "1", "0"],
+        ["second", "1", "1"],
+        ["second", "2", "1"],
+    ];
+    assert_eq!(said, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_spans_of_a_chain_carry_the_id_of_its_first_message_as_correlation_id() {
+    let (message, spans) = spans_of_a_chain().await.unwrap();
+
+    assert_eq!(spans.len(), 3);
+    assert!(
+        spans
+            .iter()
+            .all(|[_, _, _, correlation]| *correlation == message),
+        "{spans:?}"
+    );
 }
 
 #[tokio::test]

@@ -53,6 +53,7 @@ impl Direct {
         loop {
             // One that was removed finishes what runs.
             let Some(member) = self.shared.roster.get(&self.executor) else {
+                self.let_go().await;
                 break;
             };
             let most = self.shared.settings.max_inflight;
@@ -74,7 +75,7 @@ impl Direct {
                         biased;
                         () = stop.cancelled() => break,
                         place = Arc::clone(&self.shared.places).acquire_owned() => match place {
-                            Ok(place) => self.start(owed, place),
+                            Ok(place) => self.start(owed, place).await,
                             Err(_) => break,
                         },
                     }
@@ -84,14 +85,23 @@ impl Direct {
         self.drain().await;
     }
 
-    fn start(&mut self, owed: Arc<Owed>, place: OwnedSemaphorePermit) {
+    /// What waits for an executor that was removed waits for nobody.
+    async fn let_go(&mut self) {
+        self.inbox.close();
+        while let Some(owed) = self.inbox.recv().await {
+            owed.settle(&self.shared).await;
+        }
+    }
+
+    async fn start(&mut self, owed: Arc<Owed>, place: OwnedSemaphorePermit) {
         let Some(member) = self.shared.roster.get(&self.executor) else {
+            owed.settle(&self.shared).await;
             return;
         };
         // Without a ledger nobody counts attempts, so none is a retry.
         let ticket = self.desk.start(false, Instant::now()).ok();
         let event = owed.delivery.event.clone();
-        let Member { executor, home } = member;
+        let Member { executor, home, .. } = member;
         let offer = Offer::new(Arc::clone(&home.waits), None);
         let work = async move {
             let processed = executor.process_event(&event).await;

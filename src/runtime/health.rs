@@ -26,6 +26,8 @@ pub(super) struct Vitals(Mutex<Option<Running>>);
 
 struct Running {
     shared: Arc<Shared>,
+    /// Whether events are taken in.
+    started: bool,
     pulse: Instant,
 }
 
@@ -33,8 +35,16 @@ impl Vitals {
     pub(super) fn begin(&self, shared: &Arc<Shared>) {
         *self.running() = Some(Running {
             shared: Arc::clone(shared),
+            started: false,
             pulse: Instant::now(),
         });
+    }
+
+    /// Notes that the source is subscribed to and the definitions are loaded.
+    pub(super) fn started(&self) {
+        if let Some(running) = &mut *self.running() {
+            running.started = true;
+        }
     }
 
     pub(super) fn end(&self) {
@@ -60,7 +70,11 @@ impl Vitals {
         let mut live = true;
         match &*self.running() {
             None => problems.push("it is not running".to_owned()),
-            Some(Running { shared, pulse }) => {
+            Some(Running {
+                shared,
+                started,
+                pulse,
+            }) => {
                 let (age, longest) = (pulse.elapsed(), longest_silence(shared.settings.sweep));
                 if shared.stop.is_cancelled() {
                     problems.push("it is stopping".to_owned());
@@ -69,6 +83,9 @@ impl Vitals {
                     problems.push(format!(
                         "its tasks have not been polled for {age:?}: something blocks their threads"
                     ));
+                }
+                if !started {
+                    problems.push("it is starting".to_owned());
                 }
                 if !shared.has_source() {
                     problems.push("the source of events cannot be reached".to_owned());

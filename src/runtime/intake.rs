@@ -88,7 +88,7 @@ impl<'r> Intake<'r> {
     /// Makes executors of the definitions there are, however long the store takes to tell them: an event that comes
     /// before would be lost to them.
     pub(super) async fn load_definitions(&mut self) {
-        let Some(keeper) = &self.runtime.keeper else {
+        let Some(keeper) = &self.shared.keeper else {
             return;
         };
         while let Err(error) = keeper.load(&self.shared.roster).await {

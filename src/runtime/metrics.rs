@@ -16,7 +16,7 @@
 //! | [`WAITS`] | gauge | `store` | waits that are open |
 //!
 //! The outcomes are those of [`Outcome`](crate::Outcome) (`responded`, `failed`, `suspended`, ..), `postponed`, `error`,
-//! `panic` and `dropped`.
+//! `panic`, `dropped`, and `held` for what was given back before it began.
 //!
 //! ```
 //! assert_eq!(universal_executor::runtime::metrics::RUNS, "ux_runs_total");

@@ -147,6 +147,7 @@ impl Runtime {
         let shared = Shared::new(
             self.settings,
             Arc::clone(&self.roster),
+            self.keeper.clone(),
             Arc::clone(&self.progress),
             self.source.is_complete(),
         );
@@ -161,6 +162,7 @@ impl Runtime {
             let from = self.progress.from(self.settings.start_at);
             let deliveries = self.source.subscribe(from).await?;
             intake.load_definitions().await;
+            self.vitals.started();
             Ok(deliveries)
         };
         let deliveries = tokio::select! {

@@ -1,11 +1,11 @@
 //! One run: into the ledger, from its row to its end, and back.
 
 use super::home::Home;
-use super::roster::Roster;
-use super::shared::in_time;
+use super::roster::{Member, Roster};
+use super::shared::{Shared, in_time};
 use super::station::Arrival;
 use crate::executor::{ExecutorError, Outcome, UniversalExecutor, ordering_key};
-use crate::model::{BreadcrumbId, Event};
+use crate::model::{BreadcrumbId, Event, EventKind, Route};
 use crate::store::{Commit, DeadLetter, FailureClass, Lease, NewRun, RunEnd, RunRef, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +39,56 @@ pub(super) async fn keep(
         }
     }
     ledger.enqueue(runs).await
+}
+
+/// Who processes a claimed run; none if nobody here may.
+///
+/// Workers hear of a definition at different times: a run may be here because another one knows a newer definition.
+/// So a definition is read again before its executor ends a run as none of its concern.
+pub(super) async fn whose(
+    shared: &Shared,
+    member: Member,
+    lease: &Lease,
+) -> Result<Option<Member>, StoreError> {
+    let (Some(keeper), Some(definition)) = (&shared.keeper, member.definition) else {
+        return Ok(Some(member));
+    };
+    if in_time(is_set_off(&*member.executor, lease)).await? {
+        return Ok(Some(member));
+    }
+    // What is rare is boxed, so that it takes no room in the future of what is common.
+    Box::pin(keeper.look_at(&shared.roster, definition)).await?;
+    let now = shared.roster.get(member.executor.id());
+    Ok(now.filter(|now| now.home.number == member.home.number))
+}
+
+/// Whether a run is its executor's concern, as it will find when it reads the trigger.
+async fn is_set_off(executor: &dyn UniversalExecutor, lease: &Lease) -> Result<bool, StoreError> {
+    let subscriptions = executor.subscriptions();
+    if let Some(event) = &lease.run.event {
+        match subscriptions.route(event) {
+            Route::Trigger { .. } => return Ok(true),
+            Route::Unmatched | Route::Context => return Ok(false),
+            Route::NeedsContext => {}
+        }
+    }
+    let kind = |version| match &lease.run.event {
+        Some(event) => event.effective_kind(),
+        None if version > 1 => EventKind::Updated,
+        None => EventKind::Created,
+    };
+    let trigger = match executor.store().get(lease.run.trigger_id).await {
+        Ok(trigger) => trigger,
+        Err(StoreError::NotFound {
+            tombstone: Some(tombstone),
+            ..
+        }) => tombstone,
+        // It is gone, whoever asks.
+        Err(StoreError::NotFound { .. }) => return Ok(true),
+        Err(error) => return Err(error),
+    };
+    let route = subscriptions.route_breadcrumb(kind(trigger.version), &trigger);
+    Ok(matches!(route, Route::Trigger { .. }))
 }
 
 /// Processes a claimed run from its row alone, and sees to it that it ends.
@@ -85,9 +135,9 @@ pub(super) enum Because {
     Dropped,
     /// Its task panicked: it waits until its lease would have been over.
     Panicked,
-    /// Too much of its executor's traffic is retries.
-    TooManyRetries {
-        /// When there may be one more.
+    /// It was not begun: too much of its executor's traffic is retries, or its definition could not be read.
+    NotNow {
+        /// When it may be.
         delay: Duration,
     },
 }
@@ -100,9 +150,7 @@ pub(super) async fn give_back(home: &Home, lease: Lease, because: Because) {
     let given_back = match because {
         Because::Dropped => in_time(ledger.release(lease)).await,
         Because::Panicked => in_time(ledger.retry(lease, over, true)).await,
-        Because::TooManyRetries { delay } => {
-            in_time(ledger.retry(lease, granted + delay, false)).await
-        }
+        Because::NotNow { delay } => in_time(ledger.retry(lease, granted + delay, false)).await,
     };
     match given_back {
         // It ended before its task did.

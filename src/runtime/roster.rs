@@ -3,7 +3,7 @@
 use super::RuntimeError;
 use super::home::Home;
 use crate::executor::{UniversalExecutor, check};
-use crate::model::{Event, Role, Route, SubscriptionIndex};
+use crate::model::{BreadcrumbId, Event, Role, Route, SubscriptionIndex};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::watch;
@@ -13,6 +13,8 @@ use tokio::sync::watch;
 pub(super) struct Member {
     pub(super) executor: Arc<dyn UniversalExecutor>,
     pub(super) home: Arc<Home>,
+    /// What it was made of, unless it is in the service's code.
+    pub(super) definition: Option<BreadcrumbId>,
 }
 
 /// An executor that an event sets off.
@@ -58,21 +60,35 @@ impl Roster {
             return Err(RuntimeError::DuplicateId { id: id.to_string() });
         }
         log_oddities(&*executor);
-        members.put(id, executor);
+        members.put(id, executor, None);
         drop(members);
         self.tell();
         Ok(())
     }
 
-    /// Puts an executor in the place of the one with its id.
+    /// Puts an executor made of a definition in the place of the one made of it before, whatever their ids; no event
+    /// sees both or neither.
     ///
     /// # Errors
-    /// If it can never work on its store.
-    pub(super) fn replace(&self, executor: Arc<dyn UniversalExecutor>) -> Result<(), RuntimeError> {
+    /// If it can never work on its store, or another has its id.
+    pub(super) fn replace(
+        &self,
+        executor: Arc<dyn UniversalExecutor>,
+        definition: BreadcrumbId,
+        before: Option<&Arc<str>>,
+    ) -> Result<(), RuntimeError> {
         check(&*executor)?;
-        log_oddities(&*executor);
         let id: Arc<str> = executor.id().into();
-        self.write().put(id, executor);
+        let mut members = self.write();
+        if before != Some(&id) && members.by_id.contains_key(&id) {
+            return Err(RuntimeError::DuplicateId { id: id.to_string() });
+        }
+        log_oddities(&*executor);
+        members.put(Arc::clone(&id), executor, Some(definition));
+        if let Some(before) = before.filter(|before| **before != id) {
+            members.take(before);
+        }
+        drop(members);
         self.tell();
         Ok(())
     }
@@ -155,10 +171,20 @@ impl Roster {
 }
 
 impl Members {
-    fn put(&mut self, id: Arc<str>, executor: Arc<dyn UniversalExecutor>) {
+    fn put(
+        &mut self,
+        id: Arc<str>,
+        executor: Arc<dyn UniversalExecutor>,
+        definition: Option<BreadcrumbId>,
+    ) {
         let home = self.move_in(&executor);
         self.index.insert(&id, executor.subscriptions());
-        if let Some(before) = self.by_id.insert(id, Member { executor, home }) {
+        let member = Member {
+            executor,
+            home,
+            definition,
+        };
+        if let Some(before) = self.by_id.insert(id, member) {
             self.move_out(&before.home);
         }
     }

@@ -1,6 +1,7 @@
 //! What the tasks of one run of a runtime share.
 
 use super::builder::Settings;
+use super::definitions::Keeper;
 use super::roster::Roster;
 use super::{RunReport, metrics};
 use crate::model::{Event, Timestamp};
@@ -23,6 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) struct Shared {
     pub(super) settings: Settings,
     pub(super) roster: Arc<Roster>,
+    pub(super) keeper: Option<Arc<Keeper>>,
     /// Whether the source leaves nothing out without saying so.
     pub(super) source_is_complete: bool,
     /// Whether it can be reached, as far as is known.
@@ -39,12 +41,14 @@ impl Shared {
     pub(super) fn new(
         settings: Settings,
         roster: Arc<Roster>,
+        keeper: Option<Arc<Keeper>>,
         progress: Arc<Progress>,
         source_is_complete: bool,
     ) -> Arc<Self> {
         Arc::new(Self {
             settings,
             roster,
+            keeper,
             source_is_complete,
             source_is_there: AtomicBool::new(true),
             places: Arc::new(Semaphore::new(settings.concurrency)),

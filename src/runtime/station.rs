@@ -349,16 +349,17 @@ impl Station {
         let (run, home) = (lease.run.clone(), Arc::clone(&self.home));
         let task = match ticket {
             Ok(_) => {
+                let shared = Arc::clone(&self.shared);
                 let work = async move {
-                    let processed = process::process(&*member.executor, &lease, attempts).await;
+                    let work = work_on(&shared, &home, member, lease, attempts).await;
                     drop(place);
-                    Work::Processed(processed)
+                    work
                 };
                 self.running.spawn(under(Arc::clone(&offer), work))
             }
             Err(moment) => self.running.spawn(async move {
                 let delay = moment.saturating_duration_since(now);
-                process::give_back(&home, lease, process::Because::TooManyRetries { delay }).await;
+                process::give_back(&home, lease, process::Because::NotNow { delay }).await;
                 drop(place);
                 Work::Held
             }),
@@ -457,6 +458,29 @@ impl Station {
             self.finish(finished).await;
         }
     }
+}
+
+/// Processes a run, or gives it back if nobody here may.
+async fn work_on(
+    shared: &Shared,
+    home: &Home,
+    member: Member,
+    lease: Lease,
+    attempts: u32,
+) -> Work {
+    let because = match process::whose(shared, member, &lease).await {
+        Ok(Some(member)) => {
+            let processed = process::process(&*member.executor, &lease, attempts).await;
+            return Work::Processed(processed);
+        }
+        Ok(None) => process::Because::Dropped,
+        Err(error) => {
+            tracing::warn!(run = %lease.run, error = error.code(), "a run is processed later");
+            process::Because::NotNow { delay: PAUSE }
+        }
+    };
+    process::give_back(home, lease, because).await;
+    Work::Held
 }
 
 /// How an attempt ended, as a label.

@@ -203,6 +203,8 @@ pub(crate) enum Do {
     Wait(Duration),
     Fail(StoreError),
     Hang,
+    /// Of a search: it is done now, and answered later.
+    Late(Duration),
     /// Of a read: this and not what is stored.
     Answer(Vec<Arc<Breadcrumb>>),
 }
@@ -260,6 +262,14 @@ impl Shim {
             Do::Wait(delay) => {
                 tokio::time::sleep(delay).await;
                 Ok(None)
+            }
+            Do::Late(delay) => {
+                let found = match call {
+                    Call::Search(query) => Some(self.inner.search(query).await?),
+                    _ => None,
+                };
+                tokio::time::sleep(delay).await;
+                Ok(found)
             }
             Do::Fail(error) => Err(error),
             Do::Hang => std::future::pending().await,

@@ -17,6 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
+type Turn = tokio::sync::Mutex<()>;
+
 /// How many announced definitions may wait before the source is held up.
 pub(in crate::runtime) const INBOX: usize = 256;
 
@@ -27,6 +29,8 @@ const LEDGER_NAME: &str = "definitions";
 pub(in crate::runtime) struct Keeper {
     definitions: Definitions,
     kept: Mutex<HashMap<BreadcrumbId, Kept>>,
+    /// Held from before the store is read until what it said is applied, so that nothing newer is undone.
+    turn: Turn,
 }
 
 /// What became of a definition.
@@ -35,6 +39,24 @@ struct Kept {
     version: u64,
     /// The executor that runs; none if none was ever made.
     executor: Option<Arc<str>>,
+    refused: Option<Refused>,
+}
+
+/// A version that was refused.
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    /// It would do if its name were not taken.
+    waits: bool,
+    /// That it was refused is written, here or elsewhere.
+    said: bool,
+}
+
+impl Kept {
+    /// Whether there is nothing more to do about a version.
+    fn settles(&self, version: u64) -> bool {
+        let settled = |refused: Refused| refused.said && !refused.waits;
+        self.version > version || self.version == version && self.refused.is_none_or(settled)
+    }
 }
 
 /// A definition that was announced, until it is applied.
@@ -48,6 +70,7 @@ impl Keeper {
         Self {
             definitions,
             kept: Mutex::default(),
+            turn: Turn::default(),
         }
     }
 
@@ -102,6 +125,11 @@ impl Keeper {
 
     /// Applies every definition there is, oldest first, and removes what was made of others.
     pub(in crate::runtime) async fn load(&self, roster: &Roster) -> Result<(), StoreError> {
+        let _turn = self.turn.lock().await;
+        self.load_in_turn(roster).await
+    }
+
+    async fn load_in_turn(&self, roster: &Roster) -> Result<(), StoreError> {
         let mut found: BTreeMap<_, Arc<Breadcrumb>> = BTreeMap::new();
         for schema in self.definitions.schemas() {
             for definition in self.all_of(schema).await? {
@@ -118,8 +146,12 @@ impl Keeper {
         for id in gone {
             self.remove(roster, id);
         }
-        for definition in found.values() {
-            self.apply(roster, definition).await;
+        // A name that one gives up may be what another one waits for.
+        let mut again = true;
+        while std::mem::take(&mut again) {
+            for definition in found.values() {
+                again |= self.apply(roster, definition).await;
+            }
         }
         Ok(())
     }
@@ -146,70 +178,65 @@ impl Keeper {
         roster: &Roster,
         id: BreadcrumbId,
     ) -> Result<(), StoreError> {
-        match in_time(self.definitions.store.get(id)).await {
-            Ok(found) if self.definitions.concerns(&found) => {
-                self.apply(roster, &found).await;
-                Ok(())
-            }
-            Ok(_) | Err(StoreError::NotFound { .. }) => {
-                if self.remove(roster, id) {
-                    // Another definition may have waited for its name.
-                    return Box::pin(self.load(roster)).await;
-                }
-                Ok(())
-            }
-            Err(error) => Err(error),
+        let _turn = self.turn.lock().await;
+        let name_is_free = match in_time(self.definitions.store.get(id)).await {
+            Ok(found) if self.definitions.concerns(&found) => self.apply(roster, &found).await,
+            Ok(_) | Err(StoreError::NotFound { .. }) => self.remove(roster, id),
+            Err(error) => return Err(error),
+        };
+        if name_is_free && self.somebody_waits() {
+            self.load_in_turn(roster).await?;
         }
+        Ok(())
     }
 
-    /// Puts what a definition says in the place of what it said before, or says why not.
-    async fn apply(&self, roster: &Roster, definition: &Arc<Breadcrumb>) {
+    /// Whether a definition was refused for its name alone.
+    fn somebody_waits(&self) -> bool {
+        let kept = self.kept();
+        kept.values()
+            .any(|kept| kept.refused.is_some_and(|refused| refused.waits))
+    }
+
+    /// Puts what a definition says in the place of what it said before, or says why not; true if a name is free now.
+    async fn apply(&self, roster: &Roster, definition: &Arc<Breadcrumb>) -> bool {
         let before = self.kept().get(&definition.id).cloned();
-        let is_old = |kept: &Kept| kept.version >= definition.version;
-        if before.as_ref().is_some_and(is_old) {
-            return;
+        if before
+            .as_ref()
+            .is_some_and(|kept| kept.settles(definition.version))
+        {
+            return false;
         }
+        let this = before
+            .as_ref()
+            .filter(|kept| kept.version == definition.version);
+        let said = this
+            .and_then(|kept| kept.refused)
+            .is_some_and(|refused| refused.said);
         let running = before.and_then(|kept| kept.executor);
         let made = self.make(definition);
-        let put = made.and_then(|executor| self.put(roster, executor, running.as_ref()));
-        let executor = match put {
-            Ok(id) => Some(id),
+        let put = made.and_then(|executor| put(roster, executor, definition.id, running.as_ref()));
+        let (executor, refused) = match put {
+            Ok(id) => (Some(id), None),
             Err(error) => {
-                self.reject(definition, &error).await;
-                running
+                let waits = matches!(error.downcast_ref(), Some(RuntimeError::DuplicateId { .. }));
+                let said = said || self.reject(definition, &error).await;
+                (running.clone(), Some(Refused { waits, said }))
             }
         };
+        let name_is_free = running.is_some() && executor != running;
         let kept = Kept {
             version: definition.version,
             executor,
+            refused,
         };
         self.kept().insert(definition.id, kept);
+        name_is_free
     }
 
     fn make(&self, definition: &Breadcrumb) -> Result<Arc<dyn UniversalExecutor>, BoxError> {
         // A maker is the service's own code, and must not take the runtime with it.
         let made = catch_unwind(AssertUnwindSafe(|| self.definitions.make(definition)));
         made.unwrap_or_else(|_| Err("what makes executors of it panicked".into()))
-    }
-
-    /// Lets an executor run in the place of the one that a definition made before.
-    fn put(
-        &self,
-        roster: &Roster,
-        executor: Arc<dyn UniversalExecutor>,
-        running: Option<&Arc<str>>,
-    ) -> Result<Arc<str>, BoxError> {
-        let id: Arc<str> = executor.id().into();
-        if running != Some(&id) && roster.get(&id).is_some() {
-            return Err(RuntimeError::DuplicateId { id: id.to_string() }.into());
-        }
-        roster.replace(executor)?;
-        if let Some(other) = running.filter(|running| **running != id) {
-            roster.remove(other);
-        }
-        tracing::info!(executor = &*id, "a definition was loaded");
-        warn_of_cycles(roster, &id);
-        Ok(id)
     }
 
     fn remove(&self, roster: &Roster, id: BreadcrumbId) -> bool {
@@ -221,8 +248,8 @@ impl Keeper {
         roster.remove(&executor)
     }
 
-    /// Says once why a definition was refused.
-    async fn reject(&self, definition: &Breadcrumb, error: &BoxError) {
+    /// Says why a definition was refused, unless that was said before; false if it has to be said later.
+    async fn reject(&self, definition: &Breadcrumb, error: &BoxError) -> bool {
         let reason = reason(error);
         tracing::warn!(definition = %definition.id, version = definition.version, reason, "a definition was refused");
         let rejection = NewBreadcrumb::new(Definitions::REJECTED)
@@ -247,24 +274,43 @@ impl Keeper {
                     let run = RunRef::new(LEDGER_NAME, definition.id, definition.version);
                     match ledger.claim(&run, None).await? {
                         Claim::Granted { lease, .. } => Some((lease, RunEnd::Done)),
+                        // Whoever has it may not come to say it.
+                        Claim::Running { .. } => return Ok(false),
                         Claim::Own
                         | Claim::Done { .. }
-                        | Claim::Running { .. }
                         | Claim::Suspended { .. }
-                        | Claim::Superseded => return Ok(()),
+                        | Claim::Superseded => return Ok(true),
                     }
                 }
             };
-            store.commit(Commit { writes, end }).await.map(drop)
+            store.commit(Commit { writes, end }).await.map(|_| true)
         };
-        if let Err(error) = in_time(written).await {
-            tracing::warn!(definition = %definition.id, error = error.code(), "its rejection could not be written");
+        match in_time(written).await {
+            Ok(said) => said,
+            Err(error) => {
+                tracing::warn!(definition = %definition.id, error = error.code(), "its rejection is written later");
+                false
+            }
         }
     }
 
     fn kept(&self) -> MutexGuard<'_, HashMap<BreadcrumbId, Kept>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Lets an executor run in the place of the one that its definition made before.
+fn put(
+    roster: &Roster,
+    executor: Arc<dyn UniversalExecutor>,
+    definition: BreadcrumbId,
+    running: Option<&Arc<str>>,
+) -> Result<Arc<str>, BoxError> {
+    let id: Arc<str> = executor.id().into();
+    roster.replace(executor, definition, running)?;
+    tracing::info!(executor = &*id, "a definition was loaded");
+    warn_of_cycles(roster, &id);
+    Ok(id)
 }
 
 /// An error and its causes, for whoever wrote the definition.

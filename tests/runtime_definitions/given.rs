@@ -1,0 +1,125 @@
+//! What these tests have in common: agents that say their instructions, so that an answer tells which definition made
+//! it.
+
+use crate::support::{all, eventually};
+use futures::stream::{self, BoxStream, StreamExt as _};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use universal_executor::agent::{
+    AgentDefinition, AgentExecutor, ChatModel, ChatResponse, ScriptedModel,
+};
+use universal_executor::runtime::definitions::Definitions;
+use universal_executor::source::{SourceError, StartAt};
+use universal_executor::{
+    Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Delivery, EventSource, MemoryStore, Patch,
+    Runtime, UniversalExecutor, async_trait,
+};
+
+pub(crate) const RESPONSE: &str = AgentExecutor::RESPONSE;
+
+/// A model that says the instructions of whoever asks.
+pub(crate) fn parrot() -> Arc<dyn ChatModel> {
+    Arc::new(ScriptedModel::answering(|_, request| {
+        let instructions = request.messages.first().map_or("", |first| &*first.text);
+        Ok(ChatResponse::new(instructions))
+    }))
+}
+
+/// A registry of agents that need not name a model.
+pub(crate) fn agents(store: &(impl BreadcrumbStore + Clone + 'static)) -> Definitions {
+    Definitions::new(Arc::new(store.clone())).default_model(parrot())
+}
+
+/// A runtime of definitions alone, with the source of a store.
+pub(crate) fn runtime(store: &MemoryStore, definitions: Definitions) -> Runtime {
+    Runtime::builder(store.events())
+        .definitions(definitions)
+        .build()
+        .unwrap()
+}
+
+/// What defines an agent that a schema sets off, and that says its instructions.
+pub(crate) fn agent(id: &str, trigger: &str, says: &str) -> Value {
+    json!({
+        "agent_id": id,
+        "system_prompt": says,
+        "subscriptions": [{"schema_name": trigger, "role": "trigger"}],
+    })
+}
+
+/// Replaces what a definition says; returns it as it is then.
+pub(crate) async fn redefine(
+    store: &MemoryStore,
+    definition: &Breadcrumb,
+    context: Value,
+) -> Arc<Breadcrumb> {
+    let patch = Patch::new().context(context);
+    let updated = store.update(definition.id, definition.version, patch);
+    updated.await.unwrap()
+}
+
+/// The hash that the responses of an agent with this definition carry.
+pub(crate) fn hash_of(definition: &Breadcrumb) -> String {
+    let definition = AgentDefinition::from_json(&definition.context).unwrap();
+    let agent = AgentExecutor::new(definition, parrot(), Arc::new(MemoryStore::default()));
+    agent.unwrap().profile().definition.clone().unwrap()
+}
+
+/// The hash of the definition that a response was made with.
+pub(crate) fn made_with(response: &Breadcrumb) -> String {
+    let hash = response.context["creator"]["definition"].as_str();
+    hash.unwrap().to_owned()
+}
+
+/// What the agents said, oldest first.
+pub(crate) async fn said(store: &MemoryStore) -> Vec<String> {
+    let responses = all(store, RESPONSE).await.into_iter().rev();
+    let text = |response: Arc<Breadcrumb>| response.context.text("message").map(str::to_owned);
+    responses.filter_map(text).collect()
+}
+
+/// Until the agents have said so much.
+pub(crate) async fn until_said(store: &MemoryStore, n: usize) {
+    eventually(async || said(store).await.len() >= n).await;
+}
+
+/// Why definitions were refused, oldest first.
+pub(crate) async fn rejections(store: &MemoryStore) -> Vec<Arc<Breadcrumb>> {
+    let mut found = all(store, Definitions::REJECTED).await;
+    found.reverse();
+    found
+}
+
+/// Until so many definitions were refused.
+pub(crate) async fn until_rejected(store: &MemoryStore, n: usize) {
+    eventually(async || rejections(store).await.len() >= n).await;
+}
+
+/// The reason that a rejection gives.
+pub(crate) fn reason(rejection: &Breadcrumb) -> &str {
+    rejection.context.text("reason").unwrap()
+}
+
+/// Until just these executors run.
+pub(crate) async fn until_running(runtime: &Runtime, ids: &[&str]) {
+    eventually(async || running(runtime) == ids).await;
+}
+
+/// The executors that run.
+pub(crate) fn running(runtime: &Runtime) -> Vec<String> {
+    let ids = runtime.executors();
+    ids.iter().map(|id| id.to_string()).collect()
+}
+
+/// A source that never tells anything.
+pub(crate) struct Silent;
+
+#[async_trait]
+impl EventSource for Silent {
+    async fn subscribe(
+        &self,
+        _: StartAt,
+    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+        Ok(stream::pending().boxed())
+    }
+}
