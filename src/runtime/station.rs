@@ -243,7 +243,13 @@ impl Station {
         match in_time(claim_due(&home, places.len(), &asked, self.parked)).await {
             Ok(claimed) => {
                 home.answered(true);
-                self.start_all(claimed, places, &asked).await;
+                if self.shared.stop.is_cancelled() {
+                    for (lease, _) in claimed {
+                        process::give_back(&home, lease, process::Because::Dropped).await;
+                    }
+                } else {
+                    self.start_all(claimed, places, &asked).await;
+                }
             }
             Err(error) => {
                 home.answered(false);
