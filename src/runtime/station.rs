@@ -11,10 +11,10 @@ use super::shared::{Owed, PAUSE, Shared, in_time};
 use crate::clock::later;
 use crate::executor::{Execution, ExecutorError, Offer, OrderingKey, Outcome, under};
 use crate::store::{ExecutorLimits, Lease, Run, RunFilter, RunRef, StoreError};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio::task::{self, JoinError, JoinSet};
+use tokio::task::{self, AbortHandle, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 /// How many deliveries may wait for a ledger that does not answer before the source is held up.
@@ -48,7 +48,7 @@ pub(super) struct Station {
     running: JoinSet<Work>,
     started: HashMap<task::Id, Started>,
     /// The runs of what was started.
-    runs: HashSet<RunRef>,
+    runs: HashMap<RunRef, Running>,
     /// Whether leases may be parked that were never listed.
     parked: bool,
 }
@@ -63,6 +63,12 @@ struct Started {
     ordered: bool,
     at_most_once: bool,
     at: Instant,
+}
+
+/// The task that has a run, and the token of the lease with which it began.
+struct Running {
+    task: AbortHandle,
+    token: u64,
 }
 
 /// What a task of a station came to.
@@ -91,7 +97,7 @@ impl Station {
             due: BTreeMap::new(),
             running: JoinSet::new(),
             started: HashMap::new(),
-            runs: HashSet::new(),
+            runs: HashMap::new(),
             parked: false,
         }
     }
@@ -243,7 +249,15 @@ impl Station {
         match in_time(claim_due(&home, places.len(), &asked, self.parked)).await {
             Ok(claimed) => {
                 home.answered(true);
-                self.start_all(claimed, places, &asked).await;
+                self.parked = false;
+                let new = self.not_running(claimed);
+                if self.shared.stop.is_cancelled() {
+                    for (lease, _) in new {
+                        process::give_back(&home, lease, process::Because::Dropped).await;
+                    }
+                } else {
+                    self.start_all(new, places, &asked).await;
+                }
             }
             Err(error) => {
                 home.answered(false);
@@ -282,25 +296,47 @@ impl Station {
         asked
     }
 
-    /// Starts what was claimed; who may have more keeps its turn.
+    /// Without the leases that a task has which did not get round to taking them. A task that has an older lease of the
+    /// same run can write nothing more, so it ends.
+    fn not_running(&mut self, mut claimed: Vec<(Lease, u32)>) -> Vec<(Lease, u32)> {
+        claimed.retain(|(lease, _)| match self.runs.get(&lease.run) {
+            Some(running) if running.token == lease.token => false,
+            Some(running) => {
+                running.task.abort();
+                true
+            }
+            None => true,
+        });
+        claimed
+    }
+
+    /// Starts what was claimed; who may have more keeps its turn. What a claim took whose reply was lost may be more
+    /// than there is room for, and is given back.
     async fn start_all(
         &mut self,
-        claimed: Vec<(Lease, u32)>,
+        new: Vec<(Lease, u32)>,
         places: Vec<OwnedSemaphorePermit>,
         asked: &[ExecutorLimits],
     ) {
-        let new: Vec<(Lease, u32)> = claimed
-            .into_iter()
-            .filter(|(lease, _)| !self.runs.contains(&lease.run))
-            .collect();
-        // What has no place now is parked already and is listed again.
-        self.parked = new.len() > places.len();
         let all_places_taken = new.len() >= places.len();
+        let mut places = places.into_iter();
         let mut started: HashMap<Arc<str>, usize> = HashMap::new();
-        for ((lease, attempts), place) in new.into_iter().zip(places) {
-            *started.entry(Arc::clone(&lease.run.executor)).or_default() += 1;
-            self.start(lease, attempts, place).await;
+        for (lease, attempts) in new {
+            let executor = Arc::clone(&lease.run.executor);
+            let free = asked.iter().find(|limits| limits.executor == executor);
+            let free = free.map_or(0, |limits| limits.free);
+            let got = started.entry(Arc::clone(&executor)).or_default();
+            if *got < free
+                && let Some(place) = places.next()
+            {
+                *got += 1;
+                self.start(lease, attempts, place).await;
+            } else {
+                process::give_back(&self.home, lease, process::Because::Dropped).await;
+                self.heat(&executor);
+            }
         }
+        started.retain(|_, got| *got > 0);
         let got = |limits: &&ExecutorLimits| started.get(&limits.executor).copied();
         // Who got nothing comes before who got something.
         let (served, unserved): (Vec<_>, Vec<_>) =
@@ -346,7 +382,7 @@ impl Station {
             .granted_at
             .since(committed.unwrap_or(lease.granted_at));
         let offer = Offer::new(Arc::clone(&self.home.waits), Some(lease.clone()));
-        let (run, home) = (lease.run.clone(), Arc::clone(&self.home));
+        let (run, token, home) = (lease.run.clone(), lease.token, Arc::clone(&self.home));
         let task = match ticket {
             Ok(_) => {
                 let shared = Arc::clone(&self.shared);
@@ -365,7 +401,11 @@ impl Station {
             }),
         };
         metrics::started(&id, lag);
-        self.runs.insert(run.clone());
+        let running = Running {
+            task: task.clone(),
+            token,
+        };
+        self.runs.insert(run.clone(), running);
         let started = Started {
             executor: id,
             run,
@@ -383,7 +423,13 @@ impl Station {
         let Some(started) = self.started.remove(&id) else {
             return;
         };
-        self.runs.remove(&started.run);
+        if self
+            .runs
+            .get(&started.run)
+            .is_some_and(|running| running.task.id() == id)
+        {
+            self.runs.remove(&started.run);
+        }
         let now = Instant::now();
         let took = now.saturating_duration_since(started.at);
         metrics::ended(&started.executor, outcome_of(&finished), took);
@@ -431,9 +477,12 @@ impl Station {
 
     /// Gives back a run whose task is gone: at once if it was dropped, when its lease would be over if it panicked.
     async fn take_back(&mut self, started: &Started, panicked: bool, now: Instant) {
-        self.shared.count(|report| match panicked {
-            true => report.panics += 1,
-            false => report.dropped += 1,
+        let stopped = self.shared.stop.is_cancelled();
+        self.shared.count(|report| match (panicked, stopped) {
+            (true, _) => report.panics += 1,
+            (false, true) => report.dropped += 1,
+            // Its lease had run out before it ended.
+            (false, false) => report.errors += 1,
         });
         let Some(lease) = started.offer.lease() else {
             return;
