@@ -3,7 +3,11 @@
 
 use super::waits::Waits;
 use crate::store::Lease;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 tokio::task_local! {
     static OFFER: Arc<Offer>;
@@ -12,33 +16,144 @@ tokio::task_local! {
 /// What a runtime offers a run, and what it is told of it.
 #[derive(Debug)]
 pub(crate) struct Offer {
-    pub(crate) waits: Arc<Waits>,
+    pub(super) waits: Arc<Waits>,
     /// The lease that is held now: a run may move on to a newer version of its trigger.
     lease: Mutex<Option<Lease>>,
+    /// Whether the run took its lease.
+    taken: AtomicBool,
+    /// Without a ledger: which attempt this is, and when the first was.
+    pub(super) attempt: u32,
+    first: Instant,
+    places: Arc<Semaphore>,
+    place: Mutex<Place>,
+}
+
+/// The place that a run takes among all that go on at a time. It is lent to others while the run only waits, so that
+/// what it waits for has one.
+#[derive(Debug)]
+enum Place {
+    Taken(Option<OwnedSemaphorePermit>),
+    /// So many waits of the run go on.
+    Lent(usize),
+    /// The run is over.
+    Left,
 }
 
 impl Offer {
-    /// An offer to a run that was claimed before.
-    pub(crate) fn new(waits: Arc<Waits>, lease: Option<Lease>) -> Arc<Self> {
-        Arc::new(Self {
+    /// An offer to a run that was claimed before, with its place.
+    pub(crate) fn new(
+        waits: Arc<Waits>,
+        lease: Option<Lease>,
+        places: Arc<Semaphore>,
+        place: OwnedSemaphorePermit,
+    ) -> Self {
+        Self {
             waits,
             lease: Mutex::new(lease),
-        })
+            taken: AtomicBool::new(false),
+            attempt: 1,
+            first: Instant::now(),
+            places,
+            place: Mutex::new(Place::Taken(Some(place))),
+        }
+    }
+
+    /// Sets which attempt this is, and when the first was, where no ledger knows.
+    pub(crate) fn attempt(mut self, attempt: u32, first: Instant) -> Self {
+        (self.attempt, self.first) = (attempt, first);
+        self
     }
 
     /// The lease that is held now.
     pub(crate) fn lease(&self) -> Option<Lease> {
-        self.held().clone()
+        lock(&self.lease).clone()
+    }
+
+    /// Whether the run took its lease, and so ended it or meant to leave it.
+    pub(crate) fn was_taken(&self) -> bool {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Gives up the place of a run that is over.
+    pub(crate) fn leave(&self) {
+        *lock(&self.place) = Place::Left;
     }
 
     /// Notes the lease that is held from now on.
     pub(super) fn holds(&self, lease: &Lease) {
-        *self.held() = Some(lease.clone());
+        self.taken.store(true, Ordering::Relaxed);
+        *lock(&self.lease) = Some(lease.clone());
     }
 
-    fn held(&self) -> std::sync::MutexGuard<'_, Option<Lease>> {
-        self.lease.lock().unwrap_or_else(PoisonError::into_inner)
+    /// How long ago the first attempt was.
+    pub(super) fn age(&self) -> Duration {
+        self.first.elapsed()
     }
+
+    /// Lends the place of the run to others for as long as it waits.
+    pub(super) fn lend_place(self: &Arc<Self>) -> Lent {
+        let mut place = lock(&self.place);
+        match &mut *place {
+            Place::Taken(_) => *place = Place::Lent(1),
+            Place::Lent(waits) => *waits += 1,
+            Place::Left => {}
+        }
+        drop(place);
+        Lent {
+            offer: Some(Arc::clone(self)),
+        }
+    }
+
+    /// Says that a wait is over; true if it was the last one, and the place is wanted back.
+    fn ends_wait(&self) -> bool {
+        match &mut *lock(&self.place) {
+            Place::Lent(waits) if *waits > 1 => {
+                *waits -= 1;
+                false
+            }
+            place @ Place::Lent(_) => {
+                *place = Place::Taken(None);
+                true
+            }
+            Place::Taken(_) | Place::Left => false,
+        }
+    }
+}
+
+/// A place that is lent while a run waits.
+#[derive(Debug)]
+pub(super) struct Lent {
+    offer: Option<Arc<Offer>>,
+}
+
+impl Lent {
+    /// Takes the place again, once there is one.
+    pub(super) async fn take_back(mut self) {
+        let Some(offer) = self.offer.take() else {
+            return;
+        };
+        if !offer.ends_wait() {
+            return;
+        }
+        let permit = Arc::clone(&offer.places).acquire_owned().await.ok();
+        let mut place = lock(&offer.place);
+        if let Place::Taken(taken) = &mut *place {
+            *taken = permit;
+        }
+    }
+}
+
+impl Drop for Lent {
+    /// A run that gave up its wait goes on without a place; there is one run too many for a while.
+    fn drop(&mut self) {
+        if let Some(offer) = self.offer.take() {
+            offer.ends_wait();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Processes something under an offer.

@@ -81,7 +81,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             terms: Some(terms),
             tenant: self.executor.store().tenant().to_owned(),
             attempt: self.attempt,
-            waits: ambient::offer().map(|offer| Arc::clone(&offer.waits)),
+            offer: ambient::offer(),
             ..RunHandle::detached(resumed)
         }))
     }

@@ -414,8 +414,8 @@ impl ExecutionContext {
     /// Waits for the first breadcrumb that matches a selector and is announced from now on: call it, write the request,
     /// then await it, and no answer slips between.
     ///
-    /// The run keeps its place and its lease while it waits, and a crash forgets the wait; for what takes long, such as
-    /// a person, return [`suspend`](super::suspend) instead. The time counts from the call. Dropping the future ends the
+    /// The run keeps its lease while it waits, and counts among those of its executor, but lends its place among all runs
+    /// to others. A crash forgets the wait; for what takes long, such as a person, return [`suspend`](super::suspend) instead. The time counts from the call. Dropping the future ends the
     /// wait.
     ///
     /// # Errors
@@ -426,14 +426,23 @@ impl ExecutionContext {
         selector: Selector,
         timeout: Duration,
     ) -> impl Future<Output = Result<Arc<Breadcrumb>, ContextError>> + Send + 'static + use<> {
-        let wait = match &self.run().waits {
-            Some(waits) => waits.begin(selector, timeout).map_err(ContextError::Wait),
+        let wait = match &self.run().offer {
+            Some(offer) => match offer.waits.begin(selector, timeout) {
+                Ok(wait) => Ok((wait, Arc::clone(offer))),
+                Err(error) => Err(ContextError::Wait(error)),
+            },
             None => Err(ContextError::Unsupported {
                 operation: "wait_for",
                 reason: "no runtime processes this run; return suspend(..) instead",
             }),
         };
-        async move { wait?.answered().await.map_err(ContextError::Wait) }
+        async move {
+            let (wait, offer) = wait?;
+            let lent = offer.lend_place();
+            let answered = wait.answered().await;
+            lent.take_back().await;
+            answered.map_err(ContextError::Wait)
+        }
     }
 
     /// Keeps the progress of the run, for the next attempt to go on with.

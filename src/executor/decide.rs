@@ -99,16 +99,16 @@ pub(super) fn after_error(error: &ExecutorError, profile: &Profile, attempt: Att
             delay,
             counts: false,
         },
-        // What failed before `execute` ran has not used an attempt at it.
-        Verdict::Transient(_) if !attempt.started && attempt.age >= policy.patience => {
-            Next::Fail(class)
+        // What failed before `execute` ran has not used an attempt at it, unless that goes on for too long. A run that
+        // is old because it waited for its turn still has all its attempts.
+        Verdict::Transient(least) if !attempt.started && attempt.age < policy.patience => {
+            Next::Retry {
+                delay: waited_so_far(attempt.age, policy)
+                    .mul_f64(attempt.chance)
+                    .max(least),
+                counts: false,
+            }
         }
-        Verdict::Transient(least) if !attempt.started => Next::Retry {
-            delay: waited_so_far(attempt.age, policy)
-                .mul_f64(attempt.chance)
-                .max(least),
-            counts: false,
-        },
         Verdict::Transient(_) if attempt.number >= policy.attempts => Next::Fail(class),
         Verdict::Transient(least) => {
             let jittered = full_jitter(attempt.number, policy.base, policy.cap, attempt.chance);

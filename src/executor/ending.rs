@@ -7,7 +7,7 @@ use super::outcome::{Failure, Outcome};
 use super::profile::hex;
 use super::provenance::Stamp;
 use super::run::{Broken, Held, store_error};
-use super::{Profile, UniversalExecutor, heartbeat};
+use super::{Execution, Profile, UniversalExecutor, heartbeat};
 use crate::error::BoxError;
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::store::{
@@ -33,11 +33,8 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
                 writes: Vec::new(),
                 end,
             };
-            self.executor
-                .store()
-                .commit(commit)
-                .await
-                .map_err(store_error("end the run"))?;
+            let ended = self.in_time(self.executor.store().commit(commit)).await;
+            ended.map_err(store_error("end the run"))?;
         }
         Ok(outcome)
     }
@@ -65,17 +62,21 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             (Next::Fail(class), ledger) => {
                 let failed = self.fail(class, Some(error), trigger.as_ref()).await;
                 match (failed, ledger) {
+                    // A run that has used its attempts up uses no more of them: it would end without the answer.
                     (Err(error), Some(ledger)) => {
-                        let delay = self.executor.profile().retry.base;
-                        Err(self.give_back(ledger, error, now, delay, true).await)
+                        let policy = self.executor.profile().retry;
+                        let counts = self.attempt < policy.attempts;
+                        Err(self
+                            .give_back(ledger, error, now, policy.base, (counts, started))
+                            .await)
                     }
                     (failed, _) => failed,
                 }
             }
             (Next::Retry { .. }, None) => Err(error),
-            (Next::Retry { delay, counts }, Some(ledger)) => {
-                Err(self.give_back(ledger, error, now, delay, counts).await)
-            }
+            (Next::Retry { delay, counts }, Some(ledger)) => Err(self
+                .give_back(ledger, error, now, delay, (counts, started))
+                .await),
         }
     }
 
@@ -96,16 +97,21 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         }
     }
 
-    /// Gives the run back to be tried again; returns what the caller is told.
+    /// Gives the run back to be tried again; returns what the caller is told. One that may run once, and may have run, is
+    /// left to its lease: then its outcome is unknown.
     async fn give_back(
         &self,
         ledger: &dyn RunLedger,
         error: ExecutorError,
         now: Timestamp,
         delay: Duration,
-        counts: bool,
+        (counts, started): (bool, bool),
     ) -> ExecutorError {
         if matches!(error, ExecutorError::LeaseLost { .. }) {
+            return error;
+        }
+        let once = self.executor.profile().execution == Execution::AtMostOnce;
+        if once && (started || self.lease.abandoned > 0) {
             return error;
         }
         let (run, at) = (self.lease.run.clone(), now + delay);
@@ -216,12 +222,13 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             }
         };
         let alone = writes.is_empty();
-        let committed = match store.commit(commit(writes, letter.clone())).await {
+        let together = commit(writes, letter.clone());
+        let committed = match self.in_time(store.commit(together)).await {
             // A response that cannot be written must not keep the run from ending. A store that is down is waited for,
             // so that whoever asked gets the answer as well.
             Err(error) if !alone && !is_passing(&error) => {
                 tracing::warn!(run = %self.lease.run, error = error.code(), "the dead letter is committed alone");
-                store.commit(commit(Vec::new(), letter)).await
+                self.in_time(store.commit(commit(Vec::new(), letter))).await
             }
             committed => committed,
         };

@@ -1,8 +1,8 @@
 //! What a context knows of the run it belongs to, and how it saves that run's progress.
 
+use super::ambient::Offer;
 use super::bound::Terms;
 use super::context::{ContextError, Resumed};
-use super::waits::Waits;
 use crate::model::{Breadcrumb, Json, Timestamp};
 use crate::store::{Lease, RunLedger, RunRef, StoreError};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ pub(super) struct RunHandle {
     pub(super) cancellation: Cancellation,
     pub(super) saves: Saves,
     /// Of the runtime that processes the run, if one does.
-    pub(super) waits: Option<Arc<Waits>>,
+    pub(super) offer: Option<Arc<Offer>>,
     pub(super) key: OnceLock<String>,
 }
 

@@ -1,4 +1,5 @@
 use super::UniversalExecutor;
+use crate::error::Retry;
 use crate::model::{Breadcrumb, Event, Path, PathError};
 use crate::store::StoreError;
 use serde_json::Value;
@@ -85,7 +86,7 @@ fn short(key: String) -> String {
 /// The ordering key of what an event announces; reads the breadcrumb where the event does not tell.
 ///
 /// # Errors
-/// If the breadcrumb cannot be read. One that is gone has no key.
+/// If the breadcrumb cannot be read for now. One that is gone, or can never be read, has no key.
 pub(crate) async fn ordering_key<E: UniversalExecutor + ?Sized>(
     executor: &E,
     event: &Event,
@@ -97,7 +98,8 @@ pub(crate) async fn ordering_key<E: UniversalExecutor + ?Sized>(
         (ordering @ OrderingKey::Path(_), None) => {
             match executor.store().get(event.breadcrumb_id).await {
                 Ok(trigger) => Ok(ordering.of(&trigger)),
-                Err(StoreError::NotFound { .. }) => Ok(None),
+                // One that is gone, or can never be read, has no order; its run finds out what is wrong.
+                Err(error) if error.retry() == Retry::Never => Ok(None),
                 Err(error) => Err(error),
             }
         }

@@ -56,8 +56,8 @@ pub struct RetryPolicy {
     pub base: Duration,
     /// The longest delay at all; 60 s by default.
     pub cap: Duration,
-    /// How old a run may become while its trigger or a required source cannot be read, which uses no attempt; 60 s by
-    /// default.
+    /// How old a run may become while its trigger or a required source cannot be read without that using an attempt; 60 s
+    /// by default.
     pub patience: Duration,
     /// How old a run may become that is only ever rate limited; 24 h by default. Age counts from when the run was added
     /// or woken.

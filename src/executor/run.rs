@@ -9,11 +9,12 @@ use super::ordering::{OrderingKey, ordering_key};
 use super::outcome::{Outcome, Suspension};
 use super::provenance::{Stamp, claimed_lineage, claims_to_be_from};
 use super::{UniversalExecutor, ambient};
+use crate::clock::within;
 use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, Route, Timestamp};
 use crate::store::{
     Claim, Commit, DeadLetter, Lease, Lineage, RunEnd, RunLedger, RunRef, Saved, StoreError, Write,
 };
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tracing::{Instrument as _, field};
@@ -58,7 +59,7 @@ async fn claim_and_run<E: UniversalExecutor + ?Sized>(
     let claim = match ledger {
         Some(ledger) => {
             let run = in_order(executor, event, run).await?;
-            let claim = ledger.claim(&run, None).await;
+            let claim = in_time(run.lease, ledger.claim(&run, None)).await;
             claim.map_err(store_error("claim the run"))?
         }
         None => unclaimed(run),
@@ -86,11 +87,30 @@ async fn in_order<E: UniversalExecutor + ?Sized>(
 fn unclaimed(run: RunRef) -> Claim {
     let origin = Lineage::origin(run.trigger_id);
     let now = Timestamp::from_micros(crate::clock::wall_micros());
+    let offer = ambient::offer();
+    let age = offer.as_ref().map_or(Duration::ZERO, |offer| offer.age());
+    let age = i64::try_from(age.as_micros()).unwrap_or(i64::MAX);
+    let first = Timestamp::from_micros(now.as_micros().saturating_sub(age));
     Claim::Granted {
-        lease: Lease::new(run, 0, now),
-        attempt: 1,
+        lease: Lease::new(run, 0, now).history(0, 0, first),
+        attempt: offer.map_or(1, |offer| offer.attempt),
         lineage: origin,
         state: None,
+    }
+}
+
+/// A store's answer, or that it takes too long: one that hangs must not keep a run from ever ending.
+async fn in_time<T>(
+    limit: Duration,
+    answer: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    match within(limit, answer).await {
+        Some(answer) => answer,
+        None => Err(StoreError::Unavailable {
+            store: "the store",
+            retry_after: Duration::ZERO,
+            source: format!("no answer within {limit:?}").into(),
+        }),
     }
 }
 
@@ -178,6 +198,27 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         }
     }
 
+    /// A store's answer, for as long as the lease surely holds. What hangs for longer is as good as lost: another worker
+    /// may have the run by then, and whether it was done is what the ledger says.
+    pub(super) async fn in_time<T>(
+        &self,
+        answer: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let since = *self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let holds = (self.lease.run.lease / 6 * 5).saturating_sub(since.elapsed());
+        match (within(holds, answer).await, self.ledger) {
+            (Some(answer), _) => answer,
+            (None, Some(_)) => Err(StoreError::LeaseLost {
+                run: self.lease.run.clone(),
+            }),
+            (None, None) => Err(StoreError::Unavailable {
+                store: "the store",
+                retry_after: Duration::ZERO,
+                source: format!("no answer within {holds:?}").into(),
+            }),
+        }
+    }
+
     /// The lease, to be kept while something is done.
     pub(super) fn kept(&self) -> Kept<'_> {
         Kept::new(self.ledger, &self.lease, &self.kept)
@@ -234,7 +275,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         const LONGEST_PAUSE: Duration = Duration::from_secs(5);
         let mut pause = Duration::from_millis(100);
         loop {
-            match store.get(event.breadcrumb_id).await {
+            match self.in_time(store.get(event.breadcrumb_id)).await {
                 Ok(found) if found.version >= event.version => {
                     return Ok(Some((kind_of_living(event, &found), found)));
                 }
@@ -270,7 +311,9 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
             .ordered_by(key);
         let claim = match self.ledger {
             Some(ledger) => {
-                let claim = ledger.claim(&newer, Some(self.lease.clone())).await;
+                let claim = self
+                    .in_time(ledger.claim(&newer, Some(self.lease.clone())))
+                    .await;
                 claim.map_err(store_error("claim the newer run"))?
             }
             None => unclaimed(newer),
@@ -359,7 +402,8 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
             .map_err(|reason| ExecutorError::BadResponse { reason })?;
         let span = tracing::debug_span!("commit", executor = self.executor.id(), trigger = %self.lease.run.trigger_id);
         let end = self.ledger.map(|_| (self.lease.clone(), end));
-        let committed = store.commit(Commit { writes, end }).instrument(span).await;
+        let commit = store.commit(Commit { writes, end }).instrument(span);
+        let committed = self.in_time(commit).await;
         Ok(committed.map_err(store_error("commit the response"))?.ids())
     }
 }

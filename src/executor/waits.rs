@@ -33,9 +33,6 @@ pub enum WaitError {
     /// There is no store to read from.
     #[error("the runtime has no executor, so there is no store to read from")]
     NoStore,
-    /// The runtime is gone.
-    #[error("the runtime is gone")]
-    RuntimeGone,
 }
 
 impl WaitError {
@@ -45,7 +42,7 @@ impl WaitError {
         match self {
             Self::TimedOut { .. } => Retry::After(Duration::ZERO),
             Self::TooMany { .. } => Retry::After(Duration::from_secs(1)),
-            Self::Invalid(_) | Self::NoStore | Self::RuntimeGone => Retry::Never,
+            Self::Invalid(_) | Self::NoStore => Retry::Never,
         }
     }
 }
@@ -168,12 +165,11 @@ impl Wait {
     /// The breadcrumb, if it comes in time.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`], and [`WaitError::RuntimeGone`] if nobody can answer any more.
+    /// [`WaitError::TimedOut`].
     pub(crate) async fn answered(mut self) -> Result<Arc<Breadcrumb>, WaitError> {
         match timeout_at(self.end, &mut self.answered).await {
             Ok(Ok(found)) => Ok(found),
-            Ok(Err(_)) => Err(WaitError::RuntimeGone),
-            Err(_) => Err(WaitError::TimedOut {
+            Ok(Err(_)) | Err(_) => Err(WaitError::TimedOut {
                 selector: std::mem::take(&mut self.selector),
                 after: self.limit,
             }),

@@ -1,7 +1,7 @@
 use super::definitions::{Definitions, Keeper};
 use super::graph::Graph;
+use super::progress::Progress;
 use super::roster::Roster;
-use super::shared::Progress;
 use super::{Runtime, RuntimeError};
 use crate::executor::UniversalExecutor;
 use crate::source::{EventSource, StartAt};

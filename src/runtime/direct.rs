@@ -5,10 +5,13 @@ use super::limits::Ticket;
 use super::metrics;
 use super::process::{self, Processed};
 use super::roster::Member;
-use super::shared::{Owed, PAUSE, Shared};
+use super::share::Share;
+use super::shared::{PAUSE, Shared};
+use crate::backoff::full_jitter;
 use crate::clock::later;
 use crate::error::Retry;
 use crate::executor::{Offer, under};
+use crate::model::{BreadcrumbId, Event};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,17 +19,23 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::{self, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+/// The longest time an event waits that fails again and again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
 pub(super) struct Direct {
     shared: Arc<Shared>,
     executor: Arc<str>,
-    inbox: mpsc::Receiver<Arc<Owed>>,
+    inbox: mpsc::Receiver<Share>,
     desk: Desk,
+    /// How often what failed was tried, and since when.
+    tries: HashMap<(BreadcrumbId, u64), (u32, Instant)>,
     running: JoinSet<Processed>,
     deliveries: HashMap<task::Id, Started>,
 }
 
 struct Started {
-    owed: Arc<Owed>,
+    share: Share,
+    offer: Arc<Offer>,
     ticket: Option<Ticket>,
     at: Instant,
 }
@@ -35,13 +44,14 @@ impl Direct {
     pub(super) fn new(
         shared: Arc<Shared>,
         executor: Arc<str>,
-        inbox: mpsc::Receiver<Arc<Owed>>,
+        inbox: mpsc::Receiver<Share>,
     ) -> Self {
         Self {
             shared,
             executor,
             inbox,
             desk: Desk::new(Instant::now()),
+            tries: HashMap::new(),
             running: JoinSet::new(),
             deliveries: HashMap::new(),
         }
@@ -67,15 +77,15 @@ impl Direct {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                Some(finished) = self.running.join_next_with_id() => self.finish(finished).await,
+                Some(finished) = self.running.join_next_with_id() => self.finish(finished),
                 () = sleep_until(not_before), if matches!(free, Free::NotBefore(_)) => {}
                 event = self.inbox.recv(), if matches!(free, Free::Runs(_)) => {
-                    let Some(owed) = event else { break };
+                    let Some(share) = event else { break };
                     tokio::select! {
                         biased;
                         () = stop.cancelled() => break,
                         place = Arc::clone(&self.shared.places).acquire_owned() => match place {
-                            Ok(place) => self.start(owed, place).await,
+                            Ok(place) => self.start(share, place),
                             Err(_) => break,
                         },
                     }
@@ -88,39 +98,59 @@ impl Direct {
     /// What waits for an executor that was removed waits for nobody.
     async fn let_go(&mut self) {
         self.inbox.close();
-        while let Some(owed) = self.inbox.recv().await {
-            owed.settle(&self.shared).await;
+        while let Some(share) = self.inbox.recv().await {
+            share.settle();
         }
     }
 
-    async fn start(&mut self, owed: Arc<Owed>, place: OwnedSemaphorePermit) {
+    fn start(&mut self, share: Share, place: OwnedSemaphorePermit) {
         let Some(member) = self.shared.roster.get(&self.executor) else {
-            owed.settle(&self.shared).await;
+            share.settle();
             return;
         };
-        // Without a ledger nobody counts attempts, so none is a retry.
-        let ticket = self.desk.start(false, Instant::now()).ok();
-        let event = owed.delivery.event.clone();
+        let (event, now) = (share.event().clone(), Instant::now());
+        let tried = self.tries.get(&(event.breadcrumb_id, event.version));
+        let (before, first) = tried.copied().unwrap_or((0, now));
+        let ticket = self.desk.start(before > 0, now);
+        let Ok(ticket) = ticket else {
+            self.desk.end(None, Ended::Neither, now);
+            share.again(PAUSE);
+            return;
+        };
         let Member { executor, home, .. } = member;
-        let offer = Offer::new(Arc::clone(&home.waits), None);
+        let places = Arc::clone(&self.shared.places);
+        let offer = Offer::new(Arc::clone(&home.waits), None, places, place);
+        let offer = Arc::new(offer.attempt(before.saturating_add(1), first));
+        let kept = Arc::clone(&offer);
         let work = async move {
             let processed = executor.process_event(&event).await;
-            drop(place);
+            kept.leave();
             processed
         };
-        let task = self.running.spawn(under(offer, work));
+        let task = self.running.spawn(under(Arc::clone(&offer), work));
         metrics::started(&self.executor, Duration::ZERO);
-        let at = Instant::now();
-        self.deliveries
-            .insert(task.id(), Started { owed, ticket, at });
+        let started = Started {
+            share,
+            offer,
+            ticket: Some(ticket),
+            at: now,
+        };
+        self.deliveries.insert(task.id(), started);
     }
 
     /// Acknowledges what was processed, and asks for the event again where that may help.
-    async fn finish(&mut self, finished: Result<(task::Id, Processed), JoinError>) {
+    fn finish(&mut self, finished: Result<(task::Id, Processed), JoinError>) {
         let id = finished.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
-        let Some(Started { owed, ticket, at }) = self.deliveries.remove(&id) else {
+        let Some(started) = self.deliveries.remove(&id) else {
             return;
         };
+        let Started {
+            share,
+            offer,
+            ticket,
+            at,
+        } = started;
+        offer.leave();
         let (how, outcome) = match &finished {
             Ok((_, processed)) => (Ended::of(processed), process::label(processed)),
             Err(error) if error.is_panic() => (Ended::Badly, "panic"),
@@ -149,21 +179,41 @@ impl Direct {
                 Some(PAUSE)
             }
         };
-        if let Some(delay) = again {
-            owed.want_again(delay);
+        match again {
+            Some(least) => {
+                let delay = self.delay_of(share.event()).max(least);
+                share.again(delay);
+            }
+            None => {
+                let event = share.event();
+                self.tries.remove(&(event.breadcrumb_id, event.version));
+                share.settle();
+            }
         }
-        owed.settle(&self.shared).await;
+    }
+
+    /// How long an event waits that failed once more: longer each time.
+    fn delay_of(&mut self, event: &Event) -> Duration {
+        /// What is beyond begins to count anew.
+        const MOST: usize = 10_000;
+        let known = (event.breadcrumb_id, event.version);
+        if self.tries.len() >= MOST && !self.tries.contains_key(&known) {
+            return PAUSE;
+        }
+        let tries = self.tries.entry(known).or_insert((0, Instant::now()));
+        tries.0 = tries.0.saturating_add(1);
+        full_jitter(tries.0, PAUSE, LONGEST_PAUSE, 1.0)
     }
 
     /// Lets running work finish, then drops what is left.
     async fn drain(&mut self) {
         let end = later(Instant::now(), self.shared.settings.drain);
         while let Ok(Some(finished)) = timeout_at(end, self.running.join_next_with_id()).await {
-            self.finish(finished).await;
+            self.finish(finished);
         }
         self.running.abort_all();
         while let Some(finished) = self.running.join_next_with_id().await {
-            self.finish(finished).await;
+            self.finish(finished);
         }
     }
 }

@@ -22,6 +22,9 @@ pub enum RuntimeError {
         /// The builder method.
         setting: &'static str,
     },
+    /// It runs already; one that has ended can run again.
+    #[error("the runtime is running already; build another one to run two")]
+    AlreadyRunning,
     /// No executor has this id here.
     #[error("no executor is named {id:?} here")]
     UnknownExecutor {
@@ -55,6 +58,7 @@ impl RuntimeError {
             Self::DuplicateId { .. }
             | Self::Invalid(_)
             | Self::ZeroSetting { .. }
+            | Self::AlreadyRunning
             | Self::UnknownExecutor { .. }
             | Self::NoLedger { .. } => Retry::Never,
             Self::Redo { source, .. } => source.retry(),

@@ -32,12 +32,18 @@ struct Running {
 }
 
 impl Vitals {
-    pub(super) fn begin(&self, shared: &Arc<Shared>) {
-        *self.running() = Some(Running {
+    /// False if it runs already.
+    pub(super) fn begin(&self, shared: &Arc<Shared>) -> bool {
+        let mut running = self.running();
+        if running.is_some() {
+            return false;
+        }
+        *running = Some(Running {
             shared: Arc::clone(shared),
             started: false,
             pulse: Instant::now(),
         });
+        true
     }
 
     /// Notes that the source is subscribed to and the definitions are loaded.

@@ -91,12 +91,17 @@ impl Home {
 
     /// Whether an executor uses this very handle: leases parked through it can be claimed through no other.
     pub(super) fn is_of(&self, executor: &dyn UniversalExecutor) -> bool {
-        std::ptr::eq(self.store(), executor.store())
+        match (self.ledger(), executor.store().ledger()) {
+            // Whatever pointers a handle is behind, its ledger is in one place.
+            (Some(one), Some(other)) => std::ptr::addr_eq(one, other),
+            (None, None) => std::ptr::addr_eq(self.store(), executor.store()),
+            (Some(_), None) | (None, Some(_)) => false,
+        }
     }
 
-    /// Says that an executor has runs to claim.
-    pub(super) fn nudge(&self, executor: Arc<str>) {
-        lock(&self.due).insert(executor);
+    /// Says that executors have runs to claim.
+    pub(super) fn nudge(&self, executors: impl IntoIterator<Item = Arc<str>>) {
+        lock(&self.due).extend(executors);
         self.nudged.notify_one();
     }
 

@@ -2,12 +2,12 @@
 
 use super::definitions::{Announced, Keeper, keeper};
 use super::direct::Direct;
+use super::enlist::{self, Arrival, Candidate, Enlist};
 use super::home::{Home, SeenTo};
 use super::lookout::{self, Look, Lookout};
-use super::roster::Triggered;
-use super::seen::Seen;
-use super::shared::{Owed, PAUSE, Shared, in_time};
-use super::station::{self, Arrival, Station};
+use super::share::{Share, Shares, shares};
+use super::shared::{PAUSE, Shared};
+use super::station::Station;
 use super::sweep::{self, Found};
 use super::{Deliveries, Runtime, metrics};
 use crate::clock::later;
@@ -21,7 +21,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// How often what comes from within goes before what a source delivers.
+const INWARD_FIRST: u32 = 64;
 
 /// The longest pause after errors of a source.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -35,13 +38,24 @@ pub(super) struct Intake<'r> {
     /// Where announced definitions wait.
     definitions: Option<(Arc<Keeper>, mpsc::Sender<Announced>)>,
     /// Where deliveries wait for executors on stores without a ledger.
-    direct: HashMap<Arc<str>, mpsc::Sender<Arc<Owed>>>,
-    /// What sweeps found.
-    found: (mpsc::Sender<Found>, mpsc::Receiver<Found>),
-    seen: Seen,
+    direct: HashMap<Arc<str>, mpsc::Sender<Share>>,
+    shares: Shares,
+    /// What comes from within.
+    inward: (mpsc::Sender<Inward>, mpsc::Receiver<Inward>),
+    /// When places are to be opened again whose tasks ended badly.
+    reopen: Option<Instant>,
     /// When to pull again after an error, and how many there were in a row.
     pause: Option<Instant>,
     errors: u32,
+    turn: u32,
+}
+
+/// What is taken in that no source delivered.
+pub(super) enum Inward {
+    /// What a sweep found.
+    Found(Found),
+    /// What could not be taken care of, and the source does not deliver again.
+    Back(Delivery),
 }
 
 /// Where what concerns a store is sent.
@@ -57,6 +71,9 @@ impl<'r> Intake<'r> {
         shared: Arc<Shared>,
         tasks: &'r mut JoinSet<()>,
     ) -> Self {
+        let inward = mpsc::channel(64);
+        let (shares, receipts) = shares(&shared, inward.0.clone());
+        tasks.spawn(receipts.run());
         Self {
             runtime,
             shared,
@@ -64,14 +81,16 @@ impl<'r> Intake<'r> {
             stores: HashMap::new(),
             direct: HashMap::new(),
             definitions: None,
-            found: mpsc::channel(64),
-            seen: Seen::default(),
+            shares,
+            inward,
+            reopen: None,
             pause: None,
             errors: 0,
+            turn: 0,
         }
     }
 
-    /// Notes how far each store has come, and opens a place for each executor.
+    /// Notes how far each store has come.
     pub(super) async fn open(&mut self) {
         let homes = self.shared.roster.homes();
         let begin = homes.iter().map(|home| async move {
@@ -82,7 +101,6 @@ impl<'r> Intake<'r> {
             }
         });
         join_all(begin).await;
-        self.open_places();
     }
 
     /// Makes executors of the definitions there are, however long the store takes to tell them: an event that comes
@@ -99,33 +117,45 @@ impl<'r> Intake<'r> {
         let follow = Arc::clone(keeper).follow(Arc::clone(&self.shared), inbox);
         self.tasks.spawn(follow);
         self.definitions = Some((Arc::clone(keeper), sender));
-        self.open_places();
     }
 
     /// Takes deliveries in until it is dropped.
     pub(super) async fn run(mut self, deliveries: Deliveries) {
         let mut deliveries = Some(deliveries);
         let mut changes = self.shared.roster.changes();
+        self.open_places();
         loop {
             // A source that always has something must not keep other tasks from running.
             tokio::task::coop::consume_budget().await;
-            if deliveries.is_none() && self.pause.is_none() {
-                deliveries = self.subscribe_again().await;
-                continue;
-            }
-            let pause = self.pause;
+            let (pause, reopen) = (self.pause, self.reopen);
+            let closed = deliveries.is_none();
+            self.turn = self.turn.wrapping_add(1);
+            let inward_first = self.turn.is_multiple_of(INWARD_FIRST);
+            let open = deliveries.as_mut().filter(|_| pause.is_none());
             tokio::select! {
                 biased;
                 Ok(()) = changes.changed() => self.open_places(),
-                Some(found) = self.found.1.recv() => self.take_found(&found).await,
+                Some(ended) = self.tasks.join_next() => if let Err(error) = ended {
+                    tracing::error!(%error, "a task of the runtime ended; it is started anew");
+                    self.reopen = Some(later(Instant::now(), PAUSE));
+                },
+                () = until(reopen), if reopen.is_some() => {
+                    self.reopen = None;
+                    self.open_places();
+                }
                 () = until(pause), if pause.is_some() => self.pause = None,
-                delivered = next(&mut deliveries), if pause.is_none() => match delivered {
-                    Some(Ok(delivery)) => {
+                opened = subscribe(self.runtime), if closed && pause.is_none() => match opened {
+                    Ok(open) => deliveries = Some(self.note_subscribed(open)),
+                    Err(error) => self.pause_after(&error),
+                },
+                next = next(open, &mut self.inward.1, inward_first) => match next {
+                    Next::Inward(inward) => self.take_inward(inward).await,
+                    Next::Delivered(Some(Ok(delivery))) => {
                         self.errors = 0;
                         self.deliver(delivery).await;
                     }
-                    Some(Err(error)) => self.pause_after(&error),
-                    None => {
+                    Next::Delivered(Some(Err(error))) => self.pause_after(&error),
+                    Next::Delivered(None) => {
                         tracing::warn!("the source of events ended; subscribing again");
                         self.shared.source_is(false);
                         deliveries = None;
@@ -136,30 +166,30 @@ impl<'r> Intake<'r> {
         }
     }
 
-    async fn subscribe_again(&mut self) -> Option<Deliveries> {
-        let from = self.shared.progress.from(self.runtime.settings.start_at);
-        match self.runtime.source.subscribe(from).await {
-            Ok(deliveries) => {
-                self.shared.source_is(true);
-                // What was announced while nobody listened.
-                if !self.shared.source_is_complete {
-                    for home in self.shared.roster.homes() {
-                        home.ask_for_everything();
-                    }
-                } else if !self.shared.progress.has_position() {
-                    self.look_for_what_was_missed();
-                }
-                Some(deliveries)
-            }
-            Err(error) => {
-                self.pause_after(&error);
-                None
-            }
+    fn note_subscribed(&self, deliveries: Deliveries) -> Deliveries {
+        self.shared.progress.subscribed();
+        self.shared.source_is(true);
+        // What was announced while nobody listened.
+        if !self.shared.source_is_complete {
+            self.ask_for_everything();
+        } else if !self.shared.progress.has_position() {
+            self.look_for_what_was_missed();
+        }
+        deliveries
+    }
+
+    fn ask_for_everything(&self) {
+        for home in self.shared.roster.homes() {
+            home.ask_for_everything();
         }
     }
 
     /// Asks for a look at what was committed after the newest event that was taken in, or after the start.
     fn look_for_what_was_missed(&self) {
+        if !self.shared.source_is_complete {
+            // What such a source says of time is no better than what it says of events.
+            self.ask_for_everything();
+        }
         let newest = self.shared.progress.newest();
         for home in self.shared.roster.homes() {
             let since = newest.or_else(|| match self.runtime.settings.start_at {
@@ -200,124 +230,81 @@ impl<'r> Intake<'r> {
         let event = &delivery.event;
         self.shared.progress.begin(delivery.position, event);
         if event.kind != EventKind::Ping {
-            self.seen.announced(event);
+            self.shared.progress.seen().announced(event);
         }
         self.dispatch(delivery).await;
     }
 
-    /// Hands over what a sweep found, unless it was announced.
-    async fn take_found(&mut self, found: &Found) {
-        if !self.seen.found(found) {
-            return;
-        }
-        if self.dispatch(Delivery::new(Event::updated(found))).await {
-            self.shared.count(|report| report.found_by_sweep += 1);
-            metrics::add(metrics::FOUND, 1);
+    async fn take_inward(&mut self, inward: Inward) {
+        match inward {
+            Inward::Back(delivery) => drop(self.dispatch(delivery).await),
+            Inward::Found(found) => {
+                // What was announced is taken care of already.
+                let is_new = self.shared.progress.seen().found(&found);
+                if is_new && self.dispatch(Delivery::new(Event::updated(&found))).await {
+                    self.shared.count(|report| report.found_by_sweep += 1);
+                    metrics::add(metrics::FOUND, 1);
+                }
+            }
         }
     }
 
     /// Says whether it concerned anybody.
     async fn dispatch(&mut self, delivery: Delivery) -> bool {
         let mut concerned = self.tell_who_waits(&delivery.event).await;
-        let owed = Owed::new(delivery);
-        if let Some((keeper, inbox)) = &self.definitions
-            && keeper.is_concerned(&owed.delivery.event)
-        {
+        let share = self.shares.of(delivery).await;
+        concerned |= self.follow_definitions(&share).await;
+        let mut by_store: Vec<(u64, Vec<Candidate>)> = Vec::new();
+        for triggered in self.shared.roster.triggered(share.event()) {
             concerned = true;
-            let id = owed.delivery.event.breadcrumb_id;
-            // Applied before the next event is matched, or soon if the store does not answer.
-            if keeper.look_at(&self.shared.roster, id).await.is_err() {
-                let owed = Arc::clone(&owed);
-                // Nobody takes it only when the runtime stops, and then it is loaded at the next start.
-                drop(inbox.send(Announced { id, owed }).await);
-            }
-        }
-        let mut by_store: Vec<(u64, Vec<Arc<str>>)> = Vec::new();
-        for triggered in self.triggered(&owed.delivery.event).await {
-            let Triggered {
-                executor: id, home, ..
-            } = triggered;
-            concerned = true;
+            let (id, home) = (triggered.executor, triggered.home);
             metrics::matched(&id);
             if !self.stores.contains_key(&home.number) {
                 // It moved in a moment ago.
                 self.open_places();
             }
             if let Some(inbox) = self.direct.get(&id) {
-                if inbox.send(Arc::clone(&owed)).await.is_err() {
-                    // Its task is gone, which only a shutdown or a removal does.
-                    owed.want_again(PAUSE);
-                }
+                hand_over(inbox, share.another(), |share| share).await;
                 continue;
             }
-            match by_store
-                .iter_mut()
-                .find(|(number, _)| *number == home.number)
-            {
-                Some((_, executors)) => executors.push(id),
-                None => by_store.push((home.number, vec![id])),
+            let candidate = Candidate {
+                id,
+                surely: triggered.surely,
+            };
+            let of_store = |(number, _): &&mut (u64, Vec<Candidate>)| *number == home.number;
+            match by_store.iter_mut().find(of_store) {
+                Some((_, executors)) => executors.push(candidate),
+                None => by_store.push((home.number, vec![candidate])),
             }
         }
         for (number, executors) in by_store {
-            let inbox = self.stores.get(&number);
-            let Some(inbox) = inbox.and_then(|tasks| tasks.arrivals.as_ref()) else {
+            let tasks = self.stores.get(&number);
+            match tasks.and_then(|tasks| tasks.arrivals.as_ref()) {
+                Some(inbox) => {
+                    let arrival = |share| Arrival { share, executors };
+                    hand_over(inbox, share.another(), arrival).await;
+                }
                 // It moved out a moment ago.
-                owed.want_again(PAUSE);
-                continue;
-            };
-            let arrival = Arrival {
-                owed: Arc::clone(&owed),
-                executors,
-            };
-            if inbox.send(arrival).await.is_err() {
-                owed.want_again(PAUSE);
+                None => share.another().again(PAUSE),
             }
         }
-        owed.settle(&self.shared).await;
+        share.settle();
         concerned
     }
 
-    /// The executors an event sets off. Where several of one store cannot be told without the context, which the event
-    /// does not carry, the breadcrumb is read once for all of them.
-    async fn triggered(&self, event: &Event) -> Vec<Triggered> {
-        let mut triggered = self.shared.roster.triggered(event);
-        let undecided = |triggered: &&Triggered| !triggered.surely;
-        let mut asked: Vec<u64> = Vec::new();
-        while let Some(home) = triggered
-            .iter()
-            .filter(undecided)
-            .map(|triggered| Arc::clone(&triggered.home))
-            .find(|home| !asked.contains(&home.number))
-        {
-            asked.push(home.number);
-            let here = |triggered: &Triggered| triggered.home.number == home.number;
-            if triggered
-                .iter()
-                .filter(undecided)
-                .filter(|one| here(one))
-                .count()
-                < 2
-            {
-                continue;
-            }
-            let Ok(found) = in_time(home.store().get(event.breadcrumb_id)).await else {
-                // Each of them finds out for itself.
-                continue;
-            };
-            let whole = Event {
-                kind: event.kind,
-                context: Some(found.context.clone()),
-                ..Event::updated(&found)
-            };
-            let mut decided = self.shared.roster.triggered(&whole);
-            decided.retain(here);
-            triggered.retain(|one| {
-                !here(one)
-                    || one.surely
-                    || decided.iter().any(|other| other.executor == one.executor)
-            });
+    /// Applies what an event says of a definition before the next event is matched, or soon if the store does not answer.
+    async fn follow_definitions(&self, share: &Share) -> bool {
+        let Some((keeper, inbox)) = &self.definitions else {
+            return false;
+        };
+        if !keeper.is_concerned(share.event()) {
+            return false;
         }
-        triggered
+        let id = share.event().breadcrumb_id;
+        if keeper.look_at(&self.shared.roster, id).await.is_err() {
+            hand_over(inbox, share.another(), |share| Announced { id, share }).await;
+        }
+        true
     }
 
     async fn tell_who_waits(&self, event: &Event) -> bool {
@@ -343,8 +330,11 @@ impl<'r> Intake<'r> {
         told
     }
 
-    /// Opens the places of executors that came, and closes those of executors that went.
+    /// Opens the places of executors that came or whose tasks ended, and closes those of executors that went.
     fn open_places(&mut self) {
+        self.direct.retain(|_, inbox| !inbox.is_closed());
+        self.stores
+            .retain(|_, tasks| !tasks.looks.is_closed() && !tasks.is_closed());
         let members = self.shared.roster.all();
         for member in &members {
             if !self.stores.contains_key(&member.home.number) {
@@ -352,7 +342,7 @@ impl<'r> Intake<'r> {
             }
             let id: Arc<str> = member.executor.id().into();
             if member.home.ledger().is_none() && !self.direct.contains_key(&id) {
-                let (sender, inbox) = mpsc::channel(station::INBOX);
+                let (sender, inbox) = mpsc::channel(enlist::INBOX);
                 let direct = Direct::new(Arc::clone(&self.shared), Arc::clone(&id), inbox);
                 self.tasks.spawn(direct.run());
                 self.direct.insert(id, sender);
@@ -367,17 +357,49 @@ impl<'r> Intake<'r> {
 
     fn open_store(&mut self, home: &Arc<Home>) {
         let (looks, inbox) = mpsc::channel(lookout::INBOX);
-        let (shared, found) = (Arc::clone(&self.shared), self.found.0.clone());
-        let lookout = Lookout::new(Arc::clone(&shared), Arc::clone(home), inbox, found);
+        let (shared, inward) = (Arc::clone(&self.shared), self.inward.0.clone());
+        let lookout = Lookout::new(Arc::clone(&shared), Arc::clone(home), inbox, inward);
         self.tasks.spawn(lookout.run());
         let arrivals = home.ledger().is_some().then(|| {
-            let (sender, inbox) = mpsc::channel(station::INBOX);
-            let station = Station::new(shared, Arc::clone(home), inbox);
-            self.tasks.spawn(station.run());
+            let (sender, inbox) = mpsc::channel(enlist::INBOX);
+            let enlist = Enlist::new(Arc::clone(&shared), Arc::clone(home), inbox);
+            let station = Station::new(shared, Arc::clone(home));
+            // The two end together, however one of them ends.
+            self.tasks.spawn(async move {
+                futures::join!(enlist.run(), station.run());
+            });
             sender
         });
         let tasks = StoreTasks { arrivals, looks };
         self.stores.insert(home.number, tasks);
+    }
+}
+
+impl StoreTasks {
+    fn is_closed(&self) -> bool {
+        self.arrivals.as_ref().is_some_and(mpsc::Sender::is_closed)
+    }
+}
+
+/// Hands a share to a task. One that is gone, which only a shutdown, a removal or a panic is the reason of, takes care of
+/// nothing: the delivery comes again.
+async fn hand_over<T>(inbox: &mpsc::Sender<T>, share: Share, made: impl FnOnce(Share) -> T) {
+    match inbox.reserve().await {
+        Ok(place) => place.send(made(share)),
+        Err(_) => share.again(PAUSE),
+    }
+}
+
+/// Subscribes to the source, where the last subscription ended.
+async fn subscribe(runtime: &Runtime) -> Result<Deliveries, SourceError> {
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let from = runtime.progress.from(runtime.settings.start_at);
+    match timeout(PATIENCE, runtime.source.subscribe(from)).await {
+        Ok(subscribed) => subscribed,
+        Err(_) => Err(SourceError::Unavailable {
+            retry_after: PAUSE,
+            source: format!("no answer within {PATIENCE:?}").into(),
+        }),
     }
 }
 
@@ -388,9 +410,42 @@ async fn until(moment: Option<Instant>) {
     }
 }
 
-async fn next(deliveries: &mut Option<Deliveries>) -> Option<Result<Delivery, SourceError>> {
-    match deliveries {
-        Some(deliveries) => deliveries.next().await,
-        None => std::future::pending().await,
+/// What comes next.
+enum Next {
+    Delivered(Option<Result<Delivery, SourceError>>),
+    Inward(Inward),
+}
+
+/// What is delivered comes before what was found, which is mostly the same and would count as lost otherwise; but now
+/// and then what was found comes first, since a source may always have something.
+async fn next(
+    deliveries: Option<&mut Deliveries>,
+    inward: &mut mpsc::Receiver<Inward>,
+    inward_first: bool,
+) -> Next {
+    let delivered = async {
+        match deliveries {
+            Some(deliveries) => deliveries.next().await,
+            None => std::future::pending().await,
+        }
+    };
+    let inward = async {
+        match inward.recv().await {
+            Some(inward) => inward,
+            None => std::future::pending().await,
+        }
+    };
+    if inward_first {
+        tokio::select! {
+            biased;
+            inward = inward => Next::Inward(inward),
+            delivered = delivered => Next::Delivered(delivered),
+        }
+    } else {
+        tokio::select! {
+            biased;
+            delivered = delivered => Next::Delivered(delivered),
+            inward = inward => Next::Inward(inward),
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! What waits on one store: answers the waits, wakes suspended runs, and looks into the store for what no event told.
 
 use super::home::Home;
+use super::intake::Inward;
 use super::metrics;
 use super::shared::{PAUSE, Shared, in_time};
-use super::sweep::{self, Found};
+use super::sweep;
 use super::wakes::{Sleeper, Wakes};
 use crate::clock::later;
 use crate::model::{BreadcrumbId, Timestamp};
@@ -33,7 +34,8 @@ pub(super) struct Lookout {
     shared: Arc<Shared>,
     home: Arc<Home>,
     inbox: mpsc::Receiver<Look>,
-    found: mpsc::Sender<Found>,
+    found: mpsc::Sender<Inward>,
+    opened: Instant,
     jobs: JoinSet<Done>,
     reconcile: Instant,
     /// A look at all suspended runs is on its way.
@@ -47,6 +49,8 @@ enum Done {
     Looked,
     Reconciled,
     Swept(Timestamp),
+    /// The store said for the first time how far it has come.
+    Began(Timestamp),
     /// It could not be looked at; a sweep is due again.
     Missed,
 }
@@ -56,13 +60,14 @@ impl Lookout {
         shared: Arc<Shared>,
         home: Arc<Home>,
         inbox: mpsc::Receiver<Look>,
-        found: mpsc::Sender<Found>,
+        found: mpsc::Sender<Inward>,
     ) -> Self {
         Self {
             shared,
             home,
             inbox,
             found,
+            opened: Instant::now(),
             jobs: JoinSet::new(),
             reconcile: Instant::now(),
             reconciling: false,
@@ -110,6 +115,11 @@ impl Lookout {
                 self.home.has_seen_to(newest);
                 // More may have been asked for meanwhile.
                 self.look_as_asked();
+            }
+            Done::Began(newest) => {
+                // What came since this looks out is of concern.
+                self.home
+                    .has_seen_to(earlier(newest, self.opened.elapsed()));
             }
             Done::Missed => {
                 self.home.answered(false);
@@ -165,8 +175,8 @@ impl Lookout {
         let home = Arc::clone(&self.home);
         self.jobs.spawn(async move {
             match sweep::newest(home.store()).await {
-                Ok(newest) => Done::Swept(newest),
-                Err(_) => Done::Missed,
+                Ok(newest) => Done::Began(newest),
+                Err(_) => Done::Looked,
             }
         });
     }
@@ -275,7 +285,7 @@ async fn reconcile(shared: &Shared, home: &Home) {
     let living = shared.roster.at_home(home);
     let here = suspended
         .into_iter()
-        .filter(|run| living.contains(&run.run.executor));
+        .filter(|run| living.binary_search(&run.run.executor).is_ok());
     let sleepers: Vec<Arc<Sleeper>> = here.filter_map(Sleeper::of).map(Arc::new).collect();
     let runs: HashSet<RunRef> = sleepers.iter().map(|sleeper| sleeper.run.clone()).collect();
     for gone in kept.iter().filter(|kept| !runs.contains(&kept.run)) {
@@ -313,6 +323,11 @@ async fn keep(home: &Home, sleeper: Arc<Sleeper>) {
     }
 }
 
+fn earlier(moment: Timestamp, by: Duration) -> Timestamp {
+    let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
+    Timestamp::from_micros(moment.as_micros().saturating_sub(by))
+}
+
 /// Wakes a run; whoever comes second finds it awake. One that was suspended again since may wait for something else.
 async fn wake(home: &Home, sleeper: &Sleeper, with: BreadcrumbId) {
     let Some(ledger) = home.ledger() else { return };
@@ -328,7 +343,7 @@ async fn wake(home: &Home, sleeper: &Sleeper, with: BreadcrumbId) {
     match resumed {
         Ok(()) => {
             home.wakes.forget(sleeper);
-            home.nudge(Arc::clone(&sleeper.run.executor));
+            home.nudge([Arc::clone(&sleeper.run.executor)]);
         }
         Err(StoreError::WrongState { .. } | StoreError::UnknownRun { .. }) => {
             home.wakes.forget(sleeper);

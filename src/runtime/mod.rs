@@ -34,6 +34,7 @@ mod builder;
 pub mod definitions;
 mod desk;
 mod direct;
+mod enlist;
 mod error;
 pub mod graph;
 mod health;
@@ -43,9 +44,11 @@ mod limits;
 mod lookout;
 pub mod metrics;
 mod process;
+mod progress;
 mod report;
 mod roster;
 mod seen;
+mod share;
 mod shared;
 mod station;
 mod sweep;
@@ -68,8 +71,9 @@ use futures::{FutureExt as _, StreamExt as _};
 use graph::Graph;
 use health::Vitals;
 use intake::Intake;
+use progress::Progress;
 use roster::Roster;
-use shared::{Progress, Shared};
+use shared::Shared;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,7 +93,8 @@ type Deliveries = BoxStream<'static, Result<Delivery, SourceError>>;
 ///   the order in which their events came.
 /// - **Durable.** An event is acknowledged once its runs are in the ledger of each executor's store. Retries, runs left
 ///   by a worker that died and suspended runs come from the ledger. Events are hints: what a source loses is found in
-///   the store, later. (A deletion that no event told of is not.)
+///   the store, later, as long as this process lives: what happened while none ran is for the source to remember. (A
+///   deletion that no event told of is not found.)
 /// - **Woken once.** A suspended run goes on when a breadcrumb committed after the suspension matches what it waits for,
 ///   or its time is up, once, on whichever worker sees it first.
 /// - **Ends.** When told to stop it stops claiming at once and has ended at the latest a few seconds after
@@ -126,7 +131,7 @@ impl Runtime {
     /// `outcome_unknown`.) Dropping this future drops what runs at once, and leaves all of it to the leases.
     ///
     /// # Errors
-    /// If the source cannot be subscribed to.
+    /// If the source cannot be subscribed to, or it is running already.
     pub async fn run_until(
         &self,
         shutdown: impl Future<Output = ()>,
@@ -152,7 +157,9 @@ impl Runtime {
             self.source.is_complete(),
         );
         let mut tasks = JoinSet::new();
-        self.vitals.begin(&shared);
+        if !self.vitals.begin(&shared) {
+            return Err(RuntimeError::AlreadyRunning);
+        }
         let _ended = Ended(&self.vitals);
         tasks.spawn(Arc::clone(&self.vitals).beat(Arc::clone(&shared)));
         let mut intake = Intake::new(self, Arc::clone(&shared), &mut tasks);
@@ -161,6 +168,7 @@ impl Runtime {
             intake.open().await;
             let from = self.progress.from(self.settings.start_at);
             let deliveries = self.source.subscribe(from).await?;
+            self.progress.subscribed();
             intake.load_definitions().await;
             self.vitals.started();
             Ok(deliveries)
@@ -229,7 +237,7 @@ impl Runtime {
             run: run.clone(),
             source,
         })?;
-        member.home.nudge(Arc::clone(&run.executor));
+        member.home.nudge([Arc::clone(&run.executor)]);
         Ok(())
     }
 

@@ -1,45 +1,15 @@
 //! One run: into the ledger, from its row to its end, and back.
 
 use super::home::Home;
-use super::roster::{Member, Roster};
+use super::roster::Member;
 use super::shared::{Shared, in_time};
-use super::station::Arrival;
-use crate::executor::{ExecutorError, Outcome, UniversalExecutor, ordering_key};
+use crate::executor::{ExecutorError, Outcome, UniversalExecutor};
 use crate::model::{BreadcrumbId, Event, EventKind, Route};
-use crate::store::{Commit, DeadLetter, FailureClass, Lease, NewRun, RunEnd, RunRef, StoreError};
+use crate::store::{Commit, DeadLetter, FailureClass, Lease, RunEnd, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) type Processed = Result<Outcome, ExecutorError>;
-
-/// Puts a run into the ledger for every executor that a delivery sets off.
-pub(super) async fn keep(
-    home: &Home,
-    roster: &Roster,
-    arrivals: &[Arrival],
-) -> Result<(), StoreError> {
-    let Some(ledger) = home.ledger() else {
-        return Ok(());
-    };
-    let mut runs = Vec::with_capacity(arrivals.len());
-    for arrival in arrivals {
-        let event = &arrival.owed.delivery.event;
-        let envelope = Arc::new(event.envelope());
-        for id in &arrival.executors {
-            // One that was removed since is not set off any more.
-            let Some(member) = roster.get(id) else {
-                continue;
-            };
-            let key = ordering_key(&*member.executor, event).await?;
-            let mut run = RunRef::new(Arc::clone(id), event.breadcrumb_id, event.version)
-                .lasting(member.executor.profile().lease)
-                .ordered_by(key);
-            run.event = Some(Arc::clone(&envelope));
-            runs.push(NewRun::from(run));
-        }
-    }
-    ledger.enqueue(runs).await
-}
 
 /// Who processes a claimed run; none if nobody here may.
 ///

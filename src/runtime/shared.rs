@@ -2,17 +2,15 @@
 
 use super::builder::Settings;
 use super::definitions::Keeper;
+use super::progress::Progress;
 use super::roster::Roster;
 use super::{RunReport, metrics};
-use crate::model::{Event, Timestamp};
-use crate::source::{Delivery, SourceError, StartAt};
+use crate::source::SourceError;
 use crate::store::StoreError;
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 /// How long to wait before something that failed is tried again.
@@ -51,7 +49,9 @@ impl Shared {
             keeper,
             source_is_complete,
             source_is_there: AtomicBool::new(true),
-            places: Arc::new(Semaphore::new(settings.concurrency)),
+            places: Arc::new(Semaphore::new(
+                settings.concurrency.min(Semaphore::MAX_PERMITS),
+            )),
             stop: CancellationToken::new(),
             progress,
             report: Mutex::default(),
@@ -107,106 +107,5 @@ pub(super) async fn in_time<T>(
             retry_after: PAUSE,
             source: format!("no answer within {PATIENCE:?}").into(),
         }),
-    }
-}
-
-/// How far into its source a runtime has come, kept from one subscription to the next.
-#[derive(Default)]
-pub(super) struct Progress(Mutex<Positions>);
-
-#[derive(Default)]
-struct Positions {
-    /// Of the last event taken in.
-    last: Option<u64>,
-    /// The time of the newest event taken in.
-    newest: Option<Timestamp>,
-    /// Of events that are not taken care of yet: waiting, or given back to the source.
-    open: BTreeSet<u64>,
-}
-
-impl Progress {
-    /// Where to subscribe: with the first event that is not taken care of.
-    pub(super) fn from(&self, start: StartAt) -> StartAt {
-        let mut positions = self.lock();
-        let open = std::mem::take(&mut positions.open);
-        let before = open.first().map(|first| first.saturating_sub(1));
-        before.or(positions.last).map_or(start, StartAt::After)
-    }
-
-    pub(super) fn begin(&self, position: Option<u64>, event: &Event) {
-        let mut positions = self.lock();
-        positions.newest = positions.newest.max(Some(event.updated_at));
-        if let Some(position) = position {
-            positions.last = positions.last.max(Some(position));
-            positions.open.insert(position);
-        }
-    }
-
-    /// Whether there is a place to go on from.
-    pub(super) fn has_position(&self) -> bool {
-        self.lock().last.is_some()
-    }
-
-    /// The time of the newest event taken in.
-    pub(super) fn newest(&self) -> Option<Timestamp> {
-        self.lock().newest
-    }
-
-    fn end(&self, position: Option<u64>) {
-        if let Some(position) = position {
-            self.lock().open.remove(&position);
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Positions> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A delivery until everybody it concerns has taken care of it.
-pub(super) struct Owed {
-    pub(super) delivery: Delivery,
-    /// Set by whoever could not, and wants it again after that time.
-    again: Mutex<Option<Duration>>,
-}
-
-impl Owed {
-    pub(super) fn new(delivery: Delivery) -> Arc<Self> {
-        Arc::new(Self {
-            delivery,
-            again: Mutex::default(),
-        })
-    }
-
-    pub(super) fn want_again(&self, delay: Duration) {
-        *self.again.lock().unwrap_or_else(PoisonError::into_inner) = Some(delay);
-    }
-
-    /// Gives up one share of it; the last tells the source what became of it.
-    pub(super) async fn settle(self: Arc<Self>, shared: &Shared) {
-        let Some(last) = Arc::into_inner(self) else {
-            return;
-        };
-        let again = last
-            .again
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner);
-        let told = async {
-            match again {
-                None => last.delivery.ack().await,
-                Some(delay) => last.delivery.nack(delay).await,
-            }
-        };
-        if again.is_none() {
-            shared.progress.end(last.delivery.position);
-        }
-        match timeout(PATIENCE, told).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => shared.note(&error),
-            Err(_) => shared.note(&SourceError::Unavailable {
-                retry_after: PAUSE,
-                source: "it does not take acknowledgements".into(),
-            }),
-        }
     }
 }

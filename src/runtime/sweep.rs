@@ -1,5 +1,6 @@
 //! A look into the store for what no event told: losing every notification costs time, and no trigger.
 
+use super::intake::Inward;
 use super::shared::in_time;
 use crate::model::{Breadcrumb, BreadcrumbId, Selector, Timestamp};
 use crate::store::{BreadcrumbStore, Query, StoreError};
@@ -22,7 +23,7 @@ type Place = (Timestamp, u64, BreadcrumbId);
 pub(super) async fn sweep(
     store: &dyn BreadcrumbStore,
     after: Timestamp,
-    found: &mpsc::Sender<Found>,
+    found: &mpsc::Sender<Inward>,
 ) -> Result<Timestamp, StoreError> {
     let newest = newest(store).await?;
     if newest <= after {
@@ -45,14 +46,18 @@ pub(super) async fn sweep(
     for place in places.into_iter().rev() {
         let page = between(store, down_to, place).await?;
         for item in page.into_iter().rev() {
-            if found.send(item).await.is_err() {
+            if found.send(Inward::Found(item)).await.is_err() {
                 // Nobody takes anything in any more: the runtime stops.
-                return Ok(newest);
+                return Ok(after);
             }
         }
         down_to = place;
     }
-    Ok(newest)
+    // It is seen when it was taken in, not when it was handed over.
+    match found.reserve_many(found.max_capacity()).await {
+        Ok(_) => Ok(newest),
+        Err(_) => Ok(after),
+    }
 }
 
 /// What is older than a place, down to another: a page, and what became visible there since it was counted.

@@ -119,6 +119,11 @@ impl Delivery {
         self
     }
 
+    /// Its event, its place, and who learns what became of it.
+    pub(crate) fn into_parts(self) -> (Event, Option<u64>, Option<Arc<dyn Receipt>>) {
+        (self.event, self.position, self.receipt)
+    }
+
     /// Says that the event is taken care of: its runs are in the ledger.
     ///
     /// # Errors

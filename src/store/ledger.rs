@@ -60,7 +60,8 @@ pub trait RunLedger: Send + Sync {
     /// Only if the store is unavailable.
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError>;
 
-    /// Gives a run back to be tried again at a time; `counts` is false for a rate limit, which uses no attempt.
+    /// Gives a run back to be tried again at a time; `counts` is false for what uses no attempt, such as a rate limit, and
+    /// then the number of abandoned leases stays too.
     ///
     /// # Errors
     /// [`StoreError::LeaseLost`].

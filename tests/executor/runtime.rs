@@ -1081,7 +1081,7 @@ async fn two_busy_executors_share_one_place() {
         .unwrap();
 
     let first = order.lock().unwrap().chars().take(20).collect::<String>();
-    assert_eq!(first.matches('a').count(), 10, "{first}");
+    assert!((9..=11).contains(&first.matches('a').count()), "{first}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -334,9 +334,11 @@ impl Real {
                 (
                     real,
                     model.with(run, token, |row, now| {
-                        (row.state, row.due, row.abandoned) =
-                            (RunState::Ready, Some(now + delay), 0);
-                        row.attempts -= u32::from(!counts);
+                        (row.state, row.due) = (RunState::Ready, Some(now + delay));
+                        match counts {
+                            true => row.abandoned = 0,
+                            false => row.attempts -= 1,
+                        }
                     }),
                 )
             }

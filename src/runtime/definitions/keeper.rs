@@ -8,16 +8,15 @@ use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, NewBreadcrumb, Se
 use crate::runtime::RuntimeError;
 use crate::runtime::graph::Graph;
 use crate::runtime::roster::Roster;
-use crate::runtime::shared::{Owed, PAUSE, Shared, in_time};
+use crate::runtime::share::Share;
+use crate::runtime::shared::{PAUSE, Shared, in_time};
 use crate::store::{Claim, Commit, Query, RunEnd, RunRef, StoreError, Write};
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, sleep_until};
-
-type Turn = tokio::sync::Mutex<()>;
 
 /// How many announced definitions may wait before the source is held up.
 pub(in crate::runtime) const INBOX: usize = 256;
@@ -30,7 +29,7 @@ pub(in crate::runtime) struct Keeper {
     definitions: Definitions,
     kept: Mutex<HashMap<BreadcrumbId, Kept>>,
     /// Held from before the store is read until what it said is applied, so that nothing newer is undone.
-    turn: Turn,
+    turn: Semaphore,
 }
 
 /// What became of a definition.
@@ -62,7 +61,7 @@ impl Kept {
 /// A definition that was announced, until it is applied.
 pub(in crate::runtime) struct Announced {
     pub(in crate::runtime) id: BreadcrumbId,
-    pub(in crate::runtime) owed: Arc<Owed>,
+    pub(in crate::runtime) share: Share,
 }
 
 impl Keeper {
@@ -70,7 +69,7 @@ impl Keeper {
         Self {
             definitions,
             kept: Mutex::default(),
-            turn: Turn::default(),
+            turn: Semaphore::new(1),
         }
     }
 
@@ -78,7 +77,7 @@ impl Keeper {
     pub(in crate::runtime) fn is_concerned(&self, event: &Event) -> bool {
         let schema = event.schema_name.as_deref();
         event.kind != EventKind::Ping
-            && (schema.is_some_and(|schema| self.definitions.schemas().contains(&schema))
+            && (schema.is_some_and(|schema| self.definitions.is_one(schema))
                 || self.kept().contains_key(&event.breadcrumb_id))
     }
 
@@ -111,7 +110,7 @@ impl Keeper {
             }
             while let Some(announced) = waiting.pop() {
                 match self.look_at(&shared.roster, announced.id).await {
-                    Ok(()) => announced.owed.settle(&shared).await,
+                    Ok(()) => announced.share.settle(),
                     Err(error) => {
                         tracing::warn!(error = error.code(), "a definition is looked at later");
                         waiting.push(announced);
@@ -125,7 +124,7 @@ impl Keeper {
 
     /// Applies every definition there is, oldest first, and removes what was made of others.
     pub(in crate::runtime) async fn load(&self, roster: &Roster) -> Result<(), StoreError> {
-        let _turn = self.turn.lock().await;
+        let _turn = self.turn.acquire().await;
         self.load_in_turn(roster).await
     }
 
@@ -178,7 +177,7 @@ impl Keeper {
         roster: &Roster,
         id: BreadcrumbId,
     ) -> Result<(), StoreError> {
-        let _turn = self.turn.lock().await;
+        let _turn = self.turn.acquire().await;
         let name_is_free = match in_time(self.definitions.store.get(id)).await {
             Ok(found) if self.definitions.concerns(&found) => self.apply(roster, &found).await,
             Ok(_) | Err(StoreError::NotFound { .. }) => self.remove(roster, id),

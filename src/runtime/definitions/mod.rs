@@ -164,20 +164,27 @@ impl Definitions {
 
     /// The schemas that are made into executors.
     fn schemas(&self) -> Vec<&str> {
-        let agents = !self.models.is_empty() || self.default_model.is_some();
-        let built_in = [(Self::AGENT, agents), (Self::TOOL, !self.tools.is_empty())];
-        let built_in = built_in.into_iter().filter(|(_, there)| *there);
+        let built_in = [Self::AGENT, Self::TOOL].into_iter();
         let mut schemas: Vec<&str> = self.makers.keys().map(String::as_str).collect();
-        schemas.extend(built_in.map(|(schema, _)| schema));
+        schemas.extend(built_in.filter(|schema| self.is_one(schema)));
         schemas.sort_unstable();
         schemas.dedup();
         schemas
     }
 
+    /// Whether breadcrumbs of a schema are made into executors.
+    fn is_one(&self, schema: &str) -> bool {
+        match schema {
+            Self::AGENT if !self.models.is_empty() || self.default_model.is_some() => true,
+            Self::TOOL if !self.tools.is_empty() => true,
+            _ => self.makers.contains_key(schema),
+        }
+    }
+
     /// Whether a breadcrumb is a definition that concerns this registry.
     fn concerns(&self, breadcrumb: &Breadcrumb) -> bool {
         let schema = breadcrumb.schema_name.as_deref();
-        schema.is_some_and(|schema| self.schemas().contains(&schema))
+        schema.is_some_and(|schema| self.is_one(schema))
             && self.tags.iter().all(|tag| breadcrumb.tags.contains(tag))
     }
 

@@ -14,6 +14,8 @@ use std::sync::Arc;
 pub(super) struct Runs {
     rows: HashMap<RunRef, Row>,
     queue: Queue,
+    /// Rows that are suspended, by trigger.
+    asleep: HashMap<BreadcrumbId, HashSet<RunRef>>,
     /// Rows whose lease is parked, by handle.
     parked: HashMap<u64, HashSet<RunRef>>,
     /// Rows that are over, oldest first.
@@ -168,10 +170,12 @@ impl Runs {
         counts: bool,
     ) -> Result<(), StoreError> {
         let row = self.held(lease)?;
-        if !counts {
+        // What is put off says nothing of the workers that died before.
+        if counts {
+            row.abandoned = 0;
+        } else {
             row.attempts = row.attempts.saturating_sub(1);
         }
-        row.abandoned = 0;
         row.state = RunState::Ready;
         self.park(&lease.run, None);
         self.set_due(&lease.run, Some(at));
@@ -204,6 +208,8 @@ impl Runs {
         if row.state != RunState::Suspended {
             return Err(row.wrong_state("resume"));
         }
+        self.wakes(run);
+        let row = self.row(run)?;
         row.state = RunState::Ready;
         row.wait = None;
         row.enqueued_at = now;
@@ -266,6 +272,8 @@ impl Runs {
                 row.saved = Some(Saved { state, with: None });
                 let until = wake.until;
                 row.wait = Some(Wait { wake, since: at });
+                let asleep = self.asleep.entry(lease.run.trigger_id).or_default();
+                asleep.insert(lease.run.clone());
                 self.set_due(&lease.run, until);
             }
             End::Over { state, reason } => {
@@ -305,16 +313,27 @@ impl Runs {
     }
 
     pub(super) fn list(&self, filter: &RunFilter, handle: u64, now: Timestamp) -> Vec<Run> {
-        let parked = self.parked.get(&handle);
-        let candidates: Box<dyn Iterator<Item = &Row>> = if filter.parked {
-            Box::new(
-                parked
+        let rows = |run| self.rows.get(run);
+        let candidates: Box<dyn Iterator<Item = &Row>> = match (&*filter.states, filter.trigger_id)
+        {
+            _ if filter.parked => Box::new(
+                self.parked
+                    .get(&handle)
                     .into_iter()
                     .flatten()
-                    .filter_map(|run| self.rows.get(run)),
-            )
-        } else {
-            Box::new(self.rows.values())
+                    .filter_map(rows),
+            ),
+            ([RunState::Suspended], Some(trigger)) => Box::new(
+                self.asleep
+                    .get(&trigger)
+                    .into_iter()
+                    .flatten()
+                    .filter_map(rows),
+            ),
+            ([RunState::Suspended], None) => {
+                Box::new(self.asleep.values().flatten().filter_map(rows))
+            }
+            (_, _) => Box::new(self.rows.values()),
         };
         let mut rows: Vec<(&Row, RunState)> = candidates
             .map(|row| (row, row.state_at(now)))
@@ -368,7 +387,9 @@ impl Runs {
         if row.state == RunState::Suspended {
             row.wait = None;
             row.enqueued_at = now;
+            self.wakes(run);
         }
+        let row = self.row(run)?;
         row.state = RunState::Running;
         row.attempts = row.attempts.saturating_add(1);
         row.token += 1;
@@ -377,6 +398,16 @@ impl Runs {
         self.park(run, parked_in);
         self.set_due(run, Some(now + length));
         Ok(())
+    }
+
+    /// Notes that a row is suspended no more.
+    fn wakes(&mut self, run: &RunRef) {
+        if let Some(asleep) = self.asleep.get_mut(&run.trigger_id) {
+            asleep.remove(run);
+            if asleep.is_empty() {
+                self.asleep.remove(&run.trigger_id);
+            }
+        }
     }
 
     /// Parks the lease of a row in a handle, or takes it out of where it is parked.

@@ -1,0 +1,210 @@
+//! Deliveries into the ledger of one store: a run for every executor that each of them sets off.
+
+use super::home::Home;
+use super::metrics;
+use super::roster::Roster;
+use super::share::Share;
+use super::shared::{PAUSE, Shared, in_time};
+use crate::clock::later;
+use crate::error::Retry;
+use crate::executor::ordering_key;
+use crate::model::Event;
+use crate::store::{NewRun, RunRef, StoreError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+/// How many deliveries may wait for a ledger that does not answer before the source is held up.
+pub(super) const INBOX: usize = 1_024;
+
+/// How many deliveries are put into the ledger in one step.
+const BATCH: usize = 64;
+
+/// A delivery, and the executors of this store that it sets off.
+pub(super) struct Arrival {
+    pub(super) share: Share,
+    pub(super) executors: Vec<Candidate>,
+}
+
+/// An executor that a delivery sets off.
+pub(super) struct Candidate {
+    pub(super) id: Arc<str>,
+    /// False if the context decides, which the event does not carry.
+    pub(super) surely: bool,
+}
+
+pub(super) struct Enlist {
+    shared: Arc<Shared>,
+    home: Arc<Home>,
+    inbox: mpsc::Receiver<Arrival>,
+    /// Deliveries whose runs are not in the ledger yet, and when to try again.
+    owed: Vec<Arrival>,
+    again: Instant,
+}
+
+impl Enlist {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        home: Arc<Home>,
+        inbox: mpsc::Receiver<Arrival>,
+    ) -> Self {
+        Self {
+            shared,
+            home,
+            inbox,
+            owed: Vec::new(),
+            again: Instant::now(),
+        }
+    }
+
+    /// Puts runs into the ledger until it is told to stop. What has arrived by then is kept, so that it need not come
+    /// again.
+    pub(super) async fn run(mut self) {
+        let (stop, home) = (self.shared.stop.clone(), Arc::clone(&self.home));
+        loop {
+            let owes = !self.owed.is_empty();
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                () = home.empty.cancelled() => break,
+                () = sleep_until(self.again), if owes => self.keep().await,
+                arrived = self.inbox.recv_many(&mut self.owed, BATCH), if !owes => match arrived {
+                    // Nothing more can arrive.
+                    0 => break,
+                    _ => self.keep().await,
+                },
+            }
+        }
+        self.inbox.close();
+        while let Some(arrival) = self.inbox.recv().await {
+            self.owed.push(arrival);
+        }
+        self.keep().await;
+    }
+
+    /// Puts what is owed into the ledger: all at once, or as many as it has room for.
+    async fn keep(&mut self) {
+        let mut at_once = BATCH;
+        while !self.owed.is_empty() {
+            let n = at_once.min(self.owed.len());
+            let some = self.owed.get(..n).unwrap_or_default();
+            match in_time(enlist(&self.home, &self.shared.roster, some)).await {
+                Ok(executors) => {
+                    self.home.answered(true);
+                    self.home.nudge(executors);
+                    for arrival in self.owed.drain(..n) {
+                        settle(&self.home, &self.shared.roster, arrival);
+                    }
+                }
+                Err(error) if at_once > 1 && is_about_one(&error) => at_once = 1,
+                Err(error) => {
+                    self.home.answered(false);
+                    tracing::warn!(error = error.code(), "runs could not be enqueued");
+                    self.again = later(Instant::now(), PAUSE);
+                    if error.retry() != Retry::Never {
+                        break;
+                    }
+                    // The others need not wait for one that this ledger never takes.
+                    self.shared.count(|report| report.errors += 1);
+                    for arrival in self.owed.drain(..n) {
+                        arrival.share.again(LONG_PAUSE);
+                    }
+                }
+            }
+        }
+        let waiting = self.owed.len() + self.inbox.len();
+        metrics::level(metrics::QUEUE, self.home.number, waiting);
+    }
+}
+
+/// Gives up the share of a delivery whose runs are kept. An executor that moved to another store since is set off there,
+/// when the delivery comes again.
+fn settle(home: &Home, roster: &Roster, arrival: Arrival) {
+    let moved = |candidate: &Candidate| {
+        let member = roster.get(&candidate.id);
+        member.is_some_and(|member| member.home.number != home.number)
+    };
+    if arrival.executors.iter().any(moved) {
+        arrival.share.again(PAUSE);
+    } else {
+        arrival.share.settle();
+    }
+}
+
+/// How long a delivery waits that the ledger never takes.
+const LONG_PAUSE: Duration = Duration::from_secs(60);
+
+/// Whether fewer at a time may do better.
+fn is_about_one(error: &StoreError) -> bool {
+    matches!(error, StoreError::Full { .. }) || error.retry() == Retry::Never
+}
+
+/// Puts a run into the ledger for every executor that a delivery sets off; says which these are.
+async fn enlist(
+    home: &Home,
+    roster: &Roster,
+    arrivals: &[Arrival],
+) -> Result<BTreeSet<Arc<str>>, StoreError> {
+    let mut executors = BTreeSet::new();
+    let Some(ledger) = home.ledger() else {
+        return Ok(executors);
+    };
+    let mut runs = Vec::with_capacity(arrivals.len());
+    for arrival in arrivals {
+        let event = arrival.share.event();
+        let envelope = Arc::new(event.envelope());
+        for id in set_off(home, roster, arrival).await {
+            // One that was removed since is not set off any more.
+            let Some(member) = roster.get(&id) else {
+                continue;
+            };
+            if member.home.number != home.number {
+                continue;
+            }
+            let key = ordering_key(&*member.executor, event).await?;
+            let mut run = RunRef::new(Arc::clone(&id), event.breadcrumb_id, event.version)
+                .lasting(member.executor.profile().lease)
+                .ordered_by(key);
+            run.event = Some(Arc::clone(&envelope));
+            runs.push(NewRun::from(run));
+            executors.insert(id);
+        }
+    }
+    ledger.enqueue(runs).await?;
+    Ok(executors)
+}
+
+/// The executors that a delivery sets off. Where several cannot be told without the context, which the event does not
+/// carry, the breadcrumb is read once for all of them.
+async fn set_off(home: &Home, roster: &Roster, arrival: &Arrival) -> Vec<Arc<str>> {
+    let candidates = &arrival.executors;
+    let all = || candidates.iter().map(|one| Arc::clone(&one.id)).collect();
+    let undecided = candidates.iter().filter(|one| !one.surely).count();
+    if undecided < 2 {
+        return all();
+    }
+    let event = arrival.share.event();
+    let found = match home.store().get(event.breadcrumb_id).await {
+        Ok(found) if found.version >= event.version => found,
+        // Each of them finds out for itself.
+        Ok(_) | Err(_) => return all(),
+    };
+    // What happened is what the event says: of a newer version it decides as of this one.
+    let whole = Event {
+        kind: event.kind,
+        version: event.version,
+        context: Some(found.context.clone()),
+        ..Event::updated(&found)
+    };
+    let decided: BTreeSet<Arc<str>> = roster
+        .triggered(&whole)
+        .into_iter()
+        .map(|triggered| triggered.executor)
+        .collect();
+    let set_off = candidates
+        .iter()
+        .filter(|one| one.surely || decided.contains(&one.id));
+    set_off.map(|one| Arc::clone(&one.id)).collect()
+}

@@ -1,0 +1,248 @@
+//! A delivery that several take care of, and what the source is told when all have.
+
+use super::intake::Inward;
+use super::progress::Progress;
+use super::shared::{PAUSE, Shared};
+use crate::model::Event;
+use crate::source::{Delivery, Receipt, SourceError};
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// How many deliveries may be on their way: taken in, and the source not told yet what became of them.
+const MOST: usize = 8_192;
+
+/// How many acknowledgements may be on their way at a time.
+const AT_ONCE: usize = 64;
+
+/// How long a source may take to be told.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// One share of a delivery. Whoever has taken care of it settles it; one that is dropped was not taken care of.
+pub(super) struct Share {
+    owed: Arc<Owed>,
+    settled: bool,
+}
+
+/// A delivery until everybody it concerns has taken care of it.
+struct Owed {
+    event: Event,
+    position: Option<u64>,
+    receipt: Option<Arc<dyn Receipt>>,
+    fate: Mutex<Fate>,
+    progress: Arc<Progress>,
+    stop: CancellationToken,
+    told: mpsc::Sender<Told>,
+    place: Option<OwnedSemaphorePermit>,
+}
+
+/// What becomes of a delivery.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Fate {
+    /// Everybody has taken care of it so far.
+    Taken,
+    /// Somebody could not, and wants it again after that time.
+    Again(Duration),
+}
+
+/// What the source is to be told.
+struct Told {
+    event: Option<Event>,
+    position: Option<u64>,
+    receipt: Option<Arc<dyn Receipt>>,
+    again: Option<Duration>,
+    /// Given up once it was told.
+    place: Option<OwnedSemaphorePermit>,
+}
+
+impl Share {
+    pub(super) fn event(&self) -> &Event {
+        &self.owed.event
+    }
+
+    /// Another share of the same delivery.
+    pub(super) fn another(&self) -> Self {
+        Self {
+            owed: Arc::clone(&self.owed),
+            settled: false,
+        }
+    }
+
+    /// Gives up this share: it is taken care of.
+    pub(super) fn settle(mut self) {
+        self.settled = true;
+    }
+
+    /// Gives up this share: it cannot be taken care of, and is wanted again after a time.
+    pub(super) fn again(mut self, delay: Duration) {
+        *self.owed.fate() = Fate::Again(delay);
+        self.settled = true;
+    }
+}
+
+impl Drop for Share {
+    /// One that is dropped at the end waits for the next start; one that is dropped before, as by a panic, comes again.
+    fn drop(&mut self) {
+        if !self.settled {
+            *self.owed.fate() = Fate::Again(PAUSE);
+        }
+    }
+}
+
+impl Owed {
+    fn fate(&self) -> MutexGuard<'_, Fate> {
+        self.fate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        let again = match *self.fate() {
+            Fate::Taken => {
+                self.progress.end(self.position);
+                None
+            }
+            // Its position stays open, so the next start begins with it.
+            Fate::Again(_) if self.stop.is_cancelled() && self.position.is_some() => return,
+            Fate::Again(delay) => Some(delay),
+        };
+        if again.is_none() && self.receipt.is_none() {
+            return;
+        }
+        let told = Told {
+            event: again.map(|_| self.event.clone()),
+            position: self.position,
+            receipt: self.receipt.take(),
+            again,
+            place: self.place.take(),
+        };
+        // There is room for as many as there are places. Nobody listens only when the runtime was dropped.
+        drop(self.told.try_send(told));
+    }
+}
+
+/// Where deliveries become shares.
+pub(super) struct Shares {
+    progress: Arc<Progress>,
+    stop: CancellationToken,
+    told: mpsc::Sender<Told>,
+    places: Arc<Semaphore>,
+}
+
+impl Shares {
+    /// The first share of a delivery. Waits while too many are on their way.
+    pub(super) async fn of(&self, delivery: Delivery) -> Share {
+        let place = Arc::clone(&self.places).acquire_owned().await.ok();
+        let (event, position, receipt) = delivery.into_parts();
+        let owed = Arc::new(Owed {
+            event,
+            position,
+            receipt,
+            fate: Mutex::new(Fate::Taken),
+            progress: Arc::clone(&self.progress),
+            stop: self.stop.clone(),
+            told: self.told.clone(),
+            place,
+        });
+        Share {
+            owed,
+            settled: false,
+        }
+    }
+}
+
+/// Tells the source what became of its deliveries.
+pub(super) struct Receipts {
+    shared: Arc<Shared>,
+    told: mpsc::Receiver<Told>,
+    /// What a source does not take back comes again from here.
+    back: mpsc::Sender<Inward>,
+}
+
+/// Where deliveries become shares, and what tells the source of them.
+pub(super) fn shares(shared: &Arc<Shared>, back: mpsc::Sender<Inward>) -> (Shares, Receipts) {
+    let (told, listening) = mpsc::channel(MOST);
+    let shares = Shares {
+        progress: Arc::clone(&shared.progress),
+        stop: shared.stop.clone(),
+        told,
+        places: Arc::new(Semaphore::new(MOST)),
+    };
+    let receipts = Receipts {
+        shared: Arc::clone(shared),
+        told: listening,
+        back,
+    };
+    (shares, receipts)
+}
+
+impl Receipts {
+    /// Tells the source until there is nobody left who could have something to tell.
+    pub(super) async fn run(mut self) {
+        let mut telling = FuturesUnordered::new();
+        let mut coming_back = FuturesUnordered::new();
+        loop {
+            let room = telling.len() < AT_ONCE;
+            tokio::select! {
+                biased;
+                Some(refused) = telling.next() => if let Some(refused) = refused {
+                    coming_back.push(come_back(refused, self.back.clone(), self.shared.stop.clone()));
+                },
+                Some(()) = coming_back.next() => {}
+                told = self.told.recv(), if room => match told {
+                    Some(told) => telling.push(tell(&self.shared, told)),
+                    None => break,
+                },
+            }
+        }
+        while telling.next().await.is_some() {}
+    }
+}
+
+/// Tells the source; gives back what it was to deliver again and does not.
+async fn tell(shared: &Shared, told: Told) -> Option<Told> {
+    let answer = async {
+        match (&told.receipt, told.again) {
+            (Some(receipt), None) => receipt.ack().await,
+            (Some(receipt), Some(delay)) => receipt.nack(delay).await,
+            (None, None) => Ok(()),
+            (None, Some(_)) => Err(SourceError::NotTakenBack {
+                reason: "this source does not deliver again",
+            }),
+        }
+    };
+    match timeout(PATIENCE, answer).await {
+        Ok(Ok(())) => None,
+        Ok(Err(SourceError::NotTakenBack { .. })) if told.again.is_some() => Some(told),
+        Ok(Err(error)) => {
+            shared.note(&error);
+            None
+        }
+        Err(_) => {
+            shared.note(&SourceError::Unavailable {
+                retry_after: PAUSE,
+                source: "it does not take acknowledgements".into(),
+            });
+            None
+        }
+    }
+}
+
+/// Hands a delivery in again when its time has come.
+async fn come_back(refused: Told, back: mpsc::Sender<Inward>, stop: CancellationToken) {
+    let (Some(event), Some(delay)) = (refused.event, refused.again) else {
+        return;
+    };
+    let mut delivery = Delivery::new(event);
+    delivery.position = refused.position;
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => {}
+        () = sleep(delay) => drop(back.send(Inward::Back(delivery)).await),
+    }
+    drop(refused.place);
+}

@@ -1,0 +1,170 @@
+//! Whose turn it is, and what is claimed for them.
+
+use super::Station;
+use crate::clock::later;
+use crate::runtime::desk::Free;
+use crate::runtime::home::Home;
+use crate::runtime::process::{self, Because};
+use crate::runtime::shared::{PAUSE, in_time};
+use crate::store::{ExecutorLimits, Lease, Run, RunFilter, StoreError};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+/// How many runs are claimed in one step.
+const BATCH: usize = 64;
+
+/// How many executors are asked for in one claim.
+const MOST_ASKED: usize = 256;
+
+impl Station {
+    /// Claims due runs of the executors whose turn it is, as many as there are places at hand.
+    pub(super) async fn claim(&mut self, place: OwnedSemaphorePermit) {
+        let asked = self.whose_turn();
+        let wanted = asked
+            .iter()
+            .fold(0_usize, |wanted, limits| wanted.saturating_add(limits.free));
+        if wanted == 0 {
+            return;
+        }
+        let mut places = vec![place];
+        while places.len() < wanted.min(BATCH) {
+            match Arc::clone(&self.shared.places).try_acquire_owned() {
+                Ok(place) => places.push(place),
+                Err(_) => break,
+            }
+        }
+        let home = Arc::clone(&self.home);
+        match in_time(claim_due(&home, places.len(), &asked, self.parked)).await {
+            Ok(claimed) => {
+                home.answered(true);
+                self.parked = false;
+                let new = self.not_running(claimed);
+                if self.shared.stop.is_cancelled() {
+                    for (lease, _) in new {
+                        process::give_back(&home, lease, Because::Dropped).await;
+                    }
+                } else {
+                    self.start_all(new, places, &asked).await;
+                }
+            }
+            Err(error) => {
+                home.answered(false);
+                tracing::warn!(error = error.code(), "no runs could be claimed");
+                self.parked = true;
+                let again = later(Instant::now(), PAUSE);
+                for limits in asked {
+                    self.heat_at(again, limits.executor);
+                }
+            }
+        }
+    }
+
+    /// The executors whose turn it is and how much each may start; they are hot no more.
+    fn whose_turn(&mut self) -> Vec<ExecutorLimits> {
+        let now = Instant::now();
+        let mut asked = Vec::new();
+        while asked.len() < MOST_ASKED {
+            let Some(executor) = self.hot.pop_front() else {
+                break;
+            };
+            let Some(desk) = self.desks.get_mut(&executor) else {
+                continue;
+            };
+            desk.hot = false;
+            let Some(member) = self.shared.roster.get(&executor) else {
+                continue;
+            };
+            if member.home.number != self.home.number {
+                continue;
+            }
+            let most = self.shared.settings.max_inflight;
+            match desk.free(member.executor.profile(), most, now) {
+                Free::Runs(free) => asked.push(ExecutorLimits::new(executor, free)),
+                Free::NotBefore(moment) => self.heat_at(moment, executor),
+                Free::Busy => desk.more = true,
+            }
+        }
+        asked
+    }
+
+    /// Without the leases that a task has which did not get round to taking them, and without those of executors that
+    /// live elsewhere and share this ledger. A task that has an older lease of the same run can write nothing more, so it
+    /// ends.
+    fn not_running(&mut self, mut claimed: Vec<(Lease, u32)>) -> Vec<(Lease, u32)> {
+        claimed.retain(|(lease, _)| match self.runs.get(&lease.run) {
+            Some(running) if running.token == lease.token => false,
+            Some(running) => {
+                running.task.abort();
+                true
+            }
+            None => {
+                let member = self.shared.roster.get(&lease.run.executor);
+                member.is_none_or(|member| member.home.number == self.home.number)
+            }
+        });
+        claimed
+    }
+
+    /// Starts what was claimed; who may have more keeps its turn. What a claim took whose reply was lost may be more
+    /// than there is room for, and is given back.
+    async fn start_all(
+        &mut self,
+        new: Vec<(Lease, u32)>,
+        places: Vec<OwnedSemaphorePermit>,
+        asked: &[ExecutorLimits],
+    ) {
+        let all_places_taken = new.len() >= places.len();
+        let mut places = places.into_iter();
+        let mut started: HashMap<Arc<str>, usize> = HashMap::new();
+        for (lease, attempts) in new {
+            let executor = Arc::clone(&lease.run.executor);
+            let free = asked.iter().find(|limits| limits.executor == executor);
+            let free = free.map_or(0, |limits| limits.free);
+            let got = started.entry(Arc::clone(&executor)).or_default();
+            if *got < free
+                && let Some(place) = places.next()
+            {
+                *got += 1;
+                self.start(lease, attempts, place).await;
+            } else {
+                process::give_back(&self.home, lease, Because::Dropped).await;
+                self.heat_at(later(Instant::now(), PAUSE), executor);
+            }
+        }
+        started.retain(|_, got| *got > 0);
+        let got = |limits: &&ExecutorLimits| started.get(&limits.executor).copied();
+        // Who got nothing comes before who got something.
+        let (served, unserved): (Vec<_>, Vec<_>) =
+            asked.iter().partition(|limits| got(limits).is_some());
+        if all_places_taken {
+            for limits in unserved {
+                self.heat(&limits.executor);
+            }
+        }
+        for limits in served {
+            if all_places_taken || got(&limits) >= Some(limits.free) {
+                self.heat(&limits.executor);
+            }
+        }
+    }
+}
+
+/// Claims up to `n` due runs, and lists what is parked in this handle with the attempts it has had.
+async fn claim_due(
+    home: &Home,
+    n: usize,
+    asked: &[ExecutorLimits],
+    list_anyway: bool,
+) -> Result<Vec<(Lease, u32)>, StoreError> {
+    let Some(ledger) = home.ledger() else {
+        return Ok(Vec::new());
+    };
+    if ledger.claim_next(n, asked).await? == 0 && !list_anyway {
+        return Ok(Vec::new());
+    }
+    let parked = ledger.runs(&RunFilter::parked()).await?;
+    let lease = |run: Run| Some((run.lease?, run.attempts));
+    Ok(parked.into_iter().filter_map(lease).collect())
+}

@@ -1,0 +1,148 @@
+//! What is done when a run has come to its end, or its task has.
+
+use super::Station;
+use super::start::{Started, Work};
+use crate::clock::later;
+use crate::executor::{ExecutorError, Outcome};
+use crate::runtime::desk::Ended;
+use crate::runtime::process::{self, Because, Processed};
+use crate::runtime::{home::Home, metrics};
+use crate::store::Lease;
+use futures::future::join_all;
+use std::sync::Arc;
+use tokio::task::{self, JoinError};
+use tokio::time::{Instant, timeout_at};
+
+type Finished = Result<(task::Id, Work), JoinError>;
+
+impl Station {
+    pub(super) async fn finish(&mut self, finished: Finished) {
+        if let Some((lease, because)) = self.note(finished) {
+            process::give_back(&self.home, lease, because).await;
+        }
+    }
+
+    /// Notes that a task has ended; returns the lease that is to be given back, and why.
+    fn note(&mut self, finished: Finished) -> Option<(Lease, Because)> {
+        let id = finished.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
+        let started = self.started.remove(&id)?;
+        let has_it = self.runs.get(&started.run);
+        if has_it.is_some_and(|running| running.task.id() == id) {
+            self.runs.remove(&started.run);
+        }
+        let now = Instant::now();
+        let took = now.saturating_duration_since(started.at);
+        metrics::ended(&started.executor, outcome_of(&finished), took);
+        if let Some(desk) = self.desks.get_mut(&started.executor) {
+            desk.end(started.ticket, how(&finished), now);
+            if std::mem::take(&mut desk.more) || started.ordered {
+                self.heat(&started.executor);
+            }
+        }
+        match finished {
+            Ok((_, Work::Held)) => None,
+            Ok((_, Work::Processed(processed))) => {
+                self.count(&started, &processed, now);
+                None
+            }
+            Err(error) => self.take_back(&started, error.is_panic(), now),
+        }
+    }
+
+    /// Counts what a run came to, and sees to it that it is looked at when it goes on.
+    fn count(&mut self, started: &Started, processed: &Processed, now: Instant) {
+        self.shared.count(|report| report.count(processed));
+        match processed {
+            Ok(Outcome::Suspended { .. }) => {
+                let lease = started.offer.lease();
+                self.home
+                    .suspended(lease.map_or_else(|| started.run.clone(), |lease| lease.run));
+            }
+            Ok(_) => {}
+            Err(ExecutorError::Postponed { delay, .. }) => {
+                self.heat_at(later(now, *delay), Arc::clone(&started.executor));
+            }
+            Err(error) => tracing::debug!(
+                executor = &*started.executor,
+                error = error.code(),
+                "a run did not end"
+            ),
+        }
+    }
+
+    /// Counts a run whose task is gone, and says how to give it back: at once if it was dropped, when its lease would be
+    /// over if it panicked. How far one came that may run once is unknown; once its lease is over that is what its dead
+    /// letter says.
+    fn take_back(
+        &mut self,
+        started: &Started,
+        panicked: bool,
+        now: Instant,
+    ) -> Option<(Lease, Because)> {
+        let stopped = self.shared.stop.is_cancelled();
+        self.shared.count(|report| match (panicked, stopped) {
+            (true, _) => report.panics += 1,
+            (false, true) => report.dropped += 1,
+            // Its lease had run out before it ended.
+            (false, false) => report.errors += 1,
+        });
+        started.offer.leave();
+        let lease = started.offer.lease()?;
+        if panicked {
+            self.heat_at(later(now, lease.run.lease), Arc::clone(&started.executor));
+        }
+        let because = match panicked {
+            true => Because::Panicked,
+            false => Because::Dropped,
+        };
+        (!started.at_most_once).then_some((lease, because))
+    }
+
+    /// Lets running work finish. Told to stop it drops what is left after a while, and gives all of it back at once.
+    pub(super) async fn drain(mut self) {
+        let stop = self.shared.stop.clone();
+        loop {
+            // Whoever lived here has gone, and finishes what it began.
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                finished = self.running.join_next_with_id() => match finished {
+                    Some(finished) => self.finish(finished).await,
+                    None => return,
+                }
+            }
+        }
+        let end = later(Instant::now(), self.shared.settings.drain);
+        while let Ok(Some(finished)) = timeout_at(end, self.running.join_next_with_id()).await {
+            self.finish(finished).await;
+        }
+        self.running.abort_all();
+        let mut given_back = Vec::new();
+        while let Some(finished) = self.running.join_next_with_id().await {
+            given_back.extend(self.note(finished));
+        }
+        let home: &Home = &self.home;
+        let back = |(lease, because)| process::give_back(home, lease, because);
+        join_all(given_back.into_iter().map(back)).await;
+    }
+}
+
+/// What an attempt says of what its executor depends on.
+fn how(finished: &Finished) -> Ended {
+    match finished {
+        Ok((_, Work::Processed(processed))) => Ended::of(processed),
+        Ok((_, Work::Held)) => Ended::Neither,
+        Err(error) if error.is_panic() => Ended::Badly,
+        Err(_) => Ended::Neither,
+    }
+}
+
+/// How an attempt ended, as a label.
+fn outcome_of(finished: &Finished) -> &'static str {
+    match finished {
+        Ok((_, Work::Held)) => "held",
+        Ok((_, Work::Processed(processed))) => process::label(processed),
+        Err(error) if error.is_panic() => "panic",
+        Err(_) => "dropped",
+    }
+}

@@ -1,0 +1,151 @@
+//! The runs of the executors on one store: claimed, processed side by side, given back at the end.
+
+mod claim;
+mod finish;
+mod start;
+
+use super::desk::Desk;
+use super::home::Home;
+use super::shared::Shared;
+use crate::clock::later;
+use crate::store::RunRef;
+use start::{Running, Started, Work};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::pin::Pin;
+use std::sync::Arc;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit};
+use tokio::task::{self, JoinSet};
+use tokio::time::{Instant, sleep_until};
+
+/// A place that is waited for. It is kept from turn to turn, so that this station keeps its place in the queue.
+type Acquiring = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>;
+
+pub(super) struct Station {
+    shared: Arc<Shared>,
+    home: Arc<Home>,
+    desks: HashMap<Arc<str>, Desk>,
+    /// Executors that may have runs to claim, in the order in which their turn comes.
+    hot: VecDeque<Arc<str>>,
+    /// When executors may have runs to claim; the sweep finds what is left out here.
+    due: BTreeMap<Instant, BTreeSet<Arc<str>>>,
+    sweep: Instant,
+    running: JoinSet<Work>,
+    started: HashMap<task::Id, Started>,
+    /// The runs of what was started.
+    runs: HashMap<RunRef, Running>,
+    /// Whether leases may be parked that were never listed.
+    parked: bool,
+}
+
+impl Station {
+    pub(super) fn new(shared: Arc<Shared>, home: Arc<Home>) -> Self {
+        Self {
+            sweep: later(Instant::now(), shared.settings.sweep),
+            shared,
+            home,
+            desks: HashMap::new(),
+            hot: VecDeque::new(),
+            due: BTreeMap::new(),
+            running: JoinSet::new(),
+            started: HashMap::new(),
+            runs: HashMap::new(),
+            parked: false,
+        }
+    }
+
+    /// Claims and processes runs until it is told to stop, then lets them finish.
+    pub(super) async fn run(mut self) {
+        let stop = self.shared.stop.clone();
+        let (home, mut changes) = (Arc::clone(&self.home), self.shared.roster.changes());
+        let mut acquiring: Option<Acquiring> = None;
+        // Runs may be left over from before.
+        self.heat_all();
+        loop {
+            // Before all else: what is always ready must not hide what fell due.
+            self.heat_due(Instant::now());
+            if acquiring.is_none() && !self.hot.is_empty() {
+                acquiring = Some(Box::pin(Arc::clone(&self.shared.places).acquire_owned()));
+            }
+            let wake = self.next_due();
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                () = home.empty.cancelled() => break,
+                Some(finished) = self.running.join_next_with_id() => self.finish(finished).await,
+                place = acquired(&mut acquiring), if acquiring.is_some() => {
+                    acquiring = None;
+                    if let Ok(place) = place {
+                        self.claim(place).await;
+                    }
+                }
+                () = home.nudged.notified() => {
+                    for executor in home.nudges() {
+                        self.heat(&executor);
+                    }
+                }
+                Ok(()) = changes.changed() => self.heat_all(),
+                () = sleep_until(wake) => {}
+            }
+        }
+        drop(acquiring);
+        self.drain().await;
+    }
+
+    fn next_due(&self) -> Instant {
+        let first = self.due.first_key_value().map(|(due, _)| *due);
+        first.map_or(self.sweep, |due| self.sweep.min(due))
+    }
+
+    /// Every executor that lives here may have runs to claim.
+    fn heat_all(&mut self) {
+        let living = self.shared.roster.at_home(&self.home);
+        self.desks
+            .retain(|id, desk| !desk.is_idle() || living.binary_search(id).is_ok());
+        for executor in &living {
+            self.heat(executor);
+        }
+    }
+
+    /// Those whose time has come may have runs to claim.
+    fn heat_due(&mut self, now: Instant) {
+        while let Some(first) = self.due.first_entry().filter(|first| *first.key() <= now) {
+            for executor in first.remove() {
+                self.heat(&executor);
+            }
+        }
+        if now >= self.sweep {
+            self.sweep = later(now, self.shared.settings.sweep);
+            self.heat_all();
+        }
+    }
+
+    /// Notes that an executor may have runs to claim.
+    fn heat(&mut self, executor: &Arc<str>) {
+        let desk = self.desk(executor);
+        if !desk.hot {
+            desk.hot = true;
+            self.hot.push_back(Arc::clone(executor));
+        }
+    }
+
+    /// Notes when an executor may have runs to claim.
+    fn heat_at(&mut self, moment: Instant, executor: Arc<str>) {
+        const MOST: usize = 10_000;
+        if self.due.len() < MOST {
+            self.due.entry(moment).or_default().insert(executor);
+        }
+    }
+
+    fn desk(&mut self, executor: &Arc<str>) -> &mut Desk {
+        self.desks
+            .entry(Arc::clone(executor))
+            .or_insert_with(|| Desk::new(Instant::now()))
+    }
+}
+
+async fn acquired(acquiring: &mut Option<Acquiring>) -> Result<OwnedSemaphorePermit, AcquireError> {
+    match acquiring {
+        Some(acquiring) => acquiring.await,
+        None => std::future::pending().await,
+    }
+}

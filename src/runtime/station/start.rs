@@ -1,0 +1,128 @@
+//! Starting what was claimed.
+
+use super::Station;
+use crate::executor::{Execution, Offer, OrderingKey, under};
+use crate::runtime::home::Home;
+use crate::runtime::limits::Ticket;
+use crate::runtime::metrics;
+use crate::runtime::process::{self, Because, Processed};
+use crate::runtime::roster::Member;
+use crate::runtime::shared::{PAUSE, Shared};
+use crate::store::{Lease, RunRef};
+use std::sync::Arc;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+/// What was started.
+pub(super) struct Started {
+    pub(super) executor: Arc<str>,
+    pub(super) run: RunRef,
+    pub(super) offer: Arc<Offer>,
+    /// None if it was put off.
+    pub(super) ticket: Option<Ticket>,
+    pub(super) ordered: bool,
+    pub(super) at_most_once: bool,
+    pub(super) at: Instant,
+}
+
+/// The task that has a run, and the token of the lease with which it began.
+pub(super) struct Running {
+    pub(super) task: AbortHandle,
+    pub(super) token: u64,
+}
+
+/// What a task of a station came to.
+pub(super) enum Work {
+    Processed(Processed),
+    /// The run was put off.
+    Held,
+}
+
+impl Station {
+    pub(super) async fn start(&mut self, lease: Lease, attempts: u32, place: OwnedSemaphorePermit) {
+        let id = Arc::clone(&lease.run.executor);
+        let here = |member: &Member| member.home.number == self.home.number;
+        let Some(member) = self.shared.roster.get(&id).filter(here) else {
+            // It was removed or moved since; whoever has it next finds the run as it was.
+            process::give_back(&self.home, lease, Because::Dropped).await;
+            return;
+        };
+        let now = Instant::now();
+        let again = attempts > 1 && lease.abandoned == 0;
+        let ticket = self.desk(&id).start(again, now);
+        if let Err(moment) = ticket {
+            self.heat_at(moment, Arc::clone(&id));
+        }
+        self.home.wakes.remove(&lease.run);
+        let profile = member.executor.profile();
+        let places = Arc::clone(&self.shared.places);
+        let waits = Arc::clone(&self.home.waits);
+        let offer = Arc::new(Offer::new(waits, Some(lease.clone()), places, place));
+        let started = Started {
+            executor: Arc::clone(&id),
+            run: lease.run.clone(),
+            offer: Arc::clone(&offer),
+            ticket: ticket.ok(),
+            ordered: profile.ordering != OrderingKey::None,
+            at_most_once: profile.execution == Execution::AtMostOnce,
+            at: now,
+        };
+        let committed = lease.run.event.as_ref().map(|event| event.updated_at);
+        let lag = lease
+            .granted_at
+            .since(committed.unwrap_or(lease.granted_at));
+        metrics::started(&id, lag);
+        let (token, home) = (lease.token, Arc::clone(&self.home));
+        let task = match ticket {
+            Ok(_) => {
+                let shared = Arc::clone(&self.shared);
+                let work = work_on(shared, home, member, lease, attempts, Arc::clone(&offer));
+                self.running.spawn(under(offer, work))
+            }
+            Err(moment) => self.running.spawn(async move {
+                let delay = moment.saturating_duration_since(now);
+                process::give_back(&home, lease, Because::NotNow { delay }).await;
+                offer.leave();
+                Work::Held
+            }),
+        };
+        let running = Running {
+            task: task.clone(),
+            token,
+        };
+        self.runs.insert(started.run.clone(), running);
+        self.started.insert(task.id(), started);
+    }
+}
+
+/// Processes a run, or gives it back if nobody here may.
+async fn work_on(
+    shared: Arc<Shared>,
+    home: Arc<Home>,
+    member: Member,
+    lease: Lease,
+    attempts: u32,
+    offer: Arc<Offer>,
+) -> Work {
+    let because = match process::whose(&shared, member, &lease).await {
+        Ok(Some(member)) => {
+            let processed = process::process(&*member.executor, &lease, attempts).await;
+            offer.leave();
+            if processed.is_err() && !offer.was_taken() {
+                // It never began, so nobody else gives it back.
+                let because = Because::NotNow { delay: PAUSE };
+                process::give_back(&home, lease, because).await;
+            }
+            return Work::Processed(processed);
+        }
+        Ok(None) => Because::Dropped,
+        Err(error) => {
+            tracing::warn!(run = %lease.run, error = error.code(), "a run is processed later");
+            Because::NotNow { delay: PAUSE }
+        }
+    };
+    process::give_back(&home, lease, because).await;
+    offer.leave();
+    Work::Held
+}
