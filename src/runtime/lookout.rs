@@ -45,6 +45,7 @@ pub(super) struct Lookout {
 }
 
 /// What a job came to.
+#[derive(Clone, Copy)]
 enum Done {
     Looked,
     Reconciled,
@@ -287,6 +288,10 @@ async fn reconcile(shared: &Shared, home: &Home) {
         .into_iter()
         .filter(|run| living.binary_search(&run.run.executor).is_ok());
     let sleepers: Vec<Arc<Sleeper>> = here.filter_map(Sleeper::of).map(Arc::new).collect();
+    #[expect(
+        clippy::mutable_key_type,
+        reason = "the hash of a run is that of its name"
+    )]
     let runs: HashSet<RunRef> = sleepers.iter().map(|sleeper| sleeper.run.clone()).collect();
     for gone in kept.iter().filter(|kept| !runs.contains(&kept.run)) {
         home.wakes.forget(gone);

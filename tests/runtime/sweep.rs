@@ -359,24 +359,38 @@ async fn more_than_a_page_arrives_oldest_first() {
     }
 }
 
+/// A store that fails at every second page of the first looks into it.
+fn flaky(store: &MemoryStore) -> Shim {
+    let pages = AtomicUsize::new(0);
+    Shim::new(store, move |call| match call {
+        Call::Search(query) if is_look(query) => match pages.fetch_add(1, Ordering::SeqCst) {
+            1 | 3 | 5 | 7 | 9 => Do::Fail(unavailable()),
+            _ => Do::Pass,
+        },
+        _ => Do::Pass,
+    })
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_store_that_fails_while_it_is_looked_at_is_looked_at_again() {
     let store = MemoryStore::default();
-    let pages = AtomicUsize::new(0);
-    let flaky = Shim::new(&store, move |call| match call {
-        // Every second page: looks end in the middle, then at their beginning.
-        Call::Search(query)
-            if is_look(query) && (1..12).contains(&pages.fetch_add(1, Ordering::SeqCst)) =>
-        {
-            match pages.load(Ordering::SeqCst) % 2 {
-                0 => Do::Fail(unavailable()),
-                _ => Do::Pass,
-            }
-        }
-        _ => Do::Pass,
-    });
-    let answers = answers(&flaky);
+    let answers = answers(&flaky(&store));
     let runtime = runtime(Warped::silent(&store), [&answers]);
+    let asked = async {
+        ask(&store, 0..500).await;
+        until(&store, "answer.v1", 500).await;
+    };
+
+    runtime.run_until(asked).await.unwrap();
+
+    assert_eq!((answers.executed(), executions(&answers).len()), (500, 500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_after_its_source_dropped_events_is_looked_at_again() {
+    let store = forgetful(10);
+    let answers = answers(&flaky(&store));
+    let runtime = runtime(store.events(), [&answers]);
     let asked = async {
         ask(&store, 0..500).await;
         until(&store, "answer.v1", 500).await;
