@@ -108,7 +108,8 @@ impl Direct {
             drop(place);
             processed
         };
-        let task = self.running.spawn(under(offer, work));
+        let work = Arc::clone(&self.shared).unless_gone(under(offer, work));
+        let task = self.running.spawn(work);
         metrics::started(&self.executor, Duration::ZERO);
         let at = Instant::now();
         self.deliveries

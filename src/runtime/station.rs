@@ -383,23 +383,24 @@ impl Station {
             .since(committed.unwrap_or(lease.granted_at));
         let offer = Offer::new(Arc::clone(&self.home.waits), Some(lease.clone()));
         let (run, token, home) = (lease.run.clone(), lease.token, Arc::clone(&self.home));
-        let task = match ticket {
-            Ok(_) => {
-                let shared = Arc::clone(&self.shared);
-                let work = async move {
-                    let work = work_on(&shared, &home, member, lease, attempts).await;
-                    drop(place);
-                    work
-                };
-                self.running.spawn(under(Arc::clone(&offer), work))
-            }
-            Err(moment) => self.running.spawn(async move {
-                let delay = moment.saturating_duration_since(now);
-                process::give_back(&home, lease, process::Because::NotNow { delay }).await;
-                drop(place);
-                Work::Held
-            }),
+        let put_off = ticket
+            .err()
+            .map(|moment| moment.saturating_duration_since(now));
+        let shared = Arc::clone(&self.shared);
+        let work = async move {
+            let work = match put_off {
+                None => work_on(&shared, &home, member, lease, attempts).await,
+                Some(delay) => {
+                    process::give_back(&home, lease, process::Because::NotNow { delay }).await;
+                    Work::Held
+                }
+            };
+            drop(place);
+            work
         };
+        let work = under(Arc::clone(&offer), work);
+        let work = Arc::clone(&self.shared).unless_gone(work);
+        let task = self.running.spawn(work);
         metrics::started(&id, lag);
         let running = Running {
             task: task.clone(),
