@@ -13,6 +13,7 @@ use crate::executor::{Execution, ExecutorError, Offer, OrderingKey, Outcome, und
 use crate::store::{ExecutorLimits, Lease, Run, RunFilter, RunRef, StoreError};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::{self, AbortHandle, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -373,14 +374,9 @@ impl Station {
         }
         self.home.wakes.remove(&lease.run);
         let profile = member.executor.profile();
-        let (ordered, at_most_once) = (
-            profile.ordering != OrderingKey::None,
-            profile.execution == Execution::AtMostOnce,
-        );
-        let committed = lease.run.event.as_ref().map(|event| event.updated_at);
-        let lag = lease
-            .granted_at
-            .since(committed.unwrap_or(lease.granted_at));
+        let ordered = profile.ordering != OrderingKey::None;
+        let at_most_once = profile.execution == Execution::AtMostOnce;
+        let lag = lag(&lease);
         let offer = Offer::new(Arc::clone(&self.home.waits), Some(lease.clone()));
         let (run, token, home) = (lease.run.clone(), lease.token, Arc::clone(&self.home));
         let put_off = ticket
@@ -531,6 +527,14 @@ async fn work_on(
     };
     process::give_back(home, lease, because).await;
     Work::Held
+}
+
+/// How long a run waited since its event was committed.
+fn lag(lease: &Lease) -> Duration {
+    let committed = lease.run.event.as_ref().map(|event| event.updated_at);
+    committed.map_or(Duration::ZERO, |committed| {
+        lease.granted_at.since(committed)
+    })
 }
 
 /// How an attempt ended, as a label.
