@@ -127,7 +127,8 @@ impl Direct {
             kept.leave();
             processed
         };
-        let task = self.running.spawn(under(Arc::clone(&offer), work));
+        let work = Arc::clone(&self.shared).unless_gone(under(Arc::clone(&offer), work));
+        let task = self.running.spawn(work);
         metrics::started(&self.executor, Duration::ZERO);
         let started = Started {
             share,

@@ -96,7 +96,7 @@ impl Lookout {
                 },
                 look = self.inbox.recv(), if room => match look {
                     Some(look) => {
-                        self.jobs.spawn(look_at(Arc::clone(&home), look));
+                        self.job(look_at(Arc::clone(&home), look));
                     }
                     None => stop.cancelled().await,
                 },
@@ -104,6 +104,10 @@ impl Lookout {
                 () = sleep_until(self.reconcile) => self.look_at_everything(),
             }
         }
+    }
+
+    fn job(&mut self, job: impl Future<Output = Done> + Send + 'static) {
+        self.jobs.spawn(Arc::clone(&self.shared).unless_gone(job));
     }
 
     fn note(&mut self, done: Done) {
@@ -136,7 +140,7 @@ impl Lookout {
         let suspended = self.home.take_suspended();
         if !suspended.is_empty() {
             let home = Arc::clone(&self.home);
-            self.jobs.spawn(async move {
+            self.job(async move {
                 for run in suspended {
                     look_after(&home, &run).await;
                 }
@@ -157,7 +161,7 @@ impl Lookout {
         self.reconcile = later(Instant::now(), self.shared.settings.reconcile);
         if !std::mem::replace(&mut self.reconciling, true) {
             let (shared, home) = (Arc::clone(&self.shared), Arc::clone(&self.home));
-            self.jobs.spawn(async move {
+            self.job(async move {
                 reconcile(&shared, &home).await;
                 Done::Reconciled
             });
@@ -174,7 +178,7 @@ impl Lookout {
     /// Notes how far the store has come, which it could not say before.
     fn begin_to_look(&mut self) {
         let home = Arc::clone(&self.home);
-        self.jobs.spawn(async move {
+        self.job(async move {
             match sweep::newest(home.store()).await {
                 Ok(newest) => Done::Began(newest),
                 Err(_) => Done::Looked,
@@ -191,7 +195,7 @@ impl Lookout {
         };
         self.sweeping = Some(after);
         let (home, found) = (Arc::clone(&self.home), self.found.clone());
-        self.jobs.spawn(async move {
+        self.job(async move {
             match sweep::sweep(home.store(), after, &found).await {
                 Ok(newest) => Done::Swept(newest),
                 Err(error) => {

@@ -161,6 +161,7 @@ impl Runtime {
             return Err(RuntimeError::AlreadyRunning);
         }
         let _ended = Ended(&self.vitals);
+        let _gone = shared.gone_when_dropped();
         tasks.spawn(Arc::clone(&self.vitals).beat(Arc::clone(&shared)));
         let mut intake = Intake::new(self, Arc::clone(&shared), &mut tasks);
         // Before the signals are looked at: what they make happen is not to be missed.

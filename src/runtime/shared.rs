@@ -7,8 +7,11 @@ use super::roster::Roster;
 use super::{RunReport, metrics};
 use crate::source::SourceError;
 use crate::store::StoreError;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +34,8 @@ pub(super) struct Shared {
     pub(super) places: Arc<Semaphore>,
     /// Cancelled when nothing more shall be claimed.
     pub(super) stop: CancellationToken,
+    /// Whether the runtime does not run any more.
+    gone: AtomicBool,
     pub(super) progress: Arc<Progress>,
     report: Mutex<RunReport>,
 }
@@ -53,9 +58,26 @@ impl Shared {
                 settings.concurrency.min(Semaphore::MAX_PERMITS),
             )),
             stop: CancellationToken::new(),
+            gone: AtomicBool::new(false),
             progress,
             report: Mutex::default(),
         })
+    }
+
+    /// Notes that the runtime does not run any more, when that is dropped.
+    pub(super) fn gone_when_dropped(self: &Arc<Self>) -> Gone {
+        Gone(Arc::clone(self))
+    }
+
+    /// Does work until the runtime is gone. A task of a task that was dropped may be polled once more before it
+    /// notices, and must not write then.
+    pub(super) async fn unless_gone<T>(self: Arc<Self>, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        poll_fn(|context| match self.gone.load(Ordering::Relaxed) {
+            true => Poll::Pending,
+            false => work.as_mut().poll(context),
+        })
+        .await
     }
 
     pub(super) fn count(&self, change: impl FnOnce(&mut RunReport)) {
@@ -93,6 +115,15 @@ impl Shared {
 
     pub(super) fn has_source(&self) -> bool {
         self.source_is_there.load(Ordering::Relaxed)
+    }
+}
+
+/// Ends with the call that runs a runtime.
+pub(super) struct Gone(Arc<Shared>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        self.0.gone.store(true, Ordering::Relaxed);
     }
 }
 

@@ -78,7 +78,8 @@ impl Station {
             Ok(_) => {
                 let shared = Arc::clone(&self.shared);
                 let work = work_on(shared, home, member, lease, attempts, Arc::clone(&offer));
-                self.running.spawn(under(offer, work))
+                let work = Arc::clone(&self.shared).unless_gone(under(offer, work));
+                self.running.spawn(work)
             }
             Err(moment) => self.running.spawn(async move {
                 let delay = moment.saturating_duration_since(now);
