@@ -9,11 +9,11 @@ use crate::source::SourceError;
 use crate::store::StoreError;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 /// How long to wait before something that failed is tried again.
@@ -32,6 +32,8 @@ pub(super) struct Shared {
     source_is_there: AtomicBool,
     /// One for each run there may be at a time.
     pub(super) places: Arc<Semaphore>,
+    /// How many stations wait for a place.
+    waiting: AtomicUsize,
     /// Cancelled when nothing more shall be claimed.
     pub(super) stop: CancellationToken,
     /// Whether the runtime does not run any more.
@@ -57,11 +59,35 @@ impl Shared {
             places: Arc::new(Semaphore::new(
                 settings.concurrency.min(Semaphore::MAX_PERMITS),
             )),
+            waiting: AtomicUsize::new(0),
             stop: CancellationToken::new(),
             gone: AtomicBool::new(false),
             progress,
             report: Mutex::default(),
         })
+    }
+
+    /// Waits for a place, behind those who do already and may have been given one.
+    pub(super) async fn place(self: Arc<Self>) -> Option<OwnedSemaphorePermit> {
+        let others = self.waiting.fetch_add(1, Ordering::Relaxed);
+        let _waits = Waits(&self.waiting);
+        if others > 0 {
+            tokio::task::yield_now().await;
+        }
+        Arc::clone(&self.places).acquire_owned().await.ok()
+    }
+
+    /// As many places as are at hand, up to so many and leaving those who wait for one their share.
+    pub(super) fn more_places(&self, most: usize) -> Vec<OwnedSemaphorePermit> {
+        let others = self.waiting.load(Ordering::Relaxed);
+        let share = self.places.available_permits().div_ceil(others + 1);
+        let mut places = Vec::new();
+        while places.len() < share.min(most)
+            && let Ok(place) = Arc::clone(&self.places).try_acquire_owned()
+        {
+            places.push(place);
+        }
+        places
     }
 
     /// Notes that the runtime does not run any more, when that is dropped.
@@ -138,5 +164,14 @@ pub(super) async fn in_time<T>(
             retry_after: PAUSE,
             source: format!("no answer within {PATIENCE:?}").into(),
         }),
+    }
+}
+
+/// Counts somebody who waits, until it is dropped.
+struct Waits<'c>(&'c AtomicUsize);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -28,13 +28,8 @@ impl Station {
         if wanted == 0 {
             return;
         }
-        let mut places = vec![place];
-        while places.len() < wanted.min(BATCH) {
-            match Arc::clone(&self.shared.places).try_acquire_owned() {
-                Ok(place) => places.push(place),
-                Err(_) => break,
-            }
-        }
+        let mut places = self.shared.more_places(wanted.min(BATCH) - 1);
+        places.push(place);
         let home = Arc::clone(&self.home);
         match in_time(claim_due(&home, places.len(), &asked, self.parked)).await {
             Ok(claimed) => {

@@ -13,12 +13,12 @@ use start::{Running, Started, Work};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
-use tokio::sync::{AcquireError, OwnedSemaphorePermit};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::{self, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 /// A place that is waited for. It is kept from turn to turn, so that this station keeps its place in the queue.
-type Acquiring = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>;
+type Acquiring = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send>>;
 
 pub(super) struct Station {
     shared: Arc<Shared>,
@@ -64,7 +64,7 @@ impl Station {
             // Before all else: what is always ready must not hide what fell due.
             self.heat_due(Instant::now());
             if acquiring.is_none() && !self.hot.is_empty() {
-                acquiring = Some(Box::pin(Arc::clone(&self.shared.places).acquire_owned()));
+                acquiring = Some(Box::pin(Arc::clone(&self.shared).place()));
             }
             let wake = self.next_due();
             tokio::select! {
@@ -74,7 +74,7 @@ impl Station {
                 Some(finished) = self.running.join_next_with_id() => self.finish(finished).await,
                 place = acquired(&mut acquiring), if acquiring.is_some() => {
                     acquiring = None;
-                    if let Ok(place) = place {
+                    if let Some(place) = place {
                         self.claim(place).await;
                     }
                 }
@@ -143,7 +143,7 @@ impl Station {
     }
 }
 
-async fn acquired(acquiring: &mut Option<Acquiring>) -> Result<OwnedSemaphorePermit, AcquireError> {
+async fn acquired(acquiring: &mut Option<Acquiring>) -> Option<OwnedSemaphorePermit> {
     match acquiring {
         Some(acquiring) => acquiring.await,
         None => std::future::pending().await,
