@@ -68,7 +68,8 @@ async fn ask_every_second(runtime: Arc<Runtime>, store: MemoryStore) -> Result<(
             .create(NewBreadcrumb::new("tool.request.v1").context(request))
             .await?;
         let answer = answer.await?;
-        tracing::info!(answer = %answer.context["output"], "asked the clock");
+        let asked_at = answer.context.text("output.asked_at");
+        tracing::info!(asked_at, "asked the clock");
         tokio::time::sleep(SECOND).await;
     }
     Ok(())

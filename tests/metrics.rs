@@ -72,6 +72,25 @@ impl EventSource for Lossy {
     }
 }
 
+/// What is counted in the scenario below.
+const SERIES: [(&str, f64); 12] = [
+    ("ux_events_total", 1.0),
+    ("ux_events_missed_total", 7.0),
+    ("ux_events_found_by_sweep_total", 1.0),
+    ("ux_matches_total{executor=\"well\"}", 2.0),
+    ("ux_matches_total{executor=\"badly\"}", 2.0),
+    (
+        "ux_runs_total{executor=\"well\",outcome=\"responded\"}",
+        2.0,
+    ),
+    ("ux_runs_total{executor=\"badly\",outcome=\"failed\"}", 2.0),
+    ("ux_run_seconds_count{executor=\"well\"}", 2.0),
+    ("ux_run_seconds_count{executor=\"badly\"}", 2.0),
+    ("ux_lag_seconds_count{executor=\"well\"}", 2.0),
+    ("ux_runs_in_flight", 0.0),
+    ("ux_queue_depth{store=\"0\"}", 0.0),
+];
+
 #[tokio::test(start_paused = true)]
 async fn every_metric_of_the_table_is_there_with_its_labels_after_a_few_runs() {
     let (metrics, _guard) = recorder();
@@ -108,24 +127,7 @@ async fn every_metric_of_the_table_is_there_with_its_labels_after_a_few_runs() {
             "no {name} in {rendered}"
         );
     }
-    let expected = [
-        ("ux_events_total", 1.0),
-        ("ux_events_missed_total", 7.0),
-        ("ux_events_found_by_sweep_total", 1.0),
-        ("ux_matches_total{executor=\"well\"}", 2.0),
-        ("ux_matches_total{executor=\"badly\"}", 2.0),
-        (
-            "ux_runs_total{executor=\"well\",outcome=\"responded\"}",
-            2.0,
-        ),
-        ("ux_runs_total{executor=\"badly\",outcome=\"failed\"}", 2.0),
-        ("ux_run_seconds_count{executor=\"well\"}", 2.0),
-        ("ux_run_seconds_count{executor=\"badly\"}", 2.0),
-        ("ux_lag_seconds_count{executor=\"well\"}", 2.0),
-        ("ux_runs_in_flight", 0.0),
-        ("ux_queue_depth{store=\"0\"}", 0.0),
-    ];
-    for (series, expected) in expected {
+    for (series, expected) in SERIES {
         assert_eq!(
             value(&metrics, series),
             Some(expected),

@@ -45,17 +45,8 @@ impl AgentExecutor {
 
     /// Replaces how its runs are leased, timed and retried; kind, definition and schemas stay the definition's.
     #[must_use]
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "a builder step takes what it keeps"
-    )]
     pub fn with_profile(mut self, profile: Profile) -> Self {
-        self.profile = Profile {
-            kind: self.profile.kind,
-            responds_with: self.profile.responds_with,
-            definition: self.profile.definition,
-            ..profile
-        };
+        self.profile = profile.in_place_of(self.profile);
         self
     }
 

@@ -108,6 +108,16 @@ impl Profile {
         }
     }
 
+    /// This profile for what an executor does, and another's for what it is: kind, definition and schemas.
+    pub(crate) fn in_place_of(self, before: Self) -> Self {
+        Self {
+            kind: before.kind,
+            responds_with: before.responds_with,
+            definition: before.definition,
+            ..self
+        }
+    }
+
     /// The profile of an executor that says nothing about itself.
     pub(super) fn standard() -> &'static Self {
         static STANDARD: LazyLock<Profile> = LazyLock::new(Profile::default);

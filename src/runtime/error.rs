@@ -1,7 +1,7 @@
 use crate::error::Retry;
 use crate::executor::InvalidExecutor;
 use crate::source::SourceError;
-use crate::store::{RunRef, StoreError};
+use crate::store::StoreError;
 
 /// A runtime cannot be built or started.
 #[derive(Debug, thiserror::Error)]
@@ -38,10 +38,8 @@ pub enum RuntimeError {
         id: String,
     },
     /// A run cannot be done again.
-    #[error("{run} cannot be done again")]
+    #[error("the run cannot be done again")]
     Redo {
-        /// The run.
-        run: RunRef,
         /// What its ledger says.
         source: StoreError,
     },

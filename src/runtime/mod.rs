@@ -234,10 +234,7 @@ impl Runtime {
         let no_ledger = || RuntimeError::NoLedger { id: id.to_owned() };
         let ledger = member.home.ledger().ok_or_else(no_ledger)?;
         let redone: Result<(), StoreError> = ledger.redo(run).await;
-        redone.map_err(|source| RuntimeError::Redo {
-            run: run.clone(),
-            source,
-        })?;
+        redone.map_err(|source| RuntimeError::Redo { source })?;
         member.home.nudge([Arc::clone(&run.executor)]);
         Ok(())
     }

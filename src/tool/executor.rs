@@ -143,6 +143,16 @@ impl ToolExecutor {
         self
     }
 
+    /// Replaces how its runs are leased, timed, retried, ordered and limited; kind, definition and schemas stay.
+    ///
+    /// Whether it is tried again is then what the profile says: begin with the one it has, of
+    /// [`profile`](UniversalExecutor::profile).
+    #[must_use]
+    pub fn with_profile(mut self, profile: Profile) -> Self {
+        self.profile = profile.in_place_of(self.profile);
+        self
+    }
+
     /// The tool.
     #[must_use]
     pub fn tool(&self) -> &dyn Tool {

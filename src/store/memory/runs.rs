@@ -272,8 +272,11 @@ impl Runs {
                 row.saved = Some(Saved { state, with: None });
                 let until = wake.until;
                 row.wait = Some(Wait { wake, since: at });
-                let asleep = self.asleep.entry(lease.run.trigger_id).or_default();
-                asleep.insert(lease.run.clone());
+                let trigger = lease.run.trigger_id;
+                self.asleep
+                    .entry(trigger)
+                    .or_default()
+                    .insert(lease.run.clone());
                 self.set_due(&lease.run, until);
             }
             End::Over { state, reason } => {
