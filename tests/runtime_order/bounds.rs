@@ -99,6 +99,34 @@ fn lodgers(
 }
 
 #[tokio::test(start_paused = true)]
+async fn executors_take_turns_for_a_single_place_that_is_never_left_empty() {
+    for shared in [false, true] {
+        let (store, notebook) = (MemoryStore::default(), Notebook::default());
+        let ids = ["a", "b", "c"];
+        let mut runtime = beginning(&store).concurrency(1);
+        for executor in lodgers(&store, &ids, shared, &notebook) {
+            runtime = runtime.executor(executor);
+        }
+        for id in ids {
+            ask(&store, id, 20).await;
+        }
+
+        let runtime = runtime.build().unwrap();
+        runtime.run_until(until_over(&store, 60)).await.unwrap();
+
+        let turns = notebook.turns();
+        for (before, after) in turns.iter().zip(&turns[1..]) {
+            assert_eq!(before.end, Some(after.start), "shared: {shared}");
+        }
+        for three in turns[3..].chunks_exact(3) {
+            let mut keys: Vec<&str> = three.iter().map(|turn| &*turn.key).collect();
+            keys.sort_unstable();
+            assert_eq!(keys, ids, "shared: {shared}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_burst_for_one_executor_does_not_starve_another() {
     for shared in [false, true] {
         let (store, notebook) = (MemoryStore::default(), Notebook::default());
