@@ -118,11 +118,17 @@ async fn executors_take_turns_for_a_single_place_that_is_never_left_empty() {
         for (before, after) in turns.iter().zip(&turns[1..]) {
             assert_eq!(before.end, Some(after.start), "shared: {shared}");
         }
-        for three in turns[3..].chunks_exact(3) {
-            let mut keys: Vec<&str> = three.iter().map(|turn| &*turn.key).collect();
-            keys.sort_unstable();
-            assert_eq!(keys, ids, "shared: {shared}");
+        let mut had = [0_usize; 3];
+        for turn in &turns {
+            let who = ids.iter().position(|id| *id == turn.key).unwrap();
+            had[who] += 1;
+            if had.contains(&20) {
+                break;
+            }
+            let apart = had.iter().max().unwrap() - had.iter().min().unwrap();
+            assert!(apart <= 2, "shared {shared}: {had:?}");
         }
+        assert!(had.iter().all(|turns| *turns >= 18), "{had:?}");
     }
 }
 
