@@ -99,6 +99,40 @@ fn lodgers(
 }
 
 #[tokio::test(start_paused = true)]
+async fn executors_take_turns_for_a_single_place_that_is_never_left_empty() {
+    for shared in [false, true] {
+        let (store, notebook) = (MemoryStore::default(), Notebook::default());
+        let ids = ["a", "b", "c"];
+        let mut runtime = beginning(&store).concurrency(1);
+        for executor in lodgers(&store, &ids, shared, &notebook) {
+            runtime = runtime.executor(executor);
+        }
+        for id in ids {
+            ask(&store, id, 20).await;
+        }
+
+        let runtime = runtime.build().unwrap();
+        runtime.run_until(until_over(&store, 60)).await.unwrap();
+
+        let turns = notebook.turns();
+        for (before, after) in turns.iter().zip(&turns[1..]) {
+            assert_eq!(before.end, Some(after.start), "shared: {shared}");
+        }
+        let mut had = [0_usize; 3];
+        for turn in &turns {
+            let who = ids.iter().position(|id| *id == turn.key).unwrap();
+            had[who] += 1;
+            if had.contains(&20) {
+                break;
+            }
+            let apart = had.iter().max().unwrap() - had.iter().min().unwrap();
+            assert!(apart <= 2, "shared {shared}: {had:?}");
+        }
+        assert!(had.iter().all(|turns| *turns >= 18), "{had:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_burst_for_one_executor_does_not_starve_another() {
     for shared in [false, true] {
         let (store, notebook) = (MemoryStore::default(), Notebook::default());

@@ -232,6 +232,7 @@ async fn a_worker_that_cannot_keep_its_lease_sends_nothing_after_it() {
         _ => Do::Pass,
     });
     let zombie = Probe::on("question.v1", "worker", &cut_off)
+        .profile(Profile::default().timeout(20 * LEASE))
         .executing(|_| async {
             sleep(10 * LEASE).await;
             Ok(json!({"by": "zombie"}))
@@ -321,6 +322,51 @@ async fn a_commit_that_comes_after_the_lease_writes_nothing_and_keeps_nobody_fro
         assert_eq!(report.unwrap().errors, 1);
         assert_eq!(letters(&store).await.len(), 0);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_comes_while_another_worker_has_the_run_writes_nothing() {
+    let store = MemoryStore::default();
+    put(&store, "question.v1", json!({})).await;
+    let began = Instant::now();
+    let cut_off = Shim::new(&store, move |call| match call {
+        Call::Commit(_) => Do::Wait(3 * LEASE),
+        Call::Claim if began.elapsed() > SECOND => Do::Fail(unavailable()),
+        _ => Do::Pass,
+    });
+    let late = Probe::on("question.v1", "worker", &cut_off)
+        .executing(|_| async { Ok(json!({"by": "late"})) });
+    let healthy = Probe::on("question.v1", "worker", &store)
+        .profile(Profile::default().timeout(20 * LEASE))
+        .executing(|_| async {
+            sleep(5 * LEASE).await;
+            Ok(json!({"by": "healthy"}))
+        });
+    let first = beginning(&store).executor(late).build().unwrap();
+    let second = Runtime::builder(store.events())
+        .executor(healthy)
+        .build()
+        .unwrap();
+    let took_over = async {
+        sleep(SECOND).await;
+        second
+            .run_until(until(&store, "answer.v1", 1))
+            .await
+            .unwrap()
+    };
+
+    let (report, healthy) = tokio::join!(first.run_until(sleep(8 * LEASE)), took_over);
+
+    let answers = all(&store, "answer.v1").await;
+    assert_eq!(
+        (answers.len(), &answers[0].context["by"]),
+        (1, &json!("healthy"))
+    );
+    let report = report.unwrap();
+    assert_eq!(
+        (report.responded, report.errors, healthy.responded),
+        (0, 1, 1)
+    );
 }
 
 #[tokio::test(start_paused = true)]
