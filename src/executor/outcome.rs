@@ -160,11 +160,12 @@ pub struct Failure {
 }
 
 /// Ends a turn durably: what is written, the state and what to wait for commit in one step, no worker is held, and
-/// the run goes on when it is woken, or the time is up.
+/// the run goes on when a breadcrumb committed after that matches, or the time is up, once and on whichever worker sees
+/// it first.
 ///
-/// Nothing here matches breadcrumbs against what suspended runs wait for: whoever sees the answer wakes the run with
+/// A [`Runtime`](crate::Runtime) looks out for that breadcrumb. Without one, whoever sees the answer wakes the run with
 /// [`RunLedger::resume`](crate::RunLedger::resume), naming it by `RunRef::of(executor_id, &event)`. Give an `until`, or a
-/// run that nobody wakes waits for ever.
+/// run whose answer never comes waits for ever, and holds its ordering key.
 ///
 /// Return it from `execute` as an error. The next `execute` sees the state and the breadcrumb in
 /// [`ExecutionContext::resumed`](super::ExecutionContext::resumed). A wake that can never fire (see [`Wake::check`])

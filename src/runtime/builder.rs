@@ -84,7 +84,8 @@ impl RuntimeBuilder {
     }
 
     /// Sets where in the source to start: by default with what happens once it runs. What was there before is then not
-    /// seen; with [`StartAt::Beginning`] it is, and what was answered already is not answered again.
+    /// seen; with [`StartAt::Beginning`] it is, and what was answered already is not answered again. What is committed
+    /// while no process runs is seen only if the source remembers it: use a durable one, or begin at the beginning.
     #[must_use]
     pub fn start_at(mut self, start: StartAt) -> Self {
         self.settings.start_at = start;

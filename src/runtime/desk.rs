@@ -2,8 +2,10 @@
 
 use super::limits::{Allowed, Breaker, Bucket, Budget, Ticket};
 use super::process::Processed;
+use crate::clock::later;
 use crate::executor::{ExecutorError, Outcome, Profile, Rate};
 use crate::store::{FailureClass, StoreError};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// One executor's work at a station.
@@ -12,6 +14,8 @@ pub(super) struct Desk {
     in_flight: usize,
     bucket: Option<(Rate, Bucket)>,
     budget: Budget,
+    /// How many retries were put off since one was let through.
+    put_off: u32,
     breaker: Breaker,
     /// Whether its turn to claim comes.
     pub(super) hot: bool,
@@ -36,6 +40,7 @@ impl Desk {
             in_flight: 0,
             bucket: None,
             budget: Budget::new(now),
+            put_off: 0,
             breaker: Breaker::new(),
             hot: false,
             more: false,
@@ -69,8 +74,9 @@ impl Desk {
     pub(super) fn start(&mut self, again: bool, now: Instant) -> Result<Ticket, Instant> {
         self.in_flight += 1;
         if again && !self.budget.retry(now) {
-            return Err(self.budget.next(now).unwrap_or(now));
+            return Err(self.put_off(now));
         }
+        self.put_off = 0;
         if !again {
             self.budget.first();
         }
@@ -78,6 +84,17 @@ impl Desk {
             bucket.take(now, 1);
         }
         Ok(self.breaker.started(now))
+    }
+
+    /// When a run may be tried again that is one retry too many. Of many each comes later than the one before, so that not
+    /// all of them come back for the next one.
+    fn put_off(&mut self, now: Instant) -> Instant {
+        const APART: Duration = Duration::from_millis(100);
+        const MOST: u32 = 300;
+        let next = self.budget.next(now).unwrap_or(now);
+        let at = later(next, APART * self.put_off);
+        self.put_off = (self.put_off + 1).min(MOST);
+        at
     }
 
     /// Notes that a run is gone, and how it ended if it was started.
