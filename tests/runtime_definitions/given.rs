@@ -5,6 +5,7 @@ use crate::support::{all, eventually};
 use futures::stream::{self, BoxStream, StreamExt as _};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 use universal_executor::agent::{
     AgentDefinition, AgentExecutor, ChatModel, ChatResponse, ScriptedModel,
 };
@@ -30,10 +31,12 @@ pub(crate) fn agents(store: &(impl BreadcrumbStore + Clone + 'static)) -> Defini
     Definitions::new(Arc::new(store.clone())).default_model(parrot())
 }
 
-/// A runtime of definitions alone, with the source of a store.
+/// A runtime of definitions alone, with the source of a store. It follows what is announced, and looks at all
+/// definitions by itself after a day only.
 pub(crate) fn runtime(store: &MemoryStore, definitions: Definitions) -> Runtime {
     Runtime::builder(store.events())
         .definitions(definitions)
+        .reconcile_every(Duration::from_secs(86_400))
         .build()
         .unwrap()
 }

@@ -17,6 +17,14 @@ use universal_executor::{BreadcrumbStoreExt, MemoryStore, Runtime, UniversalExec
 /// How long a runtime goes by itself without looking at all definitions twice.
 const A_WHILE: Duration = Duration::from_secs(300);
 
+/// A runtime that looks at all definitions every minute.
+fn looking(store: &MemoryStore, definitions: Definitions) -> Runtime {
+    Runtime::builder(store.events())
+        .definitions(definitions)
+        .build()
+        .unwrap()
+}
+
 fn tool(name: &'static str) -> impl Tool + 'static {
     json_tool(name, "Says it again.", json!({}), |input, _| async move {
         Ok(input)
@@ -73,7 +81,7 @@ async fn refused(
 #[tokio::test(start_paused = true)]
 async fn bad_subscriptions_are_refused() {
     let store = MemoryStore::default();
-    let runtime = runtime(&store, agents(&store));
+    let runtime = looking(&store, agents(&store));
     let bad =
         json!({"agent_id": "a", "subscriptions": [{"schema_name": "m.v1", "role": "tirgger"}]});
 
@@ -91,7 +99,7 @@ async fn bad_subscriptions_are_refused() {
 async fn a_tool_that_is_not_registered_is_refused() {
     let store = MemoryStore::default();
     let definitions = Definitions::new(Arc::new(store.clone())).tool(tool("echo"));
-    let runtime = runtime(&store, definitions);
+    let runtime = looking(&store, definitions);
 
     let (good, bad) = (json!({"name": "echo"}), json!({"name": "shell"}));
     let (good, bad) = (on_message(good), on_message(bad));
@@ -106,7 +114,7 @@ async fn a_tool_that_is_not_registered_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_model_that_is_not_registered_is_refused() {
     let store = MemoryStore::default();
-    let runtime = runtime(&store, agents(&store).model("small", parrot()));
+    let runtime = looking(&store, agents(&store).model("small", parrot()));
     let mut bad = agent("a", "message.v1", "two");
     bad["model"] = json!("huge");
 
@@ -124,7 +132,7 @@ async fn a_model_that_is_not_registered_is_refused() {
 async fn an_agent_that_names_no_model_where_none_is_the_default_is_refused() {
     let store = MemoryStore::default();
     let definitions = Definitions::new(Arc::new(store.clone())).model("small", parrot());
-    let runtime = runtime(&store, definitions);
+    let runtime = looking(&store, definitions);
     let mut good = agent("a", "message.v1", "one");
     good["model"] = json!("small");
 
@@ -151,7 +159,7 @@ fn workflows(store: &MemoryStore) -> Definitions {
 #[tokio::test(start_paused = true)]
 async fn what_a_maker_cannot_make_is_refused() {
     let store = MemoryStore::default();
-    let runtime = runtime(&store, workflows(&store));
+    let runtime = looking(&store, workflows(&store));
 
     let bad = json!({"does": "fail"});
     let reason = refused(&store, runtime, Definitions::WORKFLOW, json!({}), bad).await;
@@ -162,7 +170,7 @@ async fn what_a_maker_cannot_make_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_maker_that_panics_is_survived() {
     let store = MemoryStore::default();
-    let runtime = runtime(&store, workflows(&store));
+    let runtime = looking(&store, workflows(&store));
 
     let bad = json!({"does": "panic"});
     let reason = refused(&store, runtime, Definitions::WORKFLOW, json!({}), bad).await;
@@ -271,7 +279,7 @@ async fn a_definition_is_refused_once_by_two_runtimes_on_one_store_and_after_a_r
     let store = MemoryStore::default();
     let bad = put(&store, Definitions::AGENT, json!({"agent_id": "a"})).await;
     // Each has a handle of its own on the data, as two processes have.
-    let [one, two, three] = [(); 3].map(|()| runtime(&store, agents(&store)));
+    let [one, two, three] = [(); 3].map(|()| looking(&store, agents(&store)));
     let scenario = async {
         until_rejected(&store, 1).await;
         redefine(&store, &bad, json!({"agent_id": 7})).await;
@@ -313,7 +321,7 @@ async fn a_rejection_that_cannot_be_written_is_written_later() {
         _ => Do::Pass,
     }
     });
-    let runtime = runtime(&store, agents(&shim));
+    let runtime = looking(&store, agents(&shim));
     let scenario = async {
         put(&store, Definitions::AGENT, json!({"agent_id": "a"})).await;
         until_rejected(&store, 1).await;
@@ -364,7 +372,7 @@ async fn nothing_runs_that_the_registry_does_not_name() {
         on_message(json!({"name": "flow"})),
     )
     .await;
-    let runtime = runtime(&store, definitions);
+    let runtime = looking(&store, definitions);
     let mut ids = None;
     let scenario = async {
         until_rejected(&store, 2).await;

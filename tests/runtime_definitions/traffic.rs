@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use universal_executor::agent::{ChatModel, ChatRequest, ChatResponse, ModelError};
 use universal_executor::runtime::definitions::Definitions;
 use universal_executor::source::StartAt;
@@ -223,5 +224,8 @@ async fn two_workers_on_many_threads_answer_every_event_once_while_a_definition_
     let store = MemoryStore::default();
     let runtimes = vec![slow(&store), slow(&store)];
 
-    update_under_load(&store, runtimes).await;
+    // Time is not paused here; this long it takes only if something is lost.
+    let done = timeout(Duration::from_secs(60), update_under_load(&store, runtimes));
+
+    done.await.unwrap();
 }
