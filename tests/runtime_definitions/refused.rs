@@ -14,7 +14,7 @@ use universal_executor::store::{RunState, Write};
 use universal_executor::tool::{Tool, ToolExecutor, json_tool};
 use universal_executor::{BreadcrumbStoreExt, MemoryStore, Runtime, UniversalExecutor};
 
-/// How long a runtime goes by itself without looking at all definitions twice.
+/// In which a runtime looks at all definitions a few times.
 const A_WHILE: Duration = Duration::from_secs(300);
 
 /// A runtime that looks at all definitions every minute.
