@@ -42,9 +42,10 @@ pub(crate) async fn until_over(store: &MemoryStore, n: usize) {
         .into_iter()
         .fold(RunFilter::all(), RunFilter::state)
         .limit(1);
+    // Looking at every run costs more than letting some of them go on.
+    let pause = Duration::from_millis(200 + n as u64 / 2);
     eventually(async || {
-        // Looking at every run costs more than letting some of them go on.
-        tokio::time::sleep(SECOND / 2).await;
+        tokio::time::sleep(pause).await;
         store.runs(&open).await.unwrap().is_empty() && runs(store).await.len() >= n
     })
     .await;
