@@ -20,6 +20,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod canonical;
 mod commit;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -32,6 +33,8 @@ mod memory;
 #[cfg(feature = "mock")]
 pub mod mock;
 mod query;
+mod returned;
+mod row;
 mod run;
 mod with_ledger;
 
