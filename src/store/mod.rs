@@ -36,6 +36,8 @@ mod query;
 mod returned;
 mod row;
 mod run;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 mod with_ledger;
 
 pub use commit::{Commit, Committed, DeadLetter, FailureClass, RunEnd, Write};
@@ -46,6 +48,8 @@ pub use lineage::{Lineage, Saved, Wake};
 pub use memory::{MemoryLimits, MemoryStore};
 pub use query::{Query, Scored, VectorQuery};
 pub use run::{NewRun, Run, RunFilter, RunRef, RunState};
+#[cfg(feature = "sqlite")]
+pub use sqlite::{Durability, SqliteBuilder, SqliteError, SqliteLimits, SqliteStats, SqliteStore};
 pub use with_ledger::WithLedger;
 
 use crate::model::{Breadcrumb, BreadcrumbId};

@@ -1,0 +1,309 @@
+//! The thread that writes. What waits is committed together, since it is the commit that costs: each job in a savepoint
+//! of its own, so that one that fails takes no other with it. Answers go out after the commit.
+
+use super::cursor::{self, Acknowledged};
+use super::error::{Fault, unavailable};
+use crate::store::StoreError;
+use rusqlite::Connection;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// The most jobs of one transaction.
+const MOST: usize = 128;
+/// After this a transaction takes no more jobs.
+const LONG: Duration = Duration::from_millis(50);
+
+/// Something to be done in a transaction.
+pub(super) trait Job: Send {
+    /// Whether anybody still wants it. From then on it is done.
+    fn begin(&self) -> bool;
+
+    /// Does it, in a savepoint.
+    ///
+    /// # Errors
+    /// Only if the driver failed.
+    fn run(&mut self, connection: &Connection) -> Result<(), rusqlite::Error>;
+
+    /// Answers, with the error that undid the transaction if there is one. Says whether there are new events.
+    fn finish(self: Box<Self>, undone: Option<&Arc<rusqlite::Error>>) -> bool;
+}
+
+pub(super) struct Writer {
+    pub(super) connection: Connection,
+    pub(super) progress: Arc<Progress>,
+    pub(super) acknowledged: Arc<Acknowledged>,
+}
+
+impl Writer {
+    /// Does jobs until there can be no more.
+    pub(super) fn run(self, mut jobs: mpsc::Receiver<Box<dyn Job>>) {
+        let mut waiting = Vec::with_capacity(MOST);
+        while jobs.blocking_recv_many(&mut waiting, MOST) > 0 {
+            let mut waiting: VecDeque<_> = waiting.drain(..).collect();
+            while !waiting.is_empty() {
+                self.transaction(&mut waiting);
+            }
+        }
+        // What was acknowledged last, without another job after it.
+        self.transaction(&mut VecDeque::new());
+    }
+
+    /// Does as many jobs as there is time for, and answers them.
+    fn transaction(&self, waiting: &mut VecDeque<Box<dyn Job>>) {
+        self.progress.begin();
+        let positions = self.acknowledged.take();
+        let mut done = Vec::new();
+        let committed = self.commit(waiting, &mut done, |connection| {
+            cursor::store(connection, &positions)
+        });
+        let undone = committed.err().map(Arc::new);
+        if let Some(error) = &undone {
+            tracing::warn!(%error, jobs = done.len(), "a transaction of the store was rolled back");
+            self.acknowledged.put_back(positions);
+        }
+        self.progress.end();
+        let mut has_events = false;
+        for job in done {
+            has_events |= job.finish(undone.as_ref());
+        }
+        if has_events && undone.is_none() {
+            self.progress.announce();
+        }
+    }
+
+    /// One transaction. Every job that was begun is in `done`, also if all of it is rolled back.
+    fn commit(
+        &self,
+        waiting: &mut VecDeque<Box<dyn Job>>,
+        done: &mut Vec<Box<dyn Job>>,
+        last: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+    ) -> rusqlite::Result<()> {
+        let connection = &self.connection;
+        if let Err(error) = connection.execute_batch("BEGIN IMMEDIATE") {
+            // Nobody can write now: who waits shall know, and not wait through one timeout after the other.
+            done.extend(waiting.drain(..).filter(|job| job.begin()));
+            return Err(error);
+        }
+        let worked = self.work(waiting, done).and_then(|()| last(connection));
+        let committed = worked.and_then(|()| connection.execute_batch("COMMIT"));
+        if committed.is_err() && !connection.is_autocommit() {
+            // If this fails too the next transaction cannot begin, and says so.
+            drop(connection.execute_batch("ROLLBACK"));
+        }
+        committed
+    }
+
+    fn work(
+        &self,
+        waiting: &mut VecDeque<Box<dyn Job>>,
+        done: &mut Vec<Box<dyn Job>>,
+    ) -> rusqlite::Result<()> {
+        let begun = Instant::now();
+        while let Some(mut job) = waiting.pop_front() {
+            if !job.begin() {
+                continue;
+            }
+            let worked = job.run(&self.connection);
+            done.push(job);
+            worked?;
+            if begun.elapsed() > LONG {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What became of the transactions, for those who wait for one or want to know of all.
+#[derive(Debug)]
+pub(super) struct Progress {
+    /// The number of the last transaction that was begun.
+    begun: AtomicU64,
+    /// The last transaction that a caller went away from, which has to end before anybody reads.
+    left: AtomicU64,
+    /// The last transaction that ended.
+    ended: watch::Sender<u64>,
+    /// The last transaction with events.
+    pub(super) announced: watch::Sender<u64>,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self {
+            begun: AtomicU64::new(0),
+            left: AtomicU64::new(0),
+            ended: watch::Sender::new(0),
+            announced: watch::Sender::new(0),
+        }
+    }
+}
+
+impl Progress {
+    /// Waits until what was done for callers that are gone is there to be read, or never will be.
+    pub(super) async fn settled(&self) {
+        let left = self.left.load(Ordering::SeqCst);
+        if *self.ended.borrow() < left {
+            let mut ended = self.ended.subscribe();
+            // The sender is in here, so there is always one to wait for.
+            drop(ended.wait_for(|ended| *ended >= left).await);
+        }
+    }
+
+    fn begin(&self) {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn end(&self) {
+        self.ended.send_replace(self.begun.load(Ordering::SeqCst));
+    }
+
+    fn announce(&self) {
+        self.announced
+            .send_replace(self.begun.load(Ordering::SeqCst));
+    }
+
+    fn leave(&self) {
+        let begun = self.begun.load(Ordering::SeqCst);
+        self.left.fetch_max(begun, Ordering::SeqCst);
+    }
+}
+
+const WAITS: u8 = 0;
+const BEGUN: u8 = 1;
+const GIVEN_UP: u8 = 2;
+
+/// Whether a job waits, is done, or will not be done because its caller is gone.
+type Fate = Arc<AtomicU8>;
+
+/// Lives as long as a caller waits: a job whose caller goes is either not begun at all, or its transaction ends before
+/// anybody reads. So the store is as before the job or as after it, and stays that.
+pub(super) struct Watcher<'p> {
+    fate: Option<Fate>,
+    progress: &'p Progress,
+}
+
+impl<'p> Watcher<'p> {
+    pub(super) fn begin(fate: Fate, progress: &'p Progress) -> Self {
+        Self {
+            fate: Some(fate),
+            progress,
+        }
+    }
+
+    /// The answer is there.
+    pub(super) fn end(&mut self) {
+        self.fate = None;
+    }
+}
+
+impl Drop for Watcher<'_> {
+    fn drop(&mut self) {
+        let Some(fate) = &self.fate else { return };
+        if fate.swap(GIVEN_UP, Ordering::SeqCst) == BEGUN {
+            self.progress.leave();
+        }
+    }
+}
+
+/// A job with an answer.
+pub(super) struct Task<W, A, T> {
+    fate: Fate,
+    work: Option<W>,
+    done: Option<Result<(T, bool), StoreError>>,
+    then: A,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+type Answer<T> = oneshot::Receiver<Result<T, StoreError>>;
+
+impl<W, A, T> Task<W, A, T>
+where
+    W: FnOnce(&Connection) -> Result<(T, bool), Fault>,
+    A: FnOnce(&T),
+{
+    /// A job; what comes of it and whether there are new events, what to do once that is committed, and who answers.
+    pub(super) fn new(work: W, then: A) -> (Self, Answer<T>, Fate) {
+        let (reply, answer) = oneshot::channel();
+        let fate = Fate::default();
+        let task = Self {
+            fate: Arc::clone(&fate),
+            work: Some(work),
+            done: None,
+            then,
+            reply,
+        };
+        (task, answer, fate)
+    }
+}
+
+impl<W, A, T> Job for Task<W, A, T>
+where
+    W: FnOnce(&Connection) -> Result<(T, bool), Fault> + Send,
+    A: FnOnce(&T) + Send,
+    T: Send,
+{
+    fn begin(&self) -> bool {
+        let begun = self
+            .fate
+            .compare_exchange(WAITS, BEGUN, Ordering::SeqCst, Ordering::SeqCst);
+        begun.is_ok()
+    }
+
+    fn run(&mut self, connection: &Connection) -> Result<(), rusqlite::Error> {
+        let Some(work) = self.work.take() else {
+            return Ok(());
+        };
+        connection.prepare_cached("SAVEPOINT job")?.execute(())?;
+        match work(connection) {
+            Ok(done) => self.done = Some(Ok(done)),
+            Err(Fault::Refused(error)) => {
+                self.done = Some(Err(error));
+                connection.prepare_cached("ROLLBACK TO job")?.execute(())?;
+            }
+            // What the disk or the memory does not allow can undo the whole transaction.
+            Err(Fault::Driver(error)) if connection.is_autocommit() => return Err(error),
+            Err(Fault::Driver(error)) => {
+                self.done = Some(Err(unavailable(&Arc::new(error))));
+                connection.prepare_cached("ROLLBACK TO job")?.execute(())?;
+            }
+        }
+        connection.prepare_cached("RELEASE job")?.execute(())?;
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, undone: Option<&Arc<rusqlite::Error>>) -> bool {
+        let done = match (self.done, undone) {
+            // A refusal too may be due to what was undone.
+            (_, Some(error)) => Err(unavailable(error)),
+            (Some(done), None) => done,
+            (None, None) => return false,
+        };
+        let has_events = done.as_ref().is_ok_and(|(_, has_events)| *has_events);
+        if let Ok((answer, _)) = &done {
+            (self.then)(answer);
+        }
+        // Who asked may be gone.
+        drop(self.reply.send(done.map(|(answer, _)| answer)));
+        has_events
+    }
+}
+
+/// A job that does nothing: with every transaction goes what was acknowledged.
+pub(super) struct StoreAcknowledged;
+
+impl Job for StoreAcknowledged {
+    fn begin(&self) -> bool {
+        true
+    }
+
+    fn run(&mut self, _: &Connection) -> Result<(), rusqlite::Error> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, _: Option<&Arc<rusqlite::Error>>) -> bool {
+        false
+    }
+}
