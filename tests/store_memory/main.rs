@@ -20,7 +20,12 @@ use universal_executor::store::conformance::Subject;
 use universal_executor::{EventSource, MemoryStore};
 
 /// A fresh store in memory, whose time passes by moving tokio's clock.
+#[derive(Default)]
 struct Memory;
+
+/// What takes random walks, and how many.
+type Tested = Memory;
+const WALKS: u32 = 512;
 
 impl Subject for Memory {
     type Store = MemoryStore;

@@ -3,6 +3,22 @@
     clippy::unwrap_used,
     reason = "a test that cannot go on may panic, helpers included"
 )]
+#![expect(
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on may panic, helpers included"
+)]
+
+mod events;
+mod files;
+mod json;
+mod limits;
+#[path = "../store_memory/model.rs"]
+mod model;
+mod processes;
+mod reopen;
+#[path = "../store_memory/search.rs"]
+mod search;
+mod torn;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,12 +63,42 @@ struct File {
     opened: std::sync::Mutex<Vec<SqliteStore>>,
 }
 
-impl File {
-    fn new() -> Self {
+impl Default for File {
+    fn default() -> Self {
         Self {
             folder: Folder::new(),
             opened: std::sync::Mutex::default(),
         }
+    }
+}
+
+/// What takes random walks, and how many: a file for each takes time.
+type Tested = Held;
+const WALKS: u32 = 64;
+
+/// A file whose clock moves only as it is told to.
+#[derive(Default)]
+struct Held(File);
+
+impl Subject for Held {
+    type Store = SqliteStore;
+
+    async fn fresh(&self) -> SqliteStore {
+        let store = self.0.fresh().await;
+        store.hold_clock();
+        store
+    }
+
+    async fn in_tenant(&self, store: &SqliteStore, tenant: &str) -> Option<SqliteStore> {
+        self.0.in_tenant(store, tenant).await
+    }
+
+    fn events(&self, store: &SqliteStore) -> Option<Box<dyn EventSource>> {
+        self.0.events(store)
+    }
+
+    async fn pass(&self, duration: Duration) {
+        self.0.pass(duration).await;
     }
 }
 
@@ -82,4 +128,4 @@ impl Subject for File {
     }
 }
 
-universal_executor::store_conformance!(sqlite, File::new());
+universal_executor::store_conformance!(sqlite, File::default());

@@ -26,6 +26,8 @@ pub(super) struct Database {
     progress: Arc<Progress>,
     writes: mpsc::Sender<Box<dyn Job>>,
     reads: Reads,
+    /// Its other side goes with the last thread.
+    open: watch::Receiver<()>,
 }
 
 impl Database {
@@ -39,10 +41,11 @@ impl Database {
         let progress = Arc::new(Progress::default());
         let acknowledged = Arc::new(Acknowledged::default());
         let (opened, is_open) = oneshot::channel();
+        let (alive, open) = watch::channel(());
         let start = {
             let (path, settings) = (absolute.clone(), Arc::clone(&settings));
             let (progress, acknowledged) = (Arc::clone(&progress), Arc::clone(&acknowledged));
-            move || match start(&path, &settings, &reading) {
+            move || match start(&path, &settings, &reading, &alive) {
                 Ok(connection) => {
                     // Who opens may have gone: then nobody has a handle, and the loop ends at once.
                     drop(opened.send(Ok(())));
@@ -69,6 +72,7 @@ impl Database {
             progress,
             writes: jobs,
             reads,
+            open,
         })
     }
 
@@ -116,6 +120,13 @@ impl Database {
         self.reads.read(work).await
     }
 
+    /// Ends when the threads have, and the file is closed.
+    pub(super) fn closed(&self) -> impl Future<Output = ()> + use<> {
+        let mut open = self.open.clone();
+        // Nothing is ever sent.
+        async move { while open.changed().await.is_ok() {} }
+    }
+
     /// Changes when this process commits events.
     pub(super) fn announced(&self) -> watch::Receiver<u64> {
         self.progress.announced.subscribe()
@@ -140,12 +151,16 @@ fn start(
     path: &Path,
     settings: &Settings,
     jobs: &readers::Jobs,
+    alive: &watch::Sender<()>,
 ) -> Result<Connection, SqliteError> {
     let writer = connection::writer(path, settings)?;
     for _ in 0..settings.readers.max(1) {
         let reader = connection::reader(path, settings)?;
-        let jobs = Arc::clone(jobs);
-        spawn("sqlite-reader", move || readers::run(&reader, &jobs))?;
+        let (jobs, alive) = (Arc::clone(jobs), alive.clone());
+        spawn("sqlite-reader", move || {
+            readers::run(reader, &jobs);
+            drop(alive);
+        })?;
     }
     Ok(writer)
 }

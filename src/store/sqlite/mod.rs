@@ -57,9 +57,9 @@ const NAME: &str = "SqliteStore";
 /// looks, every 200 ms. On a network file system SQLite does not work.
 ///
 /// # Time
-/// The clock is the wall clock of the machine, except that every commit of a tenant gets a later time than the one
-/// before, also after the clock was set back. One that is set ahead lets leases run out early: then a run is executed
-/// twice, and answered once.
+/// The clock is the wall clock of the machine. Every commit of a tenant gets a later time than the one before, also
+/// after the clock was set back; leases and times to wait for go by the clock as it is. One that is set ahead lets
+/// leases run out early, and a run may be executed twice; it is answered once.
 ///
 /// # What it survives
 /// The end of the process at any moment: a commit is there in full or not at all, and one that was answered is there.
@@ -147,11 +147,28 @@ impl SqliteStore {
         self.database.read(read).await
     }
 
+    /// Gives this handle back, and waits until all others and their subscriptions are gone too and the file is closed.
+    ///
+    /// Nothing depends on it but the last acknowledgements of [`events_of`](Self::events_of): what was committed is in
+    /// the file, however the process ends.
+    pub async fn close(self) {
+        let closed = self.database.closed();
+        drop(self);
+        closed.await;
+    }
+
     /// Moves the clock of this open file ahead, so that tests need not wait.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
     pub fn pass(&self, duration: std::time::Duration) {
         self.database.time.pass(duration);
+    }
+
+    /// Stops the clock of this open file, so that only [`pass`](Self::pass) moves it.
+    #[cfg(feature = "conformance")]
+    #[doc(hidden)]
+    pub fn hold_clock(&self) {
+        self.database.time.hold();
     }
 
     async fn start(path: PathBuf, settings: Settings) -> Result<Self, SqliteError> {
@@ -188,7 +205,7 @@ impl SqliteStore {
         let read = move |connection: &Connection, is_wanted: &dyn Fn() -> bool| match Tenant::find(
             connection, &name,
         )? {
-            Some(tenant) => work(connection, tenant.id, tenant.now(&time), is_wanted),
+            Some(tenant) => work(connection, tenant.id, time.now(), is_wanted),
             None => Ok(T::default()),
         };
         self.database.read(read).await

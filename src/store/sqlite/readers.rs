@@ -19,8 +19,12 @@ pub(super) fn channel(waiting: usize) -> (Reads, Jobs) {
     (Reads(reads), Arc::new(Mutex::new(jobs)))
 }
 
-/// Does jobs until there can be no more.
-pub(super) fn run(connection: &Connection, jobs: &Jobs) {
+/// Does jobs until there can be no more, and closes the connection.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the connection is closed when there are no more jobs"
+)]
+pub(super) fn run(connection: Connection, jobs: &Jobs) {
     loop {
         // Whoever has the lock waits for the next job, the others for the lock.
         let job = jobs
@@ -28,7 +32,7 @@ pub(super) fn run(connection: &Connection, jobs: &Jobs) {
             .unwrap_or_else(PoisonError::into_inner)
             .blocking_recv();
         match job {
-            Some(job) => job(connection),
+            Some(job) => job(&connection),
             None => return,
         }
     }

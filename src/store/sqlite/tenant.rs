@@ -5,28 +5,33 @@ use super::error::Fault;
 use crate::clock::wall_micros;
 use crate::model::Timestamp;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
 
-/// The wall time of this machine. Of what is written, a tenant's row makes it strictly increasing.
+/// The wall time of this machine.
 #[derive(Debug, Default)]
 pub(super) struct Time {
     /// How far tests have moved it ahead, in microseconds.
     shift: AtomicI64,
+    /// Where tests have stopped it, if they have.
+    held: OnceLock<i64>,
 }
 
 impl Time {
-    pub(super) fn micros(&self) -> i64 {
-        wall_micros().saturating_add(self.shift.load(Ordering::Relaxed))
+    pub(super) fn now(&self) -> Timestamp {
+        let wall = self.held.get().copied().unwrap_or_else(wall_micros);
+        Timestamp::from_micros(wall.saturating_add(self.shift.load(Ordering::Relaxed)))
     }
 
-    #[cfg_attr(
-        not(feature = "conformance"),
-        expect(dead_code, reason = "time passes by itself outside of tests")
-    )]
-    pub(super) fn pass(&self, duration: Duration) {
+    #[cfg(feature = "conformance")]
+    pub(super) fn pass(&self, duration: std::time::Duration) {
         let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         self.shift.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    #[cfg(feature = "conformance")]
+    pub(super) fn hold(&self) {
+        self.held.get_or_init(wall_micros);
     }
 }
 
@@ -56,11 +61,6 @@ impl Tenant {
              FROM ux_tenants WHERE name = ?1",
         )?;
         found.query_row([name], Self::of).optional()
-    }
-
-    /// The time by the clock of the tenant: that of the machine, but never before the last commit.
-    pub(super) fn now(&self, time: &Time) -> Timestamp {
-        Timestamp::from_micros(time.micros().max(self.latest))
     }
 
     fn find_or_add(connection: &Connection, name: &str) -> rusqlite::Result<Self> {
@@ -142,7 +142,7 @@ impl<'t> Writing<'t> {
             connection,
             limits,
             name,
-            now: before.now(time),
+            now: time.now(),
             tenant: before.clone(),
         };
         let done = job(&mut writing)?;
