@@ -20,7 +20,7 @@ CARGO_FLAGS ?=
 
 # Features that bring a dependency or test support; one that joins is checked alone as well.
 # With none and all this makes at most eight combinations.
-HEAVY_FEATURES := conformance metrics mock schema
+HEAVY_FEATURES := conformance metrics mock schema sqlite
 
 ci: CARGO_FLAGS := --locked
 ci: fmt crates lint features test doc examples bench-build
@@ -51,7 +51,7 @@ test:
 	@echo "==> test: unit, integration and documentation tests"
 	cargo test $(CARGO_FLAGS)
 	@echo "==> test: what needs a feature that is not on by default"
-	cargo test $(CARGO_FLAGS) --features metrics --test metrics
+	cargo test $(CARGO_FLAGS) --features metrics,sqlite --test metrics --test store_sqlite
 
 doc:
 	@echo "==> doc: the documentation, warnings are errors"

@@ -12,7 +12,7 @@
 //! - [`UniversalExecutor`] is the pattern; its documentation has a whole executor.
 //! - [`tool::ToolExecutor`] and [`agent::AgentExecutor`] are executors made of a function, or of a definition and a model.
 //! - [`Subscriptions`] reads definitions and says what an event is to an executor, and why.
-//! - [`MemoryStore`] is the store to begin with; [`store`] says what a store promises.
+//! - [`MemoryStore`] is the store to begin with, `SqliteStore` the one that stays; [`store`] says what a store promises.
 //! - [`Runtime`] runs many executors on one [`EventSource`].
 //!
 //! # Features

@@ -131,6 +131,13 @@ fn every_public_type_can_be_shared_between_threads() {
         Lost,
         Timestamp,
     )>();
+    #[cfg(feature = "sqlite")]
+    shared::<(
+        universal_executor::SqliteStore,
+        universal_executor::store::SqliteBuilder,
+        universal_executor::store::SqliteError,
+        universal_executor::store::SqliteStats,
+    )>();
     unsized_shared::<dyn UniversalExecutor>();
     unsized_shared::<dyn BreadcrumbStore>();
     unsized_shared::<dyn RunLedger>();

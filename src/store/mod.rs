@@ -1,8 +1,8 @@
 //! Where breadcrumbs live, and the ledger that says which run of which executor has been done.
 //!
 //! [`BreadcrumbStore`] is the only thing an executor reads from and writes to; [`RunLedger`] is what makes a
-//! redelivered event, a second worker or a crash harmless. [`MemoryStore`] has both; [`WithLedger`] joins the breadcrumbs
-//! of one store to the ledger of another.
+//! redelivered event, a second worker or a crash harmless. [`MemoryStore`] has both, as has `SqliteStore` (feature
+//! `sqlite`) in a file; [`WithLedger`] joins the breadcrumbs of one store to the ledger of another.
 //!
 //! ```
 //! use serde_json::json;

@@ -26,7 +26,7 @@ async fn write(store: &SqliteStore, n: usize) {
 
 async fn next(events: &mut Events) -> Result<Delivery, SourceError> {
     let next = tokio::time::timeout(Duration::from_secs(10), events.next());
-    next.await.expect("an event").expect("the stream goes on")
+    next.await.unwrap().unwrap()
 }
 
 /// The positions of the next deliveries.
@@ -101,7 +101,7 @@ async fn a_commit_of_this_process_is_heard_at_once() {
 
     let (heard, written) = futures::future::join(next(&mut events), store.create(note())).await;
 
-    assert_eq!(heard.unwrap().event, Event::created(&*written.unwrap()));
+    assert_eq!(heard.unwrap().event, Event::created(&written.unwrap()));
 }
 
 #[tokio::test]

@@ -77,7 +77,11 @@ async fn of_a_hundred_runs_each_is_claimed_by_one_of_two_processes() {
         one.runs(&RunFilter::parked()).await.unwrap(),
         other.runs(&RunFilter::parked()).await.unwrap(),
     );
-    let seen: HashSet<RunRef> = here.into_iter().chain(there).map(|row| row.run).collect();
+    let seen: HashSet<BreadcrumbId> = here
+        .into_iter()
+        .chain(there)
+        .map(|row| row.run.trigger_id)
+        .collect();
     assert_eq!(seen.len(), 50, "each is parked in one");
     for row in one.runs(&RunFilter::all()).await.unwrap() {
         assert_eq!(

@@ -38,10 +38,20 @@ pub(super) fn list(
     Ok(views.collect())
 }
 
+/// Whether a filter selects all that is parked, so that what is not found is not parked any more.
+pub(super) fn is_of_all_parked(filter: &RunFilter) -> bool {
+    filter.parked
+        && filter.executor.is_none()
+        && filter.trigger_id.is_none()
+        && filter.states.is_empty()
+        && filter.limit.is_none()
+}
+
 /// Whether the lease of a row is one of those that are parked.
-pub(super) fn is_parked(kept: &Kept, parked: &Parked) -> bool {
+fn is_parked(kept: &Kept, parked: &Parked) -> bool {
     let row = &kept.row;
-    row.state == RunState::Running && parked.get(&parked::name(&row.run)) == Some(&(row.token, row.epoch))
+    row.state == RunState::Running
+        && parked.get(&parked::name(&row.run)) == Some(&(row.token, row.epoch))
 }
 
 fn those_parked(

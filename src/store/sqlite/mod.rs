@@ -395,10 +395,16 @@ impl RunLedger for SqliteStore {
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
-        let (filter, parked) = (filter.clone(), self.parked.all());
+        let (asked, parked) = (filter.clone(), self.parked.all());
+        let before = parked.clone();
         let read = move |connection: &Connection, tenant, now, _: &dyn Fn() -> bool| {
-            list::list(connection, tenant, &filter, &parked, now)
+            list::list(connection, tenant, &asked, &parked, now)
         };
-        self.read(read).await
+        let rows = self.read(read).await?;
+        if list::is_of_all_parked(filter) {
+            let still = rows.iter().map(|row| parked::name(&row.run)).collect();
+            self.parked.keep(&before, &still);
+        }
+        Ok(rows)
     }
 }

@@ -41,7 +41,8 @@ impl Parked {
 
     /// Takes out what is not parked any more, as others have it or it is over. What was parked meanwhile stays.
     pub(super) fn keep(&self, before: &HashMap<Name, (u64, u32)>, still: &HashSet<Name>) {
-        self.lock().retain(|name, lease| before.get(name) != Some(lease) || still.contains(name));
+        self.lock()
+            .retain(|name, lease| before.get(name) != Some(lease) || still.contains(name));
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Name, (u64, u32)>> {
@@ -50,5 +51,9 @@ impl Parked {
 }
 
 pub(super) fn name(run: &RunRef) -> Name {
-    (Arc::clone(&run.executor), run.trigger_id, run.trigger_version)
+    (
+        Arc::clone(&run.executor),
+        run.trigger_id,
+        run.trigger_version,
+    )
 }

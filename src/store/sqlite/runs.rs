@@ -17,7 +17,8 @@ pub(super) fn enqueue(writing: &mut Writing<'_>, runs: Vec<NewRun>) -> Result<()
     let before = writing.tenant.open_runs;
     for new in runs {
         let origin = table::origin(writing.connection, writing.tenant.id, &new.run)?;
-        add(writing, &new.run, new.at, origin.lineage())?;
+        let known = row::find(writing.connection, writing.tenant.id, &new.run)?;
+        add(writing, known, &new.run, new.at, origin.lineage())?;
     }
     let after = writing.tenant.open_runs;
     if after > before {
@@ -36,7 +37,7 @@ pub(super) fn claim(
 ) -> Result<Claim, Fault> {
     let older = instead_of.map(|older| held(writing, older)).transpose()?;
     let origin = table::origin(writing.connection, writing.tenant.id, run)?;
-    let known = row::find(writing.connection, writing.tenant.id, run)?;
+    let mut known = row::find(writing.connection, writing.tenant.id, run)?;
     let own = matches!(origin, Origin::Own);
     if !own && known.is_none() && older.is_none() {
         check_room(writing, 1)?;
@@ -44,14 +45,16 @@ pub(super) fn claim(
     if let Some(older) = older {
         let end = over(RunState::Superseded, None);
         self::end(writing, older, end, &[])?;
+        // It may stand first in its line by now.
+        known = row::find(writing.connection, writing.tenant.id, run)?;
     }
     if own {
-        if known.is_some() {
-            skip(writing, run, parked)?;
+        if let Some(kept) = known {
+            skip(writing, kept, run, parked)?;
         }
         return Ok(Claim::Own);
     }
-    let kept = add(writing, run, None, origin.lineage())?;
+    let kept = add(writing, known, run, None, origin.lineage())?;
     match queue::until_ahead(writing, &kept)? {
         Some(until) => Ok(Claim::Running { until }),
         None => claim_out_of_order(writing, kept, run, parked).map(|(claim, _)| claim),
@@ -200,14 +203,15 @@ pub(super) fn end(
     Ok(())
 }
 
-/// The row of a run, which is added if there is none.
+/// The row of a run, which is added if none is known.
 fn add(
     writing: &mut Writing<'_>,
+    known: Option<Kept>,
     run: &RunRef,
     at: Option<Timestamp>,
     lineage: Option<Lineage>,
 ) -> Result<Kept, Fault> {
-    if let Some(mut kept) = row::find(writing.connection, writing.tenant.id, run)? {
+    if let Some(mut kept) = known {
         let learned = kept.row.lineage.is_none() && lineage.is_some();
         if kept.row.learn(lineage) {
             reopen(writing, &mut kept)?;
@@ -256,8 +260,7 @@ fn claim_out_of_order(
 }
 
 /// Ends a row that nobody has claimed, such as that of an executor's own breadcrumb.
-fn skip(writing: &mut Writing<'_>, run: &RunRef, parked: &Parked) -> Result<(), Fault> {
-    let kept = known(writing, run)?;
+fn skip(writing: &mut Writing<'_>, kept: Kept, run: &RunRef, parked: &Parked) -> Result<(), Fault> {
     // It will not run, so it need not wait for those before it.
     let (claim, kept) = claim_out_of_order(writing, kept, run, parked)?;
     match claim {

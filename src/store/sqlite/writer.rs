@@ -307,3 +307,100 @@ impl Job for StoreAcknowledged {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Reply = oneshot::Receiver<Result<usize, StoreError>>;
+
+    /// A writer of a database that may have so many pages.
+    fn writer(pages: i64) -> Writer {
+        let connection = Connection::open_in_memory().unwrap();
+        connection
+            .execute_batch("CREATE TABLE kept (bytes BLOB)")
+            .unwrap();
+        connection
+            .pragma_update(None, "max_page_count", pages)
+            .unwrap();
+        Writer {
+            connection,
+            progress: Arc::default(),
+            acknowledged: Arc::default(),
+        }
+    }
+
+    /// A job that writes so many bytes.
+    fn job(size: usize) -> (Box<dyn Job>, Reply, Fate) {
+        let work = move |connection: &Connection| {
+            connection.execute("INSERT INTO kept VALUES (zeroblob(?1))", [size as i64])?;
+            Ok((size, false))
+        };
+        let (task, reply, fate) = Task::new(work, |_: &usize| ());
+        (Box::new(task), reply, fate)
+    }
+
+    fn kept(writer: &Writer) -> Vec<usize> {
+        let mut rows = writer
+            .connection
+            .prepare("SELECT length(bytes) FROM kept ORDER BY rowid")
+            .unwrap();
+        let sizes = rows.query_map((), |row| row.get::<_, i64>(0)).unwrap();
+        sizes.map(|size| size.unwrap() as usize).collect()
+    }
+
+    #[test]
+    fn a_job_for_which_the_disk_has_no_room_is_told_so_and_the_others_are_kept() {
+        let writer = writer(20);
+        let (jobs, mut replies): (VecDeque<_>, Vec<_>) = [10, 1_000_000, 20]
+            .map(job)
+            .into_iter()
+            .map(|(job, reply, _)| (job, reply))
+            .unzip();
+
+        let mut waiting = jobs;
+        while !waiting.is_empty() {
+            writer.transaction(&mut waiting);
+        }
+
+        let answers: Vec<_> = replies
+            .iter_mut()
+            .map(|reply| reply.try_recv().unwrap())
+            .collect();
+        let told: Vec<usize> = answers.iter().flatten().copied().collect();
+        assert_eq!(told, kept(&writer), "what was answered is what is there");
+        let full = answers.into_iter().nth(1).unwrap().unwrap_err();
+        assert!(matches!(full, StoreError::Unavailable { .. }), "{full:?}");
+        assert!(matches!(full.retry(), crate::error::Retry::After(_)));
+        let (job, mut reply, _) = job(30);
+        writer.transaction(&mut VecDeque::from([job]));
+        assert_eq!(reply.try_recv().unwrap().unwrap(), 30, "it goes on");
+    }
+
+    #[test]
+    fn a_job_whose_caller_went_before_it_began_is_not_done() {
+        let writer = writer(20);
+        let (wanted, given_up) = (job(1), job(2));
+
+        drop(Watcher::begin(given_up.2, &writer.progress));
+        writer.transaction(&mut VecDeque::from([given_up.0, wanted.0]));
+
+        assert_eq!(kept(&writer), [1]);
+    }
+
+    #[tokio::test]
+    async fn who_reads_waits_for_a_job_whose_caller_went_when_it_had_begun() {
+        let progress = Progress::default();
+        let (job, _reply, fate) = job(1);
+        let waiting = Watcher::begin(fate, &progress);
+        progress.settled().await;
+
+        progress.begin();
+        assert!(job.begin());
+        drop(waiting);
+
+        assert!(futures::poll!(std::pin::pin!(progress.settled())).is_pending());
+        progress.end();
+        progress.settled().await;
+    }
+}
