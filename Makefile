@@ -51,7 +51,8 @@ test:
 	@echo "==> test: unit, integration and documentation tests"
 	cargo test $(CARGO_FLAGS)
 	@echo "==> test: what needs a feature that is not on by default"
-	cargo test $(CARGO_FLAGS) --features metrics,sqlite --test metrics --test store_sqlite
+	cargo test $(CARGO_FLAGS) --features metrics,sqlite --lib --test metrics --test store_sqlite
+	cargo test $(CARGO_FLAGS) --features metrics,sqlite --doc sqlite
 
 doc:
 	@echo "==> doc: the documentation, warnings are errors"

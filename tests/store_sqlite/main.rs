@@ -20,6 +20,7 @@ mod limits;
 mod model;
 mod processes;
 mod reopen;
+mod runtime;
 #[path = "../store_memory/search.rs"]
 mod search;
 mod torn;

@@ -24,6 +24,10 @@ impl Acknowledged {
         was_empty
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
     pub(super) fn take(&self) -> HashMap<Name, u64> {
         std::mem::take(&mut *self.lock())
     }
@@ -46,6 +50,9 @@ pub(super) fn store(
     connection: &Connection,
     positions: &HashMap<Name, u64>,
 ) -> rusqlite::Result<()> {
+    if positions.is_empty() {
+        return Ok(());
+    }
     let mut update = connection.prepare_cached(
         "UPDATE ux_consumers SET position = MAX(position, ?3)
          WHERE tenant = (SELECT id FROM ux_tenants WHERE name = ?1) AND name = ?2",

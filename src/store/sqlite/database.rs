@@ -4,9 +4,10 @@ use super::builder::Settings;
 use super::connection;
 use super::cursor::Acknowledged;
 use super::error::{Fault, SqliteError, ended};
+use super::progress::{Progress, Watcher};
 use super::readers::{self, Reads};
 use super::tenant::{Time, Writing};
-use super::writer::{Job, Progress, StoreAcknowledged, Task, Watcher, Writer};
+use super::writer::{Job, StoreAcknowledged, Task, Writer};
 use crate::store::StoreError;
 use rusqlite::Connection;
 use std::fmt;
@@ -102,9 +103,9 @@ impl Database {
                 Ok((done, writing.tenant.position != before))
             })
         };
-        let (task, answer, watcher) = Task::new(work, then);
+        let (task, answer, fate) = Task::new(work, then);
         let place = self.writes.reserve().await.map_err(|_| ended())?;
-        let mut waiting = Watcher::begin(watcher, &self.progress);
+        let mut waiting = Watcher::begin(fate, &self.progress);
         place.send(Box::new(task));
         let answer = answer.await;
         waiting.end();

@@ -96,7 +96,7 @@ fn those_selected(
     }
     if let Some(trigger) = filter.trigger_id {
         sql.push_str(" AND trigger_id = ?");
-        values.push(super::table::blob(trigger).to_vec().into());
+        values.push(super::column::blob(trigger).to_vec().into());
     }
     if !filter.states.is_empty() {
         let mut any = Vec::new();

@@ -1,9 +1,9 @@
 //! The events of one tenant in the order of the commits, and the source over them.
 
+use super::column::{blob, id, number, tags, texts};
 use super::cursor::{Cursor, Resume};
 use super::database::Database;
 use super::error::Fault;
-use super::table::{blob, id, number, tags};
 use super::tenant::{Tenant, Writing};
 use crate::error::Retry;
 use crate::model::{Event, EventKind, Json, Timestamp};
@@ -34,7 +34,7 @@ pub(super) fn push(writing: &mut Writing<'_>, event: &Event) -> Result<(), Fault
         event.version.cast_signed(),
         event.updated_at.as_micros(),
         event.schema_name.as_deref(),
-        super::table::texts(&event.tags),
+        texts(&event.tags),
     ))?;
     Ok(())
 }

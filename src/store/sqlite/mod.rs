@@ -1,4 +1,5 @@
 mod builder;
+mod column;
 mod connection;
 mod cursor;
 mod database;
@@ -6,6 +7,7 @@ mod error;
 mod list;
 mod log;
 mod parked;
+mod progress;
 mod queue;
 mod readers;
 mod retention;
@@ -67,7 +69,8 @@ const NAME: &str = "SqliteStore";
 ///
 /// # Limits
 /// See [`SqliteLimits`]. Old versions are not kept; an event that comes again after its run was forgotten runs again.
-/// The events of a version that was replaced since come without the context.
+/// The events of a version that was replaced since come without the context. The file does not shrink: what is forgotten
+/// makes room for what comes.
 ///
 /// ```
 /// use universal_executor::{BreadcrumbStoreExt, NewBreadcrumb, SqliteStore};

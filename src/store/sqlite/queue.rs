@@ -50,8 +50,8 @@ pub(super) fn until_ahead(
          ORDER BY sequence LIMIT 1",
     )?;
     let first = first.query_row((writing.tenant.id, &*kept.row.run.executor, line), |row| {
-        let due = super::table::time(row, 0)?;
-        Ok((due, Duration::from_micros(super::table::number(row, 1)?)))
+        let due = super::column::time(row, 0)?;
+        Ok((due, Duration::from_micros(super::column::number(row, 1)?)))
     });
     let until = first.optional()?.map(|(due, lease)| {
         let until = due.filter(|due| *due > writing.now);

@@ -1,7 +1,7 @@
 //! The rows of the ledger in their table.
 
+use super::column::{blob, id, json, lineage, number, time};
 use super::error::unreadable;
-use super::table::{blob, id, json, lineage, number, time};
 use super::tenant::Writing;
 use super::wake;
 use crate::model::{BreadcrumbId, Event, Json, Timestamp};

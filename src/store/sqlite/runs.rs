@@ -4,7 +4,7 @@ use super::error::Fault;
 use super::parked::Parked;
 use super::row::{self, Kept};
 use super::tenant::Writing;
-use super::{NAME, queue, table};
+use super::{NAME, column, queue, table};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::{End, Origin, Row};
 use crate::store::{
@@ -109,7 +109,7 @@ pub(super) fn heartbeat(writing: &Writing<'_>, leases: &[Lease]) -> Result<Vec<L
         let extended = extend.execute((
             writing.tenant.id,
             &*lease.run.executor,
-            table::blob(lease.run.trigger_id),
+            column::blob(lease.run.trigger_id),
             lease.run.trigger_version.cast_signed(),
             (writing.now + lease.run.lease).as_micros(),
             row::number_of(RunState::Running),

@@ -1,16 +1,14 @@
 //! The breadcrumbs of a tenant as rows.
 
-use super::error::unreadable;
+use super::column::{blob, id, json, lineage, number, tags, texts, time};
 use super::tenant::Writing;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Sensitivity, Timestamp, Visibility};
 use crate::store::Lineage;
 use crate::store::row::Origin;
 use crate::store::{RunRef, StoreError};
-use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use uuid::Uuid;
 
 /// A breadcrumb, or what is left of it.
 pub(super) struct Found {
@@ -292,48 +290,4 @@ const fn sensitivity(sensitivity: Sensitivity) -> i64 {
         Sensitivity::Pii => 1,
         Sensitivity::Secret => 2,
     }
-}
-
-pub(super) fn blob(id: BreadcrumbId) -> [u8; 16] {
-    *id.as_uuid().as_bytes()
-}
-
-/// Texts as a JSON array.
-pub(super) fn texts(texts: &[String]) -> String {
-    serde_json::Value::from(texts.to_vec()).to_string()
-}
-
-pub(super) fn id(row: &Row<'_>, column: usize) -> rusqlite::Result<BreadcrumbId> {
-    row.get::<_, [u8; 16]>(column)
-        .map(|bytes| Uuid::from_bytes(bytes).into())
-}
-
-/// A number that is never negative, kept with the same bits.
-pub(super) fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
-    row.get::<_, i64>(column).map(i64::cast_unsigned)
-}
-
-pub(super) fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Timestamp>> {
-    Ok(row
-        .get::<_, Option<i64>>(column)?
-        .map(Timestamp::from_micros))
-}
-
-/// Correlation and hops, if they are there.
-pub(super) fn lineage(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Lineage>> {
-    let correlation: Option<String> = row.get(column)?;
-    let hops: Option<u32> = row.get(column + 1)?;
-    Ok(correlation
-        .zip(hops)
-        .map(|(correlation, hops)| Lineage::new(correlation, hops)))
-}
-
-pub(super) fn tags(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<String>> {
-    let text = row.get_ref(column)?.as_str()?;
-    serde_json::from_str(text).map_err(|error| unreadable(column, Type::Text, error))
-}
-
-/// JSON that a store has written, and so has checked.
-pub(super) fn json(column: usize, text: String) -> rusqlite::Result<Json> {
-    Json::checked_before(text).map_err(|error| unreadable(column, Type::Text, error))
 }

@@ -3,13 +3,13 @@
 
 use super::cursor::{self, Acknowledged};
 use super::error::{Fault, unavailable};
+use super::progress::{Fate, Progress};
 use crate::store::StoreError;
 use rusqlite::Connection;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 
 /// The most jobs of one transaction.
 const MOST: usize = 128;
@@ -48,7 +48,9 @@ impl Writer {
             }
         }
         // What was acknowledged last, without another job after it.
-        self.transaction(&mut VecDeque::new());
+        if !self.acknowledged.is_empty() {
+            self.transaction(&mut VecDeque::new());
+        }
     }
 
     /// Does as many jobs as there is time for, and answers them.
@@ -117,97 +119,6 @@ impl Writer {
     }
 }
 
-/// What became of the transactions, for those who wait for one or want to know of all.
-#[derive(Debug)]
-pub(super) struct Progress {
-    /// The number of the last transaction that was begun.
-    begun: AtomicU64,
-    /// The last transaction that a caller went away from, which has to end before anybody reads.
-    left: AtomicU64,
-    /// The last transaction that ended.
-    ended: watch::Sender<u64>,
-    /// The last transaction with events.
-    pub(super) announced: watch::Sender<u64>,
-}
-
-impl Default for Progress {
-    fn default() -> Self {
-        Self {
-            begun: AtomicU64::new(0),
-            left: AtomicU64::new(0),
-            ended: watch::Sender::new(0),
-            announced: watch::Sender::new(0),
-        }
-    }
-}
-
-impl Progress {
-    /// Waits until what was done for callers that are gone is there to be read, or never will be.
-    pub(super) async fn settled(&self) {
-        let left = self.left.load(Ordering::SeqCst);
-        if *self.ended.borrow() < left {
-            let mut ended = self.ended.subscribe();
-            // The sender is in here, so there is always one to wait for.
-            drop(ended.wait_for(|ended| *ended >= left).await);
-        }
-    }
-
-    fn begin(&self) {
-        self.begun.fetch_add(1, Ordering::SeqCst);
-    }
-
-    fn end(&self) {
-        self.ended.send_replace(self.begun.load(Ordering::SeqCst));
-    }
-
-    fn announce(&self) {
-        self.announced
-            .send_replace(self.begun.load(Ordering::SeqCst));
-    }
-
-    fn leave(&self) {
-        let begun = self.begun.load(Ordering::SeqCst);
-        self.left.fetch_max(begun, Ordering::SeqCst);
-    }
-}
-
-const WAITS: u8 = 0;
-const BEGUN: u8 = 1;
-const GIVEN_UP: u8 = 2;
-
-/// Whether a job waits, is done, or will not be done because its caller is gone.
-type Fate = Arc<AtomicU8>;
-
-/// Lives as long as a caller waits: a job whose caller goes is either not begun at all, or its transaction ends before
-/// anybody reads. So the store is as before the job or as after it, and stays that.
-pub(super) struct Watcher<'p> {
-    fate: Option<Fate>,
-    progress: &'p Progress,
-}
-
-impl<'p> Watcher<'p> {
-    pub(super) fn begin(fate: Fate, progress: &'p Progress) -> Self {
-        Self {
-            fate: Some(fate),
-            progress,
-        }
-    }
-
-    /// The answer is there.
-    pub(super) fn end(&mut self) {
-        self.fate = None;
-    }
-}
-
-impl Drop for Watcher<'_> {
-    fn drop(&mut self) {
-        let Some(fate) = &self.fate else { return };
-        if fate.swap(GIVEN_UP, Ordering::SeqCst) == BEGUN {
-            self.progress.leave();
-        }
-    }
-}
-
 /// A job with an answer.
 pub(super) struct Task<W, A, T> {
     fate: Fate,
@@ -229,7 +140,7 @@ where
         let (reply, answer) = oneshot::channel();
         let fate = Fate::default();
         let task = Self {
-            fate: Arc::clone(&fate),
+            fate: fate.clone(),
             work: Some(work),
             done: None,
             then,
@@ -246,10 +157,7 @@ where
     T: Send,
 {
     fn begin(&self) -> bool {
-        let begun = self
-            .fate
-            .compare_exchange(WAITS, BEGUN, Ordering::SeqCst, Ordering::SeqCst);
-        begun.is_ok()
+        self.fate.begin()
     }
 
     fn run(&mut self, connection: &Connection) -> Result<(), rusqlite::Error> {
@@ -310,18 +218,21 @@ impl Job for StoreAcknowledged {
 
 #[cfg(test)]
 mod tests {
+    use super::super::progress::Watcher;
     use super::*;
 
     type Reply = oneshot::Receiver<Result<usize, StoreError>>;
 
-    /// A writer of a database that may have so many pages.
+    /// A writer of a database that may have so many pages more.
     fn writer(pages: i64) -> Writer {
-        let connection = Connection::open_in_memory().unwrap();
+        let mut connection = Connection::open_in_memory().unwrap();
+        crate::store::sqlite::schema::migrate(&mut connection).unwrap();
         connection
             .execute_batch("CREATE TABLE kept (bytes BLOB)")
             .unwrap();
+        let count = connection.query_row("PRAGMA page_count", (), |row| row.get::<_, i64>(0));
         connection
-            .pragma_update(None, "max_page_count", pages)
+            .pragma_update(None, "max_page_count", count.unwrap() + pages)
             .unwrap();
         Writer {
             connection,
@@ -386,21 +297,5 @@ mod tests {
         writer.transaction(&mut VecDeque::from([given_up.0, wanted.0]));
 
         assert_eq!(kept(&writer), [1]);
-    }
-
-    #[tokio::test]
-    async fn who_reads_waits_for_a_job_whose_caller_went_when_it_had_begun() {
-        let progress = Progress::default();
-        let (job, _reply, fate) = job(1);
-        let waiting = Watcher::begin(fate, &progress);
-        progress.settled().await;
-
-        progress.begin();
-        assert!(job.begin());
-        drop(waiting);
-
-        assert!(futures::poll!(std::pin::pin!(progress.settled())).is_pending());
-        progress.end();
-        progress.settled().await;
     }
 }
