@@ -48,7 +48,7 @@ const FIRST: &str = "
         wake TEXT, suspended_at INTEGER, written BLOB NOT NULL, reason TEXT, over INTEGER
     ) STRICT;
     CREATE UNIQUE INDEX ux_runs_by_name ON ux_runs (tenant, executor, trigger_id, trigger_version);
-    CREATE INDEX ux_runs_by_trigger ON ux_runs (tenant, trigger_id);
+    CREATE INDEX ux_runs_by_trigger ON ux_runs (tenant, trigger_id, state);
     CREATE INDEX ux_runs_by_state ON ux_runs (tenant, state, due, sequence);
     CREATE INDEX ux_runs_due ON ux_runs (tenant, executor, due, sequence) WHERE head = 1 AND due IS NOT NULL;
     CREATE INDEX ux_runs_lines ON ux_runs (tenant, executor, line, sequence) WHERE line IS NOT NULL AND over IS NULL;
