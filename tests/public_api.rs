@@ -131,17 +131,22 @@ fn every_public_type_can_be_shared_between_threads() {
         Lost,
         Timestamp,
     )>();
-    #[cfg(feature = "sqlite")]
+    unsized_shared::<dyn UniversalExecutor>();
+    unsized_shared::<dyn BreadcrumbStore>();
+    unsized_shared::<dyn RunLedger>();
+    unsized_shared::<dyn EventSource>();
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn a_store_in_a_file_may_cross_threads() {
+    fn shared<T: Send + Sync + 'static>() {}
     shared::<(
         universal_executor::SqliteStore,
         universal_executor::store::SqliteBuilder,
         universal_executor::store::SqliteError,
         universal_executor::store::SqliteStats,
     )>();
-    unsized_shared::<dyn UniversalExecutor>();
-    unsized_shared::<dyn BreadcrumbStore>();
-    unsized_shared::<dyn RunLedger>();
-    unsized_shared::<dyn EventSource>();
 }
 
 #[test]
