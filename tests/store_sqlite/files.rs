@@ -61,6 +61,23 @@ async fn a_file_that_is_no_database_is_refused_and_left_as_it_is() {
 }
 
 #[tokio::test]
+async fn a_damaged_file_is_refused() {
+    let folder = Folder::new();
+    quick(&folder.file()).open().await.unwrap().close().await;
+    let mut bytes = fs::read(folder.file()).unwrap();
+    bytes[100..4_096].fill(0xA5);
+    fs::write(folder.file(), &bytes).unwrap();
+
+    let refused = SqliteStore::open(folder.file()).await.unwrap_err();
+
+    assert!(
+        matches!(refused, SqliteError::NotADatabase(_)),
+        "{refused:?}"
+    );
+    assert!(fs::read(folder.file()).unwrap() == bytes);
+}
+
+#[tokio::test]
 async fn a_folder_that_does_not_exist_is_refused() {
     let folder = Folder::new();
 

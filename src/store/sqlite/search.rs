@@ -218,3 +218,54 @@ fn tagged(connection: &Connection, tenant: i64, tag: &str) -> rusqlite::Result<i
     )?;
     count.query_row((tenant, tag), |row| row.get(0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Selector;
+
+    /// How SQLite looks for the candidates of a query.
+    fn plan(connection: &Connection, query: &Query, driver: Driver<'_>) -> String {
+        let before = query.before.map(|(time, ..)| time);
+        let (sql, values) = Asked::of(query).candidates(driver, 1, before);
+        let mut steps = connection
+            .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
+            .unwrap();
+        let steps = steps.query_map(params_from_iter(values), |row| row.get::<_, String>(3));
+        let steps: Vec<String> = steps.unwrap().map(|step| step.unwrap()).collect();
+        steps.join("; ")
+    }
+
+    #[test]
+    fn candidates_are_walked_in_the_order_of_an_index_and_never_sorted() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        crate::store::sqlite::schema::migrate(&mut connection).unwrap();
+        let selector = Selector::schema("a.v1")
+            .all_tags(["x", "y"])
+            .any_tags(["z", "w", "v"]);
+        let page = (
+            Timestamp::from_micros(7),
+            1,
+            crate::model::BreadcrumbId::NIL,
+        );
+        for query in [
+            Query::new(selector.clone()),
+            Query::new(selector.clone()).before(page),
+            Query::new(Selector::any().any_tags(["z", "w"])).scope_tag("x"),
+        ] {
+            for (driver, index) in [
+                (Driver::Everything, "ux_breadcrumbs_by_time (tenant=?"),
+                (Driver::Tag("x"), "PRIMARY KEY (tenant=? AND tag=?"),
+                (Driver::AnyTag, "PRIMARY KEY (tenant=? AND tag=?"),
+            ] {
+                let plan = plan(&connection, &query, driver);
+                assert!(plan.contains(index), "{driver:?}: {plan}");
+                let is_walked = !plan.contains("TEMP B-TREE") && !plan.contains("SCAN");
+                assert!(is_walked, "{driver:?}: {plan}");
+            }
+        }
+        let plan = plan(&connection, &Query::new(selector), Driver::Schema);
+        assert!(plan.contains("(tenant=? AND schema_name=?)"), "{plan}");
+        assert!(!plan.contains("TEMP B-TREE"), "{plan}");
+    }
+}
