@@ -71,7 +71,7 @@ examples:
 # longer than all other steps together and prove no more.
 bench-build:
 	@echo "==> bench-build: the benches compile and run one tiny round"
-	cargo bench $(CARGO_FLAGS) --profile dev --bench '*' -- --quick
+	cargo bench $(CARGO_FLAGS) --features metrics,sqlite --profile dev --bench '*' -- --quick
 
 deny:
 	@echo "==> deny: licences, advisories, bans and sources"
