@@ -20,7 +20,7 @@ CARGO_FLAGS ?=
 
 # Features that bring a dependency or test support; one that joins is checked alone as well.
 # With none and all this makes at most eight combinations.
-HEAVY_FEATURES := conformance metrics mock schema
+HEAVY_FEATURES := conformance metrics mock schema sqlite
 
 ci: CARGO_FLAGS := --locked
 ci: fmt crates lint features test doc examples bench-build
@@ -51,7 +51,8 @@ test:
 	@echo "==> test: unit, integration and documentation tests"
 	cargo test $(CARGO_FLAGS)
 	@echo "==> test: what needs a feature that is not on by default"
-	cargo test $(CARGO_FLAGS) --features metrics --test metrics
+	cargo test $(CARGO_FLAGS) --features metrics,sqlite --lib --test metrics --test store_sqlite
+	cargo test $(CARGO_FLAGS) --features metrics,sqlite --doc sqlite
 
 doc:
 	@echo "==> doc: the documentation, warnings are errors"
@@ -70,7 +71,7 @@ examples:
 # longer than all other steps together and prove no more.
 bench-build:
 	@echo "==> bench-build: the benches compile and run one tiny round"
-	cargo bench $(CARGO_FLAGS) --profile dev --bench '*' -- --quick
+	cargo bench $(CARGO_FLAGS) --features metrics,sqlite --profile dev --bench '*' -- --quick
 
 deny:
 	@echo "==> deny: licences, advisories, bans and sources"

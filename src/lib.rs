@@ -12,7 +12,7 @@
 //! - [`UniversalExecutor`] is the pattern; its documentation has a whole executor.
 //! - [`tool::ToolExecutor`] and [`agent::AgentExecutor`] are executors made of a function, or of a definition and a model.
 //! - [`Subscriptions`] reads definitions and says what an event is to an executor, and why.
-//! - [`MemoryStore`] is the store to begin with; [`store`] says what a store promises.
+//! - [`MemoryStore`] is the store to begin with, `SqliteStore` the one that stays; [`store`] says what a store promises.
 //! - [`Runtime`] runs many executors on one [`EventSource`].
 //!
 //! # Features
@@ -21,6 +21,7 @@
 //! | feature | what it brings |
 //! |---|---|
 //! | `schema` | `tool::tool_fn` and `tool::tool_fn_blocking`: tools over types of your own, with schemas made from them |
+//! | `sqlite` | `SqliteStore`: a durable store in one file, which several processes may share |
 //! | `metrics` | counters and histograms of the runtime through the `metrics` facade: [`runtime::metrics`] |
 //! | `mock` | `store::mock`: a mock store for unit tests, made with mockall |
 //! | `conformance` | `store::conformance`: the suite that every store must pass |
@@ -48,6 +49,8 @@ pub use model::{
 };
 pub use runtime::Runtime;
 pub use source::{Delivery, EventSource};
+#[cfg(feature = "sqlite")]
+pub use store::SqliteStore;
 pub use store::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, RunLedger, Wake, WithLedger};
 
 /// README.md, so that its code is compiled.

@@ -137,6 +137,18 @@ fn every_public_type_can_be_shared_between_threads() {
     unsized_shared::<dyn EventSource>();
 }
 
+#[cfg(feature = "sqlite")]
+#[test]
+fn a_store_in_a_file_may_cross_threads() {
+    fn shared<T: Send + Sync + 'static>() {}
+    shared::<(
+        universal_executor::SqliteStore,
+        universal_executor::store::SqliteBuilder,
+        universal_executor::store::SqliteError,
+        universal_executor::store::SqliteStats,
+    )>();
+}
+
 #[test]
 fn a_clone_of_json_a_selector_or_subscriptions_is_a_pointer() {
     assert_eq!(size_of::<Json>(), size_of::<usize>());

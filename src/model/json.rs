@@ -141,6 +141,17 @@ impl Json {
         Ok(self.clone())
     }
 
+    /// Reads a text that a store made of what is [`canonical`](Self::canonical), and of which only the syntax is
+    /// checked again.
+    ///
+    /// # Errors
+    /// The serde error if it is not JSON after all.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn checked_before(text: String) -> Result<Self, serde_json::Error> {
+        let text = RawValue::from_string(text)?;
+        Ok(Self::of_text(text, Findings::default()))
+    }
+
     /// Keeps a text whose syntax is known to be right and of which nothing else is checked.
     pub(super) fn unchecked(text: Box<RawValue>) -> Self {
         Self(Arc::new(Repr {

@@ -1,8 +1,8 @@
 //! Where breadcrumbs live, and the ledger that says which run of which executor has been done.
 //!
 //! [`BreadcrumbStore`] is the only thing an executor reads from and writes to; [`RunLedger`] is what makes a
-//! redelivered event, a second worker or a crash harmless. [`MemoryStore`] has both; [`WithLedger`] joins the breadcrumbs
-//! of one store to the ledger of another.
+//! redelivered event, a second worker or a crash harmless. [`MemoryStore`] has both, as has `SqliteStore` (feature
+//! `sqlite`) in a file; [`WithLedger`] joins the breadcrumbs of one store to the ledger of another.
 //!
 //! ```
 //! use serde_json::json;
@@ -20,6 +20,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod canonical;
 mod commit;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -32,7 +33,11 @@ mod memory;
 #[cfg(feature = "mock")]
 pub mod mock;
 mod query;
+mod returned;
+mod row;
 mod run;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 mod with_ledger;
 
 pub use commit::{Commit, Committed, DeadLetter, FailureClass, RunEnd, Write};
@@ -43,6 +48,8 @@ pub use lineage::{Lineage, Saved, Wake};
 pub use memory::{MemoryLimits, MemoryStore};
 pub use query::{Query, Scored, VectorQuery};
 pub use run::{NewRun, Run, RunFilter, RunRef, RunState};
+#[cfg(feature = "sqlite")]
+pub use sqlite::{Durability, SqliteBuilder, SqliteError, SqliteLimits, SqliteStats, SqliteStore};
 pub use with_ledger::WithLedger;
 
 use crate::model::{Breadcrumb, BreadcrumbId};

@@ -22,6 +22,35 @@ use universal_executor::{EventSource, MemoryStore};
 /// A fresh store in memory, whose time passes by moving tokio's clock.
 struct Memory;
 
+/// What takes random walks, and how many.
+type Tested = Held;
+const WALKS: u32 = 512;
+
+/// A store in memory whose clock moves only as it is told to.
+#[derive(Default)]
+struct Held;
+
+impl Subject for Held {
+    type Store = MemoryStore;
+
+    async fn fresh(&self) -> MemoryStore {
+        tokio::time::pause();
+        MemoryStore::default()
+    }
+
+    async fn in_tenant(&self, store: &MemoryStore, tenant: &str) -> Option<MemoryStore> {
+        Some(store.in_tenant(tenant))
+    }
+
+    fn events(&self, store: &MemoryStore) -> Option<Box<dyn EventSource>> {
+        Some(Box::new(store.events()))
+    }
+
+    async fn pass(&self, duration: Duration) {
+        tokio::time::advance(duration).await;
+    }
+}
+
 impl Subject for Memory {
     type Store = MemoryStore;
 

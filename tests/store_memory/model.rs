@@ -1,17 +1,18 @@
-//! Random walks through the ledger, held against a model of one row for each run.
+//! Random walks through the ledger, held against a model of one row for each run. The tests of other stores take them
+//! too.
 
+use crate::{Tested, WALKS};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use std::time::Duration;
 use universal_executor::model::Json;
+use universal_executor::store::conformance::Subject;
 use universal_executor::store::{
     Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, RunEnd, RunFilter, RunLedger,
     RunRef, RunState, StoreError, Wake, Write,
 };
-use universal_executor::{
-    BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Selector,
-};
+use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Selector};
 
 const RUNS: usize = 5;
 /// The ordering keys of the runs.
@@ -211,7 +212,8 @@ impl Model {
 
 /// The store, the names of the runs and every lease that was ever granted.
 struct Real {
-    store: MemoryStore,
+    subject: Tested,
+    store: <Tested as Subject>::Store,
     runs: Vec<RunRef>,
     leases: Vec<(usize, Lease)>,
     began: universal_executor::model::Timestamp,
@@ -219,7 +221,8 @@ struct Real {
 
 impl Real {
     async fn new() -> Self {
-        let store = MemoryStore::default();
+        let subject = Tested::default();
+        let store = subject.fresh().await;
         let trigger = store
             .create(NewBreadcrumb::new("question.v1"))
             .await
@@ -231,6 +234,7 @@ impl Real {
         };
         let runs = (1..).zip(KEYS).map(run).collect();
         Self {
+            subject,
             store,
             runs,
             leases: Vec::new(),
@@ -260,7 +264,7 @@ impl Real {
                 (Seen::Claimed(claimed), model.claim_next(*n))
             }
             Step::Pass(seconds) => {
-                tokio::time::advance(Duration::from_secs(*seconds)).await;
+                self.subject.pass(Duration::from_secs(*seconds)).await;
                 model.now += seconds;
                 nothing
             }
@@ -425,11 +429,11 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(WALKS))]
 
     #[test]
     fn the_ledger_does_what_the_model_does(steps in vec(step(), 1..80)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let (mut real, mut model) = (Real::new().await, Model::default());
             for (index, step) in steps.iter().enumerate() {

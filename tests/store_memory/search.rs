@@ -1,3 +1,4 @@
+use crate::{Tested, WALKS};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -6,8 +7,9 @@ use serde_json::json;
 use std::sync::Arc;
 use universal_executor::model::Order;
 use universal_executor::store::Query;
+use universal_executor::store::conformance::Subject;
 use universal_executor::{
-    Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Patch, Selector,
+    Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Patch, Selector,
 };
 
 #[derive(Clone, Debug)]
@@ -153,7 +155,7 @@ fn pick(which: Option<Index>, kept: &[Arc<Breadcrumb>]) -> Option<Arc<Breadcrumb
         .map(|which| Arc::clone(which.get(kept)))
 }
 
-async fn take(store: &MemoryStore, kept: &mut Vec<Arc<Breadcrumb>>, step: Step) {
+async fn take(store: &impl BreadcrumbStore, kept: &mut Vec<Arc<Breadcrumb>>, step: Step) {
     match step {
         Step::Create(schema, tags, n) => {
             let new = NewBreadcrumb::new(schema)
@@ -180,11 +182,14 @@ async fn take(store: &MemoryStore, kept: &mut Vec<Arc<Breadcrumb>>, step: Step) 
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(WALKS / 2))]
+
     #[test]
     fn a_search_finds_what_a_filter_over_everything_finds(steps in vec(step(), 0..40), asked in vec(asked(), 1..20)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let store = MemoryStore::default();
+            let subject = Tested::default();
+            let store = subject.fresh().await;
             let mut kept = Vec::new();
             for step in steps {
                 take(&store, &mut kept, step).await;

@@ -112,7 +112,8 @@ pub use queries::{
 };
 pub use tenants::{runs_of_tenants_are_apart, tenants_apart};
 pub use turns::{
-    a_claim_by_hand_keeps_the_order, a_later_version_keeps_the_order, a_row_keeps_its_ordering_key,
+    a_claim_by_hand_keeps_the_order, a_later_version_behind_the_older_is_granted,
+    a_later_version_keeps_the_order, a_row_keeps_its_ordering_key,
     a_run_that_is_redone_goes_to_the_end, a_version_announced_too_early_goes_to_the_end,
     what_is_behind_another_waits_for_some_time,
 };
@@ -232,6 +233,7 @@ macro_rules! store_conformance {
             a_run_that_is_redone_goes_to_the_end
             a_version_announced_too_early_goes_to_the_end
             a_later_version_keeps_the_order
+            a_later_version_behind_the_older_is_granted
             a_row_keeps_its_ordering_key
             a_parked_lease_is_taken_by_its_handle
             parked_leases_are_kept_alive_by_heartbeats

@@ -138,6 +138,24 @@ pub async fn a_later_version_keeps_the_order<S: Subject>(subject: &S) -> Result<
     only_next(ledger, &newer).await.map(drop)
 }
 
+/// The newer run stands behind the older in one line, and is granted since the older is superseded in the same step.
+pub async fn a_later_version_behind_the_older_is_granted<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let before = trigger(&store).await?;
+    let after = store.update(before.id, 1, Patch::new().title("b")).await?;
+    let [older, newer] = [&before, &after].map(|of| run_of("agent", of).ordered_by(Some("a")));
+    let lease = granted(ledger.claim(&older, None).await)?.lease;
+    ledger.enqueue(vec![newer.clone().into()]).await?;
+    behind(ledger, &newer).await?;
+
+    granted(ledger.claim(&newer, Some(lease)).await).map(drop)
+}
+
 /// A row has the ordering key with which it was added, and shows it.
 pub async fn a_row_keeps_its_ordering_key<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;

@@ -3,13 +3,13 @@
 use super::Tenant;
 use crate::model::Event;
 use crate::source::{Delivery, EventSource, Receipt, SourceError, StartAt};
+use crate::store::returned::Returned;
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 /// The latest events; positions count from 1.
 #[derive(Debug, Default)]
@@ -118,11 +118,9 @@ impl Subscriber {
                 }
                 Ok(None) => {}
             }
-            let due = self.returned.first_due();
             tokio::select! {
                 changed = self.changed.changed() => changed.ok()?,
-                () = self.returned.added.notified() => {}
-                () = sleep_until(due) => {}
+                () = self.returned.due_or_added() => {}
             }
         }
     }
@@ -139,41 +137,6 @@ impl Subscriber {
     }
 }
 
-async fn sleep_until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Events that a subscriber gave back, to come again when they are due.
-#[derive(Default)]
-struct Returned {
-    events: Mutex<Vec<(Instant, u64, Event)>>,
-    added: tokio::sync::Notify,
-}
-
-impl Returned {
-    /// How many one subscriber may give back at a time.
-    const MOST: usize = 1_024;
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(Instant, u64, Event)>> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn first_due(&self) -> Option<Instant> {
-        self.lock().iter().map(|(due, ..)| *due).min()
-    }
-
-    fn take_due(&self) -> Option<(u64, Event)> {
-        let mut events = self.lock();
-        let now = Instant::now();
-        let at = events.iter().position(|(due, ..)| *due <= now)?;
-        let (_, position, event) = events.swap_remove(at);
-        Some((position, event))
-    }
-}
-
 struct MemoryReceipt {
     position: u64,
     event: Event,
@@ -187,20 +150,7 @@ impl Receipt for MemoryReceipt {
     }
 
     async fn nack(&self, delay: Duration) -> Result<(), SourceError> {
-        let Some(due) = Instant::now().checked_add(delay) else {
-            return Err(SourceError::NotTakenBack {
-                reason: "the delay is too long",
-            });
-        };
-        let mut events = self.returned.lock();
-        if events.len() >= Returned::MOST {
-            return Err(SourceError::NotTakenBack {
-                reason: "too many events were given back already",
-            });
-        }
-        events.push((due, self.position, self.event.clone()));
-        drop(events);
-        self.returned.added.notify_one();
-        Ok(())
+        self.returned
+            .give_back(self.position, self.event.clone(), delay)
     }
 }

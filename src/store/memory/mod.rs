@@ -1,13 +1,13 @@
 mod log;
 mod queue;
-mod row;
 mod runs;
 mod stage;
 mod table;
 
+use super::row::{End, Origin};
 use super::{
     BreadcrumbStore, Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lineage, Lost,
-    NewRun, Query, Run, RunFilter, RunLedger, RunRef, Scored, StoreError, VectorQuery,
+    NewRun, Query, Run, RunFilter, RunLedger, RunRef, Scored, StoreError, VectorQuery, canonical,
 };
 use crate::clock::Clock;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Order, Timestamp};
@@ -97,24 +97,6 @@ struct State {
     log: Log,
     /// The time of the last commit.
     latest: i64,
-}
-
-/// What a store knows of where a trigger comes from.
-enum Origin {
-    /// The run's own executor wrote it.
-    Own,
-    Known(Lineage),
-    /// The version is not the current one.
-    Unknown,
-}
-
-impl Origin {
-    fn lineage(self) -> Option<Lineage> {
-        match self {
-            Self::Known(lineage) => Some(lineage),
-            Self::Own | Self::Unknown => None,
-        }
-    }
 }
 
 const NAME: &str = "MemoryStore";
@@ -300,8 +282,8 @@ impl BreadcrumbStore for MemoryStore {
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
-        let writes = stage::canonical(commit.writes, self.shared.limits.breadcrumb_bytes)?;
-        let end = stage::canonical_end(commit.end, self.shared.limits.breadcrumb_bytes)?;
+        let writes = canonical::writes(commit.writes, self.shared.limits.breadcrumb_bytes)?;
+        let end = canonical::end(commit.end, self.shared.limits.breadcrumb_bytes)?;
         let now = self.now();
         let mut state = self.tenant.write();
         let committed = stage::commit(
@@ -355,7 +337,7 @@ impl RunLedger for MemoryStore {
             self.check_room(&state.runs, 1)?;
         }
         if let Some(older) = &instead_of {
-            let end = runs::End::Over {
+            let end = End::Over {
                 state: super::RunState::Superseded,
                 reason: None,
             };
@@ -391,7 +373,7 @@ impl RunLedger for MemoryStore {
     }
 
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
-        let state = stage::canonical_state(&state, self.shared.limits.breadcrumb_bytes)?;
+        let state = canonical::state(&state, self.shared.limits.breadcrumb_bytes)?;
         self.tenant.write().runs.save(lease, state)
     }
 

@@ -1,8 +1,8 @@
 //! Which rows can be claimed next: those with a time, as far as no other of their ordering key is before them.
 
-use super::row::Row;
 use crate::model::Timestamp;
 use crate::store::RunRef;
+use crate::store::row::Row;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 

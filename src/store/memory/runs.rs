@@ -1,11 +1,10 @@
 //! The run ledger of one tenant: every transition, with time as an argument.
 
 use super::queue::Queue;
-use super::row::{Row, Wait};
 use crate::model::{BreadcrumbId, Json, Timestamp};
+use crate::store::row::{End, Row};
 use crate::store::{
-    Claim, ExecutorLimits, Lease, Lineage, Lost, Run, RunFilter, RunRef, RunState, Saved,
-    StoreError, Wake,
+    Claim, ExecutorLimits, Lease, Lineage, Lost, Run, RunFilter, RunRef, RunState, StoreError,
 };
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -22,20 +21,6 @@ pub(super) struct Runs {
     over: VecDeque<(u64, RunRef)>,
     open: usize,
     sequence: u64,
-}
-
-/// How a lease ends, as the rows see it.
-pub(super) enum End {
-    Over {
-        state: RunState,
-        reason: Option<String>,
-    },
-    Suspended {
-        wake: Wake,
-        state: Json,
-        at: Timestamp,
-    },
-    Continues,
 }
 
 impl Runs {
@@ -56,10 +41,7 @@ impl Runs {
         now: Timestamp,
     ) {
         if let Some(row) = self.rows.get_mut(run) {
-            let is_new = row.lineage.is_none() && lineage.is_some();
-            row.lineage = row.lineage.take().or(lineage);
-            // It ended for want of a version that was announced before it came.
-            if is_new && matches!(row.state, RunState::Failed | RunState::Skipped) {
+            if row.learn(lineage) {
                 self.reopen(run, now);
             }
             return;
@@ -169,32 +151,21 @@ impl Runs {
         at: Timestamp,
         counts: bool,
     ) -> Result<(), StoreError> {
-        let row = self.held(lease)?;
-        // What is put off says nothing of the workers that died before.
-        if counts {
-            row.abandoned = 0;
-        } else {
-            row.attempts = row.attempts.saturating_sub(1);
-        }
-        row.state = RunState::Ready;
+        self.held(lease)?.retry(counts);
         self.park(&lease.run, None);
         self.set_due(&lease.run, Some(at));
         Ok(())
     }
 
     pub(super) fn release(&mut self, lease: &Lease, now: Timestamp) -> Result<(), StoreError> {
-        let row = self.held(lease)?;
-        row.attempts = row.attempts.saturating_sub(1);
-        row.state = RunState::Ready;
+        self.held(lease)?.release();
         self.park(&lease.run, None);
         self.set_due(&lease.run, Some(now));
         Ok(())
     }
 
     pub(super) fn save(&mut self, lease: &Lease, state: Json) -> Result<(), StoreError> {
-        let row = self.held(lease)?;
-        let with = row.saved.as_ref().and_then(|saved| saved.with);
-        row.saved = Some(Saved { state, with });
+        self.held(lease)?.save(state);
         Ok(())
     }
 
@@ -204,16 +175,8 @@ impl Runs {
         with: BreadcrumbId,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let row = self.row(run)?;
-        if row.state != RunState::Suspended {
-            return Err(row.wrong_state("resume"));
-        }
+        self.row(run)?.resume(with, now)?;
         self.wakes(run);
-        let row = self.row(run)?;
-        row.state = RunState::Ready;
-        row.wait = None;
-        row.enqueued_at = now;
-        row.saved.get_or_insert_default().with = Some(with);
         self.set_due(run, Some(now));
         Ok(())
     }
@@ -267,23 +230,15 @@ impl Runs {
         match end {
             End::Continues => {}
             End::Suspended { wake, state, at } => {
-                row.state = RunState::Suspended;
-                (row.attempts, row.abandoned) = (0, 0);
-                row.saved = Some(Saved { state, with: None });
-                let until = wake.until;
-                row.wait = Some(Wait { wake, since: at });
-                let trigger = lease.run.trigger_id;
+                let until = row.suspend(wake, state, at);
                 self.asleep
-                    .entry(trigger)
+                    .entry(lease.run.trigger_id)
                     .or_default()
                     .insert(lease.run.clone());
                 self.set_due(&lease.run, until);
             }
             End::Over { state, reason } => {
-                row.state = state;
-                row.reason = reason;
-                row.over = Some(sequence);
-                (row.saved, row.wait) = (None, None);
+                row.finish(state, reason, sequence);
                 self.sequence = sequence;
                 self.open = self.open.saturating_sub(1);
                 self.leave(&lease.run);
@@ -366,11 +321,7 @@ impl Runs {
     fn held(&mut self, lease: &Lease) -> Result<&mut Row, StoreError> {
         self.rows
             .get_mut(&lease.run)
-            .filter(|row| {
-                row.state == RunState::Running
-                    && row.token == lease.token
-                    && row.epoch == lease.epoch
-            })
+            .filter(|row| row.is_held(lease))
             .ok_or_else(|| StoreError::LeaseLost {
                 run: lease.run.clone(),
             })
@@ -384,20 +335,11 @@ impl Runs {
         now: Timestamp,
     ) -> Result<(), StoreError> {
         let row = self.row(run)?;
-        if row.state == RunState::Running {
-            row.abandoned = row.abandoned.saturating_add(1);
-        }
-        if row.state == RunState::Suspended {
-            row.wait = None;
-            row.enqueued_at = now;
+        let was_suspended = row.state == RunState::Suspended;
+        row.grant(length, now);
+        if was_suspended {
             self.wakes(run);
         }
-        let row = self.row(run)?;
-        row.state = RunState::Running;
-        row.attempts = row.attempts.saturating_add(1);
-        row.token += 1;
-        row.run.lease = length;
-        row.granted_at = now;
         self.park(run, parked_in);
         self.set_due(run, Some(now + length));
         Ok(())

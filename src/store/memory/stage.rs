@@ -1,149 +1,13 @@
-//! One commit: checked outside the lock, staged against the current state, then applied without failing.
+//! One commit: staged against the current state, then applied without failing.
 
-use super::runs::End;
 use super::table::Writer;
 use super::{MemoryLimits, NAME, State};
-use crate::model::{
-    Breadcrumb, BreadcrumbId, Event, EventKind, Json, JsonError, NewBreadcrumb, Patch, Timestamp,
-};
-use crate::store::{Commit, Committed, Lease, RunEnd, RunState, StoreError, Write};
+use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, JsonError, Patch, Timestamp};
+use crate::store::row::End;
+use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
 use std::collections::HashMap;
 use std::sync::Arc;
 use uuid::Uuid;
-
-/// The writes in the form that is kept, or why one is not.
-pub(super) fn canonical(writes: Vec<Write>, limit: usize) -> Result<Vec<Write>, StoreError> {
-    if writes.len() > Commit::MAX_WRITES {
-        return Err(StoreError::TooManyWrites {
-            count: writes.len(),
-            limit: Commit::MAX_WRITES,
-        });
-    }
-    let canonical = writes
-        .into_iter()
-        .enumerate()
-        .map(|(index, write)| match write {
-            Write::Create(new) => canonical_new(index, new, limit).map(Write::Create),
-            Write::Update { id, version, patch } => canonical_patch(index, patch, limit)
-                .map(|patch| Write::Update { id, version, patch }),
-            Write::Delete { id, mut by } => {
-                by.iter_mut().for_each(clean);
-                Ok(Write::Delete { id, by })
-            }
-        });
-    canonical.collect()
-}
-
-pub(super) fn canonical_end(
-    end: Option<(Lease, RunEnd)>,
-    limit: usize,
-) -> Result<Option<(Lease, RunEnd)>, StoreError> {
-    match end {
-        Some((lease, RunEnd::Suspended { wake, state })) => {
-            wake.check()?;
-            let state = canonical_state(&state, limit)?;
-            Ok(Some((lease, RunEnd::Suspended { wake, state })))
-        }
-        Some((
-            _,
-            RunEnd::Done
-            | RunEnd::Failed(_)
-            | RunEnd::Skipped(_)
-            | RunEnd::Superseded
-            | RunEnd::Continues,
-        ))
-        | None => Ok(end),
-    }
-}
-
-pub(super) fn canonical_state(state: &Json, limit: usize) -> Result<Json, StoreError> {
-    canonical_json(|| "the state of the run".to_owned(), state, limit)
-}
-
-fn canonical_json(
-    what: impl FnOnce() -> String,
-    json: &Json,
-    limit: usize,
-) -> Result<Json, StoreError> {
-    json.canonical(limit)
-        .map_err(|source| StoreError::Rejected {
-            what: what(),
-            source,
-        })
-}
-
-fn canonical_new(
-    index: usize,
-    mut new: NewBreadcrumb,
-    limit: usize,
-) -> Result<NewBreadcrumb, StoreError> {
-    new.context = canonical_json(|| format!("write {index}, context"), &new.context, limit)?;
-    if let Some(hints) = &mut new.llm_hints {
-        *hints = canonical_json(|| format!("write {index}, llm_hints"), hints, limit)?;
-    }
-    clean(&mut new.title);
-    canonical_tags(index, &mut new.tags)?;
-    for text in [
-        &mut new.schema_name,
-        &mut new.description,
-        &mut new.semantic_version,
-        &mut new.created_by,
-    ] {
-        text.iter_mut().for_each(clean);
-    }
-    Ok(new)
-}
-
-fn canonical_patch(index: usize, mut patch: Patch, limit: usize) -> Result<Patch, StoreError> {
-    for (field, json) in [
-        ("context", &mut patch.context),
-        ("llm_hints", &mut patch.llm_hints),
-    ] {
-        if let Some(json) = json {
-            *json = canonical_json(|| format!("write {index}, {field}"), json, limit)?;
-        }
-    }
-    if let Some(tags) = &mut patch.tags {
-        canonical_tags(index, tags)?;
-    }
-    for text in [
-        &mut patch.title,
-        &mut patch.schema_name,
-        &mut patch.description,
-        &mut patch.semantic_version,
-        &mut patch.updated_by,
-    ] {
-        text.iter_mut().for_each(clean);
-    }
-    Ok(patch)
-}
-
-fn canonical_tags(index: usize, tags: &mut [String]) -> Result<(), StoreError> {
-    if tags.len() > Breadcrumb::MAX_TAGS {
-        return Err(StoreError::TooManyTags {
-            write: index,
-            count: tags.len(),
-            limit: Breadcrumb::MAX_TAGS,
-        });
-    }
-    // The replacement of U+0000 takes more room, and what is kept is what counts.
-    tags.iter_mut().for_each(clean);
-    let longest = tags.iter().map(String::len).max().unwrap_or_default();
-    if longest > Breadcrumb::MAX_TAG_BYTES {
-        return Err(StoreError::TagTooLong {
-            write: index,
-            size: longest,
-            limit: Breadcrumb::MAX_TAG_BYTES,
-        });
-    }
-    Ok(())
-}
-
-fn clean(text: &mut String) {
-    if text.contains('\0') {
-        *text = text.replace('\0', "\u{FFFD}");
-    }
-}
 
 /// Everything a commit changes, decided before anything is changed.
 struct Stage<'s> {
@@ -180,7 +44,7 @@ pub(super) fn commit(
     }
     if let Some((lease, RunEnd::Failed(letter))) = &end {
         let index = stage.written.len();
-        let letter = canonical_new(
+        let letter = canonical::new_breadcrumb(
             index,
             letter.breadcrumb(lease, tenant),
             limits.breadcrumb_bytes,
@@ -215,7 +79,7 @@ pub(super) fn commit(
     if let Some((lease, end)) = end {
         state.runs.end(
             &lease,
-            row_end(end, latest),
+            End::of(end, Timestamp::from_micros(latest)),
             committed.ids(),
             limits.finished_runs,
         )?;
@@ -254,25 +118,6 @@ fn writer_of(state: &State, lease: &Lease) -> Writer {
     Writer {
         executor: Arc::clone(&lease.run.executor),
         lineage: lineage.next(),
-    }
-}
-
-fn row_end(end: RunEnd, latest: i64) -> End {
-    let over = |state, reason: Option<&str>| End::Over {
-        state,
-        reason: reason.map(str::to_owned),
-    };
-    match end {
-        RunEnd::Done => over(RunState::Done, None),
-        RunEnd::Failed(letter) => over(RunState::Failed, Some(letter.class.as_str())),
-        RunEnd::Skipped(reason) => over(RunState::Skipped, Some(reason)),
-        RunEnd::Superseded => over(RunState::Superseded, None),
-        RunEnd::Suspended { wake, state } => End::Suspended {
-            wake,
-            state,
-            at: Timestamp::from_micros(latest),
-        },
-        RunEnd::Continues => End::Continues,
     }
 }
 

@@ -1,0 +1,67 @@
+//! Events that a subscriber gave back.
+
+use crate::model::Event;
+use crate::source::SourceError;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Events that a subscriber gave back, to come again when they are due.
+#[derive(Default)]
+pub(super) struct Returned {
+    events: Mutex<Vec<(Instant, u64, Event)>>,
+    added: Notify,
+}
+
+impl Returned {
+    /// How many one subscriber may give back at a time.
+    const MOST: usize = 1_024;
+
+    pub(super) fn give_back(
+        &self,
+        position: u64,
+        event: Event,
+        delay: Duration,
+    ) -> Result<(), SourceError> {
+        let refused = |reason| Err(SourceError::NotTakenBack { reason });
+        let Some(due) = Instant::now().checked_add(delay) else {
+            return refused("the delay is too long");
+        };
+        let mut events = self.lock();
+        if events.len() >= Self::MOST {
+            return refused("too many events were given back already");
+        }
+        events.push((due, position, event));
+        drop(events);
+        self.added.notify_one();
+        Ok(())
+    }
+
+    pub(super) fn take_due(&self) -> Option<(u64, Event)> {
+        let mut events = self.lock();
+        let now = Instant::now();
+        let at = events.iter().position(|(due, ..)| *due <= now)?;
+        let (_, position, event) = events.swap_remove(at);
+        Some((position, event))
+    }
+
+    /// Waits until one is due, or another is given back.
+    pub(super) async fn due_or_added(&self) {
+        let first_due = self.lock().iter().map(|(due, ..)| *due).min();
+        let due = async {
+            match first_due {
+                Some(due) => tokio::time::sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.added.notified() => {}
+            () = due => {}
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(Instant, u64, Event)>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,273 @@
+//! One row of the ledger: every transition of it, with time as an argument. When it is due is up to the ledger.
+
+use super::{Claim, Lease, Lineage, Run, RunEnd, RunRef, RunState, Saved, StoreError, Wake};
+use crate::model::{BreadcrumbId, Json, Timestamp};
+use std::time::Duration;
+
+#[derive(Debug)]
+pub(in crate::store) struct Row {
+    pub(in crate::store) run: RunRef,
+    pub(in crate::store) state: RunState,
+    pub(in crate::store) epoch: u32,
+    pub(in crate::store) attempts: u32,
+    pub(in crate::store) abandoned: u32,
+    pub(in crate::store) token: u64,
+    /// The handle in which the lease is parked, until it is taken.
+    pub(in crate::store) parked_in: Option<u64>,
+    pub(in crate::store) granted_at: Timestamp,
+    pub(in crate::store) enqueued_at: Timestamp,
+    /// Orders rows that are due at the same time.
+    pub(in crate::store) sequence: u64,
+    /// When it can be claimed: its time, the end of its lease or of its wait.
+    pub(in crate::store) due: Option<Timestamp>,
+    /// Where the trigger came from, noted while its version was the current one.
+    pub(in crate::store) lineage: Option<Lineage>,
+    pub(in crate::store) saved: Option<Saved>,
+    pub(in crate::store) wait: Option<Wait>,
+    pub(in crate::store) written: Vec<BreadcrumbId>,
+    pub(in crate::store) reason: Option<String>,
+    /// Which of the rows that are over this was.
+    pub(in crate::store) over: Option<u64>,
+}
+
+/// What a suspended row waits for, and since when.
+#[derive(Debug)]
+pub(in crate::store) struct Wait {
+    pub(in crate::store) wake: Wake,
+    pub(in crate::store) since: Timestamp,
+}
+
+/// How a lease ends, as a row sees it.
+pub(in crate::store) enum End {
+    Over {
+        state: RunState,
+        reason: Option<String>,
+    },
+    Suspended {
+        wake: Wake,
+        state: Json,
+        at: Timestamp,
+    },
+    Continues,
+}
+
+impl End {
+    /// What the end of a run is to its row, as of the time of the commit.
+    pub(in crate::store) fn of(end: RunEnd, at: Timestamp) -> Self {
+        let over = |state, reason: Option<&str>| Self::Over {
+            state,
+            reason: reason.map(str::to_owned),
+        };
+        match end {
+            RunEnd::Done => over(RunState::Done, None),
+            RunEnd::Failed(letter) => over(RunState::Failed, Some(letter.class.as_str())),
+            RunEnd::Skipped(reason) => over(RunState::Skipped, Some(reason)),
+            RunEnd::Superseded => over(RunState::Superseded, None),
+            RunEnd::Suspended { wake, state } => Self::Suspended { wake, state, at },
+            RunEnd::Continues => Self::Continues,
+        }
+    }
+}
+
+/// What a store knows of where a trigger comes from.
+pub(in crate::store) enum Origin {
+    /// The run's own executor wrote it.
+    Own,
+    Known(Lineage),
+    /// The version is not the current one.
+    Unknown,
+}
+
+impl Origin {
+    pub(in crate::store) fn lineage(self) -> Option<Lineage> {
+        match self {
+            Self::Known(lineage) => Some(lineage),
+            Self::Own | Self::Unknown => None,
+        }
+    }
+}
+
+impl Row {
+    /// A row that is ready.
+    pub(in crate::store) fn new(
+        run: RunRef,
+        sequence: u64,
+        lineage: Option<Lineage>,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            run,
+            state: RunState::Ready,
+            epoch: 0,
+            attempts: 0,
+            abandoned: 0,
+            token: 0,
+            parked_in: None,
+            granted_at: now,
+            enqueued_at: now,
+            sequence,
+            due: None,
+            lineage,
+            saved: None,
+            wait: None,
+            written: Vec::new(),
+            reason: None,
+            over: None,
+        }
+    }
+
+    /// Makes a row that is over ready again, in a new epoch, as if it had been added now.
+    pub(in crate::store) fn reopen(&mut self, sequence: u64, now: Timestamp) {
+        self.state = RunState::Ready;
+        self.epoch = self.epoch.saturating_add(1);
+        (self.attempts, self.abandoned) = (0, 0);
+        (self.saved, self.wait, self.reason, self.over) = (None, None, None, None);
+        self.written.clear();
+        (self.sequence, self.enqueued_at) = (sequence, now);
+    }
+
+    /// Notes where the trigger came from, and says whether the row ended for want of a version that was announced
+    /// before it came.
+    pub(in crate::store) fn learn(&mut self, lineage: Option<Lineage>) -> bool {
+        let is_new = self.lineage.is_none() && lineage.is_some();
+        self.lineage = self.lineage.take().or(lineage);
+        is_new && matches!(self.state, RunState::Failed | RunState::Skipped)
+    }
+
+    /// Leases it for a length from now, whatever its state.
+    pub(in crate::store) fn grant(&mut self, length: Duration, now: Timestamp) {
+        if self.state == RunState::Running {
+            self.abandoned = self.abandoned.saturating_add(1);
+        }
+        if self.state == RunState::Suspended {
+            self.wait = None;
+            self.enqueued_at = now;
+        }
+        self.state = RunState::Running;
+        self.attempts = self.attempts.saturating_add(1);
+        self.token += 1;
+        self.run.lease = length;
+        self.granted_at = now;
+    }
+
+    /// Gives it back to be tried again.
+    pub(in crate::store) fn retry(&mut self, counts: bool) {
+        // What is put off says nothing of the workers that died before.
+        if counts {
+            self.abandoned = 0;
+        } else {
+            self.attempts = self.attempts.saturating_sub(1);
+        }
+        self.state = RunState::Ready;
+    }
+
+    /// Gives it back as if it had not been claimed.
+    pub(in crate::store) fn release(&mut self) {
+        self.attempts = self.attempts.saturating_sub(1);
+        self.state = RunState::Ready;
+    }
+
+    pub(in crate::store) fn save(&mut self, state: Json) {
+        let with = self.saved.as_ref().and_then(|saved| saved.with);
+        self.saved = Some(Saved { state, with });
+    }
+
+    /// Wakes it, if it is suspended.
+    pub(in crate::store) fn resume(
+        &mut self,
+        with: BreadcrumbId,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        if self.state != RunState::Suspended {
+            return Err(self.wrong_state("resume"));
+        }
+        self.state = RunState::Ready;
+        self.wait = None;
+        self.enqueued_at = now;
+        self.saved.get_or_insert_default().with = Some(with);
+        Ok(())
+    }
+
+    /// Suspends it, and says until when at the longest.
+    pub(in crate::store) fn suspend(
+        &mut self,
+        wake: Wake,
+        state: Json,
+        at: Timestamp,
+    ) -> Option<Timestamp> {
+        self.state = RunState::Suspended;
+        (self.attempts, self.abandoned) = (0, 0);
+        self.saved = Some(Saved { state, with: None });
+        let until = wake.until;
+        self.wait = Some(Wait { wake, since: at });
+        until
+    }
+
+    /// Ends it; `over` says which of the rows that are over it is.
+    pub(in crate::store) fn finish(&mut self, state: RunState, reason: Option<String>, over: u64) {
+        self.state = state;
+        self.reason = reason;
+        self.over = Some(over);
+        (self.saved, self.wait) = (None, None);
+    }
+
+    /// Whether a lease is still the newest of it.
+    pub(in crate::store) fn is_held(&self, lease: &Lease) -> bool {
+        self.state == RunState::Running && self.token == lease.token && self.epoch == lease.epoch
+    }
+
+    pub(in crate::store) fn lineage(&self) -> Lineage {
+        self.lineage
+            .clone()
+            .unwrap_or_else(|| Lineage::origin(self.run.trigger_id))
+    }
+
+    pub(in crate::store) fn lease(&self) -> Lease {
+        let lease = Lease::new(self.run.clone(), self.token, self.granted_at);
+        let mut lease = lease.history(self.epoch, self.abandoned, self.enqueued_at);
+        lease.until = self.due.unwrap_or(lease.until);
+        lease
+    }
+
+    pub(in crate::store) fn granted(&self) -> Claim {
+        Claim::Granted {
+            lease: self.lease(),
+            attempt: self.attempts,
+            lineage: self.lineage(),
+            state: self.saved.clone(),
+        }
+    }
+
+    pub(in crate::store) fn state_at(&self, now: Timestamp) -> RunState {
+        let waits = matches!(self.state, RunState::Running | RunState::Suspended);
+        if waits && self.due.is_some_and(|due| due <= now) {
+            RunState::Ready
+        } else {
+            self.state
+        }
+    }
+
+    pub(in crate::store) fn wrong_state(&self, operation: &'static str) -> StoreError {
+        StoreError::WrongState {
+            operation,
+            run: self.run.clone(),
+            state: self.state,
+        }
+    }
+
+    pub(in crate::store) fn view(&self, state: RunState, handle: u64) -> Run {
+        let wait = self.wait.as_ref();
+        Run {
+            lease: (self.parked_in == Some(handle)).then(|| self.lease()),
+            attempts: self.attempts,
+            due: self.due,
+            wake: wait.map(|wait| wait.wake.clone()),
+            suspended_at: wait
+                .filter(|_| state == RunState::Suspended)
+                .map(|wait| wait.since),
+            written: self.written.clone(),
+            reason: self.reason.clone(),
+            ..Run::new(self.run.clone(), state, self.enqueued_at)
+        }
+    }
+}

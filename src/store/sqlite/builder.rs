@@ -1,0 +1,129 @@
+//! How a store is opened.
+
+use super::SqliteStore;
+use super::error::SqliteError;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What a commit has survived when it is answered.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Durability {
+    /// The end of the process and of the machine: every commit waits until the disk has it. The default.
+    #[default]
+    Full,
+    /// The end of the process. After a power loss the last commits may be gone, each of them whole: a response and the
+    /// end of its run vanish together, so the run is done again.
+    Normal,
+}
+
+/// How much a [`SqliteStore`] holds, per tenant. What is over a limit is forgotten oldest first, in batches: a little
+/// more than a limit may be there for a while.
+///
+/// Every process that opens a file applies its own limits.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct SqliteLimits {
+    /// Breadcrumbs; one more is [`StoreError::Full`](crate::store::StoreError::Full). 10,000,000 by default.
+    pub breadcrumbs: usize,
+    /// Bytes of one breadcrumb, see [`Breadcrumb::size`](crate::Breadcrumb::size); more is
+    /// [`StoreError::Rejected`](crate::store::StoreError::Rejected). 1 MiB by default.
+    pub breadcrumb_bytes: usize,
+    /// Runs that are not over; one more is [`StoreError::Full`](crate::store::StoreError::Full). 1,000,000 by default.
+    pub open_runs: usize,
+    /// Runs that are over; the oldest are forgotten, and run again if they are announced again. 1,000,000 by default.
+    pub finished_runs: usize,
+    /// Events; the oldest are forgotten, whoever has not read them: a subscriber that is further behind is told how
+    /// many it missed. 1,000,000 by default.
+    pub events: usize,
+    /// Tombstones; the oldest are forgotten. 100,000 by default.
+    pub tombstones: usize,
+}
+
+impl Default for SqliteLimits {
+    fn default() -> Self {
+        Self {
+            breadcrumbs: 10_000_000,
+            breadcrumb_bytes: 1 << 20,
+            open_runs: 1_000_000,
+            finished_runs: 1_000_000,
+            events: 1_000_000,
+            tombstones: 100_000,
+        }
+    }
+}
+
+/// Opens a [`SqliteStore`]; made by [`SqliteStore::builder`].
+#[derive(Clone, Debug)]
+pub struct SqliteBuilder {
+    path: PathBuf,
+    settings: Settings,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) durability: Durability,
+    pub(super) limits: SqliteLimits,
+    pub(super) busy_timeout: Duration,
+    pub(super) poll: Duration,
+    pub(super) readers: usize,
+}
+
+impl SqliteBuilder {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            settings: Settings {
+                durability: Durability::default(),
+                limits: SqliteLimits::default(),
+                busy_timeout: Duration::from_secs(5),
+                poll: Duration::from_millis(200),
+                readers: 4,
+            },
+        }
+    }
+
+    /// Sets what a commit has survived when it is answered; [`Durability::Full`] by default.
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.settings.durability = durability;
+        self
+    }
+
+    /// Sets how much the store holds; see [`SqliteLimits`] for the defaults.
+    #[must_use]
+    pub fn limits(mut self, limits: SqliteLimits) -> Self {
+        self.settings.limits = limits;
+        self
+    }
+
+    /// Sets how long to wait while another process has the file locked, before an operation fails with
+    /// [`StoreError::Unavailable`](crate::store::StoreError::Unavailable); 5 s by default.
+    #[must_use]
+    pub fn busy_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.busy_timeout = timeout;
+        self
+    }
+
+    /// Sets how often to look for events of other processes; every 200 ms by default. Those of this process are
+    /// delivered at once.
+    #[must_use]
+    pub fn poll_every(mut self, interval: Duration) -> Self {
+        self.settings.poll = interval;
+        self
+    }
+
+    /// Sets how many threads read, each with a connection of its own: 4 by default, at least 1 and at most 64.
+    #[must_use]
+    pub fn readers(mut self, readers: usize) -> Self {
+        self.settings.readers = readers.clamp(1, 64);
+        self
+    }
+
+    /// Opens the file, or makes it. A file of an older version of this crate is brought to this one's.
+    ///
+    /// # Errors
+    /// See [`SqliteError`].
+    pub async fn open(self) -> Result<SqliteStore, SqliteError> {
+        SqliteStore::start(self.path, self.settings).await
+    }
+}

@@ -1,0 +1,53 @@
+//! What is in one column, and what it is to this crate.
+
+use super::error::unreadable;
+use crate::model::{BreadcrumbId, Json, Timestamp};
+use crate::store::Lineage;
+use rusqlite::Row;
+use rusqlite::types::Type;
+use uuid::Uuid;
+
+/// An id as it is kept.
+pub(super) fn blob(id: BreadcrumbId) -> [u8; 16] {
+    *id.as_uuid().as_bytes()
+}
+
+/// Texts as a JSON array.
+pub(super) fn texts(texts: &[String]) -> String {
+    serde_json::Value::from(texts.to_vec()).to_string()
+}
+
+pub(super) fn id(row: &Row<'_>, column: usize) -> rusqlite::Result<BreadcrumbId> {
+    row.get::<_, [u8; 16]>(column)
+        .map(|bytes| Uuid::from_bytes(bytes).into())
+}
+
+/// A number that is never negative, kept with the same bits.
+pub(super) fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    row.get::<_, i64>(column).map(i64::cast_unsigned)
+}
+
+pub(super) fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Timestamp>> {
+    Ok(row
+        .get::<_, Option<i64>>(column)?
+        .map(Timestamp::from_micros))
+}
+
+/// Correlation and hops, if they are there.
+pub(super) fn lineage(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Lineage>> {
+    let correlation: Option<String> = row.get(column)?;
+    let hops: Option<u32> = row.get(column + 1)?;
+    Ok(correlation
+        .zip(hops)
+        .map(|(correlation, hops)| Lineage::new(correlation, hops)))
+}
+
+pub(super) fn tags(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<String>> {
+    let text = row.get_ref(column)?.as_str()?;
+    serde_json::from_str(text).map_err(|error| unreadable(column, Type::Text, error))
+}
+
+/// JSON that a store has written, and so has checked.
+pub(super) fn json(column: usize, text: String) -> rusqlite::Result<Json> {
+    Json::checked_before(text).map_err(|error| unreadable(column, Type::Text, error))
+}

@@ -1,0 +1,65 @@
+//! Connections to the file, set up alike.
+
+use super::builder::{Durability, Settings};
+use super::error::SqliteError;
+use super::schema;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The connection that writes, to a file that has all tables. Makes the file if there is none.
+pub(super) fn writer(path: &Path, settings: &Settings) -> Result<Connection, SqliteError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+    let mut connection = open(path, flags, settings)?;
+    schema::check(&connection)?;
+    use_wal(&connection, settings.busy_timeout)?;
+    let synchronous = match settings.durability {
+        Durability::Full => "FULL",
+        Durability::Normal => "NORMAL",
+    };
+    connection.pragma_update(None, "synchronous", synchronous)?;
+    // A WAL that grew while somebody read for long is cut back to this.
+    connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
+    schema::migrate(&mut connection)?;
+    Ok(connection)
+}
+
+/// A connection that reads.
+pub(super) fn reader(path: &Path, settings: &Settings) -> Result<Connection, SqliteError> {
+    let connection = open(path, OpenFlags::SQLITE_OPEN_READ_WRITE, settings)?;
+    connection.pragma_update(None, "query_only", true)?;
+    Ok(connection)
+}
+
+fn open(path: &Path, flags: OpenFlags, settings: &Settings) -> Result<Connection, SqliteError> {
+    const STATEMENTS: usize = 128;
+    let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(settings.busy_timeout)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.pragma_update(None, "trusted_schema", false)?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    Ok(connection)
+}
+
+/// Sets WAL mode. While another process does the same SQLite does not wait, so this does.
+fn use_wal(connection: &Connection, timeout: Duration) -> Result<(), SqliteError> {
+    const PAUSE: Duration = Duration::from_millis(10);
+    let begun = Instant::now();
+    loop {
+        let mode = connection.query_row("PRAGMA journal_mode = WAL", (), |row| {
+            row.get::<_, String>(0)
+        });
+        match mode {
+            Ok(mode) if mode.eq_ignore_ascii_case("wal") => return Ok(()),
+            Ok(mode) => return Err(SqliteError::NoWal { mode }),
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && begun.elapsed() < timeout =>
+            {
+                std::thread::sleep(PAUSE);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

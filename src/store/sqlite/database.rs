@@ -1,0 +1,178 @@
+//! One open file: the thread that writes, those that read, and what its handles share.
+
+use super::builder::Settings;
+use super::connection;
+use super::cursor::Acknowledged;
+use super::error::{Fault, SqliteError, ended};
+use super::progress::{Progress, Watcher};
+use super::readers::{self, Reads};
+use super::tenant::{Time, Writing};
+use super::writer::{Job, StoreAcknowledged, Task, Writer};
+use crate::store::StoreError;
+use rusqlite::Connection;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// How many jobs may wait for the writer, and how many for the readers; who has more waits to hand it over.
+const WAITING: usize = 1_024;
+
+/// One open file. When the last pointer to it goes the threads end.
+pub(super) struct Database {
+    pub(super) path: PathBuf,
+    pub(super) settings: Arc<Settings>,
+    pub(super) time: Arc<Time>,
+    pub(super) acknowledged: Arc<Acknowledged>,
+    progress: Arc<Progress>,
+    writes: mpsc::Sender<Box<dyn Job>>,
+    reads: Reads,
+    /// Its other side goes with the last thread.
+    open: watch::Receiver<()>,
+}
+
+impl Database {
+    /// Opens the file on the thread that will write to it.
+    pub(super) async fn open(path: PathBuf, settings: Settings) -> Result<Self, SqliteError> {
+        let absolute =
+            std::path::absolute(&path).map_err(|error| SqliteError::CannotOpen(error.into()))?;
+        let settings = Arc::new(settings);
+        let (jobs, writes) = mpsc::channel(WAITING);
+        let (reads, reading) = readers::channel(WAITING);
+        let progress = Arc::new(Progress::default());
+        let acknowledged = Arc::new(Acknowledged::default());
+        let (opened, is_open) = oneshot::channel();
+        let (alive, open) = watch::channel(());
+        let start = {
+            let (path, settings) = (absolute.clone(), Arc::clone(&settings));
+            let (progress, acknowledged) = (Arc::clone(&progress), Arc::clone(&acknowledged));
+            move || match start(&path, &settings, &reading, &alive) {
+                Ok(connection) => {
+                    // Who opens may have gone: then nobody has a handle, and the loop ends at once.
+                    drop(opened.send(Ok(())));
+                    let writer = Writer {
+                        connection,
+                        progress,
+                        acknowledged,
+                    };
+                    writer.run(writes);
+                }
+                Err(error) => drop(opened.send(Err(error))),
+            }
+        };
+        spawn("sqlite-writer", start)?;
+        is_open.await.map_err(|error| SqliteError::Unavailable {
+            retry_after: std::time::Duration::from_secs(1),
+            source: error.into(),
+        })??;
+        Ok(Self {
+            path: absolute,
+            settings,
+            time: Arc::default(),
+            acknowledged,
+            progress,
+            writes: jobs,
+            reads,
+            open,
+        })
+    }
+
+    /// Does something with a tenant in the next transaction, and answers when that is committed.
+    pub(super) async fn write<T: Send + 'static>(
+        &self,
+        tenant: &Arc<str>,
+        work: impl FnOnce(&mut Writing<'_>) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.write_then(tenant, work, |_| ()).await
+    }
+
+    /// Like [`write`](Self::write), and does something with what comes of it once that is committed, also if nobody
+    /// waits for the answer any more.
+    pub(super) async fn write_then<T: Send + 'static>(
+        &self,
+        tenant: &Arc<str>,
+        work: impl FnOnce(&mut Writing<'_>) -> Result<T, Fault> + Send + 'static,
+        then: impl FnOnce(&T) + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (settings, time) = (Arc::clone(&self.settings), Arc::clone(&self.time));
+        let tenant = Arc::clone(tenant);
+        let work = move |connection: &Connection| {
+            Writing::with(connection, &settings.limits, &tenant, &time, |writing| {
+                let before = writing.tenant.position;
+                let done = work(writing)?;
+                Ok((done, writing.tenant.position != before))
+            })
+        };
+        let (task, answer, fate) = Task::new(work, then);
+        let place = self.writes.reserve().await.map_err(|_| ended())?;
+        let mut waiting = Watcher::begin(fate, &self.progress);
+        place.send(Box::new(task));
+        let answer = answer.await;
+        waiting.end();
+        answer.map_err(|_| ended())?
+    }
+
+    /// Does something with a snapshot of the file in which every commit is that was answered before.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection, &dyn Fn() -> bool) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.progress.settled().await;
+        self.reads.read(work).await
+    }
+
+    /// Ends when the threads have, and the file is closed.
+    pub(super) fn closed(&self) -> impl Future<Output = ()> + use<> {
+        let mut open = self.open.clone();
+        // Nothing is ever sent.
+        async move { while open.changed().await.is_ok() {} }
+    }
+
+    /// Changes when this process commits events.
+    pub(super) fn announced(&self) -> watch::Receiver<u64> {
+        self.progress.announced.subscribe()
+    }
+
+    /// Has what was acknowledged stored soon. If the writer is busy it does that by itself.
+    pub(super) fn store_acknowledged(&self) {
+        drop(self.writes.try_send(Box::new(StoreAcknowledged)));
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Opens the connections, and begins to read.
+fn start(
+    path: &Path,
+    settings: &Settings,
+    jobs: &readers::Jobs,
+    alive: &watch::Sender<()>,
+) -> Result<Connection, SqliteError> {
+    let writer = connection::writer(path, settings)?;
+    for _ in 0..settings.readers.max(1) {
+        let reader = connection::reader(path, settings)?;
+        let (jobs, alive) = (Arc::clone(jobs), alive.clone());
+        spawn("sqlite-reader", move || {
+            readers::run(reader, &jobs);
+            drop(alive);
+        })?;
+    }
+    Ok(writer)
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), SqliteError> {
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    thread
+        .spawn(run)
+        .map(drop)
+        .map_err(|error| SqliteError::Unavailable {
+            retry_after: std::time::Duration::from_secs(1),
+            source: error.into(),
+        })
+}

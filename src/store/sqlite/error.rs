@@ -1,0 +1,134 @@
+//! What the driver says, as errors of this crate.
+
+use crate::error::{BoxError, Retry};
+use crate::store::StoreError;
+use rusqlite::ErrorCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Why a file cannot be opened as a [`SqliteStore`](super::SqliteStore). Variants name what the caller can do next.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SqliteError {
+    /// A newer version of this crate wrote the file: use that one. Nothing was changed.
+    #[error("the file has schema version {found}, and versions up to {known} are known")]
+    NewerSchema {
+        /// The version of the file.
+        found: i64,
+        /// The newest version that this crate knows.
+        known: i64,
+    },
+    /// The file is no SQLite database, or a damaged one: use another, or a copy.
+    #[error("the file is not a database, or is damaged")]
+    NotADatabase(#[source] BoxError),
+    /// The folder does not exist, or the file may not be read and written.
+    #[error("the file cannot be opened")]
+    CannotOpen(#[source] BoxError),
+    /// The file system cannot share memory between processes, as network file systems cannot.
+    #[error("the file cannot be kept in WAL mode, only in mode {mode:?}")]
+    NoWal {
+        /// The journal mode that SQLite offers instead.
+        mode: String,
+    },
+    /// The file is locked for longer than the busy timeout, or the disk fails or is full.
+    #[error("the file is unavailable")]
+    Unavailable {
+        /// When to try again.
+        retry_after: Duration,
+        /// What the driver says.
+        source: BoxError,
+    },
+}
+
+impl SqliteError {
+    /// Whether opening the file again could succeed.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Unavailable { retry_after, .. } => Retry::After(*retry_after),
+            Self::NewerSchema { .. }
+            | Self::NotADatabase(_)
+            | Self::CannotOpen(_)
+            | Self::NoWal { .. } => Retry::Never,
+        }
+    }
+}
+
+impl From<rusqlite::Error> for SqliteError {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+                Self::NotADatabase(error.into())
+            }
+            Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => {
+                Self::CannotOpen(error.into())
+            }
+            Some(_) | None => Self::Unavailable {
+                retry_after: pause_after(&error),
+                source: error.into(),
+            },
+        }
+    }
+}
+
+/// Why a job of the store fails: what it asks for is refused, or the driver gave up.
+#[derive(Debug)]
+pub(super) enum Fault {
+    Refused(StoreError),
+    Driver(rusqlite::Error),
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Driver(error)
+    }
+}
+
+impl From<Fault> for StoreError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Refused(error) => error,
+            Fault::Driver(error) => unavailable(&Arc::new(error)),
+        }
+    }
+}
+
+/// The driver failed, and the transaction was rolled back: nothing is lost by trying again.
+pub(super) fn unavailable(error: &Arc<rusqlite::Error>) -> StoreError {
+    StoreError::Unavailable {
+        store: super::NAME,
+        retry_after: pause_after(error),
+        source: Arc::clone(error).into(),
+    }
+}
+
+/// A thread of the store has ended.
+pub(super) fn ended() -> StoreError {
+    StoreError::Unavailable {
+        store: super::NAME,
+        retry_after: Duration::from_secs(1),
+        source: "the thread of the store has ended".into(),
+    }
+}
+
+/// What is in a column is not what the store writes there.
+pub(super) fn unreadable(
+    column: usize,
+    kind: rusqlite::types::Type,
+    why: impl Into<BoxError>,
+) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(column, kind, why.into())
+}
+
+fn pause_after(error: &rusqlite::Error) -> Duration {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Duration::from_millis(100),
+        Some(_) | None => Duration::from_secs(1),
+    }
+}

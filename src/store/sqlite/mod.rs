@@ -1,0 +1,413 @@
+mod builder;
+mod column;
+mod connection;
+mod cursor;
+mod database;
+mod error;
+mod list;
+mod log;
+mod parked;
+mod progress;
+mod queue;
+mod readers;
+mod retention;
+mod row;
+mod runs;
+mod schema;
+mod search;
+mod stage;
+mod stats;
+mod table;
+mod tenant;
+mod wake;
+mod writer;
+
+pub use builder::{Durability, SqliteBuilder, SqliteLimits};
+pub use error::SqliteError;
+pub use stats::SqliteStats;
+
+use super::row::Origin;
+use super::{
+    BreadcrumbStore, Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lost, NewRun,
+    Query, Run, RunFilter, RunLedger, RunRef, RunState, Scored, StoreError, VectorQuery, canonical,
+};
+use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
+use crate::source::EventSource;
+use async_trait::async_trait;
+use builder::Settings;
+use database::Database;
+use error::Fault;
+use log::SqliteEvents;
+use parked::Parked;
+use rusqlite::Connection;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use table::Found;
+use tenant::{Tenant, Writing};
+
+const NAME: &str = "SqliteStore";
+
+/// A store in one file: the whole contract, and kept when the process ends, however it ends.
+///
+/// A clone is another handle on the same data, [`in_tenant`](Self::in_tenant) one that is bound to another tenant. One
+/// thread writes and commits together what waits, so many writers at once cost little more than one; a few threads
+/// read. They end when the last handle, with its subscriptions, is gone.
+///
+/// # Several processes
+/// They may open one file on one machine: a run is claimed once, and each sees the events of the others when it next
+/// looks, every 200 ms. On a network file system SQLite does not work.
+///
+/// # Time
+/// The clock is the wall clock of the machine. Every commit of a tenant gets a later time than the one before, also
+/// after the clock was set back; leases and times to wait for go by the clock as it is. One that is set ahead lets
+/// leases run out early, and a run may be executed twice; it is answered once.
+///
+/// # What it survives
+/// The end of the process at any moment: a commit is there in full or not at all, and one that was answered is there.
+/// With [`Durability::Full`], the default, the same holds for the end of the machine.
+///
+/// # Limits
+/// See [`SqliteLimits`]. Old versions are not kept; an event that comes again after its run was forgotten runs again.
+/// The events of a version that was replaced since come without the context. The file does not shrink: what is forgotten
+/// makes room for what comes.
+///
+/// ```
+/// use universal_executor::{BreadcrumbStoreExt, NewBreadcrumb, SqliteStore};
+///
+/// # let folder = std::env::temp_dir().join(format!("universal-executor-doc-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder)?;
+/// # let path = folder.join("agents.db");
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let store = SqliteStore::open(&path).await?;
+/// let message = store.create(NewBreadcrumb::new("user.message.v1")).await?;
+/// drop(store);
+///
+/// let store = SqliteStore::open(&path).await?;
+/// assert_eq!(store.latest("user.message.v1").await?, Some(message));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # std::fs::remove_dir_all(&folder)?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+pub struct SqliteStore {
+    database: Arc<Database>,
+    tenant: Arc<str>,
+    parked: Parked,
+}
+
+impl SqliteStore {
+    /// Opens a file as it is set up by default, or makes it.
+    ///
+    /// # Errors
+    /// See [`SqliteError`].
+    pub async fn open(path: impl Into<PathBuf>) -> Result<Self, SqliteError> {
+        Self::builder(path).open().await
+    }
+
+    /// Says how to open a file.
+    #[must_use]
+    pub fn builder(path: impl Into<PathBuf>) -> SqliteBuilder {
+        SqliteBuilder::new(path.into())
+    }
+
+    /// A handle on the same store, bound to a tenant.
+    #[must_use]
+    pub fn in_tenant(&self, tenant: &str) -> Self {
+        Self {
+            database: Arc::clone(&self.database),
+            tenant: tenant.into(),
+            parked: Parked::default(),
+        }
+    }
+
+    /// The commits of this tenant as events, by whatever process. A subscriber that falls more than
+    /// [`SqliteLimits::events`] behind is told how many it missed.
+    #[must_use]
+    pub fn events(&self) -> impl EventSource + use<> {
+        self.source(None)
+    }
+
+    /// The same for a consumer with a name that is remembered: a subscription goes on after the last event up to which
+    /// everything is acknowledged, also after a restart. Where a subscription is to begin counts the first time only.
+    ///
+    /// Acknowledgements are stored with the next transaction, or soon; those that a crash takes come again. One
+    /// subscription of a name at a time makes sense.
+    #[must_use]
+    pub fn events_of(&self, consumer: &str) -> impl EventSource + use<> {
+        self.source(Some(consumer.into()))
+    }
+
+    /// How much there is, of this tenant and in the file. Counting runs takes longer the more there are.
+    ///
+    /// # Errors
+    /// Only if the store is unavailable.
+    pub async fn stats(&self) -> Result<SqliteStats, StoreError> {
+        let (tenant, path) = (Arc::clone(&self.tenant), self.database.path.clone());
+        let read = move |connection: &Connection, _: &dyn Fn() -> bool| {
+            stats::read(connection, &tenant, &path)
+        };
+        self.database.read(read).await
+    }
+
+    /// Gives this handle back, and waits until all others and their subscriptions are gone too and the file is closed.
+    ///
+    /// Nothing depends on it but the last acknowledgements of [`events_of`](Self::events_of): what was committed is in
+    /// the file, however the process ends.
+    pub async fn close(self) {
+        let closed = self.database.closed();
+        drop(self);
+        closed.await;
+    }
+
+    /// Moves the clock of this open file ahead, so that tests need not wait.
+    #[cfg(feature = "conformance")]
+    #[doc(hidden)]
+    pub fn pass(&self, duration: std::time::Duration) {
+        self.database.time.pass(duration);
+    }
+
+    /// Stops the clock of this open file, so that only [`pass`](Self::pass) moves it.
+    #[cfg(feature = "conformance")]
+    #[doc(hidden)]
+    pub fn hold_clock(&self) {
+        self.database.time.hold();
+    }
+
+    async fn start(path: PathBuf, settings: Settings) -> Result<Self, SqliteError> {
+        Ok(Self {
+            database: Arc::new(Database::open(path, settings).await?),
+            tenant: "default".into(),
+            parked: Parked::default(),
+        })
+    }
+
+    fn source(&self, consumer: Option<Arc<str>>) -> SqliteEvents {
+        SqliteEvents {
+            database: Arc::clone(&self.database),
+            tenant: Arc::clone(&self.tenant),
+            consumer,
+        }
+    }
+
+    async fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Writing<'_>) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.database.write(&self.tenant, work).await
+    }
+
+    /// Reads, if the tenant was ever written to: with its id, at the time by its clock.
+    async fn read<T: Default + Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection, i64, Timestamp, &dyn Fn() -> bool) -> Result<T, Fault>
+        + Send
+        + 'static,
+    ) -> Result<T, StoreError> {
+        let (name, time) = (Arc::clone(&self.tenant), Arc::clone(&self.database.time));
+        let read = move |connection: &Connection, is_wanted: &dyn Fn() -> bool| match Tenant::find(
+            connection, &name,
+        )? {
+            Some(tenant) => work(connection, tenant.id, time.now(), is_wanted),
+            None => Ok(T::default()),
+        };
+        self.database.read(read).await
+    }
+
+    /// The claim of a lease that is parked here: its row is leased already, so this only reads. None if it is not that
+    /// simple.
+    async fn take_parked(&self, run: &RunRef) -> Result<Option<Claim>, StoreError> {
+        let name = run.clone();
+        let read = move |connection: &Connection, tenant, _, _: &dyn Fn() -> bool| {
+            let origin = table::origin(connection, tenant, &name)?;
+            let kept = row::find(connection, tenant, &name)?;
+            Ok(kept
+                .filter(|_| !matches!(origin, Origin::Own))
+                .map(|kept| kept.row))
+        };
+        let row = self.read(read).await?;
+        let running = row.filter(|row| row.state == RunState::Running);
+        let taken = running.filter(|row| self.parked.take(run, row.token, row.epoch));
+        Ok(taken.map(|row| row.granted()))
+    }
+
+    /// The lease of a run has ended, whether it was taken or still parked.
+    fn forget(&self, lease: &Lease) {
+        self.parked.take(&lease.run, lease.token, lease.epoch);
+    }
+}
+
+impl Clone for SqliteStore {
+    /// Another handle on the same data; leases parked in one handle are not seen by the other.
+    fn clone(&self) -> Self {
+        self.in_tenant(&self.tenant)
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(NAME)
+            .field("path", &self.database.path)
+            .field("tenant", &self.tenant)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl BreadcrumbStore for SqliteStore {
+    fn tenant(&self) -> &str {
+        &self.tenant
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+            .reads_own_writes(true)
+            .tombstones(self.database.settings.limits.tombstones > 0)
+            .chosen_author(true)
+            .lineage(true)
+    }
+
+    async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
+        let read = move |connection: &Connection, tenant, now, _: &dyn Fn() -> bool| {
+            let found = table::find(connection, tenant, id)?;
+            let found = Found::living(found, id, now)?;
+            Ok(Some(Arc::new(found.breadcrumb)))
+        };
+        let found = self.read(read).await?;
+        found.ok_or(StoreError::NotFound {
+            id,
+            tombstone: None,
+        })
+    }
+
+    async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
+        query.selector.check().map_err(StoreError::InvalidQuery)?;
+        let query = query.clone();
+        let read = move |connection: &Connection, tenant, now, is_wanted: &dyn Fn() -> bool| {
+            search::search(connection, tenant, &query, now, is_wanted)
+        };
+        self.read(read).await
+    }
+
+    async fn vector_search(&self, _: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
+        Err(StoreError::Unsupported {
+            store: NAME,
+            operation: "vector search",
+        })
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+        let limit = self.database.settings.limits.breadcrumb_bytes;
+        let writes = canonical::writes(commit.writes, limit)?;
+        let end = canonical::end(commit.end, limit)?;
+        let lease = end.as_ref().map(|(lease, _)| lease.clone());
+        let committed = self
+            .write(move |writing| stage::commit(writing, writes, end))
+            .await?;
+        if let Some(lease) = &lease {
+            self.forget(lease);
+        }
+        Ok(committed)
+    }
+
+    fn ledger(&self) -> Option<&dyn RunLedger> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl RunLedger for SqliteStore {
+    async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError> {
+        self.write(move |writing| runs::enqueue(writing, runs))
+            .await
+    }
+
+    async fn claim(&self, run: &RunRef, instead_of: Option<Lease>) -> Result<Claim, StoreError> {
+        if instead_of.is_none()
+            && self.parked.contains(run)
+            && let Some(claim) = self.take_parked(run).await?
+        {
+            return Ok(claim);
+        }
+        let (run, parked, older) = (run.clone(), self.parked.clone(), instead_of.clone());
+        let claim = self
+            .write(move |writing| runs::claim(writing, &run, older.as_ref(), &parked))
+            .await?;
+        if let Some(older) = &instead_of {
+            self.forget(older);
+        }
+        Ok(claim)
+    }
+
+    async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError> {
+        let (of, parked) = (of.to_vec(), self.parked.clone());
+        let lease = move |writing: &mut Writing<'_>| runs::claim_next(writing, n, &of);
+        let park = move |leases: &Vec<Lease>| parked.add(leases);
+        let leases = self.database.write_then(&self.tenant, lease, park).await?;
+        Ok(leases.len())
+    }
+
+    async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {
+        let extended = leases.to_vec();
+        let lost = self
+            .write(move |writing| runs::heartbeat(writing, &extended))
+            .await?;
+        for lease in leases {
+            if lost
+                .iter()
+                .any(|lost| lost.run == lease.run && lost.token == lease.token)
+            {
+                self.forget(lease);
+            }
+        }
+        Ok(lost)
+    }
+
+    async fn retry(&self, lease: Lease, at: Timestamp, counts: bool) -> Result<(), StoreError> {
+        let given_back = lease.clone();
+        self.write(move |writing| runs::retry(writing, &given_back, at, counts))
+            .await?;
+        self.forget(&lease);
+        Ok(())
+    }
+
+    async fn release(&self, lease: Lease) -> Result<(), StoreError> {
+        let released = lease.clone();
+        self.write(move |writing| runs::release(writing, &released))
+            .await?;
+        self.forget(&lease);
+        Ok(())
+    }
+
+    async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
+        let limit = self.database.settings.limits.breadcrumb_bytes;
+        let (lease, state) = (lease.clone(), canonical::state(&state, limit)?);
+        self.write(move |writing| runs::save(writing, &lease, state))
+            .await
+    }
+
+    async fn resume(&self, run: &RunRef, with: BreadcrumbId) -> Result<(), StoreError> {
+        let run = run.clone();
+        self.write(move |writing| runs::resume(writing, &run, with))
+            .await
+    }
+
+    async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
+        let run = run.clone();
+        self.write(move |writing| runs::redo(writing, &run)).await
+    }
+
+    async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
+        let (asked, parked) = (filter.clone(), self.parked.all());
+        let before = parked.clone();
+        let read = move |connection: &Connection, tenant, now, _: &dyn Fn() -> bool| {
+            list::list(connection, tenant, &asked, &parked, now)
+        };
+        let rows = self.read(read).await?;
+        if list::is_of_all_parked(filter) {
+            let still = rows.iter().map(|row| parked::name(&row.run)).collect();
+            self.parked.keep(&before, &still);
+        }
+        Ok(rows)
+    }
+}

@@ -1,0 +1,80 @@
+//! Which rows can be claimed next: those with a time, as far as no other of their ordering key is before them.
+
+use super::row::Kept;
+use super::tenant::Writing;
+use crate::model::Timestamp;
+use crate::store::RunRef;
+use rusqlite::OptionalExtension;
+use std::time::Duration;
+
+/// Whether a run that joins the end of its line is the only one there.
+pub(super) fn is_head(writing: &Writing<'_>, run: &RunRef) -> rusqlite::Result<bool> {
+    let Some(line) = run.order.as_deref() else {
+        return Ok(true);
+    };
+    let mut others = writing.sql(
+        "SELECT 1 FROM ux_runs WHERE tenant = ?1 AND executor = ?2 AND line = ?3 AND line IS NOT NULL AND over IS NULL
+         LIMIT 1",
+    )?;
+    Ok(!others.exists((writing.tenant.id, &*run.executor, line))?)
+}
+
+/// Makes the first run that is left in a line its head.
+pub(super) fn promote(writing: &Writing<'_>, run: &RunRef) -> rusqlite::Result<()> {
+    let Some(line) = run.order.as_deref() else {
+        return Ok(());
+    };
+    let mut promote = writing.sql(
+        "UPDATE ux_runs SET head = 1 WHERE serial = (SELECT serial FROM ux_runs
+             WHERE tenant = ?1 AND executor = ?2 AND line = ?3 AND line IS NOT NULL AND over IS NULL
+             ORDER BY sequence LIMIT 1)",
+    )?;
+    promote.execute((writing.tenant.id, &*run.executor, line))?;
+    Ok(())
+}
+
+/// When to ask again for a run that is behind another; none if it is not, or is over.
+pub(super) fn until_ahead(
+    writing: &Writing<'_>,
+    kept: &Kept,
+) -> rusqlite::Result<Option<Timestamp>> {
+    let Some(line) = kept.row.run.order.as_deref() else {
+        return Ok(None);
+    };
+    if kept.head || kept.row.state.is_over() {
+        return Ok(None);
+    }
+    let mut first = writing.sql(
+        "SELECT due, lease FROM ux_runs
+         WHERE tenant = ?1 AND executor = ?2 AND line = ?3 AND line IS NOT NULL AND over IS NULL
+         ORDER BY sequence LIMIT 1",
+    )?;
+    let first = first.query_row((writing.tenant.id, &*kept.row.run.executor, line), |row| {
+        let due = super::column::time(row, 0)?;
+        Ok((due, Duration::from_micros(super::column::number(row, 1)?)))
+    });
+    let until = first.optional()?.map(|(due, lease)| {
+        let until = due.filter(|due| *due > writing.now);
+        until.unwrap_or(writing.now + lease)
+    });
+    Ok(until)
+}
+
+/// The rows of an executor that have been due for the longest time.
+pub(super) fn due(
+    writing: &Writing<'_>,
+    executor: &str,
+    most: usize,
+) -> rusqlite::Result<Vec<i64>> {
+    let mut due = writing.sql(
+        "SELECT serial FROM ux_runs
+         WHERE tenant = ?1 AND executor = ?2 AND due <= ?3 AND head = 1 AND due IS NOT NULL
+         ORDER BY due, sequence LIMIT ?4",
+    )?;
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let serials = due.query_map(
+        (writing.tenant.id, executor, writing.now.as_micros(), most),
+        |row| row.get(0),
+    )?;
+    serials.collect()
+}

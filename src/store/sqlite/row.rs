@@ -1,0 +1,230 @@
+//! The rows of the ledger in their table.
+
+use super::column::{blob, id, json, lineage, number, time};
+use super::error::unreadable;
+use super::tenant::Writing;
+use super::wake;
+use crate::model::{BreadcrumbId, Event, Json, Timestamp};
+use crate::store::row::{Row, Wait};
+use crate::store::{RunRef, RunState, Saved};
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension};
+use std::sync::Arc;
+use std::time::Duration;
+use uuid::Uuid;
+
+/// A row of the ledger, and where it is.
+pub(super) struct Kept {
+    pub(super) serial: i64,
+    /// Whether no other run stands before it in its line.
+    pub(super) head: bool,
+    pub(super) row: Row,
+}
+
+/// The columns of a row, in the order in which [`read`] wants them.
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT serial, executor, trigger_id, trigger_version, state, epoch, attempts, abandoned, token, granted_at,
+                 enqueued_at, sequence, due, head, lease, line, event, correlation, hops, saved, woken_by, wake,
+                 suspended_at, written, reason, over FROM ux_runs ",
+            $rest
+        )
+    };
+}
+pub(super) use select;
+
+/// The row of a run.
+pub(super) fn find(
+    connection: &Connection,
+    tenant: i64,
+    run: &RunRef,
+) -> rusqlite::Result<Option<Kept>> {
+    let mut found = connection.prepare_cached(select!(
+        "WHERE tenant = ?1 AND executor = ?2 AND trigger_id = ?3 AND trigger_version = ?4"
+    ))?;
+    let name = (
+        tenant,
+        &*run.executor,
+        blob(run.trigger_id),
+        run.trigger_version.cast_signed(),
+    );
+    found.query_row(name, read).optional()
+}
+
+pub(super) fn at(connection: &Connection, serial: i64) -> rusqlite::Result<Option<Kept>> {
+    let mut found = connection.prepare_cached(select!("WHERE serial = ?1"))?;
+    found.query_row([serial], read).optional()
+}
+
+/// Adds a row, and says where it is.
+pub(super) fn insert(writing: &Writing<'_>, row: &Row, head: bool) -> rusqlite::Result<i64> {
+    let event = row.run.event.as_ref().map(|event| event.envelope());
+    let mut insert = writing.sql(
+        "INSERT INTO ux_runs (tenant, executor, trigger_id, trigger_version, state, epoch, attempts, abandoned, token,
+             granted_at, enqueued_at, sequence, due, head, lease, line, event, correlation, hops, written)
+         VALUES (?1, ?2, ?3, ?4, ?5, 0, 0, 0, 0, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, x'')",
+    )?;
+    insert.insert(rusqlite::params![
+        writing.tenant.id,
+        &*row.run.executor,
+        blob(row.run.trigger_id),
+        row.run.trigger_version.cast_signed(),
+        number_of(row.state),
+        row.granted_at.as_micros(),
+        row.enqueued_at.as_micros(),
+        row.sequence.cast_signed(),
+        row.due.map(Timestamp::as_micros),
+        head,
+        micros(row.run.lease),
+        row.run.order.as_deref(),
+        event.and_then(|event| serde_json::to_string(&event).ok()),
+        row.lineage.as_ref().map(|lineage| &*lineage.correlation_id),
+        row.lineage.as_ref().map(|lineage| lineage.hops),
+    ])
+}
+
+/// Writes back what can change of a row.
+pub(super) fn update(writing: &Writing<'_>, kept: &Kept) -> rusqlite::Result<()> {
+    let row = &kept.row;
+    let saved = row.saved.as_ref();
+    let wait = row.wait.as_ref();
+    let written: Vec<u8> = row.written.iter().flat_map(|id| blob(*id)).collect();
+    let mut update = writing.sql(
+        "UPDATE ux_runs SET state = ?2, epoch = ?3, attempts = ?4, abandoned = ?5, token = ?6, granted_at = ?7,
+             enqueued_at = ?8, sequence = ?9, due = ?10, head = ?11, lease = ?12, correlation = ?13, hops = ?14,
+             saved = ?15, woken_by = ?16, wake = ?17, suspended_at = ?18, written = ?19, reason = ?20, over = ?21
+         WHERE serial = ?1",
+    )?;
+    update.execute(rusqlite::params![
+        kept.serial,
+        number_of(row.state),
+        row.epoch,
+        row.attempts,
+        row.abandoned,
+        row.token.cast_signed(),
+        row.granted_at.as_micros(),
+        row.enqueued_at.as_micros(),
+        row.sequence.cast_signed(),
+        row.due.map(Timestamp::as_micros),
+        kept.head,
+        micros(row.run.lease),
+        row.lineage.as_ref().map(|lineage| &*lineage.correlation_id),
+        row.lineage.as_ref().map(|lineage| lineage.hops),
+        saved.map(|saved| saved.state.to_string()),
+        saved.and_then(|saved| saved.with).map(blob),
+        wait.map(|wait| wake::to_text(&wait.wake)),
+        wait.map(|wait| wait.since.as_micros()),
+        written,
+        row.reason,
+        row.over.map(u64::cast_signed),
+    ])?;
+    Ok(())
+}
+
+pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Kept> {
+    let due = time(row, 12)?;
+    let kept = Row {
+        run: run(row)?,
+        state: state_of(row.get(4)?).ok_or(rusqlite::Error::IntegralValueOutOfRange(4, 0))?,
+        epoch: row.get(5)?,
+        attempts: row.get(6)?,
+        abandoned: row.get(7)?,
+        token: number(row, 8)?,
+        parked_in: None,
+        granted_at: Timestamp::from_micros(row.get(9)?),
+        enqueued_at: Timestamp::from_micros(row.get(10)?),
+        sequence: number(row, 11)?,
+        due,
+        lineage: lineage(row, 17)?,
+        saved: saved(row)?,
+        wait: wait(row, due)?,
+        written: written(row)?,
+        reason: row.get(24)?,
+        over: row.get::<_, Option<i64>>(25)?.map(i64::cast_unsigned),
+    };
+    Ok(Kept {
+        serial: row.get(0)?,
+        head: row.get(13)?,
+        row: kept,
+    })
+}
+
+fn run(row: &rusqlite::Row<'_>) -> rusqlite::Result<RunRef> {
+    let event: Option<String> = row.get(16)?;
+    let event = event
+        .map(|text| serde_json::from_str::<Event>(&text))
+        .transpose();
+    let event = event.map_err(|error| unreadable(16, Type::Text, error))?;
+    Ok(RunRef {
+        executor: row.get(1)?,
+        trigger_id: id(row, 2)?,
+        trigger_version: number(row, 3)?,
+        lease: Duration::from_micros(number(row, 14)?),
+        event: event.map(Arc::new),
+        order: row.get(15)?,
+    })
+}
+
+fn saved(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Saved>> {
+    let Some(state) = row.get::<_, Option<String>>(19)? else {
+        return Ok(None);
+    };
+    let with: Option<[u8; 16]> = row.get(20)?;
+    let state: Json = json(19, state)?;
+    Ok(Some(Saved::new(
+        state,
+        with.map(|bytes| Uuid::from_bytes(bytes).into()),
+    )))
+}
+
+/// What a row waits for. When the wait ends at the latest is when the row is due.
+fn wait(row: &rusqlite::Row<'_>, due: Option<Timestamp>) -> rusqlite::Result<Option<Wait>> {
+    let (Some(text), Some(since)) = (row.get::<_, Option<String>>(21)?, time(row, 22)?) else {
+        return Ok(None);
+    };
+    let wake = wake::of_text(&text, due).map_err(|error| unreadable(21, Type::Text, error))?;
+    Ok(Some(Wait { wake, since }))
+}
+
+fn written(row: &rusqlite::Row<'_>) -> rusqlite::Result<Vec<BreadcrumbId>> {
+    let bytes = row.get_ref(23)?.as_blob()?;
+    let (ids, rest) = bytes.as_chunks::<16>();
+    if !rest.is_empty() {
+        return Err(unreadable(23, Type::Blob, "not a list of ids"));
+    }
+    Ok(ids
+        .iter()
+        .map(|bytes| Uuid::from_bytes(*bytes).into())
+        .collect())
+}
+
+/// A length of time, at most as long as the clock is.
+fn micros(length: Duration) -> i64 {
+    i64::try_from(length.as_micros()).unwrap_or(i64::MAX)
+}
+
+pub(super) const fn number_of(state: RunState) -> i64 {
+    match state {
+        RunState::Ready => 0,
+        RunState::Running => 1,
+        RunState::Suspended => 2,
+        RunState::Done => 3,
+        RunState::Failed => 4,
+        RunState::Skipped => 5,
+        RunState::Superseded => 6,
+    }
+}
+
+pub(super) fn state_of(number: i64) -> Option<RunState> {
+    let all = [
+        RunState::Ready,
+        RunState::Running,
+        RunState::Suspended,
+        RunState::Done,
+        RunState::Failed,
+        RunState::Skipped,
+        RunState::Superseded,
+    ];
+    all.into_iter().find(|state| number_of(*state) == number)
+}

@@ -1,0 +1,111 @@
+//! The tables, and how a file of an older version gets them.
+
+use super::error::SqliteError;
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+
+/// What leads from each version to the next; the version of a file is how many of them it has seen.
+const MIGRATIONS: &[&str] = &[FIRST];
+
+/// Every time is in microseconds since 1970, every id 16 bytes, every JSON text. All names begin with `ux_`, so that
+/// the file can be shared with tables of the service.
+const FIRST: &str = "
+    -- `latest` is the time of the last commit, `sequence` and `position` the last of runs and events; what follows
+    -- counts rows, so that a limit costs no scan.
+    CREATE TABLE ux_tenants (
+        id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, latest INTEGER NOT NULL, sequence INTEGER NOT NULL,
+        position INTEGER NOT NULL, first_event INTEGER NOT NULL, breadcrumbs INTEGER NOT NULL,
+        tombstones INTEGER NOT NULL, open_runs INTEGER NOT NULL, finished_runs INTEGER NOT NULL
+    ) STRICT;
+
+    -- The current version of each breadcrumb, or its tombstone, and which run wrote it.
+    CREATE TABLE ux_breadcrumbs (
+        serial INTEGER PRIMARY KEY, tenant INTEGER NOT NULL, id BLOB NOT NULL, version INTEGER NOT NULL,
+        schema_name TEXT, updated_at INTEGER NOT NULL, created_at INTEGER NOT NULL, ttl INTEGER,
+        deleted INTEGER NOT NULL, visibility INTEGER NOT NULL, sensitivity INTEGER NOT NULL,
+        writer TEXT, correlation TEXT, hops INTEGER, created_by TEXT, updated_by TEXT,
+        title TEXT NOT NULL, description TEXT, semantic_version TEXT, tags TEXT NOT NULL, llm_hints TEXT,
+        context TEXT NOT NULL
+    ) STRICT;
+    CREATE UNIQUE INDEX ux_breadcrumbs_by_id ON ux_breadcrumbs (tenant, id);
+    CREATE INDEX ux_breadcrumbs_by_time ON ux_breadcrumbs (tenant, updated_at) WHERE deleted = 0;
+    CREATE INDEX ux_breadcrumbs_by_schema ON ux_breadcrumbs (tenant, schema_name, updated_at) WHERE deleted = 0;
+    CREATE INDEX ux_breadcrumbs_by_end ON ux_breadcrumbs (tenant, ttl) WHERE ttl IS NOT NULL AND deleted = 0;
+    CREATE INDEX ux_tombstones ON ux_breadcrumbs (tenant, updated_at) WHERE deleted = 1;
+
+    -- No two commits of a tenant have one time, so the time names the breadcrumb.
+    CREATE TABLE ux_tags (
+        tenant INTEGER NOT NULL, tag TEXT NOT NULL, updated_at INTEGER NOT NULL, serial INTEGER NOT NULL,
+        schema_name TEXT, PRIMARY KEY (tenant, tag, updated_at)
+    ) STRICT, WITHOUT ROWID;
+
+    -- `head` says that no other run stands before it in its line; `over` is none while it is not over.
+    CREATE TABLE ux_runs (
+        serial INTEGER PRIMARY KEY, tenant INTEGER NOT NULL, executor TEXT NOT NULL, trigger_id BLOB NOT NULL,
+        trigger_version INTEGER NOT NULL, state INTEGER NOT NULL, epoch INTEGER NOT NULL, attempts INTEGER NOT NULL,
+        abandoned INTEGER NOT NULL, token INTEGER NOT NULL, granted_at INTEGER NOT NULL,
+        enqueued_at INTEGER NOT NULL, sequence INTEGER NOT NULL, due INTEGER, head INTEGER NOT NULL,
+        lease INTEGER NOT NULL, line TEXT, event TEXT, correlation TEXT, hops INTEGER, saved TEXT, woken_by BLOB,
+        wake TEXT, suspended_at INTEGER, written BLOB NOT NULL, reason TEXT, over INTEGER
+    ) STRICT;
+    CREATE UNIQUE INDEX ux_runs_by_name ON ux_runs (tenant, executor, trigger_id, trigger_version);
+    CREATE INDEX ux_runs_by_trigger ON ux_runs (tenant, trigger_id, state);
+    CREATE INDEX ux_runs_by_state ON ux_runs (tenant, state, due, sequence);
+    CREATE INDEX ux_runs_due ON ux_runs (tenant, executor, due, sequence) WHERE head = 1 AND due IS NOT NULL;
+    CREATE INDEX ux_runs_lines ON ux_runs (tenant, executor, line, sequence) WHERE line IS NOT NULL AND over IS NULL;
+    CREATE INDEX ux_runs_over ON ux_runs (tenant, over) WHERE over IS NOT NULL;
+
+    -- The context is the breadcrumb's, as long as that has the version.
+    CREATE TABLE ux_events (
+        tenant INTEGER NOT NULL, position INTEGER NOT NULL, kind INTEGER NOT NULL, breadcrumb_id BLOB NOT NULL,
+        version INTEGER NOT NULL, updated_at INTEGER NOT NULL, schema_name TEXT, tags TEXT NOT NULL,
+        PRIMARY KEY (tenant, position)
+    ) STRICT, WITHOUT ROWID;
+
+    CREATE TABLE ux_consumers (
+        tenant INTEGER NOT NULL, name TEXT NOT NULL, position INTEGER NOT NULL, PRIMARY KEY (tenant, name)
+    ) STRICT, WITHOUT ROWID;
+";
+
+/// Fails for a file of a newer version. Reads only.
+pub(super) fn check(connection: &Connection) -> Result<i64, SqliteError> {
+    let has_version =
+        "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'ux_schema_version'";
+    let has_version: Option<i64> = connection
+        .query_row(has_version, (), |row| row.get(0))
+        .optional()?;
+    let found = match has_version {
+        Some(_) => connection
+            .query_row("SELECT version FROM ux_schema_version", (), |row| {
+                row.get(0)
+            })
+            .optional()?
+            .unwrap_or(0),
+        None => 0,
+    };
+    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+    if found > known {
+        return Err(SqliteError::NewerSchema { found, known });
+    }
+    Ok(found)
+}
+
+/// Brings a file to the newest version in one transaction under the write lock, so that several processes may do it
+/// at once.
+pub(super) fn migrate(connection: &mut Connection) -> Result<(), SqliteError> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let found = check(&transaction)?;
+    let missing = MIGRATIONS
+        .iter()
+        .skip(usize::try_from(found).unwrap_or_default());
+    for (version, migration) in (found + 1..).zip(missing) {
+        tracing::info!(version, "the tables of the store are brought to a version");
+        transaction.execute_batch(migration)?;
+        transaction.execute_batch(&format!(
+            "CREATE TABLE IF NOT EXISTS ux_schema_version (version INTEGER NOT NULL) STRICT;
+             DELETE FROM ux_schema_version;
+             INSERT INTO ux_schema_version VALUES ({version});"
+        ))?;
+    }
+    transaction.commit()?;
+    Ok(())
+}

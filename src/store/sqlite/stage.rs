@@ -1,0 +1,170 @@
+//! One commit, in the savepoint of its job: an error rolls all of it back.
+
+use super::error::Fault;
+use super::table::{self, Found, Writer};
+use super::tenant::Writing;
+use super::{NAME, log, retention, runs};
+use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, JsonError, Patch, Timestamp};
+use crate::store::row::End;
+use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// Writes, ends a run and notes the events of both.
+pub(super) fn commit(
+    writing: &mut Writing<'_>,
+    writes: Vec<Write>,
+    end: Option<(Lease, RunEnd)>,
+) -> Result<Committed, Fault> {
+    /// What expired makes room for at least so much more.
+    const EXPIRED_AT_ONCE: usize = 64;
+    table::expire(writing, EXPIRED_AT_ONCE.max(writes.len() + 1))?;
+    let row = match &end {
+        Some((lease, _)) => Some(runs::held(writing, lease)?),
+        None => None,
+    };
+    let writer = row.as_ref().map(|kept| Writer {
+        executor: Arc::clone(&kept.row.run.executor),
+        lineage: kept.row.lineage().next(),
+    });
+    let mut stage = Stage {
+        begun: writing.tenant.latest,
+        creates: false,
+        writing,
+        writer,
+        written: Vec::new(),
+    };
+    for (index, write) in writes.into_iter().enumerate() {
+        stage.write(index, write)?;
+    }
+    if let Some((lease, RunEnd::Failed(letter))) = &end {
+        let (index, limits) = (stage.written.len(), stage.writing.limits);
+        let letter = letter.breadcrumb(lease, stage.writing.name);
+        let letter = canonical::new_breadcrumb(index, letter, limits.breadcrumb_bytes)?;
+        stage.write(index, Write::Create(letter))?;
+    }
+    stage.check_room()?;
+    let Stage {
+        writing, written, ..
+    } = stage;
+    let committed = Committed::new(written);
+    if let (Some((_, end)), Some(row)) = (end, row) {
+        if let RunEnd::Suspended { .. } = &end {
+            // What is committed from now on is later than this, also if nothing was written.
+            writing.next_time();
+        }
+        let end = End::of(end, Timestamp::from_micros(writing.tenant.latest));
+        runs::end(writing, row, end, &committed.ids())?;
+    }
+    retention::forget(writing)?;
+    Ok(committed)
+}
+
+struct Stage<'w, 't> {
+    writing: &'w mut Writing<'t>,
+    writer: Option<Writer>,
+    written: Vec<Arc<Breadcrumb>>,
+    /// The time of the commit before.
+    begun: i64,
+    creates: bool,
+}
+
+impl Stage<'_, '_> {
+    fn write(&mut self, index: usize, write: Write) -> Result<(), Fault> {
+        let at = self.writing.next_time();
+        match write {
+            Write::Create(new) => {
+                let created = new.first_version(Uuid::now_v7().into(), at);
+                self.check_size(index, &created)?;
+                self.creates = true;
+                table::insert(self.writing, &created, self.writer.as_ref())?;
+                self.announce(EventKind::Created, created)
+            }
+            Write::Update { id, version, patch } => {
+                let before = self.find(id)?;
+                if before.breadcrumb.version != version {
+                    let found = before.breadcrumb.version;
+                    return Err(StoreError::Conflict {
+                        id,
+                        expected: version,
+                        found,
+                    }
+                    .into());
+                }
+                let after = before.breadcrumb.patched(patch, at);
+                self.check_size(index, &after)?;
+                table::replace(self.writing, &before, &after, false, self.writer.as_ref())?;
+                self.announce(EventKind::Updated, after)
+            }
+            Write::Delete { id, by } => {
+                let before = self.find(id)?;
+                let patch = Patch {
+                    updated_by: by,
+                    ..Patch::new()
+                };
+                let tombstone = before.breadcrumb.patched(patch, at);
+                table::replace(
+                    self.writing,
+                    &before,
+                    &tombstone,
+                    true,
+                    self.writer.as_ref(),
+                )?;
+                self.announce(EventKind::Deleted, tombstone)
+            }
+        }
+    }
+
+    fn find(&self, id: BreadcrumbId) -> Result<Found, StoreError> {
+        let found = table::find(self.writing.connection, self.writing.tenant.id, id)
+            .map_err(Fault::from)?;
+        let living = Found::living(found, id, self.writing.now);
+        living.map_err(|error| match error {
+            // Deleted by this commit, which fails: there will be no tombstone.
+            StoreError::NotFound {
+                id,
+                tombstone: Some(tombstone),
+            } if tombstone.updated_at.as_micros() > self.begun => StoreError::NotFound {
+                id,
+                tombstone: None,
+            },
+            error => error,
+        })
+    }
+
+    /// The whole breadcrumb: each of its parts may fit and all of them together not.
+    fn check_size(&self, index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
+        let (size, limit) = (breadcrumb.size(), self.writing.limits.breadcrumb_bytes);
+        if size > limit {
+            return Err(StoreError::Rejected {
+                what: format!("write {index}"),
+                source: JsonError::TooLarge { size, limit },
+            });
+        }
+        Ok(())
+    }
+
+    fn check_room(&self) -> Result<(), StoreError> {
+        let limit = self.writing.limits.breadcrumbs;
+        let kept = usize::try_from(self.writing.tenant.breadcrumbs).unwrap_or_default();
+        if self.creates && kept > limit {
+            return Err(StoreError::Full {
+                store: NAME,
+                what: "breadcrumbs",
+                limit,
+            });
+        }
+        Ok(())
+    }
+
+    fn announce(&mut self, kind: EventKind, breadcrumb: Breadcrumb) -> Result<(), Fault> {
+        let event = match kind {
+            EventKind::Created => Event::created(&breadcrumb),
+            EventKind::Updated => Event::updated(&breadcrumb),
+            EventKind::Deleted | EventKind::Ping => Event::deleted(&breadcrumb),
+        };
+        log::push(self.writing, &event)?;
+        self.written.push(Arc::new(breadcrumb));
+        Ok(())
+    }
+}

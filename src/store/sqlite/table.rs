@@ -1,0 +1,293 @@
+//! The breadcrumbs of a tenant as rows.
+
+use super::column::{blob, id, json, lineage, number, tags, texts, time};
+use super::tenant::Writing;
+use crate::model::{Breadcrumb, BreadcrumbId, Json, Sensitivity, Timestamp, Visibility};
+use crate::store::Lineage;
+use crate::store::row::Origin;
+use crate::store::{RunRef, StoreError};
+use rusqlite::{Connection, OptionalExtension, Row};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A breadcrumb, or what is left of it.
+pub(super) struct Found {
+    pub(super) serial: i64,
+    pub(super) breadcrumb: Breadcrumb,
+    pub(super) deleted: bool,
+}
+
+/// Which run wrote a version.
+#[derive(Clone, Debug)]
+pub(super) struct Writer {
+    pub(super) executor: Arc<str>,
+    pub(super) lineage: Lineage,
+}
+
+impl Found {
+    /// Whether it is there at a time: neither deleted nor over.
+    pub(super) fn lives(&self, now: Timestamp) -> bool {
+        !self.deleted && self.breadcrumb.ttl.is_none_or(|end| now < end)
+    }
+
+    /// The breadcrumb if it is there, else why it is not.
+    pub(super) fn living(
+        found: Option<Self>,
+        id: BreadcrumbId,
+        now: Timestamp,
+    ) -> Result<Self, StoreError> {
+        match found {
+            Some(found) if found.lives(now) => Ok(found),
+            Some(Self {
+                breadcrumb,
+                deleted: true,
+                ..
+            }) => Err(StoreError::NotFound {
+                id,
+                tombstone: Some(Arc::new(breadcrumb)),
+            }),
+            Some(_) | None => Err(StoreError::NotFound {
+                id,
+                tombstone: None,
+            }),
+        }
+    }
+}
+
+const BY_ID: &str = "
+    SELECT serial, id, version, schema_name, updated_at, created_at, ttl, deleted, visibility, sensitivity, created_by,
+           updated_by, title, description, semantic_version, tags, llm_hints, context
+    FROM ux_breadcrumbs WHERE tenant = ?1 AND id = ?2";
+
+const BY_SERIAL: &str = "
+    SELECT serial, id, version, schema_name, updated_at, created_at, ttl, deleted, visibility, sensitivity, created_by,
+           updated_by, title, description, semantic_version, tags, llm_hints, context
+    FROM ux_breadcrumbs WHERE serial = ?1";
+
+/// A breadcrumb or its tombstone.
+pub(super) fn find(
+    connection: &Connection,
+    tenant: i64,
+    id: BreadcrumbId,
+) -> rusqlite::Result<Option<Found>> {
+    let mut found = connection.prepare_cached(BY_ID)?;
+    found.query_row((tenant, blob(id)), read).optional()
+}
+
+/// The breadcrumb of a row.
+pub(super) fn at(connection: &Connection, serial: i64) -> rusqlite::Result<Option<Found>> {
+    let mut found = connection.prepare_cached(BY_SERIAL)?;
+    found.query_row([serial], read).optional()
+}
+
+/// What is known of where the trigger of a run comes from: nothing, if the version is not the current one.
+pub(super) fn origin(
+    connection: &Connection,
+    tenant: i64,
+    run: &RunRef,
+) -> rusqlite::Result<Origin> {
+    let mut writer = connection.prepare_cached(
+        "SELECT writer, correlation, hops FROM ux_breadcrumbs WHERE tenant = ?1 AND id = ?2 AND version = ?3",
+    )?;
+    let found = writer.query_row(
+        (
+            tenant,
+            blob(run.trigger_id),
+            run.trigger_version.cast_signed(),
+        ),
+        |row| {
+            let executor: Option<String> = row.get(0)?;
+            Ok((executor, lineage(row, 1)?))
+        },
+    );
+    Ok(match found.optional()? {
+        None => Origin::Unknown,
+        Some((Some(executor), _)) if *executor == *run.executor => Origin::Own,
+        Some((_, Some(lineage))) => Origin::Known(lineage),
+        Some((_, None)) => Origin::Known(Lineage::origin(run.trigger_id)),
+    })
+}
+
+/// Adds a breadcrumb.
+pub(super) fn insert(
+    writing: &mut Writing<'_>,
+    new: &Breadcrumb,
+    writer: Option<&Writer>,
+) -> rusqlite::Result<()> {
+    let mut insert = writing.sql(
+        "INSERT INTO ux_breadcrumbs (tenant, id, version, schema_name, updated_at, created_at, ttl, deleted,
+             visibility, sensitivity, writer, correlation, hops, created_by, updated_by, title, description,
+             semantic_version, tags, llm_hints, context)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)",
+    )?;
+    let serial = insert.insert(rusqlite::params![
+        writing.tenant.id,
+        blob(new.id),
+        new.version.cast_signed(),
+        new.schema_name,
+        new.updated_at.as_micros(),
+        new.created_at.as_micros(),
+        new.ttl.map(Timestamp::as_micros),
+        visibility(new.visibility),
+        sensitivity(new.sensitivity),
+        writer.map(|writer| &*writer.executor),
+        writer.map(|writer| &*writer.lineage.correlation_id),
+        writer.map(|writer| writer.lineage.hops),
+        new.created_by,
+        new.updated_by,
+        new.title,
+        new.description,
+        new.semantic_version,
+        texts(&new.tags),
+        new.llm_hints.as_ref().map(Json::to_string),
+        new.context.to_string(),
+    ])?;
+    writing.tenant.breadcrumbs += 1;
+    add_tags(writing, serial, new)
+}
+
+/// Puts a new version in the place of the one before, or its tombstone.
+pub(super) fn replace(
+    writing: &mut Writing<'_>,
+    before: &Found,
+    new: &Breadcrumb,
+    is_tombstone: bool,
+    writer: Option<&Writer>,
+) -> rusqlite::Result<()> {
+    remove_tags(writing, &before.breadcrumb)?;
+    let mut update = writing.sql(
+        "UPDATE ux_breadcrumbs SET version = ?2, schema_name = ?3, updated_at = ?4, ttl = ?5, deleted = ?6,
+             visibility = ?7, sensitivity = ?8, writer = ?9, correlation = ?10, hops = ?11, updated_by = ?12,
+             title = ?13, description = ?14, semantic_version = ?15, tags = ?16, llm_hints = ?17, context = ?18
+         WHERE serial = ?1",
+    )?;
+    update.execute(rusqlite::params![
+        before.serial,
+        new.version.cast_signed(),
+        new.schema_name,
+        new.updated_at.as_micros(),
+        new.ttl.map(Timestamp::as_micros),
+        is_tombstone,
+        visibility(new.visibility),
+        sensitivity(new.sensitivity),
+        writer.map(|writer| &*writer.executor),
+        writer.map(|writer| &*writer.lineage.correlation_id),
+        writer.map(|writer| writer.lineage.hops),
+        new.updated_by,
+        new.title,
+        new.description,
+        new.semantic_version,
+        texts(&new.tags),
+        new.llm_hints.as_ref().map(Json::to_string),
+        new.context.to_string(),
+    ])?;
+    if is_tombstone {
+        writing.tenant.breadcrumbs -= 1;
+        writing.tenant.tombstones += 1;
+        return Ok(());
+    }
+    add_tags(writing, before.serial, new)
+}
+
+/// Removes up to `most` breadcrumbs whose time is over.
+pub(super) fn expire(writing: &mut Writing<'_>, most: usize) -> rusqlite::Result<()> {
+    let mut ended = writing.sql(
+        "SELECT serial FROM ux_breadcrumbs WHERE tenant = ?1 AND ttl <= ?2 AND ttl IS NOT NULL AND deleted = 0
+         ORDER BY ttl LIMIT ?3",
+    )?;
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let ended = ended.query_map((writing.tenant.id, writing.now.as_micros(), most), |row| {
+        row.get(0)
+    })?;
+    let ended: Vec<i64> = ended.collect::<rusqlite::Result<_>>()?;
+    for serial in ended {
+        let Some(found) = at(writing.connection, serial)? else {
+            continue;
+        };
+        remove_tags(writing, &found.breadcrumb)?;
+        writing
+            .sql("DELETE FROM ux_breadcrumbs WHERE serial = ?1")?
+            .execute([serial])?;
+        writing.tenant.breadcrumbs -= 1;
+    }
+    Ok(())
+}
+
+fn add_tags(writing: &Writing<'_>, serial: i64, new: &Breadcrumb) -> rusqlite::Result<()> {
+    let mut insert = writing.sql("INSERT INTO ux_tags VALUES (?1, ?2, ?3, ?4, ?5)")?;
+    // A tag may be there twice.
+    for tag in new.tags.iter().collect::<BTreeSet<_>>() {
+        insert.execute((
+            writing.tenant.id,
+            tag,
+            new.updated_at.as_micros(),
+            serial,
+            &new.schema_name,
+        ))?;
+    }
+    Ok(())
+}
+
+fn remove_tags(writing: &Writing<'_>, before: &Breadcrumb) -> rusqlite::Result<()> {
+    let mut delete =
+        writing.sql("DELETE FROM ux_tags WHERE tenant = ?1 AND tag = ?2 AND updated_at = ?3")?;
+    for tag in before.tags.iter().collect::<BTreeSet<_>>() {
+        delete.execute((writing.tenant.id, tag, before.updated_at.as_micros()))?;
+    }
+    Ok(())
+}
+
+fn read(row: &Row<'_>) -> rusqlite::Result<Found> {
+    let hints: Option<String> = row.get(16)?;
+    let breadcrumb = Breadcrumb {
+        id: id(row, 1)?,
+        owner_id: None,
+        schema_name: row.get(3)?,
+        title: row.get(12)?,
+        description: row.get(13)?,
+        semantic_version: row.get(14)?,
+        tags: tags(row, 15)?,
+        context: json(17, row.get(17)?)?,
+        llm_hints: hints.map(|hints| json(16, hints)).transpose()?,
+        visibility: match row.get(8)? {
+            0 => Visibility::Public,
+            1 => Visibility::Team,
+            2 => Visibility::Private,
+            other => return Err(rusqlite::Error::IntegralValueOutOfRange(8, other)),
+        },
+        sensitivity: match row.get(9)? {
+            0 => Sensitivity::Low,
+            1 => Sensitivity::Pii,
+            2 => Sensitivity::Secret,
+            other => return Err(rusqlite::Error::IntegralValueOutOfRange(9, other)),
+        },
+        version: number(row, 2)?,
+        ttl: time(row, 6)?,
+        ttl_type: None,
+        created_at: Timestamp::from_micros(row.get(5)?),
+        updated_at: Timestamp::from_micros(row.get(4)?),
+        created_by: row.get(10)?,
+        updated_by: row.get(11)?,
+    };
+    Ok(Found {
+        serial: row.get(0)?,
+        breadcrumb,
+        deleted: row.get(7)?,
+    })
+}
+
+const fn visibility(visibility: Visibility) -> i64 {
+    match visibility {
+        Visibility::Public => 0,
+        Visibility::Team => 1,
+        Visibility::Private => 2,
+    }
+}
+
+const fn sensitivity(sensitivity: Sensitivity) -> i64 {
+    match sensitivity {
+        Sensitivity::Low => 0,
+        Sensitivity::Pii => 1,
+        Sensitivity::Secret => 2,
+    }
+}

@@ -1,0 +1,91 @@
+//! What a suspended run waits for, as JSON: its selectors, in the form of definitions.
+
+use crate::model::{Condition, Selector, Timestamp};
+use crate::store::Wake;
+use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
+
+#[derive(Deserialize)]
+struct Written {
+    schema_name: Option<String>,
+    any_tags: Option<Vec<String>>,
+    #[serde(default)]
+    all_tags: Vec<String>,
+    #[serde(default)]
+    context_match: Vec<WrittenCondition>,
+}
+
+#[derive(Deserialize)]
+struct WrittenCondition {
+    path: String,
+    op: String,
+    /// Null is a value.
+    #[serde(default, deserialize_with = "present")]
+    value: Option<Value>,
+}
+
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
+pub(super) fn to_text(wake: &Wake) -> String {
+    json!(wake.selectors).to_string()
+}
+
+/// What was written, until a time at the latest.
+pub(super) fn of_text(text: &str, until: Option<Timestamp>) -> serde_json::Result<Wake> {
+    let written: Vec<Written> = serde_json::from_str(text)?;
+    Ok(Wake {
+        selectors: written.into_iter().map(selector).collect(),
+        until,
+    })
+}
+
+fn selector(written: Written) -> Selector {
+    let mut selector = written
+        .schema_name
+        .map_or_else(Selector::default, Selector::schema);
+    if let Some(any) = written.any_tags {
+        selector = selector.any_tags(any);
+    }
+    let conditions = written.context_match.into_iter();
+    conditions
+        .map(|one| Condition::new(one.path, one.op, one.value))
+        .fold(selector.all_tags(written.all_tags), Selector::condition)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_waited_for_is_read_back_as_it_was() {
+        let selectors = [
+            Selector::default(),
+            Selector::any(),
+            Selector::schema("a\0.v1").any_tags(Vec::<String>::new()),
+            Selector::schema("a.v1")
+                .any_tags(["x"])
+                .all_tags(["y", "y"]),
+            Selector::any()
+                .matching("$.n", "eq", 1.5e300)
+                .matching("n", "eq", Value::Null)
+                .condition(Condition::new("$['a b']", "exists", None)),
+        ];
+        for until in [None, Some(Timestamp::from_micros(7))] {
+            let wake = Wake {
+                selectors: selectors.to_vec(),
+                until,
+            };
+
+            let read = of_text(&to_text(&wake), until).unwrap();
+
+            assert_eq!(read, wake);
+            assert!(
+                read.selectors
+                    .iter()
+                    .all(|selector| selector.check().is_ok())
+            );
+        }
+    }
+}

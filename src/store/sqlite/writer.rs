@@ -1,0 +1,301 @@
+//! The thread that writes. What waits is committed together, since it is the commit that costs: each job in a savepoint
+//! of its own, so that one that fails takes no other with it. Answers go out after the commit.
+
+use super::cursor::{self, Acknowledged};
+use super::error::{Fault, unavailable};
+use super::progress::{Fate, Progress};
+use crate::store::StoreError;
+use rusqlite::Connection;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot};
+
+/// The most jobs of one transaction.
+const MOST: usize = 128;
+/// After this a transaction takes no more jobs.
+const LONG: Duration = Duration::from_millis(50);
+
+/// Something to be done in a transaction.
+pub(super) trait Job: Send {
+    /// Whether anybody still wants it. From then on it is done.
+    fn begin(&self) -> bool;
+
+    /// Does it, in a savepoint.
+    ///
+    /// # Errors
+    /// Only if the driver failed.
+    fn run(&mut self, connection: &Connection) -> Result<(), rusqlite::Error>;
+
+    /// Answers, with the error that undid the transaction if there is one. Says whether there are new events.
+    fn finish(self: Box<Self>, undone: Option<&Arc<rusqlite::Error>>) -> bool;
+}
+
+pub(super) struct Writer {
+    pub(super) connection: Connection,
+    pub(super) progress: Arc<Progress>,
+    pub(super) acknowledged: Arc<Acknowledged>,
+}
+
+impl Writer {
+    /// Does jobs until there can be no more.
+    pub(super) fn run(self, mut jobs: mpsc::Receiver<Box<dyn Job>>) {
+        let mut waiting = Vec::with_capacity(MOST);
+        while jobs.blocking_recv_many(&mut waiting, MOST) > 0 {
+            let mut waiting: VecDeque<_> = waiting.drain(..).collect();
+            while !waiting.is_empty() {
+                self.transaction(&mut waiting);
+            }
+        }
+        // What was acknowledged last, without another job after it.
+        if !self.acknowledged.is_empty() {
+            self.transaction(&mut VecDeque::new());
+        }
+    }
+
+    /// Does as many jobs as there is time for, and answers them.
+    fn transaction(&self, waiting: &mut VecDeque<Box<dyn Job>>) {
+        self.progress.begin();
+        let positions = self.acknowledged.take();
+        let mut done = Vec::new();
+        let committed = self.commit(waiting, &mut done, |connection| {
+            cursor::store(connection, &positions)
+        });
+        let undone = committed.err().map(Arc::new);
+        if let Some(error) = &undone {
+            tracing::warn!(%error, jobs = done.len(), "a transaction of the store was rolled back");
+            self.acknowledged.put_back(positions);
+        }
+        self.progress.end();
+        let mut has_events = false;
+        for job in done {
+            has_events |= job.finish(undone.as_ref());
+        }
+        if has_events && undone.is_none() {
+            self.progress.announce();
+        }
+    }
+
+    /// One transaction. Every job that was begun is in `done`, also if all of it is rolled back.
+    fn commit(
+        &self,
+        waiting: &mut VecDeque<Box<dyn Job>>,
+        done: &mut Vec<Box<dyn Job>>,
+        last: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+    ) -> rusqlite::Result<()> {
+        let connection = &self.connection;
+        if let Err(error) = connection.execute_batch("BEGIN IMMEDIATE") {
+            // Nobody can write now: who waits shall know, and not wait through one timeout after the other.
+            done.extend(waiting.drain(..).filter(|job| job.begin()));
+            return Err(error);
+        }
+        let worked = self.work(waiting, done).and_then(|()| last(connection));
+        let committed = worked.and_then(|()| connection.execute_batch("COMMIT"));
+        if committed.is_err() && !connection.is_autocommit() {
+            // If this fails too the next transaction cannot begin, and says so.
+            drop(connection.execute_batch("ROLLBACK"));
+        }
+        committed
+    }
+
+    fn work(
+        &self,
+        waiting: &mut VecDeque<Box<dyn Job>>,
+        done: &mut Vec<Box<dyn Job>>,
+    ) -> rusqlite::Result<()> {
+        let begun = Instant::now();
+        while let Some(mut job) = waiting.pop_front() {
+            if !job.begin() {
+                continue;
+            }
+            let worked = job.run(&self.connection);
+            done.push(job);
+            worked?;
+            if begun.elapsed() > LONG {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A job with an answer.
+pub(super) struct Task<W, A, T> {
+    fate: Fate,
+    work: Option<W>,
+    done: Option<Result<(T, bool), StoreError>>,
+    then: A,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+type Answer<T> = oneshot::Receiver<Result<T, StoreError>>;
+
+impl<W, A, T> Task<W, A, T>
+where
+    W: FnOnce(&Connection) -> Result<(T, bool), Fault>,
+    A: FnOnce(&T),
+{
+    /// A job; what comes of it and whether there are new events, what to do once that is committed, and who answers.
+    pub(super) fn new(work: W, then: A) -> (Self, Answer<T>, Fate) {
+        let (reply, answer) = oneshot::channel();
+        let fate = Fate::default();
+        let task = Self {
+            fate: fate.clone(),
+            work: Some(work),
+            done: None,
+            then,
+            reply,
+        };
+        (task, answer, fate)
+    }
+}
+
+impl<W, A, T> Job for Task<W, A, T>
+where
+    W: FnOnce(&Connection) -> Result<(T, bool), Fault> + Send,
+    A: FnOnce(&T) + Send,
+    T: Send,
+{
+    fn begin(&self) -> bool {
+        self.fate.begin()
+    }
+
+    fn run(&mut self, connection: &Connection) -> Result<(), rusqlite::Error> {
+        let Some(work) = self.work.take() else {
+            return Ok(());
+        };
+        connection.prepare_cached("SAVEPOINT job")?.execute(())?;
+        match work(connection) {
+            Ok(done) => self.done = Some(Ok(done)),
+            Err(Fault::Refused(error)) => {
+                self.done = Some(Err(error));
+                connection.prepare_cached("ROLLBACK TO job")?.execute(())?;
+            }
+            // What the disk or the memory does not allow can undo the whole transaction.
+            Err(Fault::Driver(error)) if connection.is_autocommit() => return Err(error),
+            Err(Fault::Driver(error)) => {
+                self.done = Some(Err(unavailable(&Arc::new(error))));
+                connection.prepare_cached("ROLLBACK TO job")?.execute(())?;
+            }
+        }
+        connection.prepare_cached("RELEASE job")?.execute(())?;
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, undone: Option<&Arc<rusqlite::Error>>) -> bool {
+        let done = match (self.done, undone) {
+            // A refusal too may be due to what was undone.
+            (_, Some(error)) => Err(unavailable(error)),
+            (Some(done), None) => done,
+            (None, None) => return false,
+        };
+        let has_events = done.as_ref().is_ok_and(|(_, has_events)| *has_events);
+        if let Ok((answer, _)) = &done {
+            (self.then)(answer);
+        }
+        // Who asked may be gone.
+        drop(self.reply.send(done.map(|(answer, _)| answer)));
+        has_events
+    }
+}
+
+/// A job that does nothing: with every transaction goes what was acknowledged.
+pub(super) struct StoreAcknowledged;
+
+impl Job for StoreAcknowledged {
+    fn begin(&self) -> bool {
+        true
+    }
+
+    fn run(&mut self, _: &Connection) -> Result<(), rusqlite::Error> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, _: Option<&Arc<rusqlite::Error>>) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::progress::Watcher;
+    use super::*;
+
+    type Reply = oneshot::Receiver<Result<usize, StoreError>>;
+
+    /// A writer of a database that may have so many pages more.
+    fn writer(pages: i64) -> Writer {
+        let mut connection = Connection::open_in_memory().unwrap();
+        crate::store::sqlite::schema::migrate(&mut connection).unwrap();
+        connection
+            .execute_batch("CREATE TABLE kept (bytes BLOB)")
+            .unwrap();
+        let count = connection.query_row("PRAGMA page_count", (), |row| row.get::<_, i64>(0));
+        connection
+            .pragma_update(None, "max_page_count", count.unwrap() + pages)
+            .unwrap();
+        Writer {
+            connection,
+            progress: Arc::default(),
+            acknowledged: Arc::default(),
+        }
+    }
+
+    /// A job that writes so many bytes.
+    fn job(size: usize) -> (Box<dyn Job>, Reply, Fate) {
+        let work = move |connection: &Connection| {
+            connection.execute("INSERT INTO kept VALUES (zeroblob(?1))", [size as i64])?;
+            Ok((size, false))
+        };
+        let (task, reply, fate) = Task::new(work, |_: &usize| ());
+        (Box::new(task), reply, fate)
+    }
+
+    fn kept(writer: &Writer) -> Vec<usize> {
+        let mut rows = writer
+            .connection
+            .prepare("SELECT length(bytes) FROM kept ORDER BY rowid")
+            .unwrap();
+        let sizes = rows.query_map((), |row| row.get::<_, i64>(0)).unwrap();
+        sizes.map(|size| size.unwrap() as usize).collect()
+    }
+
+    #[test]
+    fn a_job_for_which_the_disk_has_no_room_is_told_so_and_the_others_are_kept() {
+        let writer = writer(20);
+        let (jobs, mut replies): (VecDeque<_>, Vec<_>) = [10, 1_000_000, 20]
+            .map(job)
+            .into_iter()
+            .map(|(job, reply, _)| (job, reply))
+            .unzip();
+
+        let mut waiting = jobs;
+        while !waiting.is_empty() {
+            writer.transaction(&mut waiting);
+        }
+
+        let answers: Vec<_> = replies
+            .iter_mut()
+            .map(|reply| reply.try_recv().unwrap())
+            .collect();
+        let told: Vec<usize> = answers.iter().flatten().copied().collect();
+        assert_eq!(told, kept(&writer), "what was answered is what is there");
+        let full = answers.into_iter().nth(1).unwrap().unwrap_err();
+        assert!(matches!(full, StoreError::Unavailable { .. }), "{full:?}");
+        assert!(matches!(full.retry(), crate::error::Retry::After(_)));
+        let (job, mut reply, _) = job(30);
+        writer.transaction(&mut VecDeque::from([job]));
+        assert_eq!(reply.try_recv().unwrap().unwrap(), 30, "it goes on");
+    }
+
+    #[test]
+    fn a_job_whose_caller_went_before_it_began_is_not_done() {
+        let writer = writer(20);
+        let (wanted, given_up) = (job(1), job(2));
+
+        drop(Watcher::begin(given_up.2, &writer.progress));
+        writer.transaction(&mut VecDeque::from([given_up.0, wanted.0]));
+
+        assert_eq!(kept(&writer), [1]);
+    }
+}

@@ -1,0 +1,177 @@
+//! What is kept, and how much of it.
+
+use crate::{Folder, quick};
+use std::time::Duration;
+use universal_executor::store::{
+    Claim, Commit, RunEnd, RunFilter, RunLedger, RunRef, RunState, SqliteLimits, SqliteStore,
+    StoreError, Write,
+};
+use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Patch};
+
+fn note() -> NewBreadcrumb {
+    NewBreadcrumb::new("note.v1")
+}
+
+async fn limited(folder: &Folder, change: impl FnOnce(&mut SqliteLimits)) -> SqliteStore {
+    let mut limits = SqliteLimits::default();
+    change(&mut limits);
+    quick(&folder.file()).limits(limits).open().await.unwrap()
+}
+
+#[tokio::test]
+async fn one_breadcrumb_too_many_is_full_and_what_expired_makes_room() {
+    let folder = Folder::new();
+    let store = limited(&folder, |limits| limits.breadcrumbs = 2).await;
+    let first = store.create(note()).await.unwrap();
+    store
+        .create(note().ttl(first.created_at + Duration::from_secs(60)))
+        .await
+        .unwrap();
+
+    let full = store.create(note()).await.unwrap_err();
+
+    assert!(
+        matches!(
+            full,
+            StoreError::Full {
+                what: "breadcrumbs",
+                limit: 2,
+                ..
+            }
+        ),
+        "{full:?}"
+    );
+    store.update(first.id, 1, Patch::new()).await.unwrap();
+    let delete = Write::Delete {
+        id: first.id,
+        by: None,
+    };
+    store
+        .commit(vec![delete, Write::Create(note())].into())
+        .await
+        .unwrap();
+    store.pass(Duration::from_secs(60));
+    store.create(note()).await.unwrap();
+    assert_eq!(store.stats().await.unwrap().breadcrumbs, 2);
+}
+
+#[tokio::test]
+async fn one_open_run_too_many_is_full_and_none_of_the_batch_is_added() {
+    let folder = Folder::new();
+    let store = limited(&folder, |limits| limits.open_runs = 2).await;
+    let trigger = store.create(note()).await.unwrap();
+    let run = |executor: &str| RunRef::new(executor, trigger.id, 1);
+
+    let three = store
+        .enqueue(["a", "b", "c"].map(|id| run(id).into()).to_vec())
+        .await;
+
+    assert!(
+        matches!(
+            three,
+            Err(StoreError::Full {
+                what: "open runs",
+                limit: 2,
+                ..
+            })
+        ),
+        "{three:?}"
+    );
+    assert_eq!(store.runs(&RunFilter::all()).await.unwrap().len(), 0);
+    store
+        .enqueue(["a", "a", "b"].map(|id| run(id).into()).to_vec())
+        .await
+        .unwrap();
+    let third = store.claim(&run("c"), None).await;
+    assert!(matches!(third, Err(StoreError::Full { .. })), "{third:?}");
+}
+
+#[tokio::test]
+async fn only_the_newest_runs_tombstones_and_events_are_kept() {
+    let folder = Folder::new();
+    let store = limited(&folder, |limits| {
+        (limits.finished_runs, limits.tombstones, limits.events) = (3, 2, 5);
+    })
+    .await;
+    for n in 0..10 {
+        let trigger = store.create(note()).await.unwrap();
+        let run = RunRef::new(format!("executor {n}"), trigger.id, 1);
+        let Claim::Granted { lease, .. } = store.claim(&run, None).await.unwrap() else {
+            panic!("granted")
+        };
+        let writes = vec![Write::Delete {
+            id: trigger.id,
+            by: None,
+        }];
+        store
+            .commit(Commit {
+                writes,
+                end: Some((lease, RunEnd::Done)),
+            })
+            .await
+            .unwrap();
+    }
+
+    let kept = store.runs(&RunFilter::all()).await.unwrap();
+    let executors: Vec<&str> = kept.iter().map(|row| &*row.run.executor).collect();
+    assert_eq!(executors, ["executor 7", "executor 8", "executor 9"]);
+    let stats = store.stats().await.unwrap();
+    assert_eq!(
+        (
+            stats.breadcrumbs,
+            stats.tombstones,
+            stats.events,
+            stats.position
+        ),
+        (0, 2, 5, 20)
+    );
+    assert_eq!(
+        stats.runs.into_iter().collect::<Vec<_>>(),
+        [(RunState::Done, 3)]
+    );
+    assert!(stats.file_bytes + stats.wal_bytes > 0);
+}
+
+#[tokio::test]
+async fn limits_that_were_lowered_are_reached_in_batches() {
+    let folder = Folder::new();
+    let store = limited(&folder, |_| ()).await;
+    store
+        .commit(vec![Write::Create(note()); 1_000].into())
+        .await
+        .unwrap();
+    store
+        .commit(vec![Write::Create(note()); 1_000].into())
+        .await
+        .unwrap();
+    store.close().await;
+
+    let store = limited(&folder, |limits| limits.events = 10).await;
+    store.create(note()).await.unwrap();
+    assert_eq!(store.stats().await.unwrap().events, 2_001 - 1_024);
+    store.create(note()).await.unwrap();
+
+    assert_eq!(store.stats().await.unwrap().events, 10);
+}
+
+#[tokio::test]
+async fn a_store_that_keeps_no_tombstones_says_so() {
+    let folder = Folder::new();
+    let store = limited(&folder, |limits| limits.tombstones = 0).await;
+    let gone = store.create(note()).await.unwrap();
+
+    store.delete(gone.id).await.unwrap();
+
+    assert!(!store.capabilities().tombstones);
+    let error = store.get(gone.id).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            StoreError::NotFound {
+                tombstone: None,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+}
