@@ -90,7 +90,7 @@ impl Breaker {
         }
     }
 
-    /// Notes that a run ended well, or with an error that is its own: whatever it depends on works.
+    /// Notes that a run ended well: whatever it depends on works.
     pub(in crate::runtime) fn succeeded(&mut self, ticket: Ticket) {
         if !self.counts(ticket) {
             return;
