@@ -121,6 +121,7 @@ universal_executor::store_conformance! { @promises two, Two,
     the_next_attempt_goes_on_with_what_was_saved
     a_skipped_run_keeps_its_reason
     a_later_version_supersedes
+    a_later_version_behind_the_older_is_granted
     a_lost_lease_leaves_no_dead_letter
     racing_resumes_let_one_through
     what_woke_a_run_stays_with_it
