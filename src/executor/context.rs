@@ -1,6 +1,5 @@
+use super::context_error::ContextError;
 use super::handle::RunHandle;
-use super::waits::WaitError;
-use crate::error::Retry;
 use crate::model::{Breadcrumb, Json, Selector, Timestamp};
 use crate::store::{BreadcrumbStore, StoreError};
 use serde::de::DeserializeOwned;
@@ -108,88 +107,6 @@ pub enum Bound {
         /// The scope's prefix.
         prefix: String,
     },
-}
-
-/// What a context was asked for and cannot give.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ContextError {
-    /// No subscription has this key.
-    #[error("no source is named {key:?}; there are {known}")]
-    UnknownKey {
-        /// The key.
-        key: String,
-        /// The keys there are.
-        known: String,
-    },
-    /// Nothing was found for this key.
-    #[error("nothing was found for {key:?}")]
-    NotFound {
-        /// The key.
-        key: String,
-    },
-    /// The source is not there.
-    #[error("{key:?} is missing")]
-    Missing {
-        /// The key.
-        key: String,
-        /// Why.
-        source: MissingReason,
-    },
-    /// The source is a list.
-    #[error("{key:?} is a list of {items}; use many({key:?})")]
-    IsList {
-        /// The key.
-        key: String,
-        /// How many items it has.
-        items: usize,
-    },
-    /// The context does not have the shape asked for.
-    #[error("{key:?} does not have the shape asked for")]
-    Shape {
-        /// The key.
-        key: String,
-        /// What serde says.
-        source: Arc<serde_json::Error>,
-    },
-    /// This needs a runtime or a run ledger.
-    #[error("{operation} is not supported here: {reason}")]
-    Unsupported {
-        /// What was asked for.
-        operation: &'static str,
-        /// What is lacking.
-        reason: &'static str,
-    },
-    /// The breadcrumb that was waited for did not come.
-    #[error("the breadcrumb that was waited for did not come")]
-    Wait(#[source] WaitError),
-    /// The store failed.
-    #[error("the store failed to save the state of the run")]
-    Store(#[source] Arc<StoreError>),
-}
-
-impl ContextError {
-    /// Whether asking again later could succeed.
-    #[must_use]
-    pub fn retry(&self) -> Retry {
-        match self {
-            Self::NotFound { .. } => Retry::After(Duration::ZERO),
-            Self::Missing {
-                source: MissingReason::Failed(source),
-                ..
-            }
-            | Self::Store(source) => source.retry(),
-            Self::Wait(source) => source.retry(),
-            Self::Missing {
-                source: MissingReason::Cut(_) | MissingReason::TooLarge { .. },
-                ..
-            }
-            | Self::UnknownKey { .. }
-            | Self::IsList { .. }
-            | Self::Shape { .. }
-            | Self::Unsupported { .. } => Retry::Never,
-        }
-    }
 }
 
 /// What a run goes on with, after an earlier attempt saved its progress or it was suspended.

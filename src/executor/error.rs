@@ -1,6 +1,6 @@
 use super::above::{AgentError, ModelError, ToolError};
 use super::check::InvalidExecutor;
-use super::context::ContextError;
+use super::context_error::ContextError;
 use super::waits::WaitError;
 use crate::error::{BoxError, Mark, Retry, mark_of};
 use crate::model::{BreadcrumbId, DefinitionError, JsonError, PathError, Timestamp};

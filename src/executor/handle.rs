@@ -2,7 +2,8 @@
 
 use super::ambient::Offer;
 use super::bound::Terms;
-use super::context::{ContextError, Resumed};
+use super::context::Resumed;
+use super::context_error::ContextError;
 use crate::model::{Breadcrumb, Json, Timestamp};
 use crate::store::{Lease, RunLedger, RunRef, StoreError};
 use std::sync::atomic::{AtomicBool, Ordering};

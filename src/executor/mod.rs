@@ -53,6 +53,7 @@ mod assemble;
 mod bound;
 mod check;
 mod context;
+mod context_error;
 mod decide;
 mod ending;
 mod error;
@@ -68,9 +69,8 @@ mod waits;
 
 pub use assemble::Fetched;
 pub use check::{InvalidExecutor, check};
-pub use context::{
-    Bound, ContextError, ExecutionContext, MissingReason, MissingSource, Resumed, Source,
-};
+pub use context::{Bound, ExecutionContext, MissingReason, MissingSource, Resumed, Source};
+pub use context_error::ContextError;
 pub use error::ExecutorError;
 pub use ordering::OrderingKey;
 pub use outcome::{Failure, Outcome, Response, Suspension, suspend};
