@@ -135,6 +135,7 @@ impl Lent {
         if !offer.ends_wait() {
             return;
         }
+        // Nobody closes these places, so there is an answer; without one the run would go on all the same.
         let permit = Arc::clone(&offer.places).acquire_owned().await.ok();
         let mut place = lock(&offer.place);
         if let Place::Taken(taken) = &mut *place {

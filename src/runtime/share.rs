@@ -136,6 +136,7 @@ pub(super) struct Shares {
 impl Shares {
     /// The first share of a delivery. Waits while too many are on their way.
     pub(super) async fn of(&self, delivery: Delivery) -> Share {
+        // Nobody closes these places; without one the delivery would only not be counted.
         let place = Arc::clone(&self.places).acquire_owned().await.ok();
         let (event, position, receipt) = delivery.into_parts();
         let owed = Arc::new(Owed {

@@ -74,6 +74,7 @@ impl Shared {
         if others > 0 {
             tokio::task::yield_now().await;
         }
+        // Nobody closes these places.
         Arc::clone(&self.places).acquire_owned().await.ok()
     }
 

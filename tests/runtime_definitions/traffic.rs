@@ -3,7 +3,8 @@
 use crate::given::{
     RESPONSE, agent, hash_of, made_with, redefine, runtime, said, until_running, until_said,
 };
-use crate::support::{Shim, all, eventually, put, runs};
+use crate::support::{Shim, all, put, runs};
+use futures::StreamExt as _;
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,7 +15,9 @@ use universal_executor::agent::{ChatModel, ChatRequest, ChatResponse, ModelError
 use universal_executor::runtime::definitions::Definitions;
 use universal_executor::source::StartAt;
 use universal_executor::store::RunState;
-use universal_executor::{Breadcrumb, BreadcrumbStoreExt, MemoryStore, Runtime, async_trait};
+use universal_executor::{
+    Breadcrumb, BreadcrumbStoreExt, EventSource as _, MemoryStore, Runtime, async_trait,
+};
 
 /// Says the instructions of who asks, but "old" only when it is let.
 struct Gate {
@@ -131,8 +134,9 @@ struct Slow;
 impl ChatModel for Slow {
     async fn chat(&self, request: &ChatRequest) -> Result<ChatResponse, ModelError> {
         let instructions = &request.messages[0].text;
-        let number = instructions.len() as u64 % 7;
-        tokio::time::sleep(Duration::from_millis(number)).await;
+        for _ in 0..instructions.len() % 7 * 10 {
+            tokio::task::yield_now().await;
+        }
         Ok(ChatResponse::new(instructions))
     }
 }
@@ -157,6 +161,7 @@ async fn update_under_load(store: &MemoryStore, runtimes: Vec<Runtime>) {
             (stop, work)
         })
         .collect();
+    let mut events = store.events().subscribe(StartAt::Beginning).await.unwrap();
     for n in 1..=UPDATES {
         let says = "x".repeat(n);
         defined = redefine(store, &defined, agent("a", "message.v1", &says)).await;
@@ -167,16 +172,17 @@ async fn update_under_load(store: &MemoryStore, runtimes: Vec<Runtime>) {
                 tokio::task::yield_now().await;
             }
         }
-        if n % 10 == 0 {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
     }
-    until_said(store, triggers.len()).await;
-    eventually(async || runs(store).await.iter().all(|run| run.state.is_over())).await;
+    let mut answers = 0;
+    while answers < triggers.len() {
+        let delivery = events.next().await.unwrap().unwrap();
+        answers += usize::from(delivery.event.schema_name.as_deref() == Some(RESPONSE));
+    }
     for (stop, work) in tasks {
         stop.send(()).unwrap();
         work.await.unwrap();
     }
+    assert!(runs(store).await.iter().all(|run| run.state.is_over()));
 
     let responses = all(store, RESPONSE).await;
     let mut answers: HashMap<String, usize> = HashMap::new();

@@ -1,6 +1,7 @@
 //! A runtime on a file, stopped and started again.
 
 use crate::{Folder, quick};
+use futures::StreamExt as _;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,9 +33,12 @@ async fn work(store: &SqliteStore, answers: usize) {
         .executor(echo)
         .build()
         .unwrap();
+    let mut events = store.events().subscribe(StartAt::Beginning).await.unwrap();
     let answered = async {
-        while store.recent("tool.response.v1", 1_000).await.unwrap().len() < answers {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        let mut found = 0;
+        while found < answers {
+            let event = events.next().await.unwrap().unwrap().event;
+            found += usize::from(event.schema_name.as_deref() == Some("tool.response.v1"));
         }
     };
     let answered = tokio::time::timeout(Duration::from_secs(30), answered);
