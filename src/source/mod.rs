@@ -119,6 +119,16 @@ impl Delivery {
         self
     }
 
+    /// Puts somebody in between who learns what became of it. Nobody, if it needs no acknowledgement.
+    #[cfg(feature = "conformance")]
+    pub(crate) fn map_receipt(
+        mut self,
+        between: impl FnOnce(Arc<dyn Receipt>) -> Arc<dyn Receipt>,
+    ) -> Self {
+        self.receipt = self.receipt.map(between);
+        self
+    }
+
     /// Its event, its place, and who learns what became of it.
     pub(crate) fn into_parts(self) -> (Event, Option<u64>, Option<Arc<dyn Receipt>>) {
         (self.event, self.position, self.receipt)

@@ -27,11 +27,14 @@ pub mod conformance;
 mod draft;
 mod error;
 mod ext;
+#[cfg(feature = "conformance")]
+mod faulty;
 mod ledger;
 mod lineage;
 mod memory;
 #[cfg(feature = "mock")]
 pub mod mock;
+mod operation;
 mod query;
 mod returned;
 mod row;
@@ -43,9 +46,12 @@ mod with_ledger;
 pub use commit::{Commit, Committed, DeadLetter, FailureClass, RunEnd, Write};
 pub use error::StoreError;
 pub use ext::BreadcrumbStoreExt;
+#[cfg(feature = "conformance")]
+pub use faulty::{Fault, Faulty, Injected, Moment};
 pub use ledger::{Claim, ExecutorLimits, Lease, Lost, RunLedger};
 pub use lineage::{Lineage, Saved, Wake};
 pub use memory::{MemoryLimits, MemoryStore};
+pub use operation::Operation;
 pub use query::{Query, Scored, VectorQuery};
 pub use run::{NewRun, Run, RunFilter, RunRef, RunState};
 #[cfg(feature = "sqlite")]

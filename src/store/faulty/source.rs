@@ -1,0 +1,79 @@
+use super::{Faulty, Moment, Plan, around, inject};
+use crate::source::{Delivery, EventSource, Receipt, SourceError, StartAt};
+use crate::store::Operation;
+use async_trait::async_trait;
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+type Deliveries = BoxStream<'static, Result<Delivery, SourceError>>;
+
+#[async_trait]
+impl<E: EventSource> EventSource for Faulty<E> {
+    async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
+        let subscribe = || self.inner.subscribe(from);
+        let subscription = Subscription {
+            inner: around(&self.plan, Operation::Subscribe, subscribe).await?,
+            plan: Arc::clone(&self.plan),
+            kept: None,
+        };
+        let deliveries = stream::unfold(subscription, |mut subscription| async move {
+            let delivered = subscription.next().await?;
+            Some((delivered, subscription))
+        });
+        Ok(deliveries.boxed())
+    }
+
+    fn is_complete(&self) -> bool {
+        self.inner.is_complete()
+    }
+}
+
+struct Subscription {
+    inner: Deliveries,
+    plan: Plan,
+    /// What was taken from the source and could not be handed out.
+    kept: Option<Delivery>,
+}
+
+impl Subscription {
+    async fn next(&mut self) -> Option<Result<Delivery, SourceError>> {
+        if let Err(fault) = inject(&self.plan, Operation::Next, Moment::Before).await {
+            return Some(Err(fault.into()));
+        }
+        let delivery = match self.kept.take() {
+            Some(delivery) => delivery,
+            None => match self.inner.next().await? {
+                Ok(delivery) => self.with_faults(delivery),
+                Err(error) => return Some(Err(error)),
+            },
+        };
+        if let Err(fault) = inject(&self.plan, Operation::Next, Moment::After).await {
+            self.kept = Some(delivery);
+            return Some(Err(fault.into()));
+        }
+        Some(Ok(delivery))
+    }
+
+    fn with_faults(&self, delivery: Delivery) -> Delivery {
+        let plan = Arc::clone(&self.plan);
+        delivery.map_receipt(|inner| Arc::new(FaultyReceipt { inner, plan }))
+    }
+}
+
+struct FaultyReceipt {
+    inner: Arc<dyn Receipt>,
+    plan: Plan,
+}
+
+#[async_trait]
+impl Receipt for FaultyReceipt {
+    async fn ack(&self) -> Result<(), SourceError> {
+        around(&self.plan, Operation::Ack, || self.inner.ack()).await
+    }
+
+    async fn nack(&self, delay: Duration) -> Result<(), SourceError> {
+        around(&self.plan, Operation::Nack, || self.inner.nack(delay)).await
+    }
+}

@@ -1,0 +1,98 @@
+use std::fmt;
+
+/// What can be asked of a store, of its ledger, or of a source of events: by these names wrappers tell calls apart.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Operation {
+    /// [`BreadcrumbStore::get`](super::BreadcrumbStore::get).
+    Get,
+    /// [`BreadcrumbStore::search`](super::BreadcrumbStore::search).
+    Search,
+    /// [`BreadcrumbStore::vector_search`](super::BreadcrumbStore::vector_search).
+    VectorSearch,
+    /// [`BreadcrumbStore::commit`](super::BreadcrumbStore::commit).
+    Commit,
+    /// [`RunLedger::enqueue`](super::RunLedger::enqueue).
+    Enqueue,
+    /// [`RunLedger::claim`](super::RunLedger::claim).
+    Claim,
+    /// [`RunLedger::claim_next`](super::RunLedger::claim_next).
+    ClaimNext,
+    /// [`RunLedger::heartbeat`](super::RunLedger::heartbeat).
+    Heartbeat,
+    /// [`RunLedger::retry`](super::RunLedger::retry).
+    Retry,
+    /// [`RunLedger::release`](super::RunLedger::release).
+    Release,
+    /// [`RunLedger::save`](super::RunLedger::save).
+    Save,
+    /// [`RunLedger::resume`](super::RunLedger::resume).
+    Resume,
+    /// [`RunLedger::redo`](super::RunLedger::redo).
+    Redo,
+    /// [`RunLedger::runs`](super::RunLedger::runs).
+    Runs,
+    /// [`EventSource::subscribe`](crate::EventSource::subscribe).
+    Subscribe,
+    /// The next delivery of a subscription.
+    Next,
+    /// [`Delivery::ack`](crate::Delivery::ack).
+    Ack,
+    /// [`Delivery::nack`](crate::Delivery::nack).
+    Nack,
+}
+
+impl Operation {
+    /// Every operation: those of a store, of its ledger, of a source.
+    pub const ALL: [Self; 18] = [
+        Self::Get,
+        Self::Search,
+        Self::VectorSearch,
+        Self::Commit,
+        Self::Enqueue,
+        Self::Claim,
+        Self::ClaimNext,
+        Self::Heartbeat,
+        Self::Retry,
+        Self::Release,
+        Self::Save,
+        Self::Resume,
+        Self::Redo,
+        Self::Runs,
+        Self::Subscribe,
+        Self::Next,
+        Self::Ack,
+        Self::Nack,
+    ];
+
+    /// Its name in logs and metrics: `get`, `claim_next`, ..
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Search => "search",
+            Self::VectorSearch => "vector_search",
+            Self::Commit => "commit",
+            Self::Enqueue => "enqueue",
+            Self::Claim => "claim",
+            Self::ClaimNext => "claim_next",
+            Self::Heartbeat => "heartbeat",
+            Self::Retry => "retry",
+            Self::Release => "release",
+            Self::Save => "save",
+            Self::Resume => "resume",
+            Self::Redo => "redo",
+            Self::Runs => "runs",
+            Self::Subscribe => "subscribe",
+            Self::Next => "next",
+            Self::Ack => "ack",
+            Self::Nack => "nack",
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

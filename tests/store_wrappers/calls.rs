@@ -1,0 +1,93 @@
+//! Every operation of a store and its ledger, each on something that lets it succeed.
+
+use crate::support::{Do, Shim, put};
+use serde_json::json;
+use universal_executor::store::{
+    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, NewRun, Operation, Query,
+    RunEnd, RunFilter, RunRef, StoreError, VectorQuery,
+};
+use universal_executor::{
+    BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger, Selector, Wake,
+};
+
+/// A store that can do everything.
+pub(crate) fn able(inner: &MemoryStore) -> Shim {
+    Shim::new(inner, |_| Do::Pass).nearest(Vec::new())
+}
+
+/// The operations of a store and its ledger.
+pub(crate) fn of_stores() -> impl Iterator<Item = Operation> {
+    let of_sources = [
+        Operation::Subscribe,
+        Operation::Next,
+        Operation::Ack,
+        Operation::Nack,
+    ];
+    let all = Operation::ALL.into_iter();
+    all.filter(move |operation| !of_sources.contains(operation))
+}
+
+/// A lease on a new run of "agent".
+pub(crate) async fn leased(store: &MemoryStore) -> Lease {
+    let trigger = put(store, "question.v1", json!({})).await;
+    let run = RunRef::new("agent", trigger.id, trigger.version);
+    match store.claim(&run, None).await.unwrap() {
+        Claim::Granted { lease, .. } => lease,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Calls an operation through a wrapper. What it needs is prepared in the store inside.
+pub(crate) async fn call(
+    store: &impl BreadcrumbStore,
+    inside: &MemoryStore,
+    operation: Operation,
+) -> Result<(), StoreError> {
+    let ledger = store.ledger().unwrap();
+    let lease = leased(inside).await;
+    let (run, now) = (lease.run.clone(), lease.granted_at);
+    let id = run.trigger_id;
+    let everything = Query::new(Selector::schema("*"));
+    match operation {
+        Operation::Get => store.get(id).await.map(drop),
+        Operation::Search => store.search(&everything).await.map(drop),
+        Operation::VectorSearch => {
+            let query = VectorQuery::new(everything, "near");
+            store.vector_search(&query).await.map(drop)
+        }
+        Operation::Commit => store.create(NewBreadcrumb::new("note.v1")).await.map(drop),
+        Operation::Enqueue => ledger.enqueue(vec![NewRun::from(run)]).await,
+        Operation::Claim => ledger.claim(&run, None).await.map(drop),
+        Operation::ClaimNext => {
+            let limits = [ExecutorLimits::new("agent", 1)];
+            ledger.claim_next(1, &limits).await.map(drop)
+        }
+        Operation::Heartbeat => ledger.heartbeat(&[lease]).await.map(drop),
+        Operation::Retry => ledger.retry(lease, now, true).await,
+        Operation::Release => ledger.release(lease).await,
+        Operation::Save => ledger.save(&lease, json!({}).into()).await,
+        Operation::Resume => {
+            let suspended = RunEnd::Suspended {
+                wake: Wake::on(Selector::schema("answer.v1")),
+                state: json!({}).into(),
+            };
+            end(inside, lease, suspended).await;
+            ledger.resume(&run, id).await
+        }
+        Operation::Redo => {
+            let letter = DeadLetter::new(FailureClass::Permanent, "error", 1);
+            end(inside, lease, RunEnd::Failed(letter)).await;
+            ledger.redo(&run).await
+        }
+        Operation::Runs => ledger.runs(&RunFilter::all()).await.map(drop),
+        other => panic!("{other} is not an operation of a store"),
+    }
+}
+
+async fn end(store: &MemoryStore, lease: Lease, end: RunEnd) {
+    let commit = Commit {
+        writes: Vec::new(),
+        end: Some((lease, end)),
+    };
+    store.commit(commit).await.unwrap();
+}
