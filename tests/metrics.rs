@@ -19,8 +19,11 @@ use universal_executor::runtime::metrics::{
     EVENTS, FOUND, IN_FLIGHT, LAG_SECONDS, MATCHES, MISSED, QUEUE, RUN_SECONDS, RUNS, WAITS,
 };
 use universal_executor::source::{SourceError, StartAt};
+use universal_executor::store::metrics::{SOURCE_SECONDS, STORE_SECONDS};
+use universal_executor::store::{Fault, Faulty, Moment, Observed};
 use universal_executor::{
-    Delivery, Event, EventSource, MemoryStore, Runtime, Selector, async_trait, permanent,
+    BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Delivery, Event, EventSource, MemoryStore,
+    NewBreadcrumb, Runtime, Selector, async_trait, permanent,
 };
 
 const ALL: [&str; 10] = [
@@ -231,6 +234,40 @@ async fn attempts_without_a_ledger_are_counted_alike() {
     let series = "ux_runs_total{executor=\"direct\",outcome=\"responded\"}";
     assert_eq!(value(&metrics, series), Some(1.0));
     assert_eq!(value(&metrics, IN_FLIGHT), Some(0.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_of_a_store_and_of_a_source_are_measured_by_operation_and_outcome() {
+    let (metrics, _guard) = recorder();
+    let slow = Faulty::new(MemoryStore::default(), |_, moment| match moment {
+        Moment::Before => Fault::Delay(Duration::from_secs(2)),
+        Moment::After => Fault::None,
+    });
+    let store = Observed::new("slow", slow);
+    let message = put(store.inner().inner(), "message.v1", json!({})).await;
+    let source = store.beside(Lossy(event_of(&message)));
+
+    store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
+    store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
+    let absent = store.get(BreadcrumbId::NIL).await;
+    let mut events = source.subscribe(StartAt::Now).await.unwrap();
+    let delivered = [events.next().await, events.next().await];
+
+    assert!(absent.is_err() && delivered.iter().all(Option::is_some));
+    for (name, operation, outcome, times) in [
+        (STORE_SECONDS, "commit", "ok", 2.0),
+        (STORE_SECONDS, "get", "not_found", 1.0),
+        (SOURCE_SECONDS, "subscribe", "ok", 1.0),
+        (SOURCE_SECONDS, "next", "ok", 1.0),
+        (SOURCE_SECONDS, "next", "lagged", 1.0),
+    ] {
+        let labels = format!("{{operation=\"{operation}\",outcome=\"{outcome}\"}}");
+        let counted = value(&metrics, &format!("{name}_count{labels}"));
+        assert_eq!(counted, Some(times), "{name}{labels}");
+    }
+    let labels = "{operation=\"commit\",outcome=\"ok\"}";
+    let seconds = value(&metrics, &format!("{STORE_SECONDS}_sum{labels}"));
+    assert!(seconds >= Some(4.0) && seconds < Some(5.0), "{seconds:?}");
 }
 
 /// The table in the documentation is read as text: name, kind and labels of each row.

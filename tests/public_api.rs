@@ -8,8 +8,8 @@ use std::time::Duration;
 use universal_executor::executor::{ContextError, ExecutorError, Fetched, Resumed, Source};
 use universal_executor::model::Timestamp;
 use universal_executor::store::{
-    Claim, Commit, ExecutorLimits, Lease, Lost, NewRun, Query, Run, RunEnd, RunFilter, RunRef,
-    StoreError, VectorQuery, Write,
+    Claim, Commit, ExecutorLimits, Faulty, Lease, Lost, NewRun, Observed, Query, Run, RunEnd,
+    RunFilter, RunRef, StoreError, VectorQuery, Write,
 };
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Delivery, Event,
@@ -111,6 +111,8 @@ fn every_public_type_can_be_shared_between_threads() {
     shared::<(
         MemoryStore,
         WithLedger<MemoryStore, Arc<dyn BreadcrumbStore>>,
+        Observed<MemoryStore>,
+        Faulty<Arc<dyn BreadcrumbStore>>,
         Delivery,
         Runtime,
         Wake,

@@ -37,4 +37,14 @@ impl SourceError {
             Self::NotTakenBack { .. } => Retry::Never,
         }
     }
+
+    /// A short name for records and metrics: `lagged`, `not_taken_back`, `unavailable`.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Lagged { .. } => "lagged",
+            Self::NotTakenBack { .. } => "not_taken_back",
+            Self::Unavailable { .. } => "unavailable",
+        }
+    }
 }

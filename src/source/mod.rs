@@ -120,7 +120,6 @@ impl Delivery {
     }
 
     /// Puts somebody in between who learns what became of it. Nobody, if it needs no acknowledgement.
-    #[cfg(feature = "conformance")]
     pub(crate) fn map_receipt(
         mut self,
         between: impl FnOnce(Arc<dyn Receipt>) -> Arc<dyn Receipt>,

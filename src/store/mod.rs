@@ -2,7 +2,8 @@
 //!
 //! [`BreadcrumbStore`] is the only thing an executor reads from and writes to; [`RunLedger`] is what makes a
 //! redelivered event, a second worker or a crash harmless. [`MemoryStore`] has both, as has `SqliteStore` (feature
-//! `sqlite`) in a file; [`WithLedger`] joins the breadcrumbs of one store to the ledger of another.
+//! `sqlite`) in a file; [`WithLedger`] joins the breadcrumbs of one store to the ledger of another. [`Observed`] tells how
+//! long each call of any of them takes and how it ends, and `Faulty` (feature `conformance`) lets calls fail on purpose.
 //!
 //! ```
 //! use serde_json::json;
@@ -32,8 +33,10 @@ mod faulty;
 mod ledger;
 mod lineage;
 mod memory;
+pub mod metrics;
 #[cfg(feature = "mock")]
 pub mod mock;
+mod observed;
 mod operation;
 mod query;
 mod returned;
@@ -42,6 +45,7 @@ mod run;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod with_ledger;
+mod wrap;
 
 pub use commit::{Commit, Committed, DeadLetter, FailureClass, RunEnd, Write};
 pub use error::StoreError;
@@ -51,6 +55,7 @@ pub use faulty::{Fault, Faulty, Injected, Moment};
 pub use ledger::{Claim, ExecutorLimits, Lease, Lost, RunLedger};
 pub use lineage::{Lineage, Saved, Wake};
 pub use memory::{MemoryLimits, MemoryStore};
+pub use observed::Observed;
 pub use operation::Operation;
 pub use query::{Query, Scored, VectorQuery};
 pub use run::{NewRun, Run, RunFilter, RunRef, RunState};

@@ -12,6 +12,7 @@
 mod calls;
 mod faulty;
 mod faulty_source;
+mod observed;
 #[path = "../executor/support.rs"]
 #[expect(dead_code, reason = "this target needs only some of the helpers")]
 mod support;

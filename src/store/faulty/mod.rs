@@ -1,6 +1,6 @@
 mod source;
-mod store;
 
+use super::wrap::wrap_store;
 use super::{Operation, StoreError};
 use crate::source::SourceError;
 use std::fmt;
@@ -114,7 +114,17 @@ impl<S> Faulty<S> {
     pub const fn inner(&self) -> &S {
         &self.inner
     }
+
+    async fn call<T, F: Future<Output = Result<T, StoreError>>>(
+        &self,
+        operation: Operation,
+        call: impl FnOnce() -> F,
+    ) -> Result<T, StoreError> {
+        around(&self.plan, operation, call).await
+    }
 }
+
+wrap_store!(Faulty, NAME);
 
 impl<S: fmt::Debug> fmt::Debug for Faulty<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

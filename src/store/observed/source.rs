@@ -1,0 +1,80 @@
+use super::{Ended, Observed, Watch};
+use crate::source::{Delivery, EventSource, Receipt, SourceError, StartAt};
+use crate::store::Operation;
+use async_trait::async_trait;
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+type Deliveries = BoxStream<'static, Result<Delivery, SourceError>>;
+
+#[async_trait]
+impl<E: EventSource> EventSource for Observed<E> {
+    async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
+        let subscribe = self.inner.subscribe(from);
+        let subscription = Subscription {
+            inner: watched(&self.name, Operation::Subscribe, subscribe).await?,
+            name: Arc::clone(&self.name),
+        };
+        let deliveries = stream::unfold(subscription, |mut subscription| async move {
+            let delivered = subscription.next().await?;
+            Some((delivered, subscription))
+        });
+        Ok(deliveries.boxed())
+    }
+
+    fn is_complete(&self) -> bool {
+        self.inner.is_complete()
+    }
+}
+
+/// Tells of a call of a source.
+async fn watched<T>(
+    name: &str,
+    operation: Operation,
+    call: impl Future<Output = Result<T, SourceError>>,
+) -> Result<T, SourceError> {
+    let mut watch = Watch::begin(name, None, operation);
+    let answer = call.await;
+    watch.ended = Ended::of_source(&answer);
+    answer
+}
+
+struct Subscription {
+    inner: Deliveries,
+    name: Arc<str>,
+}
+
+impl Subscription {
+    async fn next(&mut self) -> Option<Result<Delivery, SourceError>> {
+        let mut watch = Watch::begin(&self.name, None, Operation::Next);
+        let delivered = self.inner.next().await;
+        watch.ended = match &delivered {
+            Some(delivered) => Ended::of_source(delivered),
+            None => Ended::so("ended"),
+        };
+        Some(delivered?.map(|delivery| self.observed(delivery)))
+    }
+
+    fn observed(&self, delivery: Delivery) -> Delivery {
+        let name = Arc::clone(&self.name);
+        delivery.map_receipt(|inner| Arc::new(ObservedReceipt { inner, name }))
+    }
+}
+
+struct ObservedReceipt {
+    inner: Arc<dyn Receipt>,
+    name: Arc<str>,
+}
+
+#[async_trait]
+impl Receipt for ObservedReceipt {
+    async fn ack(&self) -> Result<(), SourceError> {
+        watched(&self.name, Operation::Ack, self.inner.ack()).await
+    }
+
+    async fn nack(&self, delay: Duration) -> Result<(), SourceError> {
+        watched(&self.name, Operation::Nack, self.inner.nack(delay)).await
+    }
+}

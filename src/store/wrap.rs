@@ -1,0 +1,160 @@
+//! What wrappers that do something around each call have in common.
+
+/// Makes a wrapper around `inner` a store with the ledger of the one inside, if there is one there.
+///
+/// The wrapper has `async fn call(&self, operation, call)`, which is handed the call of the store inside.
+macro_rules! wrap_store {
+    ($wrapper:ident, $name:expr) => {
+        impl<S: $crate::store::BreadcrumbStore> $wrapper<S> {
+            fn runs_inside(
+                &self,
+            ) -> Result<&dyn $crate::store::RunLedger, $crate::store::StoreError> {
+                let nowhere = $crate::store::StoreError::Unsupported {
+                    store: $name,
+                    operation: "runs without a ledger",
+                };
+                self.inner.ledger().ok_or(nowhere)
+            }
+        }
+
+        $crate::store::wrap::wrap_breadcrumbs!($wrapper);
+        $crate::store::wrap::wrap_runs!($wrapper);
+    };
+}
+
+macro_rules! wrap_breadcrumbs {
+    ($wrapper:ident) => {
+        const _: () = {
+            use std::sync::Arc;
+            use $crate::model::{Breadcrumb, BreadcrumbId};
+            use $crate::store::{
+                BreadcrumbStore, Capabilities, Commit, Committed, Operation, Query, RunLedger,
+                Scored, StoreError, VectorQuery,
+            };
+
+            #[async_trait::async_trait]
+            impl<S: BreadcrumbStore> BreadcrumbStore for $wrapper<S> {
+                fn tenant(&self) -> &str {
+                    self.inner.tenant()
+                }
+
+                fn capabilities(&self) -> Capabilities {
+                    self.inner.capabilities()
+                }
+
+                async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
+                    self.call(Operation::Get, || self.inner.get(id)).await
+                }
+
+                async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
+                    let search = || self.inner.search(query);
+                    self.call(Operation::Search, search).await
+                }
+
+                async fn vector_search(
+                    &self,
+                    query: &VectorQuery,
+                ) -> Result<Vec<Scored>, StoreError> {
+                    let search = || self.inner.vector_search(query);
+                    self.call(Operation::VectorSearch, search).await
+                }
+
+                async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+                    let commit = || self.inner.commit(commit);
+                    self.call(Operation::Commit, commit).await
+                }
+
+                fn ledger(&self) -> Option<&dyn RunLedger> {
+                    self.inner.ledger().map(|_| self as &dyn RunLedger)
+                }
+            }
+        };
+    };
+}
+
+macro_rules! wrap_runs {
+    ($wrapper:ident) => {
+        const _: () = {
+            use $crate::model::{BreadcrumbId, Json, Timestamp};
+            use $crate::store::{
+                BreadcrumbStore, Claim, ExecutorLimits, Lease, Lost, NewRun, Operation, Run,
+                RunFilter, RunLedger, RunRef, StoreError,
+            };
+
+            #[async_trait::async_trait]
+            impl<S: BreadcrumbStore> RunLedger for $wrapper<S> {
+                async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError> {
+                    let inside = self.runs_inside()?;
+                    self.call(Operation::Enqueue, || inside.enqueue(runs)).await
+                }
+
+                async fn claim(
+                    &self,
+                    run: &RunRef,
+                    instead_of: Option<Lease>,
+                ) -> Result<Claim, StoreError> {
+                    let inside = self.runs_inside()?;
+                    let claim = || inside.claim(run, instead_of);
+                    self.call(Operation::Claim, claim).await
+                }
+
+                async fn claim_next(
+                    &self,
+                    n: usize,
+                    of: &[ExecutorLimits],
+                ) -> Result<usize, StoreError> {
+                    let inside = self.runs_inside()?;
+                    let claim = || inside.claim_next(n, of);
+                    self.call(Operation::ClaimNext, claim).await
+                }
+
+                async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {
+                    let inside = self.runs_inside()?;
+                    let extend = || inside.heartbeat(leases);
+                    self.call(Operation::Heartbeat, extend).await
+                }
+
+                async fn retry(
+                    &self,
+                    lease: Lease,
+                    at: Timestamp,
+                    counts: bool,
+                ) -> Result<(), StoreError> {
+                    let inside = self.runs_inside()?;
+                    let retry = || inside.retry(lease, at, counts);
+                    self.call(Operation::Retry, retry).await
+                }
+
+                async fn release(&self, lease: Lease) -> Result<(), StoreError> {
+                    let inside = self.runs_inside()?;
+                    self.call(Operation::Release, || inside.release(lease))
+                        .await
+                }
+
+                async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
+                    let inside = self.runs_inside()?;
+                    self.call(Operation::Save, || inside.save(lease, state))
+                        .await
+                }
+
+                async fn resume(&self, run: &RunRef, with: BreadcrumbId) -> Result<(), StoreError> {
+                    let inside = self.runs_inside()?;
+                    self.call(Operation::Resume, || inside.resume(run, with))
+                        .await
+                }
+
+                async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
+                    let inside = self.runs_inside()?;
+                    self.call(Operation::Redo, || inside.redo(run)).await
+                }
+
+                async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
+                    let inside = self.runs_inside()?;
+                    self.call(Operation::Runs, || inside.runs(filter)).await
+                }
+            }
+        };
+    };
+}
+
+pub(super) use {wrap_breadcrumbs, wrap_runs, wrap_store};
