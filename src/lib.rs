@@ -24,7 +24,7 @@
 //! | `sqlite` | `SqliteStore`: a durable store in one file, which several processes may share |
 //! | `metrics` | counters and histograms of the runtime through the `metrics` facade: [`runtime::metrics`] |
 //! | `mock` | `store::mock`: a mock store for unit tests, made with mockall |
-//! | `conformance` | `store::conformance`: the suite that every store must pass; `store::Faulty`: one that fails on purpose |
+//! | `conformance` | `store::conformance` and `source::conformance`: the suites that every store and source must pass; `store::Faulty`: one that fails on purpose |
 //! | `full` | every feature but the two for tests |
 
 pub mod agent;

@@ -21,6 +21,8 @@
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod error;
 
 pub use error::SourceError;
@@ -33,6 +35,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A stream of events that can be subscribed to any number of times.
+///
+/// # Contract
+/// Every source keeps these promises; `source::conformance` checks each by name.
+/// - **Every commit.** Each write of each commit is announced to whoever listens, at least once: an event may come twice.
+/// - **In order.** Events that are new come in the order of the commits, and of the writes within one. What comes again
+///   comes at any time.
+/// - **Where it begins.** Now, the beginning and a position mean what [`StartAt`] says, or the subscription fails.
+/// - **Positions grow.** If events have positions, each has one that is greater than that of the event before, and the
+///   same for everybody.
+/// - **No silent loss.** A source that [is complete](Self::is_complete) says [`SourceError::Lagged`] for what it dropped,
+///   with how many, and the stream goes on.
+/// - **Resumes.** Whoever went away, even with the process, and goes on after the last position it has taken care of
+///   misses nothing.
+/// - **Remembered.** If the source knows a consumer by name, what that did not acknowledge comes again to its next
+///   subscription, and what it did acknowledge does not.
+/// - **Taken care of.** What is acknowledged does not come again by itself. Telling a source twice, or late, is harmless.
+/// - **Taken back.** What is given back comes again after its delay, not before, and holds up nothing else; or the source
+///   says [`SourceError::NotTakenBack`].
+/// - **Apart.** Subscriptions know nothing of each other: each has everything, and one that is slow, or dropped in the
+///   middle, holds up neither another nor a writer.
+/// - **Tenants apart.** Nobody hears of what another tenant does.
+/// - **Soon.** Whoever waits is woken by a commit.
+/// - **Bounded.** A context over [`Event::MAX_CONTEXT_BYTES`] does not travel.
+/// - **Its own version.** A context that travels is that of the version the event tells of.
+/// - **Cancel safe.** Nothing is lost if whoever waits for the next event stops waiting, and asks again.
 #[async_trait]
 pub trait EventSource: Send + Sync + 'static {
     /// Begins to deliver events from a place on.
@@ -53,6 +80,28 @@ pub trait EventSource: Send + Sync + 'static {
         false
     }
 }
+
+/// A source behind a pointer is one too.
+macro_rules! forward {
+    ($pointer:ident) => {
+        #[async_trait]
+        impl<E: EventSource + ?Sized> EventSource for $pointer<E> {
+            async fn subscribe(
+                &self,
+                from: StartAt,
+            ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+                (**self).subscribe(from).await
+            }
+
+            fn is_complete(&self) -> bool {
+                (**self).is_complete()
+            }
+        }
+    };
+}
+
+forward!(Arc);
+forward!(Box);
 
 /// Where a subscription begins.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -12,7 +12,9 @@ mod events;
 mod limits;
 mod model;
 mod search;
+mod source;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -74,24 +76,54 @@ impl Subject for Memory {
 }
 
 universal_executor::store_conformance!(memory, Memory);
+universal_executor::source_conformance!(memory_events, source::Events);
 
 #[test]
 fn every_promise_is_on_the_list() -> std::io::Result<()> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/conformance");
-    let listed = fs::read_to_string(folder.join("mod.rs"))?;
-    let mut promises = 0;
-    for file in fs::read_dir(folder)? {
-        for line in fs::read_to_string(file?.path())?.lines() {
-            if let Some(rest) = line.strip_prefix("pub async fn ") {
+    for (suite, at_least) in [("store", 80), ("source", 25)] {
+        let folder = format!("src/{suite}/conformance");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let listed = fs::read_to_string(folder.join("mod.rs"))?;
+        let mut promises = 0;
+        for file in fs::read_dir(folder)? {
+            for line in fs::read_to_string(file?.path())?.lines() {
+                let Some(rest) = line.strip_prefix("pub async fn ") else {
+                    continue;
+                };
                 let name = rest.split(['<', '(']).next().unwrap_or_default();
+                if name == "announce" {
+                    // No promise, but what subjects are made with.
+                    continue;
+                }
                 assert!(
                     listed.lines().any(|line| line.trim() == name),
-                    "{name} is not in store_conformance!"
+                    "{name} is not in {suite}_conformance!"
                 );
                 promises += 1;
             }
         }
+        assert!(promises > at_least, "only {promises} promises were found");
     }
-    assert!(promises > 80, "only {promises} promises were found");
+    Ok(())
+}
+
+/// The names in bold in the contract of `EventSource`, and those that a promise of the suite says it tries.
+#[test]
+fn every_promise_of_a_source_is_tried() -> std::io::Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/source");
+    let names = |text: &str, begin: &str| -> BTreeSet<String> {
+        let lines = text.lines().filter_map(|line| line.strip_prefix(begin));
+        let names = lines.filter_map(|line| line.split_once(".**"));
+        names.map(|(name, _)| name.to_owned()).collect()
+    };
+
+    let promised = names(&fs::read_to_string(root.join("mod.rs"))?, "/// - **");
+    let mut tried = BTreeSet::new();
+    for file in fs::read_dir(root.join("conformance"))? {
+        tried.extend(names(&fs::read_to_string(file?.path())?, "/// **"));
+    }
+
+    assert!(promised.len() > 10, "{promised:?}");
+    assert_eq!(promised, tried);
     Ok(())
 }

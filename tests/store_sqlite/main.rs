@@ -23,7 +23,10 @@ mod reopen;
 mod runtime;
 #[path = "../store_memory/search.rs"]
 mod search;
+mod source;
 mod torn;
+#[path = "../store_wrappers/wrapped.rs"]
+mod wrapped;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -134,3 +137,5 @@ impl Subject for File {
 }
 
 universal_executor::store_conformance!(sqlite, File::default());
+universal_executor::store_conformance!(observed, wrapped::Watched(File::default()));
+universal_executor::store_conformance!(without_faults, wrapped::Faultless(File::default()));

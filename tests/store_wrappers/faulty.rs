@@ -8,40 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, advance, timeout};
-use universal_executor::store::conformance::Subject;
 use universal_executor::store::{Fault, Faulty, Injected, Moment, Operation, RunState, StoreError};
 use universal_executor::{
-    BreadcrumbStore, BreadcrumbStoreExt, EventSource, MemoryStore, NewBreadcrumb, Outcome, Profile,
+    BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Outcome, Profile,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
-
-/// A store in memory with a plan of no faults.
-struct Faultless;
-
-impl Subject for Faultless {
-    type Store = Faulty<MemoryStore>;
-
-    async fn fresh(&self) -> Self::Store {
-        Faulty::new(MemoryStore::default(), |_, _| Fault::None)
-    }
-
-    async fn in_tenant(&self, store: &Self::Store, tenant: &str) -> Option<Self::Store> {
-        Some(store.beside(store.inner().in_tenant(tenant)))
-    }
-
-    fn events(&self, store: &Self::Store) -> Option<Box<dyn EventSource>> {
-        Some(Box::new(store.beside(store.inner().events())))
-    }
-
-    async fn pass(&self, duration: Duration) {
-        tokio::time::pause();
-        advance(duration).await;
-        tokio::time::resume();
-    }
-}
-
-universal_executor::store_conformance!(without_faults, Faultless);
 
 /// What a plan was asked.
 type Asked = Arc<Mutex<Vec<(Operation, Moment)>>>;

@@ -12,7 +12,11 @@
 mod calls;
 mod faulty;
 mod faulty_source;
+#[path = "../store_memory/source.rs"]
+mod memory_source;
 mod observed;
+mod promises;
 #[path = "../executor/support.rs"]
 #[expect(dead_code, reason = "this target needs only some of the helpers")]
 mod support;
+mod wrapped;

@@ -8,9 +8,8 @@ use serde_json::json;
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::time::{advance, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use universal_executor::source::{Receipt, SourceError, StartAt};
-use universal_executor::store::conformance::Subject;
 use universal_executor::store::{
     Fault, Faulty, Moment, Observed, Operation, Query, StoreError, VectorQuery,
 };
@@ -21,33 +20,6 @@ use universal_executor::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 const SECRET: &str = "sk-planted-secret";
-
-/// A store in memory that tells of each call.
-struct Watched;
-
-impl Subject for Watched {
-    type Store = Observed<MemoryStore>;
-
-    async fn fresh(&self) -> Self::Store {
-        Observed::new("watched", MemoryStore::default())
-    }
-
-    async fn in_tenant(&self, store: &Self::Store, tenant: &str) -> Option<Self::Store> {
-        Some(store.beside(store.inner().in_tenant(tenant)))
-    }
-
-    fn events(&self, store: &Self::Store) -> Option<Box<dyn EventSource>> {
-        Some(Box::new(store.beside(store.inner().events())))
-    }
-
-    async fn pass(&self, duration: Duration) {
-        tokio::time::pause();
-        advance(duration).await;
-        tokio::time::resume();
-    }
-}
-
-universal_executor::store_conformance!(observed_in_memory, Watched);
 
 /// What this thread logs.
 #[derive(Clone, Default)]

@@ -1,5 +1,6 @@
+use super::Broken;
 use super::Subject;
-use super::broken::{Broken, expect, fails, granted, same, some};
+use super::broken::{expect, fails, granted, same, some};
 use super::given::{create, end, ids_of, new_run, note, row, trigger};
 use crate::model::{EventKind, Patch};
 use crate::source::StartAt;

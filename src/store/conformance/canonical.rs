@@ -1,5 +1,6 @@
+use super::Broken;
 use super::Subject;
-use super::broken::{Broken, expect, fails, granted, same};
+use super::broken::{expect, fails, granted, same};
 use super::given::{end, ids_of, new_run, note};
 use crate::model::{Breadcrumb, Json, JsonError, MAX_DEPTH, NewBreadcrumb, Patch, Selector};
 use crate::store::{

@@ -1,5 +1,6 @@
+use super::Broken;
 use super::Subject;
-use super::broken::{Broken, expect, granted, same, some};
+use super::broken::{expect, granted, same, some};
 use super::given::{
     HOUR, OVER, SHORT, end, ledger_with_lineage, new_run, park, row, run_of, trigger,
 };

@@ -1,5 +1,6 @@
+use super::Broken;
 use super::Subject;
-use super::broken::{Broken, expect, granted, lease_lost, same, some, wrong_state};
+use super::broken::{expect, granted, lease_lost, same, some, wrong_state};
 use super::given::{OVER, SHORT, create, end, ids_of, new_run, park, row, run_of, trigger};
 use crate::model::{BreadcrumbId, Patch};
 use crate::store::{

@@ -1,5 +1,6 @@
+use super::Broken;
 use super::Subject;
-use super::broken::{Broken, expect, granted, lease_lost, running, same, some};
+use super::broken::{expect, granted, lease_lost, running, same, some};
 use super::given::{HOUR, OVER, SHORT, create, end, ids_of, new_run, note, row, run_of, trigger};
 use crate::model::{Json, Selector};
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Claim, RunEnd, RunRef, RunState, Wake};

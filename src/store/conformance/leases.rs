@@ -1,5 +1,6 @@
+use super::Broken;
 use super::Subject;
-use super::broken::{Broken, expect, granted, lease_lost, running, same, some};
+use super::broken::{expect, granted, lease_lost, running, same, some};
 use super::given::{HOUR, OVER, SHORT, create, end, new_run, park, row};
 use crate::store::{BreadcrumbStore, RunEnd, RunState, Saved};
 use serde_json::json;

@@ -1,5 +1,6 @@
+use super::Broken;
 use super::Subject;
-use super::broken::{Broken, expect, granted, same, some};
+use super::broken::{expect, granted, same, some};
 use super::given::{create, end, ledger_with_lineage, note, park, row, run_of, trigger};
 use crate::model::{Breadcrumb, NewBreadcrumb, Patch};
 use crate::store::{

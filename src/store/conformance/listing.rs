@@ -1,5 +1,6 @@
+use super::Broken;
 use super::Subject;
-use super::broken::{Broken, granted, same};
+use super::broken::{granted, same};
 use super::given::{HOUR, end, enqueued, new_run, park};
 use crate::store::{
     BreadcrumbStore, NewRun, RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError,

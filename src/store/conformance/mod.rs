@@ -41,6 +41,7 @@
     reason = "every promise fails alike: with what is broken about it"
 )]
 
+mod announce;
 mod atomic;
 mod broken;
 mod canonical;
@@ -60,8 +61,8 @@ mod turns;
 mod waits;
 mod writes;
 
+pub use announce::announce;
 pub use atomic::{a_failing_write_leaves_nothing, atomic, cancel_safe, commits_are_announced};
-pub use broken::Broken;
 pub use canonical::{
     canonical_depth, canonical_nul, canonical_runs, canonical_size, canonical_tags,
 };
@@ -130,6 +131,8 @@ pub use writes::{
     what_was_never_there_is_not_found,
 };
 
+pub use crate::source::conformance::{Broken, run};
+
 use super::BreadcrumbStore;
 use crate::source::EventSource;
 use std::time::Duration;
@@ -154,17 +157,6 @@ pub trait Subject: Send + Sync {
 
     /// Lets at least that much time pass on the store's clock. The suite asks for a tenth of a second at a time.
     fn pass(&self, duration: Duration) -> impl Future<Output = ()> + Send;
-}
-
-/// Runs a promise to its end on a runtime of its own, on this thread.
-#[doc(hidden)]
-pub fn run(promise: impl Future<Output = Result<(), Broken>>) -> Result<(), Broken> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    runtime
-        .map_err(|error| Broken::no_runtime(&error))?
-        .block_on(promise)
 }
 
 /// Makes a module with one `#[test]` for each promise of [`store::conformance`](crate::store::conformance), named

@@ -1,5 +1,6 @@
+use super::Broken;
 use super::Subject;
-use super::broken::{Broken, granted, running, same, some};
+use super::broken::{granted, running, same, some};
 use super::given::{HOUR, OVER, SHORT, end, line, new_run, park, row, trigger};
 use crate::model::{Json, Selector, Timestamp};
 use crate::store::{

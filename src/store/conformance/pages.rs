@@ -1,5 +1,6 @@
+use super::Broken;
 use super::Subject;
-use super::broken::{Broken, expect, same, some};
+use super::broken::{expect, same, some};
 use super::given::{ids, some_notes};
 use crate::model::{BreadcrumbId, Order, Patch, Selector};
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Query};

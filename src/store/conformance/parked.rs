@@ -1,5 +1,6 @@
+use super::Broken;
 use super::Subject;
-use super::broken::{Broken, expect, granted, running, same, some};
+use super::broken::{expect, granted, running, same, some};
 use super::given::{HOUR, OVER, SHORT, end, enqueued, new_run, park, row};
 use crate::model::{BreadcrumbId, Json};
 use crate::store::{

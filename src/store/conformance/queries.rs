@@ -1,5 +1,6 @@
+use super::Broken;
 use super::Subject;
-use super::broken::{Broken, expect, fails, not_found, same};
+use super::broken::{expect, fails, not_found, same};
 use super::given::{OVER, SHORT, ids, ids_of, note, some_notes};
 use crate::model::{Patch, Selector};
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Query, StoreError, VectorQuery};

@@ -1,5 +1,6 @@
+use super::Broken;
 use super::Subject;
-use super::broken::{Broken, granted, lease_lost, not_found, same};
+use super::broken::{granted, lease_lost, not_found, same};
 use super::given::{create, end, enqueued, ids_of, note, park};
 use crate::model::Patch;
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, RunEnd, RunFilter, StoreError, Write};

@@ -1,5 +1,6 @@
+use super::Broken;
 use super::Subject;
-use super::broken::{Broken, expect, granted, running, same, some};
+use super::broken::{expect, granted, running, same, some};
 use super::given::{OVER, end, ledger_with_lineage, line, new_run, row, run_of, trigger};
 use super::ordered::{behind, only, only_next, two};
 use crate::model::{Json, Patch, Selector};

@@ -1,5 +1,6 @@
+use super::Broken;
 use super::Subject;
-use super::broken::{Broken, expect, fails, granted, lease_lost, same, some, wrong_state};
+use super::broken::{expect, fails, granted, lease_lost, same, some, wrong_state};
 use super::given::{HOUR, OVER, SHORT, create, end, new_run, note, park, row};
 use crate::model::{BreadcrumbId, Selector, Timestamp};
 use crate::store::{

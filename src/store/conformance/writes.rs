@@ -1,5 +1,6 @@
+use super::Broken;
 use super::Subject;
-use super::broken::{Broken, expect, fails, not_found, same, some};
+use super::broken::{expect, fails, not_found, same, some};
 use super::given::{create, ids_of, note};
 use crate::model::{BreadcrumbId, NewBreadcrumb, Patch, Sensitivity, Visibility};
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Commit, StoreError, Write};

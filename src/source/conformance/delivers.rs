@@ -1,0 +1,137 @@
+use super::broken::{Broken, expect, same, some};
+use super::reader::{Reader, change, commit, commits, create, same_event, update, version};
+use super::{Change, Subject};
+use crate::model::{Event, EventKind, NewBreadcrumb};
+use crate::source::StartAt;
+use futures::future::{join, try_join_all};
+use serde_json::json;
+use std::collections::HashSet;
+
+/// **Every commit.** What is created, updated and deleted is announced, with schema, tags, version and time.
+pub async fn every_commit<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let place = subject.fresh().await;
+    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
+
+    let mut announced = versions(subject, &place, 4).await?;
+    let last = some(announced.last(), "an event")?;
+    let id = last.breadcrumb_id;
+    announced.append(&mut change(subject, &place, vec![Change::Delete { id }]).await?);
+
+    let kinds: Vec<_> = announced.iter().map(Event::effective_kind).collect();
+    let wanted = [
+        EventKind::Created,
+        EventKind::Updated,
+        EventKind::Updated,
+        EventKind::Updated,
+        EventKind::Deleted,
+    ];
+    same(kinds, wanted, "what was done")?;
+    reader.expect(&announced).await
+}
+
+/// **In order.** New events come in the order of the commits, and of the writes within one.
+pub async fn in_order<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let place = subject.fresh().await;
+    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
+    let mut announced = Vec::new();
+    for _ in 0..30 {
+        let notes = commit(subject, &place, 4).await?;
+        let changes = notes.iter().rev().map(|note| update(note, 7)).collect();
+        announced.extend(notes);
+        announced.append(&mut change(subject, &place, changes).await?);
+    }
+
+    reader.expect(&announced).await
+}
+
+/// **Every commit.** What is committed by many at the same time is delivered, each in its own order, while they write.
+pub async fn commits_at_the_same_time_are_all_delivered<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    const WRITERS: usize = 12;
+    const COMMITS: usize = 12;
+    let place = subject.fresh().await;
+    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
+    let write = try_join_all((0..WRITERS).map(|_| commits(subject, &place, COMMITS)));
+    let read = async {
+        let mut read = Vec::new();
+        for _ in 0..WRITERS * COMMITS {
+            read.push(reader.next().await?.event);
+        }
+        Ok::<_, Broken>(read)
+    };
+
+    let (written, read) = join(write, read).await;
+
+    let read = read?;
+    for of_one in written? {
+        let wanted: HashSet<_> = of_one.iter().map(version).collect();
+        let delivered = read.iter().filter(|event| wanted.contains(&version(event)));
+        for (delivered, wanted) in delivered.zip(&of_one) {
+            same_event(delivered, wanted)?;
+        }
+    }
+    Ok(())
+}
+
+/// **Bounded.** An event whose context is over [`Event::MAX_CONTEXT_BYTES`] comes without it, and one that is not may
+/// have it.
+pub async fn a_large_context_does_not_travel<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let place = subject.fresh().await;
+    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
+    let large = json!({"text": "x".repeat(Event::MAX_CONTEXT_BYTES)});
+    let large = Change::Create(NewBreadcrumb::new("large.v1").context(large));
+
+    let announced = change(subject, &place, vec![create(1), large, create(2)]).await?;
+
+    for wanted in &announced {
+        let event = reader.next().await?.event;
+        same_event(&event, wanted)?;
+        let is_large = event.schema_name.as_deref() == Some("large.v1");
+        expect(!is_large || event.context.is_none(), "it has no context")?;
+    }
+    Ok(())
+}
+
+/// **Its own version.** The context of an event is that of its version or is not there, also if it is read late.
+pub async fn a_context_is_that_of_its_version<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let place = subject.fresh().await;
+    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
+
+    let announced = versions(subject, &place, 10).await?;
+
+    reader.expect(&announced).await
+}
+
+/// Creates a note and changes it, so that it has so many versions.
+async fn versions<S: Subject>(
+    subject: &S,
+    place: &S::Place,
+    n: usize,
+) -> Result<Vec<Event>, Broken> {
+    let mut announced = commit(subject, place, 1).await?;
+    for n in 1..n {
+        let before = some(announced.last(), "an event")?;
+        let update = update(before, n);
+        announced.append(&mut change(subject, place, vec![update]).await?);
+    }
+    Ok(announced)
+}
+
+/// **Tenants apart.** Nobody hears of what another tenant does.
+pub async fn tenants_apart<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let ours = subject.fresh().await;
+    let Some(theirs) = subject.in_tenant(&ours, "theirs").await else {
+        return Ok(());
+    };
+    let mut our_reader = Reader::open(subject, &ours, "one", StartAt::Now).await?;
+    let mut their_reader = Reader::open(subject, &theirs, "one", StartAt::Now).await?;
+
+    let our_events = commits(subject, &ours, 3).await?;
+    let their_events = commits(subject, &theirs, 3).await?;
+    let our_last = commits(subject, &ours, 1).await?;
+
+    our_reader.expect(&our_events).await?;
+    our_reader.expect(&our_last).await?;
+    their_reader.expect(&their_events).await
+}

@@ -1,0 +1,200 @@
+//! What the promises have in common: notes to commit, and a reader of a subscription.
+
+use super::broken::{Broken, same, some};
+use super::{Change, Subject};
+use crate::model::{BreadcrumbId, Event, EventKind, NewBreadcrumb, Patch};
+use crate::source::{Delivery, SourceError, StartAt};
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use serde_json::json;
+use std::collections::HashSet;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long a source may take for what it owes.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// How often in a row a source may say that it is unavailable.
+const FAILURES: usize = 20;
+
+pub(super) type Deliveries = BoxStream<'static, Result<Delivery, SourceError>>;
+
+/// A version that an event tells of.
+pub(super) type Version = (BreadcrumbId, u64);
+
+pub(super) fn version(event: &Event) -> Version {
+    (event.breadcrumb_id, event.version)
+}
+
+pub(super) fn create(n: usize) -> Change {
+    let note = NewBreadcrumb::new("note.v1").tag("kept");
+    Change::Create(note.context(json!({"n": n})))
+}
+
+pub(super) fn update(of: &Event, n: usize) -> Change {
+    Change::Update {
+        id: of.breadcrumb_id,
+        version: of.version,
+        patch: Patch::new().context(json!({"n": n})),
+    }
+}
+
+/// So many notes in one commit.
+pub(super) async fn commit<S: Subject>(
+    subject: &S,
+    place: &S::Place,
+    notes: usize,
+) -> Result<Vec<Event>, Broken> {
+    change(subject, place, (0..notes).map(create).collect()).await
+}
+
+/// So many commits of one note.
+pub(super) async fn commits<S: Subject>(
+    subject: &S,
+    place: &S::Place,
+    n: usize,
+) -> Result<Vec<Event>, Broken> {
+    let mut announced = Vec::new();
+    for _ in 0..n {
+        announced.append(&mut commit(subject, place, 1).await?);
+    }
+    Ok(announced)
+}
+
+/// Commits changes; fails unless there is an event for each.
+pub(super) async fn change<S: Subject>(
+    subject: &S,
+    place: &S::Place,
+    changes: Vec<Change>,
+) -> Result<Vec<Event>, Broken> {
+    let n = changes.len();
+    let announced = subject.commit(place, changes).await;
+    let announced = announced.map_err(Broken::failed)?;
+    same(announced.len(), n, "the number of events of the commit")?;
+    Ok(announced)
+}
+
+/// A subscription, and what it delivered so far.
+pub(super) struct Reader {
+    deliveries: Deliveries,
+    seen: HashSet<Version>,
+}
+
+/// What a subscription says.
+pub(super) enum Said {
+    Delivered(Delivery),
+    Lagged(u64),
+}
+
+impl Reader {
+    /// Subscribes. One that is unavailable is asked again.
+    pub(super) async fn open<S: Subject>(
+        subject: &S,
+        place: &S::Place,
+        consumer: &str,
+        from: StartAt,
+    ) -> Result<Self, Broken> {
+        let source = subject.source(place, consumer);
+        let mut failures = 0;
+        loop {
+            match source.subscribe(from).await {
+                Ok(deliveries) => {
+                    let seen = HashSet::new();
+                    return Ok(Self { deliveries, seen });
+                }
+                Err(SourceError::Unavailable { .. }) if failures < FAILURES => failures += 1,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// What comes next, pings and times of being unavailable left out.
+    pub(super) async fn said(&mut self) -> Result<Said, Broken> {
+        let mut failures = 0;
+        loop {
+            let next = timeout(PATIENCE, self.deliveries.next()).await;
+            let next = some(next.ok(), "something in the stream")?;
+            match some(next, "more in the stream")? {
+                Ok(delivery) if delivery.event.kind == EventKind::Ping => {}
+                Ok(delivery) => {
+                    self.seen.insert(version(&delivery.event));
+                    return Ok(Said::Delivered(delivery));
+                }
+                Err(SourceError::Lagged { missed }) => return Ok(Said::Lagged(missed)),
+                Err(SourceError::Unavailable { .. }) if failures < FAILURES => failures += 1,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The next delivery, be it the first of its event or not.
+    pub(super) async fn any(&mut self) -> Result<Delivery, Broken> {
+        match self.said().await? {
+            Said::Delivered(delivery) => Ok(delivery),
+            Said::Lagged(missed) => Err(Broken::new(&format!(
+                "nothing is dropped, but {missed} events are said to be"
+            ))),
+        }
+    }
+
+    /// The next delivery of an event that did not come before; none of those is taken for new.
+    pub(super) async fn next(&mut self) -> Result<Delivery, Broken> {
+        loop {
+            let before = self.seen.len();
+            let delivery = self.any().await?;
+            if self.seen.len() > before {
+                return Ok(delivery);
+            }
+        }
+    }
+
+    /// Expects events that did not come before, in this order, and acknowledges them.
+    pub(super) async fn expect(&mut self, wanted: &[Event]) -> Result<(), Broken> {
+        for wanted in wanted {
+            let delivery = self.next().await?;
+            same_event(&delivery.event, wanted)?;
+            acknowledge(&delivery).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn stream(&mut self) -> &mut Deliveries {
+        &mut self.deliveries
+    }
+}
+
+/// Acknowledges a delivery; a source that is unavailable is told again.
+pub(super) async fn acknowledge(delivery: &Delivery) -> Result<(), Broken> {
+    let mut failures = 0;
+    loop {
+        match delivery.ack().await {
+            Err(SourceError::Unavailable { .. }) if failures < FAILURES => failures += 1,
+            answer => return Ok(answer?),
+        }
+    }
+}
+
+/// Gives a delivery back; a source that is unavailable is told again.
+pub(super) async fn give_back(delivery: &Delivery, delay: Duration) -> Result<(), SourceError> {
+    let mut failures = 0;
+    loop {
+        match delivery.nack(delay).await {
+            Err(SourceError::Unavailable { .. }) if failures < FAILURES => failures += 1,
+            answer => return answer,
+        }
+    }
+}
+
+/// Expects an event to tell what happened. It may come without the context, and with no other than that of its version.
+#[track_caller]
+pub(super) fn same_event(found: &Event, wanted: &Event) -> Result<(), Broken> {
+    let kind = found.effective_kind();
+    let told = Event {
+        kind,
+        ..found.envelope()
+    };
+    same(told, wanted.envelope(), "the event")?;
+    match &found.context {
+        Some(context) => same(Some(context), wanted.context.as_ref(), "its context"),
+        None => Ok(()),
+    }
+}

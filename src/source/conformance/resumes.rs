@@ -1,0 +1,173 @@
+use super::Subject;
+use super::broken::{Broken, expect, some};
+use super::reader::{Reader, acknowledge, commits, give_back, same_event, version};
+use crate::source::StartAt;
+use std::collections::HashSet;
+use std::time::Duration;
+
+/// **Resumes.** However often a reader goes away in the middle, what it goes on with has everything that it did not
+/// acknowledge: after a position if there is history, by its name if the source remembers it.
+pub async fn nothing_is_lost_across_reconnects<S: Subject>(subject: &S) -> Result<(), Broken> {
+    const EVENTS: usize = 60;
+    let abilities = subject.abilities();
+    if !abilities.history && !abilities.remembers {
+        return Ok(());
+    }
+    let place = subject.fresh().await;
+    let mut from = StartAt::Now;
+    let mut reader = Some(Reader::open(subject, &place, "one", from).await?);
+    let mut wanted: HashSet<_> = HashSet::new();
+    let mut seen = HashSet::new();
+    for life in 0..4 * EVENTS {
+        if wanted.len() < EVENTS {
+            wanted.extend(
+                commits(subject, &place, 1 + life % 5)
+                    .await?
+                    .iter()
+                    .map(version),
+            );
+        }
+        let mut current = match reader.take() {
+            Some(reader) => reader,
+            None => Reader::open(subject, &place, "one", from).await?,
+        };
+        for _ in 0..=life % 4 {
+            if seen.is_superset(&wanted) {
+                break;
+            }
+            let delivery = current.any().await?;
+            acknowledge(&delivery).await?;
+            seen.insert(version(&delivery.event));
+            let position = delivery.position.map(StartAt::After);
+            from = position.filter(|_| abilities.history).unwrap_or(from);
+        }
+        if !seen.is_superset(&wanted) {
+            // It is taken out of the stream, and the reader dies before it has taken care of it.
+            drop(current.any().await?);
+        } else if wanted.len() >= EVENTS {
+            return Ok(());
+        }
+    }
+    Err(Broken::new("all events are seen in the end"))
+}
+
+/// **Resumes.** After a restart a subscription goes on after a position, with what was committed before and since.
+pub async fn a_position_outlives_a_restart<S: Subject>(subject: &S) -> Result<(), Broken> {
+    if !subject.abilities().history {
+        return Ok(());
+    }
+    let place = subject.fresh().await;
+    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
+    let mut announced = commits(subject, &place, 5).await?;
+    reader.next().await?;
+    let position = some(reader.next().await?.position, "a position")?;
+    drop(reader);
+
+    let Some(place) = subject.restart(place).await else {
+        return Ok(());
+    };
+    announced.append(&mut commits(subject, &place, 3).await?);
+
+    let mut reader = Reader::open(subject, &place, "two", StartAt::After(position)).await?;
+    reader.expect(announced.get(2..).unwrap_or_default()).await
+}
+
+/// **Remembered.** An event that was delivered and not acknowledged comes again to the next subscription of its
+/// consumer, also if later ones were, and with all that came since.
+pub async fn an_unacknowledged_event_comes_again<S: Subject>(subject: &S) -> Result<(), Broken> {
+    if !subject.abilities().remembers {
+        return Ok(());
+    }
+    let place = subject.fresh().await;
+    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
+    let mut announced = commits(subject, &place, 6).await?;
+    for n in 0..6 {
+        let delivery = reader.next().await?;
+        if [0, 1, 3, 5].contains(&n) {
+            acknowledge(&delivery).await?;
+        }
+    }
+    drop(reader);
+    announced.append(&mut commits(subject, &place, 1).await?);
+
+    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
+    let open = [2, 4, 6].into_iter().filter_map(|n| announced.get(n));
+    let mut open: HashSet<_> = open.map(version).collect();
+    while !open.is_empty() {
+        open.remove(&version(&reader.any().await?.event));
+    }
+    Ok(())
+}
+
+/// **Remembered.** A consumer goes on after what it acknowledged, wherever it is said to begin, also after a restart.
+pub async fn a_consumer_goes_on_after_what_it_acknowledged<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    if !subject.abilities().remembers {
+        return Ok(());
+    }
+    let mut place = subject.fresh().await;
+    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
+    reader.expect(&commits(subject, &place, 5).await?).await?;
+    drop(reader);
+
+    for restart in [false, true] {
+        let unseen = commits(subject, &place, 3).await?;
+        if restart {
+            place = match subject.restart(place).await {
+                Some(place) => place,
+                None => return Ok(()),
+            };
+        }
+        let mut reader = Reader::open(subject, &place, "one", StartAt::Beginning).await?;
+        for wanted in &unseen {
+            let delivery = reader.any().await?;
+            same_event(&delivery.event, wanted)?;
+            acknowledge(&delivery).await?;
+        }
+    }
+    Ok(())
+}
+
+/// **Remembered.** What is given back is not acknowledged: it waits for the next subscription too.
+pub async fn what_is_given_back_is_not_lost<S: Subject>(subject: &S) -> Result<(), Broken> {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let abilities = subject.abilities();
+    if !abilities.remembers || !abilities.takes_back {
+        return Ok(());
+    }
+    let place = subject.fresh().await;
+    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
+    let announced = commits(subject, &place, 3).await?;
+    let first = reader.next().await?;
+    reader
+        .expect(announced.get(1..).unwrap_or_default())
+        .await?;
+    give_back(&first, DAY).await?;
+    drop((first, reader));
+
+    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
+    let delivery = reader.any().await?;
+    let wanted = some(announced.first(), "an event")?;
+    same_event(&delivery.event, wanted)
+}
+
+/// **Remembered.** What one consumer acknowledges is not taken from another, and a new one begins where it is said to.
+pub async fn consumers_are_remembered_apart<S: Subject>(subject: &S) -> Result<(), Broken> {
+    if !subject.abilities().remembers {
+        return Ok(());
+    }
+    let place = subject.fresh().await;
+    let mut one = Reader::open(subject, &place, "one", StartAt::Now).await?;
+    let two = Reader::open(subject, &place, "two", StartAt::Now).await?;
+    let announced = commits(subject, &place, 4).await?;
+    one.expect(&announced).await?;
+    drop((one, two));
+
+    let mut two = Reader::open(subject, &place, "two", StartAt::Now).await?;
+    let mut three = Reader::open(subject, &place, "three", StartAt::Now).await?;
+    two.expect(&announced).await?;
+    let next = commits(subject, &place, 1).await?;
+    three.expect(&next).await?;
+    expect(!announced.is_empty(), "there is something to be remembered")
+}

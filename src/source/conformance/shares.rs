@@ -1,0 +1,121 @@
+use super::Subject;
+use super::broken::{Broken, some};
+use super::reader::{PATIENCE, Reader, acknowledge, commit, commits, same_event, version};
+use crate::source::StartAt;
+use futures::future::{join, try_join_all};
+use futures::{FutureExt as _, StreamExt as _};
+use std::collections::HashSet;
+use tokio::time::timeout;
+
+/// **Apart.** Two subscribers both get everything, whatever the other does.
+pub async fn two_subscribers_both_get_all<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let place = subject.fresh().await;
+    let mut one = Reader::open(subject, &place, "one", StartAt::Now).await?;
+    let mut two = Reader::open(subject, &place, "two", StartAt::Now).await?;
+    let announced = commits(subject, &place, 10).await?;
+
+    one.expect(&announced).await?;
+    two.expect(&announced).await?;
+    drop(one);
+    two.expect(&commits(subject, &place, 3).await?).await
+}
+
+/// **Apart.** A source can be subscribed to many times, one after another and at a time.
+pub async fn many_subscribe<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let place = subject.fresh().await;
+    for n in 0..40 {
+        let consumer = format!("short-{n}");
+        drop(Reader::open(subject, &place, &consumer, StartAt::Now).await?);
+    }
+    let mut readers = Vec::new();
+    for n in 0..40 {
+        let consumer = format!("long-{n}");
+        readers.push(Reader::open(subject, &place, &consumer, StartAt::Now).await?);
+    }
+    let announced = commits(subject, &place, 5).await?;
+
+    let read = readers.iter_mut().map(|reader| reader.expect(&announced));
+    try_join_all(read).await.map(drop)
+}
+
+/// **Apart.** A subscriber that reads nothing, or went away in the middle, holds up neither a writer nor another reader.
+pub async fn an_unread_stream_holds_up_nobody<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let place = subject.fresh().await;
+    let mut reader = Reader::open(subject, &place, "reads", StartAt::Now).await?;
+    let mut unread = Vec::new();
+    for n in 0..10 {
+        let consumer = format!("unread-{n}");
+        unread.push(Reader::open(subject, &place, &consumer, StartAt::Now).await?);
+    }
+    commits(subject, &place, 2).await?;
+    for reader in unread.iter_mut().take(5) {
+        reader.any().await?;
+    }
+    unread.truncate(8);
+
+    let written = timeout(PATIENCE, async {
+        let mut written = Vec::new();
+        for _ in 0..20 {
+            written.append(&mut commit(subject, &place, 20).await?);
+        }
+        Ok::<_, Broken>(written)
+    });
+    let written = some(written.await.ok(), "an end of the commits")??;
+
+    for _ in 0..2 {
+        reader.next().await?;
+    }
+    reader.expect(&written).await?;
+    drop(unread);
+    reader.expect(&commits(subject, &place, 1).await?).await
+}
+
+/// **Soon.** Whoever waits for an event is woken by a commit.
+pub async fn a_waiting_subscriber_is_woken<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let place = subject.fresh().await;
+    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
+    for _ in 0..5 {
+        let (delivery, announced) = join(reader.next(), commits(subject, &place, 1)).await;
+        let delivery = delivery?;
+        for announced in &announced? {
+            same_event(&delivery.event, announced)?;
+        }
+        acknowledge(&delivery).await?;
+    }
+    Ok(())
+}
+
+/// **Cancel safe.** Nothing is lost if whoever waits for the next event stops waiting at any moment, and asks again.
+pub async fn cancel_safe<S: Subject>(subject: &S) -> Result<(), Broken> {
+    const EVENTS: usize = 80;
+    let place = subject.fresh().await;
+    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
+    let mut wanted = Vec::new();
+    let mut seen = Vec::new();
+    let mut told = HashSet::new();
+    for n in 0..EVENTS {
+        wanted.append(&mut commits(subject, &place, 1).await?);
+        // Asked, and not waited for; then left alone for a number of turns that differs.
+        if let Some(Some(Ok(delivery))) = reader.stream().next().now_or_never()
+            && told.insert(version(&delivery.event))
+        {
+            seen.push(delivery.event.clone());
+            acknowledge(&delivery).await?;
+        }
+        for _ in 0..n % 7 {
+            tokio::task::yield_now().await;
+        }
+    }
+    while seen.len() < wanted.len() {
+        let delivery = reader.any().await?;
+        if told.insert(version(&delivery.event)) {
+            seen.push(delivery.event.clone());
+            acknowledge(&delivery).await?;
+        }
+    }
+
+    for (seen, wanted) in seen.iter().zip(&wanted) {
+        same_event(seen, wanted)?;
+    }
+    Ok(())
+}

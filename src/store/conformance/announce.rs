@@ -1,0 +1,27 @@
+use crate::model::Event;
+use crate::source::conformance::Change;
+use crate::store::{BreadcrumbStore, StoreError, Write};
+
+/// Commits changes to a store, and returns the event that is to announce each: what a
+/// [`Subject`](crate::source::conformance::Subject) of the suite for sources does if a store is where they come from.
+pub async fn announce(
+    store: &impl BreadcrumbStore,
+    changes: Vec<Change>,
+) -> Result<Vec<Event>, StoreError> {
+    let mut tell: Vec<fn(&crate::model::Breadcrumb) -> Event> = Vec::with_capacity(changes.len());
+    let mut writes = Vec::with_capacity(changes.len());
+    for change in changes {
+        let (write, event): (_, fn(&_) -> _) = match change {
+            Change::Create(new) => (Write::Create(new), Event::created),
+            Change::Update { id, version, patch } => {
+                (Write::Update { id, version, patch }, Event::updated)
+            }
+            Change::Delete { id } => (Write::Delete { id, by: None }, Event::deleted),
+        };
+        writes.push(write);
+        tell.push(event);
+    }
+    let committed = store.commit(writes.into()).await?;
+    let written = committed.written.iter().zip(tell);
+    Ok(written.map(|(written, event)| event(written)).collect())
+}

@@ -1,0 +1,54 @@
+//! The events of the store in memory, to be tried on the promises of every source.
+
+use std::time::Duration;
+use universal_executor::source::conformance::{Abilities, Change, Subject};
+use universal_executor::store::MemoryLimits;
+use universal_executor::store::conformance::announce;
+use universal_executor::{BoxError, Event, EventSource, MemoryStore};
+
+/// The events of a fresh store in memory.
+pub(crate) struct Events;
+
+impl Subject for Events {
+    type Place = MemoryStore;
+
+    fn abilities(&self) -> Abilities {
+        Abilities::default().history(true).takes_back(true)
+    }
+
+    async fn fresh(&self) -> MemoryStore {
+        MemoryStore::default()
+    }
+
+    async fn keeping(&self, events: usize) -> Option<MemoryStore> {
+        let mut limits = MemoryLimits::default();
+        limits.events = events;
+        Some(MemoryStore::with_limits(limits))
+    }
+
+    async fn in_tenant(&self, place: &MemoryStore, tenant: &str) -> Option<MemoryStore> {
+        Some(place.in_tenant(tenant))
+    }
+
+    async fn restart(&self, _: MemoryStore) -> Option<MemoryStore> {
+        None
+    }
+
+    fn source(&self, place: &MemoryStore, _: &str) -> Box<dyn EventSource> {
+        Box::new(place.events())
+    }
+
+    async fn commit(
+        &self,
+        place: &MemoryStore,
+        changes: Vec<Change>,
+    ) -> Result<Vec<Event>, BoxError> {
+        Ok(announce(place, changes).await?)
+    }
+
+    async fn pass(&self, duration: Duration) {
+        tokio::time::pause();
+        tokio::time::advance(duration).await;
+        tokio::time::resume();
+    }
+}

@@ -1,0 +1,141 @@
+//! What is wrapped keeps the promises of what is inside: subjects of both suites around others.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::Duration;
+use universal_executor::source::conformance::{Abilities, Change, Subject as SourceSubject};
+use universal_executor::store::conformance::Subject as StoreSubject;
+use universal_executor::store::{Fault, Faulty, Moment, Observed, Operation};
+use universal_executor::{BoxError, Event, EventSource};
+
+/// A store that tells of each call.
+pub(crate) struct Watched<S>(pub(crate) S);
+
+impl<S: StoreSubject> StoreSubject for Watched<S> {
+    type Store = Observed<S::Store>;
+
+    async fn fresh(&self) -> Self::Store {
+        Observed::new("watched", self.0.fresh().await)
+    }
+
+    async fn in_tenant(&self, store: &Self::Store, tenant: &str) -> Option<Self::Store> {
+        let bound = self.0.in_tenant(store.inner(), tenant).await?;
+        Some(store.beside(bound))
+    }
+
+    fn events(&self, store: &Self::Store) -> Option<Box<dyn EventSource>> {
+        let events = self.0.events(store.inner())?;
+        Some(Box::new(store.beside(events)))
+    }
+
+    async fn pass(&self, duration: Duration) {
+        self.0.pass(duration).await;
+    }
+}
+
+/// A store with a plan of no faults.
+pub(crate) struct Faultless<S>(pub(crate) S);
+
+impl<S: StoreSubject> StoreSubject for Faultless<S> {
+    type Store = Faulty<S::Store>;
+
+    async fn fresh(&self) -> Self::Store {
+        Faulty::new(self.0.fresh().await, |_, _| Fault::None)
+    }
+
+    async fn in_tenant(&self, store: &Self::Store, tenant: &str) -> Option<Self::Store> {
+        let bound = self.0.in_tenant(store.inner(), tenant).await?;
+        Some(store.beside(bound))
+    }
+
+    fn events(&self, store: &Self::Store) -> Option<Box<dyn EventSource>> {
+        let events = self.0.events(store.inner())?;
+        Some(Box::new(store.beside(events)))
+    }
+
+    async fn pass(&self, duration: Duration) {
+        self.0.pass(duration).await;
+    }
+}
+
+/// A source with something around it.
+pub(crate) struct Around<S> {
+    inside: S,
+    wrap: fn(Box<dyn EventSource>) -> Box<dyn EventSource>,
+}
+
+impl<S> Around<S> {
+    /// It tells of each call.
+    pub(crate) fn watched(inside: S) -> Self {
+        Self {
+            inside,
+            wrap: |source| Box::new(Observed::new("watched", source)),
+        }
+    }
+
+    /// It could have faults, and has none.
+    pub(crate) fn faultless(inside: S) -> Self {
+        Self {
+            inside,
+            wrap: |source| Box::new(Faulty::new(source, |_, _| Fault::None)),
+        }
+    }
+
+    /// One in three calls of a kind fails at each moment.
+    pub(crate) fn stumbling(inside: S) -> Self {
+        Self {
+            inside,
+            wrap: |source| Box::new(Faulty::new(source, one_in_three())),
+        }
+    }
+}
+
+fn one_in_three() -> impl Fn(Operation, Moment) -> Fault {
+    let calls: Mutex<HashMap<(Operation, Moment), u64>> = Mutex::default();
+    move |operation, moment| {
+        let mut calls = calls.lock().unwrap();
+        let calls = calls.entry((operation, moment)).or_default();
+        *calls += 1;
+        if calls.is_multiple_of(3) {
+            Fault::Fail
+        } else {
+            Fault::None
+        }
+    }
+}
+
+impl<S: SourceSubject> SourceSubject for Around<S> {
+    type Place = S::Place;
+
+    fn abilities(&self) -> Abilities {
+        self.inside.abilities()
+    }
+
+    async fn fresh(&self) -> S::Place {
+        self.inside.fresh().await
+    }
+
+    async fn keeping(&self, events: usize) -> Option<S::Place> {
+        self.inside.keeping(events).await
+    }
+
+    async fn in_tenant(&self, place: &S::Place, tenant: &str) -> Option<S::Place> {
+        self.inside.in_tenant(place, tenant).await
+    }
+
+    async fn restart(&self, place: S::Place) -> Option<S::Place> {
+        self.inside.restart(place).await
+    }
+
+    fn source(&self, place: &S::Place, consumer: &str) -> Box<dyn EventSource> {
+        (self.wrap)(self.inside.source(place, consumer))
+    }
+
+    async fn commit(&self, place: &S::Place, changes: Vec<Change>) -> Result<Vec<Event>, BoxError> {
+        self.inside.commit(place, changes).await
+    }
+
+    async fn pass(&self, duration: Duration) {
+        self.inside.pass(duration).await;
+    }
+}
