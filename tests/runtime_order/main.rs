@@ -12,6 +12,7 @@ mod faults;
 mod loops;
 mod order;
 mod retries;
+mod seeds;
 mod shutdown;
 mod stage;
 #[expect(dead_code, reason = "shared with other tests, which use the rest")]
