@@ -204,7 +204,7 @@ impl Receipts {
     }
 }
 
-/// Tells the source; gives back what it was to deliver again and does not.
+/// Tells the source; gives back what it was to deliver again and does not, or may not: twice is harmless, never is not.
 async fn tell(shared: &Shared, told: Told) -> Option<Told> {
     let answer = async {
         match (&told.receipt, told.again) {
@@ -217,29 +217,28 @@ async fn tell(shared: &Shared, told: Told) -> Option<Told> {
         }
     };
     match timeout(PATIENCE, answer).await {
-        Ok(Ok(())) => None,
-        Ok(Err(SourceError::NotTakenBack { .. })) if told.again.is_some() => Some(told),
-        Ok(Err(error)) => {
-            shared.note(&error);
-            None
-        }
-        Err(_) => {
-            shared.note(&SourceError::Unavailable {
-                retry_after: PAUSE,
-                source: "it does not take acknowledgements".into(),
-            });
-            None
-        }
+        Ok(Ok(())) => return None,
+        Ok(Err(SourceError::NotTakenBack { .. })) if told.again.is_some() => {}
+        Ok(Err(error)) => shared.note(&error),
+        Err(_) => shared.note(&SourceError::Unavailable {
+            retry_after: PAUSE,
+            source: "it does not take acknowledgements".into(),
+        }),
     }
+    told.again.is_some().then_some(told)
 }
 
-/// Hands a delivery in again when its time has come.
+/// Hands a delivery in again when its time has come. The source is told when it is taken care of in the end, since it may
+/// remember what was not.
 async fn come_back(refused: Told, back: mpsc::Sender<Inward>, stop: CancellationToken) {
     let (Some(event), Some(delay)) = (refused.event, refused.again) else {
         return;
     };
     let mut delivery = Delivery::new(event);
     delivery.position = refused.position;
+    if let Some(receipt) = refused.receipt {
+        delivery = delivery.with_receipt(receipt);
+    }
     tokio::select! {
         biased;
         () = stop.cancelled() => {}

@@ -18,3 +18,4 @@ mod stage;
 #[expect(dead_code, reason = "shared with other tests, which use the rest")]
 #[path = "../executor/support.rs"]
 mod support;
+mod taken_back;
