@@ -12,6 +12,7 @@
 mod calls;
 mod faulty;
 mod faulty_source;
+mod flawed;
 #[path = "../store_memory/source.rs"]
 mod memory_source;
 mod observed;

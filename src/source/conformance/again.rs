@@ -1,6 +1,6 @@
 use super::Subject;
 use super::broken::{Broken, expect};
-use super::reader::{Reader, acknowledge, commits, give_back, same_event};
+use super::reader::{Reader, acknowledge, commits, give_back, in_time, same_event};
 use crate::model::Event;
 use crate::source::{SourceError, StartAt};
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub async fn an_event_given_back_comes_again<S: Subject>(subject: &S) -> Result<
     let announced = commits(subject, &place, 3).await?;
     let delivery = reader.any().await?;
 
-    let answer = give_back(&delivery, SHORT).await;
+    let answer = give_back(&delivery, SHORT).await?;
     if !subject.abilities().takes_back {
         let refused = matches!(answer, Err(SourceError::NotTakenBack { .. }));
         return expect(refused, "the source says that it takes nothing back");
@@ -54,7 +54,7 @@ pub async fn an_event_given_back_waits_for_its_delay<S: Subject>(
     let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
     commits(subject, &place, 1).await?;
 
-    give_back(&reader.any().await?, HOUR).await?;
+    give_back(&reader.any().await?, HOUR).await??;
     subject.pass(OVER).await;
 
     only(&mut reader, &commits(subject, &place, 3).await?).await
@@ -98,7 +98,8 @@ pub async fn telling_a_source_twice_or_late_is_harmless<S: Subject>(
     acknowledge(&first).await?;
     drop(reader);
     // What it says does not matter, only that it ends and that others go on.
-    drop((first.ack().await, second.nack(Duration::ZERO).await));
+    drop(in_time(first.ack()).await?);
+    drop(in_time(second.nack(Duration::ZERO)).await?);
 
     let mut reader = Reader::open(subject, &place, "two", StartAt::Now).await?;
     reader.expect(&commits(subject, &place, 2).await?).await

@@ -96,7 +96,7 @@ impl Reader {
         let source = subject.source(place, consumer);
         let mut failures = 0;
         loop {
-            match source.subscribe(from).await {
+            match in_time(source.subscribe(from)).await? {
                 Ok(deliveries) => {
                     let seen = HashSet::new();
                     return Ok(Self { deliveries, seen });
@@ -166,22 +166,34 @@ impl Reader {
 pub(super) async fn acknowledge(delivery: &Delivery) -> Result<(), Broken> {
     let mut failures = 0;
     loop {
-        match delivery.ack().await {
+        match in_time(delivery.ack()).await? {
             Err(SourceError::Unavailable { .. }) if failures < FAILURES => failures += 1,
             answer => return Ok(answer?),
         }
     }
 }
 
-/// Gives a delivery back; a source that is unavailable is told again.
-pub(super) async fn give_back(delivery: &Delivery, delay: Duration) -> Result<(), SourceError> {
+/// Gives a delivery back; a source that is unavailable is told again. What it says else is for the caller.
+pub(super) async fn give_back(
+    delivery: &Delivery,
+    delay: Duration,
+) -> Result<Result<(), SourceError>, Broken> {
     let mut failures = 0;
     loop {
-        match delivery.nack(delay).await {
+        match in_time(delivery.nack(delay)).await? {
             Err(SourceError::Unavailable { .. }) if failures < FAILURES => failures += 1,
-            answer => return answer,
+            answer => return Ok(answer),
         }
     }
+}
+
+/// Expects an answer, whatever it is.
+#[track_caller]
+pub(super) fn in_time<T>(
+    answer: impl Future<Output = T>,
+) -> impl Future<Output = Result<T, Broken>> {
+    let late = Broken::new("the source answers in time");
+    async move { timeout(PATIENCE, answer).await.map_err(|_| late) }
 }
 
 /// Expects an event to tell what happened. It may come without the context, and with no other than that of its version.

@@ -143,7 +143,7 @@ pub async fn what_is_given_back_is_not_lost<S: Subject>(subject: &S) -> Result<(
     reader
         .expect(announced.get(1..).unwrap_or_default())
         .await?;
-    give_back(&first, DAY).await?;
+    give_back(&first, DAY).await??;
     drop((first, reader));
 
     let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
