@@ -33,6 +33,8 @@ enum Flaw {
     Swaps,
     /// It ends after an error.
     Ends,
+    /// It says the same error for ever.
+    Repeats,
     /// It wakes nobody.
     Sleeps,
     /// Only the first subscription gets something.
@@ -167,6 +169,7 @@ impl EventSource for FlawedSource {
                 });
                 ends.boxed()
             }
+            Flaw::Repeats => inner.flat_map(repeated).boxed(),
             Flaw::Sleeps => stream::poll_fn(move |_| {
                 let mut nobody = Context::from_waker(Waker::noop());
                 inner.poll_next_unpin(&mut nobody)
@@ -182,6 +185,15 @@ impl EventSource for FlawedSource {
 
     fn is_complete(&self) -> bool {
         true
+    }
+}
+
+fn repeated(delivered: Delivered) -> Deliveries {
+    match delivered {
+        Err(SourceError::Lagged { missed }) => {
+            stream::repeat_with(move || Err(SourceError::Lagged { missed })).boxed()
+        }
+        other => stream::iter([other]).boxed(),
     }
 }
 
@@ -310,8 +322,8 @@ flawed! {
     after_a_position_comes_what_is_behind_it: ONE_TOO_LATE, FROM_NOW, FROM_THE_BEGINNING;
     a_position_from_the_future_misses_nothing: WAITS_FOR_THE_FUTURE;
     positions_grow: NO_GROWTH;
-    what_is_dropped_is_told: SILENCE, MISCOUNTS, Flaw::Ends;
-    what_is_gone_behind_a_position_is_told: SILENCE, MISCOUNTS, Flaw::Ends;
+    what_is_dropped_is_told: SILENCE, MISCOUNTS, Flaw::Ends, Flaw::Repeats;
+    what_is_gone_behind_a_position_is_told: SILENCE, MISCOUNTS, Flaw::Ends, Flaw::Repeats;
     what_is_gone_before_the_beginning_is_not_missed: ALWAYS_LAGS;
     nothing_is_lost_across_reconnects: ONE_TOO_LATE, FROM_NOW;
     a_position_outlives_a_restart: Flaw::Forgets, ONE_TOO_LATE;
