@@ -5,7 +5,7 @@ use super::connection;
 use super::cursor::Acknowledged;
 use super::error::{Fault, SqliteError, ended};
 use super::progress::{Progress, Watcher};
-use super::readers::{self, Reads};
+use super::readers::{self, Queue, Reader, Reads};
 use super::tenant::{Time, Writing};
 use super::writer::{Job, StoreAcknowledged, Task, Writer};
 use crate::store::StoreError;
@@ -38,7 +38,7 @@ impl Database {
             std::path::absolute(&path).map_err(|error| SqliteError::CannotOpen(error.into()))?;
         let settings = Arc::new(settings);
         let (jobs, writes) = mpsc::channel(WAITING);
-        let (reads, reading) = readers::channel(WAITING);
+        let (reads, reading) = readers::queue(WAITING);
         let progress = Arc::new(Progress::default());
         let acknowledged = Arc::new(Acknowledged::default());
         let (opened, is_open) = oneshot::channel();
@@ -151,15 +151,15 @@ impl fmt::Debug for Database {
 fn start(
     path: &Path,
     settings: &Settings,
-    jobs: &readers::Jobs,
+    jobs: &Arc<Queue>,
     alive: &watch::Sender<()>,
 ) -> Result<Connection, SqliteError> {
     let writer = connection::writer(path, settings)?;
     for _ in 0..settings.readers.max(1) {
-        let reader = connection::reader(path, settings)?;
-        let (jobs, alive) = (Arc::clone(jobs), alive.clone());
+        let reader = Reader::new(connection::reader(path, settings)?, jobs);
+        let alive = alive.clone();
         spawn("sqlite-reader", move || {
-            readers::run(reader, &jobs);
+            reader.run();
             drop(alive);
         })?;
     }

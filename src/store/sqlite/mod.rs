@@ -42,7 +42,7 @@ use parked::Parked;
 use rusqlite::Connection;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use table::Found;
 use tenant::{Tenant, Writing};
 
@@ -93,6 +93,8 @@ const NAME: &str = "SqliteStore";
 pub struct SqliteStore {
     database: Arc<Database>,
     tenant: Arc<str>,
+    /// The id of the tenant, once it was ever written to: it never changes.
+    tenant_id: Arc<OnceLock<i64>>,
     parked: Parked,
 }
 
@@ -117,6 +119,7 @@ impl SqliteStore {
         Self {
             database: Arc::clone(&self.database),
             tenant: tenant.into(),
+            tenant_id: Arc::default(),
             parked: Parked::default(),
         }
     }
@@ -178,6 +181,7 @@ impl SqliteStore {
         Ok(Self {
             database: Arc::new(Database::open(path, settings).await?),
             tenant: "default".into(),
+            tenant_id: Arc::default(),
             parked: Parked::default(),
         })
     }
@@ -204,12 +208,17 @@ impl SqliteStore {
         + Send
         + 'static,
     ) -> Result<T, StoreError> {
-        let (name, time) = (Arc::clone(&self.tenant), Arc::clone(&self.database.time));
-        let read = move |connection: &Connection, is_wanted: &dyn Fn() -> bool| match Tenant::find(
-            connection, &name,
-        )? {
-            Some(tenant) => work(connection, tenant.id, time.now(), is_wanted),
-            None => Ok(T::default()),
+        let (name, id) = (Arc::clone(&self.tenant), Arc::clone(&self.tenant_id));
+        let time = Arc::clone(&self.database.time);
+        let read = move |connection: &Connection, is_wanted: &dyn Fn() -> bool| {
+            let id = match id.get() {
+                Some(id) => *id,
+                None => match Tenant::find(connection, &name)? {
+                    Some(found) => *id.get_or_init(|| found.id),
+                    None => return Ok(T::default()),
+                },
+            };
+            work(connection, id, time.now(), is_wanted)
         };
         self.database.read(read).await
     }
@@ -240,7 +249,10 @@ impl SqliteStore {
 impl Clone for SqliteStore {
     /// Another handle on the same data; leases parked in one handle are not seen by the other.
     fn clone(&self) -> Self {
-        self.in_tenant(&self.tenant)
+        Self {
+            tenant_id: Arc::clone(&self.tenant_id),
+            ..self.in_tenant(&self.tenant)
+        }
     }
 }
 
