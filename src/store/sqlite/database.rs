@@ -7,6 +7,7 @@ use super::error::{Fault, SqliteError, ended};
 use super::progress::{Progress, Watcher};
 use super::readers::{self, Queue, Reader, Reads};
 use super::tenant::{Time, Writing};
+use super::unclaimed::Unclaimed;
 use super::writer::{Job, StoreAcknowledged, Task, Writer};
 use crate::store::StoreError;
 use rusqlite::Connection;
@@ -24,6 +25,7 @@ pub(super) struct Database {
     pub(super) settings: Arc<Settings>,
     pub(super) time: Arc<Time>,
     pub(super) acknowledged: Arc<Acknowledged>,
+    pub(super) unclaimed: Arc<Unclaimed>,
     progress: Arc<Progress>,
     writes: mpsc::Sender<Box<dyn Job>>,
     reads: Reads,
@@ -70,6 +72,7 @@ impl Database {
             settings,
             time: Arc::default(),
             acknowledged,
+            unclaimed: Arc::default(),
             progress,
             writes: jobs,
             reads,
@@ -112,12 +115,17 @@ impl Database {
         answer.map_err(|_| ended())?
     }
 
+    /// Waits until what was done for callers that are gone is there to be read.
+    pub(super) async fn settled(&self) {
+        self.progress.settled().await;
+    }
+
     /// Does something with a snapshot of the file in which every commit is that was answered before.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection, &dyn Fn() -> bool) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.progress.settled().await;
+        self.settled().await;
         self.reads.read(work).await
     }
 

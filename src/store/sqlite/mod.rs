@@ -19,6 +19,7 @@ mod stage;
 mod stats;
 mod table;
 mod tenant;
+mod unclaimed;
 mod wake;
 mod writer;
 
@@ -45,6 +46,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use table::Found;
 use tenant::{Tenant, Writing};
+use unclaimed::Leased;
 
 const NAME: &str = "SqliteStore";
 
@@ -223,9 +225,17 @@ impl SqliteStore {
         self.database.read(read).await
     }
 
-    /// The claim of a lease that is parked here: its row is leased already, so this only reads. None if it is not that
-    /// simple.
+    /// The claim of a lease that is parked here: its row is leased already, so this at most reads. None if it is not
+    /// that simple.
     async fn take_parked(&self, run: &RunRef) -> Result<Option<Claim>, StoreError> {
+        self.database.settled().await;
+        let now = self.database.time.now();
+        let leased = self.database.unclaimed.take(&self.tenant, run, now);
+        if let Some(Leased { lease, claim }) = leased
+            && self.parked.take(run, lease.token, lease.epoch)
+        {
+            return Ok(claim);
+        }
         let name = run.clone();
         let read = move |connection: &Connection, tenant, _, _: &dyn Fn() -> bool| {
             let origin = table::origin(connection, tenant, &name)?;
@@ -238,6 +248,11 @@ impl SqliteStore {
         let running = row.filter(|row| row.state == RunState::Running);
         let taken = running.filter(|row| self.parked.take(run, row.token, row.epoch));
         Ok(taken.map(|row| row.granted()))
+    }
+
+    /// A lease is about to be used: what a claim would have found is not so any more.
+    fn touch(&self, lease: &Lease) {
+        self.database.unclaimed.forget(&self.tenant, &lease.run);
     }
 
     /// The lease of a run has ended, whether it was taken or still parked.
@@ -313,6 +328,9 @@ impl BreadcrumbStore for SqliteStore {
         let writes = canonical::writes(commit.writes, limit)?;
         let end = canonical::end(commit.end, limit)?;
         let lease = end.as_ref().map(|(lease, _)| lease.clone());
+        if let Some(lease) = &lease {
+            self.touch(lease);
+        }
         let committed = self
             .write(move |writing| stage::commit(writing, writes, end))
             .await?;
@@ -341,6 +359,9 @@ impl RunLedger for SqliteStore {
         {
             return Ok(claim);
         }
+        if let Some(older) = &instead_of {
+            self.touch(older);
+        }
         let (run, parked, older) = (run.clone(), self.parked.clone(), instead_of.clone());
         let claim = self
             .write(move |writing| runs::claim(writing, &run, older.as_ref(), &parked))
@@ -354,12 +375,21 @@ impl RunLedger for SqliteStore {
     async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError> {
         let (of, parked) = (of.to_vec(), self.parked.clone());
         let lease = move |writing: &mut Writing<'_>| runs::claim_next(writing, n, &of);
-        let park = move |leases: &Vec<Lease>| parked.add(leases);
-        let leases = self.database.write_then(&self.tenant, lease, park).await?;
-        Ok(leases.len())
+        let (unclaimed, tenant) = (
+            Arc::clone(&self.database.unclaimed),
+            Arc::clone(&self.tenant),
+        );
+        let time = Arc::clone(&self.database.time);
+        let park = move |leased: &Vec<Leased>| {
+            unclaimed.add(&tenant, leased, time.now());
+            parked.add(leased.iter().map(|leased| &leased.lease));
+        };
+        let leased = self.database.write_then(&self.tenant, lease, park).await?;
+        Ok(leased.len())
     }
 
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {
+        leases.iter().for_each(|lease| self.touch(lease));
         let extended = leases.to_vec();
         let lost = self
             .write(move |writing| runs::heartbeat(writing, &extended))
@@ -376,6 +406,7 @@ impl RunLedger for SqliteStore {
     }
 
     async fn retry(&self, lease: Lease, at: Timestamp, counts: bool) -> Result<(), StoreError> {
+        self.touch(&lease);
         let given_back = lease.clone();
         self.write(move |writing| runs::retry(writing, &given_back, at, counts))
             .await?;
@@ -384,6 +415,7 @@ impl RunLedger for SqliteStore {
     }
 
     async fn release(&self, lease: Lease) -> Result<(), StoreError> {
+        self.touch(&lease);
         let released = lease.clone();
         self.write(move |writing| runs::release(writing, &released))
             .await?;
@@ -393,6 +425,7 @@ impl RunLedger for SqliteStore {
 
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
         let limit = self.database.settings.limits.breadcrumb_bytes;
+        self.touch(lease);
         let (lease, state) = (lease.clone(), canonical::state(&state, limit)?);
         self.write(move |writing| runs::save(writing, &lease, state))
             .await
