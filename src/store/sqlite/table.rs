@@ -54,7 +54,7 @@ impl Found {
     }
 }
 
-const BY_ID: &str = "
+pub(super) const BY_ID: &str = "
     SELECT serial, id, version, schema_name, updated_at, created_at, ttl, deleted, visibility, sensitivity, created_by,
            updated_by, title, description, semantic_version, tags, llm_hints, context
     FROM ux_breadcrumbs WHERE tenant = ?1 AND id = ?2";
@@ -189,12 +189,14 @@ pub(super) fn replace(
     add_tags(writing, before.serial, new)
 }
 
+/// The rows whose time is over.
+pub(super) const ENDED: &str = "
+    SELECT serial FROM ux_breadcrumbs WHERE tenant = ?1 AND ttl <= ?2 AND ttl IS NOT NULL AND deleted = 0
+    ORDER BY ttl LIMIT ?3";
+
 /// Removes up to `most` breadcrumbs whose time is over.
 pub(super) fn expire(writing: &mut Writing<'_>, most: usize) -> rusqlite::Result<()> {
-    let mut ended = writing.sql(
-        "SELECT serial FROM ux_breadcrumbs WHERE tenant = ?1 AND ttl <= ?2 AND ttl IS NOT NULL AND deleted = 0
-         ORDER BY ttl LIMIT ?3",
-    )?;
+    let mut ended = writing.sql(ENDED)?;
     let most = i64::try_from(most).unwrap_or(i64::MAX);
     let ended = ended.query_map((writing.tenant.id, writing.now.as_micros(), most), |row| {
         row.get(0)
