@@ -6,6 +6,7 @@ use super::cursor::Acknowledged;
 use super::error::{Fault, SqliteError, ended};
 use super::progress::{Progress, Watcher};
 use super::readers::{self, Queue, Reader, Reads};
+use super::sweep::Sweep;
 use super::tenant::{Time, Writing};
 use super::unclaimed::Unclaimed;
 use super::writer::{Job, StoreAcknowledged, Task, Writer};
@@ -14,6 +15,7 @@ use rusqlite::Connection;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// How many jobs may wait for the writer, and how many for the readers; who has more waits to hand it over.
@@ -28,6 +30,8 @@ pub(super) struct Database {
     pub(super) unclaimed: Arc<Unclaimed>,
     progress: Arc<Progress>,
     writes: mpsc::Sender<Box<dyn Job>>,
+    /// Whether a sweep is going on.
+    sweeping: Arc<AtomicBool>,
     reads: Reads,
     /// Its other side goes with the last thread.
     open: watch::Receiver<()>,
@@ -75,6 +79,7 @@ impl Database {
             unclaimed: Arc::default(),
             progress,
             writes: jobs,
+            sweeping: Arc::default(),
             reads,
             open,
         })
@@ -127,6 +132,21 @@ impl Database {
     ) -> Result<T, StoreError> {
         self.settled().await;
         self.reads.read(work).await
+    }
+
+    /// Has all breadcrumbs of a tenant removed whose time is over, bit by bit between what others do, unless that is going
+    /// on.
+    pub(super) fn sweep(&self, tenant: &Arc<str>) {
+        if !self.sweeping.swap(true, Ordering::SeqCst) {
+            let sweep = Sweep {
+                settings: Arc::clone(&self.settings),
+                time: Arc::clone(&self.time),
+                tenant: Arc::clone(tenant),
+                writes: self.writes.downgrade(),
+                going_on: Arc::clone(&self.sweeping),
+            };
+            sweep.go_on();
+        }
     }
 
     /// Ends when the threads have, and the file is closed.

@@ -17,6 +17,7 @@ mod schema;
 mod search;
 mod stage;
 mod stats;
+mod sweep;
 mod table;
 mod tenant;
 mod unclaimed;
@@ -313,7 +314,11 @@ impl BreadcrumbStore for SqliteStore {
         let read = move |connection: &Connection, tenant, now, is_wanted: &dyn Fn() -> bool| {
             search::search(connection, tenant, &query, now, is_wanted)
         };
-        self.read(read).await
+        let (found, expired) = self.read(read).await?;
+        if expired > retention::MANY_EXPIRED {
+            self.database.sweep(&self.tenant);
+        }
+        Ok(found)
     }
 
     async fn vector_search(&self, _: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
@@ -331,11 +336,14 @@ impl BreadcrumbStore for SqliteStore {
         if let Some(lease) = &lease {
             self.touch(lease);
         }
-        let committed = self
+        let (committed, has_expired) = self
             .write(move |writing| stage::commit(writing, writes, end))
             .await?;
         if let Some(lease) = &lease {
             self.forget(lease);
+        }
+        if has_expired {
+            self.database.sweep(&self.tenant);
         }
         Ok(committed)
     }

@@ -3,6 +3,9 @@
 use super::error::Fault;
 use super::tenant::Writing;
 
+/// A search that meets more breadcrumbs whose time is over has them removed, for the next one.
+pub(super) const MANY_EXPIRED: usize = 64;
+
 /// The most rows of a kind that one commit removes.
 const MOST: i64 = 1_024;
 

@@ -14,22 +14,23 @@ const MERGED: usize = 64;
 /// The most tags that a candidate is tested for, each by itself.
 const TESTED: usize = 16;
 
-/// What a query selects, in its order. Ends early, with what it has, once nobody waits for it.
+/// What a query selects, in its order, and how many were met whose time is over. Ends early, with what it has, once
+/// nobody waits for it.
 pub(super) fn search(
     connection: &Connection,
     tenant: i64,
     query: &Query,
     now: Timestamp,
     is_wanted: &dyn Fn() -> bool,
-) -> Result<Vec<Arc<Breadcrumb>>, Fault> {
-    let mut found = Vec::new();
+) -> Result<(Vec<Arc<Breadcrumb>>, usize), Fault> {
+    let (mut found, mut expired) = (Vec::new(), 0);
     if query.limit == 0 {
-        return Ok(found);
+        return Ok((found, expired));
     }
     let asked = Asked::of(query);
     let before = query.before.map(|(time, ..)| time);
     let Some(driver) = asked.driver(connection, tenant, before)? else {
-        return Ok(found);
+        return Ok((found, expired));
     };
     let (sql, values) = asked.candidates(driver, tenant, before);
     let mut candidates = connection.prepare_cached(&sql)?;
@@ -39,7 +40,9 @@ pub(super) fn search(
         let Some(one) = table::at(connection, candidate.get(1)?)? else {
             continue;
         };
-        if one.lives(now) && query.selects(&one.breadcrumb) {
+        if !one.lives(now) {
+            expired += 1;
+        } else if query.selects(&one.breadcrumb) {
             found.push(Arc::new(one.breadcrumb));
         }
         if found.len() == query.limit || !is_wanted() {
@@ -49,7 +52,7 @@ pub(super) fn search(
     if query.order == Order::OldestFirst {
         found.reverse();
     }
-    Ok(found)
+    Ok((found, expired))
 }
 
 /// What a query asks for, as far as an index knows it.

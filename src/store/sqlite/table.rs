@@ -194,14 +194,15 @@ pub(super) const ENDED: &str = "
     SELECT serial FROM ux_breadcrumbs WHERE tenant = ?1 AND ttl <= ?2 AND ttl IS NOT NULL AND deleted = 0
     ORDER BY ttl LIMIT ?3";
 
-/// Removes up to `most` breadcrumbs whose time is over.
-pub(super) fn expire(writing: &mut Writing<'_>, most: usize) -> rusqlite::Result<()> {
+/// Removes up to `most` breadcrumbs whose time is over, and says whether there were as many.
+pub(super) fn expire(writing: &mut Writing<'_>, most: usize) -> rusqlite::Result<bool> {
     let mut ended = writing.sql(ENDED)?;
-    let most = i64::try_from(most).unwrap_or(i64::MAX);
-    let ended = ended.query_map((writing.tenant.id, writing.now.as_micros(), most), |row| {
+    let limit = i64::try_from(most).unwrap_or(i64::MAX);
+    let ended = ended.query_map((writing.tenant.id, writing.now.as_micros(), limit), |row| {
         row.get(0)
     })?;
     let ended: Vec<i64> = ended.collect::<rusqlite::Result<_>>()?;
+    let were_as_many = ended.len() == most;
     for serial in ended {
         let Some(found) = at(writing.connection, serial)? else {
             continue;
@@ -212,7 +213,7 @@ pub(super) fn expire(writing: &mut Writing<'_>, most: usize) -> rusqlite::Result
             .execute([serial])?;
         writing.tenant.breadcrumbs -= 1;
     }
-    Ok(())
+    Ok(were_as_many)
 }
 
 fn add_tags(writing: &Writing<'_>, serial: i64, new: &Breadcrumb) -> rusqlite::Result<()> {
