@@ -55,6 +55,69 @@ async fn one_breadcrumb_too_many_is_full_and_what_expired_makes_room() {
     assert_eq!(store.stats().await.unwrap().breadcrumbs, 2);
 }
 
+/// A store of a thousand breadcrumbs whose time is over, and one that stays.
+async fn expired(folder: &Folder) -> SqliteStore {
+    let store = limited(folder, |_| {}).await;
+    let stays = store.create(note()).await.unwrap();
+    let end = stays.created_at + Duration::from_secs(60);
+    let writes: Vec<_> = (0..1_000).map(|_| Write::Create(note().ttl(end))).collect();
+    store.commit(writes.into()).await.unwrap();
+    store.pass(Duration::from_secs(120));
+    store
+}
+
+/// Lets the writer do what was handed in before, and says how many breadcrumbs there are after it.
+async fn breadcrumbs_after_another_write(store: &SqliteStore) -> u64 {
+    store.enqueue(Vec::new()).await.unwrap();
+    store.stats().await.unwrap().breadcrumbs
+}
+
+#[tokio::test]
+async fn much_that_expired_is_removed_once_a_search_meets_it() {
+    let folder = Folder::new();
+    let store = expired(&folder).await;
+
+    assert!(store.latest("note.v1").await.unwrap().is_some());
+
+    let mut kept = store.stats().await.unwrap().breadcrumbs;
+    for _ in 0..4 {
+        kept = breadcrumbs_after_another_write(&store).await;
+    }
+    assert_eq!(kept, 1);
+}
+
+#[tokio::test]
+async fn much_that_expired_is_removed_after_a_commit() {
+    let folder = Folder::new();
+    let store = expired(&folder).await;
+
+    store.create(NewBreadcrumb::new("other.v1")).await.unwrap();
+
+    let mut kept = store.stats().await.unwrap().breadcrumbs;
+    for _ in 0..4 {
+        kept = breadcrumbs_after_another_write(&store).await;
+    }
+    assert_eq!(kept, 2);
+}
+
+#[tokio::test]
+async fn a_store_that_is_closed_while_it_removes_goes_on_when_it_is_opened() {
+    let folder = Folder::new();
+    let store = expired(&folder).await;
+    assert!(store.latest("note.v1").await.unwrap().is_some());
+    store.close().await;
+
+    let store = limited(&folder, |_| {}).await;
+    store.pass(Duration::from_secs(120));
+    assert!(store.latest("note.v1").await.unwrap().is_some());
+    let mut kept = store.stats().await.unwrap().breadcrumbs;
+    for _ in 0..4 {
+        kept = breadcrumbs_after_another_write(&store).await;
+    }
+
+    assert_eq!(kept, 1);
+}
+
 #[tokio::test]
 async fn one_open_run_too_many_is_full_and_none_of_the_batch_is_added() {
     let folder = Folder::new();

@@ -18,6 +18,7 @@ mod json;
 mod limits;
 #[path = "../store_memory/model.rs"]
 mod model;
+mod parked;
 mod processes;
 mod reopen;
 mod runtime;

@@ -3,6 +3,7 @@
 use super::builder::{Durability, Settings};
 use super::error::SqliteError;
 use super::schema;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -32,14 +33,21 @@ pub(super) fn reader(path: &Path, settings: &Settings) -> Result<Connection, Sql
 }
 
 fn open(path: &Path, flags: OpenFlags, settings: &Settings) -> Result<Connection, SqliteError> {
-    const STATEMENTS: usize = 128;
     let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(settings.busy_timeout)?;
-    connection.set_prepared_statement_cache_capacity(STATEMENTS);
-    connection.pragma_update(None, "trusted_schema", false)?;
-    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    set_up(&connection)?;
     Ok(connection)
+}
+
+/// What every connection has, whatever it is for.
+pub(super) fn set_up(connection: &Connection) -> rusqlite::Result<()> {
+    const STATEMENTS: usize = 128;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    // A plan that may depend on what is bound, such as a limit, is made anew whenever that is bound. Ours need not be.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    connection.pragma_update(None, "temp_store", "MEMORY")
 }
 
 /// Sets WAL mode. While another process does the same SQLite does not wait, so this does.
@@ -61,5 +69,29 @@ fn use_wal(connection: &Connection, timeout: Duration) -> Result<(), SqliteError
             }
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::StatementStatus;
+
+    #[test]
+    fn a_statement_is_planned_once_whatever_is_bound() {
+        let connection = Connection::open_in_memory().unwrap();
+        set_up(&connection).unwrap();
+        connection
+            .execute_batch("CREATE TABLE t (a INTEGER)")
+            .unwrap();
+        let mut statement = connection
+            .prepare("SELECT a FROM t WHERE a < ?1 ORDER BY a LIMIT ?2")
+            .unwrap();
+
+        for bound in 1..10 {
+            assert!(!statement.exists((bound, bound)).unwrap());
+        }
+
+        assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
     }
 }

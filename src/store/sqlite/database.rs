@@ -5,14 +5,17 @@ use super::connection;
 use super::cursor::Acknowledged;
 use super::error::{Fault, SqliteError, ended};
 use super::progress::{Progress, Watcher};
-use super::readers::{self, Reads};
+use super::readers::{self, Queue, Reader, Reads};
+use super::sweep::Sweep;
 use super::tenant::{Time, Writing};
+use super::unclaimed::Unclaimed;
 use super::writer::{Job, StoreAcknowledged, Task, Writer};
 use crate::store::StoreError;
 use rusqlite::Connection;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// How many jobs may wait for the writer, and how many for the readers; who has more waits to hand it over.
@@ -24,8 +27,11 @@ pub(super) struct Database {
     pub(super) settings: Arc<Settings>,
     pub(super) time: Arc<Time>,
     pub(super) acknowledged: Arc<Acknowledged>,
+    pub(super) unclaimed: Arc<Unclaimed>,
     progress: Arc<Progress>,
     writes: mpsc::Sender<Box<dyn Job>>,
+    /// Whether a sweep is going on.
+    sweeping: Arc<AtomicBool>,
     reads: Reads,
     /// Its other side goes with the last thread.
     open: watch::Receiver<()>,
@@ -38,7 +44,7 @@ impl Database {
             std::path::absolute(&path).map_err(|error| SqliteError::CannotOpen(error.into()))?;
         let settings = Arc::new(settings);
         let (jobs, writes) = mpsc::channel(WAITING);
-        let (reads, reading) = readers::channel(WAITING);
+        let (reads, reading) = readers::queue(WAITING);
         let progress = Arc::new(Progress::default());
         let acknowledged = Arc::new(Acknowledged::default());
         let (opened, is_open) = oneshot::channel();
@@ -70,8 +76,10 @@ impl Database {
             settings,
             time: Arc::default(),
             acknowledged,
+            unclaimed: Arc::default(),
             progress,
             writes: jobs,
+            sweeping: Arc::default(),
             reads,
             open,
         })
@@ -112,13 +120,33 @@ impl Database {
         answer.map_err(|_| ended())?
     }
 
+    /// Waits until what was done for callers that are gone is there to be read.
+    pub(super) async fn settled(&self) {
+        self.progress.settled().await;
+    }
+
     /// Does something with a snapshot of the file in which every commit is that was answered before.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection, &dyn Fn() -> bool) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.progress.settled().await;
+        self.settled().await;
         self.reads.read(work).await
+    }
+
+    /// Has all breadcrumbs of a tenant removed whose time is over, bit by bit between what others do, unless that is going
+    /// on.
+    pub(super) fn sweep(&self, tenant: &Arc<str>) {
+        if !self.sweeping.swap(true, Ordering::SeqCst) {
+            let sweep = Sweep {
+                settings: Arc::clone(&self.settings),
+                time: Arc::clone(&self.time),
+                tenant: Arc::clone(tenant),
+                writes: self.writes.downgrade(),
+                going_on: Arc::clone(&self.sweeping),
+            };
+            sweep.go_on();
+        }
     }
 
     /// Ends when the threads have, and the file is closed.
@@ -151,15 +179,15 @@ impl fmt::Debug for Database {
 fn start(
     path: &Path,
     settings: &Settings,
-    jobs: &readers::Jobs,
+    jobs: &Arc<Queue>,
     alive: &watch::Sender<()>,
 ) -> Result<Connection, SqliteError> {
     let writer = connection::writer(path, settings)?;
     for _ in 0..settings.readers.max(1) {
-        let reader = connection::reader(path, settings)?;
-        let (jobs, alive) = (Arc::clone(jobs), alive.clone());
+        let reader = Reader::new(connection::reader(path, settings)?, jobs);
+        let alive = alive.clone();
         spawn("sqlite-reader", move || {
-            readers::run(reader, &jobs);
+            reader.run();
             drop(alive);
         })?;
     }

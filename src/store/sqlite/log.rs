@@ -39,6 +39,13 @@ pub(super) fn push(writing: &mut Writing<'_>, event: &Event) -> Result<(), Fault
     Ok(())
 }
 
+/// The events from a position on.
+pub(super) const NEXT: &str = "
+    SELECT e.position, e.kind, e.breadcrumb_id, e.version, e.updated_at, e.schema_name, e.tags, b.context
+    FROM ux_events AS e LEFT JOIN ux_breadcrumbs AS b ON b.tenant = e.tenant AND b.id = e.breadcrumb_id
+        AND b.version = e.version AND octet_length(b.context) <= ?4
+    WHERE e.tenant = ?1 AND e.position >= ?2 ORDER BY e.position LIMIT ?3";
+
 /// What there is from a position on.
 struct Page {
     /// The position of the oldest event that is still there.
@@ -69,12 +76,7 @@ impl Page {
                 events,
             });
         }
-        let mut page = connection.prepare_cached(
-            "SELECT e.position, e.kind, e.breadcrumb_id, e.version, e.updated_at, e.schema_name, e.tags, b.context
-             FROM ux_events AS e LEFT JOIN ux_breadcrumbs AS b ON b.tenant = e.tenant AND b.id = e.breadcrumb_id
-                 AND b.version = e.version AND octet_length(b.context) <= ?4
-             WHERE e.tenant = ?1 AND e.position >= ?2 ORDER BY e.position LIMIT ?3",
-        )?;
+        let mut page = connection.prepare_cached(NEXT)?;
         let largest = i64::try_from(Event::MAX_CONTEXT_BYTES).unwrap_or(i64::MAX);
         let asked = (tenant.id, from.cast_signed(), PAGE.cast_signed(), largest);
         let events = page.query_map(asked, event)?;

@@ -17,8 +17,10 @@ mod schema;
 mod search;
 mod stage;
 mod stats;
+mod sweep;
 mod table;
 mod tenant;
+mod unclaimed;
 mod wake;
 mod writer;
 
@@ -42,9 +44,10 @@ use parked::Parked;
 use rusqlite::Connection;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use table::Found;
 use tenant::{Tenant, Writing};
+use unclaimed::Leased;
 
 const NAME: &str = "SqliteStore";
 
@@ -93,6 +96,8 @@ const NAME: &str = "SqliteStore";
 pub struct SqliteStore {
     database: Arc<Database>,
     tenant: Arc<str>,
+    /// The id of the tenant, once it was ever written to: it never changes.
+    tenant_id: Arc<OnceLock<i64>>,
     parked: Parked,
 }
 
@@ -117,6 +122,7 @@ impl SqliteStore {
         Self {
             database: Arc::clone(&self.database),
             tenant: tenant.into(),
+            tenant_id: Arc::default(),
             parked: Parked::default(),
         }
     }
@@ -178,6 +184,7 @@ impl SqliteStore {
         Ok(Self {
             database: Arc::new(Database::open(path, settings).await?),
             tenant: "default".into(),
+            tenant_id: Arc::default(),
             parked: Parked::default(),
         })
     }
@@ -204,19 +211,32 @@ impl SqliteStore {
         + Send
         + 'static,
     ) -> Result<T, StoreError> {
-        let (name, time) = (Arc::clone(&self.tenant), Arc::clone(&self.database.time));
-        let read = move |connection: &Connection, is_wanted: &dyn Fn() -> bool| match Tenant::find(
-            connection, &name,
-        )? {
-            Some(tenant) => work(connection, tenant.id, time.now(), is_wanted),
-            None => Ok(T::default()),
+        let (name, id) = (Arc::clone(&self.tenant), Arc::clone(&self.tenant_id));
+        let time = Arc::clone(&self.database.time);
+        let read = move |connection: &Connection, is_wanted: &dyn Fn() -> bool| {
+            let id = match id.get() {
+                Some(id) => *id,
+                None => match Tenant::find(connection, &name)? {
+                    Some(found) => *id.get_or_init(|| found.id),
+                    None => return Ok(T::default()),
+                },
+            };
+            work(connection, id, time.now(), is_wanted)
         };
         self.database.read(read).await
     }
 
-    /// The claim of a lease that is parked here: its row is leased already, so this only reads. None if it is not that
-    /// simple.
+    /// The claim of a lease that is parked here: its row is leased already, so this at most reads. None if it is not
+    /// that simple.
     async fn take_parked(&self, run: &RunRef) -> Result<Option<Claim>, StoreError> {
+        self.database.settled().await;
+        let now = self.database.time.now();
+        let leased = self.database.unclaimed.take(&self.tenant, run, now);
+        if let Some(Leased { lease, claim }) = leased
+            && self.parked.take(run, lease.token, lease.epoch)
+        {
+            return Ok(claim);
+        }
         let name = run.clone();
         let read = move |connection: &Connection, tenant, _, _: &dyn Fn() -> bool| {
             let origin = table::origin(connection, tenant, &name)?;
@@ -231,6 +251,11 @@ impl SqliteStore {
         Ok(taken.map(|row| row.granted()))
     }
 
+    /// A lease is about to be used: what a claim would have found is not so any more.
+    fn touch(&self, lease: &Lease) {
+        self.database.unclaimed.forget(&self.tenant, &lease.run);
+    }
+
     /// The lease of a run has ended, whether it was taken or still parked.
     fn forget(&self, lease: &Lease) {
         self.parked.take(&lease.run, lease.token, lease.epoch);
@@ -240,7 +265,10 @@ impl SqliteStore {
 impl Clone for SqliteStore {
     /// Another handle on the same data; leases parked in one handle are not seen by the other.
     fn clone(&self) -> Self {
-        self.in_tenant(&self.tenant)
+        Self {
+            tenant_id: Arc::clone(&self.tenant_id),
+            ..self.in_tenant(&self.tenant)
+        }
     }
 }
 
@@ -286,7 +314,11 @@ impl BreadcrumbStore for SqliteStore {
         let read = move |connection: &Connection, tenant, now, is_wanted: &dyn Fn() -> bool| {
             search::search(connection, tenant, &query, now, is_wanted)
         };
-        self.read(read).await
+        let (found, expired) = self.read(read).await?;
+        if expired > retention::MANY_EXPIRED {
+            self.database.sweep(&self.tenant);
+        }
+        Ok(found)
     }
 
     async fn vector_search(&self, _: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
@@ -301,11 +333,17 @@ impl BreadcrumbStore for SqliteStore {
         let writes = canonical::writes(commit.writes, limit)?;
         let end = canonical::end(commit.end, limit)?;
         let lease = end.as_ref().map(|(lease, _)| lease.clone());
-        let committed = self
+        if let Some(lease) = &lease {
+            self.touch(lease);
+        }
+        let (committed, has_expired) = self
             .write(move |writing| stage::commit(writing, writes, end))
             .await?;
         if let Some(lease) = &lease {
             self.forget(lease);
+        }
+        if has_expired {
+            self.database.sweep(&self.tenant);
         }
         Ok(committed)
     }
@@ -329,6 +367,9 @@ impl RunLedger for SqliteStore {
         {
             return Ok(claim);
         }
+        if let Some(older) = &instead_of {
+            self.touch(older);
+        }
         let (run, parked, older) = (run.clone(), self.parked.clone(), instead_of.clone());
         let claim = self
             .write(move |writing| runs::claim(writing, &run, older.as_ref(), &parked))
@@ -342,12 +383,21 @@ impl RunLedger for SqliteStore {
     async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError> {
         let (of, parked) = (of.to_vec(), self.parked.clone());
         let lease = move |writing: &mut Writing<'_>| runs::claim_next(writing, n, &of);
-        let park = move |leases: &Vec<Lease>| parked.add(leases);
-        let leases = self.database.write_then(&self.tenant, lease, park).await?;
-        Ok(leases.len())
+        let (unclaimed, tenant) = (
+            Arc::clone(&self.database.unclaimed),
+            Arc::clone(&self.tenant),
+        );
+        let time = Arc::clone(&self.database.time);
+        let park = move |leased: &Vec<Leased>| {
+            unclaimed.add(&tenant, leased, time.now());
+            parked.add(leased.iter().map(|leased| &leased.lease));
+        };
+        let leased = self.database.write_then(&self.tenant, lease, park).await?;
+        Ok(leased.len())
     }
 
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {
+        leases.iter().for_each(|lease| self.touch(lease));
         let extended = leases.to_vec();
         let lost = self
             .write(move |writing| runs::heartbeat(writing, &extended))
@@ -364,6 +414,7 @@ impl RunLedger for SqliteStore {
     }
 
     async fn retry(&self, lease: Lease, at: Timestamp, counts: bool) -> Result<(), StoreError> {
+        self.touch(&lease);
         let given_back = lease.clone();
         self.write(move |writing| runs::retry(writing, &given_back, at, counts))
             .await?;
@@ -372,6 +423,7 @@ impl RunLedger for SqliteStore {
     }
 
     async fn release(&self, lease: Lease) -> Result<(), StoreError> {
+        self.touch(&lease);
         let released = lease.clone();
         self.write(move |writing| runs::release(writing, &released))
             .await?;
@@ -381,6 +433,7 @@ impl RunLedger for SqliteStore {
 
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
         let limit = self.database.settings.limits.breadcrumb_bytes;
+        self.touch(lease);
         let (lease, state) = (lease.clone(), canonical::state(&state, limit)?);
         self.write(move |writing| runs::save(writing, &lease, state))
             .await

@@ -13,8 +13,7 @@ pub(super) type Name = (Arc<str>, BreadcrumbId, u64);
 pub(super) struct Parked(Arc<Mutex<HashMap<Name, (u64, u32)>>>);
 
 impl Parked {
-    pub(super) fn add(&self, leases: &[Lease]) {
-        let leases = leases.iter();
+    pub(super) fn add<'l>(&self, leases: impl Iterator<Item = &'l Lease>) {
         let leases = leases.map(|lease| (name(&lease.run), (lease.token, lease.epoch)));
         self.lock().extend(leases);
     }

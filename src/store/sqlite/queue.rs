@@ -33,6 +33,12 @@ pub(super) fn promote(writing: &Writing<'_>, run: &RunRef) -> rusqlite::Result<(
     Ok(())
 }
 
+/// The first row of a line.
+pub(super) const FIRST: &str = "
+    SELECT due, lease FROM ux_runs
+    WHERE tenant = ?1 AND executor = ?2 AND line = ?3 AND line IS NOT NULL AND over IS NULL
+    ORDER BY sequence LIMIT 1";
+
 /// When to ask again for a run that is behind another; none if it is not, or is over.
 pub(super) fn until_ahead(
     writing: &Writing<'_>,
@@ -44,11 +50,7 @@ pub(super) fn until_ahead(
     if kept.head || kept.row.state.is_over() {
         return Ok(None);
     }
-    let mut first = writing.sql(
-        "SELECT due, lease FROM ux_runs
-         WHERE tenant = ?1 AND executor = ?2 AND line = ?3 AND line IS NOT NULL AND over IS NULL
-         ORDER BY sequence LIMIT 1",
-    )?;
+    let mut first = writing.sql(FIRST)?;
     let first = first.query_row((writing.tenant.id, &*kept.row.run.executor, line), |row| {
         let due = super::column::time(row, 0)?;
         Ok((due, Duration::from_micros(super::column::number(row, 1)?)))
@@ -60,17 +62,19 @@ pub(super) fn until_ahead(
     Ok(until)
 }
 
+/// The rows of an executor that are due, those first that have been so for the longest time.
+pub(super) const DUE: &str = "
+    SELECT serial FROM ux_runs
+    WHERE tenant = ?1 AND executor = ?2 AND due <= ?3 AND head = 1 AND due IS NOT NULL
+    ORDER BY due, sequence LIMIT ?4";
+
 /// The rows of an executor that have been due for the longest time.
 pub(super) fn due(
     writing: &Writing<'_>,
     executor: &str,
     most: usize,
 ) -> rusqlite::Result<Vec<i64>> {
-    let mut due = writing.sql(
-        "SELECT serial FROM ux_runs
-         WHERE tenant = ?1 AND executor = ?2 AND due <= ?3 AND head = 1 AND due IS NOT NULL
-         ORDER BY due, sequence LIMIT ?4",
-    )?;
+    let mut due = writing.sql(DUE)?;
     let most = i64::try_from(most).unwrap_or(i64::MAX);
     let serials = due.query_map(
         (writing.tenant.id, executor, writing.now.as_micros(), most),

@@ -3,38 +3,108 @@
 use super::error::{Fault, ended};
 use crate::store::StoreError;
 use rusqlite::Connection;
-use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::{mpsc, oneshot};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Semaphore, oneshot};
 
 type Job = Box<dyn FnOnce(&Connection) + Send>;
 
-/// Where the threads take their jobs from.
-pub(super) type Jobs = Arc<Mutex<mpsc::Receiver<Job>>>;
-
-/// Where jobs are handed over.
-pub(super) struct Reads(mpsc::Sender<Job>);
-
-pub(super) fn channel(waiting: usize) -> (Reads, Jobs) {
-    let (reads, jobs) = mpsc::channel(waiting);
-    (Reads(reads), Arc::new(Mutex::new(jobs)))
+/// Jobs that wait for a thread. A job wakes one thread and a thread that takes it no other, as they would if they took
+/// turns in waiting at a channel.
+pub(super) struct Queue {
+    waiting: Mutex<Waiting>,
+    arrived: Condvar,
+    /// One for each job that may still come; closed when nobody is left to do it.
+    places: Semaphore,
 }
 
-/// Does jobs until there can be no more, and closes the connection.
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "the connection is closed when there are no more jobs"
-)]
-pub(super) fn run(connection: Connection, jobs: &Jobs) {
-    loop {
-        // Whoever has the lock waits for the next job, the others for the lock.
-        let job = jobs
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .blocking_recv();
-        match job {
-            Some(job) => job(&connection),
-            None => return,
+#[derive(Default)]
+struct Waiting {
+    jobs: VecDeque<Job>,
+    /// How many threads there are.
+    readers: usize,
+    /// Whether no more jobs come.
+    is_closed: bool,
+}
+
+/// Where jobs are handed over. When it goes the threads end.
+pub(super) struct Reads(Arc<Queue>);
+
+pub(super) fn queue(places: usize) -> (Reads, Arc<Queue>) {
+    let queue = Arc::new(Queue {
+        waiting: Mutex::default(),
+        arrived: Condvar::new(),
+        places: Semaphore::new(places),
+    });
+    (Reads(Arc::clone(&queue)), queue)
+}
+
+/// A thread that does jobs, until there can be no more.
+pub(super) struct Reader {
+    connection: Connection,
+    queue: Arc<Queue>,
+}
+
+impl Reader {
+    pub(super) fn new(connection: Connection, queue: &Arc<Queue>) -> Self {
+        queue.lock().readers += 1;
+        Self {
+            connection,
+            queue: Arc::clone(queue),
         }
+    }
+
+    pub(super) fn run(self) {
+        while let Some(job) = self.queue.next() {
+            job(&self.connection);
+        }
+    }
+}
+
+impl Drop for Reader {
+    /// After a panic too: once there is no thread left nobody shall wait for one.
+    fn drop(&mut self) {
+        let mut waiting = self.queue.lock();
+        waiting.readers -= 1;
+        if waiting.readers == 0 {
+            waiting.is_closed = true;
+            self.queue.places.close();
+            drop(std::mem::take(&mut waiting.jobs));
+        }
+    }
+}
+
+impl Queue {
+    /// Adds a job, or drops it if nobody is left to do it.
+    fn push(&self, job: Job) {
+        let mut waiting = self.lock();
+        if !waiting.is_closed {
+            waiting.jobs.push_back(job);
+        }
+        drop(waiting);
+        self.arrived.notify_one();
+    }
+
+    /// Waits for a job; none if there can be no more.
+    fn next(&self) -> Option<Job> {
+        let mut waiting = self.lock();
+        loop {
+            if let Some(job) = waiting.jobs.pop_front() {
+                self.places.add_permits(1);
+                return Some(job);
+            }
+            if waiting.is_closed {
+                return None;
+            }
+            waiting = self
+                .arrived
+                .wait(waiting)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -52,8 +122,17 @@ impl Reads {
                 drop(reply.send(read.map_err(StoreError::from)));
             }
         };
-        self.0.send(Box::new(job)).await.map_err(|_| ended())?;
+        let place = self.0.places.acquire().await.map_err(|_| ended())?;
+        place.forget();
+        self.0.push(Box::new(job));
         answer.await.map_err(|_| ended())?
+    }
+}
+
+impl Drop for Reads {
+    fn drop(&mut self) {
+        self.0.lock().is_closed = true;
+        self.0.arrived.notify_all();
     }
 }
 
@@ -61,8 +140,31 @@ fn snapshot<T>(
     connection: &Connection,
     work: impl FnOnce(&Connection) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
-    let transaction = connection.unchecked_transaction()?;
-    let read = work(&transaction)?;
-    transaction.commit()?;
-    Ok(read)
+    let end = |sql| connection.prepare_cached(sql)?.execute(());
+    connection.prepare_cached("BEGIN")?.execute(())?;
+    let read = work(connection);
+    if let Err(error) = end("COMMIT") {
+        // If this fails too the next snapshot cannot begin, and says so.
+        drop(end("ROLLBACK"));
+        return Err(error.into());
+    }
+    read
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_waits_for_threads_that_are_gone_is_told_so() {
+        let (reads, queue) = queue(1);
+        let last = Reader::new(Connection::open_in_memory().unwrap(), &queue);
+        let last = std::thread::spawn(|| last.run());
+
+        let unanswered = reads.read(|_, _| -> Result<(), Fault> { panic!("as a test") });
+        assert!(unanswered.await.is_err());
+        assert!(last.join().is_err());
+
+        assert!(reads.read(|_, _| Ok(())).await.is_err());
+    }
 }

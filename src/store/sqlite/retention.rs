@@ -3,8 +3,21 @@
 use super::error::Fault;
 use super::tenant::Writing;
 
+/// A search that meets more breadcrumbs whose time is over has them removed, for the next one.
+pub(super) const MANY_EXPIRED: usize = 64;
+
 /// The most rows of a kind that one commit removes.
 const MOST: i64 = 1_024;
+
+pub(super) const EVENTS: &str = "DELETE FROM ux_events WHERE tenant = ?1 AND position < ?2";
+
+pub(super) const TOMBSTONES: &str = "
+    DELETE FROM ux_breadcrumbs WHERE serial IN (SELECT serial FROM ux_breadcrumbs
+        WHERE tenant = ?1 AND deleted = 1 ORDER BY updated_at LIMIT ?2)";
+
+pub(super) const RUNS: &str = "
+    DELETE FROM ux_runs WHERE serial IN (SELECT serial FROM ux_runs
+        WHERE tenant = ?1 AND over IS NOT NULL ORDER BY over LIMIT ?2)";
 
 /// Forgets events, tombstones and runs that are over, as far as there are clearly more than the limits say.
 pub(super) fn forget(writing: &mut Writing<'_>) -> Result<(), Fault> {
@@ -13,29 +26,19 @@ pub(super) fn forget(writing: &mut Writing<'_>) -> Result<(), Fault> {
     let events = excess(tenant.position - tenant.first_event + 1, limits.events);
     if events > 0 {
         let first = writing.tenant.first_event + events;
-        writing
-            .sql("DELETE FROM ux_events WHERE tenant = ?1 AND position < ?2")?
-            .execute((writing.tenant.id, first))?;
+        writing.sql(EVENTS)?.execute((writing.tenant.id, first))?;
         writing.tenant.first_event = first;
     }
     let tombstones = excess(writing.tenant.tombstones, limits.tombstones);
     if tombstones > 0 {
         let removed = writing
-            .sql(
-                "DELETE FROM ux_breadcrumbs WHERE serial IN (SELECT serial FROM ux_breadcrumbs
-                     WHERE tenant = ?1 AND deleted = 1 ORDER BY updated_at LIMIT ?2)",
-            )?
+            .sql(TOMBSTONES)?
             .execute((writing.tenant.id, tombstones))?;
         writing.tenant.tombstones -= removed.cast_signed() as i64;
     }
     let runs = excess(writing.tenant.finished_runs, limits.finished_runs);
     if runs > 0 {
-        let removed = writing
-            .sql(
-                "DELETE FROM ux_runs WHERE serial IN (SELECT serial FROM ux_runs
-                     WHERE tenant = ?1 AND over IS NOT NULL ORDER BY over LIMIT ?2)",
-            )?
-            .execute((writing.tenant.id, runs))?;
+        let removed = writing.sql(RUNS)?.execute((writing.tenant.id, runs))?;
         writing.tenant.finished_runs -= removed.cast_signed() as i64;
     }
     Ok(())

@@ -34,15 +34,16 @@ macro_rules! select {
 }
 pub(super) use select;
 
+pub(super) const BY_NAME: &str =
+    select!("WHERE tenant = ?1 AND executor = ?2 AND trigger_id = ?3 AND trigger_version = ?4");
+
 /// The row of a run.
 pub(super) fn find(
     connection: &Connection,
     tenant: i64,
     run: &RunRef,
 ) -> rusqlite::Result<Option<Kept>> {
-    let mut found = connection.prepare_cached(select!(
-        "WHERE tenant = ?1 AND executor = ?2 AND trigger_id = ?3 AND trigger_version = ?4"
-    ))?;
+    let mut found = connection.prepare_cached(BY_NAME)?;
     let name = (
         tenant,
         &*run.executor,

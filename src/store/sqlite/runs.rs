@@ -4,6 +4,7 @@ use super::error::Fault;
 use super::parked::Parked;
 use super::row::{self, Kept};
 use super::tenant::Writing;
+use super::unclaimed::Leased;
 use super::{NAME, column, queue, table};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::{End, Origin, Row};
@@ -66,7 +67,7 @@ pub(super) fn claim_next(
     writing: &mut Writing<'_>,
     n: usize,
     of: &[ExecutorLimits],
-) -> Result<Vec<Lease>, Fault> {
+) -> Result<Vec<Leased>, Fault> {
     let mut due = Vec::with_capacity(of.len());
     for limits in of {
         let most = limits.free.min(n);
@@ -90,7 +91,12 @@ pub(super) fn claim_next(
             };
             let length = kept.row.run.lease;
             grant(writing, &mut kept, length)?;
-            leased.push(kept.row.lease());
+            // Whoever wrote the trigger was another, if that is known.
+            let knows_origin = kept.row.lineage.is_some();
+            leased.push(Leased {
+                lease: kept.row.lease(),
+                claim: knows_origin.then(|| kept.row.granted()),
+            });
         }
         if leased.len() == before {
             return Ok(leased);

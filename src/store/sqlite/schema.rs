@@ -109,3 +109,39 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), SqliteError> {
     transaction.commit()?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{connection, log, queue, retention, row, table};
+    use super::*;
+    use rusqlite::params_from_iter;
+
+    #[test]
+    fn what_commits_claims_and_sources_ask_for_is_found_by_an_index_in_its_order() {
+        let mut tables = Connection::open_in_memory().unwrap();
+        connection::set_up(&tables).unwrap();
+        migrate(&mut tables).unwrap();
+        for sql in [
+            log::NEXT,
+            queue::DUE,
+            queue::FIRST,
+            retention::EVENTS,
+            retention::RUNS,
+            retention::TOMBSTONES,
+            row::BY_NAME,
+            table::BY_ID,
+            table::ENDED,
+        ] {
+            let mut plan = tables
+                .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
+                .unwrap();
+            let values = params_from_iter(vec![1; plan.parameter_count()]);
+            let steps = plan
+                .query_map(values, |row| row.get::<_, String>(3))
+                .unwrap();
+            let steps: Vec<String> = steps.map(|step| step.unwrap()).collect();
+            let is_bad = |step: &String| step.starts_with("SCAN") || step.contains("TEMP B-TREE");
+            assert!(!steps.iter().any(is_bad), "{sql}: {steps:?}");
+        }
+    }
+}

@@ -14,23 +14,25 @@ const MERGED: usize = 64;
 /// The most tags that a candidate is tested for, each by itself.
 const TESTED: usize = 16;
 
-/// What a query selects, in its order. Ends early, with what it has, once nobody waits for it.
+/// What a query selects, in its order, and how many were met whose time is over. Ends early, with what it has, once
+/// nobody waits for it.
 pub(super) fn search(
     connection: &Connection,
     tenant: i64,
     query: &Query,
     now: Timestamp,
     is_wanted: &dyn Fn() -> bool,
-) -> Result<Vec<Arc<Breadcrumb>>, Fault> {
-    let mut found = Vec::new();
+) -> Result<(Vec<Arc<Breadcrumb>>, usize), Fault> {
+    let (mut found, mut expired) = (Vec::new(), 0);
     if query.limit == 0 {
-        return Ok(found);
+        return Ok((found, expired));
     }
     let asked = Asked::of(query);
-    let Some(driver) = asked.driver(connection, tenant)? else {
-        return Ok(found);
+    let before = query.before.map(|(time, ..)| time);
+    let Some(driver) = asked.driver(connection, tenant, before)? else {
+        return Ok((found, expired));
     };
-    let (sql, values) = asked.candidates(driver, tenant, query.before.map(|(time, ..)| time));
+    let (sql, values) = asked.candidates(driver, tenant, before);
     let mut candidates = connection.prepare_cached(&sql)?;
     let mut candidates = candidates.query(params_from_iter(values))?;
     while let Some(candidate) = candidates.next()? {
@@ -38,7 +40,9 @@ pub(super) fn search(
         let Some(one) = table::at(connection, candidate.get(1)?)? else {
             continue;
         };
-        if one.lives(now) && query.selects(&one.breadcrumb) {
+        if !one.lives(now) {
+            expired += 1;
+        } else if query.selects(&one.breadcrumb) {
             found.push(Arc::new(one.breadcrumb));
         }
         if found.len() == query.limit || !is_wanted() {
@@ -48,7 +52,7 @@ pub(super) fn search(
     if query.order == Order::OldestFirst {
         found.reverse();
     }
-    Ok(found)
+    Ok((found, expired))
 }
 
 /// What a query asks for, as far as an index knows it.
@@ -64,9 +68,29 @@ struct Asked<'q> {
 #[derive(Clone, Copy, Debug)]
 enum Driver<'q> {
     Everything,
-    Schema,
+    Schema(&'q str),
     Tag(&'q str),
     AnyTag,
+}
+
+/// The newest entries of an index, up to a bound. Less is what is better to walk: few entries, or else those that lie
+/// further apart, which are fewer in any stretch of time.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Newest {
+    /// All there are, so many.
+    All(i64),
+    /// As many as the bound says, the oldest of this time.
+    Since(i64),
+}
+
+impl Newest {
+    /// Those of either index.
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::All(some), Self::All(more)) => Self::All(some + more),
+            (some, more) => some.max(more),
+        }
+    }
 }
 
 impl<'q> Asked<'q> {
@@ -81,36 +105,55 @@ impl<'q> Asked<'q> {
         }
     }
 
-    /// The index with the fewest entries, counted up to a bound; none if one has none.
-    fn driver(&self, connection: &Connection, tenant: i64) -> Result<Option<Driver<'q>>, Fault> {
-        let mut best = (i64::MAX, Driver::Everything);
-        let mut consider = |count: i64, driver| {
-            if count < best.0 {
-                best = (count, driver);
+    /// The index with the fewest entries to walk; none if one has none.
+    fn driver(
+        &self,
+        connection: &Connection,
+        tenant: i64,
+        before: Option<Timestamp>,
+    ) -> rusqlite::Result<Option<Driver<'q>>> {
+        let mut drivers: Vec<Driver<'q>> = self.all.iter().map(|tag| Driver::Tag(tag)).collect();
+        drivers.extend(self.schema.map(Driver::Schema));
+        if let Some(any) = self.any.as_ref().filter(|any| any.len() <= MERGED) {
+            if any.is_empty() {
+                return Ok(None);
             }
-        };
-        for tag in &self.all {
-            consider(tagged(connection, tenant, tag)?, Driver::Tag(tag));
+            drivers.push(Driver::AnyTag);
         }
-        if let Some(schema) = self.schema {
-            let mut count = connection.prepare_cached(
-                "SELECT COUNT(*) FROM (SELECT 1 FROM ux_breadcrumbs
-                     WHERE tenant = ?1 AND schema_name = ?2 AND deleted = 0 LIMIT 256)",
-            )?;
-            let count = count.query_row((tenant, schema), |row| row.get(0))?;
-            consider(count, Driver::Schema);
+        if let [] | [_] = drivers[..] {
+            return Ok(Some(drivers.pop().unwrap_or(Driver::Everything)));
         }
-        if let Some(any) = &self.any {
-            let mut count: i64 = 0;
-            for tag in any.iter().take(MERGED) {
-                count += tagged(connection, tenant, tag)?;
-            }
-            if any.len() <= MERGED {
-                consider(count, Driver::AnyTag);
+        let before = before.map_or(i64::MAX, Timestamp::as_micros);
+        let newest = |driver| self.newest(connection, tenant, driver, before);
+        let mut best: Option<(Newest, Driver<'q>)> = None;
+        for driver in drivers {
+            let newest = newest(driver)?;
+            if best.is_none_or(|(fewest, _)| newest < fewest) {
+                best = Some((newest, driver));
             }
         }
-        let (count, driver) = best;
-        Ok((count > 0).then_some(driver))
+        Ok(best.and_then(|(fewest, driver)| (fewest != Newest::All(0)).then_some(driver)))
+    }
+
+    fn newest(
+        &self,
+        connection: &Connection,
+        tenant: i64,
+        driver: Driver<'_>,
+        before: i64,
+    ) -> rusqlite::Result<Newest> {
+        match driver {
+            Driver::Tag(tag) => newest(connection, OF_TAG, tenant, tag, before),
+            Driver::Schema(schema) => newest(connection, OF_SCHEMA, tenant, schema, before),
+            Driver::AnyTag => {
+                let mut all = Newest::All(0);
+                for tag in self.any.iter().flatten() {
+                    all = all.and(newest(connection, OF_TAG, tenant, tag, before)?);
+                }
+                Ok(all)
+            }
+            Driver::Everything => Ok(Newest::Since(before)),
+        }
     }
 
     /// The statement that yields the time and the row of each candidate, newest first, and what it asks for.
@@ -122,20 +165,17 @@ impl<'q> Asked<'q> {
     ) -> (String, Vec<Value>) {
         let mut values = vec![Value::from(tenant)];
         let sql = match driver {
-            Driver::Everything | Driver::Schema => {
-                let index = match (driver, self.schema) {
-                    (Driver::Schema, Some(schema)) => {
-                        values.push(schema.to_owned().into());
-                        "ux_breadcrumbs_by_schema WHERE tenant = ?1 AND deleted = 0 AND schema_name = ?"
-                    }
-                    (Driver::Everything | Driver::Schema | Driver::Tag(_) | Driver::AnyTag, _) => {
-                        "ux_breadcrumbs_by_time WHERE tenant = ?1 AND deleted = 0"
-                    }
-                };
-                let from = format!(
-                    "SELECT updated_at, serial FROM ux_breadcrumbs AS c INDEXED BY {index}"
-                );
-                let sql = self.filtered(from, None, before, &mut values);
+            Driver::Everything => {
+                let from = "SELECT updated_at, serial FROM ux_breadcrumbs AS c INDEXED BY ux_breadcrumbs_by_time
+                     WHERE tenant = ?1 AND deleted = 0";
+                let sql = self.filtered(from.to_owned(), None, before, &mut values);
+                self.with_any(sql, &mut values)
+            }
+            Driver::Schema(schema) => {
+                values.push(schema.to_owned().into());
+                let from = "SELECT updated_at, serial FROM ux_breadcrumbs AS c INDEXED BY ux_breadcrumbs_by_schema
+                     WHERE tenant = ?1 AND deleted = 0 AND schema_name = ?";
+                let sql = self.filtered(from.to_owned(), None, before, &mut values);
                 self.with_any(sql, &mut values)
             }
             Driver::Tag(tag) => {
@@ -211,12 +251,33 @@ impl<'q> Asked<'q> {
     }
 }
 
-/// How many breadcrumbs have a tag, up to a bound.
-fn tagged(connection: &Connection, tenant: i64, tag: &str) -> rusqlite::Result<i64> {
-    let mut count = connection.prepare_cached(
-        "SELECT COUNT(*) FROM (SELECT 1 FROM ux_tags WHERE tenant = ?1 AND tag = ?2 LIMIT 256)",
-    )?;
-    count.query_row((tenant, tag), |row| row.get(0))
+const OF_TAG: &str = "
+    SELECT COUNT(*), MIN(updated_at) FROM (SELECT updated_at FROM ux_tags
+        WHERE tenant = ?1 AND tag = ?2 AND updated_at <= ?3 ORDER BY updated_at DESC LIMIT 64)";
+
+const OF_SCHEMA: &str = "
+    SELECT COUNT(*), MIN(updated_at) FROM (SELECT updated_at FROM ux_breadcrumbs
+        INDEXED BY ux_breadcrumbs_by_schema
+        WHERE tenant = ?1 AND schema_name = ?2 AND deleted = 0 AND updated_at <= ?3
+        ORDER BY updated_at DESC LIMIT 64)";
+
+/// The newest entries of a tag or a schema, with one of the statements above.
+fn newest(
+    connection: &Connection,
+    sql: &str,
+    tenant: i64,
+    of: &str,
+    before: i64,
+) -> rusqlite::Result<Newest> {
+    /// As in the statements.
+    const MOST: i64 = 64;
+    let mut newest = connection.prepare_cached(sql)?;
+    newest.query_row((tenant, of, before), |row| {
+        Ok(match row.get(0)? {
+            MOST => Newest::Since(row.get(1)?),
+            fewer => Newest::All(fewer),
+        })
+    })
 }
 
 #[cfg(test)]
@@ -228,6 +289,10 @@ mod tests {
     fn plan(connection: &Connection, query: &Query, driver: Driver<'_>) -> String {
         let before = query.before.map(|(time, ..)| time);
         let (sql, values) = Asked::of(query).candidates(driver, 1, before);
+        steps(connection, &sql, values)
+    }
+
+    fn steps(connection: &Connection, sql: &str, values: Vec<Value>) -> String {
         let mut steps = connection
             .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
             .unwrap();
@@ -238,8 +303,7 @@ mod tests {
 
     #[test]
     fn candidates_are_walked_in_the_order_of_an_index_and_never_sorted() {
-        let mut connection = Connection::open_in_memory().unwrap();
-        crate::store::sqlite::schema::migrate(&mut connection).unwrap();
+        let connection = tables();
         let selector = Selector::schema("a.v1")
             .all_tags(["x", "y"])
             .any_tags(["z", "w", "v"]);
@@ -264,8 +328,52 @@ mod tests {
                 assert!(is_walked, "{driver:?}: {plan}");
             }
         }
-        let plan = plan(&connection, &Query::new(selector), Driver::Schema);
+        let plan = plan(&connection, &Query::new(selector), Driver::Schema("a.v1"));
         assert!(plan.contains("(tenant=? AND schema_name=?)"), "{plan}");
         assert!(!plan.contains("TEMP B-TREE"), "{plan}");
+        for sql in [OF_TAG, OF_SCHEMA] {
+            let values = [Value::from(1), "x".to_owned().into(), 7.into()];
+            let plan = steps(&connection, sql, values.into());
+            assert!(!plan.contains("TEMP B-TREE"), "{plan}");
+            assert!(plan.contains("updated_at<?"), "{plan}");
+        }
+    }
+
+    #[test]
+    fn of_several_indexes_that_is_walked_whose_entries_lie_furthest_apart() {
+        let connection = tables();
+        connection
+            .execute_batch(
+                "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 2000)
+                 INSERT INTO ux_tags SELECT 1, tag, n, n, NULL FROM n JOIN
+                     (SELECT 'all' AS tag, 1 AS every UNION SELECT 'some', 5 UNION SELECT 'few', 100) ON n % every = 0",
+            )
+            .unwrap();
+        let before = |time| Some(Timestamp::from_micros(time));
+        for (tags, before, walked) in [
+            (["all", "some"], None, Some("some")),
+            (["all", "few"], None, Some("few")),
+            (["some", "few"], None, Some("few")),
+            (["all", "some"], before(100), Some("some")),
+            (["all", "few"], before(99), None),
+            (["all", "none"], None, None),
+        ] {
+            let query = Query::new(Selector::any().all_tags(tags));
+
+            let driver = Asked::of(&query).driver(&connection, 1, before).unwrap();
+
+            let tag = match driver {
+                Some(Driver::Tag(tag)) => Some(tag),
+                Some(Driver::AnyTag | Driver::Everything | Driver::Schema(_)) | None => None,
+            };
+            assert_eq!(tag, walked, "{tags:?}");
+        }
+    }
+
+    fn tables() -> Connection {
+        let mut connection = Connection::open_in_memory().unwrap();
+        crate::store::sqlite::connection::set_up(&connection).unwrap();
+        crate::store::sqlite::schema::migrate(&mut connection).unwrap();
+        connection
     }
 }

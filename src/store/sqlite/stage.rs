@@ -10,15 +10,15 @@ use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// Writes, ends a run and notes the events of both.
+/// Writes, ends a run and notes the events of both. Says too whether more breadcrumbs than were removed may be over.
 pub(super) fn commit(
     writing: &mut Writing<'_>,
     writes: Vec<Write>,
     end: Option<(Lease, RunEnd)>,
-) -> Result<Committed, Fault> {
+) -> Result<(Committed, bool), Fault> {
     /// What expired makes room for at least so much more.
     const EXPIRED_AT_ONCE: usize = 64;
-    table::expire(writing, EXPIRED_AT_ONCE.max(writes.len() + 1))?;
+    let has_expired = table::expire(writing, EXPIRED_AT_ONCE.max(writes.len() + 1))?;
     let row = match &end {
         Some((lease, _)) => Some(runs::held(writing, lease)?),
         None => None,
@@ -57,7 +57,7 @@ pub(super) fn commit(
         runs::end(writing, row, end, &committed.ids())?;
     }
     retention::forget(writing)?;
-    Ok(committed)
+    Ok((committed, has_expired))
 }
 
 struct Stage<'w, 't> {

@@ -54,7 +54,7 @@ impl Found {
     }
 }
 
-const BY_ID: &str = "
+pub(super) const BY_ID: &str = "
     SELECT serial, id, version, schema_name, updated_at, created_at, ttl, deleted, visibility, sensitivity, created_by,
            updated_by, title, description, semantic_version, tags, llm_hints, context
     FROM ux_breadcrumbs WHERE tenant = ?1 AND id = ?2";
@@ -189,17 +189,20 @@ pub(super) fn replace(
     add_tags(writing, before.serial, new)
 }
 
-/// Removes up to `most` breadcrumbs whose time is over.
-pub(super) fn expire(writing: &mut Writing<'_>, most: usize) -> rusqlite::Result<()> {
-    let mut ended = writing.sql(
-        "SELECT serial FROM ux_breadcrumbs WHERE tenant = ?1 AND ttl <= ?2 AND ttl IS NOT NULL AND deleted = 0
-         ORDER BY ttl LIMIT ?3",
-    )?;
-    let most = i64::try_from(most).unwrap_or(i64::MAX);
-    let ended = ended.query_map((writing.tenant.id, writing.now.as_micros(), most), |row| {
+/// The rows whose time is over.
+pub(super) const ENDED: &str = "
+    SELECT serial FROM ux_breadcrumbs WHERE tenant = ?1 AND ttl <= ?2 AND ttl IS NOT NULL AND deleted = 0
+    ORDER BY ttl LIMIT ?3";
+
+/// Removes up to `most` breadcrumbs whose time is over, and says whether there were as many.
+pub(super) fn expire(writing: &mut Writing<'_>, most: usize) -> rusqlite::Result<bool> {
+    let mut ended = writing.sql(ENDED)?;
+    let limit = i64::try_from(most).unwrap_or(i64::MAX);
+    let ended = ended.query_map((writing.tenant.id, writing.now.as_micros(), limit), |row| {
         row.get(0)
     })?;
     let ended: Vec<i64> = ended.collect::<rusqlite::Result<_>>()?;
+    let were_as_many = ended.len() == most;
     for serial in ended {
         let Some(found) = at(writing.connection, serial)? else {
             continue;
@@ -210,7 +213,7 @@ pub(super) fn expire(writing: &mut Writing<'_>, most: usize) -> rusqlite::Result
             .execute([serial])?;
         writing.tenant.breadcrumbs -= 1;
     }
-    Ok(())
+    Ok(were_as_many)
 }
 
 fn add_tags(writing: &Writing<'_>, serial: i64, new: &Breadcrumb) -> rusqlite::Result<()> {
