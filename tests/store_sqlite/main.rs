@@ -12,6 +12,7 @@
     reason = "a test that cannot go on may panic, helpers included"
 )]
 
+mod alike;
 mod events;
 mod files;
 mod json;
