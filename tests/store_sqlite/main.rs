@@ -15,6 +15,7 @@
 mod alike;
 mod events;
 mod files;
+mod hostile;
 mod json;
 mod limits;
 #[path = "../store_memory/model.rs"]
