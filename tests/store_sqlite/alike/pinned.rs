@@ -243,3 +243,33 @@ async fn a_run_that_is_made_ready_again_counts_as_one_that_is_open() {
             .unwrap();
     }
 }
+
+#[tokio::test]
+async fn a_lease_that_was_parked_before_its_trigger_came_learns_where_that_came_from() {
+    let (_folder, stores) = stores(10).await;
+    for store in &stores {
+        let trigger = trigger(&**store).await;
+        let early = RunRef::new("agent", trigger.id, 2);
+        store.enqueue(vec![early.clone().into()]).await.unwrap();
+        let limits = [ExecutorLimits::new("agent", 1)];
+        assert_eq!(store.claim_next(1, &limits).await.unwrap(), 1);
+        let lease = claimed(&**store, &run("other", trigger.id)).await;
+        let update = Write::Update {
+            id: trigger.id,
+            version: 1,
+            patch: Patch::new(),
+        };
+        let commit = Commit {
+            writes: vec![update],
+            end: Some((lease, RunEnd::Done)),
+        };
+        store.commit(commit).await.unwrap();
+
+        let claim = store.claim(&early, None).await.unwrap();
+
+        assert!(
+            matches!(&claim, Claim::Granted { lineage, attempt: 1, .. } if lineage.hops == 1),
+            "{store:?}: {claim:?}"
+        );
+    }
+}
