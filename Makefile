@@ -52,7 +52,7 @@ test:
 	cargo test $(CARGO_FLAGS)
 	@echo "==> test: what needs a feature that is not on by default"
 	cargo test $(CARGO_FLAGS) --features metrics,sqlite --lib --test metrics --test sqlite_desk --test store_sqlite
-	cargo test $(CARGO_FLAGS) --features metrics,sqlite --doc sqlite
+	cargo test $(CARGO_FLAGS) --features metrics,sqlite --doc -- sqlite Sqlite
 
 doc:
 	@echo "==> doc: the documentation, warnings are errors"
