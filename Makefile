@@ -51,8 +51,8 @@ test:
 	@echo "==> test: unit, integration and documentation tests"
 	cargo test $(CARGO_FLAGS)
 	@echo "==> test: what needs a feature that is not on by default"
-	cargo test $(CARGO_FLAGS) --features metrics,sqlite --lib --test metrics --test store_sqlite
-	cargo test $(CARGO_FLAGS) --features metrics,sqlite --doc sqlite
+	cargo test $(CARGO_FLAGS) --features metrics,sqlite --lib --test metrics --test sqlite_desk --test store_sqlite
+	cargo test $(CARGO_FLAGS) --features metrics,sqlite --doc -- sqlite Sqlite
 
 doc:
 	@echo "==> doc: the documentation, warnings are errors"
@@ -63,7 +63,11 @@ examples:
 		[ -e "$$file" ] || continue; \
 		name=$$(basename "$$file" .rs); \
 		echo "==> examples: $$name"; \
-		features=; [ "$$name" = service ] && features="--features metrics"; \
+		case $$name in \
+			service) features="--features metrics" ;; \
+			sqlite) features="--features sqlite" ;; \
+			*) features= ;; \
+		esac; \
 		SERVICE_SECONDS=1 cargo run $(CARGO_FLAGS) --quiet $$features --example "$$name" || { echo "example $$name failed" >&2; exit 1; }; \
 	done
 

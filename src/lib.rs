@@ -57,3 +57,8 @@ pub use store::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, RunLedger, Wak
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The page on SQLite, so that its code is compiled and run.
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../docs/from-memory-to-sqlite.md")]
+struct FromMemoryToSqlite;

@@ -38,14 +38,13 @@ pub(super) fn end(
             let state = self::state(&state, limit)?;
             Ok(Some((lease, RunEnd::Suspended { wake, state })))
         }
-        Some((
-            _,
-            RunEnd::Done
-            | RunEnd::Failed(_)
-            | RunEnd::Skipped(_)
-            | RunEnd::Superseded
-            | RunEnd::Continues,
-        ))
+        Some((lease, RunEnd::Failed(mut letter))) => {
+            // Its breadcrumb takes it by value, and what nests without end cannot be copied.
+            let creator = || "the creator of the dead letter".to_owned();
+            letter.creator = json(creator, &letter.creator, limit)?;
+            Ok(Some((lease, RunEnd::Failed(letter))))
+        }
+        Some((_, RunEnd::Done | RunEnd::Skipped(_) | RunEnd::Superseded | RunEnd::Continues))
         | None => Ok(end),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Claim, Lease, Lineage, Run, RunEnd, RunRef, RunState, Saved, StoreError, Wake};
 use crate::model::{BreadcrumbId, Json, Timestamp};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Debug)]
@@ -88,13 +89,16 @@ impl Origin {
 }
 
 impl Row {
-    /// A row that is ready.
+    /// A row that is ready. It keeps the event without its context, which may be large.
     pub(in crate::store) fn new(
-        run: RunRef,
+        mut run: RunRef,
         sequence: u64,
         lineage: Option<Lineage>,
         now: Timestamp,
     ) -> Self {
+        if let Some(event) = run.event.as_mut().filter(|event| event.context.is_some()) {
+            *event = Arc::new(event.envelope());
+        }
         Self {
             run,
             state: RunState::Ready,
@@ -129,9 +133,16 @@ impl Row {
     /// Notes where the trigger came from, and says whether the row ended for want of a version that was announced
     /// before it came.
     pub(in crate::store) fn learn(&mut self, lineage: Option<Lineage>) -> bool {
-        let is_new = self.lineage.is_none() && lineage.is_some();
+        let reopens = self.would_reopen(lineage.is_some());
         self.lineage = self.lineage.take().or(lineage);
-        is_new && matches!(self.state, RunState::Failed | RunState::Skipped)
+        reopens
+    }
+
+    /// Whether it ended for want of a version, and is made ready again if that is known by now.
+    pub(in crate::store) fn would_reopen(&self, is_known: bool) -> bool {
+        self.lineage.is_none()
+            && is_known
+            && matches!(self.state, RunState::Failed | RunState::Skipped)
     }
 
     /// Leases it for a length from now, whatever its state.

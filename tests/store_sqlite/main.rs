@@ -12,8 +12,10 @@
     reason = "a test that cannot go on may panic, helpers included"
 )]
 
+mod alike;
 mod events;
 mod files;
+mod hostile;
 mod json;
 mod limits;
 #[path = "../store_memory/model.rs"]

@@ -310,14 +310,19 @@ impl RunLedger for MemoryStore {
     async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError> {
         let now = self.now();
         let mut state = self.tenant.write();
-        let new = runs.iter().map(|new| &new.run);
-        let new = new.filter(|run| !state.runs.contains(run));
-        let new: HashSet<_> = new
-            .map(|run| (&*run.executor, run.trigger_id, run.trigger_version))
+        let lineages: Vec<_> = runs
+            .iter()
+            .map(|new| Self::origin(&state, &new.run).lineage())
             .collect();
-        self.check_room(&state.runs, new.len())?;
-        for new in runs {
-            let lineage = Self::origin(&state, &new.run).lineage();
+        let opened = runs.iter().zip(&lineages);
+        let opened = opened.filter(|(new, lineage)| state.runs.opens(&new.run, lineage.as_ref()));
+        let opened: HashSet<_> = opened
+            .map(|(NewRun { run, .. }, _)| (&*run.executor, run.trigger_id, run.trigger_version))
+            .collect();
+        if !opened.is_empty() {
+            self.check_room(&state.runs, opened.len())?;
+        }
+        for (new, lineage) in runs.into_iter().zip(lineages) {
             state.runs.add(&new.run, new.at, lineage, now);
         }
         Ok(())
@@ -341,16 +346,20 @@ impl RunLedger for MemoryStore {
                 state: super::RunState::Superseded,
                 reason: None,
             };
-            state.runs.end(older, end, Vec::new(), keep)?;
+            state.runs.end(older, end, Vec::new())?;
         }
         if own {
             if known {
-                state.runs.skip(run, "own", self.handle, now, keep)?;
+                state.runs.skip(run, "own", self.handle, now)?;
             }
+            state.runs.forget(keep);
             return Ok(Claim::Own);
         }
         state.runs.add(run, None, origin.lineage(), now);
-        state.runs.claim(run, self.handle, now)
+        let claim = state.runs.claim(run, self.handle, now)?;
+        // Not before: what ended in this step must not cost the run that is asked for its place.
+        state.runs.forget(keep);
+        Ok(claim)
     }
 
     async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError> {

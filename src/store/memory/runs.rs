@@ -6,7 +6,7 @@ use crate::store::row::{End, Row};
 use crate::store::{
     Claim, ExecutorLimits, Lease, Lineage, Lost, Run, RunFilter, RunRef, RunState, StoreError,
 };
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub(super) struct Runs {
     /// Rows whose lease is parked, by handle.
     parked: HashMap<u64, HashSet<RunRef>>,
     /// Rows that are over, oldest first.
-    over: VecDeque<(u64, RunRef)>,
+    over: BTreeMap<u64, RunRef>,
     open: usize,
     sequence: u64,
 }
@@ -31,6 +31,12 @@ impl Runs {
 
     pub(super) fn contains(&self, run: &RunRef) -> bool {
         self.rows.contains_key(run)
+    }
+
+    /// Whether adding a run makes one more that is not over: a new row, or one that ended before its version came.
+    pub(super) fn opens(&self, run: &RunRef, lineage: Option<&Lineage>) -> bool {
+        let row = self.rows.get(run);
+        row.is_none_or(|row| row.would_reopen(lineage.is_some()))
     }
 
     pub(super) fn add(
@@ -50,7 +56,7 @@ impl Runs {
         self.open += 1;
         let row = Row::new(run.clone(), self.sequence, lineage, now);
         self.queue.join(&row);
-        self.rows.insert(run.clone(), row);
+        self.rows.insert(row.run.clone(), row);
         self.set_due(run, Some(at.unwrap_or(now).max(now)));
     }
 
@@ -195,6 +201,9 @@ impl Runs {
         let Some(row) = self.rows.get_mut(run) else {
             return;
         };
+        if let Some(over) = row.over {
+            self.over.remove(&over);
+        }
         self.sequence += 1;
         self.open += 1;
         row.reopen(self.sequence, now);
@@ -214,13 +223,12 @@ impl Runs {
         self.held(lease).map(drop)
     }
 
-    /// Ends a lease that was checked; only the latest `keep` rows that are over stay.
+    /// Ends a lease that was checked.
     pub(super) fn end(
         &mut self,
         lease: &Lease,
         end: End,
         written: Vec<BreadcrumbId>,
-        keep: usize,
     ) -> Result<(), StoreError> {
         let sequence = self.sequence + 1;
         self.check(lease)?;
@@ -242,11 +250,19 @@ impl Runs {
                 self.sequence = sequence;
                 self.open = self.open.saturating_sub(1);
                 self.leave(&lease.run);
-                self.over.push_back((sequence, lease.run.clone()));
-                self.forget(keep);
+                self.over.insert(sequence, lease.run.clone());
             }
         }
         Ok(())
+    }
+
+    /// Forgets the oldest rows that are over, all but so many.
+    pub(super) fn forget(&mut self, keep: usize) {
+        while self.over.len() > keep
+            && let Some((_, run)) = self.over.pop_first()
+        {
+            self.rows.remove(&run);
+        }
     }
 
     /// Ends a row that nobody has claimed, such as that of an executor's own breadcrumb.
@@ -256,7 +272,6 @@ impl Runs {
         reason: &'static str,
         handle: u64,
         now: Timestamp,
-        keep: usize,
     ) -> Result<(), StoreError> {
         // It will not run, so it need not wait for those before it.
         let claim = self.claim_out_of_order(run, handle, now)?;
@@ -265,7 +280,7 @@ impl Runs {
                 state: RunState::Skipped,
                 reason: Some(reason.to_owned()),
             };
-            self.end(&lease, end, Vec::new(), keep)?;
+            self.end(&lease, end, Vec::new())?;
         }
         Ok(())
     }
@@ -399,22 +414,6 @@ impl Runs {
         {
             let due = next.due;
             self.queue.set(next, due);
-        }
-    }
-
-    fn forget(&mut self, keep: usize) {
-        while self.over.len() > keep {
-            let Some((over, run)) = self.over.pop_front() else {
-                return;
-            };
-            // A run that was redone is over again later, or not at all.
-            if self
-                .rows
-                .get(&run)
-                .is_some_and(|row| row.over == Some(over))
-            {
-                self.rows.remove(&run);
-            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One commit: staged against the current state, then applied without failing.
 
-use super::table::Writer;
+use super::table::{Writer, lives};
 use super::{MemoryLimits, NAME, State};
 use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, JsonError, Patch, Timestamp};
 use crate::store::row::End;
@@ -32,9 +32,7 @@ pub(super) fn commit(
 ) -> Result<Committed, StoreError> {
     /// What expired makes room for at least so much more.
     const EXPIRED_AT_ONCE: usize = 64;
-    state
-        .table
-        .expire(now, EXPIRED_AT_ONCE.max(writes.len() + 1));
+    let most = EXPIRED_AT_ONCE.max(writes.len() + 1);
     if let Some((lease, _)) = &end {
         state.runs.check(lease)?;
     }
@@ -51,8 +49,9 @@ pub(super) fn commit(
         )?;
         stage.write(index, Write::Create(letter))?;
     }
+    let gone = stage.deleted + state.table.ended(now, most);
     if stage.created > 0
-        && (state.table.len() + stage.created).saturating_sub(stage.deleted) > limits.breadcrumbs
+        && (state.table.len() + stage.created).saturating_sub(gone) > limits.breadcrumbs
     {
         return Err(StoreError::Full {
             store: NAME,
@@ -67,6 +66,8 @@ pub(super) fn commit(
     let (written, latest) = (stage.written, stage.latest);
     let writer = end.as_ref().map(|(lease, _)| writer_of(state, lease));
     state.latest = latest;
+    // Not before: a commit that fails changes nothing.
+    state.table.expire(now, most);
     for (kind, breadcrumb) in &written {
         apply(state, *kind, breadcrumb, writer.as_ref(), limits);
     }
@@ -81,8 +82,8 @@ pub(super) fn commit(
             &lease,
             End::of(end, Timestamp::from_micros(latest)),
             committed.ids(),
-            limits.finished_runs,
         )?;
+        state.runs.forget(limits.finished_runs);
     }
     Ok(committed)
 }
@@ -175,7 +176,7 @@ impl<'s> Stage<'s> {
 
     fn find(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
         let found = match self.current.get(&id) {
-            Some(staged) => staged.as_ref(),
+            Some(staged) => staged.as_ref().filter(|staged| lives(staged, self.now)),
             None => self.state.table.get(id, self.now),
         };
         found.cloned().ok_or_else(|| StoreError::NotFound {

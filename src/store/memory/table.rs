@@ -109,6 +109,12 @@ impl Table {
         }
     }
 
+    /// How many breadcrumbs [`expire`](Self::expire) would remove.
+    pub(super) fn ended(&self, now: Timestamp, most: usize) -> usize {
+        let ended = self.ends.keys().take_while(|(end, _)| *end <= now);
+        ended.take(most).count()
+    }
+
     /// Removes up to `most` breadcrumbs whose time is over.
     pub(super) fn expire(&mut self, now: Timestamp, most: usize) {
         for _ in 0..most {
@@ -185,7 +191,8 @@ impl Table {
     }
 }
 
-fn lives(breadcrumb: &Breadcrumb, now: Timestamp) -> bool {
+/// Whether the time of a breadcrumb is not over.
+pub(super) fn lives(breadcrumb: &Breadcrumb, now: Timestamp) -> bool {
     breadcrumb.ttl.is_none_or(|end| now < end)
 }
 

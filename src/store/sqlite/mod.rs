@@ -57,6 +57,9 @@ const NAME: &str = "SqliteStore";
 /// thread writes and commits together what waits, so many writers at once cost little more than one; a few threads
 /// read. They end when the last handle, with its subscriptions, is gone.
 ///
+/// `docs/from-memory-to-sqlite.md` in the repository is about moving here from a store in memory: backups, limits, what to
+/// do about each error.
+///
 /// # Several processes
 /// They may open one file on one machine: a run is claimed once, and each sees the events of the others when it next
 /// looks, every 200 ms. On a network file system SQLite does not work.
@@ -227,7 +230,7 @@ impl SqliteStore {
     }
 
     /// The claim of a lease that is parked here: its row is leased already, so this at most reads. None if it is not
-    /// that simple.
+    /// that simple: a row that was added before its trigger is to learn where that came from.
     async fn take_parked(&self, run: &RunRef) -> Result<Option<Claim>, StoreError> {
         self.database.settled().await;
         let now = self.database.time.now();
@@ -241,9 +244,13 @@ impl SqliteStore {
         let read = move |connection: &Connection, tenant, _, _: &dyn Fn() -> bool| {
             let origin = table::origin(connection, tenant, &name)?;
             let kept = row::find(connection, tenant, &name)?;
-            Ok(kept
-                .filter(|_| !matches!(origin, Origin::Own))
-                .map(|kept| kept.row))
+            let is_own = matches!(origin, Origin::Own);
+            let lineage = origin.lineage();
+            let row = kept.map(|kept| kept.row).filter(|row| {
+                let knows_all = row.lineage.is_some() || lineage.is_none();
+                !is_own && knows_all
+            });
+            Ok(row)
         };
         let row = self.read(read).await?;
         let running = row.filter(|row| row.state == RunState::Running);

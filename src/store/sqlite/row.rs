@@ -60,7 +60,7 @@ pub(super) fn at(connection: &Connection, serial: i64) -> rusqlite::Result<Optio
 
 /// Adds a row, and says where it is.
 pub(super) fn insert(writing: &Writing<'_>, row: &Row, head: bool) -> rusqlite::Result<i64> {
-    let event = row.run.event.as_ref().map(|event| event.envelope());
+    let event = row.run.event.as_deref();
     let mut insert = writing.sql(
         "INSERT INTO ux_runs (tenant, executor, trigger_id, trigger_version, state, epoch, attempts, abandoned, token,
              granted_at, enqueued_at, sequence, due, head, lease, line, event, correlation, hops, written)
@@ -79,7 +79,7 @@ pub(super) fn insert(writing: &Writing<'_>, row: &Row, head: bool) -> rusqlite::
         head,
         micros(row.run.lease),
         row.run.order.as_deref(),
-        event.and_then(|event| serde_json::to_string(&event).ok()),
+        event.and_then(|event| serde_json::to_string(event).ok()),
         row.lineage.as_ref().map(|lineage| &*lineage.correlation_id),
         row.lineage.as_ref().map(|lineage| lineage.hops),
     ])

@@ -5,13 +5,13 @@ use super::parked::Parked;
 use super::row::{self, Kept};
 use super::tenant::Writing;
 use super::unclaimed::Leased;
-use super::{NAME, column, queue, table};
+use super::{NAME, column, queue, retention, table};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::{End, Origin, Row};
 use crate::store::{
     Claim, ExecutorLimits, Lease, Lineage, Lost, NewRun, RunRef, RunState, StoreError,
 };
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Adds rows; those that exist stay as they are.
 pub(super) fn enqueue(writing: &mut Writing<'_>, runs: Vec<NewRun>) -> Result<(), Fault> {
@@ -53,13 +53,16 @@ pub(super) fn claim(
         if let Some(kept) = known {
             skip(writing, kept, run, parked)?;
         }
+        retention::forget(writing)?;
         return Ok(Claim::Own);
     }
     let kept = add(writing, known, run, None, origin.lineage())?;
-    match queue::until_ahead(writing, &kept)? {
-        Some(until) => Ok(Claim::Running { until }),
-        None => claim_out_of_order(writing, kept, run, parked).map(|(claim, _)| claim),
-    }
+    let claim = match queue::until_ahead(writing, &kept)? {
+        Some(until) => Claim::Running { until },
+        None => claim_out_of_order(writing, kept, run, parked)?.0,
+    };
+    retention::forget(writing)?;
+    Ok(claim)
 }
 
 /// Leases due runs, one of each executor in turn.
@@ -68,16 +71,23 @@ pub(super) fn claim_next(
     n: usize,
     of: &[ExecutorLimits],
 ) -> Result<Vec<Leased>, Fault> {
+    // An executor may be named more than once, and then has the places of all its names.
+    let mut free: HashMap<&str, usize> = HashMap::with_capacity(of.len());
+    for limits in of {
+        let free = free.entry(&limits.executor).or_default();
+        *free = free.saturating_add(limits.free);
+    }
     let mut due = Vec::with_capacity(of.len());
     for limits in of {
-        let most = limits.free.min(n);
-        due.push(queue::due(writing, &limits.executor, most)?.into_iter());
+        let most = free.get(&*limits.executor).map_or(0, |free| n.min(*free));
+        let rows = queue::due(writing, &limits.executor, most)?;
+        due.push((limits.free, rows.into_iter()));
     }
     let mut leased = Vec::new();
     let mut seen = HashSet::new();
     loop {
         let before = leased.len();
-        for due in &mut due {
+        for (free, due) in due.iter_mut().filter(|(free, _)| *free > 0) {
             if leased.len() == n {
                 return Ok(leased);
             }
@@ -91,6 +101,7 @@ pub(super) fn claim_next(
             };
             let length = kept.row.run.lease;
             grant(writing, &mut kept, length)?;
+            *free -= 1;
             // Whoever wrote the trigger was another, if that is known.
             let knows_origin = kept.row.lineage.is_some();
             leased.push(Leased {

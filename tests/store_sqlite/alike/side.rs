@@ -1,0 +1,348 @@
+//! One of the two stores, and what it says in a form that does not depend on which one it is.
+
+use super::step::{Content, End, Named, Step, Version, Which, Written};
+use futures::StreamExt as _;
+use proptest::prelude::*;
+use regex::{Captures, Regex};
+use std::fmt::Debug;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+use universal_executor::model::Timestamp;
+use universal_executor::source::StartAt;
+use universal_executor::store::{
+    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, NewRun, Query, RunEnd,
+    RunFilter, RunLedger, RunRef, RunState, StoreError, Wake, Write,
+};
+use universal_executor::{
+    BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Event, EventSource, NewBreadcrumb, Patch,
+    Selector,
+};
+
+pub(super) struct Side<S> {
+    store: S,
+    /// What was made, in order, each with its last version.
+    made: Vec<(BreadcrumbId, u64)>,
+    leases: Vec<Lease>,
+    origin: Timestamp,
+}
+
+impl<S: BreadcrumbStore + RunLedger> Side<S> {
+    /// A side that has one breadcrumb, made when the walk begins.
+    pub(super) async fn new(store: S) -> Self {
+        let first = store.create(NewBreadcrumb::new("origin.v1")).await.unwrap();
+        Self {
+            store,
+            made: vec![(first.id, 1)],
+            leases: Vec::new(),
+            origin: first.updated_at,
+        }
+    }
+
+    /// Takes a step, and says what the store answered.
+    pub(super) async fn take(&mut self, step: &Step) -> String {
+        match step {
+            Step::Commit(writes, end) => self.commit(writes, end.as_ref()).await,
+            Step::Get(which) => self.said(self.store.get(self.id(*which)).await),
+            Step::Search(asked) => {
+                let query = asked.query(self.origin, |which| self.id(which));
+                self.said(self.store.search(&query).await)
+            }
+            Step::Pass(_) => String::new(),
+            Step::Runs(filter) => self.rows(filter).await,
+            Step::Enqueue(runs) => {
+                let mut new = Vec::new();
+                for (named, at) in runs {
+                    let mut run = NewRun::from(self.run(named).await);
+                    run.at = at.map(|seconds| self.at(seconds));
+                    new.push(run);
+                }
+                self.said(self.store.enqueue(new).await)
+            }
+            Step::Claim(named, older) => {
+                let older = older.and_then(|which| self.lease(which));
+                let claim = self.store.claim(&self.run(named).await, older).await;
+                if let Ok(Claim::Granted { lease, .. }) = &claim {
+                    self.leases.push(lease.clone());
+                }
+                self.said(claim)
+            }
+            Step::ClaimNext(n, of) => {
+                let of: Vec<_> = of
+                    .iter()
+                    .map(|(executor, free)| ExecutorLimits::new(*executor, *free))
+                    .collect();
+                self.said(self.store.claim_next(*n, &of).await)
+            }
+            Step::Resume(named, with) => {
+                let run = self.run(named).await;
+                self.said(self.store.resume(&run, self.id(*with)).await)
+            }
+            Step::Redo(named) => {
+                let run = self.run(named).await;
+                self.said(self.store.redo(&run).await)
+            }
+            Step::Heartbeat(_)
+            | Step::HeartbeatParked
+            | Step::Retry(..)
+            | Step::Release(_)
+            | Step::Save(..) => self.with_lease(step).await,
+        }
+    }
+
+    async fn with_lease(&self, step: &Step) -> String {
+        let told = match step {
+            Step::Heartbeat(which) => {
+                let leases = which.iter().filter_map(|which| self.lease(*which));
+                let lost = self.store.heartbeat(&leases.collect::<Vec<_>>()).await;
+                return self.said(lost);
+            }
+            Step::HeartbeatParked => {
+                let parked = self.store.runs(&RunFilter::parked()).await.unwrap();
+                let leases: Vec<Lease> = parked.into_iter().filter_map(|row| row.lease).collect();
+                let lost = self.store.heartbeat(&leases).await;
+                return self.plain(&format!("{leases:?}")) + &self.said(lost);
+            }
+            Step::Retry(which, at, counts) => match self.lease(*which) {
+                Some(lease) => self.store.retry(lease, self.at(*at), *counts).await,
+                None => return String::new(),
+            },
+            Step::Release(which) => match self.lease(*which) {
+                Some(lease) => self.store.release(lease).await,
+                None => return String::new(),
+            },
+            Step::Save(which, state) => match self.lease(*which) {
+                Some(lease) => self.store.save(&lease, state.clone().into()).await,
+                None => return String::new(),
+            },
+            _ => return String::new(),
+        };
+        self.said(told)
+    }
+
+    async fn commit(
+        &mut self,
+        writes: &[Written],
+        end: Option<&(prop::sample::Index, End)>,
+    ) -> String {
+        let writes = writes.iter().map(|write| self.write(write)).collect();
+        let end = end.and_then(|(which, end)| Some((self.lease(*which)?, self.end(end))));
+        let committed = self.store.commit(Commit { writes, end }).await;
+        for written in committed.iter().flat_map(|committed| &committed.written) {
+            match self.made.iter_mut().find(|(id, _)| *id == written.id) {
+                Some((_, version)) => *version = written.version,
+                None => self.made.push((written.id, written.version)),
+            }
+        }
+        self.said(committed)
+    }
+
+    /// All there is to read.
+    pub(super) async fn look(&self) -> String {
+        let all = Query::new(Selector::any()).limit(100);
+        let found = self.store.search(&all).await;
+        let parked = self.rows(&RunFilter::parked()).await;
+        format!(
+            "{}\n{}\n{parked}",
+            self.said(found),
+            self.rows(&RunFilter::all()).await
+        )
+    }
+
+    async fn rows(&self, filter: &RunFilter) -> String {
+        let rows = self.store.runs(filter).await.unwrap();
+        let how = rows
+            .iter()
+            .map(|row| (&row.run.event, &row.run.order, row.run.lease));
+        self.plain(&format!("{rows:?} {:?}", how.collect::<Vec<_>>()))
+    }
+
+    /// The events there are, from the oldest to that of a last breadcrumb.
+    pub(super) async fn events(&mut self, source: Box<dyn EventSource>) -> Vec<Event> {
+        for (id, _) in &self.made {
+            if self.store.delete(*id).await.is_ok() {
+                break;
+            }
+        }
+        // There is room, now that one is gone.
+        let last = NewBreadcrumb::new("last.v1");
+        let last = self.store.create(last).await.unwrap().id;
+        self.made.push((last, 1));
+        let mut deliveries = source.subscribe(StartAt::Beginning).await.unwrap();
+        let mut events = Vec::new();
+        while let Some(delivery) = deliveries.next().await {
+            let event = delivery.unwrap().event;
+            let is_last = event.breadcrumb_id == last;
+            events.push(event);
+            if is_last {
+                break;
+            }
+        }
+        events
+    }
+
+    fn write(&self, write: &Written) -> Write {
+        match write {
+            Written::Create(content) => Write::Create(self.new_breadcrumb(content)),
+            Written::Update(which, version, content) => {
+                let known = match which {
+                    Which::Made(which) => which.get(&self.made).1,
+                    Which::Never => 1,
+                };
+                let version = match version {
+                    Version::Current => known,
+                    Version::Next => known + 1,
+                    Version::Zero => 0,
+                    Version::Most => u64::MAX,
+                };
+                Write::Update {
+                    id: self.id(*which),
+                    version,
+                    patch: self.patch(content),
+                }
+            }
+            Written::Delete(which, by) => Write::Delete {
+                id: self.id(*which),
+                by: by.map(str::to_owned),
+            },
+        }
+    }
+
+    fn new_breadcrumb(&self, content: &Content) -> NewBreadcrumb {
+        let mut new = NewBreadcrumb::default();
+        new.schema_name = content.schema.map(str::to_owned);
+        new.title = content.title.clone().unwrap_or_default();
+        new.tags = content.tags.clone().unwrap_or_default();
+        new.context = content.context.clone().unwrap_or_default().into();
+        new.llm_hints = content.hints.clone().map(Into::into);
+        new.ttl = self.ttl(content);
+        new.created_by = content.author.map(str::to_owned);
+        new
+    }
+
+    fn patch(&self, content: &Content) -> Patch {
+        let mut patch = Patch::new();
+        patch.schema_name = content.schema.map(str::to_owned);
+        patch.title.clone_from(&content.title);
+        patch.tags.clone_from(&content.tags);
+        patch.context = content.context.clone().map(Into::into);
+        patch.llm_hints = content.hints.clone().map(Into::into);
+        patch.ttl = self.ttl(content);
+        patch.updated_by = content.author.map(str::to_owned);
+        patch
+    }
+
+    fn ttl(&self, content: &Content) -> Option<Timestamp> {
+        content.ttl.map(|seconds| match seconds {
+            i64::MIN | i64::MAX => Timestamp::from_micros(seconds),
+            _ => self.at(seconds.cast_unsigned()),
+        })
+    }
+
+    fn end(&self, end: &End) -> RunEnd {
+        match end {
+            End::Over(RunState::Done) => RunEnd::Done,
+            End::Over(RunState::Skipped) => RunEnd::Skipped("gone"),
+            End::Over(RunState::Superseded) => RunEnd::Superseded,
+            End::Over(_) => RunEnd::Continues,
+            End::Failed(tags) => {
+                let mut letter = DeadLetter::new(FailureClass::Permanent, "error", 1);
+                letter.tags = vec!["t".to_owned(); *tags];
+                RunEnd::Failed(letter)
+            }
+            End::Suspended(on, until, state) => {
+                let mut wake = Wake::default();
+                wake.selectors
+                    .extend(on.iter().map(|asked| asked.selector()));
+                wake.until = until.map(|seconds| self.at(seconds));
+                RunEnd::Suspended {
+                    wake,
+                    state: state.clone().into(),
+                }
+            }
+        }
+    }
+
+    async fn run(&self, named: &Named) -> RunRef {
+        let run = RunRef::new(named.executor, self.id(named.trigger), named.version);
+        let mut run = run.ordered_by(named.order).lasting(named.lease);
+        if named.has_event
+            && let Ok(trigger) = self.store.get(run.trigger_id).await
+        {
+            run.event = Some(Arc::new(Event::updated(&trigger)));
+        }
+        run
+    }
+
+    fn lease(&self, which: prop::sample::Index) -> Option<Lease> {
+        (!self.leases.is_empty()).then(|| which.get(&self.leases).clone())
+    }
+
+    fn id(&self, which: Which) -> BreadcrumbId {
+        match which {
+            Which::Made(which) => which.get(&self.made).0,
+            Which::Never => BreadcrumbId::NIL,
+        }
+    }
+
+    fn at(&self, seconds: u64) -> Timestamp {
+        self.origin + Duration::from_secs(seconds)
+    }
+
+    /// All that an answer says, and of an error also what it displays.
+    fn said<T: Debug>(&self, answer: Result<T, StoreError>) -> String {
+        match answer {
+            Ok(answer) => self.plain(&format!("{answer:?}")),
+            Err(error) => self.plain(&format!("{error}: {error:?}")),
+        }
+    }
+
+    /// A text with numbers in place of ids, times since the beginning, and no names of stores.
+    fn plain(&self, text: &str) -> String {
+        static PARTS: LazyLock<Regex> = LazyLock::new(|| {
+            let (id, time) = (
+                "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+                r"-?\d{4,6}-\d\d-\d\dT[\d:.]+Z",
+            );
+            Regex::new(&format!(
+                "{id}|{time}|[0-9a-f]{{64}}|MemoryStore|SqliteStore"
+            ))
+            .unwrap()
+        });
+        let plain = PARTS.replace_all(text, |found: &Captures<'_>| {
+            let found = &found[0];
+            if let Ok(id) = found.parse::<BreadcrumbId>() {
+                let number = self.made.iter().position(|(made, _)| *made == id);
+                return number.map_or_else(|| found.to_owned(), |number| format!("#{number}"));
+            }
+            if let Ok(time) = found.parse::<Timestamp>() {
+                let since = time.as_micros().saturating_sub(self.origin.as_micros());
+                // The first and the last time that can be shown are the same in both.
+                let is_of_walk = since.unsigned_abs() < 1 << 50;
+                return if is_of_walk {
+                    format!("{since}us")
+                } else {
+                    found.to_owned()
+                };
+            }
+            // The key of a run is made of the id of its trigger.
+            if found.len() == 64 { "key" } else { "store" }.to_owned()
+        });
+        plain.into_owned()
+    }
+
+    /// One event, without its context.
+    pub(super) fn envelope(&self, event: &Event) -> String {
+        self.plain(&format!("{:?}", event.envelope()))
+    }
+
+    /// The context of an event.
+    pub(super) fn context(&self, event: &Event) -> Option<String> {
+        Some(self.plain(&event.context.as_ref()?.to_string()))
+    }
+
+    /// Whether what an event told of is there no more, in that version.
+    pub(super) async fn is_past(&self, event: &Event) -> bool {
+        let now = self.store.get(event.breadcrumb_id).await;
+        now.is_err() || now.is_ok_and(|now| now.version != event.version)
+    }
+}
