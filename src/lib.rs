@@ -29,6 +29,7 @@
 
 pub mod agent;
 mod backoff;
+mod bugs;
 mod clock;
 pub mod error;
 pub mod executor;

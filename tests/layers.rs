@@ -9,50 +9,54 @@ use std::{fs, io, path::Path};
 /// Each top-level module of `src/`, lowest first, and the modules it may name besides itself.
 const LAYERS: &[(&str, &[&str])] = &[
     ("backoff", &["clock", "error"]),
+    ("bugs", &[]),
     ("clock", &["backoff", "error"]),
     ("error", &["backoff", "clock"]),
-    ("model", &["error"]),
+    ("model", &["bugs", "error"]),
     ("hints", &["error", "model"]),
     ("machine", &["error", "model"]),
-    ("source", &["backoff", "clock", "error", "model"]),
-    ("store", &["backoff", "clock", "error", "model", "source"]),
+    ("source", &["backoff", "bugs", "clock", "error", "model"]),
+    (
+        "store",
+        &["backoff", "bugs", "clock", "error", "model", "source"],
+    ),
     (
         "executor",
         &[
-            "backoff", "clock", "error", "hints", "model", "source", "store",
+            "backoff", "bugs", "clock", "error", "hints", "model", "source", "store",
         ],
     ),
     (
         "tool",
         &[
-            "backoff", "clock", "error", "executor", "hints", "model", "source", "store",
+            "backoff", "bugs", "clock", "error", "executor", "hints", "model", "source", "store",
         ],
     ),
     (
         "agent",
         &[
-            "backoff", "clock", "error", "executor", "hints", "machine", "model", "source",
+            "backoff", "bugs", "clock", "error", "executor", "hints", "machine", "model", "source",
             "store", "tool",
         ],
     ),
     (
         "workflow",
         &[
-            "backoff", "clock", "error", "executor", "hints", "machine", "model", "source",
+            "backoff", "bugs", "clock", "error", "executor", "hints", "machine", "model", "source",
             "store", "tool",
         ],
     ),
     (
         "runtime",
         &[
-            "agent", "backoff", "clock", "error", "executor", "hints", "machine", "model",
+            "agent", "backoff", "bugs", "clock", "error", "executor", "hints", "machine", "model",
             "source", "store", "tool", "workflow",
         ],
     ),
     (
         "workload",
         &[
-            "agent", "backoff", "clock", "error", "executor", "hints", "machine", "model",
+            "agent", "backoff", "bugs", "clock", "error", "executor", "hints", "machine", "model",
             "runtime", "source", "store", "tool", "workflow",
         ],
     ),

@@ -9,6 +9,7 @@ use super::ordering::{OrderingKey, ordering_key};
 use super::outcome::{Outcome, Suspension};
 use super::provenance::{Stamp, claimed_lineage, claims_to_be_from};
 use super::{UniversalExecutor, ambient};
+use crate::bugs::planted;
 use crate::clock::within;
 use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, Route, Timestamp};
 use crate::store::{
@@ -238,7 +239,10 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         {
             return Ok(outcome);
         }
-        if self.ledger.is_none() || !executor.store().capabilities().lineage {
+        if self.ledger.is_none()
+            || !executor.store().capabilities().lineage
+            || planted("payload-hops")
+        {
             if claims_to_be_from(&trigger, executor.id()) {
                 return Ok(Box::pin(self.skip("own", Outcome::OwnBreadcrumb)).await?);
             }
@@ -402,8 +406,12 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
             .map_err(|reason| ExecutorError::BadResponse { reason })?;
         let span = tracing::debug_span!("commit", executor = self.executor.id(), trigger = %self.lease.run.trigger_id);
         let end = self.ledger.map(|_| (self.lease.clone(), end));
+        let again = planted("blind-retry").then(|| writes.clone());
         let commit = store.commit(Commit { writes, end }).instrument(span);
-        let committed = self.in_time(commit).await;
+        let mut committed = self.in_time(commit).await;
+        if let (Some(writes), Err(StoreError::Unavailable { .. })) = (again, &committed) {
+            committed = store.commit(Commit { writes, end: None }).await;
+        }
         Ok(committed.map_err(store_error("commit the response"))?.ids())
     }
 }

@@ -4,6 +4,7 @@ use super::event::{Event, EventKind};
 use super::explain::Explanation;
 use super::selector::{Facts, Miss, Passed, Verdict};
 use super::subscription::{Role, Subscription};
+use crate::bugs::planted;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value;
 use std::cmp::Reverse;
@@ -137,6 +138,14 @@ impl Subscriptions {
                 tally.add(Ballot::new(index, subscription), passed);
             }
         };
+        if planted("context-first") {
+            for index in &self.0.sources {
+                ask(&mut tally, *index);
+            }
+            if tally.route() == Route::Context {
+                return Route::Context;
+            }
+        }
         for index in &self.0.triggers {
             ask(&mut tally, *index);
             if tally.winner.is_some() {

@@ -10,6 +10,7 @@ use super::shared::{PAUSE, Shared};
 use super::station::Station;
 use super::sweep::{self, Found};
 use super::{Deliveries, Runtime, metrics};
+use crate::bugs::planted;
 use crate::clock::later;
 use crate::error::Retry;
 use crate::model::{Event, EventKind, Timestamp};
@@ -227,6 +228,9 @@ impl<'r> Intake<'r> {
         self.shared.count(|report| report.events += 1);
         metrics::add(metrics::EVENTS, 1);
         self.shared.source_is(true);
+        if planted("ack-first") {
+            drop(delivery.ack().await);
+        }
         let event = &delivery.event;
         self.shared.progress.begin(delivery.position, event);
         if event.kind != EventKind::Ping {
@@ -361,7 +365,12 @@ impl<'r> Intake<'r> {
         let lookout = Lookout::new(Arc::clone(&shared), Arc::clone(home), inbox, inward);
         self.tasks.spawn(lookout.run());
         let arrivals = home.ledger().is_some().then(|| {
-            let (sender, inbox) = mpsc::channel(enlist::INBOX);
+            let room = if planted("unbounded-inbox") {
+                1 << 20
+            } else {
+                enlist::INBOX
+            };
+            let (sender, inbox) = mpsc::channel(room);
             let enlist = Enlist::new(Arc::clone(&shared), Arc::clone(home), inbox);
             let station = Station::new(shared, Arc::clone(home));
             // The two end together, however one of them ends.

@@ -2,6 +2,7 @@
 
 use super::builder::SqliteLimits;
 use super::error::Fault;
+use crate::bugs::planted;
 use crate::clock::wall_micros;
 use crate::model::Timestamp;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
@@ -19,7 +20,11 @@ pub(super) struct Time {
 
 impl Time {
     pub(super) fn now(&self) -> Timestamp {
-        let wall = self.held.get().copied().unwrap_or_else(wall_micros);
+        let mut wall = self.held.get().copied().unwrap_or_else(wall_micros);
+        if planted("own-clock") {
+            // The clocks of two workers are never the same.
+            wall += i64::from(std::process::id() % 2) * 5_000_000;
+        }
         Timestamp::from_micros(wall.saturating_add(self.shift.load(Ordering::Relaxed)))
     }
 

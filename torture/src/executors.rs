@@ -1,0 +1,309 @@
+//! What the workers run: executors that note what they do, and that fail as their triggers ask for.
+
+use crate::BoxError;
+use crate::oracle::{Attempt, Job, Oracle, Record, Trigger};
+use crate::settings::Settings;
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use universal_executor::executor::{OrderingKey, RetryPolicy};
+use universal_executor::model::EventKind;
+use universal_executor::{
+    Breadcrumb, BreadcrumbStore, ExecutionContext, NewBreadcrumb, Patch, Profile, Response,
+    Selector, Subscription, Subscriptions, UniversalExecutor, Wake, permanent, suspend,
+};
+
+/// What a trigger says.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub struct Order {
+    /// Its number.
+    pub n: u64,
+    /// What it asks for.
+    pub job: Job,
+    /// How long that takes, in milliseconds.
+    pub work: u64,
+}
+
+/// What an answer says: which attempt at what it comes from. Nothing of this is stamped by the library.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub struct Answer {
+    /// What was answered.
+    #[serde(flatten)]
+    pub trigger: Trigger,
+    /// In which attempt.
+    pub attempt: u32,
+    /// By which process.
+    pub pid: u32,
+}
+
+/// What an executor does.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Role {
+    /// Answers jobs, those of a lane one at a time.
+    Clerk,
+    /// Does what must not be done twice.
+    Pager,
+    /// Answers what the clerk asks.
+    Helper,
+    /// Hands a breadcrumb to the other of the two.
+    Ping,
+    /// Hands it back.
+    Pong,
+}
+
+impl Role {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Clerk,
+        Self::Pager,
+        Self::Helper,
+        Self::Ping,
+        Self::Pong,
+    ];
+
+    /// The id of the executor.
+    pub const fn id(self) -> &'static str {
+        match self {
+            Self::Clerk => "clerk",
+            Self::Pager => "pager",
+            Self::Helper => "helper",
+            Self::Ping => "ping",
+            Self::Pong => "pong",
+        }
+    }
+
+    /// The schema of what it creates as an answer, one for each of its runs.
+    pub const fn answers(self) -> Option<&'static str> {
+        match self {
+            Self::Clerk => Some("answer.v1"),
+            Self::Pager => Some("paged.v1"),
+            Self::Helper => Some("reply.v1"),
+            Self::Ping | Self::Pong => None,
+        }
+    }
+
+    /// Whether a worker has it. Some are in one worker only, so that an event that this one loses is lost.
+    pub fn runs_in(self, slot: &str) -> bool {
+        match self {
+            Self::Clerk | Self::Ping | Self::Pong => true,
+            Self::Pager => slot == "pointed-0",
+            Self::Helper => slot == "killed-0",
+        }
+    }
+
+    fn subscriptions(self) -> Vec<Subscription> {
+        match self {
+            // The trigger is a source as well: what came before in its lane.
+            Self::Clerk => vec![
+                Subscription::context("job.v1")
+                    .key("before")
+                    .recent(3)
+                    .scope(["lane:"]),
+                Subscription::trigger("job.v1"),
+            ],
+            Self::Pager => vec![Subscription::trigger("page.v1")],
+            Self::Helper => vec![Subscription::trigger("question.v1")],
+            Self::Ping | Self::Pong => vec![
+                Subscription::trigger("loop.v1")
+                    .all_tags([format!("turn:{}", self.id())])
+                    .on([EventKind::Created, EventKind::Updated]),
+            ],
+        }
+    }
+
+    fn profile(self, settings: &Settings) -> Profile {
+        let mut policy = RetryPolicy::default();
+        policy.base = Duration::from_millis(100);
+        policy.cap = Duration::from_millis(500);
+        let profile = Profile::new("torture")
+            .lease(settings.lease())
+            .timeout(Duration::from_millis(2_500))
+            .retry(policy);
+        match self {
+            Self::Clerk => profile.ordering(OrderingKey::tag("lane:")),
+            Self::Pager => profile.at_most_once(),
+            Self::Helper | Self::Ping | Self::Pong => profile,
+        }
+    }
+}
+
+/// One executor of a worker.
+#[derive(Debug)]
+pub struct Member<S> {
+    role: Role,
+    store: Arc<S>,
+    oracle: Arc<Oracle>,
+    subscriptions: Subscriptions,
+    profile: Profile,
+}
+
+impl<S> Member<S> {
+    /// An executor on a store.
+    pub fn new(
+        role: Role,
+        store: Arc<S>,
+        oracle: Arc<Oracle>,
+        settings: &Settings,
+    ) -> Result<Self, BoxError> {
+        Ok(Self {
+            role,
+            store,
+            oracle,
+            subscriptions: Subscriptions::new(role.subscriptions())?,
+            profile: role.profile(settings),
+        })
+    }
+
+    async fn work(&self, trigger: Trigger, context: &ExecutionContext) -> Result<(), BoxError> {
+        match self.role {
+            Role::Clerk => work(context).await,
+            Role::Pager => {
+                self.oracle.note(&Record::Effect { trigger })?;
+                tokio::time::sleep(Duration::from_millis(30)).await;
+                Ok(())
+            }
+            Role::Helper | Role::Ping | Role::Pong => {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Does what a job asks for.
+async fn work(context: &ExecutionContext) -> Result<(), BoxError> {
+    let order: Order = context.trigger().context.parse()?;
+    let is_first = context.attempt() == 1;
+    let time = match order.job {
+        Job::Flaky if is_first => return Err("on purpose, for now".into()),
+        // As a panic does, without its message on standard error.
+        Job::Panics if is_first => std::panic::resume_unwind(Box::new("on purpose")),
+        Job::Hangs if is_first => Duration::from_secs(600),
+        Job::Asks if context.resumed().is_none() => return Err(ask(&order)),
+        Job::Refused => return Err(permanent("on purpose")),
+        Job::Poison => std::process::abort(),
+        Job::Long => Duration::from_millis(1_200),
+        Job::Plain
+        | Job::Two
+        | Job::Flaky
+        | Job::Panics
+        | Job::Hangs
+        | Job::Asks
+        | Job::Once
+        | Job::Loop => Duration::from_millis(order.work),
+    };
+    tokio::time::sleep(time).await;
+    Ok(())
+}
+
+fn ask(order: &Order) -> BoxError {
+    let tag = format!("n:{}", order.n);
+    let question = NewBreadcrumb::new("question.v1")
+        .tag(tag.clone())
+        .context(json!(order));
+    let reply = Selector::schema("reply.v1").all_tags([tag]);
+    suspend(Wake::on(reply), json!({"asked": order.n})).writing(Response::create(question))
+}
+
+#[async_trait]
+impl<S: BreadcrumbStore> UniversalExecutor for Member<S> {
+    fn id(&self) -> &str {
+        self.role.id()
+    }
+
+    fn subscriptions(&self) -> &Subscriptions {
+        &self.subscriptions
+    }
+
+    fn store(&self) -> &dyn BreadcrumbStore {
+        &*self.store
+    }
+
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    async fn execute(
+        &self,
+        breadcrumb: &Breadcrumb,
+        context: &ExecutionContext,
+    ) -> Result<Value, BoxError> {
+        let trigger = Trigger {
+            id: breadcrumb.id,
+            version: breadcrumb.version,
+        };
+        let (attempt, pid) = (context.attempt(), std::process::id());
+        let mut executing = Executing {
+            is_over: false,
+            oracle: &self.oracle,
+            attempt: Attempt {
+                executor: self.role.id().to_owned(),
+                trigger,
+                attempt,
+                pid,
+            },
+        };
+        self.oracle
+            .note(&Record::Started(executing.attempt.clone()))?;
+        let worked = self.work(trigger, context).await;
+        executing.is_over = true;
+        drop(executing);
+        worked?;
+        Ok(json!(Answer {
+            trigger,
+            attempt,
+            pid
+        }))
+    }
+
+    async fn respond(&self, trigger: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
+        let Some(schema) = self.role.answers() else {
+            let next = if self.role == Role::Ping {
+                Role::Pong
+            } else {
+                Role::Ping
+            };
+            // Without a context nothing is stamped: only the ledger knows how long the chain is.
+            let patch = Patch::new().tags([format!("turn:{}", next.id())]);
+            return Ok(Response::update(trigger.id, trigger.version, patch));
+        };
+        let answer = NewBreadcrumb::new(schema)
+            .tags(
+                trigger
+                    .tags
+                    .iter()
+                    .filter(|tag| tag.starts_with("n:"))
+                    .cloned(),
+            )
+            .context(output.clone());
+        let order: Option<Order> = trigger.context.parse().ok();
+        let response = Response::create(answer);
+        Ok(match order.map(|order| order.job) {
+            Some(Job::Two) => response.and_create(NewBreadcrumb::new("second.v1").context(output)),
+            Some(_) | None => response,
+        })
+    }
+}
+
+/// Notes the end of an attempt, however it comes, as long as the process lives.
+struct Executing<'o> {
+    is_over: bool,
+    oracle: &'o Oracle,
+    attempt: Attempt,
+}
+
+impl Drop for Executing<'_> {
+    fn drop(&mut self) {
+        let attempt = self.attempt.clone();
+        let record = if self.is_over || std::thread::panicking() {
+            Record::Ended(attempt)
+        } else {
+            Record::Dropped(attempt)
+        };
+        if let Err(error) = self.oracle.note(&record) {
+            crate::say(format_args!("the oracle cannot be written to: {error}"));
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! What the lines of the oracle say, put in order.
+
+use crate::oracle::{Accepted, Attempt, Job, Record, Trigger};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// An attempt: from its first line to its last, if the process lived to write it.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// The line with which it began.
+    pub begun: usize,
+    /// The line with which it ended.
+    pub ended: Option<usize>,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum End {
+    /// Killed at a random moment, with so many attempts under way.
+    Killed {
+        /// Attempts under way.
+        executing: usize,
+    },
+    /// It killed itself at a point.
+    AtPoint,
+    /// It was told to, with this exit code, after so many milliseconds.
+    Told {
+        /// Its exit code.
+        code: Option<i32>,
+        /// How long it took.
+        took: u64,
+        /// Attempts of which the end was not noted.
+        executing: usize,
+    },
+    /// It ended by itself.
+    ByItself,
+}
+
+/// The history of a campaign.
+#[derive(Debug, Default)]
+pub struct History {
+    /// Accepted triggers.
+    pub accepted: BTreeMap<Trigger, Accepted>,
+    /// How many the store gave no clear answer about.
+    pub unclear: usize,
+    /// Every attempt.
+    pub attempts: HashMap<Attempt, Vec<Span>>,
+    /// How often each trigger had an effect that must happen at most once.
+    pub effects: HashMap<Trigger, u32>,
+    /// How each process ended.
+    pub ends: BTreeMap<u32, End>,
+    /// How often each point was reached.
+    pub points: BTreeMap<String, u32>,
+    /// How often a process was stopped, and how often that left attempts that another worker then made as well.
+    pub stops: u32,
+    /// Stops after which another process began a run that the stopped one was at.
+    pub overtaken: u32,
+    /// The lines at which attempts ended.
+    pub answered_at: Vec<usize>,
+    /// Attempts that began while another process, alive and not stopped, was at the same run.
+    pub stolen: Vec<Attempt>,
+    /// Attempts that were dropped by workers that had been told to end.
+    pub dropped_at_end: Vec<Attempt>,
+    /// The most deliveries that a worker had taken in without acknowledging them.
+    pub inbox: u64,
+    /// Processes.
+    pub spawned: HashSet<u32>,
+    /// How often the store was locked.
+    pub locks: u32,
+}
+
+/// What is known while the lines are read.
+#[derive(Default)]
+struct Reading {
+    history: History,
+    open: HashMap<u32, HashSet<Attempt>>,
+    stopped: HashMap<u32, HashSet<(String, Trigger)>>,
+    /// Those that stood still at some time, and may be behind with their leases.
+    paused: HashSet<u32>,
+    traps: HashSet<u32>,
+    told: HashSet<u32>,
+    is_locked: bool,
+}
+
+impl History {
+    /// Reads the lines in order.
+    pub fn of(records: &[Record]) -> Self {
+        let mut reading = Reading::default();
+        for (line, record) in records.iter().enumerate() {
+            reading.read(line, record);
+        }
+        reading.history
+    }
+
+    /// What a trigger asks for.
+    pub fn job(&self, trigger: Trigger) -> Option<Job> {
+        self.accepted.get(&trigger).map(|accepted| accepted.job)
+    }
+
+    /// How many processes died without being told to.
+    pub fn deaths(&self) -> usize {
+        let ends = self.ends.values();
+        ends.filter(|end| !matches!(end, End::Told { .. })).count()
+    }
+
+    /// All attempts.
+    pub fn executions(&self) -> usize {
+        self.attempts.values().map(Vec::len).sum()
+    }
+}
+
+impl Reading {
+    fn read(&mut self, line: usize, record: &Record) {
+        let history = &mut self.history;
+        match record {
+            Record::Accepted(accepted) => {
+                history.accepted.insert(accepted.trigger, accepted.clone());
+            }
+            Record::Unclear { .. } => history.unclear += 1,
+            Record::Started(attempt) => self.begin(line, attempt),
+            Record::Ended(attempt) => self.end(line, attempt),
+            Record::Dropped(attempt) => {
+                let is_told =
+                    self.told.contains(&attempt.pid) && !self.paused.contains(&attempt.pid);
+                let hangs = history.job(attempt.trigger) == Some(Job::Hangs);
+                if is_told && !hangs {
+                    history.dropped_at_end.push(attempt.clone());
+                }
+                self.end(line, attempt);
+            }
+            Record::Effect { trigger } => *history.effects.entry(*trigger).or_default() += 1,
+            Record::AtPoint { point, pid } => {
+                *history.points.entry(point.clone()).or_default() += 1;
+                self.traps.insert(*pid);
+            }
+            Record::Spawned { pid, .. } => drop(history.spawned.insert(*pid)),
+            Record::Killed { pid } => {
+                let executing = self.gone(*pid);
+                self.history.ends.insert(*pid, End::Killed { executing });
+            }
+            Record::Stopped { pid } => {
+                history.stops += 1;
+                let open = self.open.get(pid).into_iter().flatten();
+                let runs = open.map(|attempt| (attempt.executor.clone(), attempt.trigger));
+                self.stopped.insert(*pid, runs.collect());
+                self.paused.insert(*pid);
+            }
+            Record::Continued { pid } => drop(self.stopped.remove(pid)),
+            Record::Told { pid } => drop(self.told.insert(*pid)),
+            Record::Gone { pid, code, took } => {
+                let executing = self.gone(*pid);
+                let end = match took {
+                    Some(took) => End::Told {
+                        code: *code,
+                        took: *took,
+                        executing,
+                    },
+                    None if self.traps.contains(pid) => End::AtPoint,
+                    None => End::ByItself,
+                };
+                self.history.ends.insert(*pid, end);
+            }
+            Record::Locked => {
+                history.locks += 1;
+                self.is_locked = true;
+                // Their heartbeats cannot be written.
+                self.paused.extend(self.open.keys());
+            }
+            Record::Unlocked => self.is_locked = false,
+            Record::Inbox { most, .. } => history.inbox = history.inbox.max(*most),
+        }
+    }
+
+    fn begin(&mut self, line: usize, attempt: &Attempt) {
+        let run = (attempt.executor.clone(), attempt.trigger);
+        for runs in self.stopped.values_mut() {
+            if runs.remove(&run) {
+                self.history.overtaken += 1;
+            }
+        }
+        let is_same = |other: &Attempt| {
+            (&other.executor, other.trigger) == (&attempt.executor, attempt.trigger)
+        };
+        let others = self.open.iter().filter(|(pid, _)| **pid != attempt.pid);
+        let mut alive =
+            others.filter(|(pid, _)| !self.paused.contains(pid) && !self.traps.contains(pid));
+        if !self.is_locked && alive.any(|(_, open)| open.iter().any(is_same)) {
+            self.history.stolen.push(attempt.clone());
+        }
+        let spans = self.history.attempts.entry(attempt.clone()).or_default();
+        spans.push(Span {
+            begun: line,
+            ended: None,
+        });
+        self.open
+            .entry(attempt.pid)
+            .or_default()
+            .insert(attempt.clone());
+    }
+
+    fn end(&mut self, line: usize, attempt: &Attempt) {
+        if let Some(span) = self
+            .history
+            .attempts
+            .get_mut(attempt)
+            .and_then(|spans| spans.last_mut())
+        {
+            span.ended = Some(line);
+        }
+        self.history.answered_at.push(line);
+        if let Some(open) = self.open.get_mut(&attempt.pid) {
+            open.remove(attempt);
+        }
+    }
+
+    /// How many attempts a process was at when it went.
+    fn gone(&mut self, pid: u32) -> usize {
+        self.open.remove(&pid).map_or(0, |open| open.len())
+    }
+}

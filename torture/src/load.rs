@@ -1,0 +1,169 @@
+//! Writes the triggers, and notes which of them the store has accepted.
+
+use crate::executors::Order;
+use crate::oracle::{Accepted, Job, Oracle, Record, Trigger};
+use crate::settings::Settings;
+use crate::{BoxError, say};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, sleep_until};
+use universal_executor::store::{Commit, RunFilter, RunState, Write};
+use universal_executor::{
+    Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt as _, NewBreadcrumb, Patch,
+};
+
+/// More runs than these wait: no more triggers for a while.
+const BEHIND: usize = 1_500;
+
+/// How many lanes there are; half of the jobs are in one.
+const LANES: u64 = 24;
+
+/// Writes what is there before any worker is: so much at once that a worker has to take it bit by bit.
+pub async fn backlog<S: BreadcrumbStore>(
+    store: &S,
+    oracle: &Oracle,
+    settings: &Settings,
+) -> Result<(), BoxError> {
+    const AT_ONCE: u64 = 250;
+    let job = Job::Plain;
+    for first in (0..settings.backlog).step_by(250) {
+        let numbers = first..(first + AT_ONCE).min(settings.backlog);
+        let new = |n| NewBreadcrumb::new(job.schema()).context(json!(Order { n, job, work: 1 }));
+        let commit = Commit {
+            writes: numbers.clone().map(|n| Write::Create(new(n))).collect(),
+            end: None,
+        };
+        let committed = store.commit(commit).await?;
+        for (n, kept) in numbers.zip(committed.written) {
+            note(oracle, n, job, Ok(kept))?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes triggers until there are enough and all faults have happened. Returns how many it tried.
+pub async fn generate<S: BreadcrumbStore>(
+    store: &S,
+    oracle: &Oracle,
+    settings: &Settings,
+    faults_are_over: &AtomicBool,
+) -> Result<u64, BoxError> {
+    let mut random = fastrand::Rng::with_seed(settings.seed);
+    let pause = Duration::from_micros(1_000_000 / settings.rate.max(1));
+    let mut next = Instant::now();
+    let mut n = settings.backlog;
+    while n < settings.backlog + settings.triggers || !faults_are_over.load(Ordering::Relaxed) {
+        n += 1;
+        if n % settings.rate.max(1) == 0 {
+            wait_for_room(store).await;
+        }
+        let job = draw(n, &mut random, settings);
+        let created = create(store, oracle, n, job, &mut random).await?;
+        if let (Some(created), Job::Plain) = (created, job)
+            && random.u8(..25) == 0
+        {
+            n += 1;
+            change(store, oracle, n, &created).await?;
+        }
+        // What was missed while the store was locked is not made up for.
+        next = (next + pause).max(Instant::now() - Duration::from_millis(100));
+        sleep_until(next).await;
+    }
+    Ok(n)
+}
+
+/// Waits while the workers are far behind.
+async fn wait_for_room<S: BreadcrumbStore>(store: &S) {
+    let open = RunFilter::all().state(RunState::Ready).limit(BEHIND);
+    while let Some(ledger) = store.ledger()
+        && ledger
+            .runs(&open)
+            .await
+            .is_ok_and(|runs| runs.len() >= BEHIND)
+    {
+        sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// What the n-th trigger asks for.
+fn draw(n: u64, random: &mut fastrand::Rng, settings: &Settings) -> Job {
+    // Those that are counted come evenly through the campaign, and not right at its beginning.
+    let every = |count: u64| settings.triggers / (count + 1);
+    if settings.poison > 0 && n.is_multiple_of(every(settings.poison)) {
+        return Job::Poison;
+    }
+    if settings.loops > 0 && (n + 7).is_multiple_of(every(settings.loops)) {
+        return Job::Loop;
+    }
+    match random.u16(..1_000) {
+        0..50 => Job::Once,
+        50..100 => Job::Two,
+        100..140 => Job::Flaky,
+        140..160 => Job::Panics,
+        160..180 => Job::Refused,
+        180..210 => Job::Asks,
+        210..240 => Job::Long,
+        240..243 => Job::Hangs,
+        _ => Job::Plain,
+    }
+}
+
+async fn create<S: BreadcrumbStore>(
+    store: &S,
+    oracle: &Oracle,
+    n: u64,
+    job: Job,
+    random: &mut fastrand::Rng,
+) -> Result<Option<Arc<Breadcrumb>>, BoxError> {
+    let work = random.u64(100..400);
+    let mut new = NewBreadcrumb::new(job.schema())
+        .tag(format!("n:{n}"))
+        .context(json!(Order { n, job, work }));
+    // What is poison would hold up its lane until the store gives up on it.
+    if job != Job::Poison && random.bool() {
+        new = new.tag(format!("lane:{}", random.u64(..LANES)));
+    }
+    if job == Job::Loop {
+        new = new.tag("turn:ping");
+    }
+    note(oracle, n, job, store.create(new).await.map_err(Into::into))
+}
+
+/// Changes a trigger that may or may not be answered by now; who answers must not mix up the versions.
+async fn change<S: BreadcrumbStore>(
+    store: &S,
+    oracle: &Oracle,
+    n: u64,
+    before: &Breadcrumb,
+) -> Result<(), BoxError> {
+    let job = Job::Plain;
+    let patch = Patch::new().context(json!(Order { n, job, work: 10 }));
+    let updated = store.update(before.id, before.version, patch).await;
+    note(oracle, n, job, updated.map_err(Into::into))?;
+    Ok(())
+}
+
+fn note(
+    oracle: &Oracle,
+    n: u64,
+    job: Job,
+    kept: Result<Arc<Breadcrumb>, BoxError>,
+) -> Result<Option<Arc<Breadcrumb>>, BoxError> {
+    match kept {
+        Ok(kept) => {
+            let trigger = Trigger {
+                id: kept.id,
+                version: kept.version,
+            };
+            oracle.note(&Record::Accepted(Accepted { n, trigger, job }))?;
+            Ok(Some(kept))
+        }
+        Err(error) => {
+            say(format_args!("trigger {n} is unclear: {error}"));
+            oracle.note(&Record::Unclear { n })?;
+            Ok(None)
+        }
+    }
+}

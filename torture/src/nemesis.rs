@@ -1,0 +1,276 @@
+//! Starts the workers, and does them harm: kills them at random moments and at chosen points, stops them past their
+//! leases, tells them to end, locks their store. Every worker that is gone is started again.
+
+use crate::bugs::Bug;
+use crate::oracle::{Oracle, Record};
+use crate::point::{BEFORE_COMMIT, Deed, POINTS, Point, Trap};
+use crate::settings::Settings;
+use crate::{BoxError, backend};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use tokio::process::{Child, Command};
+use tokio::time::{sleep, timeout};
+
+/// The longest that anything may take that is sure to happen.
+const LONG: Duration = Duration::from_secs(30);
+
+/// A place for a worker: one process after the other.
+pub struct Slot {
+    name: String,
+    folder: PathBuf,
+    bug: Option<String>,
+    child: Child,
+    pid: u32,
+}
+
+impl Slot {
+    /// Starts a worker.
+    pub fn start(folder: &Path, name: String, bug: Option<String>) -> Result<Self, BoxError> {
+        let (child, pid) = spawn(folder, &name, bug.as_deref(), None)?;
+        Ok(Self {
+            name,
+            folder: folder.to_owned(),
+            bug,
+            child,
+            pid,
+        })
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), BoxError> {
+        let pid = Pid::from_raw(self.pid.cast_signed()).ok_or("a process has a number")?;
+        Ok(kill_process(pid, signal)?)
+    }
+
+    fn again(&mut self, trap: Option<String>) -> Result<(), BoxError> {
+        (self.child, self.pid) = spawn(&self.folder, &self.name, self.bug.as_deref(), trap)?;
+        Ok(())
+    }
+
+    /// Notes that the process is gone by itself, if it is.
+    fn is_gone(&mut self, oracle: &Oracle) -> Result<bool, BoxError> {
+        let Some(status) = self.child.try_wait()? else {
+            return Ok(false);
+        };
+        oracle.note(&Record::Gone {
+            pid: self.pid,
+            code: status.code(),
+            took: None,
+        })?;
+        Ok(true)
+    }
+
+    /// Starts it again if it is gone by itself.
+    fn revive(&mut self, oracle: &Oracle) -> Result<(), BoxError> {
+        if self.is_gone(oracle)? {
+            self.again(None)?;
+        }
+        Ok(())
+    }
+
+    /// Kills it, now.
+    async fn kill(&mut self, oracle: &Oracle) -> Result<(), BoxError> {
+        if !self.is_gone(oracle)? {
+            self.child.kill().await?;
+            oracle.note(&Record::Killed { pid: self.pid })?;
+        }
+        self.again(None)
+    }
+
+    /// Stops it for a time.
+    async fn stop(&mut self, oracle: &Oracle, time: Duration) -> Result<(), BoxError> {
+        if self.is_gone(oracle)? {
+            return self.again(None);
+        }
+        self.signal(Signal::STOP)?;
+        oracle.note(&Record::Stopped { pid: self.pid })?;
+        sleep(time).await;
+        oracle.note(&Record::Continued { pid: self.pid })?;
+        self.signal(Signal::CONT)
+    }
+
+    /// Has it stop itself just before it commits, and lets it go on after a time.
+    async fn stop_at(
+        &mut self,
+        oracle: &Oracle,
+        after: u64,
+        time: Duration,
+    ) -> Result<(), BoxError> {
+        self.end(oracle).await?;
+        self.again(Some(Trap::text(BEFORE_COMMIT, Deed::Stop, after)))?;
+        let begun = Instant::now();
+        while !is_stopped(self.pid) {
+            if begun.elapsed() > LONG || self.is_gone(oracle)? {
+                return self.revive(oracle);
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+        oracle.note(&Record::Stopped { pid: self.pid })?;
+        sleep(time).await;
+        oracle.note(&Record::Continued { pid: self.pid })?;
+        self.signal(Signal::CONT)
+    }
+
+    /// Has it kill itself at a point.
+    async fn kill_at(&mut self, oracle: &Oracle, point: Point, after: u64) -> Result<(), BoxError> {
+        self.end(oracle).await?;
+        // It may die of something else before it gets there.
+        for _ in 0..5 {
+            self.again(Some(Trap::text(point, Deed::Kill, after)))?;
+            let Ok(status) = timeout(LONG, self.child.wait()).await else {
+                self.child.kill().await?;
+                oracle.note(&Record::Killed { pid: self.pid })?;
+                continue;
+            };
+            let status = status?;
+            oracle.note(&Record::Gone {
+                pid: self.pid,
+                code: status.code(),
+                took: None,
+            })?;
+            if status.signal() == Some(Signal::KILL.as_raw()) {
+                break;
+            }
+        }
+        self.again(None)?;
+        sleep(Duration::from_millis(300)).await;
+        Ok(())
+    }
+
+    /// Tells it to end, and waits until it has.
+    pub async fn end(&mut self, oracle: &Oracle) -> Result<(), BoxError> {
+        if self.is_gone(oracle)? {
+            return Ok(());
+        }
+        oracle.note(&Record::Told { pid: self.pid })?;
+        let told = Instant::now();
+        self.signal(Signal::TERM)?;
+        let status = match timeout(LONG, self.child.wait()).await {
+            Ok(status) => status?,
+            Err(_) => {
+                self.child.kill().await?;
+                self.child.wait().await?
+            }
+        };
+        oracle.note(&Record::Gone {
+            pid: self.pid,
+            code: status.code(),
+            took: u64::try_from(told.elapsed().as_millis()).ok(),
+        })
+    }
+
+    /// Keeps it running.
+    pub fn tend(&mut self, oracle: &Oracle) -> Result<(), BoxError> {
+        self.revive(oracle)
+    }
+}
+
+fn spawn(
+    folder: &Path,
+    name: &str,
+    bug: Option<&str>,
+    trap: Option<String>,
+) -> Result<(Child, u32), BoxError> {
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(folder.join(format!("{name}.log")))?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .arg("worker")
+        .arg(folder)
+        .arg(name)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .kill_on_drop(true);
+    if let Some(bug) = bug {
+        command.env(Bug::VARIABLE, bug);
+    }
+    if let Some(trap) = trap {
+        command.env(Trap::VARIABLE, trap);
+    }
+    let child = command.spawn()?;
+    let pid = child.id().ok_or("a process that was just begun is gone")?;
+    Ok((child, pid))
+}
+
+/// Whether a process is stopped, as Linux says.
+fn is_stopped(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    let state = |status: &str| {
+        let (_, rest) = status.rsplit_once(") ")?;
+        rest.chars().next()
+    };
+    status.is_ok_and(|status| state(&status) == Some('T'))
+}
+
+/// Kills at random moments.
+pub async fn kill(
+    slots: &mut [Slot],
+    oracle: &Oracle,
+    settings: &Settings,
+) -> Result<(), BoxError> {
+    let mut random = fastrand::Rng::with_seed(settings.seed ^ 1);
+    for _ in 0..settings.kills {
+        let (least, most) = settings.kill_every;
+        sleep(Duration::from_millis(random.u64(least..most))).await;
+        for slot in &mut *slots {
+            slot.revive(oracle)?;
+        }
+        let which = random.usize(..slots.len());
+        if let Some(slot) = slots.get_mut(which) {
+            slot.kill(oracle).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Stops for longer than a lease, at random moments and just before a commit.
+pub async fn stop(
+    slot: &mut Slot,
+    oracle: &Oracle,
+    settings: &Settings,
+    times: u64,
+) -> Result<(), BoxError> {
+    let mut random = fastrand::Rng::with_seed(settings.seed ^ 2 ^ u64::from(slot.pid));
+    for time in 0..times {
+        sleep(Duration::from_millis(random.u64(200..700))).await;
+        let stopped = Duration::from_millis(random.u64(settings.lease * 5 / 4..settings.lease * 2));
+        if time % 2 == 0 {
+            slot.stop_at(oracle, random.u64(..20), stopped).await?;
+        } else {
+            slot.stop(oracle, stopped).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Kills at every point.
+pub async fn points(slot: &mut Slot, oracle: &Oracle, settings: &Settings) -> Result<(), BoxError> {
+    let mut random = fastrand::Rng::with_seed(settings.seed ^ 3);
+    for _ in 0..settings.each_point {
+        for point in POINTS {
+            slot.kill_at(oracle, point, random.u64(..3)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Locks the store for others to write to, as a backup or a tool of an administrator may.
+pub async fn lock(folder: &Path, oracle: &Oracle, settings: &Settings) -> Result<(), BoxError> {
+    for _ in 0..settings.locks {
+        sleep(Duration::from_secs(5)).await;
+        let connection = rusqlite::Connection::open(backend::file(folder))?;
+        connection.busy_timeout(LONG)?;
+        connection.execute_batch("BEGIN IMMEDIATE")?;
+        oracle.note(&Record::Locked)?;
+        sleep(Duration::from_millis(settings.lock_for)).await;
+        connection.execute_batch("ROLLBACK")?;
+        oracle.note(&Record::Unlocked)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! A source that delivers again what it has delivered before, at once or much later.
+
+use async_trait::async_trait;
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
+use std::collections::VecDeque;
+use universal_executor::EventSource;
+use universal_executor::model::Event;
+use universal_executor::source::{Delivery, SourceError, StartAt};
+
+/// How many events it remembers.
+const REMEMBERED: usize = 256;
+
+/// A source whose events come again.
+#[derive(Debug)]
+pub struct Noisy<E> {
+    inner: E,
+    seed: u64,
+}
+
+impl<E> Noisy<E> {
+    /// Makes a source repeat itself.
+    pub const fn new(inner: E, seed: u64) -> Self {
+        Self { inner, seed }
+    }
+}
+
+type Deliveries = BoxStream<'static, Result<Delivery, SourceError>>;
+
+struct Repeated {
+    inner: Deliveries,
+    random: fastrand::Rng,
+    seen: VecDeque<Event>,
+    again: usize,
+}
+
+impl Repeated {
+    async fn next(&mut self) -> Option<Result<Delivery, SourceError>> {
+        if self.again > 0 && !self.seen.is_empty() {
+            self.again -= 1;
+            let which = self.random.usize(..self.seen.len());
+            let event = self.seen.get(which).cloned();
+            return event.map(|event| Ok(Delivery::new(event)));
+        }
+        let next = self.inner.next().await?;
+        if let Ok(delivery) = &next {
+            self.seen.push_back(delivery.event.clone());
+            if self.seen.len() > REMEMBERED {
+                self.seen.pop_front();
+            }
+            if self.random.u8(..10) == 0 {
+                self.again = self.random.usize(1..=5);
+            }
+        }
+        Some(next)
+    }
+}
+
+#[async_trait]
+impl<E: EventSource> EventSource for Noisy<E> {
+    async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
+        let repeated = Repeated {
+            inner: self.inner.subscribe(from).await?,
+            random: fastrand::Rng::with_seed(self.seed),
+            seen: VecDeque::new(),
+            again: 0,
+        };
+        Ok(Box::pin(stream::unfold(
+            repeated,
+            |mut repeated| async move {
+                let next = repeated.next().await?;
+                Some((next, repeated))
+            },
+        )))
+    }
+
+    fn is_complete(&self) -> bool {
+        self.inner.is_complete()
+    }
+}

@@ -1,0 +1,198 @@
+//! What happened, by those to whom it happened: a file that every process appends a line to, and that no kill takes
+//! back. The order of its lines is the order of events, whatever clocks say.
+
+use crate::BoxError;
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::Path;
+use universal_executor::model::BreadcrumbId;
+
+/// One line.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum Record {
+    /// The store said that a trigger is kept.
+    Accepted(Accepted),
+    /// The store gave no clear answer about a trigger.
+    Unclear {
+        /// Its number.
+        n: u64,
+    },
+    /// `execute` begins.
+    Started(Attempt),
+    /// `execute` is over in a process that lives: it returned, or panicked.
+    Ended(Attempt),
+    /// `execute` was dropped before it was over, in a process that lives.
+    Dropped(Attempt),
+    /// Something that must not happen twice.
+    Effect {
+        /// The trigger it happened for.
+        trigger: Trigger,
+    },
+    /// A worker does itself what was asked for at a point.
+    AtPoint {
+        /// The name of the point.
+        point: String,
+        /// Who.
+        pid: u32,
+    },
+    /// A worker begins.
+    Spawned {
+        /// Which of them.
+        slot: String,
+        /// Its process.
+        pid: u32,
+    },
+    /// A worker was killed at a random moment, and is gone.
+    Killed {
+        /// Its process.
+        pid: u32,
+    },
+    /// A worker was stopped.
+    Stopped {
+        /// Its process.
+        pid: u32,
+    },
+    /// A worker that was stopped may go on.
+    Continued {
+        /// Its process.
+        pid: u32,
+    },
+    /// A worker was told to end.
+    Told {
+        /// Its process.
+        pid: u32,
+    },
+    /// A worker that was not killed at random is gone.
+    Gone {
+        /// Its process.
+        pid: u32,
+        /// Its exit code, if it was not a signal.
+        code: Option<i32>,
+        /// How long it took after it was told, in milliseconds.
+        took: Option<u64>,
+    },
+    /// The store is locked by somebody else.
+    Locked,
+    /// It is free again.
+    Unlocked,
+    /// How many deliveries a worker has taken in at the most without having acknowledged them.
+    Inbox {
+        /// Who.
+        pid: u32,
+        /// How many.
+        most: u64,
+    },
+}
+
+/// A version of a trigger.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+pub struct Trigger {
+    /// The breadcrumb.
+    pub id: BreadcrumbId,
+    /// Its version.
+    pub version: u64,
+}
+
+/// A trigger that the store has accepted.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Accepted {
+    /// Its number.
+    pub n: u64,
+    /// What it is in the store.
+    pub trigger: Trigger,
+    /// What it asks for.
+    pub job: Job,
+}
+
+/// What a trigger asks for, and so what must become of it.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Job {
+    /// An answer.
+    Plain,
+    /// An answer after longer than a heartbeat.
+    Long,
+    /// An answer of two breadcrumbs.
+    Two,
+    /// An answer, after an error that passes.
+    Flaky,
+    /// An answer, after a panic.
+    Panics,
+    /// An answer, after an attempt that takes too long.
+    Hangs,
+    /// An answer, after asking somebody else and waiting for it durably.
+    Asks,
+    /// A dead letter, since it is refused.
+    Refused,
+    /// A dead letter, since it takes every worker down with it.
+    Poison,
+    /// An answer or a dead letter, but never a second attempt.
+    Once,
+    /// Sixteen answers and a dead letter, since every answer is a trigger again.
+    Loop,
+}
+
+impl Job {
+    /// The schema of its triggers.
+    pub const fn schema(self) -> &'static str {
+        match self {
+            Self::Plain
+            | Self::Long
+            | Self::Two
+            | Self::Flaky
+            | Self::Panics
+            | Self::Hangs
+            | Self::Asks
+            | Self::Refused
+            | Self::Poison => "job.v1",
+            Self::Once => "page.v1",
+            Self::Loop => "loop.v1",
+        }
+    }
+}
+
+/// One attempt of an executor at a trigger.
+#[derive(Clone, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+pub struct Attempt {
+    /// The executor.
+    pub executor: String,
+    /// What triggered it.
+    pub trigger: Trigger,
+    /// Which attempt, from 1.
+    pub attempt: u32,
+    /// The process.
+    pub pid: u32,
+}
+
+/// The file, to be appended to.
+#[derive(Debug)]
+pub struct Oracle(File);
+
+impl Oracle {
+    const FILE: &'static str = "oracle.jsonl";
+
+    /// Opens or makes the file in a folder.
+    pub fn open(folder: &Path) -> Result<Self, BoxError> {
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(folder.join(Self::FILE))?;
+        Ok(Self(file))
+    }
+
+    /// Appends a line, in one write: lines of several processes do not mix, and one that is written stays.
+    pub fn note(&self, record: &Record) -> Result<(), BoxError> {
+        let mut line = serde_json::to_vec(record)?;
+        line.push(b'\n');
+        Ok((&self.0).write_all(&line)?)
+    }
+
+    /// All lines, in order.
+    pub fn read(folder: &Path) -> Result<Vec<Record>, BoxError> {
+        let text = std::fs::read_to_string(folder.join(Self::FILE))?;
+        let records = text.lines().map(serde_json::from_str);
+        Ok(records.collect::<Result<_, _>>()?)
+    }
+}

@@ -1,0 +1,156 @@
+//! A worker: a process with all executors, on a store that fails now and then, until it is told to end or killed.
+
+use crate::executors::{Member, Role};
+use crate::noise::Noisy;
+use crate::oracle::{Oracle, Record};
+use crate::point::Trap;
+use crate::settings::Settings;
+use crate::{BoxError, backend, say};
+use futures::stream;
+use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use universal_executor::store::{Fault, Faulty, Moment, Operation};
+use universal_executor::{EventSource, Runtime, SqliteStore};
+
+/// Runs until SIGTERM.
+pub async fn run(folder: &Path, slot: &str) -> Result<(), BoxError> {
+    // Before anybody can know that it is here.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let settings = Settings::read(folder)?;
+    let oracle = Arc::new(Oracle::open(folder)?);
+    let pid = std::process::id();
+    oracle.note(&Record::Spawned {
+        slot: slot.to_owned(),
+        pid,
+    })?;
+    let seed = settings.seed ^ u64::from(pid);
+    let plan = Arc::new(Plan::new(&settings, Arc::clone(&oracle), seed)?);
+    let inner = backend::open(folder).await?;
+    let events = inner.events_of(slot);
+    let store = Faulty::new(inner, {
+        let plan = Arc::clone(&plan);
+        move |operation, moment| plan.at(operation, moment)
+    });
+    let source = Noisy::new(store.beside(events), seed);
+    let runtime = runtime(source, slot, &Arc::new(store), &oracle, &settings)?;
+
+    let signals = Box::pin(stream::poll_fn(move |context| terminate.poll_recv(context)));
+    let report = runtime.run_until_signals(signals).await?;
+
+    plan.note_inbox()?;
+    say(format_args!("{slot} ({pid}): {report:?}"));
+    Ok(())
+}
+
+fn runtime(
+    source: impl EventSource,
+    slot: &str,
+    store: &Arc<Faulty<SqliteStore>>,
+    oracle: &Arc<Oracle>,
+    settings: &Settings,
+) -> Result<Runtime, BoxError> {
+    let builder = Runtime::builder(source)
+        .start_at(universal_executor::source::StartAt::Beginning)
+        .sweep_every(settings.sweep())
+        .reconcile_every(settings.lease())
+        .drain_timeout(settings.drain())
+        .max_inflight(8);
+    let roles = Role::ALL.into_iter().filter(|role| role.runs_in(slot));
+    let members =
+        roles.map(|role| Member::new(role, Arc::clone(store), Arc::clone(oracle), settings));
+    let members = members.collect::<Result<Vec<_>, _>>()?;
+    let builder = members
+        .into_iter()
+        .fold(builder, |builder, member| builder.executor(member));
+    Ok(builder.build()?)
+}
+
+/// What goes wrong at each call of store and source.
+struct Plan {
+    oracle: Arc<Oracle>,
+    trap: Option<Trap>,
+    /// Of 1,000 calls.
+    faults: u32,
+    random: Mutex<fastrand::Rng>,
+    /// Deliveries that were taken in and not acknowledged, now and at the most.
+    inbox: AtomicI64,
+    most: AtomicI64,
+}
+
+impl Plan {
+    fn new(settings: &Settings, oracle: Arc<Oracle>, seed: u64) -> Result<Self, BoxError> {
+        Ok(Self {
+            oracle,
+            trap: Trap::from_env()?,
+            faults: settings.faults,
+            random: Mutex::new(fastrand::Rng::with_seed(seed)),
+            inbox: AtomicI64::new(0),
+            most: AtomicI64::new(0),
+        })
+    }
+
+    fn at(&self, operation: Operation, moment: Moment) -> Fault {
+        if let Err(error) = self.spring(operation, moment) {
+            say(format_args!("a trap did not work: {error}"));
+        }
+        if moment == Moment::After {
+            self.count(operation);
+        }
+        // A worker that cannot subscribe at its start has nothing to do but end.
+        if operation == Operation::Subscribe {
+            return Fault::None;
+        }
+        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        let faults = match (operation, moment) {
+            // Each one costs a pause, and there are many more deliveries than runs.
+            (Operation::Next, _) => self.faults / 5,
+            // What is not acknowledged comes again in the next process, with all that came after it.
+            (Operation::Ack, Moment::Before) => 0,
+            _ => self.faults,
+        };
+        match random.u32(..1_000) {
+            drawn if drawn < faults.div_ceil(2) => Fault::Fail,
+            drawn if drawn < faults => Fault::Delay(Duration::from_millis(50)),
+            _ => Fault::None,
+        }
+    }
+
+    fn spring(&self, operation: Operation, moment: Moment) -> Result<(), BoxError> {
+        let sprung = self
+            .trap
+            .as_ref()
+            .and_then(|trap| trap.sprung(operation, moment));
+        if let Some((point, deed)) = sprung {
+            self.oracle.note(&Record::AtPoint {
+                point: point.name.to_owned(),
+                pid: std::process::id(),
+            })?;
+            deed.execute()?;
+        }
+        Ok(())
+    }
+
+    fn count(&self, operation: Operation) {
+        match operation {
+            Operation::Next => {
+                let inbox = self.inbox.fetch_add(1, Ordering::Relaxed) + 1;
+                self.most.fetch_max(inbox, Ordering::Relaxed);
+            }
+            Operation::Ack | Operation::Nack => {
+                self.inbox.fetch_sub(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+
+    fn note_inbox(&self) -> Result<(), BoxError> {
+        let most = self.most.load(Ordering::Relaxed);
+        self.oracle.note(&Record::Inbox {
+            pid: std::process::id(),
+            most: most.max(0).unsigned_abs(),
+        })
+    }
+}
