@@ -7,11 +7,13 @@
 #   make test         unit, integration and documentation tests
 #   make doc          the documentation, broken links are errors
 #   make examples     every file in examples/ runs to its end
+#   make torture-ci   workers on one SQLite file are killed, stopped and misled, and three mistakes have to be found
 #   make bench-build  the benches compile and run one tiny round; `cargo bench` measures
 #   make ci           all of the above, with Cargo.lock as committed
+#   make torture      the same with 500 kills and all mistakes: some twenty minutes; see docs/torture.md
 #   make deny         licences, advisories and duplicate crates (needs cargo-deny)
 
-.PHONY: fmt lint features crates test doc examples bench-build ci deny
+.PHONY: fmt lint features crates test doc examples bench-build torture-ci torture ci deny
 .NOTPARALLEL:
 .DEFAULT_GOAL := ci
 
@@ -23,18 +25,18 @@ CARGO_FLAGS ?=
 HEAVY_FEATURES := conformance metrics mock schema sqlite
 
 ci: CARGO_FLAGS := --locked
-ci: fmt crates lint features test doc examples bench-build
+ci: fmt crates lint features test doc examples bench-build torture-ci
 	@echo "==> ci: everything passed"
 
 fmt:
 	@echo "==> fmt: is the code formatted?"
-	cargo fmt --check
+	cargo fmt --all --check
 
 lint:
 	@echo "==> lint: clippy on the default features"
 	cargo clippy $(CARGO_FLAGS) -- -D warnings
 	@echo "==> lint: clippy on all features, tests, examples and benches"
-	cargo clippy $(CARGO_FLAGS) --all-targets --all-features -- -D warnings
+	cargo clippy $(CARGO_FLAGS) --workspace --all-targets --all-features -- -D warnings
 
 features:
 	@for flags in --no-default-features $(HEAVY_FEATURES:%=--no-default-features,--features=%) --all-features; do \
@@ -76,6 +78,24 @@ examples:
 bench-build:
 	@echo "==> bench-build: the benches compile and run one tiny round"
 	cargo bench $(CARGO_FLAGS) --features metrics,sqlite --profile dev --bench '*' -- --quick
+
+# The seed of a campaign, where it shall be the same each time.
+SEED ?=
+
+torture-ci:
+	@echo "==> torture-ci: a campaign against workers that share a store, and three mistakes to be found"
+	cargo test $(CARGO_FLAGS) --quiet -p torture --features _bugs
+	cargo build $(CARGO_FLAGS) -p torture --features _bugs
+	target/debug/torture ci $(SEED)
+	target/debug/torture bugs some
+
+torture:
+	@echo "==> torture: a full campaign, then every mistake, and the same campaigns without one"
+	cargo build $(CARGO_FLAGS) -p torture
+	target/debug/torture full $(SEED)
+	cargo build $(CARGO_FLAGS) -p torture --features _bugs
+	target/debug/torture bugs all
+	target/debug/torture controls
 
 deny:
 	@echo "==> deny: licences, advisories, bans and sources"

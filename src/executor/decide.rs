@@ -3,6 +3,7 @@
 use super::error::{ExecutorError, Verdict};
 use super::profile::{Execution, Profile, RetryPolicy};
 use crate::backoff::full_jitter;
+use crate::bugs::planted;
 use crate::store::FailureClass;
 use std::time::Duration;
 
@@ -49,6 +50,11 @@ pub(super) enum Refusal {
     Fail(FailureClass),
 }
 
+/// Whether a run that so many workers died holding ends if it loses one more.
+pub(crate) const fn is_last_chance(abandoned: u32) -> bool {
+    abandoned + 1 == ABANDONED_MOST
+}
+
 /// Whether a run that was just claimed may not run.
 pub(super) fn before_start(profile: &Profile, start: Start) -> Option<Refusal> {
     if start.hops >= profile.hop_limit {
@@ -59,7 +65,8 @@ pub(super) fn before_start(profile: &Profile, start: Start) -> Option<Refusal> {
             Refusal::Fail(FailureClass::HopLimit)
         });
     }
-    if profile.execution == Execution::AtMostOnce && start.abandoned > 0 {
+    let once = profile.execution == Execution::AtMostOnce;
+    if once && start.abandoned > 0 && !planted("more-than-once") {
         return Some(Refusal::Fail(FailureClass::OutcomeUnknown));
     }
     if start.abandoned >= ABANDONED_MOST {

@@ -79,6 +79,7 @@ pub use rate::{BadRate, Rate};
 pub use waits::WaitError;
 
 pub(crate) use ambient::{Offer, under};
+pub(crate) use decide::is_last_chance;
 pub(crate) use error::{Verdict, own_verdict};
 pub(crate) use ordering::ordering_key;
 pub(crate) use waits::Waits;

@@ -3,6 +3,7 @@
 use crate::stage::{LEASE, Notebook, SECOND, beginning, count, until, until_over};
 use crate::support::{Probe, Shim, all, event_of, eventually, put, runs};
 use serde_json::json;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
@@ -169,6 +170,58 @@ async fn a_run_that_three_workers_died_with_is_a_crash_loop_and_leaves_others_al
     assert_eq!(letter.context["trigger_id"], killer.id.to_string());
     assert_eq!((report.failed, last.executed()), (1, 0));
     assert_eq!(count(&store, "answer.v1").await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_runs_whose_workers_died_twice_only_one_goes_at_a_time_so_that_it_takes_no_other_with_it()
+ {
+    const SUSPECTS: usize = 5;
+    let store = MemoryStore::default();
+    for _ in 0..SUSPECTS {
+        put(&store, "question.v1", json!({"suspect": true})).await;
+    }
+    for _ in 0..2 {
+        let hangs = Probe::on("question.v1", "worker", &store)
+            .executing(|_| std::future::pending())
+            .shared();
+        let runtime = beginning(&store)
+            .executor(Arc::clone(&hangs))
+            .build()
+            .unwrap();
+        let died = async {
+            tokio::select! {
+                () = eventually(async || hangs.executed() == SUSPECTS) => {}
+                _ = runtime.run_until(std::future::pending()) => {}
+            }
+        };
+        timeout(2 * LEASE, died).await.unwrap();
+    }
+    for _ in 0..SUSPECTS {
+        put(&store, "question.v1", json!({"suspect": false})).await;
+    }
+    let side_by_side = [const { AtomicUsize::new(0) }; 2].map(Arc::new);
+    let [now, most] = side_by_side.clone();
+    let last = Probe::on("question.v1", "worker", &store).executing(move |context| {
+        let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+        async move {
+            if context.trigger().context["suspect"] == true {
+                most.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                now.fetch_sub(1, Ordering::Relaxed);
+            }
+            Ok(json!({}))
+        }
+    });
+    let runtime = beginning(&store).executor(last.shared()).build().unwrap();
+
+    let report = runtime
+        .run_until(until_over(&store, 2 * SUSPECTS))
+        .await
+        .unwrap();
+
+    let [_, most] = side_by_side;
+    assert_eq!((report.responded, report.failed), (2 * SUSPECTS as u64, 0));
+    assert_eq!(most.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -21,7 +21,7 @@ const fn bug(name: &'static str, what: &'static str, campaign: fn(&mut Settings)
 }
 
 /// All of them; those that every change is tried with come first.
-pub const BUGS: [Bug; 10] = [
+pub const BUGS: [Bug; 12] = [
     bug(
         "no-token",
         "a commit does not ask for the token of the lease",
@@ -66,6 +66,16 @@ pub const BUGS: [Bug; 10] = [
         "payload-hops",
         "the length of a chain is taken from the payload",
         |settings| settings.loops = 2,
+    ),
+    bug(
+        "no-lines",
+        "runs of one ordering key go side by side",
+        |_| {},
+    ),
+    bug(
+        "more-than-once",
+        "what may run at most once is run again",
+        |settings| settings.each_point = 2,
     ),
     bug(
         "unbounded-inbox",

@@ -45,7 +45,7 @@ pub async fn run(folder: &Path, settings: &Settings) -> Result<Report, BoxError>
             nemesis::kill(&mut killed, &oracle, settings),
             futures::future::try_join_all(stops),
             futures::future::try_join_all(points),
-            nemesis::lock(folder, &oracle, settings),
+            nemesis::lock(folder, settings),
         );
         over.store(true, Ordering::Relaxed);
         done

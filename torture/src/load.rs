@@ -56,7 +56,7 @@ pub async fn generate<S: BreadcrumbStore>(
     let mut n = settings.backlog;
     while n < settings.backlog + settings.triggers || !faults_are_over.load(Ordering::Relaxed) {
         n += 1;
-        if n % settings.rate.max(1) == 0 {
+        if n.is_multiple_of(settings.rate.max(1)) {
             wait_for_room(store).await;
         }
         let job = draw(n, &mut random, settings);

@@ -261,16 +261,27 @@ pub async fn points(slot: &mut Slot, oracle: &Oracle, settings: &Settings) -> Re
 }
 
 /// Locks the store for others to write to, as a backup or a tool of an administrator may.
-pub async fn lock(folder: &Path, oracle: &Oracle, settings: &Settings) -> Result<(), BoxError> {
+pub async fn lock(folder: &Path, settings: &Settings) -> Result<(), BoxError> {
     for _ in 0..settings.locks {
         sleep(Duration::from_secs(5)).await;
-        let connection = rusqlite::Connection::open(backend::file(folder))?;
-        connection.busy_timeout(LONG)?;
-        connection.execute_batch("BEGIN IMMEDIATE")?;
-        oracle.note(&Record::Locked)?;
-        sleep(Duration::from_millis(settings.lock_for)).await;
-        connection.execute_batch("ROLLBACK")?;
-        oracle.note(&Record::Unlocked)?;
+        let (folder, time) = (folder.to_owned(), Duration::from_millis(settings.lock_for));
+        tokio::task::spawn_blocking(move || hold_lock(&folder, time)).await??;
     }
     Ok(())
+}
+
+fn hold_lock(folder: &Path, time: Duration) -> Result<(), BoxError> {
+    let oracle = Oracle::open(folder)?;
+    let connection = rusqlite::Connection::open(backend::file(folder))?;
+    connection.busy_timeout(Duration::from_millis(200))?;
+    // A worker may be stopped while it writes, and SQLite is not fair: it may be long before it is this one's turn.
+    while let Err(error) = connection.execute_batch("BEGIN IMMEDIATE") {
+        if error.sqlite_error_code() != Some(rusqlite::ErrorCode::DatabaseBusy) {
+            return Err(error.into());
+        }
+    }
+    oracle.note(&Record::Locked)?;
+    std::thread::sleep(time);
+    connection.execute_batch("ROLLBACK")?;
+    oracle.note(&Record::Unlocked)
 }

@@ -2,6 +2,7 @@
 
 use super::row::Kept;
 use super::tenant::Writing;
+use crate::bugs::planted;
 use crate::model::Timestamp;
 use crate::store::RunRef;
 use rusqlite::OptionalExtension;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 /// Whether a run that joins the end of its line is the only one there.
 pub(super) fn is_head(writing: &Writing<'_>, run: &RunRef) -> rusqlite::Result<bool> {
-    let Some(line) = run.order.as_deref() else {
+    let Some(line) = run.order.as_deref().filter(|_| !planted("no-lines")) else {
         return Ok(true);
     };
     let mut others = writing.sql(

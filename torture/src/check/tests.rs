@@ -1,0 +1,127 @@
+use super::*;
+use crate::oracle::{Accepted, Record};
+use universal_executor::model::BreadcrumbId;
+
+const PID: u32 = 7;
+
+fn trigger() -> Trigger {
+    Trigger {
+        id: BreadcrumbId::NIL,
+        version: 1,
+    }
+}
+
+fn attempt(trigger: Trigger) -> Attempt {
+    Attempt {
+        executor: "clerk".to_owned(),
+        trigger,
+        attempt: 1,
+        pid: PID,
+    }
+}
+
+/// Two jobs of one lane, accepted, executed one after the other and answered.
+fn all_well() -> (Vec<Record>, Snapshot) {
+    let (mut records, mut snapshot) = (Vec::new(), Snapshot::default());
+    for version in 1..=2 {
+        let trigger = Trigger {
+            version,
+            ..trigger()
+        };
+        let job = Job::Plain;
+        let n = version;
+        records.push(Record::Accepted(Accepted { n, trigger, job }));
+        records.push(Record::Started(attempt(trigger)));
+        records.push(Record::Ended(attempt(trigger)));
+        let row = Row {
+            trigger,
+            state: RunState::Done,
+            attempts: 1,
+            reason: None,
+            lane: Some("lane:1".into()),
+        };
+        snapshot.rows.entry("clerk").or_default().push(row);
+        let answer = Answer {
+            trigger,
+            attempt: 1,
+            pid: PID,
+        };
+        snapshot.answers.entry("clerk").or_default().push(answer);
+    }
+    (records, snapshot)
+}
+
+/// What is found once something has gone wrong.
+fn found(harm: impl FnOnce(&mut Vec<Record>, &mut Snapshot)) -> Vec<String> {
+    let (mut records, mut snapshot) = all_well();
+    harm(&mut records, &mut snapshot);
+    check(&History::of(&records), &snapshot, &Settings::ci(1)).broken
+}
+
+fn rows(snapshot: &mut Snapshot) -> &mut Vec<Row> {
+    snapshot.rows.get_mut("clerk").unwrap()
+}
+
+#[test]
+fn nothing_is_found_where_all_went_well() {
+    assert_eq!(found(|_, _| ()), Vec::<String>::new());
+}
+
+#[test]
+fn each_kind_of_harm_is_found_by_its_name() {
+    type Harm = fn(&mut Vec<Record>, &mut Snapshot);
+    let harms: [(&str, Harm); 10] = [
+        ("lost", |_, snapshot| drop(rows(snapshot).pop())),
+        ("2 runs of one name", |_, snapshot| {
+            let again = rows(snapshot)[0].clone();
+            rows(snapshot).push(again);
+        }),
+        ("2 answers", |_, snapshot| {
+            let answers = snapshot.answers.get_mut("clerk").unwrap();
+            answers.push(answers[0]);
+        }),
+        ("done without an answer", |_, snapshot| {
+            snapshot.answers.get_mut("clerk").unwrap().pop();
+        }),
+        ("had the lease", |_, snapshot| {
+            rows(snapshot)[0].attempts = 2
+        }),
+        ("a wrong end", |_, snapshot| {
+            rows(snapshot)[0].state = RunState::Running;
+        }),
+        ("dead letters", |_, snapshot| {
+            rows(snapshot)[0].state = RunState::Failed;
+        }),
+        ("before", |records, _| records.swap(2, 4)),
+        ("2 effects", |records, _| {
+            let effect = Record::Effect { trigger: trigger() };
+            records.extend([effect.clone(), effect]);
+        }),
+        ("took 9000 ms to end", |records, _| {
+            records.push(Record::Gone {
+                pid: PID,
+                code: Some(0),
+                took: Some(9_000),
+            });
+        }),
+    ];
+    for (name, harm) in harms {
+        let found = found(harm);
+        assert!(
+            found.iter().any(|found| found.contains(name)),
+            "{name}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn a_campaign_without_harm_says_that_it_shows_nothing() {
+    let (records, snapshot) = all_well();
+
+    let verdict = check(&History::of(&records), &snapshot, &Settings::ci(1));
+
+    assert!(
+        verdict.unshown.iter().any(|what| what == "only 0 kills"),
+        "{verdict:?}"
+    );
+}
