@@ -481,7 +481,7 @@ mod scanner {
 
         assert_eq!(
             forbidden_arrows(&file),
-            ["src/model/event.rs:2: model -> store; model may use error"]
+            ["src/model/event.rs:2: model -> store; model may use bugs, error"]
         );
     }
 
