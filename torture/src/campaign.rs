@@ -32,7 +32,7 @@ pub async fn run(folder: &Path, settings: &Settings) -> Result<Report, BoxError>
     let mut stopped = start("stopped", workers.stopped)?;
     let mut pointed = start("pointed", workers.pointed)?;
 
-    let over = AtomicBool::new(false);
+    let (over, loaded) = (AtomicBool::new(false), AtomicBool::new(false));
     let faults = async {
         let each = settings.stops.div_ceil(workers.stopped.max(1) as u64);
         let stops = stopped
@@ -48,10 +48,25 @@ pub async fn run(folder: &Path, settings: &Settings) -> Result<Report, BoxError>
             nemesis::lock(folder, settings),
         );
         over.store(true, Ordering::Relaxed);
-        done
+        done?;
+        // Poison goes on killing, and what is left to write waits for those who answer.
+        while !loaded.load(Ordering::Relaxed) {
+            for slot in [&mut killed, &mut stopped, &mut pointed]
+                .into_iter()
+                .flatten()
+            {
+                slot.tend(&oracle)?;
+            }
+            sleep(Duration::from_millis(200)).await;
+        }
+        Ok(())
     };
-    let loaded = load::generate(&store, &oracle, settings, &over);
-    let (_, tried) = tokio::try_join!(faults, loaded)?;
+    let load = async {
+        let tried = load::generate(&store, &oracle, settings, &over).await;
+        loaded.store(true, Ordering::Relaxed);
+        tried
+    };
+    let ((), tried) = tokio::try_join!(faults, load)?;
     say(format_args!(
         "{tried} triggers tried; peace after {:?}",
         begun.elapsed()

@@ -92,7 +92,7 @@ impl Settings {
     /// Some ten minutes: before a release.
     pub fn full(seed: u64) -> Self {
         Self {
-            triggers: 100_000,
+            triggers: 50_000,
             backlog: 20_000,
             rate: 160,
             workers: Workers {
