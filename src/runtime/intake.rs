@@ -5,7 +5,7 @@ use super::direct::Direct;
 use super::enlist::{self, Arrival, Candidate, Enlist};
 use super::home::{Home, SeenTo};
 use super::lookout::{self, Look, Lookout};
-use super::share::{Share, Shares, shares};
+use super::share::{Back, Place, Share, Shares, shares};
 use super::shared::{PAUSE, Shared};
 use super::station::Station;
 use super::sweep::{self, Found};
@@ -24,8 +24,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// How often what comes from within goes before what a source delivers.
-const INWARD_FIRST: u32 = 64;
+/// How often what a sweep found goes before what a source delivers.
+const FOUND_FIRST: u32 = 64;
 
 /// The longest pause after errors of a source.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -41,22 +41,18 @@ pub(super) struct Intake<'r> {
     /// Where deliveries wait for executors on stores without a ledger.
     direct: HashMap<Arc<str>, mpsc::Sender<Share>>,
     shares: Shares,
-    /// What comes from within.
-    inward: (mpsc::Sender<Inward>, mpsc::Receiver<Inward>),
+    /// What a sweep found.
+    found: (mpsc::Sender<Found>, mpsc::Receiver<Found>),
+    /// What could not be taken care of, and the source does not deliver again.
+    back: mpsc::Receiver<Back>,
+    /// For the next delivery. Without one nothing new is taken in, only what has a place.
+    place: Option<Place>,
     /// When places are to be opened again whose tasks ended badly.
     reopen: Option<Instant>,
     /// When to pull again after an error, and how many there were in a row.
     pause: Option<Instant>,
     errors: u32,
     turn: u32,
-}
-
-/// What is taken in that no source delivered.
-pub(super) enum Inward {
-    /// What a sweep found.
-    Found(Found),
-    /// What could not be taken care of, and the source does not deliver again.
-    Back(Delivery),
 }
 
 /// Where what concerns a store is sent.
@@ -72,8 +68,8 @@ impl<'r> Intake<'r> {
         shared: Arc<Shared>,
         tasks: &'r mut JoinSet<()>,
     ) -> Self {
-        let inward = mpsc::channel(64);
-        let (shares, receipts) = shares(&shared, inward.0.clone());
+        let (returned, back) = mpsc::channel(64);
+        let (shares, receipts) = shares(&shared, returned);
         tasks.spawn(receipts.run());
         Self {
             runtime,
@@ -83,7 +79,9 @@ impl<'r> Intake<'r> {
             direct: HashMap::new(),
             definitions: None,
             shares,
-            inward,
+            found: mpsc::channel(64),
+            back,
+            place: None,
             reopen: None,
             pause: None,
             errors: 0,
@@ -131,8 +129,10 @@ impl<'r> Intake<'r> {
             let (pause, reopen) = (self.pause, self.reopen);
             let closed = deliveries.is_none();
             self.turn = self.turn.wrapping_add(1);
-            let inward_first = self.turn.is_multiple_of(INWARD_FIRST);
-            let open = deliveries.as_mut().filter(|_| pause.is_none());
+            let found_first = self.turn.is_multiple_of(FOUND_FIRST);
+            let has_place = self.place.is_some();
+            let open = deliveries.as_mut().filter(|_| pause.is_none() && has_place);
+            let found = Some(&mut self.found.1).filter(|_| has_place);
             tokio::select! {
                 biased;
                 Ok(()) = changes.changed() => self.open_places(),
@@ -149,8 +149,12 @@ impl<'r> Intake<'r> {
                     Ok(open) => deliveries = Some(self.note_subscribed(open)),
                     Err(error) => self.pause_after(&error),
                 },
-                next = next(open, &mut self.inward.1, inward_first) => match next {
-                    Next::Inward(inward) => self.take_inward(inward).await,
+                place = self.shares.place(), if !has_place => self.place = Some(place),
+                Some((delivery, place)) = self.back.recv() => {
+                    self.dispatch(delivery, place).await;
+                }
+                next = next(open, found, found_first) => match next {
+                    Next::Found(found) => self.take_found(&found).await,
                     Next::Delivered(Some(Ok(delivery))) => {
                         self.errors = 0;
                         self.deliver(delivery).await;
@@ -236,27 +240,30 @@ impl<'r> Intake<'r> {
         if event.kind != EventKind::Ping {
             self.shared.progress.seen().announced(event);
         }
-        self.dispatch(delivery).await;
+        if let Some(place) = self.place.take() {
+            self.dispatch(delivery, place).await;
+        }
     }
 
-    async fn take_inward(&mut self, inward: Inward) {
-        match inward {
-            Inward::Back(delivery) => drop(self.dispatch(delivery).await),
-            Inward::Found(found) => {
-                // What was announced is taken care of already.
-                let is_new = self.shared.progress.seen().found(&found);
-                if is_new && self.dispatch(Delivery::new(Event::updated(&found))).await {
-                    self.shared.count(|report| report.found_by_sweep += 1);
-                    metrics::add(metrics::FOUND, 1);
-                }
-            }
+    async fn take_found(&mut self, found: &Found) {
+        // What was announced is taken care of already.
+        if !self.shared.progress.seen().found(found) {
+            return;
+        }
+        let Some(place) = self.place.take() else {
+            return;
+        };
+        let delivery = Delivery::new(Event::updated(found));
+        if self.dispatch(delivery, place).await {
+            self.shared.count(|report| report.found_by_sweep += 1);
+            metrics::add(metrics::FOUND, 1);
         }
     }
 
     /// Says whether it concerned anybody.
-    async fn dispatch(&mut self, delivery: Delivery) -> bool {
+    async fn dispatch(&mut self, delivery: Delivery, place: Place) -> bool {
         let mut concerned = self.tell_who_waits(&delivery.event).await;
-        let share = self.shares.of(delivery).await;
+        let share = self.shares.of(delivery, place);
         concerned |= self.follow_definitions(&share).await;
         let mut by_store: Vec<(u64, Vec<Candidate>)> = Vec::new();
         for triggered in self.shared.roster.triggered(share.event()) {
@@ -361,8 +368,8 @@ impl<'r> Intake<'r> {
 
     fn open_store(&mut self, home: &Arc<Home>) {
         let (looks, inbox) = mpsc::channel(lookout::INBOX);
-        let (shared, inward) = (Arc::clone(&self.shared), self.inward.0.clone());
-        let lookout = Lookout::new(Arc::clone(&shared), Arc::clone(home), inbox, inward);
+        let (shared, found) = (Arc::clone(&self.shared), self.found.0.clone());
+        let lookout = Lookout::new(Arc::clone(&shared), Arc::clone(home), inbox, found);
         self.tasks.spawn(lookout.run());
         let arrivals = home.ledger().is_some().then(|| {
             let room = if planted("unbounded-inbox") {
@@ -422,15 +429,15 @@ async fn until(moment: Option<Instant>) {
 /// What comes next.
 enum Next {
     Delivered(Option<Result<Delivery, SourceError>>),
-    Inward(Inward),
+    Found(Found),
 }
 
 /// What is delivered comes before what was found, which is mostly the same and would count as lost otherwise; but now
 /// and then what was found comes first, since a source may always have something.
 async fn next(
     deliveries: Option<&mut Deliveries>,
-    inward: &mut mpsc::Receiver<Inward>,
-    inward_first: bool,
+    found: Option<&mut mpsc::Receiver<Found>>,
+    found_first: bool,
 ) -> Next {
     let delivered = async {
         match deliveries {
@@ -438,23 +445,29 @@ async fn next(
             None => std::future::pending().await,
         }
     };
-    let inward = async {
-        match inward.recv().await {
-            Some(inward) => inward,
+    let found = async {
+        match found {
+            Some(found) => found.recv().await,
+            None => None,
+        }
+    };
+    let found = async {
+        match found.await {
+            Some(found) => found,
             None => std::future::pending().await,
         }
     };
-    if inward_first {
+    if found_first {
         tokio::select! {
             biased;
-            inward = inward => Next::Inward(inward),
+            found = found => Next::Found(found),
             delivered = delivered => Next::Delivered(delivered),
         }
     } else {
         tokio::select! {
             biased;
             delivered = delivered => Next::Delivered(delivered),
-            inward = inward => Next::Inward(inward),
+            found = found => Next::Found(found),
         }
     }
 }

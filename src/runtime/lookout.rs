@@ -1,10 +1,9 @@
 //! What waits on one store: answers the waits, wakes suspended runs, and looks into the store for what no event told.
 
 use super::home::Home;
-use super::intake::Inward;
 use super::metrics;
 use super::shared::{PAUSE, Shared, in_time};
-use super::sweep;
+use super::sweep::{self, Found};
 use super::wakes::{Sleeper, Wakes};
 use crate::clock::later;
 use crate::model::{BreadcrumbId, Timestamp};
@@ -34,7 +33,7 @@ pub(super) struct Lookout {
     shared: Arc<Shared>,
     home: Arc<Home>,
     inbox: mpsc::Receiver<Look>,
-    found: mpsc::Sender<Inward>,
+    found: mpsc::Sender<Found>,
     opened: Instant,
     jobs: JoinSet<Done>,
     reconcile: Instant,
@@ -61,7 +60,7 @@ impl Lookout {
         shared: Arc<Shared>,
         home: Arc<Home>,
         inbox: mpsc::Receiver<Look>,
-        found: mpsc::Sender<Inward>,
+        found: mpsc::Sender<Found>,
     ) -> Self {
         Self {
             shared,

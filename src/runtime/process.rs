@@ -112,9 +112,11 @@ pub(super) enum Because {
     },
 }
 
-/// Gives a run back that its executor did not end.
-pub(super) async fn give_back(home: &Home, lease: Lease, because: Because) {
-    let Some(ledger) = home.ledger() else { return };
+/// Gives a run back that its executor did not end. Says whether nobody here has it any more.
+pub(super) async fn give_back(home: &Home, lease: Lease, because: Because) -> bool {
+    let Some(ledger) = home.ledger() else {
+        return true;
+    };
     let run = lease.run.clone();
     let (over, granted) = (lease.until, lease.granted_at);
     let given_back = match because {
@@ -124,9 +126,10 @@ pub(super) async fn give_back(home: &Home, lease: Lease, because: Because) {
     };
     match given_back {
         // It ended before its task did.
-        Ok(()) | Err(StoreError::LeaseLost { .. }) => {}
+        Ok(()) | Err(StoreError::LeaseLost { .. }) => true,
         Err(error) => {
             tracing::warn!(%run, error = error.code(), "a run could not be given back");
+            false
         }
     }
 }

@@ -1,6 +1,5 @@
 //! A delivery that several take care of, and what the source is told when all have.
 
-use super::intake::Inward;
 use super::progress::Progress;
 use super::shared::{PAUSE, Shared};
 use crate::model::Event;
@@ -37,7 +36,7 @@ struct Owed {
     progress: Arc<Progress>,
     stop: CancellationToken,
     told: mpsc::Sender<Told>,
-    place: Option<OwnedSemaphorePermit>,
+    place: Option<Place>,
 }
 
 /// What becomes of a delivery.
@@ -56,7 +55,7 @@ struct Told {
     receipt: Option<Arc<dyn Receipt>>,
     again: Option<Duration>,
     /// Given up once it was told.
-    place: Option<OwnedSemaphorePermit>,
+    place: Option<Place>,
 }
 
 impl Share {
@@ -125,6 +124,10 @@ impl Drop for Owed {
     }
 }
 
+/// One of the places for deliveries that are on their way, those that come again included.
+#[derive(Debug)]
+pub(super) struct Place(#[expect(dead_code, reason = "held, not read")] OwnedSemaphorePermit);
+
 /// Where deliveries become shares.
 pub(super) struct Shares {
     progress: Arc<Progress>,
@@ -134,10 +137,20 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// The first share of a delivery. Waits while too many are on their way.
-    pub(super) async fn of(&self, delivery: Delivery) -> Share {
-        // Nobody closes these places; without one the delivery would only not be counted.
-        let place = Arc::clone(&self.places).acquire_owned().await.ok();
+    /// A place for a delivery: waits while too many are on their way.
+    pub(super) fn place(&self) -> impl Future<Output = Place> + use<> {
+        let places = Arc::clone(&self.places);
+        async move {
+            match places.acquire_owned().await {
+                Ok(place) => Place(place),
+                // Nobody closes these places.
+                Err(_) => std::future::pending().await,
+            }
+        }
+    }
+
+    /// The first share of a delivery.
+    pub(super) fn of(&self, delivery: Delivery, place: Place) -> Share {
         let (event, position, receipt) = delivery.into_parts();
         let owed = Arc::new(Owed {
             event,
@@ -147,7 +160,7 @@ impl Shares {
             progress: Arc::clone(&self.progress),
             stop: self.stop.clone(),
             told: self.told.clone(),
-            place,
+            place: Some(place),
         });
         Share {
             owed,
@@ -156,16 +169,19 @@ impl Shares {
     }
 }
 
+/// What comes again from within.
+pub(super) type Back = (Delivery, Place);
+
 /// Tells the source what became of its deliveries.
 pub(super) struct Receipts {
     shared: Arc<Shared>,
     told: mpsc::Receiver<Told>,
     /// What a source does not take back comes again from here.
-    back: mpsc::Sender<Inward>,
+    back: mpsc::Sender<Back>,
 }
 
 /// Where deliveries become shares, and what tells the source of them.
-pub(super) fn shares(shared: &Arc<Shared>, back: mpsc::Sender<Inward>) -> (Shares, Receipts) {
+pub(super) fn shares(shared: &Arc<Shared>, back: mpsc::Sender<Back>) -> (Shares, Receipts) {
     let (told, listening) = mpsc::channel(MOST);
     let shares = Shares {
         progress: Arc::clone(&shared.progress),
@@ -230,8 +246,9 @@ async fn tell(shared: &Shared, told: Told) -> Option<Told> {
 
 /// Hands a delivery in again when its time has come. The source is told when it is taken care of in the end, since it may
 /// remember what was not.
-async fn come_back(refused: Told, back: mpsc::Sender<Inward>, stop: CancellationToken) {
-    let (Some(event), Some(delay)) = (refused.event, refused.again) else {
+async fn come_back(refused: Told, back: mpsc::Sender<Back>, stop: CancellationToken) {
+    let (Some(event), Some(delay), Some(place)) = (refused.event, refused.again, refused.place)
+    else {
         return;
     };
     let mut delivery = Delivery::new(event);
@@ -242,7 +259,7 @@ async fn come_back(refused: Told, back: mpsc::Sender<Inward>, stop: Cancellation
     tokio::select! {
         biased;
         () = stop.cancelled() => {}
-        () = sleep(delay) => drop(back.send(Inward::Back(delivery)).await),
+        // With its place: it needs no other, so it never waits for those that wait for it.
+        () = sleep(delay) => drop(back.send((delivery, place)).await),
     }
-    drop(refused.place);
 }

@@ -1,6 +1,5 @@
 //! A look into the store for what no event told: losing every notification costs time, and no trigger.
 
-use super::intake::Inward;
 use super::shared::in_time;
 use crate::model::{Breadcrumb, BreadcrumbId, Selector, Timestamp};
 use crate::store::{BreadcrumbStore, Query, StoreError};
@@ -23,7 +22,7 @@ type Place = (Timestamp, u64, BreadcrumbId);
 pub(super) async fn sweep(
     store: &dyn BreadcrumbStore,
     after: Timestamp,
-    found: &mpsc::Sender<Inward>,
+    found: &mpsc::Sender<Found>,
 ) -> Result<Timestamp, StoreError> {
     let newest = newest(store).await?;
     if newest <= after {
@@ -46,7 +45,7 @@ pub(super) async fn sweep(
     for place in places.into_iter().rev() {
         let page = between(store, down_to, place).await?;
         for item in page.into_iter().rev() {
-            if found.send(Inward::Found(item)).await.is_err() {
+            if found.send(item).await.is_err() {
                 // Nobody takes anything in any more: the runtime stops.
                 return Ok(after);
             }

@@ -15,6 +15,34 @@ use tokio::time::sleep;
 use universal_executor::BreadcrumbStore;
 use universal_executor::store::{RunFilter, RunState};
 
+/// The workers, by what is done to them.
+struct Crew {
+    killed: Vec<Slot>,
+    stopped: Vec<Slot>,
+    pointed: Vec<Slot>,
+}
+
+impl Crew {
+    fn start(folder: &Path, settings: &Settings) -> Result<Self, BoxError> {
+        let start = |name: &str, n: usize| {
+            let slots =
+                (0..n).map(|i| Slot::start(folder, format!("{name}-{i}"), settings.bug.clone()));
+            slots.collect::<Result<Vec<_>, _>>()
+        };
+        let workers = settings.workers;
+        Ok(Self {
+            killed: start("killed", workers.killed)?,
+            stopped: start("stopped", workers.stopped)?,
+            pointed: start("pointed", workers.pointed)?,
+        })
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut Slot> {
+        let kinds = [&mut self.killed, &mut self.stopped, &mut self.pointed];
+        kinds.into_iter().flatten()
+    }
+}
+
 /// Runs a campaign in an empty folder.
 pub async fn run(folder: &Path, settings: &Settings) -> Result<Report, BoxError> {
     settings.write(folder)?;
@@ -22,27 +50,21 @@ pub async fn run(folder: &Path, settings: &Settings) -> Result<Report, BoxError>
     let oracle = Oracle::open(folder)?;
     let store = backend::open(folder).await?;
     load::backlog(&store, &oracle, settings).await?;
-    let workers = settings.workers;
-    let start = |name: &'static str, n: usize| {
-        let slots =
-            (0..n).map(move |i| Slot::start(folder, format!("{name}-{i}"), settings.bug.clone()));
-        slots.collect::<Result<Vec<_>, _>>()
-    };
-    let mut killed = start("killed", workers.killed)?;
-    let mut stopped = start("stopped", workers.stopped)?;
-    let mut pointed = start("pointed", workers.pointed)?;
+    let mut crew = Crew::start(folder, settings)?;
 
     let (over, loaded) = (AtomicBool::new(false), AtomicBool::new(false));
     let faults = async {
-        let each = settings.stops.div_ceil(workers.stopped.max(1) as u64);
-        let stops = stopped
+        let each = settings.stops.div_ceil(crew.stopped.len().max(1) as u64);
+        let stops = crew
+            .stopped
             .iter_mut()
             .map(|slot| nemesis::stop(slot, &oracle, settings, each));
-        let points = pointed
+        let points = crew
+            .pointed
             .iter_mut()
             .map(|slot| nemesis::points(slot, &oracle, settings));
         let done = tokio::try_join!(
-            nemesis::kill(&mut killed, &oracle, settings),
+            nemesis::kill(&mut crew.killed, &oracle, settings),
             futures::future::try_join_all(stops),
             futures::future::try_join_all(points),
             nemesis::lock(folder, settings),
@@ -51,10 +73,7 @@ pub async fn run(folder: &Path, settings: &Settings) -> Result<Report, BoxError>
         done?;
         // Poison goes on killing, and what is left to write waits for those who answer.
         while !loaded.load(Ordering::Relaxed) {
-            for slot in [&mut killed, &mut stopped, &mut pointed]
-                .into_iter()
-                .flatten()
-            {
+            for slot in crew.all() {
                 slot.tend(&oracle)?;
             }
             sleep(Duration::from_millis(200)).await;
@@ -72,9 +91,8 @@ pub async fn run(folder: &Path, settings: &Settings) -> Result<Report, BoxError>
         begun.elapsed()
     ));
 
-    let mut slots: Vec<Slot> = [killed, stopped, pointed].into_iter().flatten().collect();
-    settle(&store, &oracle, settings, &mut slots).await?;
-    for slot in &mut slots {
+    settle(&store, &oracle, settings, &mut crew).await?;
+    for slot in crew.all() {
         slot.end(&oracle).await?;
     }
     let history = History::of(&Oracle::read(folder)?);
@@ -89,7 +107,7 @@ async fn settle<S: BreadcrumbStore>(
     store: &S,
     oracle: &Oracle,
     settings: &Settings,
-    slots: &mut [Slot],
+    crew: &mut Crew,
 ) -> Result<(), BoxError> {
     let ledger = store.ledger().ok_or("the store has no ledger")?;
     let open = [RunState::Ready, RunState::Running, RunState::Suspended];
@@ -98,7 +116,7 @@ async fn settle<S: BreadcrumbStore>(
     let mut quiet = 0;
     while since.elapsed() < settings.patience() && quiet < 5 {
         sleep(Duration::from_millis(200)).await;
-        for slot in &mut *slots {
+        for slot in crew.all() {
             slot.tend(oracle)?;
         }
         let left = ledger.runs(&open).await?.len();

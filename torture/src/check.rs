@@ -235,6 +235,12 @@ impl Check<'_> {
     }
 
     fn effects(&mut self) {
+        for row in self.rows_of(Role::Pager).to_vec() {
+            let has_effect = self.history.effects.contains_key(&row.trigger);
+            if row.state == RunState::Done && !has_effect {
+                self.found(format!("done without its effect: {row:?}"));
+            }
+        }
         for (trigger, times) in &self.history.effects {
             if *times > 1 {
                 self.found

@@ -144,7 +144,11 @@ impl Reading {
                 self.stopped.insert(*pid, runs.collect());
                 self.paused.insert(*pid);
             }
-            Record::Continued { pid } => drop(self.stopped.remove(pid)),
+            Record::Continued { pid } => {
+                self.stopped.remove(pid);
+                // It stopped itself at a point, and lives.
+                self.traps.remove(pid);
+            }
             Record::Told { pid } => drop(self.told.insert(*pid)),
             Record::Gone { pid, code, took } => {
                 let executing = self.gone(*pid);

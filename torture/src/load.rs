@@ -18,7 +18,7 @@ use universal_executor::{
 const BEHIND: usize = 1_500;
 
 /// How many lanes there are; half of the jobs are in one.
-const LANES: u64 = 24;
+const LANES: u64 = 48;
 
 /// Writes what is there before any worker is: so much at once that a worker has to take it bit by bit.
 pub async fn backlog<S: BreadcrumbStore>(
@@ -117,7 +117,7 @@ async fn create<S: BreadcrumbStore>(
     job: Job,
     random: &mut fastrand::Rng,
 ) -> Result<Option<Arc<Breadcrumb>>, BoxError> {
-    let work = random.u64(100..400);
+    let work = random.u64(150..550);
     let mut new = NewBreadcrumb::new(job.schema())
         .tag(format!("n:{n}"))
         .context(json!(Order { n, job, work }));

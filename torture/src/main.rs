@@ -36,7 +36,8 @@ use std::process::ExitCode;
 pub use universal_executor::BoxError;
 
 const USAGE: &str = "torture ci|full [seed]   a campaign; the seed is the time unless given
-torture bugs some|all|<name>   whether mistakes made on purpose are found; needs the feature _bugs";
+torture bugs some|all|<name>   whether mistakes made on purpose are found; needs the feature _bugs
+torture controls         the campaigns of those mistakes without any";
 
 /// Tells whoever watches.
 pub fn say(what: fmt::Arguments<'_>) {

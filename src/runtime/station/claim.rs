@@ -2,11 +2,13 @@
 
 use super::Station;
 use crate::clock::later;
+use crate::executor::is_last_chance;
 use crate::runtime::desk::Free;
 use crate::runtime::home::Home;
 use crate::runtime::process::{self, Because};
 use crate::runtime::shared::{PAUSE, in_time};
 use crate::store::{ExecutorLimits, Lease, Run, RunFilter, StoreError};
+use futures::future::join_all;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
@@ -41,6 +43,7 @@ impl Station {
                         process::give_back(&home, lease, Because::Dropped).await;
                     }
                 } else {
+                    let new = self.with_one_suspect(new).await;
                     self.start_all(new, places, &asked).await;
                 }
             }
@@ -100,6 +103,38 @@ impl Station {
             }
         });
         claimed
+    }
+
+    /// Without the runs that two workers died holding, but for one if none runs here.
+    ///
+    /// Runs that lose a worker together are claimed again together. The one that kills must not take the others with it
+    /// for the third time, so they are given back before it starts.
+    async fn with_one_suspect(&mut self, mut new: Vec<(Lease, u32)>) -> Vec<(Lease, u32)> {
+        let is_suspect = |(lease, _): &(Lease, u32)| is_last_chance(lease.abandoned);
+        let mut suspects: Vec<_> = new.extract_if(.., |run| is_suspect(run)).collect();
+        let runs_here = self.runs.values().any(|running| running.suspect);
+        let one = suspects.pop_if(|_| !runs_here);
+        let home = &self.home;
+        let given_back = suspects.iter().map(|(lease, _)| {
+            let because = Because::NotNow { delay: PAUSE };
+            process::give_back(home, lease.clone(), because)
+        });
+        let all_given_back = join_all(given_back).await.into_iter().all(|back| back);
+        for (lease, _) in suspects {
+            self.heat_at(later(Instant::now(), PAUSE), lease.run.executor);
+        }
+        if let Some((lease, attempts)) = one {
+            if all_given_back {
+                new.push((lease, attempts));
+            } else {
+                self.heat_at(
+                    later(Instant::now(), PAUSE),
+                    Arc::clone(&lease.run.executor),
+                );
+                process::give_back(&self.home, lease, Because::NotNow { delay: PAUSE }).await;
+            }
+        }
+        new
     }
 
     /// Starts what was claimed; who may have more keeps its turn. What a claim took whose reply was lost may be more

@@ -1,7 +1,6 @@
 //! Starting what was claimed.
 
 use super::Station;
-use crate::clock::later;
 use crate::executor::{Execution, Offer, OrderingKey, is_last_chance, under};
 use crate::runtime::home::Home;
 use crate::runtime::limits::Ticket;
@@ -43,18 +42,6 @@ pub(super) enum Work {
 }
 
 impl Station {
-    /// Whether a run may start now, or else when.
-    fn ticket(&mut self, lease: &Lease, attempts: u32, now: Instant) -> Result<Ticket, Instant> {
-        // Runs that lose a worker together are claimed again together: one at a time, so that the one that kills
-        // does not take the others with it for the third time.
-        let is_suspect = is_last_chance(lease.abandoned);
-        if is_suspect && self.runs.values().any(|running| running.suspect) {
-            return Err(later(now, PAUSE));
-        }
-        let again = attempts > 1 && lease.abandoned == 0;
-        self.desk(&lease.run.executor).start(again, now)
-    }
-
     pub(super) async fn start(&mut self, lease: Lease, attempts: u32, place: OwnedSemaphorePermit) {
         let id = Arc::clone(&lease.run.executor);
         let here = |member: &Member| member.home.number == self.home.number;
@@ -64,7 +51,8 @@ impl Station {
             return;
         };
         let now = Instant::now();
-        let ticket = self.ticket(&lease, attempts, now);
+        let again = attempts > 1 && lease.abandoned == 0;
+        let ticket = self.desk(&id).start(again, now);
         let suspect = ticket.is_ok() && is_last_chance(lease.abandoned);
         if let Err(moment) = ticket {
             self.heat_at(moment, Arc::clone(&id));

@@ -6,6 +6,7 @@ use crate::model::Timestamp;
 use crate::store::{Claim, Lease, RunRef};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// The most claims that are kept here; others read the row.
 const MOST: usize = 10_000;
@@ -21,26 +22,45 @@ pub(super) struct Leased {
 /// By tenant and run. All handles on a file share it: who uses a lease through another handle than that in which it is
 /// parked changes the row as well.
 #[derive(Debug, Default)]
-pub(super) struct Unclaimed(Mutex<HashMap<(Arc<str>, Name), Leased>>);
+pub(super) struct Unclaimed(Mutex<HashMap<(Arc<str>, Name), Kept>>);
+
+/// A run that was leased, and when by a clock that is never set.
+#[derive(Debug)]
+struct Kept {
+    leased: Leased,
+    since: Instant,
+}
+
+impl Kept {
+    /// Whether its lease is not over, whatever was done to the wall clock in the meantime.
+    fn holds(&self, now: Timestamp) -> bool {
+        let lease = &self.leased.lease;
+        now < lease.until && self.since.elapsed() < lease.run.lease
+    }
+}
 
 impl Unclaimed {
     pub(super) fn add(&self, tenant: &Arc<str>, leased: &[Leased], now: Timestamp) {
         let mut kept = self.lock();
         if kept.len() + leased.len() > MOST {
-            kept.retain(|_, leased| now < leased.lease.until);
+            kept.retain(|_, kept| kept.holds(now));
         }
         let room = MOST.saturating_sub(kept.len());
         let known = leased.iter().filter(|leased| leased.claim.is_some());
         kept.extend(known.take(room).map(|leased| {
             let run = parked::name(&leased.lease.run);
-            ((Arc::clone(tenant), run), leased.clone())
+            let kept = Kept {
+                leased: leased.clone(),
+                since: Instant::now(),
+            };
+            ((Arc::clone(tenant), run), kept)
         }));
     }
 
     /// What the claim of a run finds, if its lease is not over. The next one has to read.
     pub(super) fn take(&self, tenant: &Arc<str>, run: &RunRef, now: Timestamp) -> Option<Leased> {
-        let leased = self.lock().remove(&(Arc::clone(tenant), parked::name(run)));
-        leased.filter(|leased| now < leased.lease.until)
+        let kept = self.lock().remove(&(Arc::clone(tenant), parked::name(run)));
+        kept.filter(|kept| kept.holds(now)).map(|kept| kept.leased)
     }
 
     /// A lease is about to be used, so its row will be another.
@@ -48,7 +68,7 @@ impl Unclaimed {
         self.lock().remove(&(Arc::clone(tenant), parked::name(run)));
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(Arc<str>, Name), Leased>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(Arc<str>, Name), Kept>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
