@@ -52,7 +52,7 @@ pub struct History {
     pub points: BTreeMap<String, u32>,
     /// How often a process was stopped, and how often that left attempts that another worker then made as well.
     pub stops: u32,
-    /// Stops after which another process began a run that the stopped one was at.
+    /// Runs that a stopped process was at, and that another one began after it was stopped.
     pub overtaken: u32,
     /// The lines at which attempts ended.
     pub answered_at: Vec<usize>,
@@ -145,7 +145,7 @@ impl Reading {
                 self.paused.insert(*pid);
             }
             Record::Continued { pid } => {
-                self.stopped.remove(pid);
+                // Its runs may be taken over a little later, as those that wait longer come first.
                 // It stopped itself at a point, and lives.
                 self.traps.remove(pid);
             }

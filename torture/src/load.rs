@@ -117,7 +117,7 @@ async fn create<S: BreadcrumbStore>(
     job: Job,
     random: &mut fastrand::Rng,
 ) -> Result<Option<Arc<Breadcrumb>>, BoxError> {
-    let work = random.u64(150..550);
+    let work = random.u64(120..420);
     let mut new = NewBreadcrumb::new(job.schema())
         .tag(format!("n:{n}"))
         .context(json!(Order { n, job, work }));
