@@ -86,7 +86,8 @@ torture-ci:
 	@echo "==> torture-ci: a campaign against workers that share a store, and three mistakes to be found"
 	cargo test $(CARGO_FLAGS) --quiet -p torture --features _bugs
 	cargo build $(CARGO_FLAGS) -p torture --features _bugs
-	target/debug/torture ci $(SEED)
+	@# Chance may let too few faults land (2): then once more. A promise that is broken (1) is broken.
+	target/debug/torture ci $(SEED) || { [ $$? -eq 2 ] && target/debug/torture ci $(SEED); }
 	target/debug/torture bugs some
 
 torture:
