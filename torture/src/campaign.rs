@@ -95,8 +95,13 @@ pub async fn run(folder: &Path, settings: &Settings) -> Result<Report, BoxError>
     for slot in crew.all() {
         slot.end(&oracle).await?;
     }
+    judge(folder, settings, begun).await
+}
+
+/// Holds what the store of a campaign says against what its oracle knows, also of one that was kept.
+pub async fn judge(folder: &Path, settings: &Settings, begun: Instant) -> Result<Report, BoxError> {
     let history = History::of(&Oracle::read(folder)?);
-    let snapshot = Snapshot::read(&store).await?;
+    let snapshot = Snapshot::read(&backend::open(folder).await?).await?;
     let found = check(&history, &snapshot, settings);
     let report = Report::new(settings, &history, &snapshot, begun.elapsed(), found);
     Ok(report)

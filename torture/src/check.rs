@@ -14,6 +14,9 @@ use universal_executor::store::RunState;
 /// More deliveries than these must not be taken in without being acknowledged: the queues of a worker together.
 const INBOX: u64 = 4_096;
 
+/// How often a run may be executed. One more claim finds that the worker of the last attempt is gone, and ends the run.
+const ATTEMPTS: u32 = 5;
+
 /// What is wrong.
 #[derive(Debug, Default, Serialize)]
 pub struct Verdict {
@@ -21,6 +24,15 @@ pub struct Verdict {
     pub broken: Vec<String>,
     /// What the campaign was to show and did not: it proves less than it says.
     pub unshown: Vec<String>,
+}
+
+/// Whether a run failed since it was lost with its workers: three in a row, or as many as it has attempts.
+fn lost_its_workers(row: &Row) -> bool {
+    match row.reason.as_deref() {
+        Some("crash_loop") => true,
+        Some("attempts_used_up") => row.attempts > ATTEMPTS,
+        Some(_) | None => false,
+    }
 }
 
 struct Check<'c> {
@@ -132,7 +144,12 @@ impl Check<'_> {
         let versions: HashSet<Trigger> = self.rows_of(role).iter().map(|row| row.trigger).collect();
         let mut crash_loops = 0;
         for row in self.rows_of(role).to_vec() {
-            if row.attempts > 5 {
+            let last = if row.state == RunState::Failed {
+                ATTEMPTS + 1
+            } else {
+                ATTEMPTS
+            };
+            if row.attempts > last {
                 self.found(format!("more attempts than it may have: {row:?}"));
             }
             let job = self.history.job(row.trigger);
@@ -142,7 +159,7 @@ impl Check<'_> {
                 (RunState::Done, Some(Job::Refused | Job::Poison)) => false,
                 (RunState::Done, _) => true,
                 (RunState::Failed, Some(Job::Refused)) => {
-                    matches!(reason, Some("permanent" | "crash_loop"))
+                    reason == Some("permanent") || lost_its_workers(&row)
                 }
                 (RunState::Failed, Some(Job::Once)) => reason == Some("outcome_unknown"),
                 (RunState::Failed, _) if reason == Some("hop_limit") => {
@@ -150,7 +167,7 @@ impl Check<'_> {
                 }
                 (RunState::Failed, job) => {
                     crash_loops += usize::from(job != Some(Job::Poison));
-                    reason == Some("crash_loop")
+                    lost_its_workers(&row)
                 }
                 // Of another's turn, or its own.
                 (RunState::Skipped, _) => matches!(role, Role::Ping | Role::Pong),
@@ -161,6 +178,16 @@ impl Check<'_> {
             if !is_right {
                 self.found(format!("a wrong end: {job:?} {row:?}"));
             }
+        }
+        let too_often = self
+            .history
+            .attempts
+            .keys()
+            .filter(|attempt| attempt.executor == role.id() && attempt.attempt > ATTEMPTS);
+        for attempt in too_often {
+            self.found
+                .broken
+                .push(format!("executed once more than allowed: {attempt:?}"));
         }
         // Three workers in a row may die at one run by chance, but not often; more often beside poison, since runs that
         // lose a worker together are claimed again together.

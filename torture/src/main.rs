@@ -29,13 +29,16 @@ mod worker;
 
 use bugs::{BUGS, Bug, SOME};
 use check::Verdict;
+use report::Report;
 use settings::Settings;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 pub use universal_executor::BoxError;
 
 const USAGE: &str = "torture ci|full [seed]   a campaign; the seed is the time unless given
+torture judge <folder>           a campaign that was kept, once more
 torture bugs some|all|<name>   whether mistakes made on purpose are found; needs the feature _bugs
 torture controls         the campaigns of those mistakes without any";
 
@@ -57,6 +60,7 @@ async fn main() -> Result<ExitCode, BoxError> {
         ["ci", seed] => campaign(Settings::ci(seed.parse()?)).await,
         ["full"] => campaign(Settings::full(seed()?)).await,
         ["full", seed] => campaign(Settings::full(seed.parse()?)).await,
+        ["judge", folder] => judge(Path::new(folder)).await,
         ["controls"] => controls().await,
         ["bugs", ..] if !cfg!(feature = "_bugs") => Err("this needs the feature _bugs".into()),
         ["bugs", "some"] => bugs(BUGS.get(..SOME).unwrap_or(&BUGS)).await,
@@ -83,18 +87,34 @@ async fn campaign(settings: Settings) -> Result<ExitCode, BoxError> {
         folder.display()
     ));
     let report = campaign::run(&folder, &settings).await?;
-    println!("{}", serde_json::to_string_pretty(&report)?);
+    let code = verdict(&report)?;
+    if code == ExitCode::SUCCESS {
+        std::fs::remove_dir_all(&folder)?;
+    } else {
+        println!("see {}", folder.display());
+    }
+    Ok(code)
+}
+
+/// Checks a campaign that was kept once more.
+async fn judge(folder: &Path) -> Result<ExitCode, BoxError> {
+    let settings = Settings::read(folder)?;
+    let report = campaign::judge(folder, &settings, Instant::now()).await?;
+    verdict(&report)
+}
+
+/// Prints what a campaign came to.
+fn verdict(report: &Report) -> Result<ExitCode, BoxError> {
+    println!("{}", serde_json::to_string_pretty(report)?);
     let Verdict { broken, unshown } = &report.verdict;
     if broken.is_empty() && unshown.is_empty() {
-        std::fs::remove_dir_all(&folder)?;
         println!("every promise was kept");
         return Ok(ExitCode::SUCCESS);
     }
     println!(
-        "{} broken promises, {} things not shown; see {}",
+        "{} broken promises, {} things not shown",
         broken.len(),
         unshown.len(),
-        folder.display()
     );
     // What shows too little may be run again, what finds something not.
     let code = if broken.is_empty() { 2 } else { 1 };

@@ -70,7 +70,7 @@ fn nothing_is_found_where_all_went_well() {
 #[test]
 fn each_kind_of_harm_is_found_by_its_name() {
     type Harm = fn(&mut Vec<Record>, &mut Snapshot);
-    let harms: [(&str, Harm); 10] = [
+    let harms: [(&str, Harm); 13] = [
         ("lost", |_, snapshot| drop(rows(snapshot).pop())),
         ("2 runs of one name", |_, snapshot| {
             let again = rows(snapshot)[0].clone();
@@ -88,6 +88,24 @@ fn each_kind_of_harm_is_found_by_its_name() {
         }),
         ("a wrong end", |_, snapshot| {
             rows(snapshot)[0].state = RunState::Running;
+        }),
+        ("a wrong end", |_, snapshot| {
+            let row = &mut rows(snapshot)[0];
+            (row.state, row.attempts) = (RunState::Failed, 5);
+            row.reason = Some("attempts_used_up".to_owned());
+        }),
+        ("more attempts", |_, snapshot| {
+            rows(snapshot)[0].attempts = 6;
+        }),
+        ("once more than allowed", |records, _| {
+            let sixth = |record: &Record| match record {
+                Record::Started(attempt) => Some(Record::Started(Attempt {
+                    attempt: 6,
+                    ..attempt.clone()
+                })),
+                _ => None,
+            };
+            records.extend(records.iter().find_map(sixth));
         }),
         ("dead letters", |_, snapshot| {
             rows(snapshot)[0].state = RunState::Failed;
