@@ -8,6 +8,7 @@ use crate::source::{EventSource, StartAt};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// Collects executors and settings; see [`Runtime::builder`].
 pub struct RuntimeBuilder {
@@ -21,6 +22,7 @@ pub struct RuntimeBuilder {
 pub(super) struct Settings {
     pub(super) concurrency: usize,
     pub(super) max_inflight: usize,
+    pub(super) max_deliveries: usize,
     pub(super) start_at: StartAt,
     pub(super) sweep: Duration,
     pub(super) reconcile: Duration,
@@ -35,6 +37,7 @@ impl RuntimeBuilder {
             settings: Settings {
                 concurrency: 64,
                 max_inflight: 16,
+                max_deliveries: 8_192,
                 start_at: StartAt::Now,
                 sweep: Duration::from_secs(5),
                 reconcile: Duration::from_secs(60),
@@ -83,6 +86,14 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Sets how many deliveries may be on their way at a time: taken from the source and not yet taken care of, those that
+    /// come again included; 8,192 by default. The others wait in the source.
+    #[must_use]
+    pub fn max_deliveries(mut self, deliveries: usize) -> Self {
+        self.settings.max_deliveries = deliveries;
+        self
+    }
+
     /// Sets where in the source to start: by default with what happens once it runs. What was there before is then not
     /// seen; with [`StartAt::Beginning`] it is, and what was answered already is not answered again. What is committed
     /// while no process runs is seen only if the source remembers it: use a durable one, or begin at the beginning.
@@ -118,10 +129,12 @@ impl RuntimeBuilder {
     ///
     /// # Errors
     /// [`RuntimeError`] if two executors have one id, one can never work on its store, or a setting is zero.
-    pub fn build(self) -> Result<Runtime, RuntimeError> {
+    pub fn build(mut self) -> Result<Runtime, RuntimeError> {
+        self.settings.max_deliveries = self.settings.max_deliveries.min(Semaphore::MAX_PERMITS);
         for (setting, is_zero) in [
             ("concurrency", self.settings.concurrency == 0),
             ("max_inflight", self.settings.max_inflight == 0),
+            ("max_deliveries", self.settings.max_deliveries == 0),
             ("sweep_every", self.settings.sweep.is_zero()),
             ("reconcile_every", self.settings.reconcile.is_zero()),
         ] {

@@ -69,7 +69,7 @@ impl<'r> Intake<'r> {
         tasks: &'r mut JoinSet<()>,
     ) -> Self {
         let (returned, back) = mpsc::channel(64);
-        let (shares, receipts) = shares(&shared, returned);
+        let (shares, receipts) = shares(&shared, runtime.settings.max_deliveries, returned);
         tasks.spawn(receipts.run());
         Self {
             runtime,

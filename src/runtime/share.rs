@@ -12,9 +12,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// How many deliveries may be on their way: taken in, and the source not told yet what became of them.
-const MOST: usize = 8_192;
-
 /// How many acknowledgements may be on their way at a time.
 const AT_ONCE: usize = 64;
 
@@ -180,14 +177,18 @@ pub(super) struct Receipts {
     back: mpsc::Sender<Back>,
 }
 
-/// Where deliveries become shares, and what tells the source of them.
-pub(super) fn shares(shared: &Arc<Shared>, back: mpsc::Sender<Back>) -> (Shares, Receipts) {
-    let (told, listening) = mpsc::channel(MOST);
+/// Where deliveries become shares, so many at a time, and what tells the source of them.
+pub(super) fn shares(
+    shared: &Arc<Shared>,
+    most: usize,
+    back: mpsc::Sender<Back>,
+) -> (Shares, Receipts) {
+    let (told, listening) = mpsc::channel(most);
     let shares = Shares {
         progress: Arc::clone(&shared.progress),
         stop: shared.stop.clone(),
         told,
-        places: Arc::new(Semaphore::new(MOST)),
+        places: Arc::new(Semaphore::new(most)),
     };
     let receipts = Receipts {
         shared: Arc::clone(shared),

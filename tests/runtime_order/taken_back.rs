@@ -5,9 +5,11 @@ use crate::support::{Probe, Shim, event_of, eventually, put};
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 use serde_json::json;
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::time::timeout;
 use universal_executor::source::{Receipt, SourceError, StartAt};
 use universal_executor::store::{Fault, Faulty, Moment, Operation};
 use universal_executor::{Delivery, Event, EventSource, MemoryStore, Runtime, async_trait};
@@ -108,4 +110,38 @@ async fn an_event_that_a_source_did_not_take_back_is_acknowledged_once_it_is_tak
     runtime.run_until(scenario).await.unwrap();
 
     assert_eq!(acknowledged.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_events_may_come_again_than_may_be_on_their_way() {
+    let store = MemoryStore::default();
+    for n in 0..40 {
+        put(&store, "question.v1", json!({"n": n})).await;
+    }
+    let seen = Mutex::new(HashSet::new());
+    let probe = Probe::on("question.v1", "direct", &Shim::without_ledger(&store));
+    let probe = probe.executing(move |context| {
+        let first = seen.lock().unwrap().insert(context.trigger().id);
+        async move {
+            if first {
+                return Err("reset".into());
+            }
+            Ok(json!({}))
+        }
+    });
+    let source = Faulty::new(store.events(), |operation, _| match operation {
+        Operation::Nack => Fault::Fail,
+        _ => Fault::None,
+    });
+    let runtime = Runtime::builder(source)
+        .start_at(StartAt::Beginning)
+        .max_deliveries(4)
+        .executor(probe.shared())
+        .build()
+        .unwrap();
+
+    let answered = until(&store, "answer.v1", 40);
+    let ended = timeout(Duration::from_secs(600), runtime.run_until(answered)).await;
+
+    assert!(ended.is_ok(), "they stand still");
 }
