@@ -64,7 +64,7 @@ pub async fn run(folder: &Path, settings: &Settings) -> Result<Report, BoxError>
             .iter_mut()
             .map(|slot| nemesis::points(slot, &oracle, settings));
         let done = tokio::try_join!(
-            nemesis::kill(&mut crew.killed, &oracle, settings),
+            nemesis::kill(&mut crew.killed, folder, &oracle, settings),
             futures::future::try_join_all(stops),
             futures::future::try_join_all(points),
             nemesis::lock(folder, settings),

@@ -18,6 +18,9 @@ use tokio::time::{sleep, timeout};
 /// The longest that anything may take that is sure to happen.
 const LONG: Duration = Duration::from_secs(30);
 
+/// The longest to wait for a worker to begin something before it is killed all the same.
+const AT_WORK: Duration = Duration::from_secs(3);
+
 /// A place for a worker: one process after the other.
 pub struct Slot {
     name: String,
@@ -208,13 +211,16 @@ fn is_stopped(pid: u32) -> bool {
     status.is_ok_and(|status| state(&status) == Some('T'))
 }
 
-/// Kills at random moments.
+/// Kills at random moments, but not before there is something to kill: a machine that is busy with other things takes
+/// long to start a worker.
 pub async fn kill(
     slots: &mut [Slot],
+    folder: &Path,
     oracle: &Oracle,
     settings: &Settings,
 ) -> Result<(), BoxError> {
     let mut random = fastrand::Rng::with_seed(settings.seed ^ 1);
+    let mut follow = Oracle::follow(folder)?;
     for _ in 0..settings.kills {
         let (least, most) = settings.kill_every;
         sleep(Duration::from_millis(random.u64(least..most))).await;
@@ -223,6 +229,11 @@ pub async fn kill(
         }
         let which = random.usize(..slots.len());
         if let Some(slot) = slots.get_mut(which) {
+            let asked = Instant::now();
+            while !follow.is_at_work(slot.pid)? && asked.elapsed() < AT_WORK {
+                sleep(Duration::from_millis(20)).await;
+            }
+            sleep(Duration::from_millis(random.u64(..200))).await;
             slot.kill(oracle).await?;
         }
     }

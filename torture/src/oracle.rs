@@ -3,8 +3,9 @@
 
 use crate::BoxError;
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 use universal_executor::model::BreadcrumbId;
 
@@ -189,10 +190,47 @@ impl Oracle {
         Ok((&self.0).write_all(&line)?)
     }
 
+    /// Follows the file from its beginning.
+    pub fn follow(folder: &Path) -> Result<Follow, BoxError> {
+        Ok(Follow {
+            file: File::open(folder.join(Self::FILE))?,
+            line: Vec::new(),
+            at_work: HashSet::new(),
+        })
+    }
+
     /// All lines, in order.
     pub fn read(folder: &Path) -> Result<Vec<Record>, BoxError> {
         let text = std::fs::read_to_string(folder.join(Self::FILE))?;
         let records = text.lines().map(serde_json::from_str);
         Ok(records.collect::<Result<_, _>>()?)
+    }
+}
+
+/// Who has begun to execute something so far.
+#[derive(Debug)]
+pub struct Follow {
+    file: File,
+    /// The line that is not whole yet.
+    line: Vec<u8>,
+    at_work: HashSet<u32>,
+}
+
+impl Follow {
+    /// Whether a process has begun to execute something.
+    pub fn is_at_work(&mut self, pid: u32) -> Result<bool, BoxError> {
+        let mut more = Vec::new();
+        self.file.read_to_end(&mut more)?;
+        for part in more.split_inclusive(|byte| *byte == b'\n') {
+            self.line.extend_from_slice(part);
+            if !self.line.ends_with(b"\n") {
+                continue;
+            }
+            if let Record::Started(attempt) = serde_json::from_slice(&self.line)? {
+                self.at_work.insert(attempt.pid);
+            }
+            self.line.clear();
+        }
+        Ok(self.at_work.contains(&pid))
     }
 }

@@ -67,10 +67,21 @@ fn nothing_is_found_where_all_went_well() {
     assert_eq!(found(|_, _| ()), Vec::<String>::new());
 }
 
+type Harm = fn(&mut Vec<Record>, &mut Snapshot);
+
+fn each_is_found(harms: &[(&str, Harm)]) {
+    for (name, harm) in harms {
+        let found = found(*harm);
+        assert!(
+            found.iter().any(|found| found.contains(name)),
+            "{name}: {found:?}"
+        );
+    }
+}
+
 #[test]
 fn each_kind_of_harm_is_found_by_its_name() {
-    type Harm = fn(&mut Vec<Record>, &mut Snapshot);
-    let harms: [(&str, Harm); 13] = [
+    each_is_found(&[
         ("lost", |_, snapshot| drop(rows(snapshot).pop())),
         ("2 runs of one name", |_, snapshot| {
             let again = rows(snapshot)[0].clone();
@@ -89,6 +100,27 @@ fn each_kind_of_harm_is_found_by_its_name() {
         ("a wrong end", |_, snapshot| {
             rows(snapshot)[0].state = RunState::Running;
         }),
+        ("dead letters", |_, snapshot| {
+            rows(snapshot)[0].state = RunState::Failed;
+        }),
+        ("before", |records, _| records.swap(2, 4)),
+        ("2 effects", |records, _| {
+            let effect = Record::Effect { trigger: trigger() };
+            records.extend([effect.clone(), effect]);
+        }),
+        ("took 9000 ms to end", |records, _| {
+            records.push(Record::Gone {
+                pid: PID,
+                code: Some(0),
+                took: Some(9_000),
+            });
+        }),
+    ]);
+}
+
+#[test]
+fn attempts_beyond_the_last_are_found() {
+    each_is_found(&[
         ("a wrong end", |_, snapshot| {
             let row = &mut rows(snapshot)[0];
             (row.state, row.attempts) = (RunState::Failed, 5);
@@ -107,29 +139,7 @@ fn each_kind_of_harm_is_found_by_its_name() {
             };
             records.extend(records.iter().find_map(sixth));
         }),
-        ("dead letters", |_, snapshot| {
-            rows(snapshot)[0].state = RunState::Failed;
-        }),
-        ("before", |records, _| records.swap(2, 4)),
-        ("2 effects", |records, _| {
-            let effect = Record::Effect { trigger: trigger() };
-            records.extend([effect.clone(), effect]);
-        }),
-        ("took 9000 ms to end", |records, _| {
-            records.push(Record::Gone {
-                pid: PID,
-                code: Some(0),
-                took: Some(9_000),
-            });
-        }),
-    ];
-    for (name, harm) in harms {
-        let found = found(harm);
-        assert!(
-            found.iter().any(|found| found.contains(name)),
-            "{name}: {found:?}"
-        );
-    }
+    ]);
 }
 
 #[test]
