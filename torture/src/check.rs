@@ -326,8 +326,14 @@ impl Check<'_> {
                     code,
                     took,
                     executing,
+                    locked_out,
                 } => {
-                    let most = self.settings.drain + 2_000;
+                    let locked = if *locked_out {
+                        self.settings.lock_for
+                    } else {
+                        0
+                    };
+                    let most = self.settings.drain + 2_000 + locked;
                     // It executed poison while it drained, or was told before it had begun.
                     let is_new = !self.history.spawned.contains(pid);
                     let aborted = code.is_none() && (poison > 0 || is_new);

@@ -30,6 +30,8 @@ pub enum End {
         took: u64,
         /// Attempts of which the end was not noted.
         executing: usize,
+        /// Whether another process had the store locked meanwhile, so that it could not so much as open it.
+        locked_out: bool,
     },
     /// It ended by itself.
     ByItself,
@@ -78,6 +80,8 @@ struct Reading {
     paused: HashSet<u32>,
     traps: HashSet<u32>,
     told: HashSet<u32>,
+    /// Those of them that found the store locked.
+    locked_out: HashSet<u32>,
     is_locked: bool,
 }
 
@@ -149,7 +153,12 @@ impl Reading {
                 // It stopped itself at a point, and lives.
                 self.traps.remove(pid);
             }
-            Record::Told { pid } => drop(self.told.insert(*pid)),
+            Record::Told { pid } => {
+                self.told.insert(*pid);
+                if self.is_locked {
+                    self.locked_out.insert(*pid);
+                }
+            }
             Record::Gone { pid, code, took } => {
                 let executing = self.gone(*pid);
                 let end = match took {
@@ -157,6 +166,7 @@ impl Reading {
                         code: *code,
                         took: *took,
                         executing,
+                        locked_out: self.locked_out.contains(pid),
                     },
                     None if self.traps.contains(pid) => End::AtPoint,
                     None => End::ByItself,
@@ -168,6 +178,7 @@ impl Reading {
                 self.is_locked = true;
                 // Their heartbeats cannot be written.
                 self.paused.extend(self.open.keys());
+                self.locked_out.extend(&self.told);
             }
             Record::Unlocked => self.is_locked = false,
             Record::Inbox { most, .. } => history.inbox = history.inbox.max(*most),

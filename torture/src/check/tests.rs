@@ -143,6 +143,26 @@ fn attempts_beyond_the_last_are_found() {
 }
 
 #[test]
+fn a_worker_may_take_longer_to_end_while_the_store_is_locked() {
+    let told_while = |locked: bool| {
+        found(|records, _| {
+            if locked {
+                records.push(Record::Locked);
+            }
+            records.push(Record::Told { pid: PID });
+            records.push(Record::Gone {
+                pid: PID,
+                code: Some(0),
+                took: Some(Settings::ci(1).drain + 2_500),
+            });
+        })
+    };
+
+    assert_eq!(told_while(true), Vec::<String>::new());
+    assert_eq!(told_while(false).len(), 1);
+}
+
+#[test]
 fn a_campaign_without_harm_says_that_it_shows_nothing() {
     let (records, snapshot) = all_well();
 
