@@ -33,6 +33,7 @@ mod bugs;
 mod clock;
 pub mod error;
 pub mod executor;
+pub mod hints;
 pub mod model;
 pub mod runtime;
 pub mod source;

@@ -145,6 +145,8 @@ impl Parts {
                 items,
                 scores,
                 is_one,
+                required: subscription.required,
+                priority: subscription.priority,
             },
         ));
         Ok(())

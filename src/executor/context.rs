@@ -51,6 +51,10 @@ pub struct Source {
     pub scores: Vec<Option<f64>>,
     /// Whether it is one item (`latest`, or a limit of 1), not a list.
     pub is_one: bool,
+    /// Whether nothing is executed without it.
+    pub required: bool,
+    /// Of its subscription: the lowest is cut first when a budget is short.
+    pub priority: i64,
 }
 
 /// A source that is not there, or not all of it.
@@ -204,6 +208,8 @@ impl ExecutionContext {
             items,
             scores: Vec::new(),
             is_one,
+            required: false,
+            priority: 0,
         });
         self
     }
