@@ -1,5 +1,11 @@
 //! What a model is shown of an assembled context: shaped by hints, held to a budget, rendered.
 
+mod problem;
+mod shape;
+
+pub use problem::{HintsOf, HintsProblem};
+pub(super) use shape::shaped;
+
 use super::context::MissingSource;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 
