@@ -7,6 +7,7 @@
 
 mod context;
 mod endings;
+mod for_model;
 mod runs;
 mod runtime;
 #[expect(dead_code, reason = "the tests of the runtime use the rest")]
