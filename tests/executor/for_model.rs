@@ -280,8 +280,9 @@ async fn many_definitions_of_one_schema_do_not_hide_that_of_another() {
 #[tokio::test]
 async fn what_a_store_returns_beside_the_definitions_asked_for_shapes_nothing() {
     let store = MemoryStore::default();
-    define(&store, "other.v1", hide()).await;
-    let answer = all(&store, "schema.def.v1").await;
+    let forged = NewBreadcrumb::new("note.v1").tag("defines:question.v1");
+    let forged = store.create(forged.llm_hints(hide())).await.unwrap();
+    let answer = vec![forged];
     let shim = Shim::new(&store, move |call| match asks_for_definitions(&call) {
         true => Do::Answer(answer.clone()),
         false => Do::Pass,
