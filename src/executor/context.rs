@@ -1,5 +1,5 @@
 use super::context_error::ContextError;
-use super::for_model::{self, HintsProblem, ModelContext};
+use super::for_model::{self, ModelContext, WithheldBy};
 use super::handle::RunHandle;
 use super::schema_hints::{self, HintsOfSchemas};
 use crate::hints::Hints;
@@ -98,7 +98,7 @@ pub enum MissingReason {
         /// How many, all for the same cause.
         items: usize,
         /// What was to shape them.
-        cause: Arc<HintsProblem>,
+        cause: Arc<WithheldBy>,
     },
 }
 

@@ -1,5 +1,5 @@
 use super::context::MissingReason;
-use super::for_model::HintsProblem;
+use super::for_model::WithheldBy;
 use super::waits::WaitError;
 use crate::error::Retry;
 use crate::store::StoreError;
@@ -65,7 +65,7 @@ pub enum ContextError {
         /// `trigger`, or the key of a required source.
         key: String,
         /// What was to shape it.
-        cause: Arc<HintsProblem>,
+        cause: Arc<WithheldBy>,
     },
     /// The store did not tell the hints of schemas, so nobody knows what a model may see.
     #[error("the store failed to read the hints of schemas")]

@@ -75,7 +75,7 @@ pub use check::{InvalidExecutor, check};
 pub use context::{Bound, ExecutionContext, MissingReason, MissingSource, Resumed, Source};
 pub use context_error::ContextError;
 pub use error::ExecutorError;
-pub use for_model::{HintsOf, HintsProblem, ModelContext, ModelItem, ModelSource};
+pub use for_model::{HintsOf, ModelContext, ModelItem, ModelSource, WithheldBy};
 pub use ordering::OrderingKey;
 pub use outcome::{Failure, Outcome, Response, Suspension, suspend};
 pub use profile::{Execution, Profile, RetryPolicy};

@@ -201,3 +201,39 @@ fn hints_in(definition: &Breadcrumb) -> HintsOfSchema {
     let hints = hints.filter(|hints| !hints.is_null());
     hints.map(Hints::from_json).transpose()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::MemoryStore;
+
+    fn places(store: &MemoryStore, from: usize, n: usize) -> Vec<(Place, HintsOfSchema)> {
+        let schemas = (from..from + n).map(|n| format!("kind{n}.v1"));
+        schemas
+            .map(|schema| (Place::of(store, &schema), Ok(None)))
+            .collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_schemas_are_known_than_there_is_room_for() {
+        let (known, store) = (SchemaHints::default(), MemoryStore::default());
+
+        known.keep(0, Instant::now(), places(&store, 0, MOST - 1));
+        known.keep(0, Instant::now(), places(&store, MOST, MOST));
+
+        assert_eq!(known.known().by_schema.len(), MOST);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_too_old_makes_room() {
+        let (known, store) = (SchemaHints::default(), MemoryStore::default());
+        known.keep(0, Instant::now(), places(&store, 0, MOST));
+
+        tokio::time::advance(MAX_AGE).await;
+        known.keep(0, Instant::now(), places(&store, MOST, 1));
+
+        assert_eq!(known.known().by_schema.len(), 1);
+        let newest = Place::of(&store, &format!("kind{MOST}.v1"));
+        assert!(known.of(&newest).is_some());
+    }
+}

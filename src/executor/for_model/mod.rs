@@ -1,10 +1,10 @@
 //! What a model is shown of an assembled context: shaped by hints, held to a budget, rendered.
 
-mod problem;
 mod shape;
+mod withheld;
 
-pub use problem::{HintsOf, HintsProblem};
 pub(super) use shape::shaped;
+pub use withheld::{HintsOf, WithheldBy};
 
 use super::context::MissingSource;
 use crate::model::{BreadcrumbId, Json, Timestamp};

@@ -1,6 +1,6 @@
 //! From a context to what a model may see of it.
 
-use super::{HintsOf, HintsProblem, ModelContext, ModelItem, ModelSource};
+use super::{HintsOf, ModelContext, ModelItem, ModelSource, WithheldBy};
 use crate::executor::context::{ExecutionContext, MissingReason, MissingSource, Source};
 use crate::executor::context_error::ContextError;
 use crate::executor::schema_hints::HintsOfSchemas;
@@ -37,7 +37,11 @@ pub(in crate::executor) async fn shaped(
         }
         sources.push(shaped);
         missing.extend(causes.into_iter().map(|(items, cause)| {
-            tracing::warn!(source = source.key, items, "items are withheld from the model");
+            tracing::warn!(
+                source = source.key,
+                items,
+                "items are withheld from the model"
+            );
             MissingSource {
                 key: source.key.clone(),
                 reason: MissingReason::Withheld { items, cause },
@@ -62,7 +66,7 @@ fn own_hints(item: &Breadcrumb) -> Option<&Json> {
     item.llm_hints.as_ref().filter(|hints| !hints.is_null())
 }
 
-fn withheld(key: &str, cause: Arc<HintsProblem>) -> ContextError {
+fn withheld(key: &str, cause: Arc<WithheldBy>) -> ContextError {
     tracing::warn!(source = key, "all of it is withheld from the model");
     ContextError::Withheld {
         key: key.to_owned(),
@@ -71,7 +75,7 @@ fn withheld(key: &str, cause: Arc<HintsProblem>) -> ContextError {
 }
 
 /// So many items and why they are withheld.
-type Causes = Vec<(usize, Arc<HintsProblem>)>;
+type Causes = Vec<(usize, Arc<WithheldBy>)>;
 
 struct Shaper {
     by_schema: HintsOfSchemas,
@@ -99,7 +103,7 @@ impl Shaper {
         (shaped, causes)
     }
 
-    fn shape(&mut self, item: &Breadcrumb) -> Result<ModelItem, HintsProblem> {
+    fn shape(&mut self, item: &Breadcrumb) -> Result<ModelItem, WithheldBy> {
         let (of, hints) = match (own_hints(item), &item.schema_name) {
             (Some(own), _) => (HintsOf::Breadcrumb, self.read(own).map(Some)),
             (None, Some(schema)) => {
@@ -112,9 +116,9 @@ impl Shaper {
             Ok(None) => item.context.clone(),
             Ok(Some(hints)) => match hints.apply(&item.context) {
                 Ok(shaped) => shaped,
-                Err(failure) => return Err(HintsProblem::Failed { hints: of, failure }),
+                Err(failure) => return Err(WithheldBy::Failed { hints: of, failure }),
             },
-            Err(error) => return Err(HintsProblem::Unreadable { hints: of, error }),
+            Err(error) => return Err(WithheldBy::Unreadable { hints: of, error }),
         };
         Ok(ModelItem {
             id: item.id,
@@ -138,9 +142,9 @@ impl Shaper {
     }
 }
 
-fn count(causes: &mut Causes, cause: HintsProblem) {
+fn count(causes: &mut Causes, cause: WithheldBy) {
     let cause = match causes.iter().position(|(_, known)| **known == cause) {
-        None if causes.len() >= MOST_CAUSES => HintsProblem::More,
+        None if causes.len() >= MOST_CAUSES => WithheldBy::More,
         None | Some(_) => cause,
     };
     match causes.iter_mut().find(|(_, known)| **known == cause) {

@@ -4,7 +4,7 @@ use std::fmt;
 /// Hints that cannot shape what they should, so that it is not shown.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum HintsProblem {
+pub enum WithheldBy {
     /// They cannot be read.
     #[error("{hints} cannot be used: {error}")]
     Unreadable {
