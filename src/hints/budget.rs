@@ -7,8 +7,6 @@ use std::fmt;
 
 /// What a step of a path that is searched for costs, since the evaluator writes down where each node is.
 const SEARCH_STEPS: usize = 4;
-/// How many bytes are looked at in one step.
-const BYTES_A_STEP: usize = 256;
 
 /// The steps and bytes that are left.
 pub(super) struct Budget {
@@ -39,11 +37,6 @@ impl Budget {
             .checked_sub(steps)
             .ok_or(HintsReason::TooManySteps)?;
         Ok(())
-    }
-
-    /// Takes the steps of looking at every byte of a text.
-    pub(super) fn look_at(&mut self, text: &str) -> Result<(), HintsReason> {
-        self.step(text.len() / BYTES_A_STEP)
     }
 
     /// Takes the steps of searching the whole of `context`, which has to be the same each time.

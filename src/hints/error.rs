@@ -1,8 +1,6 @@
 //! What can be wrong with hints, and what can go wrong when they are applied.
 
-use super::{
-    MAX_HINTS_BYTES, MAX_OUTPUT_BYTES, MAX_PATHS, MAX_STEPS, MAX_TEMPLATE_BYTES, MAX_TRANSFORMS,
-};
+use super::{MAX_OUTPUT_BYTES, MAX_STEPS};
 use crate::model::{MAX_DEPTH, PathError};
 
 /// Hints that cannot be used, and what to mend.
@@ -56,7 +54,9 @@ pub enum HintsProblem {
     #[error("jq is not supported; use \"extract\" with a JSONPath, or \"template\"")]
     Jq,
     /// A template, and the crate was built without the feature `templates`.
-    #[error("templates need the feature \"templates\" of universal-executor; build with it, or use \"format\"")]
+    #[error(
+        "templates need the feature \"templates\" of universal-executor; build with it, or use \"format\""
+    )]
     NoTemplates,
     /// An include that lets nothing through.
     #[error("an empty list would leave nothing; name what to keep, or leave the field out")]
@@ -66,13 +66,13 @@ pub enum HintsProblem {
     TooMany {
         /// How many there are.
         count: usize,
-        /// [`MAX_PATHS`] or [`MAX_TRANSFORMS`].
+        /// [`MAX_PATHS`](super::MAX_PATHS) or [`MAX_TRANSFORMS`](super::MAX_TRANSFORMS).
         most: usize,
     },
     /// The hints nest deeper than [`MAX_DEPTH`].
     #[error("it nests deeper than {MAX_DEPTH} levels")]
     TooDeep,
-    /// The hints have more than [`MAX_HINTS_BYTES`], or a template more than [`MAX_TEMPLATE_BYTES`].
+    /// The hints have more than [`MAX_HINTS_BYTES`](super::MAX_HINTS_BYTES), or a template more than [`MAX_TEMPLATE_BYTES`](super::MAX_TEMPLATE_BYTES).
     #[error("it has more than {limit} bytes: shorten it")]
     TooLarge {
         /// The most that is allowed.
@@ -164,4 +164,3 @@ impl HintsProblem {
         }
     }
 }
-

@@ -18,7 +18,7 @@ pub(super) struct Filter {
 }
 
 /// What became of a node.
-pub(super) enum Kept {
+enum Kept {
     /// All of it is kept.
     Same,
     /// Nothing of it is kept.
@@ -35,8 +35,12 @@ impl Filter {
         Self { patterns, includes }
     }
 
-    /// What is left of a context of bounded depth; an empty one of its kind if nothing is.
-    pub(super) fn apply(&self, context: &Value, budget: &mut Budget) -> Result<Kept, HintsReason> {
+    /// What is left of a context of bounded depth, `None` if that is all of it; an empty one of its kind if nothing is.
+    pub(super) fn apply(
+        &self,
+        context: &Value,
+        budget: &mut Budget,
+    ) -> Result<Option<Value>, HintsReason> {
         let live = self.patterns.iter().enumerate();
         let mut walk = Walk {
             filter: self,
@@ -45,12 +49,13 @@ impl Filter {
         };
         let all = 0..walk.live.len();
         Ok(match walk.inside(context, &all, self.includes == 0)? {
-            Kept::Nothing => Kept::Some(match context {
+            Kept::Same => None,
+            Kept::Some(left) => Some(left),
+            Kept::Nothing => Some(match context {
                 Value::Object(_) => Value::Object(Map::new()),
                 Value::Array(_) => Value::Array(Vec::new()),
                 Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Value::Null,
             }),
-            kept @ (Kept::Same | Kept::Some(_)) => kept,
         })
     }
 }

@@ -1,9 +1,9 @@
 //! Formats: a text with `{path}` in it.
 
+use super::MAX_PATHS;
 use super::budget::{Budget, Text};
 use super::error::{HintsProblem, HintsReason};
 use super::extract;
-use super::MAX_PATHS;
 use crate::model::Path;
 use serde_json::Value;
 

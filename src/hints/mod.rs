@@ -55,7 +55,8 @@
 //! # Bounds
 //! Hints and contexts may come from anybody. What is too large, too deep or not understood in hints is refused by
 //! [`Hints::from_json`]: [`MAX_HINTS_BYTES`], [`MAX_PATHS`], [`MAX_TRANSFORMS`], [`MAX_TEMPLATE_BYTES`]. What is
-//! too much for one context, [`MAX_STEPS`] or [`MAX_OUTPUT_BYTES`] or a depth of [`MAX_DEPTH`], fails in
+//! too much for one context, [`MAX_STEPS`] or [`MAX_OUTPUT_BYTES`] or a depth of
+//! [`MAX_DEPTH`](crate::model::MAX_DEPTH), fails in
 //! [`Hints::apply`].
 //!
 //! # Failures
@@ -76,9 +77,9 @@ mod transform;
 
 pub use error::{HintsError, HintsFailure, HintsProblem, HintsReason};
 
-use crate::model::{Json, MAX_DEPTH};
+use crate::model::Json;
 use budget::Budget;
-use filter::{Filter, Kept};
+use filter::Filter;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -159,11 +160,7 @@ impl Program {
             return Err(failed(first)(HintsReason::Unreadable));
         }
         let filtered = match &self.filter {
-            Some(filter) => match filter.apply(context, budget).map_err(failed(first))? {
-                Kept::Same => None,
-                Kept::Some(left) => Some(left),
-                Kept::Nothing => Some(Value::Null),
-            },
+            Some(filter) => filter.apply(context, budget).map_err(failed(first))?,
             None => None,
         };
         if self.transforms.is_empty() {
@@ -191,16 +188,11 @@ fn merge(
     filtered: Cow<'_, Value>,
     made: Map<String, Value>,
 ) -> Result<Map<String, Value>, HintsReason> {
-    if !filtered.is_object() {
+    let Value::Object(mut merged) = filtered.into_owned() else {
         return Err(HintsReason::NotAnObject);
-    }
-    match filtered.into_owned() {
-        Value::Object(mut merged) => {
-            merged.extend(made);
-            Ok(merged)
-        }
-        _ => Err(HintsReason::NotAnObject),
-    }
+    };
+    merged.extend(made);
+    Ok(merged)
 }
 
 /// A result that is no larger and no deeper than any JSON may be.

@@ -40,7 +40,11 @@ pub(super) fn hints(hints: &Value) -> Result<Option<Program>, HintsError> {
     let exclude = patterns(fields, "exclude")?.unwrap_or_default();
     let filters = filters || !exclude.is_empty();
     let program = Program {
-        first: if include.is_some() { "include" } else { "exclude" },
+        first: if include.is_some() {
+            "include"
+        } else {
+            "exclude"
+        },
         filter: filters.then(|| Filter::new(include.unwrap_or_default(), exclude)),
         mode: mode(fields)?,
         transforms: transforms(fields)?,
@@ -55,9 +59,8 @@ fn known(
     known: &'static [&'static str],
     place: &str,
 ) -> Result<(), HintsError> {
-    let is_unknown = |(name, value): &(&String, &Value)| {
-        !value.is_null() && !known.contains(&name.as_str())
-    };
+    let is_unknown =
+        |(name, value): &(&String, &Value)| !value.is_null() && !known.contains(&name.as_str());
     match fields.iter().find(is_unknown) {
         None => Ok(()),
         Some((name, _)) => {
