@@ -76,7 +76,10 @@ impl ContextError {
             | Self::Store(source) => source.retry(),
             Self::Wait(source) => source.retry(),
             Self::Missing {
-                source: MissingReason::Cut(_) | MissingReason::TooLarge { .. },
+                source:
+                    MissingReason::Cut(_)
+                    | MissingReason::TooLarge { .. }
+                    | MissingReason::OverBudget { .. },
                 ..
             }
             | Self::UnknownKey { .. }

@@ -73,7 +73,10 @@ pub use check::{InvalidExecutor, check};
 pub use context::{Bound, ExecutionContext, MissingReason, MissingSource, Resumed, Source};
 pub use context_error::ContextError;
 pub use error::ExecutorError;
-pub use for_model::{ModelContext, ModelItem, ModelSource};
+pub use for_model::{
+    BudgetError, ContextBudget, EstimatedTokens, FenceKey, Format, ModelContext, ModelItem,
+    ModelSource, TokenCounter,
+};
 pub use ordering::OrderingKey;
 pub use outcome::{Failure, Outcome, Response, Suspension, suspend};
 pub use profile::{Execution, Profile, RetryPolicy};
