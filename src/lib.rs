@@ -43,7 +43,8 @@ pub mod tool;
 pub use async_trait::async_trait;
 pub use error::{BoxError, permanent, retry_after};
 pub use executor::{
-    ExecutionContext, Failure, Outcome, Profile, Response, UniversalExecutor, suspend,
+    ContextBudget, ExecutionContext, Failure, Format, Outcome, Profile, Response,
+    UniversalExecutor, suspend,
 };
 pub use model::{
     Breadcrumb, BreadcrumbId, Event, EventKind, Explanation, Fetch, Json, NewBreadcrumb, Patch,

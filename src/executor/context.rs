@@ -100,6 +100,14 @@ pub enum MissingReason {
         /// What was to shape them.
         cause: Arc<WithheldBy>,
     },
+    /// Items were left out of what a model is shown, to keep it within a budget.
+    #[error("{items} items of {bytes} bytes were left out to stay within a budget")]
+    OverBudget {
+        /// How many were left out.
+        items: usize,
+        /// How large they were together, as they would have been shown.
+        bytes: usize,
+    },
 }
 
 /// A bound that ended a fetch.

@@ -92,7 +92,8 @@ impl ContextError {
                 source:
                     MissingReason::Cut(_)
                     | MissingReason::TooLarge { .. }
-                    | MissingReason::Withheld { .. },
+                    | MissingReason::Withheld { .. }
+                    | MissingReason::OverBudget { .. },
                 ..
             }
             | Self::Withheld { .. }

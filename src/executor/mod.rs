@@ -75,7 +75,10 @@ pub use check::{InvalidExecutor, check};
 pub use context::{Bound, ExecutionContext, MissingReason, MissingSource, Resumed, Source};
 pub use context_error::ContextError;
 pub use error::ExecutorError;
-pub use for_model::{HintsOf, ModelContext, ModelItem, ModelSource, WithheldBy};
+pub use for_model::{
+    BudgetError, ContextBudget, EstimatedTokens, FenceKey, Format, HintsOf, ModelContext, ModelItem,
+    ModelSource, TokenCounter, WithheldBy,
+};
 pub use ordering::OrderingKey;
 pub use outcome::{Failure, Outcome, Response, Suspension, suspend};
 pub use profile::{Execution, Profile, RetryPolicy};
