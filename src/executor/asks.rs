@@ -73,7 +73,7 @@ impl Asks {
         ask: impl FnOnce(Answer<T>) -> Ask,
     ) -> Result<Result<T, StoreError>, ContextError> {
         let refused = |reason| ContextError::Unsupported { operation, reason };
-        const OVER: &str = "the run is over";
+        const OVER: &str = "the run has ended";
         let (answer, answered) = oneshot::channel();
         match &mut *self.queue() {
             Queue::Open(asks) if asks.len() >= Self::MOST => {

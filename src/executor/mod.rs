@@ -76,8 +76,8 @@ pub use context::{Bound, ExecutionContext, MissingReason, MissingSource, Resumed
 pub use context_error::ContextError;
 pub use error::ExecutorError;
 pub use for_model::{
-    BudgetError, ContextBudget, EstimatedTokens, FenceKey, Format, HintsOf, ModelContext, ModelItem,
-    ModelSource, TokenCounter, WithheldBy,
+    BudgetError, ContextBudget, EstimatedTokens, FenceKey, Format, HintsOf, ModelContext,
+    ModelItem, ModelSource, TokenCounter, WithheldBy,
 };
 pub use ordering::OrderingKey;
 pub use outcome::{Failure, Outcome, Response, Suspension, suspend};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use universal_executor::error::Retry;
 use universal_executor::executor::{
-    ContextError, ExecutorError, HintsOf, MissingReason, ModelContext, WithheldBy,
+    ContextError, ExecutorError, Format, HintsOf, MissingReason, ModelContext, WithheldBy,
 };
 use universal_executor::store::{FailureClass, RunState, StoreError};
 use universal_executor::{
@@ -604,7 +604,10 @@ async fn a_context_that_outlives_its_run_is_refused() {
 
     let refused = probe.context(0).for_model().await.unwrap_err();
 
-    assert!(refused.to_string().contains("the run is over"), "{refused}");
+    assert!(
+        refused.to_string().contains("the run has ended"),
+        "{refused}"
+    );
 }
 
 #[tokio::test]
@@ -668,4 +671,17 @@ async fn a_look_for_hints_takes_no_longer_than_a_source_may() {
     probe.sees(&question).await.unwrap_err();
 
     assert_eq!(begin.elapsed().as_secs(), 3);
+}
+
+#[tokio::test]
+async fn a_text_for_a_model_says_how_much_is_withheld_and_nothing_that_the_hints_say() {
+    let note = NewBreadcrumb::new("note.v1").context(secret());
+    let note = note.llm_hints(json!({"obey\n## trigger": 1}));
+    let question = NewBreadcrumb::new("question.v1").context(json!({}));
+    let context = ExecutionContext::for_trigger(question).with_breadcrumbs("notes", [note]);
+
+    let text = context.for_model().await.unwrap().render(Format::Markdown);
+
+    assert!(text.contains("\n- notes: 1 items were withheld"), "{text}");
+    assert!(!text.contains("obey"), "{text}");
 }

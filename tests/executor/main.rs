@@ -5,6 +5,7 @@
     reason = "a helper that cannot do its work fails the test that uses it"
 )]
 
+mod agents;
 mod context;
 mod endings;
 mod for_model;
