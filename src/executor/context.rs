@@ -373,6 +373,21 @@ impl ExecutionContext {
     /// remembers them until it is told of a change, and for [`HINTS_AGE`](Self::HINTS_AGE) at the most. A context that was
     /// made by hand has the hints of schemas that [`with_schema_hints`](Self::with_schema_hints) gave it.
     ///
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::{ExecutionContext, NewBreadcrumb};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "Hi", "token": "t-1"}));
+    /// let context = ExecutionContext::for_trigger(message)
+    ///     .with_schema_hints("user.message.v1", json!({"exclude": ["token"]}));
+    ///
+    /// assert_eq!(context.for_model().await?.trigger().context, json!({"message": "Hi"}));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ContextError::Withheld`] if nothing is left of the trigger or of a required source,
     /// [`ContextError::SchemaHints`] if the store does not tell the hints, [`ContextError::Unsupported`] of a context that
