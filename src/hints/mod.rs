@@ -166,7 +166,7 @@ impl Program {
         if self.transforms.is_empty() {
             return match filtered {
                 Some(left) => sized(left).map_err(failed(first)),
-                None => Ok(context.clone()),
+                None => as_read(context).map_err(failed(first)),
             };
         }
         let filtered = filtered.map_or(Cow::Borrowed(&**context), Cow::Owned);
@@ -182,6 +182,12 @@ impl Program {
         };
         sized(Value::Object(shaped)).map_err(failed("transform"))
     }
+}
+
+/// A context of which nothing is left out. Its text may hold more than was looked at: of two equal keys the first.
+fn as_read(context: &Json) -> Result<Json, HintsReason> {
+    let canonical = context.canonical(usize::MAX);
+    canonical.map_err(|_| HintsReason::Unreadable)
 }
 
 fn merge(
