@@ -56,7 +56,7 @@ fn rules() -> Vec<(&'static str, Hints)> {
         ("no hints", json!({})),
         (
             "exclude what is not there",
-            json!({"exclude": ["tools.token", "meta.secret"]}),
+            json!({"exclude": ["tools.token", "meta.token"]}),
         ),
         ("exclude a member", json!({"exclude": ["meta.secret"]})),
         (
