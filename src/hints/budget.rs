@@ -5,15 +5,17 @@ use super::{MAX_OUTPUT_BYTES, MAX_STEPS};
 use serde_json::Value;
 use std::fmt;
 
-/// What a step of a path that is searched for costs, since the evaluator writes down where each node is.
+/// What it costs to search a node, since the evaluator writes down where it is.
 const SEARCH_STEPS: usize = 4;
+/// How many bytes of texts, and of what leads to a node, a search gets over in one step.
+const SEARCH_BYTES: usize = 64;
 
 /// The steps and bytes that are left.
 pub(super) struct Budget {
     steps: usize,
     bytes: usize,
-    /// The nodes of the context that paths search, counted once.
-    nodes: Option<usize>,
+    /// What it costs to search the context, counted once.
+    search: Option<usize>,
 }
 
 impl Budget {
@@ -21,7 +23,7 @@ impl Budget {
         Self {
             steps: MAX_STEPS,
             bytes: MAX_OUTPUT_BYTES,
-            nodes: None,
+            search: None,
         }
     }
 
@@ -41,8 +43,8 @@ impl Budget {
 
     /// Takes the steps of searching the whole of `context`, which has to be the same each time.
     pub(super) fn search(&mut self, context: &Value) -> Result<(), HintsReason> {
-        let nodes = *self.nodes.get_or_insert_with(|| count(context));
-        self.step(nodes.saturating_mul(SEARCH_STEPS))
+        let steps = *self.search.get_or_insert_with(|| search_steps(context, 0));
+        self.step(steps)
     }
 
     /// Copies a value of bounded depth into the result.
@@ -75,11 +77,21 @@ impl Budget {
     }
 }
 
-fn count(value: &Value) -> usize {
+/// What it costs to search a value to which a way of so many bytes leads.
+fn search_steps(value: &Value, way: usize) -> usize {
+    let node = |text: usize| SEARCH_STEPS * (1 + (way + text) / SEARCH_BYTES);
     match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 1,
-        Value::Array(items) => 1 + items.iter().map(count).sum::<usize>(),
-        Value::Object(fields) => 1 + fields.values().map(count).sum::<usize>(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => node(0),
+        Value::String(text) => node(text.len()),
+        Value::Array(items) => {
+            let items = items.iter().map(|item| search_steps(item, way));
+            items.fold(node(0), usize::saturating_add)
+        }
+        Value::Object(fields) => {
+            let fields = fields.iter();
+            let fields = fields.map(|(name, field)| search_steps(field, way + name.len()));
+            fields.fold(node(0), usize::saturating_add)
+        }
     }
 }
 
@@ -112,6 +124,15 @@ impl<'b> Text<'b> {
                 self.print(value)
             }
         }
+    }
+
+    /// Writes a list of values as JSON.
+    pub(super) fn list(&mut self, values: &[&Value]) -> Result<(), HintsReason> {
+        for (at, value) in values.iter().enumerate() {
+            self.push(if at == 0 { "[" } else { "," })?;
+            self.print(value)?;
+        }
+        self.push(if values.is_empty() { "[]" } else { "]" })
     }
 
     pub(super) fn print(&mut self, value: impl fmt::Display) -> Result<(), HintsReason> {

@@ -2,8 +2,10 @@
 
 use super::budget::Budget;
 use super::error::HintsReason;
+use super::kept::Kept;
 use crate::model::PatternStep;
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Patterns that are followed for the price of one step.
@@ -17,16 +19,6 @@ pub(super) struct Filter {
     includes: usize,
 }
 
-/// What became of a node.
-enum Kept {
-    /// All of it is kept.
-    Same,
-    /// Nothing of it is kept.
-    Nothing,
-    /// This is left of it.
-    Some(Value),
-}
-
 impl Filter {
     pub(super) fn new(include: Vec<Vec<PatternStep>>, exclude: Vec<Vec<PatternStep>>) -> Self {
         let includes = include.len();
@@ -35,12 +27,12 @@ impl Filter {
         Self { patterns, includes }
     }
 
-    /// What is left of a context of bounded depth, `None` if that is all of it; an empty one of its kind if nothing is.
-    pub(super) fn apply(
+    /// What is left of a context of bounded depth; an empty one of its kind if nothing is.
+    pub(super) fn apply<'c>(
         &self,
-        context: &Value,
+        context: &'c Value,
         budget: &mut Budget,
-    ) -> Result<Option<Value>, HintsReason> {
+    ) -> Result<Kept<'c>, HintsReason> {
         let live = self.patterns.iter().enumerate();
         let mut walk = Walk {
             filter: self,
@@ -48,15 +40,14 @@ impl Filter {
             budget,
         };
         let all = 0..walk.live.len();
-        Ok(match walk.inside(context, &all, self.includes == 0)? {
-            Kept::Same => None,
-            Kept::Some(left) => Some(left),
-            Kept::Nothing => Some(match context {
-                Value::Object(_) => Value::Object(Map::new()),
-                Value::Array(_) => Value::Array(Vec::new()),
-                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Value::Null,
-            }),
-        })
+        let kept = walk.inside(context, &all, self.includes == 0)?;
+        Ok(kept.unwrap_or_else(|| match context {
+            Value::Object(_) => Kept::Object(BTreeMap::new()),
+            Value::Array(_) => Kept::List(Vec::new()),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+                Kept::All(&Value::Null)
+            }
+        }))
     }
 }
 
@@ -84,13 +75,13 @@ struct Walk<'f> {
 
 impl Walk<'_> {
     /// What is left of a node that is reached; `included` if it is under an included path.
-    fn node(
+    fn node<'c>(
         &mut self,
-        value: &Value,
+        value: &'c Value,
         way: Way<'_>,
         above: &Range<usize>,
         mut included: bool,
-    ) -> Result<Kept, HintsReason> {
+    ) -> Result<Option<Kept<'c>>, HintsReason> {
         self.budget.step(1 + above.len() / PATTERNS_A_STEP)?;
         let start = self.live.len();
         for index in above.clone() {
@@ -109,7 +100,7 @@ impl Walk<'_> {
                 // Also what is found to be included has no more use for its includes, which come first.
                 self.live.truncate(start);
                 if excludes {
-                    return Ok(Kept::Nothing);
+                    return Ok(None);
                 }
                 included = true;
             } else if at != 0 {
@@ -122,83 +113,66 @@ impl Walk<'_> {
     }
 
     /// What is left of a node by what is below it.
-    fn inside(
+    fn inside<'c>(
         &mut self,
-        value: &Value,
+        value: &'c Value,
         live: &Range<usize>,
         included: bool,
-    ) -> Result<Kept, HintsReason> {
+    ) -> Result<Option<Kept<'c>>, HintsReason> {
         if live.is_empty() {
-            return Ok(if included { Kept::Same } else { Kept::Nothing });
+            return Ok(included.then_some(Kept::All(value)));
         }
         let kept = match value {
             Value::Array(items) => self.items(items, live, included)?,
             Value::Object(fields) => self.fields(fields, live, included)?,
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) if included => {
-                Kept::Same
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+                return Ok(included.then_some(Kept::All(value)));
             }
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Kept::Nothing,
         };
-        Ok(match kept {
-            // What is above an included node is kept for its sake only.
-            Kept::Same if !included && is_empty(value) => Kept::Nothing,
-            Kept::Some(left) if !included && is_empty(&left) => Kept::Nothing,
-            kept @ (Kept::Same | Kept::Nothing | Kept::Some(_)) => kept,
-        })
+        let kept = kept.unwrap_or(Kept::All(value));
+        // What is above an included node is kept for its sake only.
+        Ok((included || !kept.is_empty()).then_some(kept))
     }
 
-    fn items(
+    /// What is left of a list, `None` if that is all of it.
+    fn items<'c>(
         &mut self,
-        items: &[Value],
+        items: &'c [Value],
         live: &Range<usize>,
         included: bool,
-    ) -> Result<Kept, HintsReason> {
+    ) -> Result<Option<Kept<'c>>, HintsReason> {
         // Made at the first item that does not stay as it is.
-        let mut left: Option<Vec<Value>> = None;
+        let mut left: Option<Vec<Kept<'c>>> = None;
         for (index, item) in items.iter().enumerate() {
             let of = items.len();
             let kept = self.node(item, Way::Item { index, of }, live, included)?;
-            if let Kept::Same = kept {
-                left.iter_mut().for_each(|left| left.push(item.clone()));
+            if left.is_none() && matches!(kept, Some(Kept::All(_))) {
                 continue;
             }
-            let left = left.get_or_insert_with(|| items.iter().take(index).cloned().collect());
-            if let Kept::Some(item) = kept {
-                left.push(item);
-            }
+            left.get_or_insert_with(|| items.iter().take(index).map(Kept::All).collect())
+                .extend(kept);
         }
-        Ok(left.map_or(Kept::Same, |left| Kept::Some(Value::Array(left))))
+        Ok(left.map(Kept::List))
     }
 
-    fn fields(
+    /// What is left of an object, `None` if that is all of it.
+    fn fields<'c>(
         &mut self,
-        fields: &Map<String, Value>,
+        fields: &'c Map<String, Value>,
         live: &Range<usize>,
         included: bool,
-    ) -> Result<Kept, HintsReason> {
-        let copy = |(name, field): (&String, &Value)| (name.clone(), field.clone());
-        let mut left: Option<Map<String, Value>> = None;
+    ) -> Result<Option<Kept<'c>>, HintsReason> {
+        let all = |(name, field): (&'c String, &'c Value)| (name.as_str(), Kept::All(field));
+        let mut left: Option<BTreeMap<&'c str, Kept<'c>>> = None;
         for (index, (name, field)) in fields.iter().enumerate() {
             let kept = self.node(field, Way::Field(name), live, included)?;
-            if let Kept::Same = kept {
-                left.iter_mut()
-                    .for_each(|left| drop(left.insert(name.clone(), field.clone())));
+            if left.is_none() && matches!(kept, Some(Kept::All(_))) {
                 continue;
             }
-            let left = left.get_or_insert_with(|| fields.iter().take(index).map(copy).collect());
-            if let Kept::Some(field) = kept {
-                left.insert(name.clone(), field);
-            }
+            left.get_or_insert_with(|| fields.iter().take(index).map(all).collect())
+                .extend(kept.map(|kept| (name.as_str(), kept)));
         }
-        Ok(left.map_or(Kept::Same, |left| Kept::Some(Value::Object(left))))
-    }
-}
-
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Array(items) => items.is_empty(),
-        Value::Object(fields) => fields.is_empty(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+        Ok(left.map(Kept::Object))
     }
 }
 

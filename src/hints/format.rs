@@ -62,8 +62,8 @@ impl Format {
                     }
                 }
                 Piece::Value(path) => {
-                    let all = extract::extract(path, context, text.budget)?;
-                    text.show(&all)?;
+                    let nodes = extract::many(path, context, text.budget)?;
+                    text.list(&nodes)?;
                 }
             }
         }

@@ -68,6 +68,7 @@ mod error;
 mod extract;
 mod filter;
 mod format;
+mod kept;
 mod read;
 #[cfg(feature = "templates")]
 mod template;
@@ -80,6 +81,7 @@ pub use error::{HintsError, HintsFailure, HintsProblem, HintsReason};
 use crate::model::Json;
 use budget::Budget;
 use filter::Filter;
+use kept::Kept;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -159,40 +161,52 @@ impl Program {
         if context.size() == usize::MAX {
             return Err(failed(first)(HintsReason::Unreadable));
         }
-        let filtered = match &self.filter {
+        let kept = match &self.filter {
             Some(filter) => filter.apply(context, budget).map_err(failed(first))?,
-            None => None,
+            None => Kept::All(context),
         };
         if self.transforms.is_empty() {
-            return match filtered {
-                Some(left) => sized(left).map_err(failed(first)),
-                None => Ok(context.clone()),
+            return match kept {
+                Kept::All(_) => as_read(context, &kept).map_err(failed(first)),
+                Kept::List(_) | Kept::Object(_) => kept.to_json().map_err(failed(first)),
             };
         }
-        let filtered = filtered.map_or(Cow::Borrowed(&**context), Cow::Owned);
+        let filtered = match kept {
+            Kept::All(value) => Cow::Borrowed(value),
+            Kept::List(_) | Kept::Object(_) => Cow::Owned(kept.to_value()),
+        };
         let mut made = Map::new();
         for (name, transform) in &self.transforms {
             let value = transform.apply(&filtered, budget);
             let value = value.map_err(|reason| failed(&read::place(name))(reason))?;
             made.insert(name.clone(), value);
         }
-        let shaped = match self.mode {
-            Mode::Replace => made,
-            Mode::Merge => merge(filtered, made).map_err(failed("mode"))?,
-        };
-        sized(Value::Object(shaped)).map_err(failed("transform"))
+        let made = sized(Value::Object(made)).map_err(failed("transform"))?;
+        match self.mode {
+            Mode::Replace => Ok(made),
+            Mode::Merge => merge(&filtered, &made).map_err(failed("mode")),
+        }
     }
 }
 
-fn merge(
-    filtered: Cow<'_, Value>,
-    made: Map<String, Value>,
-) -> Result<Map<String, Value>, HintsReason> {
-    let Value::Object(mut merged) = filtered.into_owned() else {
+/// A context of which nothing is left out. Its text may hold more than was looked at: of two equal keys the first.
+fn as_read(context: &Json, kept: &Kept<'_>) -> Result<Json, HintsReason> {
+    match kept {
+        Kept::All(value) if std::ptr::eq::<Value>(*value, &raw const **context) => {
+            let canonical = context.canonical(usize::MAX);
+            canonical.map_err(|_| HintsReason::Unreadable)
+        }
+        Kept::All(_) | Kept::List(_) | Kept::Object(_) => kept.to_json(),
+    }
+}
+
+fn merge(filtered: &Value, made: &Value) -> Result<Json, HintsReason> {
+    let (Value::Object(filtered), Value::Object(made)) = (filtered, made) else {
         return Err(HintsReason::NotAnObject);
     };
-    merged.extend(made);
-    Ok(merged)
+    let fields = filtered.iter().chain(made);
+    let fields = fields.map(|(name, field)| (name.as_str(), Kept::All(field)));
+    Kept::Object(fields.collect()).to_json()
 }
 
 /// A result that is no larger and no deeper than any JSON may be.

@@ -9,7 +9,7 @@ mod rules;
 #[cfg(feature = "templates")]
 mod templates;
 
-use super::{Hints, HintsFailure};
+use super::{Hints, HintsError, HintsFailure};
 use crate::model::Json;
 use serde_json::Value;
 
@@ -28,4 +28,13 @@ fn refusal(hints: &Value) -> String {
         Err(error) => error.to_string(),
         Ok(read) => panic!("{hints} was read as {read:?}"),
     }
+}
+
+#[test]
+fn hints_and_their_errors_can_be_shared_between_threads() {
+    fn shared<T: Send + Sync + Clone + 'static>() {}
+
+    shared::<Hints>();
+    shared::<HintsError>();
+    shared::<HintsFailure>();
 }

@@ -1,19 +1,19 @@
 //! From what the parser of Handlebars read to a program, in which every name is known.
 
-use super::program::{Block, Call, From, If, Node, Term};
+use super::place::Scopes;
+use super::program::{Block, Call, If, Node, Term};
 use super::wrong;
 use crate::error::excerpt;
 use crate::hints::error::HintsProblem;
 use crate::model::nearest;
-use handlebars::template::{BlockParam, HelperTemplate, Parameter, TemplateElement};
-use handlebars::{Path, PathSeg, Template};
+use handlebars::Template;
+use handlebars::template::{HelperTemplate, Parameter, TemplateElement};
 
 /// How much of a template or of what the parser says a message shows, in bytes.
-const SHOWN: usize = 160;
+pub(super) const SHOWN: usize = 160;
 const BLOCKS: [&str; 4] = ["if", "unless", "each", "with"];
-const LOCALS: [&str; 5] = ["index", "key", "first", "last", "root"];
 
-type Compiled<T> = Result<T, HintsProblem>;
+pub(super) type Compiled<T> = Result<T, HintsProblem>;
 
 pub(super) fn compile(text: &str) -> Compiled<Vec<Node>> {
     let parsed = Template::compile(text).map_err(|error| {
@@ -24,12 +24,14 @@ pub(super) fn compile(text: &str) -> Compiled<Vec<Node>> {
             None => wrong(reason),
         }
     })?;
-    Compiler { scopes: Vec::new() }.nodes(Some(&parsed))
+    Compiler {
+        scopes: Scopes(Vec::new()),
+    }
+    .nodes(Some(&parsed))
 }
 
 struct Compiler<'t> {
-    /// The block parameters of each scope that is open, outermost first.
-    scopes: Vec<Option<&'t BlockParam>>,
+    scopes: Scopes<'t>,
 }
 
 impl<'t> Compiler<'t> {
@@ -55,8 +57,8 @@ impl<'t> Compiler<'t> {
     fn tag(&self, tag: &'t HelperTemplate) -> Compiled<Term> {
         let has_values = !(tag.params.is_empty() && tag.hash.is_empty());
         match &tag.name {
-            Parameter::Path(path) if !has_values => self.path(path),
-            Parameter::Name(name) if !has_values => self.relative(name, 0, vec![name.clone()]),
+            Parameter::Path(path) if !has_values => self.scopes.path(path),
+            Parameter::Name(name) if !has_values => Ok(self.scopes.name(name)),
             Parameter::Name(name) => self.call(name, tag),
             Parameter::Subexpression(inner) if !has_values => self.term_of(inner.as_element()),
             Parameter::Literal(literal) if !has_values => Ok(Term::Literal(literal.clone())),
@@ -66,8 +68,8 @@ impl<'t> Compiler<'t> {
 
     fn term(&self, parameter: &'t Parameter) -> Compiled<Term> {
         match parameter {
-            Parameter::Path(path) => self.path(path),
-            Parameter::Name(name) => self.relative(name, 0, vec![name.clone()]),
+            Parameter::Path(path) => self.scopes.path(path),
+            Parameter::Name(name) => Ok(self.scopes.name(name)),
             Parameter::Literal(literal) => Ok(Term::Literal(literal.clone())),
             Parameter::Subexpression(inner) => self.term_of(inner.as_element()),
             _ => Err(wrong(
@@ -177,92 +179,15 @@ impl<'t> Compiler<'t> {
         }
         let of = self.term(of)?;
         let otherwise = self.nodes(block.inverse.as_ref())?;
-        self.scopes.push(block.block_param.as_ref());
+        self.scopes.0.push(block.block_param.as_ref());
         let body = self.nodes(block.template.as_ref());
-        self.scopes.pop();
+        self.scopes.0.pop();
         Ok(Block {
             of,
             body: body?,
             otherwise,
         })
     }
-
-    fn path(&self, path: &'t Path) -> Compiled<Term> {
-        let (segments, raw) = match path {
-            Path::Relative((segments, raw)) => (segments, raw),
-            Path::Local((up, name, _)) => return local(*up, name),
-        };
-        let steps: Vec<String> = segments.iter().filter_map(step).collect();
-        let from_root = raw
-            .trim_start_matches("this")
-            .trim_start_matches(['.', '/']);
-        if from_root.starts_with("@root") {
-            return Ok(Term::Path {
-                from: From::Root,
-                steps,
-            });
-        }
-        let up = segments
-            .iter()
-            .filter(|segment| step(segment).is_none())
-            .count();
-        self.relative(raw, up, steps)
-    }
-
-    /// A path from a scope, or from a block parameter of any scope.
-    fn relative(&self, raw: &str, up: usize, mut steps: Vec<String>) -> Compiled<Term> {
-        if raw.starts_with('@') {
-            return Err(wrong(format!("{:?} is no path", excerpt(raw, SHOWN))));
-        }
-        let parameter = match steps.first() {
-            Some(first) if up == 0 => self.parameter(first),
-            Some(_) | None => None,
-        };
-        let from = match parameter {
-            Some(from) => {
-                steps.remove(0);
-                from
-            }
-            None => From::Scope(up),
-        };
-        Ok(Term::Path { from, steps })
-    }
-
-    fn parameter(&self, name: &str) -> Option<From> {
-        let scopes = self.scopes.iter().rev().enumerate();
-        scopes.into_iter().find_map(|(up, scope)| match scope {
-            Some(BlockParam::Single(value)) => {
-                (value.as_name() == Some(name)).then_some(From::Scope(up))
-            }
-            Some(BlockParam::Pair((value, key))) => {
-                let is = |parameter: &Parameter| parameter.as_name() == Some(name);
-                let value = is(value).then_some(From::Scope(up));
-                value.or(is(key).then_some(From::KeyOrIndex(up)))
-            }
-            _ => None,
-        })
-    }
-}
-
-/// The name of a segment; what is none goes up, or to the root.
-fn step(segment: &PathSeg) -> Option<String> {
-    match segment {
-        PathSeg::Named(name) => Some(name.clone()),
-        _ => None,
-    }
-}
-
-fn local(up: usize, name: &str) -> Compiled<Term> {
-    let from = match name {
-        "index" => From::Index(up),
-        "key" => From::Key(up),
-        "first" => From::First(up),
-        "last" => From::Last(up),
-        "root" => From::Root,
-        other => return Err(unknown("variable", other, &mut LOCALS.into_iter())),
-    };
-    let steps = Vec::new();
-    Ok(Term::Path { from, steps })
 }
 
 fn takes(name: &str, count: usize) -> HintsProblem {
@@ -272,7 +197,11 @@ fn takes(name: &str, count: usize) -> HintsProblem {
     ))
 }
 
-fn unknown(kind: &str, name: &str, known: &mut dyn Iterator<Item = &'static str>) -> HintsProblem {
+pub(super) fn unknown(
+    kind: &str,
+    name: &str,
+    known: &mut dyn Iterator<Item = &'static str>,
+) -> HintsProblem {
     let known: Vec<&str> = known.collect();
     let way_out = match nearest(name, known.iter().copied()) {
         Some(name) => format!("did you mean {name:?}?"),

@@ -6,6 +6,7 @@
 
 mod admission;
 mod compile;
+mod place;
 mod program;
 mod render;
 mod seen;

@@ -143,7 +143,6 @@ impl<'v> Render<'v> {
         match term {
             Term::Literal(literal) => Ok(Seen::Value(literal)),
             Term::Path { from, steps } => {
-                budget.step(steps.len())?;
                 let mut found = self.begin(*from);
                 for step in steps {
                     found = found.member(step, budget)?;

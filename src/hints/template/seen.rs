@@ -23,6 +23,7 @@ pub(super) enum Seen<'v> {
 impl<'v> Seen<'v> {
     /// The member of a name: a field, an item by its number, or how long something is.
     pub(super) fn member(self, name: &str, budget: &mut Budget) -> Result<Self, HintsReason> {
+        budget.step(1 + name.len() / BYTES_A_STEP)?;
         Ok(match self {
             Self::Root(context) if name == "context" => Self::Value(context),
             Self::Value(Value::Object(fields)) => {
@@ -207,6 +208,7 @@ fn equal(one: &Value, other: &Value, budget: &mut Budget) -> Result<bool, HintsR
         (Value::Object(ones), Value::Object(others)) => {
             let mut same = ones.len() == others.len();
             for ((name, one), (other_name, other)) in ones.iter().zip(others) {
+                budget.step(name.len() / BYTES_A_STEP)?;
                 same = same && name == other_name && equal(one, other, budget)?;
             }
             Ok(same)

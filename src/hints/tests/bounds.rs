@@ -94,6 +94,27 @@ fn searching_a_large_context_again_and_again_runs_out_of_steps() {
 }
 
 #[test]
+fn long_names_and_texts_make_a_search_dearer() {
+    let rules =
+        (0..MAX_TRANSFORMS).map(|n| (format!("r{n}"), json!({"type": "extract", "value": "$..x"})));
+    let hints = json!({"transform": rules.collect::<Map<_, _>>()});
+    let name = "k".repeat(50_000);
+
+    for context in [json!({"k": vec![0; 50]}), json!({"k": vec!["t"; 50]})] {
+        apply(&hints, &context);
+    }
+    for context in [
+        json!({name: vec![0; 50]}),
+        json!({"k": vec!["t".repeat(20_000); 50]}),
+    ] {
+        assert_eq!(
+            try_apply(&hints, &context).unwrap_err().reason,
+            HintsReason::TooManySteps
+        );
+    }
+}
+
+#[test]
 fn many_paths_over_many_nodes_run_out_of_steps() {
     let names = (0..MAX_PATHS).map(|n| format!("..n{n}"));
     let hints = json!({"exclude": names.collect::<Vec<_>>()});
@@ -144,7 +165,8 @@ mod templates {
         ] {
             let hints = template(&format!("{{{{#each context.list}}}}{inside}{{{{/each}}}}"));
 
-            let context = json!({"list": vec![0; 5_000], "text": "x".repeat(200_000)});
+            let text = "x".repeat(200_000);
+            let context = json!({"list": vec![0; 5_000], "text": text, "keys": {text.clone(): 1}});
             let failure = try_apply(&hints, &context).unwrap_err();
 
             assert_eq!(failure.reason, HintsReason::TooManySteps, "{inside}");

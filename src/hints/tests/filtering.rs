@@ -182,3 +182,18 @@ fn rules_see_only_what_the_filter_leaves() {
     assert_eq!(shaped["deep"], json!([]));
     assert!(!shaped.to_string().contains("hunter"));
 }
+
+#[test]
+fn what_a_key_that_is_given_twice_hides_does_not_pass_with_the_text() {
+    let text = r#"{"meta": {"secret": "hunter2"}, "a": 1, "meta": {"open": 2}}"#;
+    let context = Json::from_text(text).unwrap();
+
+    for hints in [
+        json!({"exclude": ["meta.secret"]}),
+        json!({"include": ["meta.open", "a"]}),
+    ] {
+        let shaped = Hints::from_json(&hints).unwrap().apply(&context).unwrap();
+
+        assert_eq!(shaped.to_string(), r#"{"a":1,"meta":{"open":2}}"#);
+    }
+}

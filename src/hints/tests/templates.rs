@@ -248,6 +248,14 @@ fn an_unknown_helper_is_refused_with_the_nearest() {
 }
 
 #[test]
+fn a_variable_has_no_members() {
+    refused(
+        "{{#each context}}{{@key.length}}{{/each}}",
+        "\"@key.length\" is no path",
+    );
+}
+
+#[test]
 fn partials_and_decorators_and_raw_blocks_are_refused() {
     for template in [
         "{{> a}}",
