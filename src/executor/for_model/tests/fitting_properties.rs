@@ -1,6 +1,5 @@
 //! Fitting against an oracle that renders every candidate and takes the first that fits.
 
-use super::super::{ContextBudget, TokenCounter};
 use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -10,34 +9,46 @@ use std::collections::BTreeMap;
 /// An item with a number of its own as its id, so that it can be told from all others.
 fn any_item() -> impl Strategy<Value = ModelItem> {
     let schema = select(&["a.v1", "b.v1", "not plain"][..]);
-    (schema, 0..4_i64, 1..3_u64, "[a<\n\u{e9}]{0,30}").prop_map(|(schema, seconds, version, text)| ModelItem {
-        version,
-        ..item(schema, seconds, json!(text))
-    })
+    (schema, 0..4_i64, 1..3_u64, "[a<\n\u{e9}]{0,30}").prop_map(
+        |(schema, seconds, version, text)| ModelItem {
+            version,
+            ..item(schema, seconds, json!(text))
+        },
+    )
 }
 
 fn any_source() -> impl Strategy<Value = ModelSource> {
-    (vec(any_item(), 0..6), any::<bool>(), 0..4_u8, -1..2_i64).prop_map(|(mut items, is_one, required, priority)| {
-        items.truncate(if is_one { 1 } else { items.len() });
-        ModelSource {
-            is_one,
-            required: required == 0,
-            priority,
-            ..list("", items)
-        }
-    })
+    (vec(any_item(), 0..6), any::<bool>(), 0..4_u8, -1..2_i64).prop_map(
+        |(mut items, is_one, required, priority)| {
+            items.truncate(if is_one { 1 } else { items.len() });
+            ModelSource {
+                is_one,
+                required: required == 0,
+                priority,
+                ..list("", items)
+            }
+        },
+    )
 }
 
 /// Sources of different names and items of different ids; something may be missing from the start.
 fn any_context() -> impl Strategy<Value = ModelContext> {
-    let parts = (any_item(), vec(any_source(), 0..5), any::<bool>(), any::<u64>());
+    let parts = (
+        any_item(),
+        vec(any_source(), 0..5),
+        any::<bool>(),
+        any::<u64>(),
+    );
     parts.prop_map(|(trigger, mut sources, is_missing, seed)| {
         let mut id = u128::from(seed);
         for (at, source) in sources.iter_mut().enumerate() {
             source.key = ["page", "a key", "history", "<k>", "\n"][at].to_owned();
             for item in &mut source.items {
                 // Ids that are in no order, and never twice.
-                id = id.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407) % (1 << 64);
+                id = id
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407)
+                    % (1 << 64);
                 item.id = BreadcrumbId::from(Uuid::from_u128(id));
             }
         }
@@ -56,7 +67,12 @@ type Ids = Vec<BreadcrumbId>;
 fn ids(context: &ModelContext) -> BTreeMap<String, Ids> {
     let sources = context.sources().iter();
     sources
-        .map(|source| (source.key.clone(), source.items.iter().map(|item| item.id).collect()))
+        .map(|source| {
+            (
+                source.key.clone(),
+                source.items.iter().map(|item| item.id).collect(),
+            )
+        })
         .collect()
 }
 
@@ -67,10 +83,18 @@ fn order(context: &ModelContext, most: usize) -> (Ids, usize) {
     for source in context.sources().iter().filter(|source| !source.required) {
         let mut items: Vec<_> = source.items.iter().collect();
         items.sort_by_key(|item| (item.updated_at, item.version, item.id));
-        let too_many = if source.is_one { 0 } else { items.len().saturating_sub(most) };
+        let too_many = if source.is_one {
+            0
+        } else {
+            items.len().saturating_sub(most)
+        };
         for (at, item) in items.into_iter().enumerate() {
             let key = (source.priority, item.updated_at, item.version, item.id);
-            let group = if at < too_many { &mut surplus } else { &mut candidates };
+            let group = if at < too_many {
+                &mut surplus
+            } else {
+                &mut candidates
+            };
             group.push(key);
         }
     }
@@ -92,14 +116,22 @@ fn without(context: &ModelContext, gone: &[BreadcrumbId], format: Format) -> Mod
         if !left_out.is_empty() {
             let bytes = left_out.iter().map(|item| item.content(format).len()).sum();
             let items = left_out.len();
-            rest.missing.push(missing(&source.key, MissingReason::OverBudget { items, bytes }));
+            rest.missing.push(missing(
+                &source.key,
+                MissingReason::OverBudget { items, bytes },
+            ));
         }
     }
     rest
 }
 
 /// The first of all ways to leave something out whose text is within so many bytes.
-fn oracle(context: &ModelContext, limit: usize, most: usize, format: Format) -> Option<ModelContext> {
+fn oracle(
+    context: &ModelContext,
+    limit: usize,
+    most: usize,
+    format: Format,
+) -> Option<ModelContext> {
     let (order, surplus) = order(context, most);
     (surplus..=order.len())
         .map(|count| without(context, &order[..count], format))
@@ -109,12 +141,17 @@ fn oracle(context: &ModelContext, limit: usize, most: usize, format: Format) -> 
 /// A context, a format, a limit in bytes that is between nothing and too much, and a limit of items.
 fn any_case() -> impl Strategy<Value = (ModelContext, Format, usize, usize)> {
     let most = prop_oneof![3 => Just(usize::MAX), 1 => 0..4_usize];
-    (any_context(), select(&FORMATS[..]), 0..110_usize, most).prop_map(|(context, format, percent, most)| {
-        let least = without(&context, &order(&context, 0).0, format).render(format).len();
-        let whole = context.render(format).len();
-        let limit = least.saturating_sub(20) + (whole + 20).saturating_sub(least) * percent / 100;
-        (context, format, limit, most)
-    })
+    (any_context(), select(&FORMATS[..]), 0..110_usize, most).prop_map(
+        |(context, format, percent, most)| {
+            let least = without(&context, &order(&context, 0).0, format)
+                .render(format)
+                .len();
+            let whole = context.render(format).len();
+            let limit =
+                least.saturating_sub(20) + (whole + 20).saturating_sub(least) * percent / 100;
+            (context, format, limit, most)
+        },
+    )
 }
 
 proptest! {
