@@ -135,7 +135,9 @@ struct Part<'a> {
     source: &'a ModelSource,
     facts: Facts<'a>,
     items: Cost,
-    /// How many items are left out and their bytes, those left out by an earlier budget included.
+    /// How many items were left out by earlier budgets, and their bytes.
+    before: (usize, usize),
+    /// How many are left out now, and their bytes.
     left_out: (usize, usize),
     /// What the section and its note cost as they are.
     cost: Cost,
@@ -216,7 +218,8 @@ impl<'a> Part<'a> {
             source,
             facts: Facts::default(),
             items: Cost::default(),
-            left_out: left_out_before(&source.key, missing),
+            before: left_out_before(&source.key, missing),
+            left_out: (0, 0),
             cost: Cost::default(),
         };
         // The items of all others are candidates.
@@ -232,11 +235,11 @@ impl<'a> Part<'a> {
     }
 
     fn is_noted(&self) -> bool {
-        self.left_out.0 > 0
+        self.before.0 > 0 || self.left_out.0 > 0
     }
 
     fn weigh(&mut self, scale: &Scale<'_>) {
-        let (key, (items, bytes)) = (&self.source.key, self.left_out);
+        let key = &self.source.key;
         self.cost = Cost::default();
         if self.source.is_shown(self.facts.items()) {
             self.cost += scale.frame(Heading::Source(key), &self.facts) + self.items;
@@ -245,7 +248,10 @@ impl<'a> Part<'a> {
             }
         }
         if self.is_noted() {
-            let reason = MissingReason::OverBudget { items, bytes };
+            let reason = MissingReason::OverBudget {
+                items: self.before.0.saturating_add(self.left_out.0),
+                bytes: self.before.1.saturating_add(self.left_out.1),
+            };
             self.cost += scale.text(&note(scale.format, key, &reason));
         }
     }

@@ -1,5 +1,8 @@
 use super::super::context::{Bound, MissingReason, MissingSource};
-use super::{FenceKey, Format, ModelContext, ModelItem, ModelSource};
+use super::{
+    BudgetError, ContextBudget, EstimatedTokens, FenceKey, Format, ModelContext, ModelItem,
+    ModelSource,
+};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::StoreError;
 use serde_json::{Value, json};
@@ -81,6 +84,14 @@ fn example() -> ModelContext {
         ],
         vec![missing("catalog", unavailable())],
     )
+}
+
+#[test]
+fn contexts_budgets_and_keys_can_be_shared_between_threads() {
+    fn shared<T: Send + Sync + 'static>() {}
+
+    shared::<(ModelContext, FenceKey, Format)>();
+    shared::<(ContextBudget, BudgetError, EstimatedTokens)>();
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! Fitting against an oracle that renders every candidate and takes the first that fits.
 
-use super::super::{ContextBudget, TokenCounter};
 use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
