@@ -16,7 +16,7 @@ use universal_executor::{
 fn tool(n: usize) -> Value {
     json!({
         "name": format!("tool-{n}"), "description": format!("Does what number {n} of forty tools does."),
-        "endpoint": format!("https://tools.internal/{n}"), "version": "1.4.2", "timeout_ms": 30_000,
+        "endpoint": format!("https://tools.internal/{n}"), "timeout_ms": 30_000,
         "input_schema": {"type": "object", "required": ["query"], "properties": {
             "query": {"type": "string", "maxLength": 2_000}, "limit": {"type": "integer", "minimum": 1},
         }},
@@ -28,11 +28,11 @@ async fn ask(agent: &AgentExecutor, store: &MemoryStore, how: &str) -> Result<()
     let question = NewBreadcrumb::new("user.message.v1").context(json!({"message": "Which tool?"}));
     let question = store.create(question).await?;
     agent.process_event(&Event::created(&question)).await?;
-    let answer = store
-        .latest(AgentExecutor::RESPONSE)
-        .await?
-        .ok_or("no answer")?;
-    println!("{how}: {}", answer.context.text("message").unwrap_or("?"));
+    let answer = store.latest(AgentExecutor::RESPONSE).await?;
+    let shown = answer
+        .as_ref()
+        .and_then(|answer| answer.context.text("message"));
+    println!("shown {how} hints: {}", shown.unwrap_or("nothing"));
     Ok(())
 }
 
@@ -48,16 +48,13 @@ async fn main() -> Result<(), BoxError> {
     ]}))?;
     let model = ScriptedModel::answering(|_, request| {
         let shown = request.messages.last().map_or("", |data| &*data.text);
-        let (tokens, bytes) = (EstimatedTokens.count(shown), shown.len());
-        Ok(ChatResponse::new(format!(
-            "I was shown some {tokens} tokens in {bytes} bytes."
-        )))
+        let tokens = EstimatedTokens.count(shown);
+        Ok(ChatResponse::new(format!("some {tokens} tokens")))
     });
     let agent = AgentExecutor::new(definition, Arc::new(model), Arc::new(store.clone()))?;
-
-    ask(&agent, &store, "before").await?;
+    ask(&agent, &store, "without").await?;
     let hints = json!({"include": ["tools.name", "tools.description"]});
     let schema = NewBreadcrumb::new("schema.def.v1").tag("defines:tool.catalog.v1");
     store.create(schema.llm_hints(hints)).await?;
-    ask(&agent, &store, "after").await
+    ask(&agent, &store, "with").await
 }

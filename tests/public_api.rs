@@ -5,7 +5,10 @@
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use universal_executor::executor::{ContextError, ExecutorError, Fetched, Resumed, Source};
+use universal_executor::executor::{
+    ContextBudget, ContextError, ExecutorError, FenceKey, Fetched, ModelContext, Resumed, Source,
+};
+use universal_executor::hints::Hints;
 use universal_executor::model::Timestamp;
 use universal_executor::store::{
     Claim, Commit, ExecutorLimits, Faulty, Lease, Lost, NewRun, Observed, Query, Run, RunEnd,
@@ -107,6 +110,10 @@ fn every_public_type_can_be_shared_between_threads() {
         Failure,
         ExecutorError,
         ContextError,
+        ModelContext,
+        ContextBudget,
+        FenceKey,
+        Hints,
     )>();
     shared::<(
         MemoryStore,
