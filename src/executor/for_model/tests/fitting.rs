@@ -29,9 +29,10 @@ fn notes(context: &ModelContext) -> Vec<(String, usize)> {
     missing
         .filter_map(|missing| match missing.reason {
             MissingReason::OverBudget { items, .. } => Some((missing.key.clone(), items)),
-            MissingReason::Failed(_) | MissingReason::Cut(_) | MissingReason::TooLarge { .. } => {
-                None
-            }
+            MissingReason::Failed(_)
+            | MissingReason::Cut(_)
+            | MissingReason::TooLarge { .. }
+            | MissingReason::Withheld { .. } => None,
         })
         .collect()
 }
