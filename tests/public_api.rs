@@ -110,10 +110,6 @@ fn every_public_type_can_be_shared_between_threads() {
         Failure,
         ExecutorError,
         ContextError,
-        ModelContext,
-        ContextBudget,
-        FenceKey,
-        Hints,
     )>();
     shared::<(
         MemoryStore,
@@ -144,6 +140,15 @@ fn every_public_type_can_be_shared_between_threads() {
     unsized_shared::<dyn BreadcrumbStore>();
     unsized_shared::<dyn RunLedger>();
     unsized_shared::<dyn EventSource>();
+}
+
+#[test]
+fn what_a_model_is_shown_can_be_made_and_shared_in_any_thread() {
+    fn shared<T: Send + Sync + 'static>() {}
+    fn sent<T: Send>(_: &T) {}
+    shared::<(ModelContext, ContextBudget, FenceKey, Hints)>();
+    let context = ExecutionContext::for_trigger(NewBreadcrumb::new("note.v1"));
+    sent(&context.for_model());
 }
 
 #[cfg(feature = "sqlite")]

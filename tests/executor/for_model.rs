@@ -11,8 +11,9 @@ use universal_executor::executor::{
 };
 use universal_executor::store::{FailureClass, RunState, StoreError};
 use universal_executor::{
-    Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, ExecutionContext, Json, MemoryStore,
-    NewBreadcrumb, Outcome, Patch, Profile, Selector, Subscription, UniversalExecutor,
+    BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, ExecutionContext, Json,
+    MemoryStore, NewBreadcrumb, Outcome, Patch, Profile, Response, Selector, Subscription,
+    Subscriptions, UniversalExecutor, async_trait,
 };
 
 /// Hides the field `secret`.
@@ -560,7 +561,7 @@ async fn several_tasks_of_a_run_can_look_and_save_at_once() {
     });
     let probe = probe.responding(|_, output| {
         let answer = NewBreadcrumb::new("answer.v1").context(json!({"both": output}));
-        Ok(universal_executor::Response::create(answer))
+        Ok(Response::create(answer))
     });
 
     probe.sees(&question).await.unwrap();
@@ -684,4 +685,60 @@ async fn a_text_for_a_model_says_how_much_is_withheld_and_nothing_that_the_hints
 
     assert!(text.contains("\n- notes: 1 items were withheld"), "{text}");
     assert!(!text.contains("obey"), "{text}");
+}
+
+/// An executor that puts its context together by hand.
+struct ByHand(Probe);
+
+#[async_trait]
+impl UniversalExecutor for ByHand {
+    fn id(&self) -> &str {
+        self.0.id()
+    }
+
+    fn subscriptions(&self) -> &Subscriptions {
+        self.0.subscriptions()
+    }
+
+    fn store(&self) -> &dyn BreadcrumbStore {
+        self.0.store()
+    }
+
+    async fn execute(
+        &self,
+        trigger: &Breadcrumb,
+        context: &ExecutionContext,
+    ) -> Result<Value, BoxError> {
+        self.0.execute(trigger, context).await
+    }
+
+    async fn respond(&self, trigger: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
+        self.0.respond(trigger, output).await
+    }
+
+    async fn assemble_context(
+        &self,
+        trigger: &Arc<Breadcrumb>,
+    ) -> Result<ExecutionContext, ExecutorError> {
+        Ok(ExecutionContext::for_trigger(Arc::clone(trigger)))
+    }
+}
+
+#[tokio::test]
+async fn in_a_run_a_context_made_by_hand_is_shaped_by_the_definitions_of_the_store_too() {
+    let store = MemoryStore::default();
+    define(&store, "question.v1", hide()).await;
+    let question = put(&store, "question.v1", secret()).await;
+
+    let outcome = ByHand(looking(&store, &[]))
+        .process_event(&Event::created(&question))
+        .await;
+
+    assert!(
+        matches!(outcome, Ok(Outcome::Responded { .. })),
+        "{outcome:?}"
+    );
+    let answers = all(&store, "answer.v1").await;
+    let shown = &answers.first().unwrap().context;
+    assert_eq!(shown.get("trigger"), Some(&json!({"open": 1})));
 }
