@@ -14,7 +14,7 @@
 //! - [`Subscriptions`] reads definitions and says what an event is to an executor, and why.
 //! - [`MemoryStore`] is the store to begin with, `SqliteStore` the one that stays; [`store`] says what a store promises.
 //! - [`ExecutionContext::for_model`] is what a model may see of a context: shaped by [`hints`], within a
-//!   [`ContextBudget`](executor::ContextBudget), rendered as data.
+//!   [`ContextBudget`], rendered as data.
 //! - [`Runtime`] runs many executors on one [`EventSource`].
 //!
 //! # Features
