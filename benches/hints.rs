@@ -17,13 +17,16 @@ const ITERATIONS: u32 = 300;
 const TOOLS: usize = 40;
 const TEMPLATE: &str = "Tools:\n{{#each context.tools}}\n- {{name}}: {{description}} ({{#each tags}}{{this}}{{#unless @last}}, {{/unless}}{{/each}})\n{{/each}}\n{{context.tools.length}} in all";
 
+/// The name of a side, and what it does.
+type Run<'r> = (&'r str, Box<dyn FnMut() + 'r>);
+
 fn main() {
     let catalog = catalog();
     let text = serde_json::to_string(&catalog).unwrap();
     println!("a catalog of {TOOLS} tools, {} bytes", text.len());
     let context = Json::from(catalog.clone());
     let rules = rules();
-    let mut runs: Vec<(&str, Box<dyn FnMut() + '_>)> = vec![(
+    let mut runs: Vec<Run<'_>> = vec![(
         "serde_json::to_string",
         Box::new(|| {
             drop(black_box(

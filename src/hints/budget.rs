@@ -2,8 +2,9 @@
 
 use super::error::HintsReason;
 use super::{MAX_OUTPUT_BYTES, MAX_STEPS};
+use serde::Serialize;
 use serde_json::Value;
-use std::fmt;
+use std::io;
 
 /// What it costs to search a node, since the evaluator writes down where it is.
 const SEARCH_STEPS: usize = 4;
@@ -98,20 +99,20 @@ fn search_steps(value: &Value, way: usize) -> usize {
 /// A text in the making, which ends where the budget does.
 pub(super) struct Text<'b> {
     pub(super) budget: &'b mut Budget,
-    written: String,
+    written: Vec<u8>,
 }
 
 impl<'b> Text<'b> {
     pub(super) fn new(budget: &'b mut Budget) -> Self {
         Self {
             budget,
-            written: String::new(),
+            written: Vec::new(),
         }
     }
 
     pub(super) fn push(&mut self, text: &str) -> Result<(), HintsReason> {
         self.budget.make(text.len())?;
-        self.written.push_str(text);
+        self.written.extend_from_slice(text.as_bytes());
         Ok(())
     }
 
@@ -126,27 +127,28 @@ impl<'b> Text<'b> {
         }
     }
 
-    /// Writes a list of values as JSON.
-    pub(super) fn list(&mut self, values: &[&Value]) -> Result<(), HintsReason> {
-        for (at, value) in values.iter().enumerate() {
-            self.push(if at == 0 { "[" } else { "," })?;
-            self.print(value)?;
-        }
-        self.push(if values.is_empty() { "[]" } else { "]" })
+    /// Writes anything as JSON.
+    pub(super) fn print(&mut self, value: impl Serialize) -> Result<(), HintsReason> {
+        // A value can always be written: only a budget that is spent ends it early.
+        serde_json::to_writer(self, &value).map_err(|_| HintsReason::TooLarge)
     }
 
-    pub(super) fn print(&mut self, value: impl fmt::Display) -> Result<(), HintsReason> {
-        // A value can always be printed: only a budget that is spent ends it early.
-        fmt::write(self, format_args!("{value}")).map_err(|_| HintsReason::TooLarge)
-    }
-
-    pub(super) fn into_value(self) -> Value {
-        Value::String(self.written)
+    pub(super) fn into_value(self) -> Result<Value, HintsReason> {
+        // Only whole texts were written, so this is one.
+        let text = String::from_utf8(self.written).map_err(|_| HintsReason::Unreadable)?;
+        Ok(Value::String(text))
     }
 }
 
-impl fmt::Write for Text<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.push(text).map_err(|_| fmt::Error)
+impl io::Write for Text<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let made = self.budget.make(bytes.len());
+        made.map_err(|_| io::ErrorKind::StorageFull)?;
+        self.written.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

@@ -63,11 +63,11 @@ impl Format {
                 }
                 Piece::Value(path) => {
                     let nodes = extract::many(path, context, text.budget)?;
-                    text.list(&nodes)?;
+                    text.print(nodes)?;
                 }
             }
         }
-        Ok(text.into_value())
+        text.into_value()
     }
 }
 

@@ -97,8 +97,8 @@ pub const MAX_TRANSFORMS: usize = 64;
 pub const MAX_TEMPLATE_BYTES: usize = 16 * 1024;
 /// The most steps that one [`Hints::apply`] takes, filter and rules together: 2,097,152.
 ///
-/// A step is a node that is visited by the filter, copied or (four times) searched, or a piece of a template that is
-/// rendered, also one that writes nothing.
+/// A step is a node that the filter visits or a rule copies, a fourth of a node that a path searches, or a piece of a
+/// template that is rendered, also one that writes nothing. Long texts and names take more.
 pub const MAX_STEPS: usize = 1 << 21;
 /// The most bytes that hints make of one context: 1 MiB, as of any [`Json`].
 pub const MAX_OUTPUT_BYTES: usize = Json::MAX_BYTES;

@@ -1,4 +1,8 @@
 //! What hints promise, by name.
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "hints are written where they are used"
+)]
 
 mod bounds;
 mod faults;

@@ -30,7 +30,7 @@ impl Template {
     pub(super) fn apply(&self, context: &Value, budget: &mut Budget) -> Result<Value, HintsReason> {
         let mut out = Text::new(budget);
         render::render(&self.0, context, &mut out)?;
-        Ok(out.into_value())
+        out.into_value()
     }
 }
 

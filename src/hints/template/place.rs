@@ -28,16 +28,16 @@ impl Scopes<'_> {
             return Err(no_path(raw));
         }
         let up = segments.len() - steps.len();
-        Ok(self.from_scope(up, steps))
+        Ok(self.scoped(up, steps))
     }
 
     /// A single name.
     pub(super) fn name(&self, name: &str) -> Term {
-        self.from_scope(0, vec![name.to_owned()])
+        self.scoped(0, vec![name.to_owned()])
     }
 
     /// A path from a scope, or from a block parameter of any scope.
-    fn from_scope(&self, up: usize, mut steps: Vec<String>) -> Term {
+    fn scoped(&self, up: usize, mut steps: Vec<String>) -> Term {
         let parameter = match steps.first() {
             Some(first) if up == 0 => self.parameter(first),
             Some(_) | None => None,
