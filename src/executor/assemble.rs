@@ -82,7 +82,7 @@ fn alias<E: UniversalExecutor + ?Sized>(executor: &E, trigger: &Breadcrumb) -> O
     }
 }
 
-fn timed_out(limit: Duration) -> StoreError {
+pub(super) fn timed_out(limit: Duration) -> StoreError {
     StoreError::Unavailable {
         store: "the store",
         retry_after: Duration::ZERO,

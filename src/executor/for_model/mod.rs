@@ -6,13 +6,17 @@ mod fit;
 mod line;
 mod render;
 mod section;
+mod shape;
 mod tally;
 mod tokens;
+mod withheld;
 
 pub use budget::{BudgetError, ContextBudget};
 pub use fence::FenceKey;
 pub use render::Format;
+pub(super) use shape::shaped;
 pub use tokens::{EstimatedTokens, TokenCounter};
+pub use withheld::{HintsOf, WithheldBy};
 
 use super::context::MissingSource;
 use crate::model::{BreadcrumbId, Json, Timestamp};

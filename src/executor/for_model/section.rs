@@ -229,6 +229,10 @@ pub(super) fn note(format: Format, key: &str, reason: &MissingReason) -> String 
 fn told(reason: &MissingReason) -> String {
     match reason {
         MissingReason::Failed(error) => format!("{reason} ({})", error.code()),
+        // Hints may come with a breadcrumb, so what is said of them does not go to the model.
+        MissingReason::Withheld { items, .. } => {
+            format!("{items} items were withheld, because their hints cannot be used")
+        }
         // What is quoted in these was escaped when it was, so that it stays on its line.
         MissingReason::Cut(_)
         | MissingReason::TooLarge { .. }
