@@ -44,6 +44,31 @@ impl ModelContext {
     ///
     #[doc = include_str!("example.md")]
     ///
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::executor::FenceKey;
+    /// use universal_executor::{ContextBudget, ExecutionContext, Format, NewBreadcrumb};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "What is this page?"}));
+    /// let context = ExecutionContext::for_trigger(message).with("page", json!({"url": "https://github.com"}));
+    ///
+    /// let shown = context.for_model().await?.fit(&ContextBudget::default(), Format::Xml)?;
+    /// let text = shown.render_with(Format::Xml, &FenceKey::new([7; 32]));
+    ///
+    /// assert!(text.contains(
+    ///     r#"
+    /// <data-53f83e1215e85c7e>
+    /// {"url":"https://github.com"}
+    /// </data-53f83e1215e85c7e>
+    /// </source>
+    /// "#
+    /// ));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
+    ///
     /// # What is data and what is not
     /// Everything that came from a breadcrumb is JSON inside a fence, and no content can close its fence: each line
     /// begins with JSON, never with a backtick, and in XML `<`, `>` and `&` are written as `\u003c` and so on. The

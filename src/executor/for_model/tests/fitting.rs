@@ -25,16 +25,13 @@ fn kept(context: &ModelContext, key: &str) -> Vec<i64> {
 }
 
 fn notes(context: &ModelContext) -> Vec<(String, usize)> {
-    let missing = context.missing().iter();
-    missing
-        .filter_map(|missing| match missing.reason {
-            MissingReason::OverBudget { items, .. } => Some((missing.key.clone(), items)),
-            MissingReason::Failed(_)
-            | MissingReason::Cut(_)
-            | MissingReason::TooLarge { .. }
-            | MissingReason::Withheld { .. } => None,
-        })
-        .collect()
+    let mut notes = Vec::new();
+    for missing in context.missing() {
+        if let MissingReason::OverBudget { items, .. } = missing.reason {
+            notes.push((missing.key.clone(), items));
+        }
+    }
+    notes
 }
 
 /// The largest budget in bytes that does not take this context whole.
