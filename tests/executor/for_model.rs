@@ -1,6 +1,7 @@
 //! What a model may see: contexts shaped by their own hints or those of their schemas, and nothing that cannot be.
 
 use crate::support::{Call, Do, Probe, Shim, all, put, runs, unavailable};
+use futures::FutureExt as _;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -685,6 +686,24 @@ async fn a_text_for_a_model_says_how_much_is_withheld_and_nothing_that_the_hints
 
     assert!(text.contains("\n- notes: 1 items were withheld"), "{text}");
     assert!(!text.contains("obey"), "{text}");
+}
+
+#[tokio::test]
+async fn others_of_the_task_go_on_while_many_items_are_shaped() {
+    let note = NewBreadcrumb::new("note.v1").context(secret());
+    let notes = |hints: Option<Value>| {
+        let note = match hints {
+            Some(hints) => note.clone().llm_hints(hints),
+            None => note.clone(),
+        };
+        let question = NewBreadcrumb::new("question.v1");
+        ExecutionContext::for_trigger(question).with_breadcrumbs("notes", vec![note; 100])
+    };
+
+    for hints in [hide(), broken()] {
+        assert!(notes(Some(hints)).for_model().now_or_never().is_none());
+    }
+    assert!(notes(None).for_model().now_or_never().is_some());
 }
 
 /// An executor that puts its context together by hand.

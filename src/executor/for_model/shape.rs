@@ -12,6 +12,9 @@ use std::sync::Arc;
 /// How many causes of one source are told apart: whoever writes breadcrumbs must not fill the report of what is missing.
 const MOST_CAUSES: usize = 4;
 
+/// How many items are shaped before others of the task go on.
+const AT_ONCE: usize = 16;
+
 /// Shapes everything in a context by its hints.
 pub(in crate::executor) async fn shaped(
     context: &ExecutionContext,
@@ -20,6 +23,7 @@ pub(in crate::executor) async fn shaped(
     let mut shaper = Shaper {
         by_schema,
         own: Vec::new(),
+        shaped: 0,
     };
     let trigger = match shaper.shape(context.trigger()) {
         Ok(item) => item,
@@ -28,7 +32,7 @@ pub(in crate::executor) async fn shaped(
     let mut missing = context.missing().to_vec();
     let mut sources = Vec::with_capacity(context.sources().len());
     for source in context.sources() {
-        let (shaped, causes) = shaper.shape_all(source);
+        let (shaped, causes) = shaper.shape_all(source).await;
         if source.required
             && shaped.items.is_empty()
             && let Some((_, cause)) = causes.first()
@@ -81,16 +85,23 @@ struct Shaper {
     by_schema: HintsOfSchemas,
     /// Hints of breadcrumbs that were read already: items of one kind mostly have equal ones.
     own: Vec<(Json, Result<Hints, HintsError>)>,
+    /// How many items had hints.
+    shaped: usize,
 }
 
 impl Shaper {
-    fn shape_all(&mut self, source: &Source) -> (ModelSource, Causes) {
+    async fn shape_all(&mut self, source: &Source) -> (ModelSource, Causes) {
         let mut items = Vec::with_capacity(source.items.len());
         let mut causes = Causes::new();
         for item in &source.items {
+            let before = self.shaped;
             match self.shape(item) {
                 Ok(item) => items.push(item),
                 Err(cause) => count(&mut causes, cause),
+            }
+            // Hints may come from anybody and take their time: the lease has to be kept meanwhile.
+            if self.shaped > before && self.shaped.is_multiple_of(AT_ONCE) {
+                tokio::task::yield_now().await;
             }
         }
         let shaped = ModelSource {
@@ -112,6 +123,7 @@ impl Shaper {
             }
             (None, None) => (HintsOf::Breadcrumb, Ok(None)),
         };
+        self.shaped += usize::from(!matches!(hints, Ok(None)));
         let context = match hints {
             Ok(None) => item.context.clone(),
             Ok(Some(hints)) => match hints.apply(&item.context) {
