@@ -11,11 +11,13 @@ use crate::hints::error::HintsProblem;
 const MAX_BLOCKS: usize = 32;
 /// How deep parentheses may nest.
 const MAX_PARENTHESES: usize = 8;
+const MAX_BACKSLASHES: usize = 32;
 
 const RAW: &str = "raw blocks are not supported; write \\{{ for braces that are text";
 const PARTIAL: &str = "partials and decorators are not supported; write out what they hold";
 const BRACKETS: &str = "brackets may hold a plain name or number only";
 const BRACES: &str = "a brace inside a tag; objects cannot be written in a template";
+const BACKSLASHES: &str = "more than 32 backslashes in a row; write fewer";
 const OPEN: &str = "a tag, quote or bracket is not closed";
 
 pub(super) fn admit(text: &str) -> Result<(), HintsProblem> {
@@ -25,6 +27,10 @@ pub(super) fn admit(text: &str) -> Result<(), HintsProblem> {
     }
     if text.contains("{{{{") {
         return Err(wrong(RAW));
+    }
+    // The parser looks at all that are left from each of them.
+    if text.contains(&"\\".repeat(MAX_BACKSLASHES + 1)) {
+        return Err(wrong(BACKSLASHES));
     }
     let (mut rest, mut blocks) = (text, Blocks::default());
     while let Some((before, tag)) = rest.split_once("{{") {
