@@ -84,12 +84,14 @@
 
 mod call;
 mod calls;
+mod end;
 mod id;
 mod outputs;
 mod policy;
 mod protocol;
 mod receive;
 mod refusal;
+mod room;
 mod run;
 mod size;
 mod state;

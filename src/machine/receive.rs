@@ -1,6 +1,5 @@
 use super::call::{Arguments, ToolCall, ToolResult};
 use super::calls::Phase;
-use super::id::CallId;
 use super::outputs::Outputs;
 use super::policy::{Limits, WhileSuspended};
 use super::protocol::{Anomaly, Effect};
@@ -99,45 +98,6 @@ impl Machine {
 
     fn is_slot(&self, tool: &str) -> bool {
         self.policy.slots.iter().any(|slot| slot.tool == tool)
-    }
-
-    fn has_room_for_caller(&mut self, call_id: &CallId) -> bool {
-        let limits = self.policy.limits;
-        let bytes = Caller::most_bytes(call_id);
-        bytes <= limits.item_bytes && self.turn.callers() < limits.callers && self.make_room(bytes)
-    }
-
-    /// Whether so many bytes can be kept, if need be by forgetting what was answered.
-    pub(super) fn make_room(&mut self, bytes: usize) -> bool {
-        while self.bytes().saturating_add(bytes) > self.policy.limits.bytes {
-            let turn = &self.turn;
-            if !self.calls.forget_one(|id| turn.needs(id)) {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Forgets answers that are over their limit, never the last one and none that is still to be delivered.
-    pub(super) fn forget_what_is_over(&mut self) {
-        let last = self.calls.last_answered().cloned();
-        while self.calls.answered_bytes() > self.policy.limits.answered_bytes {
-            let turn = &self.turn;
-            let needed = |id: &CallId| turn.needs(id) || last.as_ref() == Some(id);
-            if !self.calls.forget_one(needed) {
-                break;
-            }
-        }
-    }
-
-    fn bytes(&self) -> usize {
-        let deferred = match &self.state {
-            State::Suspended { deferred, behind } => {
-                deferred.bytes() + behind.iter().map(|one| one.bytes()).sum::<usize>()
-            }
-            State::Idle | State::Running | State::Complete { .. } | State::Failed { .. } => 0,
-        };
-        self.calls.bytes() + self.turn.bytes() + self.outputs.bytes() + deferred
     }
 }
 

@@ -5,9 +5,7 @@ use super::policy::Siblings;
 use super::protocol::{Anomaly, Effect, Input, Signal};
 use super::refusal::{Refusal, cut};
 use super::run::Machine;
-use super::size;
 use super::state::{DeferredCall, State};
-use crate::model::Json;
 use std::collections::VecDeque;
 use std::mem;
 
@@ -142,69 +140,6 @@ impl Machine {
         }
     }
 
-    fn complete(&mut self, output: &Json, effects: &mut Vec<Effect>) {
-        self.agent_went_on();
-        // A report that was not accepted by now never will be, so calls are cancelled before outputs are counted.
-        self.cancel_all(effects);
-        let missing = self.outputs.missing(&self.policy.slots);
-        if !missing.is_empty() && self.reminded < self.policy.reminders {
-            self.reminded += 1;
-            self.reminding = true;
-            self.state = State::Running;
-            effects.push(self.remind());
-            return;
-        }
-        let state = match self.kept(output) {
-            Some(output) => State::Complete { output, missing },
-            None => State::Failed {
-                error: Some(format!(
-                    "the output of the agent is larger than {} bytes, nests deeper than {} levels or finds no room",
-                    self.policy.limits.item_bytes,
-                    super::Limits::DEPTH
-                )),
-            },
-        };
-        self.end(state, effects);
-    }
-
-    fn end(&mut self, state: State, effects: &mut Vec<Effect>) {
-        self.cancel_all(effects);
-        self.reminding = false;
-        self.state = state;
-        effects.extend(self.exit().map(Effect::Finish));
-    }
-
-    /// Cancels whatever has no answer, and delivers all answers that callers wait for.
-    fn cancel_all(&mut self, effects: &mut Vec<Effect>) {
-        self.cancel(|_| true, effects);
-        self.turn.set_open(false);
-        self.deliver(effects);
-    }
-
-    fn cancel(&mut self, which: impl Fn(&Phase) -> bool, effects: &mut Vec<Effect>) {
-        let pending: Vec<_> = self
-            .calls
-            .pending()
-            .filter(|(_, phase)| which(phase))
-            .map(|(call, phase)| (call.id.clone(), phase.clone()))
-            .collect();
-        for (id, phase) in pending {
-            self.outputs.release(&id);
-            match phase {
-                Phase::Executing | Phase::Deferred => {
-                    self.calls.set(&id, Phase::Cancelled);
-                    effects.push(Effect::CancelCall(id));
-                }
-                // Nothing was begun that could be cancelled.
-                Phase::Queued => {
-                    let answer = Refusal::Cancelled.answer();
-                    self.calls.set(&id, Phase::Answered(answer));
-                }
-                Phase::Answered(_) | Phase::Cancelled | Phase::Forgotten => {}
-            }
-        }
-    }
-
     /// Keeps the answer of a call. What is handed in becomes an output, or its slot is free again.
     fn answer(&mut self, call_id: &CallId, answer: Answer) {
         let answer = self.kept_answer(answer);
@@ -226,39 +161,6 @@ impl Machine {
     pub(super) fn agent_went_on(&mut self) {
         self.turn.agent_went_on();
         self.reminding = false;
-    }
-
-    fn kept_answer(&mut self, answer: Answer) -> Answer {
-        let limits = self.policy.limits;
-        let kept = match answer {
-            Answer::Success(value) => self.kept(&value).map(Answer::Success),
-            error @ Answer::Error { .. } => {
-                let bytes = size::of_answer(&error);
-                (bytes <= limits.item_bytes && self.make_room(bytes)).then_some(error)
-            }
-        };
-        let limit = limits.item_bytes;
-        kept.unwrap_or_else(|| Refusal::ResultTooLarge { limit }.answer())
-    }
-
-    fn kept_deferral(&mut self, call_id: &CallId, action: Deferral) -> Option<Deferral> {
-        let limits = self.policy.limits;
-        let action = match action {
-            handoff @ Deferral::Handoff { .. } => handoff,
-            Deferral::PlannerOutput(plan) => Deferral::PlannerOutput(size::kept(&plan, &limits)?),
-            Deferral::Other { kind, payload } => Deferral::Other {
-                kind,
-                payload: size::kept(&payload, &limits)?,
-            },
-        };
-        let bytes = size::of_deferral(&action) + size::of_text(call_id.as_str());
-        (bytes <= limits.item_bytes && self.make_room(bytes)).then_some(action)
-    }
-
-    /// The JSON in the form that is kept, if there is room for it.
-    fn kept(&mut self, json: &Json) -> Option<Json> {
-        let json = size::kept(json, &self.policy.limits)?;
-        self.make_room(json.size()).then_some(json)
     }
 }
 

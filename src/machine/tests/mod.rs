@@ -88,7 +88,7 @@ fn completed() -> Signal {
 
 fn broke() -> Signal {
     Signal::AgentFailed {
-        error: "the process died".to_owned(),
+        error: "died".to_owned(),
     }
 }
 

@@ -192,7 +192,7 @@ fn an_optional_output_is_not_asked_for() {
 #[test]
 fn a_run_that_fails_or_is_cancelled_is_not_reminded() {
     for (signal, exit) in [
-        (broke(), "finish failed: the process died"),
+        (broke(), "finish failed: died"),
         (Signal::Cancel, "finish cancelled"),
     ] {
         assert_eq!(step(&mut reporting(), signal), [exit]);

@@ -86,7 +86,7 @@ fn a_run_that_is_over_finishes_again_and_cancels_again_what_was_under_way() {
 
     assert_eq!(
         outstanding(Policy::each(), signals),
-        ["cancel a", "finish failed: the process died"]
+        ["cancel a", "finish failed: died"]
     );
 }
 
