@@ -54,7 +54,8 @@
 //!
 //! # Promises
 //! - **Each call executes once.** A call is its id and its payload: tool and arguments, equal as JSON. Sent again while
-//!   it is under way, after it finished or after it was forgotten it is never executed again.
+//!   it is under way, after it finished or after it was forgotten it is never executed again. What was under way when a
+//!   worker was lost is the exception: [`Machine::outstanding`] asks for it again.
 //! - **Each caller is answered once.** A caller is one [`Signal::ToolCallReceived`] of the run, so a call that was sent
 //!   twice has two. Whoever waits at the end hears `cancelled`, as does whoever comes after it.
 //! - **A batch is in the order requested**, callers that were refused included.

@@ -180,6 +180,7 @@ each  | deferred                     | call a, call b, defer a                  
 each  | resolved                     | call a, defer a                             | resolve a     | deliver a=child                                                        | running
 each  | resolved with a sibling      | call a, call b, defer a                     | resolve a     | deliver a=child                                                        | running
 each  | resolved with another behind | call a, call b, defer a, defer b            | resolve a     | deliver a=child, defer b                                               | suspended b
+each  | deferred behind another      | call a, call b, call c, defer a, defer b    | defer c       |                                                                        | suspended a b c
 each  | resolved the last            | call a, call b, defer a, defer b, resolve a | resolve b     | deliver b=child                                                        | running
 each  | resolved with a queue        | call a, defer a, call c                     | resolve a     | deliver a=child, execute c                                             | running
 each  | queue and another behind     | call a, call b, defer a, defer b, call c    | resolve a     | deliver a=child, defer b                                               | suspended b
