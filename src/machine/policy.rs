@@ -162,6 +162,15 @@ impl Slot {
 /// What a machine keeps at the most. What is over a limit becomes an error result, so that the model can react.
 ///
 /// With the defaults a saved machine stays below the 1 MiB that a store takes, and its JSON below 64 levels.
+///
+/// ```
+/// use universal_executor::machine::{Limits, Policy};
+///
+/// let mut limits = Limits::default();
+/// limits.calls = 50;
+///
+/// assert_eq!(Policy::each().limits(limits).limits.calls, 50);
+/// ```
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 #[serde(default)]

@@ -46,7 +46,7 @@ impl Machine {
     pub(super) fn has_room_for_caller(&mut self, call_id: &CallId) -> bool {
         let limits = self.policy.limits;
         let bytes = Caller::most_bytes(call_id);
-        bytes <= limits.item_bytes && self.turn.callers() < limits.callers && self.make_room(bytes)
+        bytes <= limits.item_bytes && self.turn.len() < limits.callers && self.make_room(bytes)
     }
 
     /// Whether so many bytes can be kept, if need be by forgetting what was answered.

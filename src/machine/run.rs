@@ -67,10 +67,11 @@ impl Machine {
         self.calls.pending().map(|(call, _)| call)
     }
 
-    /// Whether a call of this id was accepted. A driver that recovers sends the calls of a turn that are not.
-    #[must_use]
-    pub fn knows(&self, call_id: &CallId) -> bool {
-        self.calls.phase(call_id).is_some()
+    /// Who waits for an answer, in the order they came: the calls of the turn, those that were sent again and those that
+    /// were refused included. A batch that was delivered is in here until the agent is heard of again, so a driver that
+    /// was interrupted while it told of a turn goes on with the calls of the turn that come after these.
+    pub fn callers(&self) -> impl Iterator<Item = &CallId> {
+        self.turn.ids()
     }
 
     /// What was handed in, by tool: the arguments of the calls that succeeded.

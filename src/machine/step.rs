@@ -110,9 +110,12 @@ impl Machine {
             }));
             return;
         }
+        // The deferral goes first, so that there is room for its answer.
+        let mut next = Vec::new();
+        self.go_on(&mut next);
         self.answer(&call_id, result);
         self.deliver(effects);
-        self.go_on(effects);
+        effects.append(&mut next);
     }
 
     /// Leaves the deferral that was resolved: on to the one behind it, or back to work.

@@ -58,8 +58,12 @@ impl Turn {
         }
     }
 
-    pub(super) fn callers(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.callers.len()
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = &CallId> {
+        self.callers.iter().map(|caller| &caller.call_id)
     }
 
     pub(super) fn add(&mut self, caller: Caller) {

@@ -361,3 +361,20 @@ fn fill_up(machine: &mut Machine, n: usize) {
     let signals = [and_more(call), and_more(conflict), ended(&id, outcome)];
     feed(machine, signals);
 }
+
+#[test]
+fn a_deferral_makes_room_for_its_answer() {
+    let mut machine = limited(|limits| limits.bytes = 100_000);
+    let plan = Deferral::PlannerOutput(big(60_000).into());
+    feed(&mut machine, [received("a"), ended("a", plan)]);
+    let result = Answer::success(big(60_000));
+    let call_id = "a".into();
+
+    let effects = step(&mut machine, Signal::DeferredResolved { call_id, result });
+
+    assert!(
+        effects[0].starts_with("deliver a=xxx"),
+        "{:.99}",
+        effects[0]
+    );
+}

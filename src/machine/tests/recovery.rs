@@ -100,22 +100,42 @@ fn nothing_is_outstanding_before_the_first_call_and_after_the_last_answer() {
 }
 
 #[test]
-fn pending_calls_and_known_ids_are_there_for_a_driver_that_recovers() {
+fn a_driver_that_was_interrupted_in_a_turn_learns_which_of_its_calls_came() {
     let mut machine = machine(Policy::batch());
-    feed(
-        &mut machine,
-        [and_more(received("a")), received("b"), ok("a")],
-    );
+    let unreadable = asks("b", "adder", Arguments::parse("{"));
+    let turn = [received("a"), unreadable, received("c")].map(and_more);
+    feed(&mut machine, turn);
+    step(&mut machine, ok("a"));
 
     let machine = read_back(&machine);
 
+    let callers: Vec<&str> = machine.callers().map(CallId::as_str).collect();
+    assert_eq!(callers, ["a", "b", "c"]);
     let pending: Vec<&str> = machine.pending().map(|call| call.id.as_str()).collect();
-    assert_eq!(pending, ["b"]);
-    assert!(machine.knows(&"a".into()) && machine.knows(&"b".into()));
-    assert!(!machine.knows(&"c".into()));
+    assert_eq!(pending, ["c"]);
     assert_eq!(machine.run(), &run());
     assert_eq!(machine.policy(), &Policy::batch());
     assert_eq!(machine.exit(), None);
+}
+
+#[test]
+fn a_batch_has_callers_until_the_agent_is_heard_of_and_each_has_those_without_an_answer() {
+    for (policy, callers) in [(Policy::batch(), 1), (Policy::each(), 0)] {
+        let mut machine = machine(policy);
+
+        feed(&mut machine, [received("a"), ok("a")]);
+        assert_eq!(machine.callers().count(), callers);
+
+        feed(&mut machine, [received("b")]);
+        assert_eq!(machine.callers().collect::<Vec<_>>(), [&CallId::new("b")]);
+    }
+}
+
+#[test]
+fn a_machine_and_its_effects_can_be_handed_to_another_thread() {
+    fn shared<T: Send + Sync + 'static>() {}
+
+    shared::<(Machine, Policy, Input, Effect, State)>();
 }
 
 #[test]

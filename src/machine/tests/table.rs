@@ -170,6 +170,9 @@ fn a_run_that_is_suspended_waits_for_its_deferral_and_keeps_the_rest() {
 each  | received                     | call a, defer a                             | call c        |                                                                        | suspended a
 each  | resent                       | call a, defer a                             | call a        |                                                                        | suspended a
 each  | other payload                | call a, defer a                             | other a       | report conflict a, deliver a=conflicting_call                          | suspended a
+each  | resent when finished         | call a, call b, ok b, defer a               | call b        | deliver b=ok                                                           | suspended a
+batch | resent when finished         | call a, ok a, call b, defer b               | call a        |                                                                        | suspended b
+batch | resolved after a resend      | call a, ok a, call b, defer b, call a       | resolve b     | deliver b=child a=ok                                                   | running
 each  | ok of a sibling              | call a, call b, defer a                     | ok b          | deliver b=ok                                                           | suspended a
 each  | error of a sibling           | call a, call b, defer a                     | err b         | deliver b=tool_failed                                                  | suspended a
 each  | deferred finished            | call a, call b, defer a                     | ok a          | report duplicate a                                                     | suspended a
