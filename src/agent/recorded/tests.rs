@@ -143,7 +143,10 @@ async fn the_key_of_a_request_stays_the_same_from_release_to_release() {
 
     let line: Value = serde_json::from_str(&file.text()).unwrap();
 
-    assert_eq!(line["key"], "cdb686d9fe862ca284cdb4f145158a369743cc89598d3cb645df0be2a0d5bd23");
+    assert_eq!(
+        line["key"],
+        "cdb686d9fe862ca284cdb4f145158a369743cc89598d3cb645df0be2a0d5bd23"
+    );
 }
 
 #[test]

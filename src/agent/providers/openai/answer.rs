@@ -129,7 +129,8 @@ impl AnswerReader {
     /// The end of a whole answer, at the end of the body. One that was marked as over, by `[DONE]`, may lack a reason.
     pub(super) fn finish(self, marked: bool) -> Result<ChatEvent, ModelError> {
         if !self.refusal.is_empty() {
-            let reason = failure::safe_excerpt(&self.refusal);
+            let said = failure::scrubbed(&self.refusal, self.secret.as_ref());
+            let reason = failure::safe_excerpt(&said);
             return Err(ModelError::Refused { reason });
         }
         match self.stop {

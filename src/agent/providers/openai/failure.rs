@@ -81,11 +81,8 @@ impl Failed {
 
     /// Removes a key from what the provider said, should it repeat it.
     pub(super) fn without(mut self, secret: Option<&Secret>) -> Self {
-        let secret = secret.map(Secret::reveal);
-        if let Some(secret) = secret.filter(|secret| !secret.is_empty()) {
-            self.message = self.message.replace(secret, "[key]");
-            self.code = self.code.replace(secret, "[key]");
-        }
+        self.message = scrubbed(&self.message, secret);
+        self.code = scrubbed(&self.code, secret);
         self
     }
 
@@ -133,6 +130,14 @@ fn rejected(failed: &Failed) -> ModelError {
     ModelError::Rejected {
         status: failed.status,
         source: failed.source(),
+    }
+}
+
+/// A text without a key that was sent, should the provider repeat it.
+pub(super) fn scrubbed(text: &str, secret: Option<&Secret>) -> String {
+    match secret.map(Secret::reveal).filter(|key| !key.is_empty()) {
+        Some(key) => text.replace(key, "[key]"),
+        None => text.to_owned(),
     }
 }
 

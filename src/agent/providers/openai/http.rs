@@ -4,7 +4,6 @@ use super::failure::{self, Failed};
 use super::{OpenAiCompatible, Secret};
 use crate::agent::ModelError;
 use crate::clock;
-use crate::error::excerpt;
 use reqwest::header::{
     ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
 };
@@ -119,10 +118,13 @@ impl Body {
         {
             return Ok(());
         }
-        let kind: String = kind.chars().filter(|c| !c.is_control()).collect();
+        // Whatever else the header has may be anything, and is not repeated.
+        let what = match kind.starts_with("text/html") {
+            true => "a page of HTML",
+            false => "of another content type",
+        };
         Err(ModelError::bad_answer(format!(
-            "it is {:?} instead of JSON",
-            excerpt(&kind, 60)
+            "it is {what} instead of JSON"
         )))
     }
 
