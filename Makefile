@@ -21,8 +21,8 @@
 CARGO_FLAGS ?=
 
 # Features that bring a dependency or test support; one that joins is checked alone as well.
-# With none and all this makes at most eight combinations.
-HEAVY_FEATURES := conformance metrics mock openai schema sqlite
+# With none and all this makes nine combinations.
+HEAVY_FEATURES := conformance metrics mock openai schema sqlite templates
 
 ci: CARGO_FLAGS := --locked
 ci: fmt crates lint features test doc examples bench-build torture-ci
@@ -53,7 +53,7 @@ test:
 	@echo "==> test: unit, integration and documentation tests"
 	cargo test $(CARGO_FLAGS)
 	@echo "==> test: what needs a feature that is not on by default"
-	cargo test $(CARGO_FLAGS) --features metrics,openai,sqlite --lib --test metrics --test openai --test sqlite_desk --test store_sqlite
+	cargo test $(CARGO_FLAGS) --features metrics,openai,sqlite,templates --lib --test metrics --test openai --test sqlite_desk --test store_sqlite
 	cargo test $(CARGO_FLAGS) --features metrics,openai,sqlite --doc -- sqlite Sqlite providers
 
 doc:
@@ -78,7 +78,7 @@ examples:
 # longer than all other steps together and prove no more.
 bench-build:
 	@echo "==> bench-build: the benches compile and run one tiny round"
-	cargo bench $(CARGO_FLAGS) --features metrics,sqlite --profile dev --bench '*' -- --quick
+	cargo bench $(CARGO_FLAGS) --features metrics,sqlite,templates --profile dev --bench '*' -- --quick
 
 # The seed of a campaign, where it shall be the same each time.
 SEED ?=

@@ -13,6 +13,8 @@
 //! - [`tool::ToolExecutor`] and [`agent::AgentExecutor`] are executors made of a function, or of a definition and a model.
 //! - [`Subscriptions`] reads definitions and says what an event is to an executor, and why.
 //! - [`MemoryStore`] is the store to begin with, `SqliteStore` the one that stays; [`store`] says what a store promises.
+//! - [`ExecutionContext::for_model`] is what a model may see of a context: shaped by [`hints`], within a
+//!   [`ContextBudget`], rendered as data.
 //! - [`Runtime`] runs many executors on one [`EventSource`].
 //!
 //! # Features
@@ -23,6 +25,7 @@
 //! | `schema` | `tool::tool_fn` and `tool::tool_fn_blocking`: tools over types of your own, with schemas made from them |
 //! | `sqlite` | `SqliteStore`: a durable store in one file, which several processes may share |
 //! | `openai` | `agent::OpenAiCompatible`: models behind an endpoint that speaks the chat completions of OpenAI (reqwest, rustls) |
+//! | `templates` | rules of the type `template` in [`hints`], in Handlebars |
 //! | `metrics` | counters and histograms of the runtime through the `metrics` facade: [`runtime::metrics`] |
 //! | `mock` | `store::mock`: a mock store for unit tests, made with mockall |
 //! | `conformance` | `store::conformance` and `source::conformance`: the suites that every store and source must pass; `store::Faulty`: one that fails on purpose |
@@ -34,6 +37,7 @@ mod bugs;
 mod clock;
 pub mod error;
 pub mod executor;
+pub mod hints;
 pub mod model;
 pub mod runtime;
 pub mod source;
@@ -43,7 +47,8 @@ pub mod tool;
 pub use async_trait::async_trait;
 pub use error::{BoxError, permanent, retry_after};
 pub use executor::{
-    ExecutionContext, Failure, Outcome, Profile, Response, UniversalExecutor, suspend,
+    ContextBudget, ExecutionContext, Failure, Format, Outcome, Profile, Response,
+    UniversalExecutor, suspend,
 };
 pub use model::{
     Breadcrumb, BreadcrumbId, Event, EventKind, Explanation, Fetch, Json, NewBreadcrumb, Patch,

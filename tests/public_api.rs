@@ -5,7 +5,10 @@
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use universal_executor::executor::{ContextError, ExecutorError, Fetched, Resumed, Source};
+use universal_executor::executor::{
+    ContextBudget, ContextError, ExecutorError, FenceKey, Fetched, ModelContext, Resumed, Source,
+};
+use universal_executor::hints::Hints;
 use universal_executor::model::Timestamp;
 use universal_executor::store::{
     Claim, Commit, ExecutorLimits, Faulty, Lease, Lost, NewRun, Observed, Query, Run, RunEnd,
@@ -137,6 +140,15 @@ fn every_public_type_can_be_shared_between_threads() {
     unsized_shared::<dyn BreadcrumbStore>();
     unsized_shared::<dyn RunLedger>();
     unsized_shared::<dyn EventSource>();
+}
+
+#[test]
+fn what_a_model_is_shown_can_be_made_and_shared_in_any_thread() {
+    fn shared<T: Send + Sync + 'static>() {}
+    fn sent<T: Send>(_: &T) {}
+    shared::<(ModelContext, ContextBudget, FenceKey, Hints)>();
+    let context = ExecutionContext::for_trigger(NewBreadcrumb::new("note.v1"));
+    sent(&context.for_model());
 }
 
 #[cfg(feature = "sqlite")]

@@ -271,3 +271,29 @@ async fn a_source_that_cannot_be_fetched_is_a_warning_that_names_it() {
         assert!(line.contains(part), "{part} is not in {line}");
     }
 }
+
+#[tokio::test]
+async fn what_is_withheld_from_a_model_is_logged_by_its_source_and_never_by_its_words()
+-> Result<(), BoxError> {
+    let (log, _guard) = Log::begin(tracing::Level::WARN);
+    let note = NewBreadcrumb::new("note.v1").context(json!({"note": SECRET}));
+    let note = note.llm_hints(json!({ SECRET: 1 }));
+    let context = ExecutionContext::for_trigger(NewBreadcrumb::new("message.v1"));
+    let context = context.with_breadcrumbs("notes", [note.clone()]);
+
+    context.for_model().await?;
+    let refused = ExecutionContext::for_trigger(note).for_model().await;
+
+    assert!(refused.is_err());
+    let text = log.text()?;
+    assert!(
+        text.contains("items are withheld from the model source=\"notes\" items=1"),
+        "{text}"
+    );
+    assert!(
+        text.contains("all of it is withheld from the model source=\"trigger\""),
+        "{text}"
+    );
+    assert!(!text.contains(SECRET), "{text}");
+    Ok(())
+}

@@ -1,11 +1,13 @@
 //! Agents: executors that ask a model.
 //!
-//! An agent is a definition (`agent.def.v1`, JSON) and a [`ChatModel`]. The trigger and all assembled context reach
-//! the model as data; what it says becomes an `agent.response.v1` with `status`, `message`, `trigger_event_id` and
-//! `timestamp` in its context.
+//! An agent is a definition (`agent.def.v1`, JSON) and a [`ChatModel`]. The trigger and the assembled context reach the
+//! model as data: [shaped by their hints](crate::ExecutionContext::for_model), held to a budget and rendered, in one
+//! message after the system prompt. What the model says becomes an `agent.response.v1` with `status`, `message`,
+//! `trigger_event_id` and `timestamp` in its context.
 //!
-//! A definition has `agent_id` and `subscriptions`, and if wanted `model`, `temperature`, `system_prompt` and
-//! `responds_with`.
+//! A definition has `agent_id` and `subscriptions`, and if wanted `model`, `temperature`, `system_prompt`,
+//! `responds_with`, `context_format` (`"markdown"` or `"xml"`) and `context_budget` (`{"tokens": 100000, "bytes": ..,
+//! "items_per_source": ..}`). A trigger that does not fit the budget, or cannot be shaped, is answered with an error.
 //!
 //! ```
 //! use serde_json::json;

@@ -1,6 +1,7 @@
 //! What a runtime gives a run that it processes, beside the event: `process_event` has no argument for it, and may be
 //! overridden.
 
+use super::schema_hints::SchemaHints;
 use super::waits::Waits;
 use crate::store::Lease;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +18,7 @@ tokio::task_local! {
 #[derive(Debug)]
 pub(crate) struct Offer {
     pub(super) waits: Arc<Waits>,
+    pub(super) hints: Arc<SchemaHints>,
     /// The lease that is held now: a run may move on to a newer version of its trigger.
     lease: Mutex<Option<Lease>>,
     /// Whether the run took its lease.
@@ -42,13 +44,14 @@ enum Place {
 impl Offer {
     /// An offer to a run that was claimed before, with its place.
     pub(crate) fn new(
-        waits: Arc<Waits>,
+        (waits, hints): (Arc<Waits>, Arc<SchemaHints>),
         lease: Option<Lease>,
         places: Arc<Semaphore>,
         place: OwnedSemaphorePermit,
     ) -> Self {
         Self {
             waits,
+            hints,
             lease: Mutex::new(lease),
             taken: AtomicBool::new(false),
             attempt: 1,

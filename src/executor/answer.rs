@@ -1,5 +1,6 @@
 //! What `execute` and `respond` come to while the lease is kept.
 
+use super::asks::Holder;
 use super::bound::Terms;
 use super::context::{ExecutionContext, Resumed};
 use super::error::ExecutorError;
@@ -35,7 +36,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
     ) -> Result<Answer, (ExecutorError, bool)> {
         let handle = self.handle(stamp).await.map_err(|error| (error, false))?;
         let _cancelled_when_dropped = CancelGuard(Arc::clone(&handle));
-        let saves = Arc::clone(&handle);
+        let asking = Arc::clone(&handle);
         let started = AtomicBool::new(false);
         let work = async {
             let context = self.executor.assemble_context(trigger).await?;
@@ -53,7 +54,15 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             }
         };
         let guarded = AssertUnwindSafe(work).catch_unwind();
-        let answer = match self.kept().during(Some(&saves.saves), guarded).await {
+        let holder = Holder {
+            store: self.executor.store(),
+            ledger: self.ledger,
+            lease: &self.lease,
+            hints: asking.offer.as_ref().map(|offer| &*offer.hints),
+            patience: self.executor.profile().source_timeout,
+        };
+        let serve = asking.asks.serve(holder);
+        let answer = match self.kept().during(serve, guarded).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(panic)) => Err(ExecutorError::Panicked {
                 message: panic_message(&*panic),

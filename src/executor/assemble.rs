@@ -82,7 +82,7 @@ fn alias<E: UniversalExecutor + ?Sized>(executor: &E, trigger: &Breadcrumb) -> O
     }
 }
 
-fn timed_out(limit: Duration) -> StoreError {
+pub(super) fn timed_out(limit: Duration) -> StoreError {
     StoreError::Unavailable {
         store: "the store",
         retry_after: Duration::ZERO,
@@ -145,6 +145,8 @@ impl Parts {
                 items,
                 scores,
                 is_one,
+                required: subscription.required,
+                priority: subscription.priority,
             },
         ));
         Ok(())

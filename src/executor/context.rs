@@ -1,5 +1,8 @@
 use super::context_error::ContextError;
+use super::for_model::{self, ModelContext, WithheldBy};
 use super::handle::RunHandle;
+use super::schema_hints::{self, HintsOfSchemas};
+use crate::hints::Hints;
 use crate::model::{Breadcrumb, Json, Selector, Timestamp};
 use crate::store::{BreadcrumbStore, StoreError};
 use serde::de::DeserializeOwned;
@@ -35,6 +38,10 @@ pub struct ExecutionContext {
     alias: Option<String>,
     sources: Vec<Source>,
     missing: Vec<MissingSource>,
+    /// Made by hand, so that no store has to be asked for hints.
+    by_hand: bool,
+    /// Hints of schemas that were given by hand.
+    hints: HintsOfSchemas,
     /// Made when it is first asked for, if the context belongs to no run.
     run: OnceLock<Arc<RunHandle>>,
 }
@@ -51,6 +58,10 @@ pub struct Source {
     pub scores: Vec<Option<f64>>,
     /// Whether it is one item (`latest`, or a limit of 1), not a list.
     pub is_one: bool,
+    /// Whether nothing is executed without it.
+    pub required: bool,
+    /// Of its subscription: the lowest is cut first when a budget is short.
+    pub priority: i64,
 }
 
 /// A source that is not there, or not all of it.
@@ -79,6 +90,22 @@ pub enum MissingReason {
         /// How many were left out.
         items: usize,
         /// How large they were together.
+        bytes: usize,
+    },
+    /// Items are not shown to a model, because what was to shape them cannot. The others are.
+    #[error("{items} items were withheld: {cause}")]
+    Withheld {
+        /// How many, all for the same cause.
+        items: usize,
+        /// What was to shape them.
+        cause: Arc<WithheldBy>,
+    },
+    /// Items were left out of what a model is shown, to keep it within a budget.
+    #[error("{items} items of {bytes} bytes were left out to stay within a budget")]
+    OverBudget {
+        /// How many were left out.
+        items: usize,
+        /// How large they were together, as they would have been shown.
         bytes: usize,
     },
 }
@@ -120,10 +147,17 @@ pub struct Resumed {
 }
 
 impl ExecutionContext {
+    /// How long the hints of a schema are remembered at the most where events tell of changes: 10 seconds, since an event
+    /// may go to another worker.
+    pub const HINTS_AGE: Duration = schema_hints::MAX_AGE;
+
     /// A context without sources that belongs to no run: for unit tests of `execute`.
     #[must_use]
     pub fn for_trigger(trigger: impl Into<Arc<Breadcrumb>>) -> Self {
-        Self::new(trigger.into(), None, Vec::new(), Vec::new())
+        Self {
+            by_hand: true,
+            ..Self::new(trigger.into(), None, Vec::new(), Vec::new())
+        }
     }
 
     pub(super) fn new(
@@ -137,6 +171,8 @@ impl ExecutionContext {
             alias,
             sources,
             missing,
+            by_hand: false,
+            hints: HintsOfSchemas::new(),
             run: OnceLock::new(),
         }
     }
@@ -148,24 +184,44 @@ impl ExecutionContext {
         self
     }
 
-    /// Adds a source of one item.
+    /// Adds a source of one item, which has no schema and no hints.
     #[must_use]
     pub fn with(self, key: impl Into<String>, context: impl Into<Json>) -> Self {
-        self.with_source(key.into(), vec![context.into()], true)
+        let items = vec![self.example(context.into())];
+        self.with_source(key.into(), items, true)
     }
 
-    /// Adds a source that is a list.
+    /// Adds a source that is a list of items without schemas and hints.
     #[must_use]
     pub fn with_many<J: Into<Json>>(
         self,
         key: impl Into<String>,
         contexts: impl IntoIterator<Item = J>,
     ) -> Self {
-        self.with_source(
-            key.into(),
-            contexts.into_iter().map(Into::into).collect(),
-            false,
-        )
+        let contexts = contexts.into_iter();
+        let items = contexts.map(|context| self.example(context.into()));
+        let items = items.collect();
+        self.with_source(key.into(), items, false)
+    }
+
+    /// Adds a source that is a list of whole breadcrumbs, with their schemas and hints.
+    #[must_use]
+    pub fn with_breadcrumbs<B: Into<Arc<Breadcrumb>>>(
+        self,
+        key: impl Into<String>,
+        items: impl IntoIterator<Item = B>,
+    ) -> Self {
+        let items = items.into_iter().map(Into::into).collect();
+        self.with_source(key.into(), items, false)
+    }
+
+    /// Sets the hints of a schema, which [`for_model`](Self::for_model) applies to breadcrumbs without hints of their
+    /// own. Those that cannot be read withhold these breadcrumbs, as in a run.
+    #[must_use]
+    pub fn with_schema_hints(mut self, schema: impl Into<String>, hints: impl Into<Json>) -> Self {
+        let hints = Hints::from_json(&hints.into()).map(Some);
+        self.hints.insert(schema.into(), hints);
+        self
     }
 
     /// Sets the alias of the trigger.
@@ -190,20 +246,24 @@ impl ExecutionContext {
         self.run.get_or_init(|| Arc::new(RunHandle::detached(None)))
     }
 
-    fn with_source(mut self, key: String, contexts: Vec<Json>, is_one: bool) -> Self {
-        let example = |context| {
-            Arc::new(Breadcrumb {
-                context,
-                tags: Vec::new(),
-                ..(*self.trigger).clone()
-            })
-        };
-        let items = contexts.into_iter().map(example).collect();
+    fn example(&self, context: Json) -> Arc<Breadcrumb> {
+        Arc::new(Breadcrumb {
+            context,
+            schema_name: None,
+            tags: Vec::new(),
+            llm_hints: None,
+            ..(*self.trigger).clone()
+        })
+    }
+
+    fn with_source(mut self, key: String, items: Vec<Arc<Breadcrumb>>, is_one: bool) -> Self {
         self.sources.push(Source {
             key,
             items,
             scores: Vec::new(),
             is_one,
+            required: false,
+            priority: 0,
         });
         self
     }
@@ -300,6 +360,54 @@ impl ExecutionContext {
     pub fn to_value(&self) -> Value {
         // Every part is a string-keyed map or JSON already, which cannot fail to become a value.
         serde_json::to_value(self).unwrap_or_default()
+    }
+
+    /// What a model may see of it: the trigger and every item, each shaped by its hints.
+    ///
+    /// Only this goes to a model. A breadcrumb's own `llm_hints` win over those of its schema, which are in the newest
+    /// `schema.def.v1` breadcrumb that is tagged `defines:<schema>`: at its top level, else in its context. Nothing is
+    /// copied of what no hints shape.
+    ///
+    /// What cannot be shaped is withheld and listed in [`missing`](ModelContext::missing); the other items of its source
+    /// are there. In a run the definitions are read from the store, all in one search; a [`Runtime`](crate::Runtime)
+    /// remembers them until it is told of a change, and for [`HINTS_AGE`](Self::HINTS_AGE) at the most. A context that was
+    /// made by hand has the hints of schemas that [`with_schema_hints`](Self::with_schema_hints) gave it.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::{ExecutionContext, NewBreadcrumb};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "Hi", "token": "t-1"}));
+    /// let context = ExecutionContext::for_trigger(message)
+    ///     .with_schema_hints("user.message.v1", json!({"exclude": ["token"]}));
+    ///
+    /// assert_eq!(context.for_model().await?.trigger().context, json!({"message": "Hi"}));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ContextError::Withheld`] if nothing is left of the trigger or of a required source,
+    /// [`ContextError::SchemaHints`] if the store does not tell the hints, [`ContextError::Unsupported`] of a context that
+    /// was assembled outside of a run.
+    pub async fn for_model(&self) -> Result<ModelContext, ContextError> {
+        for_model::shaped(self).await
+    }
+
+    /// What definitions say of schemas.
+    pub(super) async fn hints_of(
+        &self,
+        mut schemas: Vec<String>,
+    ) -> Result<HintsOfSchemas, ContextError> {
+        schemas.retain(|schema| !self.hints.contains_key(schema));
+        let mut hints = self.hints.clone();
+        let is_in_a_run = self.run().terms.is_some();
+        if is_in_a_run || !self.by_hand {
+            hints.extend(self.run().hints_of(schemas).await?);
+        }
+        Ok(hints)
     }
 
     /// The key that calls to the outside world should carry: the same for every attempt at this trigger.

@@ -1,4 +1,5 @@
 use super::context::MissingReason;
+use super::for_model::WithheldBy;
 use super::waits::WaitError;
 use crate::error::Retry;
 use crate::store::StoreError;
@@ -58,6 +59,17 @@ pub enum ContextError {
     /// The breadcrumb that was waited for did not come.
     #[error("the breadcrumb that was waited for did not come")]
     Wait(#[source] WaitError),
+    /// Nothing is left to show to a model of what cannot be left out.
+    #[error("{key:?} is withheld from the model: {cause}")]
+    Withheld {
+        /// `trigger`, or the key of a required source.
+        key: String,
+        /// What was to shape it.
+        cause: Arc<WithheldBy>,
+    },
+    /// The store did not tell the hints of schemas, so nobody knows what a model may see.
+    #[error("the store failed to read the hints of schemas")]
+    SchemaHints(#[source] Arc<StoreError>),
     /// The store failed.
     #[error("the store failed to save the state of the run")]
     Store(#[source] Arc<StoreError>),
@@ -73,12 +85,18 @@ impl ContextError {
                 source: MissingReason::Failed(source),
                 ..
             }
+            | Self::SchemaHints(source)
             | Self::Store(source) => source.retry(),
             Self::Wait(source) => source.retry(),
             Self::Missing {
-                source: MissingReason::Cut(_) | MissingReason::TooLarge { .. },
+                source:
+                    MissingReason::Cut(_)
+                    | MissingReason::TooLarge { .. }
+                    | MissingReason::Withheld { .. }
+                    | MissingReason::OverBudget { .. },
                 ..
             }
+            | Self::Withheld { .. }
             | Self::UnknownKey { .. }
             | Self::IsList { .. }
             | Self::Shape { .. }

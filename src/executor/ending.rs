@@ -15,6 +15,7 @@ use crate::store::{
 };
 use futures::FutureExt as _;
 use sha2::{Digest, Sha256};
+use std::future::pending;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -180,7 +181,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             self.executor.respond_failure(trigger, failure),
         );
         let guarded = AssertUnwindSafe(respond).catch_unwind();
-        let response = match self.kept().during(None, guarded).await {
+        let response = match self.kept().during(pending(), guarded).await {
             Ok(Ok(Ok(Ok(response)))) => response,
             Ok(Ok(Ok(Err(_)) | Err(_)) | Err(_)) => {
                 tracing::warn!(run = %self.lease.run, "respond_failure failed; the dead letter stands alone");

@@ -1,6 +1,7 @@
 use super::above::{AgentError, ModelError, ToolError};
 use super::check::InvalidExecutor;
 use super::context_error::ContextError;
+use super::for_model::BudgetError;
 use super::waits::WaitError;
 use crate::error::{BoxError, Mark, Retry, mark_of};
 use crate::model::{BreadcrumbId, DefinitionError, JsonError, PathError, Timestamp};
@@ -239,6 +240,7 @@ fn own_retry(error: &(dyn Error + 'static)) -> Option<Retry> {
     }
     of(error, StoreError::retry)
         .or_else(|| of(error, ContextError::retry))
+        .or_else(|| of(error, BudgetError::retry))
         .or_else(|| of(error, WaitError::retry))
         .or_else(|| of(error, ExecutorError::retry))
         .or_else(|| of(error, ModelError::retry))

@@ -1,14 +1,15 @@
-//! What a context knows of the run it belongs to, and how it saves that run's progress.
+//! What a context knows of the run it belongs to.
 
 use super::ambient::Offer;
+use super::asks::Asks;
 use super::bound::Terms;
 use super::context::Resumed;
 use super::context_error::ContextError;
+use super::schema_hints::HintsOfSchemas;
 use crate::model::{Breadcrumb, Json, Timestamp};
-use crate::store::{Lease, RunLedger, RunRef, StoreError};
+use crate::store::RunRef;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use tokio::sync::{Notify, oneshot};
+use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
 
 /// The run a context belongs to.
@@ -22,7 +23,7 @@ pub(super) struct RunHandle {
     pub(super) deadline: OnceLock<Timestamp>,
     pub(super) resumed: Option<Resumed>,
     pub(super) cancellation: Cancellation,
-    pub(super) saves: Saves,
+    pub(super) asks: Asks,
     /// Of the runtime that processes the run, if one does.
     pub(super) offer: Option<Arc<Offer>>,
     pub(super) key: OnceLock<String>,
@@ -53,11 +54,25 @@ impl RunHandle {
                 reason: "the store has no run ledger, or the context was made by hand",
             });
         }
-        let answer = self.saves.ask(state)?;
-        match answer.await {
-            Ok(saved) => saved.map_err(|error| ContextError::Store(Arc::new(error))),
-            Err(_) => Err(RUN_IS_OVER),
+        self.asks.save(state).await
+    }
+
+    /// What definitions say of schemas; of a context that belongs to no run nobody can tell.
+    pub(super) async fn hints_of(
+        &self,
+        schemas: Vec<String>,
+    ) -> Result<HintsOfSchemas, ContextError> {
+        if self.terms.is_none() {
+            return Err(ContextError::Unsupported {
+                operation: "for_model",
+                reason: "outside a run nobody reads what the hints of schemas are; \
+                         call it in execute, or make the context with for_trigger",
+            });
         }
+        if schemas.is_empty() {
+            return Ok(HintsOfSchemas::new());
+        }
+        self.asks.hints(schemas).await
     }
 }
 
@@ -87,93 +102,13 @@ impl Cancellation {
     }
 }
 
-/// Cancels what was spawned in a run when it is dropped, however the run ends, and refuses its saves from then on.
+/// Cancels what was spawned in a run when it is dropped, however the run ends, and refuses what it asks for from then on.
 #[derive(Debug)]
 pub(super) struct CancelGuard(pub(super) Arc<RunHandle>);
 
 impl Drop for CancelGuard {
     fn drop(&mut self) {
         self.0.cancellation.cancel();
-        self.0.saves.close();
-    }
-}
-
-type Answer = oneshot::Sender<Result<(), StoreError>>;
-
-/// States to be saved by whoever holds the lease, which is not the context.
-#[derive(Debug, Default)]
-pub(super) struct Saves {
-    asked: Mutex<Queue>,
-    added: Notify,
-}
-
-#[derive(Debug)]
-enum Queue {
-    Open(Vec<(Json, Answer)>),
-    /// The run is over, so nobody saves any more.
-    Closed,
-}
-
-impl Default for Queue {
-    fn default() -> Self {
-        Self::Open(Vec::new())
-    }
-}
-
-const RUN_IS_OVER: ContextError = ContextError::Unsupported {
-    operation: "save",
-    reason: "the run has ended",
-};
-
-impl Saves {
-    /// How many tasks of one run may wait for a save at a time.
-    const MOST: usize = 64;
-
-    fn ask(&self, state: Json) -> Result<oneshot::Receiver<Result<(), StoreError>>, ContextError> {
-        let (answer, answered) = oneshot::channel();
-        let mut queue = self.queue();
-        let asked = match &mut *queue {
-            Queue::Open(asked) => asked,
-            Queue::Closed => return Err(RUN_IS_OVER),
-        };
-        if asked.len() >= Self::MOST {
-            return Err(ContextError::Unsupported {
-                operation: "save",
-                reason: "64 saves of this run are waiting already",
-            });
-        }
-        asked.push((state, answer));
-        drop(queue);
-        self.added.notify_one();
-        Ok(answered)
-    }
-
-    /// Saves what is asked for until dropped.
-    pub(super) async fn serve(&self, ledger: &dyn RunLedger, lease: &Lease) {
-        loop {
-            self.added.notified().await;
-            for (state, answer) in self.take() {
-                let saved = ledger.save(lease, state).await;
-                // Whoever asked may have been dropped since; the state is saved all the same.
-                drop(answer.send(saved));
-            }
-        }
-    }
-
-    /// Refuses what is asked from now on, and tells those who wait.
-    fn close(&self) {
-        let waiting = std::mem::replace(&mut *self.queue(), Queue::Closed);
-        drop(waiting);
-    }
-
-    fn take(&self) -> Vec<(Json, Answer)> {
-        match &mut *self.queue() {
-            Queue::Open(asked) => std::mem::take(asked),
-            Queue::Closed => Vec::new(),
-        }
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.asks.close();
     }
 }

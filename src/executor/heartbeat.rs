@@ -1,6 +1,5 @@
 //! Keeping a lease while work is pending.
 
-use super::handle::Saves;
 use crate::clock::later;
 use crate::store::{Lease, RunLedger};
 use std::sync::{Mutex, PoisonError};
@@ -31,28 +30,25 @@ impl<'l> Kept<'l> {
         }
     }
 
-    /// Runs work while extending the lease every third of its length and saving what the work asks to be saved.
+    /// Runs work while extending the lease every third of its length, and serving what the work asks for.
     ///
     /// The work is dropped if the ledger says that the lease is lost, or if no heartbeat got through for five sixths
     /// of the lease.
     pub(super) async fn during<T>(
         &self,
-        saves: Option<&Saves>,
+        serve: impl Future<Output = ()>,
         work: impl Future<Output = T>,
     ) -> Result<T, Lost> {
-        let Some(ledger) = self.ledger else {
-            return Ok(work.await);
-        };
-        let serve = async {
-            match saves {
-                Some(saves) => saves.serve(ledger, self.lease).await,
+        let beat = async {
+            match self.ledger {
+                Some(ledger) => self.beat(ledger).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             biased;
             done = work => Ok(done),
-            lost = self.beat(ledger) => Err(lost),
+            lost = beat => Err(lost),
             () = serve => Err(Lost),
         }
     }

@@ -49,6 +49,7 @@
 pub(crate) mod above;
 mod ambient;
 mod answer;
+mod asks;
 mod assemble;
 mod bound;
 mod check;
@@ -57,6 +58,7 @@ mod context_error;
 mod decide;
 mod ending;
 mod error;
+mod for_model;
 mod handle;
 mod heartbeat;
 mod ordering;
@@ -65,6 +67,7 @@ mod profile;
 mod provenance;
 mod rate;
 mod run;
+mod schema_hints;
 mod waits;
 
 pub use assemble::Fetched;
@@ -72,6 +75,10 @@ pub use check::{InvalidExecutor, check};
 pub use context::{Bound, ExecutionContext, MissingReason, MissingSource, Resumed, Source};
 pub use context_error::ContextError;
 pub use error::ExecutorError;
+pub use for_model::{
+    BudgetError, ContextBudget, EstimatedTokens, FenceKey, Format, HintsOf, ModelContext,
+    ModelItem, ModelSource, TokenCounter, WithheldBy,
+};
 pub use ordering::OrderingKey;
 pub use outcome::{Failure, Outcome, Response, Suspension, suspend};
 pub use profile::{Execution, Profile, RetryPolicy};
@@ -82,6 +89,7 @@ pub(crate) use ambient::{Offer, under};
 pub(crate) use decide::is_last_chance;
 pub(crate) use error::{Verdict, own_verdict};
 pub(crate) use ordering::ordering_key;
+pub(crate) use schema_hints::SchemaHints;
 pub(crate) use waits::Waits;
 
 use crate::error::BoxError;

@@ -153,7 +153,7 @@ impl Json {
     }
 
     /// Keeps a text whose syntax is known to be right and of which nothing else is checked.
-    pub(super) fn unchecked(text: Box<RawValue>) -> Self {
+    pub(crate) fn unchecked(text: Box<RawValue>) -> Self {
         Self(Arc::new(Repr {
             text: Some(text),
             value: OnceLock::new(),

@@ -32,12 +32,14 @@ use serde_json::Value;
 mod admission;
 mod cursor;
 mod document;
+mod pattern;
 mod plain;
 #[cfg(test)]
 mod tests;
 mod typing;
 
 use cursor::is_blank;
+pub(crate) use pattern::{PatternStep, pattern};
 pub(super) use plain::{Step, item};
 
 /// A compiled JSONPath.

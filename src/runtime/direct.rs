@@ -119,7 +119,7 @@ impl Direct {
         };
         let Member { executor, home, .. } = member;
         let places = Arc::clone(&self.shared.places);
-        let offer = Offer::new(Arc::clone(&home.waits), None, places, place);
+        let offer = home.offer(None, places, place);
         let offer = Arc::new(offer.attempt(before.saturating_add(1), first));
         let kept = Arc::clone(&offer);
         let work = async move {

@@ -1,15 +1,15 @@
 //! A store handle that some executors share, and what waits on that store.
 
 use super::wakes::Wakes;
-use crate::executor::{UniversalExecutor, Waits};
+use crate::executor::{Offer, SchemaHints, UniversalExecutor, Waits};
 use crate::model::Timestamp;
-use crate::store::{BreadcrumbStore, RunLedger, RunRef};
+use crate::store::{BreadcrumbStore, Lease, RunLedger, RunRef};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 /// How many waits may be open on one store.
@@ -23,6 +23,8 @@ pub(super) struct Home {
     anchor: Arc<dyn UniversalExecutor>,
     pub(super) waits: Arc<Waits>,
     pub(super) wakes: Wakes,
+    /// What definitions say of how breadcrumbs are shown to models.
+    pub(super) hints: Arc<SchemaHints>,
     /// Cancelled when nobody lives here any more.
     pub(super) empty: CancellationToken,
     /// Executors with runs that became due without an event.
@@ -69,6 +71,7 @@ impl Home {
             anchor,
             waits: Arc::new(Waits::new(MOST_WAITS)),
             wakes: Wakes::default(),
+            hints: Arc::default(),
             empty: CancellationToken::new(),
             due: Mutex::default(),
             suspended: Mutex::default(),
@@ -97,6 +100,17 @@ impl Home {
             (None, None) => std::ptr::addr_eq(self.store(), executor.store()),
             (Some(_), None) | (None, Some(_)) => false,
         }
+    }
+
+    /// What a run is offered here.
+    pub(super) fn offer(
+        &self,
+        lease: Option<Lease>,
+        places: Arc<Semaphore>,
+        place: OwnedSemaphorePermit,
+    ) -> Offer {
+        let (waits, hints) = (Arc::clone(&self.waits), Arc::clone(&self.hints));
+        Offer::new((waits, hints), lease, places, place)
     }
 
     /// Says that executors have runs to claim.

@@ -13,6 +13,7 @@ use super::{Deliveries, Runtime, metrics};
 use crate::bugs::planted;
 use crate::clock::later;
 use crate::error::Retry;
+use crate::executor::SchemaHints;
 use crate::model::{Event, EventKind, Timestamp};
 use crate::source::{Delivery, SourceError, StartAt};
 use futures::StreamExt as _;
@@ -262,6 +263,11 @@ impl<'r> Intake<'r> {
 
     /// Says whether it concerned anybody.
     async fn dispatch(&mut self, delivery: Delivery, place: Place) -> bool {
+        if SchemaHints::may_change_by(&delivery.event) {
+            for home in self.shared.roster.homes() {
+                home.hints.forget();
+            }
+        }
         let mut concerned = self.tell_who_waits(&delivery.event).await;
         let share = self.shares.of(delivery, place);
         concerned |= self.follow_definitions(&share).await;

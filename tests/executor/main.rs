@@ -5,8 +5,10 @@
     reason = "a helper that cannot do its work fails the test that uses it"
 )]
 
+mod agents;
 mod context;
 mod endings;
+mod for_model;
 mod runs;
 mod runtime;
 #[expect(dead_code, reason = "the tests of the runtime use the rest")]

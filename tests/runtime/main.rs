@@ -7,6 +7,7 @@
 )]
 
 mod events;
+mod hints;
 #[expect(dead_code, reason = "the tests of the executors use the rest")]
 #[path = "../executor/support.rs"]
 mod support;

@@ -36,12 +36,12 @@ pub(super) fn parse(source: &str) -> Result<Option<Vec<Step>>, PathError> {
     }
 }
 
-fn shorthand(cursor: &mut Cursor<'_>) -> Option<Step> {
+pub(super) fn shorthand(cursor: &mut Cursor<'_>) -> Option<Step> {
     cursor.peek().filter(|c| is_name_first(*c))?;
     Some(Step::Name(cursor.take_while(is_plain_name_char).to_owned()))
 }
 
-fn bracketed(cursor: &mut Cursor<'_>) -> Result<Option<Step>, &'static str> {
+pub(super) fn bracketed(cursor: &mut Cursor<'_>) -> Result<Option<Step>, &'static str> {
     cursor.skip_blanks();
     let step = match cursor.peek() {
         Some('\'' | '"') => Step::Name(cursor.quoted()?),

@@ -60,8 +60,8 @@ impl Station {
         self.home.wakes.remove(&lease.run);
         let profile = member.executor.profile();
         let places = Arc::clone(&self.shared.places);
-        let waits = Arc::clone(&self.home.waits);
-        let offer = Arc::new(Offer::new(waits, Some(lease.clone()), places, place));
+        let offer = self.home.offer(Some(lease.clone()), places, place);
+        let offer = Arc::new(offer);
         let started = Started {
             executor: Arc::clone(&id),
             run: lease.run.clone(),

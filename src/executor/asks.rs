@@ -1,0 +1,136 @@
+//! What a context asks of whoever holds the lease of its run, since it has no store of its own.
+
+use super::context_error::ContextError;
+use super::schema_hints::{self, HintsOfSchemas, SchemaHints};
+use crate::clock::within;
+use crate::model::Json;
+use crate::store::{BreadcrumbStore, Lease, RunLedger, StoreError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot};
+
+/// What a context asked and has no answer to yet.
+#[derive(Debug, Default)]
+pub(super) struct Asks {
+    queue: Mutex<Queue>,
+    added: Notify,
+}
+
+#[derive(Debug)]
+enum Queue {
+    Open(Vec<Ask>),
+    /// The run is over.
+    Closed,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self::Open(Vec::new())
+    }
+}
+
+type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
+
+#[derive(Debug)]
+enum Ask {
+    /// A state of the run.
+    Save(Json, Answer<()>),
+    /// What definitions say of schemas.
+    Hints(Vec<String>, Answer<HintsOfSchemas>),
+}
+
+/// Who holds the lease, and where it reads and writes.
+pub(super) struct Holder<'h> {
+    pub(super) store: &'h dyn BreadcrumbStore,
+    pub(super) ledger: Option<&'h dyn RunLedger>,
+    pub(super) lease: &'h Lease,
+    /// Of the runtime that processes the run, if one does.
+    pub(super) hints: Option<&'h SchemaHints>,
+    /// How long a look into the store may take.
+    pub(super) patience: Duration,
+}
+
+impl Asks {
+    /// How many may wait for an answer.
+    const MOST: usize = 64;
+
+    /// Saves a state of the run.
+    pub(super) async fn save(&self, state: Json) -> Result<(), ContextError> {
+        let saved = self.ask("save", |answer| Ask::Save(state, answer)).await?;
+        saved.map_err(|error| ContextError::Store(error.into()))
+    }
+
+    /// What definitions say of schemas.
+    pub(super) async fn hints(&self, schemas: Vec<String>) -> Result<HintsOfSchemas, ContextError> {
+        let ask = |answer| Ask::Hints(schemas, answer);
+        let found = self.ask("for_model", ask).await?;
+        found.map_err(|error| ContextError::SchemaHints(error.into()))
+    }
+
+    async fn ask<T>(
+        &self,
+        operation: &'static str,
+        ask: impl FnOnce(Answer<T>) -> Ask,
+    ) -> Result<Result<T, StoreError>, ContextError> {
+        let refused = |reason| ContextError::Unsupported { operation, reason };
+        const OVER: &str = "the run has ended";
+        let (answer, answered) = oneshot::channel();
+        match &mut *self.queue() {
+            Queue::Open(asks) if asks.len() >= Self::MOST => {
+                return Err(refused("64 questions of this run are waiting already"));
+            }
+            Queue::Open(asks) => asks.push(ask(answer)),
+            Queue::Closed => return Err(refused(OVER)),
+        }
+        self.added.notify_one();
+        answered.await.map_err(|_| refused(OVER))
+    }
+
+    /// Answers what is asked until dropped.
+    pub(super) async fn serve(&self, holder: Holder<'_>) {
+        loop {
+            self.added.notified().await;
+            for ask in self.take() {
+                // What is rare is boxed, so that it takes no room in the future of what is common.
+                Box::pin(holder.answer(ask)).await;
+            }
+        }
+    }
+
+    /// Refuses what is asked from now on, and tells those who wait.
+    pub(super) fn close(&self) {
+        let waiting = std::mem::replace(&mut *self.queue(), Queue::Closed);
+        drop(waiting);
+    }
+
+    fn take(&self) -> Vec<Ask> {
+        match &mut *self.queue() {
+            Queue::Open(asks) => std::mem::take(asks),
+            Queue::Closed => Vec::new(),
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Holder<'_> {
+    /// Whoever asked may have been dropped since; a state is saved all the same.
+    async fn answer(&self, ask: Ask) {
+        match ask {
+            Ask::Save(state, answer) => {
+                // Nobody asks this of a run without a ledger; whoever did would be told that nobody answers.
+                if let Some(ledger) = self.ledger {
+                    drop(answer.send(ledger.save(self.lease, state).await));
+                }
+            }
+            Ask::Hints(schemas, answer) => {
+                let found = schema_hints::find(self.hints, self.store, schemas);
+                let found = within(self.patience, found).await;
+                let late = || super::assemble::timed_out(self.patience);
+                drop(answer.send(found.unwrap_or_else(|| Err(late()))));
+            }
+        }
+    }
+}

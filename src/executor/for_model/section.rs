@@ -1,0 +1,241 @@
+//! What stands around data in a rendered text. Rendering joins these pieces, and a budget counts them.
+
+use super::super::context::MissingReason;
+use super::fence::FenceKey;
+use super::line::{escaped, is_plain, push_json, quoted};
+use super::render::Format;
+use super::{ModelItem, ModelSource};
+use crate::model::Timestamp;
+
+/// What a section is about.
+#[derive(Clone, Copy)]
+pub(super) enum Heading<'a> {
+    Source(&'a str),
+    Trigger,
+}
+
+/// What is said of the items of a section.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Facts<'a> {
+    items: usize,
+    schema: Schema<'a>,
+    updated: Option<Timestamp>,
+}
+
+/// The schema of the items so far.
+#[derive(Clone, Copy, Default)]
+enum Schema<'a> {
+    #[default]
+    OfNothing,
+    OfAll(Option<&'a str>),
+    Several,
+}
+
+/// The text around the content of a section. The mark of its fence stands before `open`, and again before `end` if
+/// there is one.
+pub(super) struct Frame {
+    pub(super) before: String,
+    pub(super) open: &'static str,
+    pub(super) close: &'static str,
+    pub(super) end: Option<&'static str>,
+}
+
+/// What holds a list of items together.
+pub(super) const LIST_OPEN: &str = "[";
+pub(super) const BEFORE_FIRST: &str = "\n";
+pub(super) const BETWEEN: &str = ",\n";
+pub(super) const LIST_CLOSE: &str = "\n]";
+
+impl<'a> Facts<'a> {
+    pub(super) fn of(items: &'a [ModelItem]) -> Self {
+        let mut facts = Self::default();
+        for item in items {
+            facts.add(item);
+        }
+        facts
+    }
+
+    pub(super) fn add(&mut self, item: &'a ModelItem) {
+        let schema = item.schema_name.as_deref();
+        self.schema = match self.schema {
+            Schema::OfNothing => Schema::OfAll(schema),
+            Schema::OfAll(same) if same == schema => Schema::OfAll(same),
+            Schema::OfAll(_) | Schema::Several => Schema::Several,
+        };
+        self.updated = self.updated.max(Some(item.updated_at));
+        self.items += 1;
+    }
+
+    pub(super) fn items(&self) -> usize {
+        self.items
+    }
+
+    /// `2 items of schema page.v1, last updated 2026-11-21T20:33:40Z`.
+    fn in_words(&self) -> String {
+        let schema = match self.schema {
+            Schema::OfAll(Some(name)) if is_plain(name) => format!(" of schema {name}"),
+            Schema::Several => " of several schemas".to_owned(),
+            Schema::OfNothing | Schema::OfAll(_) => String::new(),
+        };
+        let updated = self.updated.map(|at| format!(", last updated {at}"));
+        let noun = if self.items == 1 { "item" } else { "items" };
+        format!(
+            "{} {noun}{schema}{}",
+            self.items,
+            updated.unwrap_or_default()
+        )
+    }
+
+    /// ` items="2" schema="page.v1" updated="2026-11-21T20:33:40Z"`.
+    fn in_attributes(&self) -> String {
+        let schema = match self.schema {
+            Schema::OfAll(Some(name)) if is_plain(name) => format!(" schema=\"{name}\""),
+            Schema::Several => " schemas=\"several\"".to_owned(),
+            Schema::OfNothing | Schema::OfAll(_) => String::new(),
+        };
+        let updated = self.updated.map(|at| format!(" updated=\"{at}\""));
+        format!(
+            " items=\"{}\"{schema}{}",
+            self.items,
+            updated.unwrap_or_default()
+        )
+    }
+}
+
+impl Heading<'_> {
+    pub(super) fn frame(self, format: Format, facts: &Facts<'_>) -> Frame {
+        match format {
+            Format::Markdown => {
+                let name = match self {
+                    Self::Source(key) => name_of(key),
+                    Self::Trigger => TRIGGER.to_owned(),
+                };
+                Frame {
+                    before: format!("\n## {name}\n{}\n```json data-", facts.in_words()),
+                    open: "\n",
+                    close: "\n```\n",
+                    end: None,
+                }
+            }
+            Format::Xml => {
+                let facts = facts.in_attributes();
+                let (tag, end) = match self {
+                    Self::Source(key) => (
+                        format!("<source key=\"{}\"{facts}>", escaped(key)),
+                        ">\n</source>\n",
+                    ),
+                    Self::Trigger => (format!("<trigger{facts}>"), ">\n</trigger>\n"),
+                };
+                Frame {
+                    before: format!("\n{tag}\n<data-"),
+                    open: ">\n",
+                    close: "\n</data-",
+                    end: Some(end),
+                }
+            }
+        }
+    }
+
+    /// Appends a section whole.
+    pub(super) fn push(
+        self,
+        format: Format,
+        fences: &FenceKey,
+        facts: &Facts<'_>,
+        content: &str,
+        out: &mut String,
+    ) {
+        let frame = self.frame(format, facts);
+        let mark = match self {
+            Self::Source(key) => fences.mark("source", key, content),
+            Self::Trigger => fences.mark("trigger", "", content),
+        };
+        for piece in [&frame.before, &mark, frame.open, content, frame.close] {
+            out.push_str(piece);
+        }
+        if let Some(end) = frame.end {
+            out.push_str(&mark);
+            out.push_str(end);
+        }
+    }
+}
+
+impl Frame {
+    /// Everything but the marks, and how many of these there are.
+    pub(super) fn pieces(&self) -> (impl Iterator<Item = &str>, usize) {
+        let pieces = [&*self.before, self.open, self.close].into_iter();
+        (pieces.chain(self.end), 1 + self.end.iter().len())
+    }
+}
+
+impl ModelSource {
+    /// Whether it has a section: a source of one item that found none has not.
+    pub(super) fn is_shown(&self, items: usize) -> bool {
+        items > 0 || !self.is_one
+    }
+
+    /// What stands between its fences.
+    pub(super) fn content(&self, format: Format) -> String {
+        let mut content = String::new();
+        match self.items.first() {
+            Some(only) if self.is_one => push_json(&only.context, format.is_markup(), &mut content),
+            Some(_) | None => {
+                content.push_str(LIST_OPEN);
+                for (at, item) in self.items.iter().enumerate() {
+                    content.push_str(if at == 0 { BEFORE_FIRST } else { BETWEEN });
+                    push_json(&item.context, format.is_markup(), &mut content);
+                }
+                content.push_str(LIST_CLOSE);
+            }
+        }
+        content
+    }
+}
+
+/// The names of the sections that are no source. A source of such a name is written in quotes.
+const TRIGGER: &str = "trigger";
+const MISSING: &str = "missing";
+
+/// A key as it stands in a heading or a note: quoted unless that is not needed.
+fn name_of(key: &str) -> String {
+    if is_plain(key) && ![TRIGGER, MISSING].contains(&key) {
+        key.to_owned()
+    } else {
+        quoted(key)
+    }
+}
+
+/// What stands before the notes, if there are any.
+pub(super) fn before_notes(format: Format) -> &'static str {
+    match format {
+        Format::Markdown => "\n## missing\n",
+        Format::Xml => "\n",
+    }
+}
+
+/// What is missing, as one line.
+pub(super) fn note(format: Format, key: &str, reason: &MissingReason) -> String {
+    let reason = told(reason);
+    match format {
+        Format::Markdown => format!("- {}: {reason}\n", name_of(key)),
+        Format::Xml => {
+            let (key, reason) = (escaped(key), escaped(&reason));
+            format!("<missing key=\"{key}\">{reason}</missing>\n")
+        }
+    }
+}
+
+/// Why something is missing, in words of this crate: what a driver or a server says stays out of a prompt.
+fn told(reason: &MissingReason) -> String {
+    match reason {
+        MissingReason::Failed(error) => format!("{reason} ({})", error.code()),
+        // Hints may come with a breadcrumb, so what is said of them does not go to the model.
+        MissingReason::Withheld { items, .. } => {
+            format!("{items} items were withheld, because their hints cannot be used")
+        }
+        // What is quoted in these was escaped when it was, so that it stays on its line.
+        MissingReason::Cut(_)
+        | MissingReason::TooLarge { .. }
+        | MissingReason::OverBudget { .. } => reason.to_string(),
+    }
+}

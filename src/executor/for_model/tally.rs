@@ -1,0 +1,258 @@
+//! What the text of a context costs, counted piece by piece.
+
+use super::super::context::{MissingReason, MissingSource};
+use super::fence::MARK_BYTES;
+use super::fit::{Candidate, is_over_budget, left_out_before};
+use super::render::Format;
+use super::section::{
+    BEFORE_FIRST, BETWEEN, Facts, Heading, LIST_CLOSE, LIST_OPEN, before_notes, note,
+};
+use super::tokens::TokenCounter;
+use super::{ModelContext, ModelItem, ModelSource};
+use std::ops::{Add, AddAssign, SubAssign};
+
+/// What a text costs. Sums cannot overflow, whatever a counter says.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Cost {
+    bytes: u128,
+    tokens: u128,
+}
+
+impl Cost {
+    pub(super) fn bytes(self) -> usize {
+        usize::try_from(self.bytes).unwrap_or(usize::MAX)
+    }
+
+    pub(super) fn tokens(self) -> usize {
+        usize::try_from(self.tokens).unwrap_or(usize::MAX)
+    }
+
+    fn times(self, count: usize) -> Self {
+        Self {
+            bytes: self.bytes.saturating_mul(count as u128),
+            tokens: self.tokens.saturating_mul(count as u128),
+        }
+    }
+}
+
+impl Add for Cost {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes + other.bytes,
+            tokens: self.tokens + other.tokens,
+        }
+    }
+}
+
+impl AddAssign for Cost {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl SubAssign for Cost {
+    fn sub_assign(&mut self, other: Self) {
+        self.bytes -= other.bytes;
+        self.tokens -= other.tokens;
+    }
+}
+
+/// Says what pieces cost in one format.
+pub(super) struct Scale<'a> {
+    counter: &'a dyn TokenCounter,
+    format: Format,
+    mark: Cost,
+    before_first: Cost,
+    between: Cost,
+}
+
+impl<'a> Scale<'a> {
+    pub(super) fn new(counter: &'a dyn TokenCounter, format: Format) -> Self {
+        let digits = [
+            "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "a", "b", "c", "d", "e", "f",
+        ];
+        let digit = digits.into_iter().map(|digit| counter.count(digit)).max();
+        let digit = Cost {
+            bytes: 1,
+            tokens: digit.unwrap_or_default() as u128,
+        };
+        let mut scale = Self {
+            counter,
+            format,
+            mark: digit.times(MARK_BYTES),
+            before_first: Cost::default(),
+            between: Cost::default(),
+        };
+        scale.before_first = scale.text(BEFORE_FIRST);
+        scale.between = scale.text(BETWEEN);
+        scale
+    }
+
+    pub(super) fn text(&self, text: &str) -> Cost {
+        Cost {
+            bytes: text.len() as u128,
+            tokens: self.counter.count(text) as u128,
+        }
+    }
+
+    /// An item on its line.
+    pub(super) fn item(&self, item: &ModelItem) -> Cost {
+        self.text(&item.content(self.format))
+    }
+
+    /// Everything around the content of a section.
+    fn frame(&self, heading: Heading<'_>, facts: &Facts<'_>) -> Cost {
+        let frame = heading.frame(self.format, facts);
+        let (pieces, marks) = frame.pieces();
+        let pieces = pieces.map(|piece| self.text(piece));
+        pieces.fold(self.mark.times(marks), Cost::add)
+    }
+
+    /// Everything in a list beside its items.
+    fn list_of(&self, items: usize) -> Cost {
+        let ends = self.text(LIST_OPEN) + self.text(LIST_CLOSE);
+        match items.checked_sub(1) {
+            Some(others) => ends + self.before_first + self.between.times(others),
+            None => ends,
+        }
+    }
+}
+
+/// The cost of a context while items are put back into it.
+pub(super) struct Tally<'a> {
+    scale: &'a Scale<'a>,
+    parts: Vec<Part<'a>>,
+    /// All but the line over the notes, and how many notes there are.
+    sum: Cost,
+    notes: usize,
+    before_notes: Cost,
+}
+
+/// One source.
+struct Part<'a> {
+    source: &'a ModelSource,
+    facts: Facts<'a>,
+    items: Cost,
+    /// How many items were left out by earlier budgets, and their bytes.
+    before: (usize, usize),
+    /// How many are left out now, and their bytes.
+    left_out: (usize, usize),
+    /// What the section and its note cost as they are.
+    cost: Cost,
+}
+
+impl<'a> Tally<'a> {
+    /// The cost without any of the candidates.
+    pub(super) fn without(
+        candidates: &[Candidate<'a>],
+        context: &'a ModelContext,
+        scale: &'a Scale<'a>,
+    ) -> Self {
+        let sources = context.sources.iter();
+        let mut parts: Vec<_> = sources
+            .map(|source| Part::of(source, &context.missing, scale))
+            .collect();
+        for candidate in candidates {
+            if let Some(part) = parts.get_mut(candidate.source) {
+                part.left_out.0 += 1;
+                part.left_out.1 += candidate.cost.bytes();
+            }
+        }
+        let facts = Facts::of(std::slice::from_ref(&context.trigger));
+        let mut tally = Self {
+            scale,
+            parts: Vec::new(),
+            sum: scale.text(scale.format.preamble())
+                + scale.frame(Heading::Trigger, &facts)
+                + scale.item(&context.trigger),
+            notes: 0,
+            before_notes: scale.text(before_notes(scale.format)),
+        };
+        for mut part in parts {
+            part.weigh(scale);
+            tally.sum += part.cost;
+            tally.notes += usize::from(part.is_noted());
+            tally.parts.push(part);
+        }
+        for missing in &context.missing {
+            if !tally
+                .parts
+                .iter()
+                .any(|part| is_over_budget(&part.source.key, missing))
+            {
+                tally.sum += scale.text(&note(scale.format, &missing.key, &missing.reason));
+                tally.notes += 1;
+            }
+        }
+        tally
+    }
+
+    pub(super) fn put_back(&mut self, candidate: &Candidate<'a>) {
+        let Some(part) = self.parts.get_mut(candidate.source) else {
+            return;
+        };
+        self.sum -= part.cost;
+        self.notes -= usize::from(part.is_noted());
+        part.facts.add(candidate.item);
+        part.items += candidate.cost;
+        part.left_out.0 -= 1;
+        part.left_out.1 -= candidate.cost.bytes();
+        part.weigh(self.scale);
+        self.sum += part.cost;
+        self.notes += usize::from(part.is_noted());
+    }
+
+    pub(super) fn total(&self) -> Cost {
+        match self.notes {
+            0 => self.sum,
+            _ => self.sum + self.before_notes,
+        }
+    }
+}
+
+impl<'a> Part<'a> {
+    fn of(source: &'a ModelSource, missing: &[MissingSource], scale: &Scale<'_>) -> Self {
+        let mut part = Self {
+            source,
+            facts: Facts::default(),
+            items: Cost::default(),
+            before: left_out_before(&source.key, missing),
+            left_out: (0, 0),
+            cost: Cost::default(),
+        };
+        // The items of all others are candidates.
+        if source.required {
+            part.facts = Facts::of(&source.items);
+            part.items = source
+                .items
+                .iter()
+                .map(|item| scale.item(item))
+                .fold(part.items, Cost::add);
+        }
+        part
+    }
+
+    fn is_noted(&self) -> bool {
+        self.before.0 > 0 || self.left_out.0 > 0
+    }
+
+    fn weigh(&mut self, scale: &Scale<'_>) {
+        let key = &self.source.key;
+        self.cost = Cost::default();
+        if self.source.is_shown(self.facts.items()) {
+            self.cost += scale.frame(Heading::Source(key), &self.facts) + self.items;
+            if !self.source.is_one {
+                self.cost += scale.list_of(self.facts.items());
+            }
+        }
+        if self.is_noted() {
+            let reason = MissingReason::OverBudget {
+                items: self.before.0.saturating_add(self.left_out.0),
+                bytes: self.before.1.saturating_add(self.left_out.1),
+            };
+            self.cost += scale.text(&note(scale.format, key, &reason));
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The hints that definitions give to all breadcrumbs of a schema: read from the store, and known for a while.
+
+use crate::hints::{Hints, HintsError};
+use crate::model::{Breadcrumb, Event, EventKind, Selector};
+use crate::store::{BreadcrumbStore, Query, StoreError};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The schema of what defines a schema.
+const DEFINITION: &str = "schema.def.v1";
+
+/// What the tag of a definition begins with, before the schema it defines.
+const DEFINES: &str = "defines:";
+
+/// How long hints are known without a look into the store: an event that tells of a change may go to another worker.
+pub(super) const MAX_AGE: Duration = Duration::from_secs(10);
+
+/// How many schemas are known at a time.
+const MOST: usize = 1_024;
+
+/// What the definition of a schema says: its hints, that there are none, or that they cannot be read.
+pub(super) type HintsOfSchema = Result<Option<Hints>, HintsError>;
+
+/// What definitions say of schemas, by their names.
+pub(super) type HintsOfSchemas = HashMap<String, HintsOfSchema>;
+
+/// What is known of the schemas on the stores of a runtime.
+#[derive(Debug, Default)]
+pub(crate) struct SchemaHints {
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Counts what made it forget, so that what was read before is not kept after.
+    generation: u64,
+    by_schema: HashMap<Place, (Instant, HintsOfSchema)>,
+}
+
+/// Where a schema is defined: on a store handle, in a tenant.
+#[derive(Debug, Eq, Hash, PartialEq)]
+struct Place {
+    handle: usize,
+    tenant: String,
+    schema: String,
+}
+
+impl Place {
+    fn of(store: &dyn BreadcrumbStore, schema: &str) -> Self {
+        Self {
+            handle: std::ptr::from_ref(store).addr(),
+            tenant: store.tenant().to_owned(),
+            schema: schema.to_owned(),
+        }
+    }
+}
+
+impl SchemaHints {
+    /// Whether an event may tell of a definition. One does not say what the breadcrumb was before.
+    pub(crate) fn may_change_by(event: &Event) -> bool {
+        match event.schema_name.as_deref() {
+            Some(schema) => schema == DEFINITION,
+            None => event.kind != EventKind::Ping,
+        }
+    }
+
+    /// Forgets everything, also what is being read: definitions change rarely.
+    pub(crate) fn forget(&self) {
+        let mut known = self.known();
+        known.generation = known.generation.wrapping_add(1);
+        known.by_schema.clear();
+    }
+
+    fn of(&self, place: &Place) -> Option<HintsOfSchema> {
+        let known = self.known();
+        let (since, hints) = known.by_schema.get(place)?;
+        (since.elapsed() < MAX_AGE).then(|| hints.clone())
+    }
+
+    fn generation(&self) -> u64 {
+        self.known().generation
+    }
+
+    /// Keeps what was read since a moment, unless something was forgotten since.
+    fn keep(&self, generation: u64, since: Instant, read: Vec<(Place, HintsOfSchema)>) {
+        let mut known = self.known();
+        if known.generation != generation {
+            return;
+        }
+        if known.by_schema.len() + read.len() > MOST {
+            known
+                .by_schema
+                .retain(|_, (since, _)| since.elapsed() < MAX_AGE);
+        }
+        for (place, hints) in read {
+            if known.by_schema.len() < MOST || known.by_schema.contains_key(&place) {
+                known.by_schema.insert(place, (since, hints));
+            }
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What definitions say of schemas: as it is known, else as the store has it. Every schema has an entry.
+///
+/// # Errors
+/// If the store fails: then nobody knows what may be shown.
+pub(super) async fn find(
+    known: Option<&SchemaHints>,
+    store: &dyn BreadcrumbStore,
+    schemas: Vec<String>,
+) -> Result<HintsOfSchemas, StoreError> {
+    let Some(known) = known else {
+        return read(store, &schemas).await;
+    };
+    let (generation, since) = (known.generation(), Instant::now());
+    let mut found = HintsOfSchemas::new();
+    let mut unknown = Vec::new();
+    for schema in schemas {
+        match known.of(&Place::of(store, &schema)) {
+            Some(hints) => drop(found.insert(schema, hints)),
+            None => unknown.push(schema),
+        }
+    }
+    if !unknown.is_empty() {
+        let read = read(store, &unknown).await?;
+        let kept = read.iter();
+        let kept = kept.map(|(schema, hints)| (Place::of(store, schema), hints.clone()));
+        known.keep(generation, since, kept.collect());
+        found.extend(read);
+    }
+    Ok(found)
+}
+
+async fn read(
+    store: &dyn BreadcrumbStore,
+    schemas: &[String],
+) -> Result<HintsOfSchemas, StoreError> {
+    /// A query is not to grow without end.
+    const AT_ONCE: usize = 100;
+    let mut read = HintsOfSchemas::new();
+    for schemas in schemas.chunks(AT_ONCE) {
+        let mut definitions = definitions(store, schemas).await?;
+        for schema in schemas {
+            let definition = definitions.remove(schema.as_str());
+            let hints = definition.map_or(Ok(None), |definition| hints_in(&definition));
+            read.insert(schema.clone(), hints);
+        }
+    }
+    Ok(read)
+}
+
+/// The newest definition of each schema that has one.
+async fn definitions<'s>(
+    store: &dyn BreadcrumbStore,
+    schemas: &'s [String],
+) -> Result<HashMap<&'s str, Arc<Breadcrumb>>, StoreError> {
+    let mut wanted: BTreeSet<&str> = schemas.iter().map(String::as_str).collect();
+    let mut found = HashMap::new();
+    let mut before = None;
+    // Each page has at least one that is wanted, if the store gives what it is asked for.
+    let pages = schemas.len() + 8;
+    for _ in 0..pages {
+        let tags = wanted.iter().map(|schema| format!("{DEFINES}{schema}"));
+        let selector = Selector::schema(DEFINITION).any_tags(tags);
+        // A schema may have been defined more than once.
+        let mut query = Query::new(selector).limit(wanted.len() * 2 + 8);
+        query.before = before;
+        let page = store.search(&query).await?;
+        before = page.last().map(|last| last.order_key());
+        let is_last = page.len() < query.limit;
+        for definition in page.iter().filter(|found| query.selects(found)) {
+            let tags = definition.tags.iter();
+            for schema in tags.filter_map(|tag| tag.strip_prefix(DEFINES)) {
+                if let Some(schema) = wanted.take(schema) {
+                    found.insert(schema, Arc::clone(definition));
+                }
+            }
+        }
+        if is_last || wanted.is_empty() {
+            return Ok(found);
+        }
+    }
+    Err(StoreError::Unavailable {
+        store: "the store",
+        retry_after: Duration::ZERO,
+        source: format!("the search for definitions was given up after {pages} pages").into(),
+    })
+}
+
+/// What a definition says of how its schema is shown: at its top level, else in its context.
+fn hints_in(definition: &Breadcrumb) -> HintsOfSchema {
+    let at_top = definition.llm_hints.as_deref();
+    let within = || definition.context.get("llm_hints");
+    let hints = at_top.filter(|hints| !hints.is_null()).or_else(within);
+    let hints = hints.filter(|hints| !hints.is_null());
+    hints.map(Hints::from_json).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::MemoryStore;
+
+    fn places(store: &MemoryStore, from: usize, n: usize) -> Vec<(Place, HintsOfSchema)> {
+        let schemas = (from..from + n).map(|n| format!("kind{n}.v1"));
+        schemas
+            .map(|schema| (Place::of(store, &schema), Ok(None)))
+            .collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_schemas_are_known_than_there_is_room_for() {
+        let (known, store) = (SchemaHints::default(), MemoryStore::default());
+
+        known.keep(0, Instant::now(), places(&store, 0, MOST - 1));
+        known.keep(0, Instant::now(), places(&store, MOST, MOST));
+
+        assert_eq!(known.known().by_schema.len(), MOST);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_too_old_makes_room() {
+        let (known, store) = (SchemaHints::default(), MemoryStore::default());
+        known.keep(0, Instant::now(), places(&store, 0, MOST));
+
+        tokio::time::advance(MAX_AGE).await;
+        known.keep(0, Instant::now(), places(&store, MOST, 1));
+
+        assert_eq!(known.known().by_schema.len(), 1);
+        let newest = Place::of(&store, &format!("kind{MOST}.v1"));
+        assert!(known.of(&newest).is_some());
+    }
+}

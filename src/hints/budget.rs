@@ -1,0 +1,154 @@
+//! What one application of hints may take and make.
+
+use super::error::HintsReason;
+use super::{MAX_OUTPUT_BYTES, MAX_STEPS};
+use serde::Serialize;
+use serde_json::Value;
+use std::io;
+
+/// What it costs to search a node, since the evaluator writes down where it is.
+const SEARCH_STEPS: usize = 4;
+/// How many bytes of texts, and of what leads to a node, a search gets over in one step.
+const SEARCH_BYTES: usize = 64;
+
+/// The steps and bytes that are left.
+pub(super) struct Budget {
+    steps: usize,
+    bytes: usize,
+    /// What it costs to search the context, counted once.
+    search: Option<usize>,
+}
+
+impl Budget {
+    pub(super) fn new() -> Self {
+        Self {
+            steps: MAX_STEPS,
+            bytes: MAX_OUTPUT_BYTES,
+            search: None,
+        }
+    }
+
+    /// The steps taken so far.
+    #[cfg(test)]
+    pub(super) fn steps_taken(&self) -> usize {
+        MAX_STEPS - self.steps
+    }
+
+    pub(super) fn step(&mut self, steps: usize) -> Result<(), HintsReason> {
+        self.steps = self
+            .steps
+            .checked_sub(steps)
+            .ok_or(HintsReason::TooManySteps)?;
+        Ok(())
+    }
+
+    /// Takes the steps of searching the whole of `context`, which has to be the same each time.
+    pub(super) fn search(&mut self, context: &Value) -> Result<(), HintsReason> {
+        let steps = *self.search.get_or_insert_with(|| search_steps(context, 0));
+        self.step(steps)
+    }
+
+    /// Copies a value of bounded depth into the result.
+    pub(super) fn copy(&mut self, value: &Value) -> Result<Value, HintsReason> {
+        self.step(1)?;
+        self.make(2)?;
+        Ok(match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+            Value::String(text) => {
+                self.make(text.len())?;
+                value.clone()
+            }
+            Value::Array(items) => items
+                .iter()
+                .map(|item| self.copy(item))
+                .collect::<Result<_, _>>()?,
+            Value::Object(fields) => {
+                let fields = fields.iter().map(|(name, field)| {
+                    self.make(name.len())?;
+                    Ok((name.clone(), self.copy(field)?))
+                });
+                Value::Object(fields.collect::<Result<_, _>>()?)
+            }
+        })
+    }
+
+    fn make(&mut self, bytes: usize) -> Result<(), HintsReason> {
+        self.bytes = self.bytes.checked_sub(bytes).ok_or(HintsReason::TooLarge)?;
+        Ok(())
+    }
+}
+
+/// What it costs to search a value to which a way of so many bytes leads.
+fn search_steps(value: &Value, way: usize) -> usize {
+    let node = |text: usize| SEARCH_STEPS * (1 + (way + text) / SEARCH_BYTES);
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => node(0),
+        Value::String(text) => node(text.len()),
+        Value::Array(items) => {
+            let items = items.iter().map(|item| search_steps(item, way));
+            items.fold(node(0), usize::saturating_add)
+        }
+        Value::Object(fields) => {
+            let fields = fields.iter();
+            let fields = fields.map(|(name, field)| search_steps(field, way + name.len()));
+            fields.fold(node(0), usize::saturating_add)
+        }
+    }
+}
+
+/// A text in the making, which ends where the budget does.
+pub(super) struct Text<'b> {
+    pub(super) budget: &'b mut Budget,
+    written: Vec<u8>,
+}
+
+impl<'b> Text<'b> {
+    pub(super) fn new(budget: &'b mut Budget) -> Self {
+        Self {
+            budget,
+            written: Vec::new(),
+        }
+    }
+
+    pub(super) fn push(&mut self, text: &str) -> Result<(), HintsReason> {
+        self.budget.make(text.len())?;
+        self.written.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+
+    /// Writes a value as it is shown within a text: strings raw, `null` as nothing, anything else as compact JSON.
+    pub(super) fn show(&mut self, value: &Value) -> Result<(), HintsReason> {
+        match value {
+            Value::Null => Ok(()),
+            Value::String(text) => self.push(text),
+            Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+                self.print(value)
+            }
+        }
+    }
+
+    /// Writes anything as JSON.
+    pub(super) fn print(&mut self, value: impl Serialize) -> Result<(), HintsReason> {
+        // A value can always be written: only a budget that is spent ends it early.
+        serde_json::to_writer(self, &value).map_err(|_| HintsReason::TooLarge)
+    }
+
+    pub(super) fn into_value(self) -> Result<Value, HintsReason> {
+        // Only whole texts were written, so this is one.
+        let text = String::from_utf8(self.written).map_err(|_| HintsReason::Unreadable)?;
+        Ok(Value::String(text))
+    }
+}
+
+impl io::Write for Text<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let made = self.budget.make(bytes.len());
+        made.map_err(|_| io::ErrorKind::StorageFull)?;
+        self.written.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

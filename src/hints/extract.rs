@@ -1,0 +1,34 @@
+//! Values at a JSONPath.
+
+use super::budget::Budget;
+use super::error::HintsReason;
+use crate::model::Path;
+use serde_json::Value;
+
+/// A list if the path can yield many nodes, however many there are; else the node, or null.
+pub(super) fn extract(
+    path: &Path,
+    context: &Value,
+    budget: &mut Budget,
+) -> Result<Value, HintsReason> {
+    if path.is_plain() {
+        return one(path, context)?.map_or(Ok(Value::Null), |node| budget.copy(node));
+    }
+    let nodes = many(path, context, budget)?;
+    nodes.into_iter().map(|node| budget.copy(node)).collect()
+}
+
+/// The node at a plain path.
+pub(super) fn one<'c>(path: &Path, context: &'c Value) -> Result<Option<&'c Value>, HintsReason> {
+    path.first(context).map_err(|_| HintsReason::Search)
+}
+
+/// The nodes at a path that can yield many.
+pub(super) fn many<'c>(
+    path: &Path,
+    context: &'c Value,
+    budget: &mut Budget,
+) -> Result<Vec<&'c Value>, HintsReason> {
+    budget.search(context)?;
+    path.nodes(context).map_err(|_| HintsReason::Search)
+}

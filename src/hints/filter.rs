@@ -1,0 +1,220 @@
+//! Include and exclude, decided for each node in one walk over the original context.
+
+use super::budget::Budget;
+use super::error::HintsReason;
+use super::kept::Kept;
+use crate::model::PatternStep;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Patterns that are followed for the price of one step.
+const PATTERNS_A_STEP: usize = 8;
+
+/// What of a context is kept.
+#[derive(Debug, Default)]
+pub(super) struct Filter {
+    /// Those of `include`, then those of `exclude`.
+    patterns: Vec<Vec<PatternStep>>,
+    includes: usize,
+}
+
+impl Filter {
+    pub(super) fn new(include: Vec<Vec<PatternStep>>, exclude: Vec<Vec<PatternStep>>) -> Self {
+        let includes = include.len();
+        let mut patterns = include;
+        patterns.extend(exclude);
+        Self { patterns, includes }
+    }
+
+    /// What is left of a context of bounded depth; an empty one of its kind if nothing is.
+    pub(super) fn apply<'c>(
+        &self,
+        context: &'c Value,
+        budget: &mut Budget,
+    ) -> Result<Kept<'c>, HintsReason> {
+        let live = self.patterns.iter().enumerate();
+        let mut walk = Walk {
+            filter: self,
+            live: live.map(|(pattern, _)| Live { pattern, at: 1 }).collect(),
+            budget,
+        };
+        let all = 0..walk.live.len();
+        let kept = walk.inside(context, &all, self.includes == 0)?;
+        Ok(kept.unwrap_or_else(|| match context {
+            Value::Object(_) => Kept::Object(BTreeMap::new()),
+            Value::Array(_) => Kept::List(Vec::new()),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+                Kept::All(&Value::Null)
+            }
+        }))
+    }
+}
+
+/// How far a pattern was followed down to a node.
+#[derive(Clone, Copy)]
+struct Live {
+    pattern: usize,
+    /// A bit for each step that may come next, since a name at any depth may have been found or not yet.
+    at: u32,
+}
+
+/// The way from a node to one below it.
+#[derive(Clone, Copy)]
+enum Way<'c> {
+    Field(&'c str),
+    Item { index: usize, of: usize },
+}
+
+struct Walk<'f> {
+    filter: &'f Filter,
+    /// What is followed, for the root, then for the node below it on the way, and so on.
+    live: Vec<Live>,
+    budget: &'f mut Budget,
+}
+
+impl Walk<'_> {
+    /// What is left of a node that is reached; `included` if it is under an included path.
+    fn node<'c>(
+        &mut self,
+        value: &'c Value,
+        way: Way<'_>,
+        above: &Range<usize>,
+        mut included: bool,
+    ) -> Result<Option<Kept<'c>>, HintsReason> {
+        self.budget.step(1 + above.len() / PATTERNS_A_STEP)?;
+        let start = self.live.len();
+        for index in above.clone() {
+            let Some(Live { pattern, at }) = self.live.get(index).copied() else {
+                continue;
+            };
+            let excludes = pattern >= self.filter.includes;
+            if included && !excludes {
+                continue;
+            }
+            let (at, complete) = match self.filter.patterns.get(pattern) {
+                Some(steps) => follow(steps, at, way),
+                None => continue,
+            };
+            if complete {
+                // Also what is found to be included has no more use for its includes, which come first.
+                self.live.truncate(start);
+                if excludes {
+                    return Ok(None);
+                }
+                included = true;
+            } else if at != 0 {
+                self.live.push(Live { pattern, at });
+            }
+        }
+        let kept = self.inside(value, &(start..self.live.len()), included);
+        self.live.truncate(start);
+        kept
+    }
+
+    /// What is left of a node by what is below it.
+    fn inside<'c>(
+        &mut self,
+        value: &'c Value,
+        live: &Range<usize>,
+        included: bool,
+    ) -> Result<Option<Kept<'c>>, HintsReason> {
+        if live.is_empty() {
+            return Ok(included.then_some(Kept::All(value)));
+        }
+        let kept = match value {
+            Value::Array(items) => self.items(items, live, included)?,
+            Value::Object(fields) => self.fields(fields, live, included)?,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+                return Ok(included.then_some(Kept::All(value)));
+            }
+        };
+        let kept = kept.unwrap_or(Kept::All(value));
+        // What is above an included node is kept for its sake only.
+        Ok((included || !kept.is_empty()).then_some(kept))
+    }
+
+    /// What is left of a list, `None` if that is all of it.
+    fn items<'c>(
+        &mut self,
+        items: &'c [Value],
+        live: &Range<usize>,
+        included: bool,
+    ) -> Result<Option<Kept<'c>>, HintsReason> {
+        // Made at the first item that does not stay as it is.
+        let mut left: Option<Vec<Kept<'c>>> = None;
+        for (index, item) in items.iter().enumerate() {
+            let of = items.len();
+            let kept = self.node(item, Way::Item { index, of }, live, included)?;
+            if left.is_none() && matches!(kept, Some(Kept::All(_))) {
+                continue;
+            }
+            left.get_or_insert_with(|| items.iter().take(index).map(Kept::All).collect())
+                .extend(kept);
+        }
+        Ok(left.map(Kept::List))
+    }
+
+    /// What is left of an object, `None` if that is all of it.
+    fn fields<'c>(
+        &mut self,
+        fields: &'c Map<String, Value>,
+        live: &Range<usize>,
+        included: bool,
+    ) -> Result<Option<Kept<'c>>, HintsReason> {
+        let all = |(name, field): (&'c String, &'c Value)| (name.as_str(), Kept::All(field));
+        let mut left: Option<BTreeMap<&'c str, Kept<'c>>> = None;
+        for (index, (name, field)) in fields.iter().enumerate() {
+            let kept = self.node(field, Way::Field(name), live, included)?;
+            if left.is_none() && matches!(kept, Some(Kept::All(_))) {
+                continue;
+            }
+            left.get_or_insert_with(|| fields.iter().take(index).map(all).collect())
+                .extend(kept.map(|kept| (name.as_str(), kept)));
+        }
+        Ok(left.map(Kept::Object))
+    }
+}
+
+/// The steps of a pattern that come next one node further down, and whether it ends there.
+fn follow(steps: &[PatternStep], at: u32, way: Way<'_>) -> (u32, bool) {
+    let (mut next, mut rest) = (0_u32, at);
+    while rest != 0 {
+        let bit = rest & rest.wrapping_neg();
+        rest &= !bit;
+        let Some(step) = steps.get(bit.trailing_zeros() as usize) else {
+            continue;
+        };
+        let (stays, goes_on) = passes(step, way);
+        if stays {
+            next |= bit;
+        }
+        if goes_on {
+            if bit.trailing_zeros() as usize + 1 == steps.len() {
+                return (next, true);
+            }
+            next |= bit << 1;
+        }
+    }
+    (next, false)
+}
+
+/// Whether a step is still to be taken below a node, and whether it is taken by going there.
+fn passes(step: &PatternStep, way: Way<'_>) -> (bool, bool) {
+    match (step, way) {
+        (PatternStep::Name(name), Way::Field(field)) => (false, name == field),
+        (PatternStep::Anywhere(name), Way::Field(field)) => (true, name == field),
+        // A name looks into each item of a list.
+        (PatternStep::Name(_) | PatternStep::Anywhere(_), Way::Item { .. }) => (true, false),
+        (PatternStep::Index(_), Way::Field(_)) => (false, false),
+        (PatternStep::Index(wanted), Way::Item { index, of }) => {
+            let distance = usize::try_from(wanted.unsigned_abs()).ok();
+            let wanted = match *wanted < 0 {
+                true => distance.and_then(|distance| of.checked_sub(distance)),
+                false => distance,
+            };
+            (false, wanted == Some(index))
+        }
+        (PatternStep::Each, Way::Field(_) | Way::Item { .. }) => (false, true),
+    }
+}

@@ -1,0 +1,245 @@
+//! From JSON to hints that can be applied.
+
+use super::error::{HintsError, HintsProblem};
+use super::filter::Filter;
+use super::format::Format;
+use super::transform::{Transform, template};
+use super::{MAX_HINTS_BYTES, MAX_PATHS, MAX_TRANSFORMS, Mode, Program};
+use crate::error::excerpt;
+use crate::model::{Path, PatternStep, is_too_deep, nearest, pattern};
+use serde_json::{Map, Value};
+use std::io;
+
+const FIELDS: &[&str] = &["include", "exclude", "mode", "transform"];
+const MODES: &[&str] = &["replace", "merge"];
+const TYPES: &[&str] = &["template", "extract", "format", "literal"];
+/// How much of a name or value a message shows, in bytes.
+const SHOWN: usize = 64;
+
+/// Reads hints; `None` if they change nothing.
+pub(super) fn hints(hints: &Value) -> Result<Option<Program>, HintsError> {
+    let whole = |problem| HintsError::new("llm_hints", problem);
+    if is_too_deep(hints) {
+        return Err(whole(HintsProblem::TooDeep));
+    }
+    if serde_json::to_writer(Room(MAX_HINTS_BYTES), hints).is_err() {
+        let limit = MAX_HINTS_BYTES;
+        return Err(whole(HintsProblem::TooLarge { limit }));
+    }
+    let fields = match hints {
+        Value::Null => return Ok(None),
+        Value::Object(fields) => fields,
+        other => return Err(whole(shape("an object", other))),
+    };
+    known(fields, FIELDS, "")?;
+    let include = patterns(fields, "include")?;
+    if include.as_ref().is_some_and(Vec::is_empty) {
+        return Err(HintsError::new("include", HintsProblem::EmptyInclude));
+    }
+    let filters = include.is_some();
+    let exclude = patterns(fields, "exclude")?.unwrap_or_default();
+    let filters = filters || !exclude.is_empty();
+    let program = Program {
+        first: if include.is_some() {
+            "include"
+        } else {
+            "exclude"
+        },
+        filter: filters.then(|| Filter::new(include.unwrap_or_default(), exclude)),
+        mode: mode(fields)?,
+        transforms: transforms(fields)?,
+    };
+    let does_something = program.filter.is_some() || !program.transforms.is_empty();
+    Ok(does_something.then_some(program))
+}
+
+/// Refuses a field that is not known; one that is null counts as absent.
+fn known(
+    fields: &Map<String, Value>,
+    known: &'static [&'static str],
+    place: &str,
+) -> Result<(), HintsError> {
+    let is_unknown =
+        |(name, value): &(&String, &Value)| !value.is_null() && !known.contains(&name.as_str());
+    match fields.iter().find(is_unknown) {
+        None => Ok(()),
+        Some((name, _)) => {
+            let nearest = nearest(name, known.iter().copied());
+            let field = format!("{place}{}", excerpt(name, SHOWN));
+            Err(HintsError::new(
+                field,
+                HintsProblem::UnknownField { nearest, known },
+            ))
+        }
+    }
+}
+
+fn patterns(
+    fields: &Map<String, Value>,
+    field: &str,
+) -> Result<Option<Vec<Vec<PatternStep>>>, HintsError> {
+    let texts = match fields.get(field) {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::Array(texts)) => texts,
+        Some(other) => return Err(HintsError::new(field, shape("a list of paths", other))),
+    };
+    HintsProblem::too_many(texts.len(), MAX_PATHS)
+        .map_err(|problem| HintsError::new(field, problem))?;
+    let read = texts.iter().enumerate().map(|(at, text)| {
+        let wrong = |problem| HintsError::new(format!("{field}[{at}]"), problem);
+        let Value::String(text) = text else {
+            return Err(wrong(shape("a path", text)));
+        };
+        pattern(text).map_err(|reason| {
+            let path = excerpt(text, SHOWN).into_owned();
+            wrong(HintsProblem::Pattern { path, reason })
+        })
+    });
+    read.collect::<Result<_, _>>().map(Some)
+}
+
+fn mode(fields: &Map<String, Value>) -> Result<Mode, HintsError> {
+    let wrong = |problem| Err(HintsError::new("mode", problem));
+    match fields.get("mode") {
+        None | Some(Value::Null) => Ok(Mode::Replace),
+        Some(Value::String(mode)) => match mode.as_str() {
+            "replace" => Ok(Mode::Replace),
+            "merge" => Ok(Mode::Merge),
+            other => wrong(unknown(other, MODES)),
+        },
+        Some(other) => wrong(shape("\"replace\" or \"merge\"", other)),
+    }
+}
+
+fn transforms(fields: &Map<String, Value>) -> Result<Vec<(String, Transform)>, HintsError> {
+    let rules = match fields.get("transform") {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Object(rules)) => rules,
+        Some(other) => {
+            let problem = shape("an object of rules", other);
+            return Err(HintsError::new("transform", problem));
+        }
+    };
+    HintsProblem::too_many(rules.len(), MAX_TRANSFORMS)
+        .map_err(|problem| HintsError::new("transform", problem))?;
+    let read = rules.iter().map(|(name, rule)| {
+        let reader = Rule {
+            place: place(name),
+            rule,
+        };
+        Ok((name.clone(), reader.transform()?))
+    });
+    read.collect()
+}
+
+/// Where a rule stands, as errors name it.
+pub(super) fn place(name: &str) -> String {
+    format!("transform.{}", excerpt(name, SHOWN))
+}
+
+struct Rule<'h> {
+    place: String,
+    rule: &'h Value,
+}
+
+impl Rule<'_> {
+    fn transform(&self) -> Result<Transform, HintsError> {
+        let Value::Object(fields) = self.rule else {
+            let problem = shape("a rule with a type", self.rule);
+            return Err(HintsError::new(self.place.clone(), problem));
+        };
+        let expected = "\"template\", \"extract\", \"format\" or \"literal\"";
+        match self.text(fields, "type", expected)? {
+            "template" => {
+                self.only(fields, &["type", "template"])?;
+                let text = self.text(fields, "template", "a Handlebars template")?;
+                template(text).map_err(|problem| self.wrong("template", problem))
+            }
+            "extract" => {
+                self.only(fields, &["type", "value"])?;
+                let path = self.text(fields, "value", "a JSONPath such as \"$.items[*].name\"")?;
+                let path = Path::parse(path).map_err(HintsProblem::Path);
+                path.map(Transform::Extract)
+                    .map_err(|problem| self.wrong("value", problem))
+            }
+            "format" => {
+                self.only(fields, &["type", "format"])?;
+                let text = self.text(fields, "format", "a text such as \"{name}: {content}\"")?;
+                let format = Format::parse(text).map(Transform::Format);
+                format.map_err(|problem| self.wrong("format", problem))
+            }
+            "literal" => {
+                self.only(fields, &["type", "literal"])?;
+                let expected = "any JSON, null included";
+                match fields.get("literal") {
+                    Some(literal) => Ok(Transform::Literal(literal.clone())),
+                    None => Err(self.wrong("literal", HintsProblem::Missing { expected })),
+                }
+            }
+            "jq" => Err(self.wrong("type", HintsProblem::Jq)),
+            other => Err(self.wrong("type", unknown(other, TYPES))),
+        }
+    }
+
+    fn text<'f>(
+        &self,
+        fields: &'f Map<String, Value>,
+        field: &str,
+        expected: &'static str,
+    ) -> Result<&'f str, HintsError> {
+        match fields.get(field) {
+            Some(Value::String(text)) => Ok(text),
+            None | Some(Value::Null) => Err(self.wrong(field, HintsProblem::Missing { expected })),
+            Some(other) => Err(self.wrong(field, shape(expected, other))),
+        }
+    }
+
+    fn only(
+        &self,
+        fields: &Map<String, Value>,
+        names: &'static [&'static str],
+    ) -> Result<(), HintsError> {
+        known(fields, names, &format!("{}.", self.place))
+    }
+
+    fn wrong(&self, field: &str, problem: HintsProblem) -> HintsError {
+        HintsError::new(format!("{}.{field}", self.place), problem)
+    }
+}
+
+fn unknown(value: &str, known: &'static [&'static str]) -> HintsProblem {
+    HintsProblem::Unknown {
+        value: excerpt(value, SHOWN).into_owned(),
+        nearest: nearest(value, known.iter().copied()),
+        known,
+    }
+}
+
+fn shape(expected: &'static str, found: &Value) -> HintsProblem {
+    let found = match found {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    };
+    HintsProblem::Shape { expected, found }
+}
+
+/// Takes so many bytes and keeps none.
+struct Room(usize);
+
+impl io::Write for Room {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 = self
+            .0
+            .checked_sub(bytes.len())
+            .ok_or(io::ErrorKind::StorageFull)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

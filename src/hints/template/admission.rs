@@ -1,0 +1,158 @@
+//! Admission of a template, before the parser of Handlebars, which recurses, is given it.
+//!
+//! This reads tags the way the parser does, closely enough that blocks and parentheses it counts are those the parser
+//! would enter. What would be read in two ways is refused: raw blocks, and quotes, brackets or braces inside brackets.
+
+use super::wrong;
+use crate::hints::MAX_TEMPLATE_BYTES;
+use crate::hints::error::HintsProblem;
+
+/// How deep blocks may nest, each further branch of an `else` counted as one more.
+const MAX_BLOCKS: usize = 32;
+/// How deep parentheses may nest.
+const MAX_PARENTHESES: usize = 8;
+const MAX_BACKSLASHES: usize = 32;
+
+const RAW: &str = "raw blocks are not supported; write \\{{ for braces that are text";
+const PARTIAL: &str = "partials and decorators are not supported; write out what they hold";
+const BRACKETS: &str = "brackets may hold a plain name or number only";
+const BRACES: &str = "a brace inside a tag; objects cannot be written in a template";
+const BACKSLASHES: &str = "more than 32 backslashes in a row; write fewer";
+const OPEN: &str = "a tag, quote or bracket is not closed";
+
+pub(super) fn admit(text: &str) -> Result<(), HintsProblem> {
+    let limit = MAX_TEMPLATE_BYTES;
+    if text.len() > limit {
+        return Err(HintsProblem::TooLarge { limit });
+    }
+    if text.contains("{{{{") {
+        return Err(wrong(RAW));
+    }
+    // The parser looks at all that are left from each of them.
+    if text.contains(&"\\".repeat(MAX_BACKSLASHES + 1)) {
+        return Err(wrong(BACKSLASHES));
+    }
+    let (mut rest, mut blocks) = (text, Blocks::default());
+    while let Some((before, tag)) = rest.split_once("{{") {
+        rest = match is_escaped(before) {
+            true => tag,
+            false => after_tag(tag, &mut blocks)?,
+        };
+    }
+    Ok(())
+}
+
+/// The blocks that are open, each with how many levels it adds.
+#[derive(Default)]
+struct Blocks(Vec<usize>);
+
+impl Blocks {
+    fn deeper(&mut self, levels: usize) -> Result<(), HintsProblem> {
+        match levels + self.0.iter().sum::<usize>() > MAX_BLOCKS {
+            true => Err(wrong(format!(
+                "blocks nest more than {MAX_BLOCKS} deep, each else counted: flatten them"
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    fn open(&mut self) -> Result<(), HintsProblem> {
+        self.deeper(1)?;
+        self.0.push(1);
+        Ok(())
+    }
+
+    fn branch(&mut self) -> Result<(), HintsProblem> {
+        self.deeper(1)?;
+        self.0
+            .last_mut()
+            .into_iter()
+            .for_each(|levels| *levels += 1);
+        Ok(())
+    }
+}
+
+/// One backslash makes braces text; several are text themselves.
+fn is_escaped(before: &str) -> bool {
+    before.ends_with('\\') && !before.ends_with("\\\\")
+}
+
+/// What comes after a tag, of which the braces were read.
+fn after_tag<'t>(tag: &'t str, blocks: &mut Blocks) -> Result<&'t str, HintsProblem> {
+    if let Some(comment) = tag.strip_prefix('!') {
+        let long = comment.trim_start_matches(is_blank).strip_prefix("--");
+        let long = long.and_then(|long| long.split_once("--}}"));
+        let end = long.or_else(|| comment.split_once("}}"));
+        return end.map(|(_, rest)| rest).ok_or_else(|| wrong(OPEN));
+    }
+    let inside = tag.trim_start_matches(|c| is_blank(c) || c == '~');
+    let next = inside.chars().next();
+    if let Some('#' | '^') = next {
+        let name = inside.get(1..).unwrap_or_default();
+        let name = name.trim_start_matches(|c| is_blank(c) || c == '~');
+        if name.starts_with(['*', '>']) {
+            return Err(wrong(PARTIAL));
+        }
+    }
+    match next {
+        Some('*' | '>') => return Err(wrong(PARTIAL)),
+        Some('#') => blocks.open()?,
+        Some('^') => blocks.branch()?,
+        Some('/') => {
+            blocks.0.pop();
+        }
+        Some(_) | None if inside.starts_with("else") => blocks.branch()?,
+        Some(_) | None => {}
+    }
+    match inside.strip_prefix('{') {
+        Some(inside) => body(inside),
+        None => body(inside),
+    }
+}
+
+/// Reads a tag up to its end, and gives what comes after it.
+fn body(tag: &str) -> Result<&str, HintsProblem> {
+    let (mut rest, mut parentheses) = (tag.chars(), 0);
+    loop {
+        match rest.next().ok_or_else(|| wrong(OPEN))? {
+            '}' if rest.as_str().starts_with('}') => {
+                return Ok(rest.as_str().trim_start_matches('}'));
+            }
+            // The inner end of a triple tag, as in `{{~{a}~}}`.
+            '}' if rest.as_str().starts_with('~') => {}
+            '{' | '}' => return Err(wrong(BRACES)),
+            quote @ ('"' | '\'') => skip_string(&mut rest, quote)?,
+            '[' => {
+                let (name, after) = rest.as_str().split_once(']').ok_or_else(|| wrong(OPEN))?;
+                if name.contains(['"', '\'', '[', '{', '}', '(', ')']) {
+                    return Err(wrong(BRACKETS));
+                }
+                rest = after.chars();
+            }
+            '(' => {
+                parentheses += 1;
+                if parentheses > MAX_PARENTHESES {
+                    return Err(wrong(format!(
+                        "parentheses nest more than {MAX_PARENTHESES} deep: flatten them"
+                    )));
+                }
+            }
+            ')' => parentheses = parentheses.saturating_sub(1),
+            _ => {}
+        }
+    }
+}
+
+fn skip_string(rest: &mut std::str::Chars<'_>, quote: char) -> Result<(), HintsProblem> {
+    loop {
+        match rest.next().ok_or_else(|| wrong(OPEN))? {
+            '\\' => drop(rest.next()),
+            c if c == quote => return Ok(()),
+            _ => {}
+        }
+    }
+}
+
+fn is_blank(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\n' | '\r')
+}

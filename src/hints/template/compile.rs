@@ -1,0 +1,212 @@
+//! From what the parser of Handlebars read to a program, in which every name is known.
+
+use super::place::Scopes;
+use super::program::{Block, Call, If, Node, Term};
+use super::wrong;
+use crate::error::excerpt;
+use crate::hints::error::HintsProblem;
+use crate::model::nearest;
+use handlebars::Template;
+use handlebars::template::{HelperTemplate, Parameter, TemplateElement};
+
+/// How much of a template or of what the parser says a message shows, in bytes.
+pub(super) const SHOWN: usize = 160;
+const BLOCKS: [&str; 4] = ["if", "unless", "each", "with"];
+
+pub(super) type Compiled<T> = Result<T, HintsProblem>;
+
+pub(super) fn compile(text: &str) -> Compiled<Vec<Node>> {
+    let parsed = Template::compile(text).map_err(|error| {
+        let reason = error.reason().to_string();
+        let reason = excerpt(&reason, SHOWN);
+        match error.pos() {
+            Some((line, column)) => wrong(format!("line {line}, column {column}: {reason}")),
+            None => wrong(reason),
+        }
+    })?;
+    Compiler {
+        scopes: Scopes(Vec::new()),
+    }
+    .nodes(Some(&parsed))
+}
+
+struct Compiler<'t> {
+    scopes: Scopes<'t>,
+}
+
+impl<'t> Compiler<'t> {
+    fn nodes(&mut self, template: Option<&'t Template>) -> Compiled<Vec<Node>> {
+        let elements = template.map_or(&[][..], |template| &template.elements);
+        let mut nodes = Vec::with_capacity(elements.len());
+        for element in elements {
+            nodes.push(match element {
+                TemplateElement::RawString(text) if text.is_empty() => continue,
+                TemplateElement::Comment(_) => continue,
+                TemplateElement::RawString(text) => Node::Text(text.clone()),
+                TemplateElement::Expression(tag) | TemplateElement::HtmlExpression(tag) => {
+                    Node::Show(self.tag(tag)?)
+                }
+                TemplateElement::HelperBlock(block) => self.block(block)?,
+                _ => return Err(wrong("partials and decorators are not supported")),
+            });
+        }
+        Ok(nodes)
+    }
+
+    /// `{{path}}` or `{{helper a b}}`, also in parentheses.
+    fn tag(&self, tag: &'t HelperTemplate) -> Compiled<Term> {
+        let has_values = !(tag.params.is_empty() && tag.hash.is_empty());
+        match &tag.name {
+            Parameter::Path(path) if !has_values => self.scopes.path(path),
+            Parameter::Name(name) if !has_values => Ok(self.scopes.name(name)),
+            Parameter::Name(name) => self.call(name, tag),
+            Parameter::Subexpression(inner) if !has_values => self.term_of(inner.as_element()),
+            Parameter::Literal(literal) if !has_values => Ok(Term::Literal(literal.clone())),
+            _ => Err(wrong("the name of a helper has to be a plain word")),
+        }
+    }
+
+    fn term(&self, parameter: &'t Parameter) -> Compiled<Term> {
+        match parameter {
+            Parameter::Path(path) => self.scopes.path(path),
+            Parameter::Name(name) => Ok(self.scopes.name(name)),
+            Parameter::Literal(literal) => Ok(Term::Literal(literal.clone())),
+            Parameter::Subexpression(inner) => self.term_of(inner.as_element()),
+            _ => Err(wrong(
+                "a value is no path, literal or helper in parentheses",
+            )),
+        }
+    }
+
+    fn term_of(&self, element: &'t TemplateElement) -> Compiled<Term> {
+        match element {
+            TemplateElement::Expression(tag) => self.tag(tag),
+            _ => Err(wrong("parentheses have to hold a helper and its values")),
+        }
+    }
+
+    fn call(&self, name: &str, tag: &'t HelperTemplate) -> Compiled<Term> {
+        let Some(call) = Call::named(name) else {
+            return Err(match BLOCKS.contains(&name) {
+                true => wrong(format!("{name:?} is a block: write {{{{#{name} ..}}}}")),
+                false => unknown("helper", name, &mut Call::names().chain(BLOCKS)),
+            });
+        };
+        if !tag.hash.is_empty() {
+            return Err(wrong(format!("{name:?} takes no name=value")));
+        }
+        let values = tag.params.iter().map(|value| self.term(value));
+        let values = values.collect::<Compiled<Vec<_>>>()?;
+        let (count, more) = call.arity();
+        match values.len() == count || (more && values.len() > count) {
+            true => Ok(Term::Call(call, values)),
+            false => Err(takes(name, count)),
+        }
+    }
+
+    fn block(&mut self, block: &'t HelperTemplate) -> Compiled<Node> {
+        let Parameter::Name(name) = &block.name else {
+            return Err(wrong("the name of a block has to be a plain word"));
+        };
+        let node = match name.as_str() {
+            "if" => Node::If(self.condition(block, false)?),
+            "unless" => Node::If(self.condition(block, true)?),
+            "each" => Node::Each(self.scope(name, block)?),
+            "with" => Node::With(self.scope(name, block)?),
+            other => match Call::named(other) {
+                Some(call) if call.is_question() => Node::If(If {
+                    test: self.call(other, block)?,
+                    zero: false,
+                    body: self.nodes(block.template.as_ref())?,
+                    otherwise: self.nodes(block.inverse.as_ref())?,
+                }),
+                Some(_) => return Err(wrong(format!("{other:?} is no block"))),
+                None => {
+                    return Err(unknown(
+                        "block",
+                        other,
+                        &mut BLOCKS.into_iter().chain(Call::names()),
+                    ));
+                }
+            },
+        };
+        match (&node, &block.block_param) {
+            (Node::If(_), Some(_)) => Err(wrong(format!("{name:?} takes no |names|"))),
+            _ => Ok(node),
+        }
+    }
+
+    fn condition(&mut self, block: &'t HelperTemplate, negated: bool) -> Compiled<If> {
+        let name = if negated { "unless" } else { "if" };
+        let [test] = &block.params[..] else {
+            return Err(takes(name, 1));
+        };
+        let mut zero = false;
+        for (option, value) in &block.hash {
+            match (option.as_str(), value) {
+                ("includeZero", Parameter::Literal(serde_json::Value::Bool(yes))) => zero = *yes,
+                ("includeZero", _) => return Err(wrong("includeZero is true or false")),
+                (other, _) => {
+                    return Err(unknown("option", other, &mut ["includeZero"].into_iter()));
+                }
+            }
+        }
+        let test = self.term(test)?;
+        let body = self.nodes(block.template.as_ref())?;
+        let otherwise = self.nodes(block.inverse.as_ref())?;
+        Ok(match negated {
+            false => If {
+                test,
+                zero,
+                body,
+                otherwise,
+            },
+            true => If {
+                test,
+                zero,
+                body: otherwise,
+                otherwise: body,
+            },
+        })
+    }
+
+    fn scope(&mut self, name: &str, block: &'t HelperTemplate) -> Compiled<Block> {
+        let [of] = &block.params[..] else {
+            return Err(takes(name, 1));
+        };
+        if !block.hash.is_empty() {
+            return Err(wrong(format!("{name:?} takes no name=value")));
+        }
+        let of = self.term(of)?;
+        let otherwise = self.nodes(block.inverse.as_ref())?;
+        self.scopes.0.push(block.block_param.as_ref());
+        let body = self.nodes(block.template.as_ref());
+        self.scopes.0.pop();
+        Ok(Block {
+            of,
+            body: body?,
+            otherwise,
+        })
+    }
+}
+
+fn takes(name: &str, count: usize) -> HintsProblem {
+    wrong(format!(
+        "{name:?} takes {count} {}",
+        if count == 1 { "value" } else { "values" }
+    ))
+}
+
+pub(super) fn unknown(
+    kind: &str,
+    name: &str,
+    known: &mut dyn Iterator<Item = &'static str>,
+) -> HintsProblem {
+    let known: Vec<&str> = known.collect();
+    let way_out = match nearest(name, known.iter().copied()) {
+        Some(name) => format!("did you mean {name:?}?"),
+        None => format!("there are {}", known.join(", ")),
+    };
+    let name = excerpt(name, SHOWN);
+    wrong(format!("there is no {kind} {name:?}; {way_out}"))
+}

@@ -1,0 +1,91 @@
+//! What the paths of a template mean, by the scopes that are open where they stand.
+
+use super::compile::{Compiled, SHOWN, unknown};
+use super::program::{From, Term};
+use super::wrong;
+use crate::error::excerpt;
+use handlebars::template::{BlockParam, Parameter};
+use handlebars::{Path, PathSeg};
+
+const LOCALS: [&str; 5] = ["index", "key", "first", "last", "root"];
+
+/// The block parameters of each scope that is open, outermost first.
+pub(super) struct Scopes<'t>(pub(super) Vec<Option<&'t BlockParam>>);
+
+impl Scopes<'_> {
+    pub(super) fn path(&self, path: &Path) -> Compiled<Term> {
+        let (segments, raw) = match path {
+            Path::Relative((segments, raw)) => (segments, raw),
+            Path::Local((up, name, raw)) => return local(*up, name, raw),
+        };
+        let steps: Vec<String> = segments.iter().filter_map(step).collect();
+        let begin = raw.trim_start_matches("this");
+        if begin.trim_start_matches(['.', '/']).starts_with("@root") {
+            let from = From::Root;
+            return Ok(Term::Path { from, steps });
+        }
+        if raw.starts_with('@') {
+            return Err(no_path(raw));
+        }
+        let up = segments.len() - steps.len();
+        Ok(self.scoped(up, steps))
+    }
+
+    /// A single name.
+    pub(super) fn name(&self, name: &str) -> Term {
+        self.scoped(0, vec![name.to_owned()])
+    }
+
+    /// A path from a scope, or from a block parameter of any scope.
+    fn scoped(&self, up: usize, mut steps: Vec<String>) -> Term {
+        let parameter = match steps.first() {
+            Some(first) if up == 0 => self.parameter(first),
+            Some(_) | None => None,
+        };
+        if parameter.is_some() {
+            steps.remove(0);
+        }
+        let from = parameter.unwrap_or(From::Scope(up));
+        Term::Path { from, steps }
+    }
+
+    fn parameter(&self, name: &str) -> Option<From> {
+        let is = |parameter: &Parameter| parameter.as_name() == Some(name);
+        let mut scopes = self.0.iter().rev().enumerate();
+        scopes.find_map(|(up, scope)| match scope {
+            Some(BlockParam::Single(value)) => is(value).then_some(From::Scope(up)),
+            Some(BlockParam::Pair((value, _))) if is(value) => Some(From::Scope(up)),
+            Some(BlockParam::Pair((_, key))) => is(key).then_some(From::KeyOrIndex(up)),
+            _ => None,
+        })
+    }
+}
+
+/// The name of a segment; one that is none goes up.
+fn step(segment: &PathSeg) -> Option<String> {
+    match segment {
+        PathSeg::Named(name) => Some(name.clone()),
+        _ => None,
+    }
+}
+
+fn local(up: usize, name: &str, raw: &str) -> Compiled<Term> {
+    let from = match name {
+        "index" => From::Index(up),
+        "key" => From::Key(up),
+        "first" => From::First(up),
+        "last" => From::Last(up),
+        "root" => From::Root,
+        other => return Err(unknown("variable", other, &mut LOCALS.into_iter())),
+    };
+    // What follows the name of a variable was read and dropped.
+    if !raw.ends_with(name) {
+        return Err(no_path(raw));
+    }
+    let steps = Vec::new();
+    Ok(Term::Path { from, steps })
+}
+
+fn no_path(raw: &str) -> crate::hints::HintsProblem {
+    wrong(format!("{:?} is no path", excerpt(raw, SHOWN)))
+}

@@ -1,0 +1,391 @@
+use super::super::budget::Budget;
+use crate::hints::{Hints, HintsFailure, MAX_STEPS};
+use crate::model::Json;
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+use std::error::Error;
+
+/// A path of a filter as it is made here, before it is written as text.
+#[derive(Clone, Debug)]
+enum Step {
+    Name(&'static str),
+    Anywhere(&'static str),
+    Index(i64),
+    Each,
+}
+
+/// One step from a node to a node in it.
+#[derive(Clone, Copy, Debug)]
+enum Way<'c> {
+    Field(&'c str),
+    Item(usize, usize),
+}
+
+fn written(steps: &[Step]) -> String {
+    let step = |step: &Step| match step {
+        Step::Name("it's") => "[\"it's\"]".to_owned(),
+        Step::Anywhere("it's") => "..['it\\'s']".to_owned(),
+        Step::Name(name) => format!(".{name}"),
+        Step::Anywhere(name) => format!("..{name}"),
+        Step::Index(index) => format!("[{index}]"),
+        Step::Each => "[*]".to_owned(),
+    };
+    format!("${}", steps.iter().map(step).collect::<String>())
+}
+
+/// Whether a way leads to what the steps name, or further.
+fn reaches(steps: &[Step], way: &[Way<'_>]) -> bool {
+    let Some((step, later)) = steps.split_first() else {
+        return true;
+    };
+    let Some((first, rest)) = way.split_first() else {
+        return false;
+    };
+    match (step, first) {
+        (Step::Name(name), Way::Field(field)) => name == field && reaches(later, rest),
+        (Step::Name(_) | Step::Anywhere(_), Way::Item(..)) => reaches(steps, rest),
+        (Step::Anywhere(name), Way::Field(field)) => {
+            (name == field && reaches(later, rest)) || reaches(steps, rest)
+        }
+        (Step::Index(wanted), Way::Item(index, of)) => {
+            let from_end = i64::try_from(*index).unwrap() - i64::try_from(*of).unwrap();
+            let is = *wanted == i64::try_from(*index).unwrap() || *wanted == from_end;
+            is && reaches(later, rest)
+        }
+        (Step::Index(_), Way::Field(_)) => false,
+        (Step::Each, _) => reaches(later, rest),
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Paths {
+    include: Vec<Vec<Step>>,
+    exclude: Vec<Vec<Step>>,
+}
+
+impl Paths {
+    fn hints(&self, transform: &Value, mode: &str) -> Value {
+        let texts = |all: &[Vec<Step>]| all.iter().map(|steps| written(steps)).collect::<Vec<_>>();
+        let mut hints =
+            json!({"mode": mode, "transform": transform, "exclude": texts(&self.exclude)});
+        if !self.include.is_empty() {
+            hints["include"] = json!(texts(&self.include));
+        }
+        hints
+    }
+
+    fn keeps<'c>(&self, value: &'c Value, way: &mut Vec<Way<'c>>) -> Option<Value> {
+        let under = |all: &[Vec<Step>]| all.iter().any(|steps| reaches(steps, way));
+        if under(&self.exclude) {
+            return None;
+        }
+        let included = self.include.is_empty() || under(&self.include);
+        let mut inside = |step, value: &'c Value| {
+            way.push(step);
+            let kept = self.keeps(value, way);
+            way.pop();
+            kept
+        };
+        let (kept, is_empty) = match value {
+            Value::Array(items) => {
+                let of = items.len();
+                let items = items.iter().enumerate();
+                let kept: Vec<_> = items
+                    .filter_map(|(at, item)| inside(Way::Item(at, of), item))
+                    .collect();
+                (json!(kept), kept.is_empty())
+            }
+            Value::Object(fields) => {
+                let kept: Map<_, _> = fields
+                    .iter()
+                    .filter_map(|(name, field)| {
+                        Some((name.clone(), inside(Way::Field(name), field)?))
+                    })
+                    .collect();
+                (json!(kept), kept.is_empty())
+            }
+            scalar => (scalar.clone(), true),
+        };
+        (included || !is_empty).then_some(kept)
+    }
+
+    fn expected(&self, context: &Value) -> Value {
+        let empty = match context {
+            Value::Array(_) => json!([]),
+            Value::Object(_) => json!({}),
+            _ => Value::Null,
+        };
+        self.keeps(context, &mut Vec::new()).unwrap_or(empty)
+    }
+
+    /// The leaves under an excluded path.
+    fn excluded<'c>(&self, value: &'c Value, way: &mut Vec<Way<'c>>, found: &mut Vec<String>) {
+        match value {
+            Value::Array(items) => {
+                for (at, item) in items.iter().enumerate() {
+                    way.push(Way::Item(at, items.len()));
+                    self.excluded(item, way, found);
+                    way.pop();
+                }
+            }
+            Value::Object(fields) => {
+                for (name, field) in fields {
+                    way.push(Way::Field(name));
+                    self.excluded(field, way, found);
+                    way.pop();
+                }
+            }
+            leaf => {
+                if self.exclude.iter().any(|steps| reaches(steps, way)) {
+                    found.push(leaf.to_string().trim_matches('"').to_owned());
+                }
+            }
+        }
+    }
+}
+
+const NAMES: [&str; 5] = ["a", "b", "items", "secret", "it's"];
+
+fn name() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(NAMES.to_vec())
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        5 => name().prop_map(Step::Name),
+        1 => name().prop_map(Step::Anywhere),
+        1 => (-2_i64..3).prop_map(Step::Index),
+        1 => Just(Step::Each),
+    ];
+    prop::collection::vec(step, 1..4)
+}
+
+fn paths() -> impl Strategy<Value = Paths> {
+    let some = || prop::collection::vec(steps(), 0..4);
+    (some(), some()).prop_map(|(include, exclude)| Paths { include, exclude })
+}
+
+/// A context in which each leaf is a text of its own.
+fn context() -> impl Strategy<Value = Value> {
+    let shape = Just(Value::Null).prop_recursive(4, 40, 4, |inner| {
+        prop_oneof![
+            1 => prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            2 => prop::collection::vec((name(), inner), 0..4).prop_map(|fields| {
+                Value::Object(fields.into_iter().map(|(name, field)| (name.to_owned(), field)).collect())
+            }),
+        ]
+    });
+    shape.prop_map(|mut shape| {
+        mark(&mut shape, &mut 0);
+        shape
+    })
+}
+
+fn mark(value: &mut Value, next: &mut usize) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(|item| mark(item, next)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| mark(field, next)),
+        leaf => {
+            *next += 1;
+            *leaf = json!(format!("<leaf {next}>"));
+        }
+    }
+}
+
+fn path_text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        steps().prop_map(|steps| written(&steps)),
+        prop::sample::select(vec![
+            "$",
+            "$.*",
+            "$..*",
+            "$..secret",
+            "$..[?@.a]",
+            "$.items[0:2]",
+            "$['a','b']"
+        ])
+        .prop_map(str::to_owned),
+    ]
+}
+
+fn template() -> impl Strategy<Value = String> {
+    let tag = prop::sample::select(vec![
+        "{{context}}",
+        "{{this}}",
+        "{{a}}",
+        "{{context.items.length}}",
+        "{{lookup context 'secret'}}",
+        "{{@root.context.b}}",
+        "{{#each context}}{{@key}}{{this}}{{#each this}}{{this}}{{../a}}{{/each}}{{/each}}",
+        "{{len context}}",
+        "{{#with context.secret}}{{this}}{{else}}{{context.a}}{{/with}}",
+        "{{#if (eq context.a context.b)}}{{context.a}}{{/if}}",
+        "{{#each context.items as |x|}}{{x}}{{x.secret}}{{/each}}",
+        "text",
+    ]);
+    prop::collection::vec(tag, 0..5).prop_map(|tags| tags.concat())
+}
+
+fn rule() -> impl Strategy<Value = Value> {
+    let format = prop::collection::vec(path_text(), 0..3);
+    prop_oneof![
+        path_text().prop_map(|path| json!({"type": "extract", "value": path})),
+        format.prop_map(|paths| {
+            let text: String = paths.iter().map(|path| format!("x{{{path}}}")).collect();
+            json!({"type": "format", "format": text})
+        }),
+        Just(json!({"type": "literal", "literal": ["a"]})),
+        template().prop_map(|template| match cfg!(feature = "templates") {
+            true => json!({"type": "template", "template": template}),
+            false => json!({"type": "literal", "literal": template}),
+        }),
+    ]
+}
+
+fn transform() -> impl Strategy<Value = Value> {
+    prop::collection::vec((name(), rule()), 0..4).prop_map(|rules| {
+        let rules = rules
+            .into_iter()
+            .map(|(name, rule)| (name.to_owned(), rule));
+        Value::Object(rules.collect())
+    })
+}
+
+/// Everything a failure could show.
+fn shown(failure: &HintsFailure) -> String {
+    let mut text = format!("{failure} {failure:?} {failure:#?}");
+    let mut cause = failure.source();
+    while let Some(error) = cause {
+        text.push_str(&format!("{error} {error:?}"));
+        cause = error.source();
+    }
+    text
+}
+
+/// JSON of any shape that looks somewhat like hints.
+fn anything() -> impl Strategy<Value = Value> {
+    let word = prop::sample::select(vec![
+        "include",
+        "exclude",
+        "mode",
+        "transform",
+        "type",
+        "template",
+        "extract",
+        "format",
+        "literal",
+        "value",
+        "merge",
+        "replace",
+        "jq",
+        "$.a",
+        "a.b",
+        "..a",
+        "{a}",
+        "{{#each context}}{{this}}{{/each}}",
+        "{{a",
+        "",
+        "*",
+    ]);
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        word.clone().prop_map(Value::from),
+        any::<String>().prop_map(Value::from),
+    ];
+    leaf.prop_recursive(5, 40, 5, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((word.clone(), inner), 0..5).prop_map(|fields| {
+                Value::Object(
+                    fields
+                        .into_iter()
+                        .map(|(name, field)| (name.to_owned(), field))
+                        .collect(),
+                )
+            }),
+        ]
+    })
+}
+
+fn hostile_text() -> impl Strategy<Value = String> {
+    const PIECES: &str = "{{ }} {{{ }}} { } # / ^ ~ & ! -- > * ( ) [ ] | \" ' \\ if each with else as lookup eq a \
+        context . .. @root @index this = 1 - null true , : é {{#if␣a}} {{/if}} {{else}} {{else␣if␣b}} \
+        {{#each␣a␣as␣|x␣y|}} {{/each}} {{~ ~}} {{!-- --}} $ ? @ ␣ \u{2028}";
+    let pieces = PIECES.split(' ').map(|piece| piece.replace('␣', " "));
+    let piece = prop::sample::select(pieces.collect::<Vec<_>>());
+    prop_oneof![
+        prop::collection::vec(piece, 0..30).prop_map(|pieces| pieces.concat()),
+        any::<String>(),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1024))]
+
+    #[test]
+    fn the_filter_keeps_exactly_what_the_paths_say(paths in paths(), context in context()) {
+        let hints = Hints::from_json(&paths.hints(&json!({}), "replace")).unwrap();
+
+        let shaped = hints.apply(&Json::from(context.clone())).unwrap();
+
+        prop_assert_eq!(&*shaped, &paths.expected(&context));
+    }
+
+    #[test]
+    fn nothing_that_is_excluded_is_ever_seen(
+        paths in paths(),
+        transform in transform(),
+        mode in prop::sample::select(vec!["replace", "merge"]),
+        context in context(),
+    ) {
+        let hints = Hints::from_json(&paths.hints(&transform, mode));
+        // A path of a rule may be beyond what JSONPath admits.
+        let Ok(hints) = hints else { return Ok(()) };
+        let mut secrets = Vec::new();
+        paths.excluded(&context, &mut Vec::new(), &mut secrets);
+
+        let seen = match hints.apply(&Json::from(context.clone())) {
+            Ok(shaped) => format!("{shaped} {hints:?}"),
+            Err(failure) => shown(&failure) + &format!("{hints:?}"),
+        };
+
+        for secret in secrets {
+            prop_assert!(!seen.contains(&secret), "{secret} of {context} in {seen}");
+        }
+    }
+
+    #[test]
+    fn no_hints_and_no_context_make_it_panic_or_take_more_steps_than_stated(
+        hints in anything(),
+        context in anything(),
+    ) {
+        let context = Json::from(context);
+        let Ok(hints) = Hints::from_json(&hints) else { return Ok(()) };
+        let mut budget = Budget::new();
+
+        let shaped = hints.apply_within(&context, &mut budget);
+
+        prop_assert!(budget.steps_taken() <= MAX_STEPS);
+        if let Ok(shaped) = shaped {
+            prop_assert!(shaped.size() <= Json::MAX_BYTES);
+        }
+    }
+
+    #[test]
+    fn no_text_of_a_rule_or_path_makes_it_panic(
+        text in hostile_text(),
+        kind in prop::sample::select(vec![("template", "template"), ("format", "format"), ("extract", "value")]),
+        context in context(),
+    ) {
+        let rule = json!({"transform": {"x": {"type": kind.0, kind.1: text}}});
+        let context = Json::from(context);
+
+        for hints in [rule, json!({"exclude": [text]})] {
+            let shaped = Hints::from_json(&hints).map(|hints| hints.apply(&context));
+
+            prop_assert!(shaped.is_err() || shaped.is_ok_and(|shaped| shaped.is_ok()));
+        }
+    }
+}

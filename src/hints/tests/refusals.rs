@@ -1,0 +1,177 @@
+use super::refusal;
+use crate::hints::{Hints, HintsProblem};
+use serde_json::{Value, json};
+
+#[track_caller]
+fn says(hints: Value, expected: &str) {
+    assert_eq!(refusal(&hints), format!("hints: {expected}"));
+}
+
+#[test]
+fn a_misspelt_field_is_refused_and_does_not_leak() {
+    says(
+        json!({"exlude": ["secret"]}),
+        "exlude: there is no such field here; did you mean \"exclude\"?",
+    );
+    says(
+        json!({"blah": 1}),
+        "blah: there is no such field here; there are include, exclude, mode, transform",
+    );
+    says(
+        json!({"transform": {"x": {"type": "format", "format": "", "template": "x"}}}),
+        "transform.x.template: there is no such field here; there are type, format",
+    );
+}
+
+#[test]
+fn an_unknown_mode_or_type_is_refused_with_the_nearest() {
+    says(
+        json!({"mode": "merg"}),
+        "mode: \"merg\" is not known; did you mean \"merge\"?",
+    );
+    says(
+        json!({"transform": {"x": {"type": "exract"}}}),
+        "transform.x.type: \"exract\" is not known; did you mean \"extract\"?",
+    );
+    says(
+        json!({"transform": {"x": {"type": "sql"}}}),
+        "transform.x.type: \"sql\" is not known; there are template, extract, format, literal",
+    );
+}
+
+#[test]
+fn anything_but_an_object_is_refused() {
+    says(json!([]), "llm_hints: it must be an object, not a list");
+    says(json!("x"), "llm_hints: it must be an object, not a string");
+    says(
+        json!({"include": "a"}),
+        "include: it must be a list of paths, not a string",
+    );
+    says(
+        json!({"exclude": [1]}),
+        "exclude[0]: it must be a path, not a number",
+    );
+    says(
+        json!({"mode": 1}),
+        "mode: it must be \"replace\" or \"merge\", not a number",
+    );
+    says(
+        json!({"transform": []}),
+        "transform: it must be an object of rules, not a list",
+    );
+    says(
+        json!({"transform": {"x": 1}}),
+        "transform.x: it must be a rule with a type, not a number",
+    );
+}
+
+#[test]
+fn a_rule_without_its_field_is_refused() {
+    says(
+        json!({"transform": {"x": {"type": "literal"}}}),
+        "transform.x.literal: it is missing; write any JSON, null included",
+    );
+    says(
+        json!({"transform": {"x": {"type": "extract", "value": null}}}),
+        "transform.x.value: it is missing; write a JSONPath such as \"$.items[*].name\"",
+    );
+    says(
+        json!({"transform": {"x": {}}}),
+        "transform.x.type: it is missing; write \"template\", \"extract\", \"format\" or \"literal\"",
+    );
+}
+
+#[test]
+fn an_empty_include_is_refused_since_it_would_leave_nothing() {
+    says(
+        json!({"include": []}),
+        "include: an empty list would leave nothing; name what to keep, or leave the field out",
+    );
+}
+
+#[test]
+fn paths_that_are_more_than_steps_are_refused_in_filters() {
+    for path in [
+        "a[?@.b]",
+        "a[0:1]",
+        "a[0,1]",
+        "['a','b']",
+        "a..*",
+        "a..[0]",
+        "$.a()",
+        "a b c",
+        "a[",
+        "a.",
+    ] {
+        let text = refusal(&json!({"exclude": [path]}));
+        assert!(
+            text.starts_with(&format!(
+                "hints: exclude[0]: path {path:?} cannot be used: "
+            )),
+            "{text}"
+        );
+    }
+    says(
+        json!({"exclude": ["$"]}),
+        "exclude[0]: path \"$\" cannot be used: it names the whole context; name a member of it",
+    );
+    says(
+        json!({"include": [" "]}),
+        "include[0]: path \" \" cannot be used: it is empty",
+    );
+}
+
+#[test]
+fn a_jsonpath_or_format_that_does_not_compile_is_refused() {
+    let extract = |path: &str| json!({"transform": {"x": {"type": "extract", "value": path}}});
+    let format = |text: &str| json!({"transform": {"x": {"type": "format", "format": text}}});
+
+    assert!(refusal(&extract("$.a[")).starts_with("hints: transform.x.value: path `$.a[`"));
+    assert!(refusal(&format("{a[}")).starts_with("hints: transform.x.format: path `$.a[`"));
+    says(
+        format("{a"),
+        "transform.x.format: a \"{\" is not closed; write {path} for a value, and {{ or }} for a brace",
+    );
+    says(
+        format("a}"),
+        "transform.x.format: a \"}\" closes nothing; write {path} for a value, and {{ or }} for a brace",
+    );
+    says(
+        format("{}"),
+        "transform.x.format: a \"{}\" names no path; write {path} for a value, and {{ or }} for a brace",
+    );
+}
+
+#[cfg(not(feature = "templates"))]
+#[test]
+fn a_template_without_its_feature_is_refused_by_the_name_of_the_feature() {
+    says(
+        json!({"transform": {"x": {"type": "template", "template": "x"}}}),
+        "transform.x.template: templates need the feature \"templates\" of universal-executor; build with it, or use \"format\"",
+    );
+}
+
+#[test]
+fn a_refusal_is_bounded_however_large_what_is_refused() {
+    let long = "x".repeat(10_000);
+    for hints in [
+        json!({long.clone(): 1}),
+        json!({"mode": long}),
+        json!({"exclude": [format!("{long}[")]}),
+        json!({"transform": {long.clone(): {"type": long}}}),
+        json!({"transform": {"x": {"type": "template", "template": format!("{{{{#{long}}}}}{{{{/{long}}}}}")}}}),
+    ] {
+        let text = refusal(&hints);
+        assert!(text.len() < 600, "{} bytes: {text}", text.len());
+    }
+}
+
+#[test]
+fn the_problem_can_be_told_apart() {
+    let error = Hints::from_json(&json!({"include": []})).unwrap_err();
+
+    assert_eq!(
+        (error.field.as_str(), error.problem),
+        ("include", HintsProblem::EmptyInclude)
+    );
+}

@@ -1,0 +1,44 @@
+//! The rules that make a value of a filtered context.
+
+use super::budget::Budget;
+use super::error::{HintsProblem, HintsReason};
+use super::extract::extract;
+use super::format::Format;
+#[cfg(feature = "templates")]
+use super::template::Template;
+use crate::model::Path;
+use serde_json::Value;
+
+/// A compiled rule.
+#[derive(Debug)]
+pub(super) enum Transform {
+    Extract(Path),
+    Format(Format),
+    Literal(Value),
+    #[cfg(feature = "templates")]
+    Template(Template),
+}
+
+/// Compiles a template, if the crate was built to know any.
+#[cfg(feature = "templates")]
+pub(super) fn template(text: &str) -> Result<Transform, HintsProblem> {
+    Template::parse(text).map(Transform::Template)
+}
+
+/// Compiles a template, if the crate was built to know any.
+#[cfg(not(feature = "templates"))]
+pub(super) fn template(_: &str) -> Result<Transform, HintsProblem> {
+    Err(HintsProblem::NoTemplates)
+}
+
+impl Transform {
+    pub(super) fn apply(&self, context: &Value, budget: &mut Budget) -> Result<Value, HintsReason> {
+        match self {
+            Self::Extract(path) => extract(path, context, budget),
+            Self::Format(format) => format.apply(context, budget),
+            Self::Literal(literal) => budget.copy(literal),
+            #[cfg(feature = "templates")]
+            Self::Template(template) => template.apply(context, budget),
+        }
+    }
+}
