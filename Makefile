@@ -22,7 +22,7 @@ CARGO_FLAGS ?=
 
 # Features that bring a dependency or test support; one that joins is checked alone as well.
 # With none and all this makes at most eight combinations.
-HEAVY_FEATURES := conformance metrics mock schema sqlite templates
+HEAVY_FEATURES := conformance metrics mock schema sqlite templates validate
 
 ci: CARGO_FLAGS := --locked
 ci: fmt crates lint features test doc examples bench-build torture-ci
@@ -53,7 +53,7 @@ test:
 	@echo "==> test: unit, integration and documentation tests"
 	cargo test $(CARGO_FLAGS)
 	@echo "==> test: what needs a feature that is not on by default"
-	cargo test $(CARGO_FLAGS) --features metrics,sqlite,templates --lib --test metrics --test sqlite_desk --test store_sqlite
+	cargo test $(CARGO_FLAGS) --features metrics,sqlite,templates,validate --lib --test metrics --test sqlite_desk --test store_sqlite --test tools
 	cargo test $(CARGO_FLAGS) --features metrics,sqlite --doc -- sqlite Sqlite
 
 doc:
