@@ -14,6 +14,10 @@ use universal_executor::store::{
     Claim, Commit, ExecutorLimits, Faulty, Lease, Lost, NewRun, Observed, Query, Run, RunEnd,
     RunFilter, RunRef, StoreError, VectorQuery, Write,
 };
+use universal_executor::tool::{
+    CallJournal, Catalog, Permissions, ToolContext, ToolDispatcher, ToolExecutor, ToolOutcome,
+    ToolRegistry,
+};
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Delivery, Event,
     EventKind, EventSource, ExecutionContext, Explanation, Failure, Fetch, Json, MemoryStore,
@@ -135,6 +139,16 @@ fn every_public_type_can_be_shared_between_threads() {
         ExecutorLimits,
         Lost,
         Timestamp,
+    )>();
+    shared::<(
+        ToolRegistry,
+        ToolDispatcher,
+        ToolExecutor,
+        ToolContext,
+        ToolOutcome,
+        CallJournal,
+        Catalog,
+        Permissions,
     )>();
     unsized_shared::<dyn UniversalExecutor>();
     unsized_shared::<dyn BreadcrumbStore>();
