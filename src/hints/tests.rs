@@ -4,6 +4,8 @@
     reason = "hints are written where they are used"
 )]
 
+#[cfg(feature = "templates")]
+mod alike;
 mod bounds;
 mod faults;
 mod filtering;

@@ -160,17 +160,7 @@ impl Reading {
                 }
             }
             Record::Gone { pid, code, took } => {
-                let executing = self.gone(*pid);
-                let end = match took {
-                    Some(took) => End::Told {
-                        code: *code,
-                        took: *took,
-                        executing,
-                        locked_out: self.locked_out.contains(pid),
-                    },
-                    None if self.traps.contains(pid) => End::AtPoint,
-                    None => End::ByItself,
-                };
+                let end = self.end_of(*pid, *code, *took);
                 self.history.ends.insert(*pid, end);
             }
             Record::Locked => {
@@ -182,6 +172,20 @@ impl Reading {
             }
             Record::Unlocked => self.is_locked = false,
             Record::Inbox { most, .. } => history.inbox = history.inbox.max(*most),
+        }
+    }
+
+    fn end_of(&mut self, pid: u32, code: Option<i32>, took: Option<u64>) -> End {
+        let executing = self.gone(pid);
+        match took {
+            Some(took) => End::Told {
+                code,
+                took,
+                executing,
+                locked_out: self.locked_out.contains(&pid),
+            },
+            None if self.traps.contains(&pid) => End::AtPoint,
+            None => End::ByItself,
         }
     }
 

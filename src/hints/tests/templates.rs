@@ -1,7 +1,7 @@
 use super::{apply, refusal};
 use serde_json::{Value, json};
 
-fn hints(template: &str) -> Value {
+pub(super) fn hints(template: &str) -> Value {
     json!({"transform": {"t": {"type": "template", "template": template}}})
 }
 
