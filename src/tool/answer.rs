@@ -40,10 +40,7 @@ pub(super) async fn execute(
     let called = entry.work(input.clone(), bound, terms.time).await;
     match called {
         Err(error) if goes_on_later(&error, terms.again) => Err(error),
-        called => Ok(fields(
-            ToolOutcome::answering(called),
-            Some(started.elapsed()),
-        )),
+        called => Ok(fields(ToolOutcome::of(called), Some(started.elapsed()))),
     }
 }
 
@@ -73,8 +70,9 @@ pub(super) fn fields(outcome: ToolOutcome, took: Option<Duration>) -> Value {
         ToolOutcome::Error { code, message } => {
             json!({"status": "error", "error": message, "code": code})
         }
-        ToolOutcome::Deferred(action) => {
-            json!({"status": "error", "error": "the result comes later", "code": action.kind})
+        ToolOutcome::Deferred(_) => {
+            let message = "this tool leaves its result to somebody else, which only an agent that calls it can wait for";
+            json!({"status": "error", "error": message, "code": "cannot_defer"})
         }
     };
     if let (Value::Object(fields), Some(took)) = (&mut fields, took) {

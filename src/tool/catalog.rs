@@ -168,9 +168,13 @@ impl Catalog {
             Claim::Granted { lease, .. } => {
                 let commit = Commit {
                     writes: vec![self.first()],
-                    end: Some((lease, RunEnd::Done)),
+                    end: Some((lease.clone(), RunEnd::Done)),
                 };
-                store.commit(commit).await?;
+                if let Err(error) = store.commit(commit).await {
+                    // Without this the others would wait until the lease is over; if it was done after all, it is refused.
+                    drop(ledger.release(lease).await);
+                    return Err(error);
+                }
                 Ok(Some(Published::Created))
             }
             Claim::Done { written, .. } => {

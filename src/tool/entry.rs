@@ -90,8 +90,7 @@ impl Entry {
         let time = self.tool.settings().timeout;
         let work = AssertUnwindSafe(self.work(input, context, time)).catch_unwind();
         match within(time, work).await {
-            Some(Ok(Ok(output))) => ToolOutcome::Success { output },
-            Some(Ok(Err(error))) => ToolOutcome::of_error(error),
+            Some(Ok(called)) => ToolOutcome::of(called),
             // What a panic says may be a secret.
             Some(Err(_)) => ToolOutcome::error("panic", "the tool panicked"),
             None => {

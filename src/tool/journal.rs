@@ -16,7 +16,8 @@ use tokio::sync::Semaphore;
 ///
 /// A call of a tool that is not [idempotent](RetrySafety::Idempotent) is recorded before it begins. If the next attempt
 /// finds it begun and not finished, its outcome is unknown, which is an error result; any other call is made again. One
-/// journal serves all calls of a run, at the same time too. On a store without a ledger nothing is kept.
+/// journal serves all calls of a run, at the same time too. On a store without a ledger nothing is kept, and a tool that is
+/// called at most once is not called at all.
 ///
 /// The journal owns the saved state of its run; what the executor wants to keep goes with it, through
 /// [`save`](Self::save). To suspend the run give [`to_json`](Self::to_json) to [`suspend`](crate::suspend).
@@ -134,7 +135,7 @@ impl CallJournal {
     /// Keeps a state of the executor's own beside the calls.
     ///
     /// # Errors
-    /// As [`ExecutionContext::save`].
+    /// As [`ExecutionContext::save`]; on a store without a ledger nothing is kept, and that is no error.
     pub async fn save(&self, state: impl Into<Value>) -> Result<(), ContextError> {
         let change = self.change(|saved| saved.state = state.into());
         self.write(change).await
@@ -168,7 +169,7 @@ impl CallJournal {
             },
         };
         if safety > RetrySafety::Idempotent
-            && let Err(error) = self.write(change).await
+            && let Err(error) = self.mark(change, safety).await
         {
             self.change(|saved| saved.tool_calls.remove(&id));
             return Err(error);
@@ -232,8 +233,22 @@ impl CallJournal {
         kept.changes
     }
 
-    /// Saves all of it, unless a save since the change has done so.
+    /// Saves what may be missing without harm up to a degree of caution. Without a ledger nothing is remembered, and nothing is tried again either; but nobody
+    /// could promise then that a call is made at most once.
+    async fn mark(&self, change: u64, safety: RetrySafety) -> Result<(), ContextError> {
+        match self.try_write(change).await {
+            Err(ContextError::Unsupported { .. }) if safety < RetrySafety::AtMostOnce => Ok(()),
+            marked => marked,
+        }
+    }
+
+    /// Saves all of it where there is a ledger.
     async fn write(&self, change: u64) -> Result<(), ContextError> {
+        self.mark(change, RetrySafety::Idempotent).await
+    }
+
+    /// Saves all of it, unless a save since the change has done so.
+    async fn try_write(&self, change: u64) -> Result<(), ContextError> {
         let _turn = self.turn.acquire().await;
         let changes = {
             let kept = self.kept();
@@ -242,16 +257,10 @@ impl CallJournal {
             }
             kept.changes
         };
-        match self.context.save(self.to_json()).await {
-            Ok(()) => {
-                let mut kept = self.kept();
-                kept.saved_changes = kept.saved_changes.max(changes);
-                Ok(())
-            }
-            // Without a ledger nothing is remembered, and nothing is tried again either.
-            Err(ContextError::Unsupported { .. }) => Ok(()),
-            Err(error) => Err(error),
-        }
+        self.context.save(self.to_json()).await?;
+        let mut kept = self.kept();
+        kept.saved_changes = kept.saved_changes.max(changes);
+        Ok(())
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {

@@ -148,10 +148,18 @@ impl ToolOutcome {
         Refusal::new(code, message).into()
     }
 
-    /// What the error of a call within a run means.
-    pub(super) fn of_error(error: BoxError) -> Self {
+    /// What a call came to. Of one that has a run of its own, errors that make the run go on later are no outcome.
+    pub(super) fn of(called: Result<Value, BoxError>) -> Self {
+        let error = match called {
+            Ok(output) => return Self::Success { output },
+            Err(error) => error,
+        };
         let error = match error.downcast::<Deferral>() {
             Ok(deferral) => return Self::of_action(deferral.0),
+            Err(error) => error,
+        };
+        let error = match error.downcast::<Refusal>() {
+            Ok(refusal) => return (*refusal).into(),
             Err(error) => error,
         };
         if error.is::<Suspension>() {
@@ -159,28 +167,6 @@ impl ToolOutcome {
                 "this tool wants to suspend its run, which it can only where it has one of its own";
             return Self::error("cannot_suspend", message);
         }
-        Self::of_plain_error(error)
-    }
-
-    /// What somebody else has to do, if it is small enough to be kept.
-    fn of_action(action: ToolAction) -> Self {
-        let size = size_within(&action.payload, OUTPUT_DEPTH).unwrap_or(usize::MAX);
-        if size.saturating_add(action.kind.len()) <= ToolSettings::standard().max_output_bytes {
-            return Self::Deferred(action);
-        }
-        dismantle(action.payload);
-        Self::error(
-            "output_too_large",
-            "what the tool leaves to somebody else is too large",
-        )
-    }
-
-    /// What an error means that neither defers nor suspends.
-    fn of_plain_error(error: BoxError) -> Self {
-        let error = match error.downcast::<Refusal>() {
-            Ok(refusal) => return (*refusal).into(),
-            Err(error) => error,
-        };
         let message = error.to_string();
         let message = excerpt(&message, Self::MESSAGE_BYTES);
         match own_verdict(error.as_ref()) {
@@ -194,15 +180,16 @@ impl ToolOutcome {
         }
     }
 
-    /// What is answered to a request by a breadcrumb.
-    pub(super) fn answering(called: Result<Value, BoxError>) -> Self {
-        match called {
-            Ok(output) => Self::Success { output },
-            Err(error) if error.is::<Deferral>() => Self::error(
-                "cannot_defer",
-                "this tool leaves its result to somebody else, which only an agent that calls it can wait for",
-            ),
-            Err(error) => Self::of_plain_error(error),
+    /// What somebody else has to do, if it is small enough to be kept.
+    fn of_action(action: ToolAction) -> Self {
+        let size = size_within(&action.payload, OUTPUT_DEPTH).unwrap_or(usize::MAX);
+        if size.saturating_add(action.kind.len()) <= ToolSettings::standard().max_output_bytes {
+            return Self::Deferred(action);
         }
+        dismantle(action.payload);
+        Self::error(
+            "output_too_large",
+            "what the tool leaves to somebody else is too large",
+        )
     }
 }

@@ -378,3 +378,22 @@ async fn a_result_comes_back_as_it_was() {
         );
     }
 }
+
+#[tokio::test]
+async fn without_a_ledger_a_careful_tool_is_not_called_and_others_are() {
+    let (careful, calls) = counting("careful", |_| async { Ok(json!("done")) });
+    let (plain, plains) = counting("plain", |_| async { Ok(json!("done")) });
+    let tools = registry([careful.at_most_once(), plain]);
+    let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
+    let run = by_hand();
+    let journal = CallJournal::of(&run);
+
+    let refused = journal.call(&tools, named("1", "careful"), &store).await;
+    journal
+        .call(&tools, named("2", "plain"), &store)
+        .await
+        .unwrap();
+
+    assert!(refused.is_err(), "{refused:?}");
+    assert_eq!((count(&calls), count(&plains)), (0, 1));
+}

@@ -39,9 +39,10 @@ async fn every_violation_is_named_with_its_place_and_what_is_allowed() {
 
     assert_eq!(
         message,
-        "the input does not fit the schema: unknown fields: \"page\"; at /limit: 99 is greater than the maximum of 50; \
+        "the input does not fit the schema: at /limit: 99 is greater than the maximum of 50; \
          at /site: 7 fits none of the allowed forms: it is not of type \"string\", or it is not of type \"null\"; \
-         at /sort: \"best\" is not one of [\"new\",\"old\"]; \"query\" is a required property"
+         at /sort: \"best\" is not one of [\"new\",\"old\"]; \
+         unknown fields: \"page\"; \"query\" is a required property"
     );
 }
 

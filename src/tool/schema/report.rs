@@ -54,7 +54,7 @@ fn message(error: &ValidationError<'_>) -> String {
     )]
     let message = match error.kind() {
         Kind::AdditionalProperties { unexpected } => unknown_fields(unexpected),
-        Kind::AnyOf { context } | Kind::OneOfNotValid { context } => either(&value, context),
+        Kind::AnyOf { context } | Kind::OneOfNotValid { context } => either(&value, error, context),
         Kind::Enum { options } => format!("{value} is not one of {options}"),
         Kind::FalseSchema => format!("{value} is not allowed here"),
         Kind::OneOfMultipleValid { .. } => {
@@ -74,19 +74,23 @@ fn unknown_fields(names: &[String]) -> String {
 }
 
 /// Why each of some forms does not fit: one of them was meant.
-fn either(value: &str, forms: &[Vec<ValidationError<'static>>]) -> String {
+fn either(
+    value: &str,
+    error: &ValidationError<'_>,
+    forms: &[Vec<ValidationError<'static>>],
+) -> String {
     let reasons = forms.iter().filter_map(|errors| errors.first());
-    let reasons: Vec<String> = reasons
-        .take(NAMED)
-        .map(|error| match error.instance_path().to_string() {
-            path if path.is_empty() => error.masked_with("it").to_string(),
-            path => format!(
-                "at {}: {}",
-                excerpt(&path, PATH_BYTES),
-                error.masked_with("it")
-            ),
-        })
-        .collect();
+    let reason = |inner: &ValidationError<'_>| {
+        let message = inner.masked_with("it");
+        match inner.instance_path() == error.instance_path() {
+            true => message.to_string(),
+            false => {
+                let path = inner.instance_path().to_string();
+                format!("at {}: {message}", excerpt(&path, PATH_BYTES))
+            }
+        }
+    };
+    let reasons: Vec<String> = reasons.take(NAMED).map(reason).collect();
     match reasons.is_empty() {
         true => format!("{value} fits none of the allowed forms"),
         false => format!(
