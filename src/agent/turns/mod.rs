@@ -4,6 +4,8 @@
 mod calls;
 mod progress;
 mod spent;
+#[cfg(test)]
+mod tests;
 
 use super::{AgentExecutor, AgentRunError, ChatRequest, Message, ModelError, ResponseSchema};
 use crate::clock::within;
