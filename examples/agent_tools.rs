@@ -3,6 +3,10 @@
 //! The model is scripted; in the place of it goes any `ChatModel`. Run with `cargo run --example agent_tools`.
 
 #![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
+#![expect(
+    clippy::indexing_slicing,
+    reason = "reading a missing field of JSON gives null"
+)]
 
 use serde_json::json;
 use std::sync::Arc;
@@ -16,29 +20,27 @@ use universal_executor::{
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), BoxError> {
-    let schema =
-        json!({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]});
+    let city = json!({"type": "object", "required": ["city"]});
     let weather = json_tool(
         "weather",
-        "The weather of a city.",
-        schema.clone(),
-        |input, _| async move { Ok(json!(format!("rain in {}", input["city"]))) },
+        "A forecast.",
+        city.clone(),
+        |input, _| async move { Ok(json!({"city": input["city"], "rain": true})) },
     );
-    let trains = json_tool("trains", "Trains to a city.", schema, |_, _| async {
+    let trains = json_tool("trains", "Trains to a city.", city, |_, _| async {
         Ok(json!(["08:25", "12:03"]))
     });
-    let registry = ToolRegistry::default()
-        .with(weather.idempotent())?
-        .with(trains.idempotent())?;
+    let registry = ToolRegistry::default().with(weather)?.with(trains)?;
     let definition = AgentDefinition::from_json(&json!({
         "agent_id": "traveller", "system_prompt": "Plan the journey.",
         "tools": ["trains", "weather"], "max_turns": 4, "budgets": {"tokens": 10_000, "calls": 8},
         "subscriptions": [{"schema_name": "user.message.v1", "role": "trigger"}],
     }))?;
+    let bergen = || json!({"city": "Bergen"});
     let model = Arc::new(ScriptedModel::script([
         Ok(ChatResponse::calling(vec![
-            ToolCall::new("1", "weather", json!({"city": "Bergen"})),
-            ToolCall::new("2", "trains", json!({"city": "Bergen"})),
+            ToolCall::new("1", "weather", bergen()),
+            ToolCall::new("2", "trains", bergen()),
         ])),
         Ok(ChatResponse::new("Take the 08:25 and an umbrella.")),
     ]));
@@ -46,27 +48,16 @@ async fn main() -> Result<(), BoxError> {
     let shared = Arc::new(store.clone());
     let agent = AgentExecutor::with_tools(definition, Arc::clone(&model) as _, shared, &registry)?;
 
-    let message =
-        NewBreadcrumb::new("user.message.v1").context(json!({"message": "I go to Bergen."}));
+    let message = json!({"message": "I go to Bergen."});
+    let message = NewBreadcrumb::new("user.message.v1").context(message);
     let message = store.create(message).await?;
     agent.process_event(&Event::created(&message)).await?;
 
-    for told in model
-        .requests()
-        .iter()
-        .flat_map(|request| &request.messages)
-        .skip(4)
-    {
-        println!("{:?}: {}", told.speaker, told.text);
+    let last = model.requests().pop().ok_or("nothing was asked")?;
+    for told in last.messages.iter().skip(3) {
+        println!("tool: {}", told.text);
     }
-    let answer = store
-        .latest(AgentExecutor::RESPONSE)
-        .await?
-        .ok_or("no answer")?;
-    println!(
-        "agent: {}",
-        answer.context.text("message").unwrap_or_default()
-    );
-    println!("used: {}", answer.context.get("usage").ok_or("no usage")?);
+    let answer = store.latest(AgentExecutor::RESPONSE).await?;
+    println!("{:#}", *answer.ok_or("no answer")?.context);
     Ok(())
 }
