@@ -21,7 +21,7 @@
 CARGO_FLAGS ?=
 
 # Features that bring a dependency or test support; one that joins is checked alone as well.
-# With none and all this makes at most eight combinations.
+# With none and all this makes nine combinations.
 HEAVY_FEATURES := conformance metrics mock schema sqlite templates validate
 
 ci: CARGO_FLAGS := --locked
