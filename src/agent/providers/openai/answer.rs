@@ -102,7 +102,8 @@ impl AnswerReader {
         text: &[u8],
         events: &mut impl Extend<ChatEvent>,
     ) -> Result<(), ModelError> {
-        let completion: Completion = serde_json::from_slice(text).map_err(unreadable)?;
+        let completion: Completion =
+            serde_json::from_slice(text).map_err(|error| unreadable(&error))?;
         if let Some(error) = completion.error.filter(|error| !error.is_null()) {
             return Err(failure::classify(
                 &Failed::in_answer(&error).without(self.secret.as_ref()),
@@ -237,7 +238,7 @@ fn text_of(value: Value) -> String {
 }
 
 /// Says where and of what kind the fault is; serde's own words would quote the answer.
-fn unreadable(error: serde_json::Error) -> ModelError {
+fn unreadable(error: &serde_json::Error) -> ModelError {
     let what = match error.classify() {
         serde_json::error::Category::Eof => "JSON that breaks off",
         serde_json::error::Category::Data => "JSON of another shape",
