@@ -210,12 +210,19 @@ async fn an_answer_of_many_megabytes_is_given_up_at_the_limit() {
         Some(50 << 20),
     )))
     .await;
-    let model = builder(&server).max_bytes(100_000).build().unwrap();
+    // More than one read of the network brings, so that it is the sum that counts.
+    let model = builder(&server).max_bytes(2_000_000).build().unwrap();
 
     let error = model.chat(&hello()).await.unwrap_err();
 
     assert!(
-        matches!(error, ModelError::TooLarge { limit: 100_000, .. }),
+        matches!(
+            error,
+            ModelError::TooLarge {
+                limit: 2_000_000,
+                ..
+            }
+        ),
         "{error:?}"
     );
     assert_eq!(error.retry(), Retry::Never);
