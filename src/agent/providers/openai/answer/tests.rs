@@ -90,6 +90,35 @@ fn calls_without_index_and_id_are_as_many_as_there_are_and_get_ids() {
 }
 
 #[test]
+fn calls_that_come_one_by_one_without_index_and_id_are_told_apart_by_their_names() {
+    let response = answer(&[
+        delta(&json!([{"function": {"name": "one", "arguments": "{"}}])),
+        delta(&json!([{"function": {"name": "", "arguments": "}"}}])),
+        delta(&json!([{"function": {"name": "one", "arguments": "{}"}}])),
+        over(),
+    ]);
+
+    assert_eq!(
+        names_and_arguments(&response.unwrap()),
+        [("one", "{}"), ("one", "{}")]
+    );
+}
+
+#[test]
+fn whole_calls_with_the_same_id_stay_two_calls() {
+    let call = json!({"id": "a", "function": {"name": "one", "arguments": "{}"}});
+    let message = json!({"tool_calls": [call, call]});
+
+    let response =
+        answer(&[json!({"choices": [{"message": message, "finish_reason": "tool_calls"}]})]);
+
+    assert_eq!(
+        names_and_arguments(&response.unwrap()),
+        [("one", "{}"), ("one", "{}")]
+    );
+}
+
+#[test]
 fn more_calls_than_the_limit_are_refused() {
     let calls: Vec<_> = (0..=ChatResponse::MAX_TOOL_CALLS)
         .map(|n| json!({"index": n, "id": n.to_string(), "function": {"name": "one"}}))
