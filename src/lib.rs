@@ -11,6 +11,7 @@
 //! # Where to start
 //! - [`UniversalExecutor`] is the pattern; its documentation has a whole executor.
 //! - [`tool::ToolExecutor`] and [`agent::AgentExecutor`] are executors made of a function, or of a definition and a model.
+//! - [`machine`] is what keeps the tool calls of an agent in order, for drivers of models and CLI agents.
 //! - [`Subscriptions`] reads definitions and says what an event is to an executor, and why.
 //! - [`MemoryStore`] is the store to begin with, `SqliteStore` the one that stays; [`store`] says what a store promises.
 //! - [`ExecutionContext::for_model`] is what a model may see of a context: shaped by [`hints`], within a
@@ -38,6 +39,7 @@ mod clock;
 pub mod error;
 pub mod executor;
 pub mod hints;
+pub mod machine;
 pub mod model;
 pub mod runtime;
 pub mod source;

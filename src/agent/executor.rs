@@ -80,7 +80,7 @@ impl AgentExecutor {
         self
     }
 
-    /// The conversation: the author's instructions, then everything else as data.
+    /// The conversation: the author's instructions, then everything else as data, then what to do with it.
     async fn messages(&self, context: &ExecutionContext) -> Result<Vec<Message>, BoxError> {
         let format = self.definition.context_format;
         let shown = context.for_model().await?.fit(&self.budget, format)?;
@@ -90,7 +90,7 @@ impl AgentExecutor {
         };
         Ok(vec![
             Message::system(&*self.definition.system_prompt),
-            Message::user(text),
+            Message::user(format!("{text}\nAnswer the trigger.")),
         ])
     }
 

@@ -371,7 +371,11 @@ impl ExecutionContext {
     /// What cannot be shaped is withheld and listed in [`missing`](ModelContext::missing); the other items of its source
     /// are there. In a run the definitions are read from the store, all in one search; a [`Runtime`](crate::Runtime)
     /// remembers them until it is told of a change, and for [`HINTS_AGE`](Self::HINTS_AGE) at the most. A context that was
-    /// made by hand has the hints of schemas that [`with_schema_hints`](Self::with_schema_hints) gave it.
+    /// made by hand has the hints of schemas that [`with_schema_hints`](Self::with_schema_hints) gave it. All of a context
+    /// together may take four times the steps that [one breadcrumb](crate::hints::MAX_STEPS) may, each source its share.
+    ///
+    /// Hints keep what is of no use, or not meant for it, from a model. They do not keep anything from those who may write
+    /// in the tenant: whoever writes a breadcrumb chooses its hints, and whoever writes a definition those of its schema.
     ///
     /// ```
     /// use serde_json::json;
@@ -406,6 +410,8 @@ impl ExecutionContext {
         let is_in_a_run = self.run().terms.is_some();
         if is_in_a_run || !self.by_hand {
             hints.extend(self.run().hints_of(schemas).await?);
+        } else {
+            hints.extend(schemas.into_iter().map(|schema| (schema, Ok(None))));
         }
         Ok(hints)
     }

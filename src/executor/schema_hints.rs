@@ -116,12 +116,21 @@ pub(super) async fn find(
     schemas: Vec<String>,
 ) -> Result<HintsOfSchemas, StoreError> {
     let Some(known) = known else {
-        return read(store, &schemas).await;
+        let (schemas, others): (Vec<_>, Vec<_>) = schemas
+            .into_iter()
+            .partition(|schema| can_be_defined(schema));
+        let mut found = read(store, &schemas).await?;
+        found.extend(others.into_iter().map(|schema| (schema, Ok(None))));
+        return Ok(found);
     };
     let (generation, since) = (known.generation(), Instant::now());
     let mut found = HintsOfSchemas::new();
     let mut unknown = Vec::new();
     for schema in schemas {
+        if !can_be_defined(&schema) {
+            found.insert(schema, Ok(None));
+            continue;
+        }
         match known.of(&Place::of(store, &schema)) {
             Some(hints) => drop(found.insert(schema, hints)),
             None => unknown.push(schema),
@@ -135,6 +144,11 @@ pub(super) async fn find(
         found.extend(read);
     }
     Ok(found)
+}
+
+/// Whether there can be a tag that says so.
+fn can_be_defined(schema: &str) -> bool {
+    DEFINES.len() + schema.len() <= Breadcrumb::MAX_TAG_BYTES
 }
 
 async fn read(

@@ -2,6 +2,7 @@
 
 use super::error::HintsReason;
 use super::{MAX_OUTPUT_BYTES, MAX_STEPS};
+use crate::model::Path;
 use serde::Serialize;
 use serde_json::Value;
 use std::io;
@@ -10,9 +11,11 @@ use std::io;
 const SEARCH_STEPS: usize = 4;
 /// How many bytes of texts, and of what leads to a node, a search gets over in one step.
 const SEARCH_BYTES: usize = 64;
+/// A path that is so many bytes longer costs as much again at each node.
+const PATH_BYTES: usize = 32;
 
 /// The steps and bytes that are left.
-pub(super) struct Budget {
+pub(crate) struct Budget {
     steps: usize,
     bytes: usize,
     /// What it costs to search the context, counted once.
@@ -20,18 +23,18 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    pub(super) fn new() -> Self {
+    /// What one application may take, or less.
+    pub(crate) fn of(steps: usize, bytes: usize) -> Self {
         Self {
-            steps: MAX_STEPS,
-            bytes: MAX_OUTPUT_BYTES,
+            steps: steps.min(MAX_STEPS),
+            bytes: bytes.min(MAX_OUTPUT_BYTES),
             search: None,
         }
     }
 
-    /// The steps taken so far.
-    #[cfg(test)]
-    pub(super) fn steps_taken(&self) -> usize {
-        MAX_STEPS - self.steps
+    /// The steps and bytes that are left.
+    pub(crate) fn left(&self) -> (usize, usize) {
+        (self.steps, self.bytes)
     }
 
     pub(super) fn step(&mut self, steps: usize) -> Result<(), HintsReason> {
@@ -42,10 +45,12 @@ impl Budget {
         Ok(())
     }
 
-    /// Takes the steps of searching the whole of `context`, which has to be the same each time.
-    pub(super) fn search(&mut self, context: &Value) -> Result<(), HintsReason> {
+    /// Takes the steps of searching the whole of `context`, which has to be the same each time, by a path. What a path
+    /// does at each node is told by how long it is.
+    pub(super) fn search(&mut self, context: &Value, path: &Path) -> Result<(), HintsReason> {
         let steps = *self.search.get_or_insert_with(|| search_steps(context, 0));
-        self.step(steps)
+        let at_each = 1 + path.source().len() / PATH_BYTES;
+        self.step(steps.saturating_mul(at_each))
     }
 
     /// Copies a value of bounded depth into the result.

@@ -29,6 +29,6 @@ pub(super) fn many<'c>(
     context: &'c Value,
     budget: &mut Budget,
 ) -> Result<Vec<&'c Value>, HintsReason> {
-    budget.search(context)?;
+    budget.search(context, path)?;
     path.nodes(context).map_err(|_| HintsReason::Search)
 }

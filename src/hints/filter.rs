@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Patterns that are followed for the price of one step.
+/// Steps of patterns that are followed for the price of one step.
 const PATTERNS_A_STEP: usize = 8;
 
 /// What of a context is kept.
@@ -82,7 +82,9 @@ impl Walk<'_> {
         above: &Range<usize>,
         mut included: bool,
     ) -> Result<Option<Kept<'c>>, HintsReason> {
-        self.budget.step(1 + above.len() / PATTERNS_A_STEP)?;
+        let live = self.live.get(above.clone()).unwrap_or_default();
+        let followed: u32 = live.iter().map(|live| live.at.count_ones()).sum();
+        self.budget.step(1 + followed as usize / PATTERNS_A_STEP)?;
         let start = self.live.len();
         for index in above.clone() {
             let Some(Live { pattern, at }) = self.live.get(index).copied() else {

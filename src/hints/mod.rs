@@ -79,7 +79,7 @@ mod transform;
 pub use error::{HintsError, HintsFailure, HintsProblem, HintsReason};
 
 use crate::model::Json;
-use budget::Budget;
+pub(crate) use budget::Budget;
 use filter::Filter;
 use kept::Kept;
 use serde_json::{Map, Value};
@@ -136,10 +136,18 @@ impl Hints {
     /// # Errors
     /// [`HintsFailure`] names the rule that failed, and never says what was in the context.
     pub fn apply(&self, context: &Json) -> Result<Json, HintsFailure> {
-        self.apply_within(context, &mut Budget::new())
+        self.apply_within(context, &mut Budget::of(MAX_STEPS, MAX_OUTPUT_BYTES))
     }
 
-    fn apply_within(&self, context: &Json, budget: &mut Budget) -> Result<Json, HintsFailure> {
+    /// The same, of what is left of a budget.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub(crate) fn apply_within(
+        &self,
+        context: &Json,
+        budget: &mut Budget,
+    ) -> Result<Json, HintsFailure> {
         match &self.0 {
             Some(program) => program.apply(context, budget),
             None => Ok(context.clone()),

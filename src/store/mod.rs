@@ -103,7 +103,8 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
     /// [`StoreError::NotFound`] if there is none (any more).
     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError>;
 
-    /// The breadcrumbs a query selects; none is no error. Fewer than its limit means that there are no more.
+    /// The breadcrumbs a query selects, whole, with their `llm_hints`; none is no error. Fewer than its limit means that
+    /// there are no more.
     ///
     /// # Errors
     /// [`StoreError::InvalidQuery`] if its selector cannot be evaluated.

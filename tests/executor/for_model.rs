@@ -688,22 +688,52 @@ async fn a_text_for_a_model_says_how_much_is_withheld_and_nothing_that_the_hints
     assert!(!text.contains("obey"), "{text}");
 }
 
-#[tokio::test]
-async fn others_of_the_task_go_on_while_many_items_are_shaped() {
-    let note = NewBreadcrumb::new("note.v1").context(secret());
-    let notes = |hints: Option<Value>| {
-        let note = match hints {
-            Some(hints) => note.clone().llm_hints(hints),
-            None => note.clone(),
-        };
-        let question = NewBreadcrumb::new("question.v1");
-        ExecutionContext::for_trigger(question).with_breadcrumbs("notes", vec![note; 100])
-    };
-
-    for hints in [hide(), broken()] {
-        assert!(notes(Some(hints)).for_model().now_or_never().is_none());
+/// So many notes of the same hints.
+fn many_notes(hints: Option<Value>, context: &Value, count: usize) -> ExecutionContext {
+    let mut note = NewBreadcrumb::new("note.v1").context(context.clone());
+    if let Some(hints) = hints {
+        note = note.llm_hints(hints);
     }
-    assert!(notes(None).for_model().now_or_never().is_some());
+    let question = NewBreadcrumb::new("question.v1");
+    ExecutionContext::for_trigger(question).with_breadcrumbs("notes", vec![note; count])
+}
+
+#[tokio::test]
+async fn others_of_the_task_go_on_while_much_is_shaped() {
+    let large = json!({"items": vec![json!({"secret": 1}); 2_000]});
+    let hide = json!({"exclude": ["items.secret"]});
+
+    for (context, count) in [(secret(), 500), (large, 60)] {
+        let hidden = many_notes(Some(hide.clone()), &context, count);
+        assert!(hidden.for_model().now_or_never().is_none());
+    }
+    assert!(
+        many_notes(None, &secret(), 500)
+            .for_model()
+            .now_or_never()
+            .is_some()
+    );
+}
+
+#[tokio::test]
+async fn what_all_hints_of_a_context_take_together_is_bounded() {
+    let context = json!({"items": vec![json!({"n": 1}); 20_000]});
+    let hide = json!({"exclude": ["items.secret"]});
+    let harmless = NewBreadcrumb::new("page.v1")
+        .context(secret())
+        .llm_hints(json!({"exclude": ["secret"]}));
+    let crowded = many_notes(Some(hide), &context, 400).with_breadcrumbs("page", [harmless]);
+
+    let shown = crowded.for_model().await.unwrap();
+
+    let kept = shown.many("notes").len();
+    assert!((1..400).contains(&kept), "{kept}");
+    let withheld = shown.missing().iter().map(|missing| match &missing.reason {
+        MissingReason::Withheld { items, .. } => *items,
+        other => panic!("{other}"),
+    });
+    assert_eq!(withheld.sum::<usize>(), 400 - kept);
+    assert_eq!(shown.many("page").len(), 1);
 }
 
 /// An executor that puts its context together by hand.

@@ -6,10 +6,19 @@ use serde_json::Value;
 /// Stands in for JSON that cannot be printed.
 const TOO_DEEP: &str = "\"(nests too deeply to be shown)\"";
 
-/// What ends a line for some reader or has a meaning of its own in a terminal. U+0000 to U+001F and U+007F to U+009F
-/// are controls.
+/// What ends a line for some reader, has a meaning of its own in a terminal, or is not seen by people where a model reads
+/// it. U+0000 to U+001F and U+007F to U+009F are controls.
 fn is_unruly(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// Appends a character as JSON escapes it.
+fn push_escaped(c: char, out: &mut String) {
+    for unit in c.encode_utf16(&mut [0; 2]) {
+        out.push_str(&format!("\\u{unit:04x}"));
+    }
 }
 
 /// Appends JSON without blanks between its tokens and without line breaks; in markup also without `<`, `>` and `&`, which
@@ -23,7 +32,7 @@ pub(super) fn push_json(json: &Json, in_markup: bool, out: &mut String) {
     for c in json.to_string().chars() {
         match c {
             ' ' | '\t' | '\n' | '\r' if !in_string => {}
-            c if is_escaped(c) => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c if is_escaped(c) => push_escaped(c, out),
             c => out.push(c),
         }
         in_string ^= c == '"' && !after_backslash;

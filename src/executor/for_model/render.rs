@@ -81,7 +81,7 @@ impl ModelContext {
     /// elsewhere.
     ///
     /// # Prompt caches
-    /// The same content gives the same bytes from call to call: sources come in the order of the subscriptions, and their age
+    /// The same texts give the same bytes from call to call: sources come in the order of the subscriptions, and their age
     /// is written as the time of the newest item, never as a distance from now. What did not change keeps its bytes, so a
     /// prompt cache hits up to the first source that did: subscribe first to what changes least. Fences are the same
     /// within a process; use [`render_with`](Self::render_with) to have them the same in several.

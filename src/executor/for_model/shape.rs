@@ -4,7 +4,7 @@ use super::{HintsOf, ModelContext, ModelItem, ModelSource, WithheldBy};
 use crate::executor::context::{ExecutionContext, MissingReason, MissingSource, Source};
 use crate::executor::context_error::ContextError;
 use crate::executor::schema_hints::HintsOfSchemas;
-use crate::hints::{Hints, HintsError};
+use crate::hints::{Budget, Hints, HintsError, HintsFailure, MAX_OUTPUT_BYTES, MAX_STEPS};
 use crate::model::{Breadcrumb, Json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,8 +12,16 @@ use std::sync::Arc;
 /// How many causes of one source are told apart: whoever writes breadcrumbs must not fill the report of what is missing.
 const MOST_CAUSES: usize = 4;
 
-/// How many items are shaped before others of the task go on.
-const AT_ONCE: usize = 16;
+/// What shaping all of a context may take, in steps of hints and in bytes of what they make: four and eight times what one
+/// breadcrumb may. Hints may come from anybody.
+const STEPS: usize = 4 * MAX_STEPS;
+const BYTES: usize = 8 * MAX_OUTPUT_BYTES;
+
+/// How many steps are taken before others of the task go on: the lease has to be kept meanwhile.
+const AT_ONCE: usize = 1 << 17;
+
+/// What an item costs beside the steps of its hints.
+const EACH: usize = 1 << 10;
 
 /// Shapes everything in a context by its hints.
 pub(in crate::executor) async fn shaped(
@@ -23,7 +31,8 @@ pub(in crate::executor) async fn shaped(
     let mut shaper = Shaper {
         by_schema,
         own: Vec::new(),
-        shaped: 0,
+        left: (STEPS, BYTES),
+        since: 0,
     };
     let trigger = match shaper.shape(context.trigger()) {
         Ok(item) => item,
@@ -31,8 +40,9 @@ pub(in crate::executor) async fn shaped(
     };
     let mut missing = context.missing().to_vec();
     let mut sources = Vec::with_capacity(context.sources().len());
-    for source in context.sources() {
-        let (shaped, causes) = shaper.shape_all(source).await;
+    let of = context.sources().len();
+    for (index, source) in context.sources().iter().enumerate() {
+        let (shaped, causes) = shaper.shape_all(source, of - index).await;
         if source.required
             && shaped.items.is_empty()
             && let Some((_, cause)) = causes.first()
@@ -85,25 +95,32 @@ struct Shaper {
     by_schema: HintsOfSchemas,
     /// Hints of breadcrumbs that were read already: items of one kind mostly have equal ones.
     own: Vec<(Json, Result<Hints, HintsError>)>,
-    /// How many items had hints.
-    shaped: usize,
+    /// What may still be taken and made.
+    left: (usize, usize),
+    /// Steps since others of the task went on.
+    since: usize,
 }
 
 impl Shaper {
-    async fn shape_all(&mut self, source: &Source) -> (ModelSource, Causes) {
+    /// Shapes a source with its share of what is left for so many.
+    async fn shape_all(&mut self, source: &Source, shares: usize) -> (ModelSource, Causes) {
+        let (steps, bytes) = self.left;
+        let share = (steps / shares.max(1), bytes / shares.max(1));
+        let others = (steps - share.0, bytes - share.1);
+        self.left = share;
         let mut items = Vec::with_capacity(source.items.len());
         let mut causes = Causes::new();
         for item in &source.items {
-            let before = self.shaped;
             match self.shape(item) {
                 Ok(item) => items.push(item),
                 Err(cause) => count(&mut causes, cause),
             }
-            // Hints may come from anybody and take their time: the lease has to be kept meanwhile.
-            if self.shaped > before && self.shaped.is_multiple_of(AT_ONCE) {
+            if self.since >= AT_ONCE {
+                self.since = 0;
                 tokio::task::yield_now().await;
             }
         }
+        self.left = (self.left.0 + others.0, self.left.1 + others.1);
         let shaped = ModelSource {
             key: source.key.clone(),
             items,
@@ -118,15 +135,17 @@ impl Shaper {
         let (of, hints) = match (own_hints(item), &item.schema_name) {
             (Some(own), _) => (HintsOf::Breadcrumb, self.read(own).map(Some)),
             (None, Some(schema)) => {
-                let known = self.by_schema.get(schema).cloned();
-                (HintsOf::Schema(schema.clone()), known.unwrap_or(Ok(None)))
+                let hints = HintsOf::Schema(schema.clone());
+                match self.by_schema.get(schema).cloned() {
+                    Some(known) => (hints, known),
+                    None => return Err(WithheldBy::Unknown { hints }),
+                }
             }
             (None, None) => (HintsOf::Breadcrumb, Ok(None)),
         };
-        self.shaped += usize::from(!matches!(hints, Ok(None)));
         let context = match hints {
             Ok(None) => item.context.clone(),
-            Ok(Some(hints)) => match hints.apply(&item.context) {
+            Ok(Some(hints)) => match self.apply(&hints, &item.context) {
                 Ok(shaped) => shaped,
                 Err(failure) => return Err(WithheldBy::Failed { hints: of, failure }),
             },
@@ -141,11 +160,22 @@ impl Shaper {
         })
     }
 
+    fn apply(&mut self, hints: &Hints, context: &Json) -> Result<Json, HintsFailure> {
+        let mut budget = Budget::of(self.left.0, self.left.1);
+        let (steps, bytes) = budget.left();
+        let shaped = hints.apply_within(context, &mut budget);
+        let (steps, bytes) = (steps - budget.left().0, bytes - budget.left().1);
+        self.left = (self.left.0 - steps, self.left.1 - bytes);
+        self.since += EACH + steps;
+        shaped
+    }
+
     fn read(&mut self, hints: &Json) -> Result<Hints, HintsError> {
         const MOST: usize = 16;
         if let Some((_, read)) = self.own.iter().find(|(known, _)| known == hints) {
             return read.clone();
         }
+        self.since += EACH + hints.size();
         let read = Hints::from_json(hints);
         if self.own.len() < MOST {
             self.own.push((hints.clone(), read.clone()));

@@ -1,3 +1,4 @@
+use crate::error::excerpt;
 use crate::hints::{HintsError, HintsFailure};
 use std::fmt;
 
@@ -21,6 +22,12 @@ pub enum WithheldBy {
         /// The rule and why, without anything that it was applied to.
         failure: HintsFailure,
     },
+    /// Nobody knows them.
+    #[error("{hints} are not known")]
+    Unknown {
+        /// Which ones.
+        hints: HintsOf,
+    },
     /// One more of so many different ones of a source that they are not told apart any more.
     #[error("its hints cannot be used, as those of other items")]
     More,
@@ -40,7 +47,9 @@ impl fmt::Display for HintsOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Breadcrumb => f.write_str("its own hints"),
-            Self::Schema(schema) => write!(f, "the hints of schema {schema:?}"),
+            Self::Schema(schema) => {
+                write!(f, "the hints of schema {:?}", excerpt(schema, 128))
+            }
         }
     }
 }

@@ -80,9 +80,11 @@ fn is_escaped(before: &str) -> bool {
 /// What comes after a tag, of which the braces were read.
 fn after_tag<'t>(tag: &'t str, blocks: &mut Blocks) -> Result<&'t str, HintsProblem> {
     if let Some(comment) = tag.strip_prefix('!') {
-        let long = comment.trim_start_matches(is_blank).strip_prefix("--");
-        let long = long.and_then(|long| long.split_once("--}}"));
-        let end = long.or_else(|| comment.split_once("}}"));
+        // The parser would look through the rest of the text for the end of each comment that has none.
+        let end = match comment.trim_start_matches(is_blank).strip_prefix("--") {
+            Some(long) => long.split_once("--}}"),
+            None => comment.split_once("}}"),
+        };
         return end.map(|(_, rest)| rest).ok_or_else(|| wrong(OPEN));
     }
     let inside = tag.trim_start_matches(|c| is_blank(c) || c == '~');

@@ -199,19 +199,28 @@ fn equal(one: &Value, other: &Value, budget: &mut Budget) -> Result<bool, HintsR
     budget.step(1)?;
     match (one, other) {
         (Value::Array(ones), Value::Array(others)) => {
-            let mut same = ones.len() == others.len();
-            for (one, other) in ones.iter().zip(others) {
-                same = same && equal(one, other, budget)?;
+            if ones.len() != others.len() {
+                return Ok(false);
             }
-            Ok(same)
+            for (one, other) in ones.iter().zip(others) {
+                if !equal(one, other, budget)? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
         }
         (Value::Object(ones), Value::Object(others)) => {
-            let mut same = ones.len() == others.len();
-            for ((name, one), (other_name, other)) in ones.iter().zip(others) {
-                budget.step(name.len() / BYTES_A_STEP)?;
-                same = same && name == other_name && equal(one, other, budget)?;
+            if ones.len() != others.len() {
+                return Ok(false);
             }
-            Ok(same)
+            for (name, one) in ones {
+                budget.step(name.len() / BYTES_A_STEP)?;
+                match others.get(name) {
+                    Some(other) if equal(one, other, budget)? => {}
+                    Some(_) | None => return Ok(false),
+                }
+            }
+            Ok(true)
         }
         (Value::Null, Value::Null) => Ok(true),
         (_, _) => {

@@ -1,7 +1,10 @@
 use super::{apply, refusal, try_apply};
+use crate::hints::MAX_STEPS;
+use crate::hints::budget::Budget;
 use crate::hints::{
     Hints, HintsReason, MAX_HINTS_BYTES, MAX_OUTPUT_BYTES, MAX_PATHS, MAX_TRANSFORMS,
 };
+use crate::model::Json;
 use serde_json::{Map, Value, json};
 
 fn nested(depth: usize) -> Value {
@@ -247,4 +250,65 @@ mod templates {
             }
         }
     }
+}
+
+/// How many steps hints take of a context.
+fn steps(hints: &Value, context: &Value) -> usize {
+    let hints = Hints::from_json(hints).unwrap();
+    let mut budget = Budget::of(MAX_STEPS, MAX_OUTPUT_BYTES);
+    hints
+        .apply_within(&Json::from(context.clone()), &mut budget)
+        .unwrap();
+    MAX_STEPS - budget.left().0
+}
+
+#[test]
+fn a_pattern_that_may_go_on_in_many_ways_is_dearer() {
+    let context = (0..40).fold(json!(1), |inner, _| json!({"a": inner}));
+    let paths = |ways: usize| json!({"exclude": [format!("{}..b", "..a".repeat(ways))]});
+
+    let (few, many) = (steps(&paths(1), &context), steps(&paths(31), &context));
+
+    assert!(many > 2 * few, "{few} {many}");
+}
+
+#[test]
+fn a_longer_path_searches_at_a_higher_price() {
+    let context = json!((0..1_000).collect::<Vec<_>>());
+    let path = |tests: usize| {
+        let tests = vec!["@.a==0"; tests].join("||");
+        rule("extract", "value", &format!("$..[?{tests}]"))
+    };
+
+    let (short, long) = (steps(&path(1), &context), steps(&path(30), &context));
+
+    assert!(long > 5 * short, "{short} {long}");
+}
+
+#[test]
+#[cfg(feature = "templates")]
+fn a_comparison_ends_at_the_first_difference_and_takes_a_step_for_each_field() {
+    let fields = |first: usize| {
+        let fields = (0..1_000).map(|n| (format!("f{n:04}"), json!(first * usize::from(n == 0))));
+        Value::Object(fields.collect())
+    };
+    let hints = rule(
+        "template",
+        "template",
+        "{{#if (eq context.a context.b)}}x{{/if}}",
+    );
+    let compare = |a, b| steps(&hints, &json!({"a": fields(a), "b": fields(b)}));
+
+    assert!(compare(1, 2) < 100, "{}", compare(1, 2));
+    assert!(compare(1, 1) > 1_000, "{}", compare(1, 1));
+}
+
+#[test]
+#[cfg(feature = "templates")]
+fn a_comment_without_an_end_is_refused_before_anything_looks_for_it_again_and_again() {
+    let template = rule("template", "template", &"{{!--x}}".repeat(2_000));
+
+    let refusal = refusal(&template);
+
+    assert!(refusal.contains("is not closed"), "{refusal}");
 }

@@ -1,5 +1,5 @@
 use super::super::budget::Budget;
-use crate::hints::{Hints, HintsFailure, MAX_STEPS};
+use crate::hints::{Hints, HintsFailure, HintsReason, MAX_OUTPUT_BYTES, MAX_STEPS};
 use crate::model::Json;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -363,11 +363,15 @@ proptest! {
     ) {
         let context = Json::from(context);
         let Ok(hints) = Hints::from_json(&hints) else { return Ok(()) };
-        let mut budget = Budget::new();
+        let mut budget = Budget::of(MAX_STEPS, MAX_OUTPUT_BYTES);
 
         let shaped = hints.apply_within(&context, &mut budget);
 
-        prop_assert!(budget.steps_taken() <= MAX_STEPS);
+        let taken = MAX_STEPS - budget.left().0;
+        if taken > 0 && shaped.is_ok() {
+            let again = hints.apply_within(&context, &mut Budget::of(taken - 1, MAX_OUTPUT_BYTES));
+            prop_assert_eq!(again.unwrap_err().reason, HintsReason::TooManySteps);
+        }
         if let Ok(shaped) = shaped {
             prop_assert!(shaped.size() <= Json::MAX_BYTES);
         }

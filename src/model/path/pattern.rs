@@ -58,7 +58,7 @@ fn dotted(cursor: &mut Cursor<'_>) -> Result<PatternStep, &'static str> {
     if cursor.eat('.') {
         let step = match cursor.eat('[') {
             true => plain::bracketed(cursor)?,
-            false => plain::shorthand(cursor),
+            false => unquoted(cursor)?,
         };
         return match named(step)? {
             PatternStep::Name(name) => Ok(PatternStep::Anywhere(name)),
@@ -68,15 +68,24 @@ fn dotted(cursor: &mut Cursor<'_>) -> Result<PatternStep, &'static str> {
     if cursor.eat('*') {
         return Ok(PatternStep::Each);
     }
-    let step = named(plain::shorthand(cursor))?;
+    named(unquoted(cursor)?)
+}
+
+/// A name as it stands. One with what nobody sees is mostly a mistake, and would exclude nothing.
+fn unquoted(cursor: &mut Cursor<'_>) -> Result<Option<Step>, &'static str> {
+    let step = plain::shorthand(cursor);
+    let is_unseen = |c: char| {
+        c.is_whitespace()
+            || matches!(
+                c,
+                '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}'
+            )
+    };
     match &step {
-        PatternStep::Name(name) if name.contains(char::is_whitespace) => {
-            Err("a name holds white space and is not quoted, write ['name']")
+        Some(Step::Name(name)) if name.contains(is_unseen) => {
+            Err("a name holds white space or what is not seen and is not quoted, write ['name']")
         }
-        PatternStep::Name(_)
-        | PatternStep::Anywhere(_)
-        | PatternStep::Index(_)
-        | PatternStep::Each => Ok(step),
+        Some(Step::Name(_) | Step::Index(_)) | None => Ok(step),
     }
 }
 

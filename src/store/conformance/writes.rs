@@ -2,13 +2,14 @@ use super::Broken;
 use super::Subject;
 use super::broken::{expect, fails, not_found, same, some};
 use super::given::{create, ids_of, note};
-use crate::model::{BreadcrumbId, NewBreadcrumb, Patch, Sensitivity, Visibility};
-use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Commit, StoreError, Write};
+use crate::model::{BreadcrumbId, NewBreadcrumb, Patch, Selector, Sensitivity, Visibility};
+use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Commit, Query, StoreError, Write};
 use futures::future::join_all;
 use serde_json::json;
 use uuid::Uuid;
 
-/// What is created has an id, version 1, a time and its author, and is read back whole.
+/// What is created has an id, version 1, a time and its author, and is read back whole, also by a search: what it may show
+/// a model is among it.
 pub async fn a_created_breadcrumb_is_read_back_whole<S: Subject>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -18,6 +19,10 @@ pub async fn a_created_breadcrumb_is_read_back_whole<S: Subject>(
     let created = store.create(new.clone()).await?;
 
     same(&*store.get(created.id).await?, &*created, "what is read")?;
+    let found = store
+        .search(&Query::new(Selector::schema("note.v1")))
+        .await?;
+    same(found, vec![created.clone()], "what is found")?;
     same(created.version, 1, "the version")?;
     same(
         created.created_at,

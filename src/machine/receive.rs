@@ -1,0 +1,121 @@
+use super::call::{Arguments, ToolCall, ToolResult};
+use super::calls::Phase;
+use super::outputs::Outputs;
+use super::policy::{Limits, WhileSuspended};
+use super::protocol::{Anomaly, Effect};
+use super::refusal::Refusal;
+use super::run::Machine;
+use super::size;
+use super::state::State;
+use super::turn::Caller;
+
+impl Machine {
+    pub(super) fn receive(&mut self, call: ToolCall, more: bool, effects: &mut Vec<Effect>) {
+        self.agent_went_on();
+        self.turn.set_open(more);
+        if self.state == State::Idle {
+            self.state = State::Running;
+        }
+        let call_id = call.id.clone();
+        let has_room = self.has_room_for_caller(&call_id);
+        let refused = self.admit(call, has_room, effects).err();
+        let own = refused.map(|refusal| refusal.answer());
+        match own {
+            Some(answer) if !has_room => {
+                effects.push(Effect::Deliver(vec![ToolResult { call_id, answer }]));
+            }
+            own => self.turn.add(Caller { call_id, own }),
+        }
+        self.deliver(effects);
+    }
+
+    /// Takes a call, once, or says why its caller is answered otherwise. What is refused is not known afterwards.
+    fn admit(
+        &mut self,
+        call: ToolCall,
+        has_room: bool,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refusal> {
+        let limits = self.policy.limits;
+        let is_known = self.calls.phase(&call.id).is_some();
+        let call_id = call.id.clone();
+        let call = kept(call, &limits);
+        if is_known && !call.as_ref().is_ok_and(|call| self.calls.is_same(call)) {
+            effects.push(Effect::Report(Anomaly::ConflictingCall { call_id }));
+            return Err(Refusal::Conflicting);
+        }
+        let call = call?;
+        if !has_room {
+            return Err(Refusal::TooManyPending);
+        }
+        if is_known {
+            return Ok(());
+        }
+        self.accept(call, effects)
+    }
+
+    /// Takes a call that is new.
+    fn accept(&mut self, call: ToolCall, effects: &mut Vec<Effect>) -> Result<(), Refusal> {
+        let limits = self.policy.limits;
+        let queued = match (&self.state, self.policy.while_suspended) {
+            (State::Suspended { .. }, WhileSuspended::Refuse) => return Err(Refusal::Suspended),
+            (State::Suspended { .. }, WhileSuspended::Queue) => true,
+            (
+                State::Idle | State::Running | State::Complete { .. } | State::Failed { .. },
+                WhileSuspended::Queue | WhileSuspended::Refuse,
+            ) => false,
+        };
+        if self.calls.len() >= limits.calls {
+            let limit = limits.calls;
+            return Err(Refusal::TooManyCalls { limit });
+        }
+        if self.pending().count() >= limits.pending {
+            return Err(Refusal::TooManyPending);
+        }
+        let report = match &call.arguments {
+            Arguments::Json(json) if self.is_slot(&call.tool) => Some(json.clone()),
+            Arguments::Json(_) | Arguments::Unreadable { .. } => None,
+        };
+        if report.is_some() && self.outputs.is_claimed(&call.tool) {
+            return Err(Refusal::AlreadyReported);
+        }
+        let claimed = report.as_ref();
+        let claimed = claimed.map_or(0, |report| Outputs::cost(&call.tool, &call.id, report));
+        if !self.make_room(size::of_call(&call).saturating_add(claimed)) {
+            return Err(Refusal::NoRoom);
+        }
+        if let Some(report) = report {
+            self.outputs.claim(&call.tool, &call.id, report);
+        }
+        if queued {
+            self.calls.add(call, Phase::Queued);
+        } else {
+            self.calls.add(call.clone(), Phase::Executing);
+            effects.push(Effect::Execute(call));
+        }
+        Ok(())
+    }
+
+    fn is_slot(&self, tool: &str) -> bool {
+        self.policy.slots.iter().any(|slot| slot.tool == tool)
+    }
+}
+
+/// The call in the form that is kept. One whose arguments could not be read goes no further than this.
+fn kept(call: ToolCall, limits: &Limits) -> Result<ToolCall, Refusal> {
+    let limit = limits.item_bytes;
+    let arguments = match call.arguments {
+        Arguments::Json(json) => size::kept(&json, limits).ok_or(Refusal::TooLarge { limit })?,
+        Arguments::Unreadable { problem, .. } => {
+            return Err(Refusal::InvalidArguments { problem });
+        }
+    };
+    let call = ToolCall {
+        arguments: arguments.into(),
+        ..call
+    };
+    if size::of_call(&call) > limit {
+        return Err(Refusal::TooLarge { limit });
+    }
+    Ok(call)
+}

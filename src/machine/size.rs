@@ -1,0 +1,66 @@
+//! What things take in a saved machine, in bytes of JSON.
+
+use super::call::{Answer, Arguments, Deferral, ToolCall};
+use super::policy::Limits;
+use crate::model::Json;
+use serde_json::Value;
+
+/// What a call takes besides its own bytes: names of fields, and an error result of this module.
+const CALL: usize = 448;
+
+/// What a deferral takes besides its own bytes.
+const DEFERRAL: usize = 96;
+
+/// The text as a JSON string.
+pub(super) fn of_text(text: &str) -> usize {
+    let escaped = |byte: u8| match byte {
+        b'"' | b'\\' => 2,
+        0..0x20 => 6,
+        0x20.. => 1,
+    };
+    text.bytes().map(escaped).sum::<usize>() + 2
+}
+
+pub(super) fn of_call(call: &ToolCall) -> usize {
+    let arguments = match &call.arguments {
+        Arguments::Json(json) => json.size(),
+        Arguments::Unreadable { text, problem } => of_text(text) + of_text(problem),
+    };
+    (CALL + of_text(call.id.as_str()) + of_text(&call.tool)).saturating_add(arguments)
+}
+
+pub(super) fn of_answer(answer: &Answer) -> usize {
+    match answer {
+        Answer::Success(json) => json.size(),
+        Answer::Error { code, message } => of_text(code) + of_text(message),
+    }
+}
+
+pub(super) fn of_deferral(deferral: &Deferral) -> usize {
+    let content = match deferral {
+        Deferral::Handoff { agent, prompt } => of_text(agent) + of_text(prompt),
+        Deferral::PlannerOutput(plan) => plan.size(),
+        Deferral::Other { kind, payload } => of_text(kind).saturating_add(payload.size()),
+    };
+    content.saturating_add(DEFERRAL)
+}
+
+/// The JSON as a store would give it back, so that what is compared is the same before and after a restart. `None` if
+/// it is larger or deeper than what is kept.
+pub(super) fn kept(json: &Json, limits: &Limits) -> Option<Json> {
+    let json = json.canonical(limits.item_bytes).ok()?;
+    is_within(&json, Limits::DEPTH).then_some(json)
+}
+
+/// Whether a value nests no deeper than some levels; looks no deeper than that.
+fn is_within(value: &Value, levels: usize) -> bool {
+    match value {
+        Value::Array(items) => levels
+            .checked_sub(1)
+            .is_some_and(|below| items.iter().all(|item| is_within(item, below))),
+        Value::Object(fields) => levels
+            .checked_sub(1)
+            .is_some_and(|below| fields.values().all(|field| is_within(field, below))),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    }
+}

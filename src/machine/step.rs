@@ -1,0 +1,185 @@
+use super::call::{Answer, Deferral, ToolOutcome, ToolResult};
+use super::calls::Phase;
+use super::id::CallId;
+use super::policy::Siblings;
+use super::protocol::{Anomaly, Effect, Input, Signal};
+use super::refusal::{Refusal, cut};
+use super::run::Machine;
+use super::state::{DeferredCall, State};
+use std::collections::VecDeque;
+use std::mem;
+
+/// The longest error of an agent, in bytes.
+const ERROR_BYTES: usize = 4_096;
+
+impl Machine {
+    /// Takes one input and says what to do about it, in this order.
+    ///
+    /// Nothing is refused by an error: what does not fit is a [`Effect::Report`], and a call that cannot be taken is
+    /// answered with an error result.
+    #[must_use = "the effects are what the machine wants done"]
+    pub fn step(&mut self, input: Input) -> Vec<Effect> {
+        let Input { run, signal } = input;
+        if run != self.run {
+            return vec![Effect::Report(Anomaly::StaleRun { run })];
+        }
+        match &self.state {
+            State::Idle | State::Running | State::Suspended { .. } => {
+                let mut effects = Vec::new();
+                self.take(signal, &mut effects);
+                self.forget_what_is_over();
+                effects
+            }
+            State::Complete { .. } | State::Failed { .. } => absorb(signal),
+        }
+    }
+
+    fn take(&mut self, signal: Signal, effects: &mut Vec<Effect>) {
+        match signal {
+            Signal::ToolCallReceived { call, more } => self.receive(call, more, effects),
+            Signal::ToolCallFinished { call_id, outcome } => {
+                self.finish_call(call_id, outcome, effects);
+            }
+            Signal::DeferredResolved { call_id, result } => self.resolve(call_id, result, effects),
+            Signal::AgentCompleted { output } => self.complete(&output, effects),
+            Signal::AgentFailed { error } => {
+                let error = Some(cut(&error, ERROR_BYTES).to_owned());
+                self.end(State::Failed { error }, effects);
+            }
+            Signal::Cancel => self.end(State::Failed { error: None }, effects),
+        }
+    }
+
+    fn finish_call(&mut self, call_id: CallId, outcome: ToolOutcome, effects: &mut Vec<Effect>) {
+        let anomaly = match self.calls.phase(&call_id) {
+            Some(Phase::Executing) => {
+                match outcome {
+                    ToolOutcome::Answered(answer) => self.answer(&call_id, answer),
+                    ToolOutcome::Deferred(action) => self.defer(call_id, action, effects),
+                }
+                self.deliver(effects);
+                return;
+            }
+            None | Some(Phase::Queued) => Anomaly::UnknownCall { call_id },
+            Some(Phase::Deferred | Phase::Answered(_) | Phase::Cancelled | Phase::Forgotten) => {
+                Anomaly::DuplicateCompletion { call_id }
+            }
+        };
+        effects.push(Effect::Report(anomaly));
+    }
+
+    /// Suspends the run, or lets the call wait behind the one that did.
+    fn defer(&mut self, call_id: CallId, action: Deferral, effects: &mut Vec<Effect>) {
+        let Some(action) = self.kept_deferral(&call_id, action) else {
+            let limit = self.policy.limits.item_bytes;
+            self.answer(&call_id, Refusal::ResultTooLarge { limit }.answer());
+            return;
+        };
+        self.calls.set(&call_id, Phase::Deferred);
+        let deferred = DeferredCall { call_id, action };
+        match &mut self.state {
+            State::Suspended { behind, .. } => behind.push_back(deferred),
+            State::Idle | State::Running | State::Complete { .. } | State::Failed { .. } => {
+                effects.push(deferred.clone().into());
+                self.state = State::Suspended {
+                    deferred,
+                    behind: VecDeque::new(),
+                };
+                match self.policy.siblings {
+                    Siblings::Finish => {}
+                    Siblings::Cancel => self.cancel(|phase| *phase == Phase::Executing, effects),
+                }
+            }
+        }
+    }
+
+    fn resolve(&mut self, call_id: CallId, result: Answer, effects: &mut Vec<Effect>) {
+        let is_next = match &self.state {
+            State::Suspended { deferred, .. } => deferred.call_id == call_id,
+            State::Idle | State::Running | State::Complete { .. } | State::Failed { .. } => false,
+        };
+        if !is_next {
+            effects.push(Effect::Report(match self.calls.phase(&call_id) {
+                None => Anomaly::UnknownCall { call_id },
+                Some(Phase::Queued | Phase::Executing | Phase::Deferred) => {
+                    Anomaly::NotDeferred { call_id }
+                }
+                Some(Phase::Answered(_) | Phase::Cancelled | Phase::Forgotten) => {
+                    Anomaly::DuplicateCompletion { call_id }
+                }
+            }));
+            return;
+        }
+        // The deferral goes first, so that there is room for its answer.
+        let mut next = Vec::new();
+        self.go_on(&mut next);
+        self.answer(&call_id, result);
+        self.deliver(effects);
+        effects.append(&mut next);
+    }
+
+    /// Leaves the deferral that was resolved: on to the one behind it, or back to work.
+    fn go_on(&mut self, effects: &mut Vec<Effect>) {
+        let mut behind = match mem::replace(&mut self.state, State::Running) {
+            State::Suspended { behind, .. } => behind,
+            State::Idle | State::Running | State::Complete { .. } | State::Failed { .. } => {
+                VecDeque::new()
+            }
+        };
+        if let Some(deferred) = behind.pop_front() {
+            effects.push(deferred.clone().into());
+            self.state = State::Suspended { deferred, behind };
+            return;
+        }
+        let queued: Vec<_> = self
+            .calls
+            .pending()
+            .filter(|(_, phase)| **phase == Phase::Queued)
+            .map(|(call, _)| call.clone())
+            .collect();
+        for call in queued {
+            self.calls.set(&call.id, Phase::Executing);
+            effects.push(Effect::Execute(call));
+        }
+    }
+
+    /// Keeps the answer of a call. What is handed in becomes an output, or its slot is free again.
+    fn answer(&mut self, call_id: &CallId, answer: Answer) {
+        let answer = self.kept_answer(answer);
+        match &answer {
+            Answer::Success(_) => self.outputs.accept(call_id),
+            Answer::Error { .. } => self.outputs.release(call_id),
+        }
+        self.calls.set(call_id, Phase::Answered(answer));
+    }
+
+    pub(super) fn deliver(&mut self, effects: &mut Vec<Effect>) {
+        let ready = self.turn.take_ready(self.policy.delivery, &self.calls);
+        if !ready.is_empty() {
+            effects.push(Effect::Deliver(ready));
+        }
+    }
+
+    /// The agent says something, so it has heard what was said to it.
+    pub(super) fn agent_went_on(&mut self) {
+        self.turn.agent_went_on();
+        self.reminding = false;
+    }
+}
+
+/// What comes after the end changes nothing, but no caller is left without an answer.
+fn absorb(signal: Signal) -> Vec<Effect> {
+    let mut effects = vec![Effect::Report(Anomaly::AfterTerminal)];
+    match signal {
+        Signal::ToolCallReceived { call, .. } => effects.push(Effect::Deliver(vec![ToolResult {
+            call_id: call.id,
+            answer: Refusal::Cancelled.answer(),
+        }])),
+        Signal::ToolCallFinished { .. }
+        | Signal::DeferredResolved { .. }
+        | Signal::AgentCompleted { .. }
+        | Signal::AgentFailed { .. }
+        | Signal::Cancel => {}
+    }
+    effects
+}
