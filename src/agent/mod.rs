@@ -36,11 +36,20 @@
 mod definition;
 mod executor;
 mod model;
+#[cfg(feature = "openai")]
+mod providers;
+mod recorded;
 mod scripted;
 
 pub use definition::AgentDefinition;
 pub use executor::AgentExecutor;
-pub use model::{ChatModel, ChatRequest, ChatResponse, Message, Speaker, Usage};
+pub use model::{
+    Arguments, BadArguments, ChatEvent, ChatModel, ChatRequest, ChatResponse, Message,
+    ResponseSchema, Speaker, StopReason, ToolCall, ToolCallDelta, ToolChoice, ToolSpec, Usage,
+};
+#[cfg(feature = "openai")]
+pub use providers::{OpenAiCompatible, OpenAiCompatibleBuilder, ProviderError, Secret};
+pub use recorded::RecordedModel;
 pub use scripted::ScriptedModel;
 
 pub use crate::executor::above::{AgentError, ModelError};

@@ -1,24 +1,57 @@
-use super::{ChatModel, ChatRequest, ChatResponse, ModelError};
+use super::{ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError};
 use async_trait::async_trait;
+use futures::stream::{self, BoxStream, StreamExt};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 /// A model that says what it was told to, and remembers what it was asked: for tests and examples.
+///
+/// ```
+/// use serde_json::json;
+/// use universal_executor::agent::{ChatModel, ChatRequest, ChatResponse, ModelError, ScriptedModel, ToolCall};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let model = ScriptedModel::script([
+///     Ok(ChatResponse::calling(vec![ToolCall::new("1", "weather", json!({"city": "Bergen"}))])),
+///     Err(ModelError::Unauthorized),
+///     Ok(ChatResponse::new("It rains.")),
+/// ]);
+///
+/// let request = ChatRequest::default();
+/// assert_eq!(model.chat(&request).await?.tool_calls[0].name, "weather");
+/// assert!(model.chat(&request).await.is_err());
+/// assert_eq!(model.chat(&request).await?.text, "It rains.");
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 pub struct ScriptedModel {
     script: Box<Script>,
     requests: Mutex<Vec<ChatRequest>>,
 }
 
-type Script = dyn Fn(usize, &ChatRequest) -> Result<ChatResponse, ModelError> + Send + Sync;
+type Script = dyn Fn(usize, &ChatRequest) -> Vec<Result<ChatEvent, ModelError>> + Send + Sync;
 
 impl ScriptedModel {
     /// Gives these answers in order, then [`ModelError::ScriptEnded`].
     #[must_use]
     pub fn new<T: Into<String>>(answers: impl IntoIterator<Item = T>) -> Self {
-        let answers: Vec<String> = answers.into_iter().map(Into::into).collect();
-        Self::answering(move |number, _| match answers.get(number - 1) {
-            Some(answer) => Ok(ChatResponse::new(answer)),
-            None => Err(ModelError::ScriptEnded { number }),
+        Self::script(answers.into_iter().map(|text| Ok(ChatResponse::new(text))))
+    }
+
+    /// Gives these answers and errors in order, then [`ModelError::ScriptEnded`].
+    #[must_use]
+    pub fn script(answers: impl IntoIterator<Item = Result<ChatResponse, ModelError>>) -> Self {
+        // An error cannot be cloned, so each answer is taken out of its place.
+        let answers: Vec<_> = answers
+            .into_iter()
+            .map(|one| Mutex::new(Some(one)))
+            .collect();
+        Self::answering(move |number, _| {
+            let place = answers.get(number - 1);
+            place
+                .and_then(|one| one.lock().unwrap_or_else(PoisonError::into_inner).take())
+                .unwrap_or(Err(ModelError::ScriptEnded { number }))
         })
     }
 
@@ -27,6 +60,19 @@ impl ScriptedModel {
     pub fn answering<F>(script: F) -> Self
     where
         F: Fn(usize, &ChatRequest) -> Result<ChatResponse, ModelError> + Send + Sync + 'static,
+    {
+        Self::streaming(move |number, request| match script(number, request) {
+            Ok(response) => response.into_events().into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(error)],
+        })
+    }
+
+    /// Streams what a function of the number of the request, from 1, and the request gives: also an answer that breaks
+    /// off, or an error in the middle of one. [`ChatModel::chat`] collects the same.
+    #[must_use]
+    pub fn streaming<F>(script: F) -> Self
+    where
+        F: Fn(usize, &ChatRequest) -> Vec<Result<ChatEvent, ModelError>> + Send + Sync + 'static,
     {
         Self {
             script: Box::new(script),
@@ -42,11 +88,8 @@ impl ScriptedModel {
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
-}
 
-#[async_trait]
-impl ChatModel for ScriptedModel {
-    async fn chat(&self, request: &ChatRequest) -> Result<ChatResponse, ModelError> {
+    fn events(&self, request: &ChatRequest) -> Vec<Result<ChatEvent, ModelError>> {
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         requests.push(request.clone());
         let number = requests.len();
@@ -55,10 +98,71 @@ impl ChatModel for ScriptedModel {
     }
 }
 
+#[async_trait]
+impl ChatModel for ScriptedModel {
+    async fn chat(&self, request: &ChatRequest) -> Result<ChatResponse, ModelError> {
+        ChatResponse::collect(stream::iter(self.events(request))).await
+    }
+
+    async fn stream(
+        &self,
+        request: &ChatRequest,
+    ) -> Result<BoxStream<'static, Result<ChatEvent, ModelError>>, ModelError> {
+        let mut events = self.events(request);
+        // An error instead of an answer is told at once, as a provider would.
+        match events.first() {
+            Some(Err(_)) => events.swap_remove(0).map(|_| stream::empty().boxed()),
+            Some(Ok(_)) | None => Ok(stream::iter(events).boxed()),
+        }
+    }
+}
+
 impl fmt::Debug for ScriptedModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ScriptedModel")
             .field("requests", &self.requests().len())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::TryStreamExt;
+
+    #[tokio::test]
+    async fn a_scripted_stream_may_fail_in_the_middle() {
+        let model = ScriptedModel::streaming(|_, _| {
+            vec![
+                Ok(ChatEvent::Text("It ra".into())),
+                Err(ModelError::TimedOut { to: "go on" }),
+            ]
+        });
+        let request = ChatRequest::default();
+
+        let mut stream = model.stream(&request).await.unwrap();
+        let first = stream.try_next().await.unwrap();
+        let streamed = stream.try_next().await.unwrap_err();
+        let whole = model.chat(&request).await.unwrap_err();
+
+        assert_eq!(first, Some(ChatEvent::Text("It ra".into())));
+        assert!(
+            matches!(streamed, ModelError::TimedOut { .. }),
+            "{streamed:?}"
+        );
+        assert!(matches!(whole, ModelError::TimedOut { .. }), "{whole:?}");
+    }
+
+    #[tokio::test]
+    async fn a_script_that_ends_says_at_which_request() {
+        let model = ScriptedModel::new(["one"]);
+        model.chat(&ChatRequest::default()).await.unwrap();
+
+        let error = model.stream(&ChatRequest::default()).await.err();
+
+        assert!(
+            matches!(error, Some(ModelError::ScriptEnded { number: 2 })),
+            "{error:?}"
+        );
     }
 }

@@ -1,0 +1,236 @@
+use crate::model::Json;
+use serde::{Deserialize, Serialize};
+
+/// One message of a conversation.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Message {
+    /// Who says it.
+    pub speaker: Speaker,
+    /// What is said.
+    pub text: String,
+    /// The calls of an assistant; empty for everybody else.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+    /// The call that a tool answers; absent for everybody else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_id: Option<String>,
+    /// Whether a tool says that it failed; false for everybody else.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_error: bool,
+}
+
+impl Message {
+    /// What the agent's author says.
+    #[must_use]
+    pub fn system(text: impl Into<String>) -> Self {
+        Self::said(Speaker::System, text)
+    }
+
+    /// What comes from outside.
+    #[must_use]
+    pub fn user(text: impl Into<String>) -> Self {
+        Self::said(Speaker::User, text)
+    }
+
+    /// What the model said before.
+    #[must_use]
+    pub fn assistant(text: impl Into<String>) -> Self {
+        Self::said(Speaker::Assistant, text)
+    }
+
+    /// The tools that the model called before, beside what it said.
+    #[must_use]
+    pub fn calls(text: impl Into<String>, tool_calls: Vec<ToolCall>) -> Self {
+        Self {
+            tool_calls,
+            ..Self::assistant(text)
+        }
+    }
+
+    /// What a call came to.
+    #[must_use]
+    pub fn tool_result(call_id: impl Into<String>, content: impl Into<String>) -> Self {
+        Self {
+            call_id: Some(call_id.into()),
+            ..Self::said(Speaker::Tool, content)
+        }
+    }
+
+    /// Why a call failed, in words that the model can act on.
+    #[must_use]
+    pub fn tool_error(call_id: impl Into<String>, content: impl Into<String>) -> Self {
+        Self {
+            is_error: true,
+            ..Self::tool_result(call_id, content)
+        }
+    }
+
+    fn said(speaker: Speaker, text: impl Into<String>) -> Self {
+        Self {
+            speaker,
+            text: text.into(),
+            tool_calls: Vec::new(),
+            call_id: None,
+            is_error: false,
+        }
+    }
+}
+
+/// Who says a message.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Speaker {
+    /// The agent's author: instructions.
+    System,
+    /// Whoever is outside: data.
+    User,
+    /// The model.
+    Assistant,
+    /// A tool, in answer to a call: data.
+    Tool,
+}
+
+/// A tool that a model wants to have called.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ToolCall {
+    /// What the answer has to name; made here if the provider gave none.
+    pub id: String,
+    /// The tool, as the model wrote it: it may be one that nobody offered.
+    pub name: String,
+    /// What it shall be called with.
+    pub arguments: Arguments,
+}
+
+impl ToolCall {
+    /// A call of a tool.
+    #[must_use]
+    pub fn new(
+        id: impl Into<String>,
+        name: impl Into<String>,
+        arguments: impl Into<Arguments>,
+    ) -> Self {
+        Self {
+            id: id.into(),
+            name: name.into(),
+            arguments: arguments.into(),
+        }
+    }
+}
+
+/// What a model calls a tool with: the text it wrote, and the JSON that this is, if it is.
+///
+/// A text that is no JSON is kept, so that the model can be told what it wrote; it is never mended or guessed at. No
+/// text at all counts as `{}`, which is what models write for a tool without arguments.
+///
+/// ```
+/// use universal_executor::agent::Arguments;
+///
+/// let good = Arguments::from_text(r#"{"city": "Bergen"}"#);
+/// assert_eq!(good.json()?["city"], "Bergen");
+///
+/// let cut = Arguments::from_text(r#"{"city": "Ber"#);
+/// assert!(cut.json().is_err());
+/// assert_eq!(cut.text(), r#"{"city": "Ber"#);
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(from = "String", into = "String")]
+pub struct Arguments {
+    text: String,
+    json: Result<Json, BadArguments>,
+}
+
+impl Arguments {
+    /// Reads what a model wrote.
+    #[must_use]
+    pub fn from_text(text: impl Into<String>) -> Self {
+        let text = text.into();
+        let read = if text.trim().is_empty() { "{}" } else { &text };
+        let json = Json::from_text(read).map_err(|error| BadArguments {
+            reason: error.to_string(),
+        });
+        Self { text, json }
+    }
+
+    /// The text, as the model wrote it.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The JSON that the text is.
+    ///
+    /// # Errors
+    /// [`BadArguments`] if it is none, nests deeper than 64 levels or is larger than [`Json::MAX_BYTES`].
+    pub fn json(&self) -> Result<&Json, BadArguments> {
+        self.json.as_ref().map_err(Clone::clone)
+    }
+}
+
+impl From<String> for Arguments {
+    fn from(text: String) -> Self {
+        Self::from_text(text)
+    }
+}
+
+impl From<Arguments> for String {
+    fn from(arguments: Arguments) -> Self {
+        arguments.text
+    }
+}
+
+impl From<serde_json::Value> for Arguments {
+    fn from(value: serde_json::Value) -> Self {
+        Self::from_text(value.to_string())
+    }
+}
+
+/// The arguments of a call are not JSON, or not within the limits of [`Json`].
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the arguments of the call cannot be read: {reason}")]
+#[non_exhaustive]
+pub struct BadArguments {
+    /// What is wrong with them, in words that the model can act on.
+    pub reason: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn no_arguments_are_an_empty_object() {
+        for text in ["", "  ", "{}"] {
+            assert_eq!(
+                *Arguments::from_text(text).json().unwrap(),
+                serde_json::json!({})
+            );
+        }
+    }
+
+    #[test]
+    fn arguments_that_nest_without_end_are_refused_and_kept() {
+        let text = "[".repeat(100_000);
+
+        let arguments = Arguments::from_text(&*text);
+
+        assert!(arguments.json().is_err());
+        assert_eq!(arguments.text(), text);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_model_writes_is_kept_and_survives_being_saved(text in ".{0,200}") {
+            let arguments = Arguments::from_text(&*text);
+
+            let saved = serde_json::to_string(&arguments).unwrap();
+
+            prop_assert_eq!(arguments.text(), text);
+            prop_assert_eq!(serde_json::from_str::<Arguments>(&saved).unwrap(), arguments);
+        }
+    }
+}

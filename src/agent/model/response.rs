@@ -1,0 +1,131 @@
+use super::event::{Collector, pieces};
+use super::{ChatEvent, Message, ToolCall};
+use crate::agent::ModelError;
+use futures::{Stream, TryStreamExt};
+use serde::{Deserialize, Serialize};
+use std::pin::pin;
+
+/// What a model answered.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ChatResponse {
+    /// What it said; may be empty if it calls tools.
+    pub text: String,
+    /// The tools it wants to have called, in its order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+    /// What that cost; zero if the provider does not say.
+    #[serde(default)]
+    pub usage: Usage,
+    /// Why it stopped.
+    #[serde(default)]
+    pub stop: StopReason,
+}
+
+impl ChatResponse {
+    /// The largest answer, in bytes of text, ids, names and arguments together: 4 MiB.
+    pub const MAX_BYTES: usize = 4 << 20;
+
+    /// The most tools that one answer may call.
+    pub const MAX_TOOL_CALLS: usize = 128;
+
+    /// An answer in words.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            ..Self::default()
+        }
+    }
+
+    /// An answer that calls tools.
+    #[must_use]
+    pub fn calling(tool_calls: Vec<ToolCall>) -> Self {
+        Self {
+            tool_calls,
+            stop: StopReason::ToolCalls,
+            ..Self::default()
+        }
+    }
+
+    /// The same with what it cost.
+    #[must_use]
+    pub fn with_usage(mut self, usage: Usage) -> Self {
+        self.usage = usage;
+        self
+    }
+
+    /// The same with another reason to stop.
+    #[must_use]
+    pub fn with_stop(mut self, stop: StopReason) -> Self {
+        self.stop = stop;
+        self
+    }
+
+    /// The answer as the next request repeats it.
+    #[must_use]
+    pub fn message(&self) -> Message {
+        Message::calls(&*self.text, self.tool_calls.clone())
+    }
+
+    /// Puts a stream together; the same as what [`ChatModel::chat`](super::ChatModel::chat) gives.
+    ///
+    /// # Errors
+    /// The error of the stream; [`ModelError::Unavailable`] if it ends without [`ChatEvent::End`], so that an answer that
+    /// was cut off is never taken for a whole one; [`ModelError::TooLarge`] beyond [`Self::MAX_BYTES`] or
+    /// [`Self::MAX_TOOL_CALLS`]; [`ModelError::BadAnswer`] if a piece belongs to no call.
+    pub async fn collect(
+        events: impl Stream<Item = Result<ChatEvent, ModelError>>,
+    ) -> Result<Self, ModelError> {
+        let mut events = pin!(events);
+        let mut collector = Collector::default();
+        while let Some(event) = events.try_next().await? {
+            collector.push(event)?;
+        }
+        collector.finish()
+    }
+
+    /// The answer as a stream of a few events, the last of them [`ChatEvent::End`].
+    #[must_use]
+    pub fn into_events(self) -> Vec<ChatEvent> {
+        pieces(self)
+    }
+}
+
+/// Why a model stopped.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum StopReason {
+    /// It had said everything, or came to a text it was to stop at.
+    #[default]
+    Finished,
+    /// It waits for the tools it called.
+    ToolCalls,
+    /// It came to the limit of tokens: the text, or the last call, may be cut off.
+    MaxTokens,
+    /// The provider gave another reason, or none.
+    Other,
+}
+
+/// How many tokens a request took.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Usage {
+    /// Read.
+    pub input_tokens: u64,
+    /// Written.
+    pub output_tokens: u64,
+}
+
+impl Usage {
+    /// Tokens that were read and written.
+    #[must_use]
+    pub fn new(input_tokens: u64, output_tokens: u64) -> Self {
+        Self {
+            input_tokens,
+            output_tokens,
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Answers in the words of chat completions, whole or in pieces, read into events.
+
+use super::super::Secret;
+use super::failure::{self, Failed};
+use super::names::Names;
+use crate::agent::{ChatEvent, ChatResponse, ModelError, StopReason, ToolCallDelta, Usage};
+use serde::Deserialize;
+use serde_json::Value;
+use uuid::Uuid;
+
+/// An answer, or a piece of one: the one has what is said in `message`, the other in `delta`.
+#[derive(Deserialize)]
+struct Completion {
+    #[serde(default)]
+    choices: Option<Vec<Choice>>,
+    #[serde(default)]
+    usage: Option<Tokens>,
+    #[serde(default)]
+    error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    #[serde(default)]
+    index: u32,
+    #[serde(default)]
+    message: Option<Said>,
+    #[serde(default)]
+    delta: Option<Said>,
+    #[serde(default)]
+    finish_reason: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+struct Said {
+    #[serde(default)]
+    content: Option<Value>,
+    #[serde(default)]
+    refusal: Option<String>,
+    #[serde(default)]
+    tool_calls: Option<Vec<Call>>,
+}
+
+#[derive(Deserialize)]
+struct Call {
+    #[serde(default)]
+    index: Option<u64>,
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    function: Function,
+}
+
+#[derive(Default, Deserialize)]
+struct Function {
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    arguments: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Tokens {
+    #[serde(default)]
+    prompt_tokens: Option<u64>,
+    #[serde(default)]
+    completion_tokens: Option<u64>,
+}
+
+/// Reads the pieces of one answer, or all of it at once.
+#[derive(Debug, Default)]
+pub(super) struct AnswerReader {
+    names: Names,
+    /// What was sent, should the provider repeat it in an error.
+    secret: Option<Secret>,
+    calls: Vec<Slot>,
+    refusal: String,
+    stop: Option<StopReason>,
+}
+
+/// A call that has begun.
+#[derive(Debug)]
+struct Slot {
+    /// What the provider counts it as.
+    index: Option<u64>,
+    id: Option<String>,
+}
+
+/// The most bytes of a refusal that are kept.
+const MAX_REFUSAL: usize = 1024;
+
+impl AnswerReader {
+    pub(super) fn new(names: Names, secret: Option<Secret>) -> Self {
+        Self {
+            names,
+            secret,
+            ..Self::default()
+        }
+    }
+
+    /// Reads a piece of an answer, or a whole one.
+    pub(super) fn read(
+        &mut self,
+        text: &[u8],
+        events: &mut impl Extend<ChatEvent>,
+    ) -> Result<(), ModelError> {
+        let completion: Completion =
+            serde_json::from_slice(text).map_err(|error| unreadable(&error))?;
+        if let Some(error) = completion.error.filter(|error| !error.is_null()) {
+            return Err(failure::classify(
+                &Failed::in_answer(&error).without(self.secret.as_ref()),
+            ));
+        }
+        let no_choices = completion.choices.is_none();
+        let choices = completion.choices.unwrap_or_default();
+        if no_choices && completion.usage.is_none() {
+            return Err(ModelError::bad_answer(
+                "it has neither choices nor an error",
+            ));
+        }
+        for choice in choices.into_iter().filter(|choice| choice.index == 0) {
+            self.choice(choice, events)?;
+        }
+        if let Some(tokens) = completion.usage {
+            let (read, written) = (tokens.prompt_tokens, tokens.completion_tokens);
+            let usage = Usage::new(read.unwrap_or_default(), written.unwrap_or_default());
+            events.extend([ChatEvent::Usage(usage)]);
+        }
+        Ok(())
+    }
+
+    /// The end of a whole answer, at the end of the body. One that was marked as over, by `[DONE]`, may lack a reason.
+    pub(super) fn finish(self, marked: bool) -> Result<ChatEvent, ModelError> {
+        if !self.refusal.is_empty() {
+            let said = failure::scrubbed(&self.refusal, self.secret.as_ref());
+            let reason = failure::safe_excerpt(&said);
+            return Err(ModelError::Refused { reason });
+        }
+        match self.stop {
+            // Some endpoints say "stop" when they call tools.
+            Some(StopReason::Finished) if !self.calls.is_empty() => {
+                Ok(ChatEvent::End(StopReason::ToolCalls))
+            }
+            Some(stop) => Ok(ChatEvent::End(stop)),
+            None if marked => Ok(ChatEvent::End(StopReason::Other)),
+            None => Err(ModelError::Unavailable("the answer broke off".into())),
+        }
+    }
+
+    fn choice(
+        &mut self,
+        choice: Choice,
+        events: &mut impl Extend<ChatEvent>,
+    ) -> Result<(), ModelError> {
+        let whole = choice.message.is_some();
+        let said = choice.message.or(choice.delta).unwrap_or_default();
+        if let Some(refusal) = said.refusal {
+            let room = MAX_REFUSAL.saturating_sub(self.refusal.len());
+            self.refusal.extend(refusal.chars().take(room));
+        }
+        let text = said.content.map(text_of).unwrap_or_default();
+        if !text.is_empty() {
+            events.extend([ChatEvent::Text(text)]);
+        }
+        for call in said.tool_calls.unwrap_or_default() {
+            let begun = if whole { None } else { self.begun(&call) };
+            self.call(begun, call, events)?;
+        }
+        if let Some(reason) = choice.finish_reason {
+            self.stop = Some(stop(&reason)?);
+        }
+        Ok(())
+    }
+
+    /// The call that a piece goes on with, if it does not begin one. It is the one with its index; without an index the
+    /// last one, if the piece has no name. Some endpoints give all calls the same index, so an id that is new begins a
+    /// call in any case.
+    fn begun(&self, piece: &Call) -> Option<usize> {
+        let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+        let has_id = is_given(&piece.id);
+        if piece.index.is_none() && !has_id && is_given(&piece.function.name) {
+            return None;
+        }
+        self.calls.iter().rposition(|slot| {
+            (piece.index.is_none() || slot.index == piece.index) && (!has_id || slot.id == piece.id)
+        })
+    }
+
+    fn call(
+        &mut self,
+        begun: Option<usize>,
+        call: Call,
+        events: &mut impl Extend<ChatEvent>,
+    ) -> Result<(), ModelError> {
+        let arguments = match call.function.arguments.unwrap_or_default() {
+            Value::String(text) => text,
+            Value::Null => String::new(),
+            // Some endpoints send what others send the text of.
+            other @ (Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::Object(_)) => {
+                other.to_string()
+            }
+        };
+        let delta = match begun {
+            Some(index) => ToolCallDelta::more(index, arguments),
+            None => {
+                if self.calls.len() >= ChatResponse::MAX_TOOL_CALLS {
+                    return Err(ModelError::TooLarge {
+                        what: "the number of tool calls",
+                        limit: ChatResponse::MAX_TOOL_CALLS,
+                    });
+                }
+                let name = self.names.back(call.function.name.unwrap_or_default());
+                let index = self.calls.len();
+                self.calls.push(Slot {
+                    index: call.index,
+                    id: call.id.clone(),
+                });
+                let id = call.id.filter(|id| !id.is_empty());
+                let id = id.unwrap_or_else(|| format!("call_{}", Uuid::now_v7().simple()));
+                ToolCallDelta {
+                    arguments,
+                    ..ToolCallDelta::first(index, id, name)
+                }
+            }
+        };
+        events.extend([ChatEvent::ToolCall(delta)]);
+        Ok(())
+    }
+}
+
+fn stop(reason: &str) -> Result<StopReason, ModelError> {
+    match reason {
+        "stop" => Ok(StopReason::Finished),
+        "tool_calls" | "function_call" => Ok(StopReason::ToolCalls),
+        "length" => Ok(StopReason::MaxTokens),
+        "content_filter" => Err(ModelError::Refused {
+            reason: "the provider filtered the answer".to_owned(),
+        }),
+        _ => Ok(StopReason::Other),
+    }
+}
+
+/// A text, the texts of a list of parts, or the JSON that stands where a text should.
+fn text_of(value: Value) -> String {
+    match value {
+        Value::String(text) => text,
+        Value::Null => String::new(),
+        Value::Array(parts) if parts.iter().any(|part| part.get("text").is_some()) => {
+            let texts = parts.iter().filter_map(|part| part.get("text")?.as_str());
+            texts.collect()
+        }
+        Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+/// Says where and of what kind the fault is; serde's own words would quote the answer.
+fn unreadable(error: &serde_json::Error) -> ModelError {
+    let what = match error.classify() {
+        serde_json::error::Category::Eof => "JSON that breaks off",
+        serde_json::error::Category::Data => "JSON of another shape",
+        serde_json::error::Category::Syntax | serde_json::error::Category::Io => "no JSON",
+    };
+    let (line, column) = (error.line(), error.column());
+    ModelError::bad_answer(format!("it is {what} at line {line}, column {column}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! One request over HTTP, and its answer as far as the limits let it be read.
+
+use super::failure::{self, Failed};
+use super::{OpenAiCompatible, Secret};
+use crate::agent::ModelError;
+use crate::clock;
+use reqwest::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
+};
+use reqwest::{Response, StatusCode};
+use tracing::debug;
+
+/// How much is read of the body of an error.
+const MAX_ERROR_BYTES: usize = 64 << 10;
+
+/// The body of an answer that is no error.
+pub(super) struct Body {
+    response: Response,
+    left: usize,
+    limit: usize,
+}
+
+impl Body {
+    /// Sends a request and waits for the head of the answer.
+    pub(super) async fn of(
+        model: &OpenAiCompatible,
+        sent: String,
+        key: Option<&Secret>,
+    ) -> Result<Self, ModelError> {
+        let mut request = model
+            .client
+            .post(model.endpoint.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, "application/json, text/event-stream")
+            .body(sent);
+        if let Some(key) = key {
+            request = request.header(AUTHORIZATION, bearer(key)?);
+        }
+        let response = request
+            .send()
+            .await
+            .map_err(|error| broken(error, "answer"))?;
+        let status = response.status();
+        debug!(status = status.as_u16(), "a model answers");
+        let mut body = Self::new(response, model.max_bytes);
+        if status == StatusCode::OK {
+            body.must_be_readable()?;
+            return Ok(body);
+        }
+        let delay = header(body.response.headers(), &RETRY_AFTER)
+            .and_then(|text| failure::retry_after(text, clock::wall_micros()));
+        let text = body.start().await;
+        let failed = Failed::new(status.as_u16(), delay, &text).without(key);
+        Err(failure::classify(&failed))
+    }
+
+    fn new(response: Response, limit: usize) -> Self {
+        Self {
+            response,
+            left: limit,
+            limit,
+        }
+    }
+
+    /// Whether the answer comes as a stream of events.
+    pub(super) fn streams(&self) -> bool {
+        self.kind().starts_with("text/event-stream")
+    }
+
+    /// All of it.
+    pub(super) async fn whole(mut self) -> Result<Vec<u8>, ModelError> {
+        let mut whole = Vec::new();
+        while let Some(chunk) = self.chunk().await? {
+            whole.extend_from_slice(chunk.as_ref());
+        }
+        Ok(whole)
+    }
+
+    /// What comes next of it; none at its end.
+    pub(super) async fn chunk(&mut self) -> Result<Option<impl AsRef<[u8]> + use<>>, ModelError> {
+        let chunk = self
+            .response
+            .chunk()
+            .await
+            .map_err(|error| broken(error, "go on"))?;
+        let size = chunk.as_ref().map_or(0, |chunk| chunk.len());
+        match self.left.checked_sub(size) {
+            Some(left) => self.left = left,
+            None => {
+                return Err(ModelError::TooLarge {
+                    what: "the answer in bytes",
+                    limit: self.limit,
+                });
+            }
+        }
+        Ok(chunk)
+    }
+
+    /// The start of it, as far as it comes.
+    async fn start(&mut self) -> Vec<u8> {
+        let mut start = Vec::new();
+        while start.len() < MAX_ERROR_BYTES {
+            let Ok(Some(chunk)) = self.chunk().await else {
+                break;
+            };
+            start.extend_from_slice(chunk.as_ref());
+        }
+        start
+    }
+
+    /// A page of HTML with the status 200 is what proxies and wrong URLs answer.
+    fn must_be_readable(&self) -> Result<(), ModelError> {
+        let kind = self.kind();
+        if kind.is_empty()
+            || kind.contains("json")
+            || self.streams()
+            || kind.starts_with("text/plain")
+        {
+            return Ok(());
+        }
+        // Whatever else the header has may be anything, and is not repeated.
+        let what = match kind.starts_with("text/html") {
+            true => "a page of HTML",
+            false => "of another content type",
+        };
+        Err(ModelError::bad_answer(format!(
+            "it is {what} instead of JSON"
+        )))
+    }
+
+    fn kind(&self) -> &str {
+        header(self.response.headers(), &CONTENT_TYPE).unwrap_or_default()
+    }
+}
+
+fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// Marked as sensitive, so that no layer below prints it.
+fn bearer(key: &Secret) -> Result<HeaderValue, ModelError> {
+    let value = HeaderValue::from_str(&format!("Bearer {}", key.reveal()));
+    // A key that no header can hold is a wrong key; the error would quote nothing, but says nothing more either.
+    let mut value = value.map_err(|_| ModelError::Unauthorized)?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// A connection that was not made, broke or was waited for too long. The URL is taken out of the error.
+fn broken(error: reqwest::Error, to: &'static str) -> ModelError {
+    let error = error.without_url();
+    match error.is_timeout() {
+        true if error.is_connect() => ModelError::TimedOut { to: "connect" },
+        true => ModelError::TimedOut { to },
+        false => ModelError::Unavailable(error.into()),
+    }
+}

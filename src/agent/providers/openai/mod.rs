@@ -1,0 +1,247 @@
+mod answer;
+mod builder;
+mod failure;
+mod http;
+mod names;
+mod request;
+mod sse;
+
+pub use builder::{OpenAiCompatibleBuilder, ProviderError};
+
+use self::answer::AnswerReader;
+use self::http::Body;
+use self::names::Names;
+use self::request::Form;
+use self::sse::EventReader;
+use super::Secret;
+use crate::agent::model::Collector;
+use crate::agent::{ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError};
+use crate::error::BoxError;
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream, StreamExt};
+use reqwest::Url;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+/// A model behind an endpoint that speaks the chat completions of OpenAI: OpenAI itself, OpenRouter, Ollama, vLLM,
+/// llama.cpp and most others (feature `openai`).
+///
+/// It calls tools, answers in JSON of a schema, and streams. A tool whose name the protocol has no room for (`a.b`) goes
+/// by another one on the wire and has its own in the answer. It never tries again by itself, follows no redirect, and
+/// reads no more of an answer than its limit.
+///
+/// A clone, as well as a second call, uses the same connections.
+///
+/// ```no_run
+/// use universal_executor::agent::{ChatModel, ChatRequest, Message, OpenAiCompatible};
+///
+/// # async fn example() -> Result<(), universal_executor::BoxError> {
+/// let ollama = OpenAiCompatible::builder("http://localhost:11434/v1").model("llama3.2").build()?;
+/// let answer = ollama.chat(&ChatRequest::new(vec![Message::user("Say hello.")])).await?;
+/// println!("{}", answer.text);
+///
+/// let openrouter = OpenAiCompatible::builder("https://openrouter.ai/api/v1")
+///     .key_from_env("OPENROUTER_API_KEY")
+///     .model("meta-llama/llama-3.3-70b-instruct")
+///     .build()?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # What an error says
+/// | what happened | [`ModelError`] |
+/// |---|---|
+/// | 429 | `RateLimited`, ten seconds without a `Retry-After`, at most a day; used-up credit is `Rejected` |
+/// | 503, 529 | `Overloaded` |
+/// | 500, 502 and the like; no connection; one that breaks | `Unavailable` |
+/// | a timeout | `TimedOut` |
+/// | 401, 403 | `Unauthorized` |
+/// | 413, or an error that names the context length | `ContextTooLong` |
+/// | a refusal, or a content filter | `Refused` |
+/// | any other status, a redirect included | `Rejected`, with the provider's words as its source |
+/// | HTML, no JSON, JSON that breaks off | `BadAnswer` |
+/// | more than the limit | `TooLarge` |
+#[derive(Clone)]
+pub struct OpenAiCompatible {
+    client: reqwest::Client,
+    endpoint: Url,
+    key: Key,
+    model: Option<String>,
+    max_bytes: usize,
+}
+
+/// Where the key comes from.
+#[derive(Clone)]
+enum Key {
+    Absent,
+    Fixed(Secret),
+    Asked(Arc<AskForKey>),
+}
+
+type AskForKey = dyn Fn() -> BoxFuture<'static, Result<Secret, BoxError>> + Send + Sync;
+
+impl OpenAiCompatible {
+    /// A model behind an endpoint: the URL to which `/chat/completions` is added, as `https://api.openai.com/v1`.
+    pub fn builder(base_url: impl Into<String>) -> OpenAiCompatibleBuilder {
+        OpenAiCompatibleBuilder::new(base_url.into())
+    }
+
+    async fn key(&self) -> Result<Option<Secret>, ModelError> {
+        match &self.key {
+            Key::Absent => Ok(None),
+            Key::Fixed(key) => Ok(Some(key.clone())),
+            Key::Asked(ask) => ask().await.map(Some).map_err(ModelError::Unavailable),
+        }
+    }
+
+    /// Sends a request, and returns what reads the answer to it.
+    async fn ask(
+        &self,
+        request: &ChatRequest,
+        streams: bool,
+    ) -> Result<(Body, AnswerReader), ModelError> {
+        let names = Names::new(request);
+        let form = Form {
+            names: &names,
+            default_model: self.model.as_deref(),
+            max_tokens_field: max_tokens_field(&self.endpoint),
+            streams,
+        };
+        let key = self.key().await?;
+        let sent = form.body(request).to_string();
+        let body = Body::of(self, sent, key.as_ref()).await?;
+        Ok((body, AnswerReader::new(names, key)))
+    }
+}
+
+#[async_trait]
+impl ChatModel for OpenAiCompatible {
+    async fn chat(&self, request: &ChatRequest) -> Result<ChatResponse, ModelError> {
+        let (body, mut reader) = self.ask(request, false).await?;
+        let text = body.whole().await?;
+        let mut events = Vec::new();
+        reader.read(&text, &mut events)?;
+        events.push(reader.finish(false)?);
+        let mut answer = Collector::default();
+        for event in events {
+            answer.push(event)?;
+        }
+        answer.finish()
+    }
+
+    async fn stream(
+        &self,
+        request: &ChatRequest,
+    ) -> Result<BoxStream<'static, Result<ChatEvent, ModelError>>, ModelError> {
+        let (body, reader) = self.ask(request, true).await?;
+        let answer = Answer {
+            streams: body.streams(),
+            body,
+            reader: Some(reader),
+            frames: EventReader::default(),
+            ready: VecDeque::new(),
+        };
+        Ok(stream::unfold(answer, Answer::next).boxed())
+    }
+}
+
+impl fmt::Debug for OpenAiCompatible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenAiCompatible")
+            .field("endpoint", &self.endpoint.as_str())
+            .field("model", &self.model)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The newer models of OpenAI take only the one name, most other endpoints know only the older one.
+fn max_tokens_field(endpoint: &Url) -> &'static str {
+    match endpoint.host_str() {
+        Some("api.openai.com") => "max_completion_tokens",
+        _ => "max_tokens",
+    }
+}
+
+/// An answer while it comes.
+struct Answer {
+    body: Body,
+    /// Whether the answer comes in pieces. An endpoint that cannot do that sends a whole one.
+    streams: bool,
+    /// None once the answer has ended.
+    reader: Option<AnswerReader>,
+    frames: EventReader,
+    /// What was read and not yet given; of one chunk, so bounded by its size.
+    ready: VecDeque<Result<ChatEvent, ModelError>>,
+}
+
+impl Answer {
+    async fn next(mut self) -> Option<(Result<ChatEvent, ModelError>, Self)> {
+        while self.ready.is_empty() && self.reader.is_some() {
+            let mut found = VecDeque::new();
+            let ended = self.step(&mut found).await;
+            self.ready.extend(found.into_iter().map(Ok));
+            match ended {
+                Ok(()) => {}
+                Err(error) => {
+                    self.ready.push_back(Err(error));
+                    self.reader = None;
+                }
+            }
+        }
+        let event = self.ready.pop_front()?;
+        Some((event, self))
+    }
+
+    /// Reads on until something is there to give, or the answer has ended.
+    async fn step(&mut self, found: &mut VecDeque<ChatEvent>) -> Result<(), ModelError> {
+        if !self.streams {
+            let mut text = Vec::new();
+            while let Some(chunk) = self.body.chunk().await? {
+                text.extend_from_slice(chunk.as_ref());
+            }
+            self.take(&text, found)?;
+            return self.end(false, found);
+        }
+        let Some(chunk) = self.body.chunk().await? else {
+            return self.end(false, found);
+        };
+        let mut frames = Vec::new();
+        let read = self.frames.read(chunk.as_ref(), &mut frames);
+        for frame in frames {
+            if frame.trim_ascii() == b"[DONE]" {
+                return self.end(true, found);
+            }
+            self.take(&frame, found)?;
+        }
+        read
+    }
+
+    fn take(&mut self, text: &[u8], found: &mut VecDeque<ChatEvent>) -> Result<(), ModelError> {
+        match &mut self.reader {
+            Some(reader) => reader.read(text, found),
+            None => Ok(()),
+        }
+    }
+
+    fn end(&mut self, marked: bool, found: &mut VecDeque<ChatEvent>) -> Result<(), ModelError> {
+        if let Some(reader) = self.reader.take() {
+            found.push_back(reader.finish(marked)?);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_of_tokens_goes_by_the_name_that_the_endpoint_knows() {
+        let field = |url| max_tokens_field(&Url::parse(url).unwrap());
+
+        assert_eq!(field("https://api.openai.com/v1"), "max_completion_tokens");
+        assert_eq!(field("http://localhost:11434/v1"), "max_tokens");
+    }
+}

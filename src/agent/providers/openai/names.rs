@@ -1,0 +1,95 @@
+use crate::agent::ChatRequest;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the tools of a request are called on the wire, where a name has only letters, digits, `_` and `-`, 64 at the most.
+///
+/// A name that is not like that gets one which no other tool has, and gets its own back in the answer.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    there: BTreeMap<String, String>,
+    back: BTreeMap<String, String>,
+}
+
+const MAX_BYTES: usize = 64;
+
+impl Names {
+    pub(super) fn new(request: &ChatRequest) -> Self {
+        let all: BTreeSet<&str> = request.tools.iter().map(|tool| &*tool.name).collect();
+        let (plain, other): (Vec<_>, Vec<_>) = all.into_iter().partition(|name| is_plain(name));
+        let plain: BTreeSet<&str> = plain.into_iter().collect();
+        let mut names = Self::default();
+        for name in other {
+            let base: String = name.chars().map(plain_or_underscore).collect();
+            let taken = |new: &String| plain.contains(&**new) || names.back.contains_key(new);
+            let new = (1..=request.tools.len() + 1)
+                .map(|number| numbered(&base, number))
+                .find(|new| !taken(new));
+            if let Some(new) = new {
+                names.there.insert(name.to_owned(), new.clone());
+                names.back.insert(new, name.to_owned());
+            }
+        }
+        names
+    }
+
+    /// What a tool is called on the wire.
+    pub(super) fn there<'a>(&'a self, name: &'a str) -> &'a str {
+        self.there.get(name).map_or(name, String::as_str)
+    }
+
+    /// What a tool on the wire is called here.
+    pub(super) fn back(&self, name: String) -> String {
+        self.back.get(&name).cloned().unwrap_or(name)
+    }
+}
+
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && name.len() <= MAX_BYTES && name.chars().all(|c| plain_or_underscore(c) == c)
+}
+
+fn plain_or_underscore(c: char) -> char {
+    match c {
+        'a'..='z' | 'A'..='Z' | '0'..='9' | '_' | '-' => c,
+        _ => '_',
+    }
+}
+
+/// The first is the name itself, cut to the limit; the following end with their number.
+fn numbered(base: &str, number: usize) -> String {
+    let ending = match number {
+        1 => String::new(),
+        _ => format!("_{number}"),
+    };
+    let room = MAX_BYTES.saturating_sub(ending.len());
+    let start: String = base.chars().take(room).collect();
+    format!("{start}{ending}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::ToolSpec;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    proptest! {
+        #[test]
+        fn every_name_is_sent_in_a_form_of_its_own_and_comes_back(
+            names in prop::collection::btree_set("[a.é_]{0,3}|[a.]{62,66}", 0..20),
+        ) {
+            let request = names.iter().fold(ChatRequest::default(), |request, name| {
+                request.tool(ToolSpec::new(name, "", json!({})))
+            });
+
+            let map = Names::new(&request);
+
+            let sent: BTreeSet<_> = names.iter().map(|name| map.there(name)).collect();
+            prop_assert_eq!(sent.len(), names.len());
+            for name in &names {
+                let there = map.there(name);
+                prop_assert!(name.is_empty() || is_plain(there), "{}", there);
+                prop_assert_eq!(&map.back(there.to_owned()), name);
+            }
+        }
+    }
+}

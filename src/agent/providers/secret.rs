@@ -1,0 +1,30 @@
+use std::fmt;
+
+/// A key or token, which is never printed.
+///
+/// ```
+/// use universal_executor::agent::Secret;
+///
+/// let key = Secret::new("sk-1234");
+/// assert_eq!(format!("{key:?}"), "Secret(..)");
+/// ```
+#[derive(Clone)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps a text secret. White space around it, as files of keys end with, does not belong to it.
+    #[must_use]
+    pub fn new(text: impl AsRef<str>) -> Self {
+        Self(text.as_ref().trim().to_owned())
+    }
+
+    pub(super) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}

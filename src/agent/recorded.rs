@@ -1,0 +1,311 @@
+use super::model::Collector;
+use super::{ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError};
+use crate::error::{BoxError, excerpt};
+use async_trait::async_trait;
+use futures::stream::{self, BoxStream, StreamExt};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A model whose answers are written to a file once, and given again from it ever after: for tests.
+///
+/// The file has one JSON object a line: the key, which is a hash of the request, the request and the response. Only
+/// answers are recorded, errors pass through. There are no credentials in it, since a request has none; what is said in
+/// the messages is in it word for word.
+///
+/// A replayed request has to equal a recorded one. One that was recorded several times gets its answers in that order.
+///
+/// ```
+/// use std::sync::Arc;
+/// use universal_executor::agent::{ChatModel, ChatRequest, Message, RecordedModel, ScriptedModel};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// # let path = std::env::temp_dir().join(format!("recorded-{}.jsonl", std::process::id()));
+/// let request = ChatRequest::new(vec![Message::user("I am Ann")]);
+/// let real = Arc::new(ScriptedModel::new(["Hello, Ann!"])); // a model that costs money
+/// RecordedModel::record(real, &path)?.chat(&request).await?;
+///
+/// let replayed = RecordedModel::replay(&path)?.chat(&request).await?;
+/// assert_eq!(replayed.text, "Hello, Ann!");
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+pub struct RecordedModel {
+    mode: Mode,
+}
+
+enum Mode {
+    Record {
+        model: Arc<dyn ChatModel>,
+        tape: Arc<Tape>,
+    },
+    Replay(Mutex<HashMap<String, Recorded>>),
+}
+
+/// What is known of one request.
+struct Recorded {
+    request: BTreeMap<String, String>,
+    responses: VecDeque<ChatResponse>,
+    given: usize,
+}
+
+#[derive(Deserialize, Serialize)]
+struct Line<R, A> {
+    key: String,
+    request: R,
+    response: A,
+}
+
+impl RecordedModel {
+    /// The largest file that is replayed, in bytes: 64 MiB.
+    pub const MAX_BYTES: u64 = 64 << 20;
+
+    /// Asks a model, and appends each of its answers to a file, which is made if absent.
+    ///
+    /// # Errors
+    /// [`ModelError::Recording`] if the file cannot be opened.
+    pub fn record(model: Arc<dyn ChatModel>, path: impl AsRef<Path>) -> Result<Self, ModelError> {
+        let path = path.as_ref().to_owned();
+        let file = OpenOptions::new().create(true).append(true).open(&path);
+        let file = Mutex::new(file.map_err(|error| unusable(&path, error))?);
+        let tape = Arc::new(Tape { file, path });
+        Ok(Self {
+            mode: Mode::Record { model, tape },
+        })
+    }
+
+    /// Gives the answers of a file, and asks nobody.
+    ///
+    /// # Errors
+    /// [`ModelError::Recording`] if the file cannot be read, is larger than [`Self::MAX_BYTES`] or has a line that is no
+    /// recording.
+    pub fn replay(path: impl AsRef<Path>) -> Result<Self, ModelError> {
+        let path = path.as_ref();
+        let size = fs::metadata(path)
+            .map_err(|error| unusable(path, error))?
+            .len();
+        if size > Self::MAX_BYTES {
+            let limit = Self::MAX_BYTES;
+            return Err(unusable(
+                path,
+                format!("it has {size} bytes, the limit is {limit}"),
+            ));
+        }
+        let text = fs::read_to_string(path).map_err(|error| unusable(path, error))?;
+        let mut recorded: HashMap<String, Recorded> = HashMap::new();
+        for line in text.lines().filter(|line| !line.trim().is_empty()) {
+            let line: Line<ChatRequest, ChatResponse> =
+                serde_json::from_str(line).map_err(|error| unusable(path, error))?;
+            let request = leaves(&line.request).map_err(|error| unusable(path, error))?;
+            // The key is made anew: whoever edits a request by hand need not know how.
+            let entry = recorded.entry(key(&request)).or_insert(Recorded {
+                request,
+                responses: VecDeque::new(),
+                given: 0,
+            });
+            entry.responses.push_back(line.response);
+        }
+        Ok(Self {
+            mode: Mode::Replay(Mutex::new(recorded)),
+        })
+    }
+}
+
+#[async_trait]
+impl ChatModel for RecordedModel {
+    async fn chat(&self, request: &ChatRequest) -> Result<ChatResponse, ModelError> {
+        match &self.mode {
+            Mode::Record { model, tape } => {
+                let response = model.chat(request).await?;
+                tape.append(request, &response)?;
+                Ok(response)
+            }
+            Mode::Replay(recorded) => next(recorded, request),
+        }
+    }
+
+    /// While recording an answer is written once its end has come; one that nobody reads to its end is not recorded.
+    async fn stream(
+        &self,
+        request: &ChatRequest,
+    ) -> Result<BoxStream<'static, Result<ChatEvent, ModelError>>, ModelError> {
+        let (model, tape) = match &self.mode {
+            Mode::Record { model, tape } => (model, Arc::clone(tape)),
+            Mode::Replay(recorded) => {
+                let events = next(recorded, request)?.into_events();
+                return Ok(stream::iter(events.into_iter().map(Ok)).boxed());
+            }
+        };
+        let events = model.stream(request).await?;
+        let (request, mut so_far) = (request.clone(), Collector::default());
+        let recorded = events.map(move |event| {
+            let event = event?;
+            so_far.push(event.clone())?;
+            if let ChatEvent::End(_) = event {
+                tape.append(&request, &std::mem::take(&mut so_far).finish()?)?;
+            }
+            Ok(event)
+        });
+        Ok(recorded.boxed())
+    }
+}
+
+impl fmt::Debug for RecordedModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mode = match &self.mode {
+            Mode::Record { .. } => "record",
+            Mode::Replay(_) => "replay",
+        };
+        f.debug_struct("RecordedModel")
+            .field("mode", &mode)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A file that is written to.
+struct Tape {
+    file: Mutex<File>,
+    path: PathBuf,
+}
+
+impl Tape {
+    fn append(&self, request: &ChatRequest, response: &ChatResponse) -> Result<(), ModelError> {
+        self.write(request, response)
+            .map_err(|error| unusable(&self.path, error))
+    }
+
+    fn write(&self, request: &ChatRequest, response: &ChatResponse) -> Result<(), BoxError> {
+        let key = key(&leaves(request)?);
+        let mut line = serde_json::to_vec(&Line {
+            key,
+            request,
+            response,
+        })?;
+        line.push(b'\n');
+        // One write, so that two processes that append do not mix their lines.
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(file.write_all(&line)?)
+    }
+}
+
+fn unusable(path: &Path, error: impl Into<BoxError>) -> ModelError {
+    ModelError::Recording {
+        path: path.to_owned(),
+        source: error.into(),
+    }
+}
+
+fn next(
+    recorded: &Mutex<HashMap<String, Recorded>>,
+    request: &ChatRequest,
+) -> Result<ChatResponse, ModelError> {
+    let request = leaves(request).map_err(|error| ModelError::NotRecorded {
+        difference: error.to_string(),
+    })?;
+    let mut recorded = recorded.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(entry) = recorded.get_mut(&key(&request)) {
+        let difference = format!(
+            "it was recorded {} times and asked for once more",
+            entry.given
+        );
+        entry.given += 1;
+        let response = entry.responses.pop_front();
+        return response.ok_or(ModelError::NotRecorded { difference });
+    }
+    let nearest = recorded
+        .values()
+        .map(|entry| differences(&request, &entry.request))
+        .min_by_key(|found| (found.len(), found.first().cloned()));
+    let difference = match nearest {
+        None => "nothing is recorded".to_owned(),
+        Some(found) => {
+            let more = found.len().saturating_sub(MAX_SHOWN);
+            let shown = found.into_iter().take(MAX_SHOWN).collect::<Vec<_>>();
+            match more {
+                0 => shown.join("; "),
+                _ => format!("{}; and {more} more", shown.join("; ")),
+            }
+        }
+    };
+    Err(ModelError::NotRecorded { difference })
+}
+
+/// How many differences an error shows.
+const MAX_SHOWN: usize = 3;
+
+/// What one request has and the other has not, a sentence each.
+fn differences(
+    asked: &BTreeMap<String, String>,
+    recorded: &BTreeMap<String, String>,
+) -> Vec<String> {
+    const SHOWN: usize = 120;
+    let nothing = "nothing".to_owned();
+    let paths: std::collections::BTreeSet<_> = asked.keys().chain(recorded.keys()).collect();
+    let differs = paths.into_iter().filter_map(|path| {
+        let (one, other) = (asked.get(path), recorded.get(path));
+        if one == other {
+            return None;
+        }
+        let (one, other) = (one.unwrap_or(&nothing), other.unwrap_or(&nothing));
+        let (one, other) = (excerpt(one, SHOWN), excerpt(other, SHOWN));
+        Some(format!("{path} is {one}, recorded is {other}"))
+    });
+    differs.collect()
+}
+
+/// Everything a request says, as a text for each path. It does not depend on the order of keys, which another crate's
+/// features of serde_json decide.
+fn leaves(request: &ChatRequest) -> Result<BTreeMap<String, String>, serde_json::Error> {
+    let value = serde_json::to_value(request)?;
+    let mut found = BTreeMap::new();
+    let mut open = vec![(String::new(), &value)];
+    while let Some((path, value)) = open.pop() {
+        match value {
+            Value::Array(items) if !items.is_empty() => {
+                let items = items.iter().enumerate();
+                open.extend(items.map(|(at, item)| (format!("{path}[{at}]"), item)));
+            }
+            Value::Object(fields) if !fields.is_empty() => {
+                let dot = if path.is_empty() { "" } else { "." };
+                let fields = fields.iter();
+                open.extend(
+                    fields.map(|(name, field)| match name.contains(['.', '[', '"']) {
+                        true => (format!("{path}{dot}{name:?}"), field),
+                        false => (format!("{path}{dot}{name}"), field),
+                    }),
+                );
+            }
+            Value::Array(_)
+            | Value::Object(_)
+            | Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_) => {
+                found.insert(path, value.to_string());
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn key(leaves: &BTreeMap<String, String>) -> String {
+    let mut hash = Sha256::new();
+    for (path, value) in leaves {
+        for part in [path, value] {
+            let quoted = Value::String(part.clone()).to_string(); // so that no two lists look the same
+            hash.update(quoted);
+        }
+    }
+    format!("{:x}", hash.finalize())
+}
+
+#[cfg(test)]
+mod tests;

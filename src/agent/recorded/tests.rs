@@ -1,0 +1,161 @@
+use super::*;
+use crate::agent::{Message, ScriptedModel, StopReason, ToolCall, ToolSpec, Usage};
+use serde_json::json;
+
+/// A file of this process's own, removed in the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        let name = format!("recorded-{}.jsonl", uuid::Uuid::now_v7());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    fn text(&self) -> String {
+        fs::read_to_string(&self.0).unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        fs::remove_file(&self.0).unwrap();
+    }
+}
+
+fn asking(text: &str) -> ChatRequest {
+    ChatRequest::new(vec![Message::system("Be kind."), Message::user(text)])
+}
+
+fn said(text: &str) -> Result<ChatResponse, ModelError> {
+    Ok(ChatResponse::new(text))
+}
+
+fn recording(
+    file: &Scratch,
+    answers: impl IntoIterator<Item = Result<ChatResponse, ModelError>>,
+) -> RecordedModel {
+    RecordedModel::record(Arc::new(ScriptedModel::script(answers)), &file.0).unwrap()
+}
+
+#[tokio::test]
+async fn what_was_recorded_is_replayed_with_its_calls_and_costs() {
+    let file = Scratch::new();
+    let request = asking("What is the weather?").tool(ToolSpec::new(
+        "weather",
+        "",
+        json!({"type": "object", "a.b": [1, {}]}),
+    ));
+    let mut response = ChatResponse::calling(vec![
+        ToolCall::new("1", "weather", json!({"city": "Bergen"})),
+        ToolCall::new("2", "weather", "{\"cut".to_owned()),
+    ]);
+    response = response
+        .with_usage(Usage::new(7, 3))
+        .with_stop(StopReason::MaxTokens);
+    let recorded = recording(&file, [Ok(response.clone())])
+        .chat(&request)
+        .await
+        .unwrap();
+
+    let replay = RecordedModel::replay(&file.0).unwrap();
+
+    assert_eq!(recorded, response);
+    assert_eq!(replay.chat(&request).await.unwrap(), response);
+}
+
+#[tokio::test]
+async fn a_stream_is_recorded_as_the_whole_answer_and_replayed_as_a_stream() {
+    let file = Scratch::new();
+    let recorder = recording(&file, [said("Hello!")]);
+    let whole = ChatResponse::collect(recorder.stream(&asking("hi")).await.unwrap()).await;
+
+    let replay = RecordedModel::replay(&file.0).unwrap();
+    let again = ChatResponse::collect(replay.stream(&asking("hi")).await.unwrap()).await;
+
+    assert_eq!(whole.unwrap().text, "Hello!");
+    assert_eq!(again.unwrap().text, "Hello!");
+}
+
+#[tokio::test]
+async fn a_request_that_was_recorded_twice_gets_its_answers_in_order_and_no_third() {
+    let file = Scratch::new();
+    let recorder = recording(&file, [said("one"), said("two")]);
+    recorder.chat(&asking("again")).await.unwrap();
+    recorder.chat(&asking("again")).await.unwrap();
+
+    let replay = RecordedModel::replay(&file.0).unwrap();
+    let texts = [
+        replay.chat(&asking("again")).await.unwrap().text,
+        replay.chat(&asking("again")).await.unwrap().text,
+    ];
+    let error = replay.chat(&asking("again")).await.unwrap_err();
+
+    assert_eq!(texts, ["one", "two"]);
+    assert!(error.to_string().contains("recorded 2 times"), "{error}");
+}
+
+#[tokio::test]
+async fn an_unknown_request_shows_what_differs_from_the_nearest_recorded_one() {
+    let file = Scratch::new();
+    let recorder = recording(&file, [said("one"), said("two")]);
+    recorder
+        .chat(&asking("I am Ann").temperature(0.5))
+        .await
+        .unwrap();
+    recorder
+        .chat(&ChatRequest::new(vec![Message::user("quite another")]))
+        .await
+        .unwrap();
+
+    let replay = RecordedModel::replay(&file.0).unwrap();
+    let error = replay
+        .chat(&asking("I am Bob").temperature(0.5))
+        .await
+        .unwrap_err();
+
+    let ModelError::NotRecorded { difference } = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(
+        difference,
+        r#"messages[1].text is "I am Bob", recorded is "I am Ann""#
+    );
+}
+
+#[tokio::test]
+async fn errors_are_not_recorded() {
+    let file = Scratch::new();
+    let recorder = recording(&file, [Err(ModelError::Unauthorized), said("Hello!")]);
+
+    recorder.chat(&asking("hi")).await.unwrap_err();
+    recorder.chat(&asking("hi")).await.unwrap();
+
+    assert_eq!(file.text().lines().count(), 1);
+}
+
+#[tokio::test]
+async fn the_key_of_a_request_stays_the_same_from_release_to_release() {
+    let file = Scratch::new();
+    recording(&file, [said("Hello!")])
+        .chat(&asking("hi"))
+        .await
+        .unwrap();
+
+    let line: Value = serde_json::from_str(&file.text()).unwrap();
+
+    assert_eq!(
+        line["key"],
+        "cdb686d9fe862ca284cdb4f145158a369743cc89598d3cb645df0be2a0d5bd23"
+    );
+}
+
+#[test]
+fn a_file_that_is_no_recording_is_a_typed_error_that_names_it() {
+    let file = Scratch::new();
+    fs::write(&file.0, "no recording\n").unwrap();
+
+    let error = RecordedModel::replay(&file.0).unwrap_err();
+
+    assert!(matches!(error, ModelError::Recording { .. }), "{error:?}");
+    assert!(error.to_string().contains("recorded-"), "{error}");
+}

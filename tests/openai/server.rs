@@ -1,0 +1,165 @@
+//! A hand-written HTTP server that answers as it is told.
+
+use serde_json::Value;
+use std::sync::{Arc, Mutex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// What the server does with one request.
+#[derive(Clone, Debug)]
+pub(crate) enum Reply {
+    /// Sends these bytes in writes of their own and closes the connection.
+    Bytes(Vec<Vec<u8>>),
+    /// Sends these bytes and then keeps the connection open and silent.
+    Silence(Vec<u8>),
+    /// Sends the head, then one byte after another, never silent and never done.
+    Drip(String),
+    /// Sends the head, then a kibibyte of `x` after another until the client has enough.
+    Endless(String),
+}
+
+impl Reply {
+    pub(crate) fn json(status: u16, body: &Value) -> Self {
+        Self::body(status, "application/json", &[], body.to_string().as_bytes())
+    }
+
+    pub(crate) fn body(status: u16, kind: &str, headers: &[(&str, &str)], body: &[u8]) -> Self {
+        let head = head(status, kind, headers, Some(body.len()));
+        Self::Bytes(vec![head.into_bytes(), body.to_vec()])
+    }
+
+    /// A stream of events, cut into writes as given, that ends with the connection.
+    pub(crate) fn events(pieces: &[&[u8]]) -> Self {
+        let head = head(200, "text/event-stream", &[], None).into_bytes();
+        let pieces = pieces.iter().map(|piece| piece.to_vec());
+        Self::Bytes([head].into_iter().chain(pieces).collect())
+    }
+}
+
+pub(crate) fn head(
+    status: u16,
+    kind: &str,
+    headers: &[(&str, &str)],
+    length: Option<usize>,
+) -> String {
+    let mut head =
+        format!("HTTP/1.1 {status} Some\r\ncontent-type: {kind}\r\nconnection: close\r\n");
+    for (name, value) in headers {
+        head += &format!("{name}: {value}\r\n");
+    }
+    if let Some(length) = length {
+        head += &format!("content-length: {length}\r\n");
+    }
+    head + "\r\n"
+}
+
+/// What the server was sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    /// The method and the path.
+    pub(crate) line: String,
+    /// All headers, names in lower case.
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Value,
+}
+
+impl Seen {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(one, _)| one == name);
+        found.map(|(_, value)| &**value)
+    }
+}
+
+/// Answers every request alike; ends with the runtime of its test.
+pub(crate) struct Server {
+    port: u16,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl Server {
+    pub(crate) async fn start(reply: Reply) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
+        let heard = Arc::clone(&seen);
+        tokio::spawn(async move {
+            while let Ok((connection, _)) = listener.accept().await {
+                let (reply, heard) = (reply.clone(), Arc::clone(&heard));
+                tokio::spawn(async move { serve(connection, reply, &heard).await });
+            }
+        });
+        Self { port, seen }
+    }
+
+    pub(crate) fn base_url(&self) -> String {
+        format!("http://127.0.0.1:{}/v1", self.port)
+    }
+
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    /// The one request it was sent.
+    pub(crate) fn only(&self) -> Seen {
+        let seen = self.seen();
+        assert_eq!(seen.len(), 1, "one request is sent: {seen:?}");
+        seen.into_iter().next().unwrap()
+    }
+}
+
+/// Writes that fail are those of a client that has had enough.
+async fn serve(mut connection: TcpStream, reply: Reply, heard: &Mutex<Vec<Seen>>) -> Option<()> {
+    let seen = read(&mut connection).await?;
+    heard.lock().unwrap().push(seen);
+    match reply {
+        Reply::Bytes(pieces) => {
+            for piece in pieces {
+                connection.write_all(&piece).await.ok()?;
+                connection.flush().await.ok()?;
+                tokio::task::yield_now().await;
+            }
+        }
+        Reply::Silence(bytes) => {
+            connection.write_all(&bytes).await.ok()?;
+            // The client ends this by closing the connection.
+            connection.read_u8().await.ok()?;
+        }
+        Reply::Drip(head) => {
+            connection.write_all(head.as_bytes()).await.ok()?;
+            loop {
+                connection.write_all(b" ").await.ok()?;
+                tokio::task::yield_now().await;
+            }
+        }
+        Reply::Endless(head) => {
+            connection.write_all(head.as_bytes()).await.ok()?;
+            loop {
+                connection.write_all(&[b'x'; 1024]).await.ok()?;
+            }
+        }
+    }
+    connection.shutdown().await.ok()
+}
+
+async fn read(connection: &mut TcpStream) -> Option<Seen> {
+    let mut text = Vec::new();
+    while !text.ends_with(b"\r\n\r\n") {
+        text.push(connection.read_u8().await.ok()?);
+    }
+    let head = String::from_utf8(text).unwrap();
+    let mut lines = head.lines();
+    let line = lines.next()?.to_owned();
+    let headers: Vec<_> = lines
+        .filter_map(|line| line.split_once(": "))
+        .map(|(name, value)| (name.to_lowercase(), value.to_owned()))
+        .collect();
+    let length = headers.iter().find(|(name, _)| name == "content-length");
+    let length = length.map_or(0, |(_, length)| length.parse().unwrap());
+    let mut body = vec![0; length];
+    connection.read_exact(&mut body).await.ok()?;
+    Some(Seen {
+        line,
+        headers,
+        body: serde_json::from_slice(&body).unwrap(),
+    })
+}
