@@ -21,8 +21,8 @@
 CARGO_FLAGS ?=
 
 # Features that bring a dependency or test support; one that joins is checked alone as well.
-# With none and all this makes nine combinations.
-HEAVY_FEATURES := conformance metrics mock openai schema sqlite templates
+# With none and all this makes ten combinations.
+HEAVY_FEATURES := conformance metrics mock openai schema sqlite templates validate
 
 ci: CARGO_FLAGS := --locked
 ci: fmt crates lint features test doc examples bench-build torture-ci
@@ -53,7 +53,7 @@ test:
 	@echo "==> test: unit, integration and documentation tests"
 	cargo test $(CARGO_FLAGS)
 	@echo "==> test: what needs a feature that is not on by default"
-	cargo test $(CARGO_FLAGS) --features metrics,openai,sqlite,templates --lib --test metrics --test openai --test sqlite_desk --test store_sqlite
+	cargo test $(CARGO_FLAGS) --features metrics,openai,sqlite,templates,validate --lib --test metrics --test openai --test sqlite_desk --test store_sqlite --test tools
 	cargo test $(CARGO_FLAGS) --features metrics,openai,sqlite --doc -- sqlite Sqlite providers
 
 doc:

@@ -27,6 +27,7 @@
 //! | `sqlite` | `SqliteStore`: a durable store in one file, which several processes may share |
 //! | `openai` | `agent::OpenAiCompatible`: models behind an endpoint that speaks the chat completions of OpenAI (reqwest, rustls) |
 //! | `templates` | rules of the type `template` in [`hints`], in Handlebars |
+//! | `validate` | input and output of [`tool`]s are checked against their JSON Schemas |
 //! | `metrics` | counters and histograms of the runtime through the `metrics` facade: [`runtime::metrics`] |
 //! | `mock` | `store::mock`: a mock store for unit tests, made with mockall |
 //! | `conformance` | `store::conformance` and `source::conformance`: the suites that every store and source must pass; `store::Faulty`: one that fails on purpose |

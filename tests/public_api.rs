@@ -17,6 +17,10 @@ use universal_executor::store::{
     Claim, Commit, ExecutorLimits, Faulty, Lease, Lost, NewRun, Observed, Query, Run, RunEnd,
     RunFilter, RunRef, StoreError, VectorQuery, Write,
 };
+use universal_executor::tool::{
+    CallJournal, Catalog, Permissions, ToolContext, ToolDispatcher, ToolExecutor, ToolOutcome,
+    ToolRegistry,
+};
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Delivery, Event,
     EventKind, EventSource, ExecutionContext, Explanation, Failure, Fetch, Json, MemoryStore,
@@ -79,6 +83,22 @@ fn echo(store: &MemoryStore) -> Echo {
         store: Arc::new(store.clone()),
         subscriptions: subscriptions.unwrap(),
     }
+}
+
+#[test]
+fn the_types_of_tools_can_be_shared_between_threads() {
+    fn shared<T: Send + Sync + 'static>() {}
+
+    shared::<(
+        ToolRegistry,
+        ToolDispatcher,
+        ToolExecutor,
+        ToolContext,
+        ToolOutcome,
+        CallJournal,
+        Catalog,
+        Permissions,
+    )>();
 }
 
 #[test]

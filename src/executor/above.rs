@@ -4,6 +4,7 @@
 use super::check::InvalidExecutor;
 use crate::error::{BoxError, Retry, permanent, retry_after};
 use crate::model::DefinitionError;
+use std::panic::Location;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ impl AgentError {
     }
 }
 
-/// A tool cannot be made into an executor.
+/// A tool cannot be registered or made into an executor.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolError {
@@ -49,6 +50,26 @@ pub enum ToolError {
     BadName {
         /// The name.
         name: String,
+    },
+    /// A schema of the tool is none, or none that is safe to check with.
+    #[error("the {which} schema of tool {name:?} cannot be used: {reason}")]
+    BadSchema {
+        /// The tool.
+        name: String,
+        /// `input` or `output`.
+        which: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// Two tools have one name.
+    #[error("tool {name:?} is registered at {first} and again at {second}; rename one of them")]
+    Duplicate {
+        /// The name.
+        name: String,
+        /// Where it was registered first.
+        first: &'static Location<'static>,
+        /// Where it was registered again.
+        second: &'static Location<'static>,
     },
     /// The definition is of another tool.
     #[error("the definition is of tool {defined:?}, the function is tool {name:?}")]

@@ -157,6 +157,11 @@ pub(crate) fn is_too_deep(value: &Value) -> bool {
     check_value(value).is_err()
 }
 
+/// The bytes of a value when printed without spaces, unless it nests deeper than `depth`, at most [`MAX_DEPTH`], levels.
+pub(crate) fn size_within(value: &Value, depth: usize) -> Option<usize> {
+    measure(value, depth.min(MAX_DEPTH), &mut Findings::default()).ok()
+}
+
 fn has_nul(text: &str) -> bool {
     text.as_bytes().contains(&0)
 }

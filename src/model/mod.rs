@@ -51,7 +51,7 @@ pub(crate) use index::SelectorIndex;
 pub use index::SubscriptionIndex;
 pub use json::Json;
 pub use json_check::{JsonError, MAX_DEPTH};
-pub(crate) use json_check::{dismantle, is_too_deep};
+pub(crate) use json_check::{dismantle, is_too_deep, size_within};
 pub(crate) use nearest::nearest;
 pub use new_breadcrumb::NewBreadcrumb;
 pub use op::Op;

@@ -1,4 +1,5 @@
-use super::{BlockingPool, Tool, ToolContext};
+use super::settings::with_settings;
+use super::{BlockingPool, Tool, ToolContext, ToolSettings};
 use crate::error::BoxError;
 use async_trait::async_trait;
 use serde_json::Value;
@@ -15,6 +16,7 @@ pub struct BlockingTool {
     name: String,
     description: String,
     input_schema: Value,
+    settings: ToolSettings,
     function: Arc<Function>,
     pool: BlockingPool,
 }
@@ -36,6 +38,7 @@ where
         name: name.into(),
         description: description.into(),
         input_schema,
+        settings: ToolSettings::default(),
         function: Arc::new(function),
         pool: BlockingPool::shared(),
     }
@@ -50,6 +53,8 @@ impl BlockingTool {
     }
 }
 
+with_settings!(BlockingTool);
+
 #[async_trait]
 impl Tool for BlockingTool {
     fn name(&self) -> &str {
@@ -62,6 +67,10 @@ impl Tool for BlockingTool {
 
     fn input_schema(&self) -> &Value {
         &self.input_schema
+    }
+
+    fn settings(&self) -> &ToolSettings {
+        &self.settings
     }
 
     async fn call(&self, input: Value, context: ToolContext) -> Result<Value, BoxError> {

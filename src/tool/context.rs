@@ -1,13 +1,31 @@
-use crate::executor::ExecutionContext;
-use crate::model::Breadcrumb;
-use crate::store::BreadcrumbStore;
+use super::progress::Progress;
+use crate::executor::{ContextError, ExecutionContext};
+use crate::model::{Breadcrumb, Selector};
+use crate::store::{BreadcrumbStore, StoreError};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What a tool is called with beside its input. Cheap to clone, and owned, so that it can move into other tasks.
+///
+/// It is the same whether the tool has a run of its own, because of a request, or is called within the run of an
+/// agent; then trigger and sources are the agent's.
 #[derive(Clone, Debug)]
 pub struct ToolContext {
     context: Arc<ExecutionContext>,
     store: Arc<dyn BreadcrumbStore>,
+    call: Option<Arc<InRun>>,
+    progress: Arc<Progress>,
+}
+
+/// A call within somebody else's run.
+#[derive(Debug)]
+struct InRun {
+    id: String,
+    requested_by: Option<String>,
+    idempotency_key: String,
 }
 
 /// The workspace of a request that names none.
@@ -15,10 +33,34 @@ const WORKSPACE: &str = "workspace:tools";
 
 impl ToolContext {
     /// The context of a call because of a trigger.
-    pub(super) fn new(context: &ExecutionContext, store: &Arc<dyn BreadcrumbStore>) -> Self {
+    pub(super) fn new(
+        context: &ExecutionContext,
+        store: &Arc<dyn BreadcrumbStore>,
+        tool: &str,
+    ) -> Self {
         Self {
             store: context.bound_store(Arc::clone(store)),
             context: Arc::new(context.clone()),
+            call: None,
+            progress: Arc::new(Progress::of(tool)),
+        }
+    }
+
+    /// The context of a call within the run of somebody else.
+    pub(super) fn in_run(
+        context: &ExecutionContext,
+        store: &Arc<dyn BreadcrumbStore>,
+        tool: &str,
+        (id, requested_by): (String, Option<String>),
+    ) -> Self {
+        let call = InRun {
+            idempotency_key: key_of(context.idempotency_key(), &id),
+            id,
+            requested_by,
+        };
+        Self {
+            call: Some(Arc::new(call)),
+            ..Self::new(context, store, tool)
         }
     }
 
@@ -28,56 +70,116 @@ impl ToolContext {
         Self {
             context: Arc::new(context),
             store,
+            call: None,
+            progress: Arc::new(Progress::of("test")),
         }
     }
 
-    /// What the tool's context subscriptions found, under their keys.
+    /// What the context subscriptions found, under their keys.
     #[must_use]
     pub fn context(&self) -> &ExecutionContext {
         &self.context
     }
 
-    /// The request, or whatever else triggered the tool.
+    /// The request, or whatever else triggered the run.
     #[must_use]
     pub fn trigger(&self) -> &Breadcrumb {
         self.context.trigger()
     }
 
-    /// The id the response answers: the request's `requestId`, else the trigger's own id.
+    /// The id of what is asked for: that of the call within a run; else the request's `requestId`, else the trigger's own
+    /// id.
     #[must_use]
     pub fn request_id(&self) -> String {
-        request_id(self.trigger())
+        match &self.call {
+            Some(call) => call.id.clone(),
+            None => request_id(self.trigger()),
+        }
     }
 
-    /// Who asked, if the request says so.
+    /// Who asked, if that is said. Anybody can write any name into a request.
     #[must_use]
     pub fn requested_by(&self) -> Option<&str> {
-        requested_by(self.trigger())
+        match &self.call {
+            Some(call) => call.requested_by.as_deref(),
+            None => requested_by(self.trigger()),
+        }
     }
 
-    /// The workspace tag that the response carries: the request's, else `workspace:tools`.
+    /// The workspace tag that the response carries: the trigger's, else `workspace:tools`.
     #[must_use]
     pub fn workspace(&self) -> &str {
         workspace(self.trigger())
     }
 
-    /// The key that calls to the outside world should carry: the same for every attempt at this request.
+    /// The key that calls to the outside world should carry: the same for every attempt at this request, and another
+    /// for each call within a run.
     #[must_use]
     pub fn idempotency_key(&self) -> &str {
-        self.context.idempotency_key()
+        match &self.call {
+            Some(call) => &call.idempotency_key,
+            None => self.context.idempotency_key(),
+        }
     }
 
-    /// A store handle bound to this run: what it writes is stamped, limited to the schemas the tool may write, and
+    /// A store handle bound to this run: what it writes is stamped, limited to the schemas the run may write, and
     /// refused once the run is lost. What it writes stays if the run is tried again.
     #[must_use]
     pub fn store(&self) -> &dyn BreadcrumbStore {
         &*self.store
     }
 
-    /// Resolves when the call is cancelled; for work the tool has spawned.
+    /// Waits for the first breadcrumb that matches and is announced from now on; see
+    /// [`ExecutionContext::wait_for`].
+    ///
+    /// # Errors
+    /// As [`ExecutionContext::wait_for`]; a wait counts towards the time the call may take.
+    pub fn wait_for(
+        &self,
+        selector: Selector,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Arc<Breadcrumb>, ContextError>> + Send + 'static + use<> {
+        self.context.wait_for(selector, timeout)
+    }
+
+    /// Says how far the call is: writes a `tool.progress.v1` with `progress`, a text or any JSON of up to 16 KiB, that
+    /// goes after a day. Of one call the first 100 are written, the others are dropped.
+    ///
+    /// # Errors
+    /// [`StoreError`]; `Forbidden` within a run whose executor may not write the schema, or if it is too large.
+    pub async fn progress(&self, progress: impl Into<Value>) -> Result<(), StoreError> {
+        let Some(note) = self.progress.note(self, progress.into())? else {
+            return Ok(());
+        };
+        self.store.commit(vec![note].into()).await.map(drop)
+    }
+
+    /// Resolves when the run is over, which may be because it was cancelled; for work the tool has spawned.
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.context.cancelled()
     }
+}
+
+/// The key of a call within a run. Of one length, whatever the id is, and no two ids give the same.
+fn key_of(run: &str, id: &str) -> String {
+    let mut hash = Sha256::new();
+    for part in [run, id] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part.as_bytes());
+    }
+    hex(&hash.finalize())
+}
+
+/// Bytes as lower-case hex.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        // Writing to a string cannot fail.
+        if write!(text, "{byte:02x}").is_err() {
+            text.clear();
+        }
+    }
+    text
 }
 
 pub(super) fn request_id(trigger: &Breadcrumb) -> String {

@@ -1,26 +1,25 @@
-use super::context::{request_id, requested_by, workspace};
-use super::{Tool, ToolContext, ToolError};
-use crate::clock;
+use super::answer::{self, Terms};
+use super::entry::Entry;
+use super::progress::PROGRESS;
+use super::{RetrySafety, Tool, ToolError};
 use crate::error::BoxError;
-use crate::executor::{
-    ExecutionContext, Failure, Profile, Response, RetryPolicy, Suspension, UniversalExecutor,
-    Verdict, check, own_verdict,
-};
-use crate::model::{Breadcrumb, NewBreadcrumb, Subscription, Subscriptions, Timestamp};
+use crate::executor::{ExecutionContext, Failure, Profile, Response, UniversalExecutor, check};
+use crate::model::{Breadcrumb, Subscription, Subscriptions};
 use crate::store::BreadcrumbStore;
 use async_trait::async_trait;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// A tool with subscriptions and a store: answers every trigger with a `tool.response.v1`, success or error.
 ///
-/// A tool that is not marked [`idempotent`](Self::idempotent) runs once per request: after a crash, a timeout or a
-/// panic whoever asked gets an error, and a dead letter is left.
+/// It is called as its [`ToolSettings`](super::ToolSettings) say. A tool that is not marked
+/// [`idempotent`](Self::idempotent) runs once per request: after a crash, a timeout or a panic whoever asked gets an
+/// error, and a dead letter is left. [`ToolDispatcher`](super::ToolDispatcher) serves many tools in the same way.
 pub struct ToolExecutor {
-    tool: Arc<dyn Tool>,
+    entry: Entry,
     store: Arc<dyn BreadcrumbStore>,
     subscriptions: Subscriptions,
     profile: Profile,
@@ -35,7 +34,9 @@ impl ToolExecutor {
     /// A tool that is triggered by requests for it: `tool.request.v1` with its name under `tool`.
     ///
     /// # Errors
-    /// [`ToolError::BadName`].
+    /// [`ToolError::BadName`], [`ToolError::BadSchema`]; [`ToolError::Invalid`] of a tool that runs at most once on a
+    /// store without a ledger.
+    #[track_caller]
     pub fn new(
         tool: impl Tool + 'static,
         store: Arc<dyn BreadcrumbStore>,
@@ -56,6 +57,7 @@ impl ToolExecutor {
     ///
     /// # Errors
     /// [`ToolError`] names the field to mend, or that the definition is of another tool.
+    #[track_caller]
     pub fn from_definition(
         definition: &Value,
         tool: impl Tool + 'static,
@@ -96,23 +98,20 @@ impl ToolExecutor {
     /// A tool with subscriptions of its own; several triggers run it for each.
     ///
     /// # Errors
-    /// [`ToolError::BadName`]; [`ToolError::Invalid`] if a trigger asks for what the store cannot give.
+    /// As [`new`](Self::new); [`ToolError::Invalid`] if a trigger asks for what the store cannot give.
+    #[track_caller]
     pub fn with_subscriptions(
         tool: impl Tool + 'static,
         subscriptions: Subscriptions,
         store: Arc<dyn BreadcrumbStore>,
     ) -> Result<Self, ToolError> {
-        if !is_name(tool.name()) {
-            return Err(ToolError::BadName {
-                name: crate::error::excerpt(tool.name(), 80).into_owned(),
-            });
-        }
-        let profile = Profile::new("tool")
-            .responds_with([Self::RESPONSE])
-            .timeout(Duration::from_secs(30))
-            .retry(RetryPolicy::never());
+        let entry = Entry::new(Arc::new(tool), Location::caller())?;
+        let settings = entry.tool.settings();
+        let mut profile =
+            settings.apply(Profile::new("tool").responds_with([Self::RESPONSE, PROGRESS]));
+        profile.max_inflight = settings.max_concurrent.map(usize::from);
         let executor = Self {
-            tool: Arc::new(tool),
+            entry,
             store,
             subscriptions,
             profile,
@@ -124,11 +123,12 @@ impl ToolExecutor {
     /// Says that calling it twice does no harm: after a crash, a timeout or a panic it is tried again.
     #[must_use]
     pub fn idempotent(mut self) -> Self {
-        self.profile = self.profile.retry(RetryPolicy::default());
+        self.profile = RetrySafety::Idempotent.apply(self.profile);
         self
     }
 
-    /// Lets it write other schemas than its response, through [`ToolContext::store`].
+    /// Lets it write other schemas than its response and `tool.progress.v1`, through
+    /// [`ToolContext::store`](super::ToolContext::store).
     #[must_use]
     pub fn also_writes<T: Into<String>>(mut self, schemas: impl IntoIterator<Item = T>) -> Self {
         let allowed = self.profile.responds_with.get_or_insert_default();
@@ -136,7 +136,7 @@ impl ToolExecutor {
         self
     }
 
-    /// Sets how long a call may take; 30 s by default.
+    /// Sets how long a call may take, instead of what its settings say.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.profile = self.profile.timeout(timeout);
@@ -156,37 +156,14 @@ impl ToolExecutor {
     /// The tool.
     #[must_use]
     pub fn tool(&self) -> &dyn Tool {
-        &*self.tool
-    }
-
-    fn response(&self, trigger: &Breadcrumb, outcome: Value) -> Response {
-        let request_id = request_id(trigger);
-        let now = Timestamp::from_micros(clock::wall_micros());
-        let mut context =
-            json!({"request_id": request_id, "tool": self.tool.name(), "timestamp": now});
-        if let (Value::Object(fields), Value::Object(outcome)) = (&mut context, outcome) {
-            fields.extend(outcome);
-            if let Some(name) = requested_by(trigger) {
-                fields.insert("requestedBy".to_owned(), name.into());
-            }
-        }
-        let response = NewBreadcrumb::new(Self::RESPONSE)
-            .title(format!("Response: {}", self.tool.name()))
-            .tags([workspace(trigger), "tool:response"])
-            .context(context);
-        let tag = format!("request:{request_id}");
-        // An id too long for a tag must not cost whoever asked the answer; it is in the context too.
-        if tag.len() > Breadcrumb::MAX_TAG_BYTES {
-            return Response::create(response);
-        }
-        Response::create(response.tag(tag))
+        &*self.entry.tool
     }
 }
 
 #[async_trait]
 impl UniversalExecutor for ToolExecutor {
     fn id(&self) -> &str {
-        self.tool.name()
+        self.entry.tool.name()
     }
 
     fn subscriptions(&self) -> &Subscriptions {
@@ -202,37 +179,16 @@ impl UniversalExecutor for ToolExecutor {
     }
 
     /// Calls the tool with `input` of the trigger's context, else with the whole context.
-    async fn execute(
-        &self,
-        trigger: &Breadcrumb,
-        context: &ExecutionContext,
-    ) -> Result<Value, BoxError> {
-        let input = trigger
-            .context
-            .get("input")
-            .unwrap_or(&trigger.context)
-            .clone();
-        let started = Instant::now();
-        let called = self
-            .tool
-            .call(input, ToolContext::new(context, &self.store))
-            .await;
-        let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let (status, field, value) = match called {
-            Ok(output) => ("success", "output", output),
-            Err(error) if self.goes_on_later(&error) => return Err(error),
-            Err(error) => ("error", "error", error.to_string().into()),
+    async fn execute(&self, _: &Breadcrumb, context: &ExecutionContext) -> Result<Value, BoxError> {
+        let terms = Terms {
+            time: self.profile.timeout,
+            again: self.profile.retry.attempts > 1,
         };
-        let mut answer = json!({"status": status, "execution_time_ms": millis});
-        // Moved in, since json! would copy it level by level and output may nest without end.
-        if let Value::Object(fields) = &mut answer {
-            fields.insert(field.to_owned(), value);
-        }
-        Ok(answer)
+        answer::execute(&self.entry, context, &self.store, terms).await
     }
 
     async fn respond(&self, trigger: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
-        Ok(self.response(trigger, output))
+        Ok(answer::response(self.id(), trigger, output))
     }
 
     async fn respond_failure(
@@ -240,37 +196,15 @@ impl UniversalExecutor for ToolExecutor {
         trigger: &Breadcrumb,
         failure: &Failure,
     ) -> Result<Response, BoxError> {
-        Ok(self.response(
-            trigger,
-            json!({"status": "error", "error": failure.message}),
-        ))
-    }
-}
-
-impl ToolExecutor {
-    /// Whether an error is no answer yet.
-    fn goes_on_later(&self, error: &BoxError) -> bool {
-        if error.is::<Suspension>() {
-            return true;
-        }
-        match own_verdict(error.as_ref()) {
-            Some(Verdict::RateLimited(_)) => true,
-            Some(Verdict::Transient(_)) => self.profile.retry.attempts > 1,
-            Some(Verdict::Permanent) | None => false,
-        }
+        let once = self.profile.retry.attempts <= 1;
+        Ok(answer::failure(self.id(), trigger, failure, once))
     }
 }
 
 impl fmt::Debug for ToolExecutor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ToolExecutor")
-            .field("tool", &self.tool.name())
+            .field("tool", &self.id())
             .finish_non_exhaustive()
     }
-}
-
-fn is_name(name: &str) -> bool {
-    let allowed =
-        |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-');
-    (1..=64).contains(&name.len()) && name.chars().all(allowed)
 }

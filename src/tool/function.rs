@@ -1,4 +1,5 @@
-use super::{Tool, ToolContext};
+use super::settings::with_settings;
+use super::{Tool, ToolContext, ToolSettings};
 use crate::error::BoxError;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
@@ -13,6 +14,7 @@ pub struct JsonTool {
     name: String,
     description: String,
     input_schema: Value,
+    settings: ToolSettings,
     function: Box<Function>,
 }
 
@@ -31,9 +33,12 @@ where
         name: name.into(),
         description: description.into(),
         input_schema,
+        settings: ToolSettings::default(),
         function: Box::new(move |input, context| Box::pin(function(input, context))),
     }
 }
+
+with_settings!(JsonTool);
 
 #[async_trait]
 impl Tool for JsonTool {
@@ -47,6 +52,10 @@ impl Tool for JsonTool {
 
     fn input_schema(&self) -> &Value {
         &self.input_schema
+    }
+
+    fn settings(&self) -> &ToolSettings {
+        &self.settings
     }
 
     async fn call(&self, input: Value, context: ToolContext) -> Result<Value, BoxError> {

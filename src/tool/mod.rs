@@ -6,9 +6,16 @@
 //! | breadcrumb | context |
 //! |---|---|
 //! | `tool.request.v1` | `tool`, `input`, and if wanted `requestId` and `requestedBy` |
-//! | `tool.response.v1` | `request_id`, `tool`, `status` (`success` or `error`), `output` or `error`, `execution_time_ms`, `timestamp`, `requestedBy` |
+//! | `tool.response.v1` | `request_id`, `tool`, `status` (`success` or `error`), `output` or `error` and `code`, `execution_time_ms`, `timestamp`, `requestedBy` |
+//! | `tool.progress.v1` | `request_id`, `tool`, `number`, `progress`, `timestamp`, `requestedBy` |
+//! | `tool.catalog.v1` | `catalog`, `tools`: what a model is told of each |
 //!
 //! An error of the tool is an answer too: the run is done, and the response says `"status": "error"`.
+//!
+//! [`ToolSettings`] stand with the tool and hold for every way to call it: a [`ToolExecutor`] of its own, a
+//! [`ToolDispatcher`] that serves a whole [`ToolRegistry`], or [`ToolRegistry::call`] from within the run of an agent, where
+//! a [`CallJournal`] sees to it that no finished call is made again. With the feature `validate` input and output are
+//! checked against the schemas of the tool.
 //!
 //! [`json_tool`] makes a tool of an async function over JSON; [`tool_fn`], with the feature `schema`, of one over types of
 //! your own, and makes the schema as well. For a function that blocks there are [`json_tool_blocking`] and
@@ -38,19 +45,37 @@
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
 
+mod answer;
 mod blocking;
+mod catalog;
 mod context;
+mod dispatcher;
+mod entry;
 mod executor;
 mod function;
+mod journal;
+mod outcome;
+mod permissions;
 mod pool;
+mod progress;
+mod registry;
+mod schema;
+mod settings;
 #[cfg(feature = "schema")]
 mod typed;
 
 pub use blocking::{BlockingTool, json_tool_blocking};
+pub use catalog::{Catalog, Published};
 pub use context::ToolContext;
+pub use dispatcher::ToolDispatcher;
 pub use executor::ToolExecutor;
 pub use function::{JsonTool, json_tool};
+pub use journal::CallJournal;
+pub use outcome::{ToolAction, ToolCall, ToolOutcome, deferred};
+pub use permissions::Permissions;
 pub use pool::BlockingPool;
+pub use registry::{ToolRegistry, ToolSpec};
+pub use settings::{RetrySafety, ToolSettings};
 #[cfg(feature = "schema")]
 pub use typed::{tool_fn, tool_fn_blocking};
 
@@ -61,7 +86,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// A function with a name, a description and an input schema.
+/// A function with a name, a description, an input schema and settings.
 #[async_trait]
 pub trait Tool: Send + Sync {
     /// Its name: 1 to 64 of `a-z`, `0-9`, `.`, `_` and `-`. What a request asks for, to the letter.
@@ -72,6 +97,11 @@ pub trait Tool: Send + Sync {
 
     /// The JSON Schema of its input.
     fn input_schema(&self) -> &Value;
+
+    /// How it wants to be called. They are read when the tool is registered or made an executor, and must not change.
+    fn settings(&self) -> &ToolSettings {
+        ToolSettings::standard()
+    }
 
     /// Does the work.
     ///
@@ -94,6 +124,10 @@ impl<T: Tool + ?Sized> Tool for Arc<T> {
 
     fn input_schema(&self) -> &Value {
         (**self).input_schema()
+    }
+
+    fn settings(&self) -> &ToolSettings {
+        (**self).settings()
     }
 
     async fn call(&self, input: Value, context: ToolContext) -> Result<Value, BoxError> {

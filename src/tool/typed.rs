@@ -1,3 +1,4 @@
+use super::outcome::Refusal;
 use super::{BlockingTool, JsonTool, ToolContext, json_tool, json_tool_blocking};
 use crate::error::{BoxError, excerpt, permanent};
 use schemars::JsonSchema;
@@ -93,10 +94,11 @@ fn typed<T: DeserializeOwned>(input: Value) -> Result<T, BoxError> {
         let path = error.path().to_string();
         let (path, why) = (excerpt(&path, 200), error.inner().to_string());
         let why = excerpt(&why, 400);
-        permanent(match &*path {
+        let message = match &*path {
             "." => format!("the input does not fit: {why}"),
             _ => format!("the input does not fit at {path}: {why}"),
-        })
+        };
+        Refusal::new("invalid_input", message).into()
     })
 }
 

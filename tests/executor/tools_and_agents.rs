@@ -430,7 +430,10 @@ async fn output_that_no_store_keeps_is_answered_as_an_error() {
 
         let outcome = sees(&big, &request).await.unwrap();
 
-        assert_gave_up(&store, &outcome, FailureClass::Permanent).await;
+        assert!(matches!(outcome, Outcome::Responded { .. }), "{outcome:?}");
+        let answer = only(&store, "tool.response.v1").await;
+        assert_eq!(answer.context["code"], "output_too_large");
+        assert!(all(&store, "executor.failed.v1").await.is_empty());
     }
 }
 
@@ -764,7 +767,7 @@ fn a_tool_definition_loads_as_a_breadcrumb_and_as_its_context() {
     ] {
         let tool = defined(&definition).unwrap();
 
-        let allowed = ["tool.response.v1", "note.v1"].map(str::to_owned);
+        let allowed = ["tool.response.v1", "tool.progress.v1", "note.v1"].map(str::to_owned);
         assert_eq!(tool.id(), "probe");
         assert_eq!(tool.subscriptions().as_slice().len(), 1);
         assert_eq!(tool.profile().responds_with.as_deref(), Some(&allowed[..]));

@@ -1,0 +1,150 @@
+//! A tool that was checked, and what every way to call it goes through.
+
+use super::outcome::{Refusal, ToolOutcome};
+use super::schema::Checker;
+use super::{Tool, ToolContext, ToolError};
+use crate::clock::within;
+use crate::error::{BoxError, excerpt};
+use crate::model::{MAX_DEPTH, dismantle, is_too_deep, size_within};
+use futures::FutureExt as _;
+use serde_json::Value;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, Location};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+pub(super) struct Entry {
+    pub(super) tool: Arc<dyn Tool>,
+    /// Where it was registered.
+    pub(super) place: &'static Location<'static>,
+    input: Checker,
+    output: Option<Checker>,
+    /// One permit for each call that may go on at a time.
+    slots: Option<Arc<Semaphore>>,
+}
+
+impl Entry {
+    /// Checks a tool: its name, its schemas.
+    pub(super) fn new(
+        tool: Arc<dyn Tool>,
+        place: &'static Location<'static>,
+    ) -> Result<Self, ToolError> {
+        if !is_name(tool.name()) {
+            return Err(ToolError::BadName {
+                name: excerpt(tool.name(), 80).into_owned(),
+            });
+        }
+        let compile = |which, schema: &Value| {
+            Checker::compile(schema).map_err(|reason| ToolError::BadSchema {
+                name: tool.name().to_owned(),
+                which,
+                reason,
+            })
+        };
+        let settings = tool.settings();
+        let input = compile("input", tool.input_schema())?;
+        let output = settings.output_schema.as_ref();
+        let output = output.map(|schema| compile("output", schema)).transpose()?;
+        let slots = settings.max_concurrent.map(|calls| {
+            let permits = calls.get().min(Semaphore::MAX_PERMITS);
+            Arc::new(Semaphore::new(permits))
+        });
+        Ok(Self {
+            tool,
+            place,
+            input,
+            output,
+            slots,
+        })
+    }
+
+    /// Calls the tool: its input is checked before, its output after. The time it has is the caller's to keep.
+    pub(super) async fn work(
+        &self,
+        input: Value,
+        context: ToolContext,
+        time: Duration,
+    ) -> Result<Value, BoxError> {
+        if is_too_deep(&input) {
+            dismantle(input);
+            return Err(Refusal::new("invalid_input", "the input nests too deep").into());
+        }
+        if let Err(reason) = self.input.check(&input) {
+            let message = format!("the input does not fit the schema: {reason}");
+            return Err(Refusal::new("invalid_input", message).into());
+        }
+        let _slot = self.slot(time).await?;
+        let output = self.tool.call(input, context).await?;
+        match self.refuse(&output) {
+            None => Ok(output),
+            Some(refusal) => {
+                dismantle(output);
+                Err(refusal.into())
+            }
+        }
+    }
+
+    /// Calls the tool within somebody else's run: however it ends, the run goes on.
+    pub(super) async fn call(&self, input: Value, context: ToolContext) -> ToolOutcome {
+        let time = self.tool.settings().timeout;
+        let work = AssertUnwindSafe(self.work(input, context, time)).catch_unwind();
+        match within(time, work).await {
+            Some(Ok(called)) => ToolOutcome::of(called),
+            // What a panic says may be a secret.
+            Some(Err(_)) => ToolOutcome::error("panic", "the tool panicked"),
+            None => {
+                let message =
+                    format!("the tool had no result within {time:?}; it may have done its work");
+                ToolOutcome::error("timeout", message)
+            }
+        }
+    }
+
+    /// A place among the calls that may go on, in turn. A call that has waited for half of its time would hardly end in
+    /// what is left of it, and one that never began is better off with an error than with an unknown outcome.
+    async fn slot(&self, time: Duration) -> Result<Option<OwnedSemaphorePermit>, BoxError> {
+        let Some(slots) = &self.slots else {
+            return Ok(None);
+        };
+        let turn = Arc::clone(slots).acquire_owned();
+        match within(time / 2, turn).await {
+            Some(permit) => Ok(Some(permit?)),
+            None => {
+                let message = "the tool has as many calls as it takes at a time; it was not called, try again later";
+                Err(Refusal::new("busy", message).into())
+            }
+        }
+    }
+
+    /// Why an output is none that could be handed on, if so.
+    fn refuse(&self, output: &Value) -> Option<Refusal> {
+        let most = self.tool.settings().max_output_bytes;
+        let Some(size) = size_within(output, OUTPUT_DEPTH) else {
+            let message = format!("the output nests deeper than {OUTPUT_DEPTH} levels");
+            return Some(Refusal::new("output_too_large", message));
+        };
+        if size > most {
+            let message = format!("the output has {size} bytes where at most {most} are allowed");
+            return Some(Refusal::new("output_too_large", message));
+        }
+        let reason = self.output.as_ref()?.check(output).err()?;
+        let message = format!("the tool is broken, its output does not fit its schema: {reason}");
+        Some(Refusal::new("invalid_output", message))
+    }
+}
+
+/// How deep an output may nest: what is made of it, an answer or the saved state of a run, nests deeper.
+pub(super) const OUTPUT_DEPTH: usize = MAX_DEPTH - 8;
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Entry").field(&self.tool.name()).finish()
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let allowed =
+        |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-');
+    (1..=64).contains(&name.len()) && name.chars().all(allowed)
+}

@@ -1,0 +1,79 @@
+//! What a tool says while it works.
+
+use super::ToolContext;
+use super::entry::OUTPUT_DEPTH;
+use crate::clock;
+use crate::model::{Breadcrumb, NewBreadcrumb, Timestamp, dismantle, size_within};
+use crate::store::{StoreError, Write};
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// The schema of what says how far a call is.
+pub(super) const PROGRESS: &str = "tool.progress.v1";
+
+/// How much one call has said.
+#[derive(Debug)]
+pub(super) struct Progress {
+    tool: String,
+    said: AtomicU32,
+}
+
+impl Progress {
+    const MOST: u32 = 100;
+    const MOST_BYTES: usize = 16 << 10;
+    const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+
+    pub(super) fn of(tool: &str) -> Self {
+        Self {
+            tool: tool.to_owned(),
+            said: AtomicU32::new(0),
+        }
+    }
+
+    /// What to write; nothing if enough was said.
+    pub(super) fn note(
+        &self,
+        context: &ToolContext,
+        progress: Value,
+    ) -> Result<Option<Write>, StoreError> {
+        let size = size_within(&progress, OUTPUT_DEPTH).unwrap_or(usize::MAX);
+        if size > Self::MOST_BYTES {
+            dismantle(progress);
+            let most = Self::MOST_BYTES;
+            return Err(StoreError::Forbidden {
+                reason: format!(
+                    "progress is JSON of at most {most} bytes and {OUTPUT_DEPTH} levels"
+                ),
+            });
+        }
+        let count = |said: u32| (said < Self::MOST).then_some(said + 1);
+        let Ok(before) = self
+            .said
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, count)
+        else {
+            return Ok(None);
+        };
+        let id = context.request_id();
+        let now = Timestamp::from_micros(clock::wall_micros());
+        let note = NewBreadcrumb::new(PROGRESS)
+            .title(format!("Progress: {}", self.tool))
+            .tags([context.workspace(), "tool:progress"])
+            .ttl(now + Self::KEPT)
+            .context(json!({
+                "request_id": id, "tool": self.tool, "number": before + 1, "progress": progress,
+                "timestamp": now, "requestedBy": context.requested_by(),
+            }));
+        Ok(Some(Write::Create(tagged(note, &id))))
+    }
+}
+
+/// With the tag of the request. An id too long for a tag must not cost whoever asked the answer; it is in the context
+/// too.
+pub(super) fn tagged(new: NewBreadcrumb, request_id: &str) -> NewBreadcrumb {
+    let tag = format!("request:{request_id}");
+    match tag.len() > Breadcrumb::MAX_TAG_BYTES {
+        true => new,
+        false => new.tag(tag),
+    }
+}

@@ -1,0 +1,137 @@
+//! Which schemas are taken at all.
+
+use crate::error::excerpt;
+use crate::model::size_within;
+use serde_json::{Map, Value};
+use std::collections::HashSet;
+
+/// The most bytes of a compiled pattern.
+pub(super) const PATTERN_BYTES: usize = 256 << 10;
+const MOST_BYTES: usize = 64 << 10;
+const MOST_LEVELS: usize = 32;
+const MOST_PATTERNS: usize = 32;
+
+/// What would lead out of the schema, or makes work that cannot be foreseen.
+const REFUSED: [&str; 6] = [
+    "$dynamicAnchor",
+    "$dynamicRef",
+    "$recursiveAnchor",
+    "$recursiveRef",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+];
+
+/// Keywords with one schema, or with a list of them.
+const SINGLE: [&str; 12] = [
+    "additionalItems",
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "contains",
+    "else",
+    "if",
+    "items",
+    "not",
+    "oneOf",
+    "prefixItems",
+    "propertyNames",
+];
+/// Keywords with a schema for each of some names.
+const NAMED: [&str; 6] = [
+    "$defs",
+    "definitions",
+    "dependencies",
+    "dependentSchemas",
+    "patternProperties",
+    "properties",
+];
+
+/// Checks the bounds of a schema, and that every reference in it leads to a place in itself.
+///
+/// # Errors
+/// Says what is refused.
+pub(super) fn admit(schema: &Value) -> Result<(), String> {
+    match size_within(schema, MOST_LEVELS) {
+        None => return Err(format!("it nests deeper than {MOST_LEVELS} levels")),
+        Some(size) if size > MOST_BYTES => {
+            return Err(format!(
+                "it has {size} bytes where at most {MOST_BYTES} are allowed"
+            ));
+        }
+        Some(_) => {}
+    }
+    if !schema.is_object() && !schema.is_boolean() {
+        return Err("a schema is an object, true or false".to_owned());
+    }
+    let mut seen = HashSet::new();
+    let mut open = vec![schema];
+    let mut patterns = 0;
+    while let Some(part) = open.pop() {
+        // A place is known by its address: it may be reached by many references.
+        let Value::Object(fields) = part else {
+            continue;
+        };
+        if !seen.insert(std::ptr::from_ref(part)) {
+            continue;
+        }
+        refuse_keywords(fields, std::ptr::eq(part, schema))?;
+        patterns += usize::from(fields.contains_key("pattern"));
+        let named = fields.get("patternProperties").and_then(Value::as_object);
+        patterns += named.map_or(0, Map::len);
+        if patterns > MOST_PATTERNS {
+            return Err(format!("it has more than {MOST_PATTERNS} patterns"));
+        }
+        if let Some(reference) = fields.get("$ref") {
+            open.push(target(schema, reference)?);
+        }
+        open.extend(inside(fields));
+    }
+    Ok(())
+}
+
+fn refuse_keywords(fields: &Map<String, Value>, is_root: bool) -> Result<(), String> {
+    if let Some(word) = REFUSED.iter().find(|word| fields.contains_key(**word)) {
+        return Err(format!("{word} is not supported"));
+    }
+    let renames = |word: &&&str| fields.contains_key(**word);
+    match ["$anchor", "$id", "id", "$vocabulary"].iter().find(renames) {
+        Some(word) if !is_root && fields.get(*word).is_some_and(Value::is_string) => {
+            Err(format!("{word} is supported only at the top"))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// What a reference leads to.
+///
+/// # Errors
+/// If that is not a place in the schema itself.
+pub(super) fn target<'s>(schema: &'s Value, reference: &Value) -> Result<&'s Value, String> {
+    let text = reference.as_str().ok_or("$ref must be a text")?;
+    let shown = || excerpt(text, 80).into_owned();
+    let Some(pointer) = text.strip_prefix('#') else {
+        return Err(format!(
+            "$ref {:?} leads out of it; use one that begins with #/",
+            shown()
+        ));
+    };
+    schema
+        .pointer(pointer)
+        .ok_or_else(|| format!("$ref {:?} leads to nothing", shown()))
+}
+
+/// The schemas right inside of one.
+fn inside(fields: &Map<String, Value>) -> impl Iterator<Item = &Value> {
+    let single = SINGLE.iter().filter_map(|word| fields.get(*word));
+    let single = single.flat_map(|found| match found {
+        Value::Array(items) => items.iter().collect::<Vec<_>>(),
+        Value::Object(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            vec![found]
+        }
+    });
+    let then = fields.get("then").into_iter();
+    let named = NAMED
+        .iter()
+        .filter_map(|word| fields.get(*word)?.as_object());
+    single.chain(then).chain(named.flat_map(Map::values))
+}

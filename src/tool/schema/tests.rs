@@ -1,0 +1,170 @@
+mod properties;
+
+use super::*;
+use serde_json::json;
+
+/// What is said about a schema that is refused; nothing if it is not.
+fn refused(schema: impl Into<Value>) -> String {
+    Checker::compile(&schema.into())
+        .map(drop)
+        .err()
+        .unwrap_or_default()
+}
+
+#[test]
+fn a_schema_that_leads_out_of_itself_is_refused() {
+    for reference in [
+        "https://example.com/schema.json",
+        "http://127.0.0.1:1/x",
+        "file:///etc/passwd",
+        "other.json#/a",
+        "urn:a:b",
+        "",
+    ] {
+        for schema in [
+            json!({"$ref": reference}),
+            json!({"properties": {"a": {"items": [{"$ref": reference}]}}}),
+            json!({"if": {}, "then": {"not": {"$ref": reference}}}),
+            json!({"$ref": "#/x/y", "x": {"y": {"$ref": reference}}}),
+        ] {
+            let said = refused(schema);
+            assert!(said.contains("leads out of it"), "{said}");
+        }
+    }
+    assert!(refused(json!({"$ref": "#/nowhere"})).contains("leads to nothing"));
+    assert!(refused(json!({"$ref": 7})).contains("must be a text"));
+}
+
+#[test]
+fn a_property_may_have_the_name_of_a_keyword() {
+    let schema = json!({"properties": {"$ref": {"type": "string"}, "$id": {"type": "string"}}});
+
+    let checker = Checker::compile(&schema).unwrap();
+
+    assert!(
+        checker
+            .check(&json!({"$ref": "https://example.com", "$id": "x"}))
+            .is_ok()
+    );
+    assert!(checker.check(&json!({"$ref": 1})).is_err());
+}
+
+#[test]
+fn a_schema_beyond_the_bounds_is_refused() {
+    let deep = (0..40).fold(json!({}), |inner, _| json!({"not": inner}));
+    assert!(refused(deep).contains("nests deeper"));
+    assert!(refused(json!({"description": "x".repeat(70_000)})).contains("bytes"));
+    let patterns: Vec<Value> = (0..40).map(|_| json!({"pattern": "a"})).collect();
+    assert!(refused(json!({"allOf": patterns})).contains("patterns"));
+    assert!(!refused(json!({"pattern": "(((a{1000}){1000}){1000})"})).is_empty());
+    for word in ["$dynamicRef", "$recursiveRef", "unevaluatedProperties"] {
+        let schema = json!({"properties": {"a": {word: false}}});
+        assert!(refused(schema).contains("not supported"), "{word}");
+    }
+    assert!(refused(json!({"items": {"$id": "http://a/b"}})).contains("at the top"));
+    assert!(refused(json!([])).contains("object"));
+}
+
+#[test]
+fn a_pattern_that_takes_for_ever_elsewhere_takes_no_time() {
+    let checker = Checker::compile(&json!({"pattern": "^(a+)+$"})).unwrap();
+    let text = format!("{}!", "a".repeat(50_000));
+
+    assert!(checker.check(&json!(text)).is_err());
+}
+
+#[test]
+fn a_schema_that_only_refers_to_itself_checks_nothing_and_ends() {
+    for schema in [
+        json!({"$ref": "#"}),
+        json!({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"allOf": [{"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"}),
+        json!({"not": {"$ref": "#"}}),
+    ] {
+        // It may be refused when it is compiled, or never be held against a value.
+        if let Ok(checker) = Checker::compile(&schema) {
+            assert!(checker.check(&json!(1)).is_err(), "{schema}");
+        }
+    }
+}
+
+#[test]
+fn a_schema_whose_work_doubles_with_each_level_is_given_up() {
+    let doubling: serde_json::Map<String, Value> = (0..60)
+        .map(|level| {
+            let next = format!("#/$defs/d{}", level + 1);
+            let part = json!({"allOf": [{"$ref": next}, {"$ref": next}]});
+            (format!("d{level}"), part)
+        })
+        .chain([("d60".to_owned(), json!({"type": "integer"}))])
+        .collect();
+    let wide = json!({"$defs": doubling, "$ref": "#/$defs/d0"});
+    let deep = json!({"anyOf": [
+        {"properties": {"a": {"$ref": "#"}}, "required": ["b"]},
+        {"properties": {"a": {"$ref": "#"}}, "required": ["c"]},
+    ]});
+    let value = (0..60).fold(json!({}), |inner, _| json!({"a": inner}));
+
+    for schema in [wide, deep] {
+        let Ok(checker) = Checker::compile(&schema) else {
+            continue;
+        };
+        let said = checker.check(&value).unwrap_err();
+        assert!(said.contains("too large"), "{said}");
+    }
+}
+
+#[test]
+fn a_type_that_contains_itself_is_checked_through_and_through() {
+    let tree = json!({
+        "type": "object",
+        "properties": {
+            "value": {"type": "integer"},
+            "left": {"anyOf": [{"$ref": "#"}, {"type": "null"}]},
+            "right": {"anyOf": [{"$ref": "#"}, {"type": "null"}]},
+        },
+        "required": ["value"],
+    });
+    let checker = Checker::compile(&tree).unwrap();
+    let grown = |leaf: Value| {
+        (0..30).fold(
+            leaf,
+            |left, value| json!({"value": value, "left": left, "right": null}),
+        )
+    };
+
+    assert_eq!(checker.check(&grown(json!({"value": 1}))), Ok(()));
+    assert!(checker.check(&grown(json!({"value": "x"}))).is_err());
+}
+
+#[test]
+fn a_large_value_is_checked_in_measured_time() {
+    let points =
+        json!({"items": {"properties": {"x": {"type": "number"}, "y": {"type": "number"}}}});
+    let checker = Checker::compile(&points).unwrap();
+    let many: Vec<Value> = (0..10_000).map(|at| json!({"x": at, "y": at})).collect();
+    let too_many: Vec<Value> = (0..100_000).map(|at| json!({"x": at})).collect();
+
+    assert_eq!(checker.check(&many.into()), Ok(()));
+    assert!(
+        checker
+            .check(&too_many.into())
+            .unwrap_err()
+            .contains("too large")
+    );
+}
+
+#[test]
+fn every_draft_that_tools_are_described_in_is_known() {
+    for draft in [
+        "http://json-schema.org/draft-07/schema#",
+        "https://json-schema.org/draft/2019-09/schema",
+        "https://json-schema.org/draft/2020-12/schema",
+    ] {
+        let schema = json!({"$schema": draft, "type": "object", "required": ["a"]});
+        let checker = Checker::compile(&schema).unwrap();
+        assert_eq!(
+            checker.check(&json!({})).unwrap_err(),
+            "\"a\" is a required property"
+        );
+    }
+}

@@ -1,0 +1,137 @@
+use crate::executor::{Profile, RetryPolicy};
+use serde_json::Value;
+use std::num::NonZeroUsize;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+/// How a tool wants to be called; stands with the tool, and holds whoever calls it and by whichever way.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ToolSettings {
+    /// How long a call may take, the wait for its turn included; 30 s by default.
+    pub timeout: Duration,
+    /// How many calls of it go on at a time in this process; any number if absent.
+    pub max_concurrent: Option<NonZeroUsize>,
+    /// Whether an interrupted call is made again.
+    pub retry: RetrySafety,
+    /// What a call can do, in words of yours such as `egress` or `destructive`: see [`Permissions`](super::Permissions).
+    pub permission_tags: Vec<String>,
+    /// The JSON Schema of its output, if it has one.
+    pub output_schema: Option<Value>,
+    /// The most bytes of its output; 512 KiB by default. More is an error.
+    pub max_output_bytes: usize,
+}
+
+/// Whether a call is made again after its worker crashed, its time was up or it panicked. In order of caution.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub enum RetrySafety {
+    /// Calling it twice does no harm: it is tried again.
+    Idempotent,
+    /// It is not: whoever asked learns that the outcome is unknown. A tool that returns
+    /// [`retry_after`](crate::retry_after) says of itself that it did nothing, and is called again; so may be one whose
+    /// runtime is shut down. The default.
+    #[default]
+    Once,
+    /// As [`Once`](Self::Once), whatever the tool says of itself and whatever else happens. Needs a store with a run
+    /// ledger.
+    AtMostOnce,
+}
+
+impl Default for ToolSettings {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(30),
+            max_concurrent: None,
+            retry: RetrySafety::default(),
+            permission_tags: Vec::new(),
+            output_schema: None,
+            max_output_bytes: 512 << 10,
+        }
+    }
+}
+
+impl ToolSettings {
+    /// Those of a tool that says nothing about itself.
+    pub(super) fn standard() -> &'static Self {
+        static STANDARD: LazyLock<ToolSettings> = LazyLock::new(ToolSettings::default);
+        &STANDARD
+    }
+
+    /// A profile as these settings ask for.
+    pub(super) fn apply(&self, profile: Profile) -> Profile {
+        self.retry.apply(profile.timeout(self.timeout))
+    }
+}
+
+impl RetrySafety {
+    pub(super) fn apply(self, profile: Profile) -> Profile {
+        match self {
+            Self::Idempotent => profile.retry(RetryPolicy::default()),
+            Self::Once => profile.retry(RetryPolicy::never()),
+            Self::AtMostOnce => profile.retry(RetryPolicy::never()).at_most_once(),
+        }
+    }
+}
+
+/// The methods by which a tool made of a function is given its settings.
+macro_rules! with_settings {
+    ($tool:ty) => {
+        impl $tool {
+            /// Sets how long a call may take, the wait for its turn included; 30 s by default.
+            #[must_use]
+            pub fn timeout(mut self, timeout: std::time::Duration) -> Self {
+                self.settings.timeout = timeout;
+                self
+            }
+
+            /// Sets how many calls of it go on at a time in this process; any number by default. One that does not get
+            /// its turn in half of its time is answered with an error.
+            #[must_use]
+            pub fn max_concurrent(mut self, calls: std::num::NonZeroUsize) -> Self {
+                self.settings.max_concurrent = Some(calls);
+                self
+            }
+
+            /// Says that calling it twice does no harm: after a crash, a timeout or a panic it is tried again.
+            #[must_use]
+            pub fn idempotent(mut self) -> Self {
+                self.settings.retry = $crate::tool::RetrySafety::Idempotent;
+                self
+            }
+
+            /// Never calls it again for one request once it may have begun, whatever happens.
+            #[must_use]
+            pub fn at_most_once(mut self) -> Self {
+                self.settings.retry = $crate::tool::RetrySafety::AtMostOnce;
+                self
+            }
+
+            /// Adds to what a call can do, such as `egress`: see [`Permissions`]($crate::tool::Permissions).
+            #[must_use]
+            pub fn permission_tags<T: Into<String>>(
+                mut self,
+                tags: impl IntoIterator<Item = T>,
+            ) -> Self {
+                let tags = tags.into_iter().map(Into::into);
+                self.settings.permission_tags.extend(tags);
+                self
+            }
+
+            /// Sets the JSON Schema of its output.
+            #[must_use]
+            pub fn output_schema(mut self, schema: serde_json::Value) -> Self {
+                self.settings.output_schema = Some(schema);
+                self
+            }
+
+            /// Sets the most bytes of its output; 512 KiB by default. More is an error.
+            #[must_use]
+            pub fn max_output_bytes(mut self, bytes: usize) -> Self {
+                self.settings.max_output_bytes = bytes;
+                self
+            }
+        }
+    };
+}
+
+pub(super) use with_settings;
