@@ -1,8 +1,7 @@
 //! An agent on a model behind an endpoint that speaks the chat completions of OpenAI.
 //!
 //! ```text
-//! MODEL_URL=http://localhost:11434/v1 MODEL=llama3.2 cargo run --features openai --example openai_compatible
-//! MODEL_URL=https://openrouter.ai/api/v1 MODEL=meta-llama/llama-3.3-70b-instruct MODEL_KEY=.. cargo run ..
+//! MODEL_URL=http://localhost:11434/v1 MODEL=llama3.2 MODEL_KEY=.. cargo run --features openai --example openai_compatible
 //! ```
 
 #![expect(clippy::print_stdout, reason = "examples print")]
@@ -36,12 +35,11 @@ async fn main() -> Result<(), BoxError> {
     let request = ChatRequest::new(vec![Message::user("Greet Ann in one short sentence.")]);
     let mut answer = model.stream(&request).await?;
     while let Some(event) = answer.try_next().await? {
-        match event {
-            ChatEvent::Text(text) => print!("{text}"),
-            ChatEvent::End(reason) => println!(" ({reason:?})"),
-            _ => {}
+        if let ChatEvent::Text(text) = event {
+            print!("{text}");
         }
     }
+    println!();
 
     // As an agent, the same model answers breadcrumbs.
     let definition = AgentDefinition::from_json(&json!({
@@ -50,9 +48,9 @@ async fn main() -> Result<(), BoxError> {
     }))?;
     let store = MemoryStore::default();
     let agent = AgentExecutor::new(definition, model, Arc::new(store.clone()))?;
-    let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "I am Ann"}));
-    let message = store.create(message).await?;
-    agent.process_event(&Event::created(&message)).await?;
+    let said = NewBreadcrumb::new("user.message.v1").context(json!({"message": "I am Ann"}));
+    let said = store.create(said).await?;
+    agent.process_event(&Event::created(&said)).await?;
     let response = store
         .latest("agent.response.v1")
         .await?

@@ -5,6 +5,9 @@
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+use universal_executor::agent::{
+    ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError, RecordedModel, ScriptedModel,
+};
 use universal_executor::executor::{
     ContextBudget, ContextError, ExecutorError, FenceKey, Fetched, ModelContext, Resumed, Source,
 };
@@ -169,6 +172,23 @@ fn what_a_model_is_shown_can_be_made_and_shared_in_any_thread() {
     shared::<(ModelContext, ContextBudget, FenceKey, Hints)>();
     let context = ExecutionContext::for_trigger(NewBreadcrumb::new("note.v1"));
     sent(&context.for_model());
+}
+
+#[test]
+fn models_and_what_they_are_asked_may_cross_threads() {
+    fn shared<T: Send + Sync + 'static>() {}
+    fn unsized_shared<T: ?Sized + Send + Sync>() {}
+
+    shared::<(ChatRequest, ChatResponse, ChatEvent, ModelError)>();
+    shared::<(ScriptedModel, RecordedModel)>();
+    unsized_shared::<dyn ChatModel>();
+    #[cfg(feature = "openai")]
+    shared::<(
+        universal_executor::agent::OpenAiCompatible,
+        universal_executor::agent::OpenAiCompatibleBuilder,
+        universal_executor::agent::ProviderError,
+        universal_executor::agent::Secret,
+    )>();
 }
 
 #[cfg(feature = "sqlite")]

@@ -296,3 +296,50 @@ impl ModelError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_asked_again_only_where_waiting_or_chance_can_help() {
+        let soon = Duration::from_secs(3);
+        let again = [
+            (ModelError::RateLimited { retry_after: soon }, soon),
+            (ModelError::Overloaded { retry_after: soon }, soon),
+            (ModelError::Unavailable("503".into()), Duration::ZERO),
+            (ModelError::TimedOut { to: "answer" }, Duration::ZERO),
+            (ModelError::bad_answer("it is no JSON"), Duration::ZERO),
+        ];
+        let never = [
+            ModelError::ContextTooLong,
+            ModelError::Refused {
+                reason: "no".into(),
+            },
+            ModelError::Unauthorized,
+            ModelError::Rejected {
+                status: 404,
+                source: "no such model".into(),
+            },
+            ModelError::TooLarge {
+                what: "the answer in bytes",
+                limit: 1,
+            },
+            ModelError::ScriptEnded { number: 1 },
+            ModelError::NotRecorded {
+                difference: "nothing is recorded".into(),
+            },
+            ModelError::Recording {
+                path: "a.jsonl".into(),
+                source: "gone".into(),
+            },
+        ];
+
+        for (error, delay) in again {
+            assert_eq!(error.retry(), Retry::After(delay), "{error}");
+        }
+        for error in never {
+            assert_eq!(error.retry(), Retry::Never, "{error}");
+        }
+    }
+}

@@ -14,4 +14,5 @@ mod runtime;
 #[expect(dead_code, reason = "the tests of the runtime use the rest")]
 mod support;
 mod tools_and_agents;
+mod unseen;
 mod with_ledger;

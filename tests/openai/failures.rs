@@ -210,12 +210,19 @@ async fn an_answer_of_many_megabytes_is_given_up_at_the_limit() {
         Some(50 << 20),
     )))
     .await;
-    let model = builder(&server).max_bytes(100_000).build().unwrap();
+    // More than one read of the network brings, so that it is the sum that counts.
+    let model = builder(&server).max_bytes(2_000_000).build().unwrap();
 
     let error = model.chat(&hello()).await.unwrap_err();
 
     assert!(
-        matches!(error, ModelError::TooLarge { limit: 100_000, .. }),
+        matches!(
+            error,
+            ModelError::TooLarge {
+                limit: 2_000_000,
+                ..
+            }
+        ),
         "{error:?}"
     );
     assert_eq!(error.retry(), Retry::Never);
@@ -243,9 +250,26 @@ async fn an_endpoint_that_never_answers_times_out() {
 }
 
 #[tokio::test]
+async fn a_body_that_stops_in_the_middle_times_out() {
+    let text = head(200, "application/json", &[], Some(1000)) + "{\"choices\"";
+    let server = Server::start(Reply::Silence(text.into_bytes())).await;
+    let model = builder(&server)
+        .read_timeout(Duration::from_millis(100))
+        .build()
+        .unwrap();
+
+    let error = model.chat(&hello()).await.unwrap_err();
+
+    assert!(
+        matches!(error, ModelError::TimedOut { to: "go on" }),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
 async fn an_endpoint_that_drips_comes_to_the_end_of_its_time() {
     let drip = head(200, "application/json", &[], Some(1 << 30));
-    let server = Server::start(Reply::Endless(drip)).await;
+    let server = Server::start(Reply::Drip(drip)).await;
     let model = builder(&server)
         .max_bytes(usize::MAX)
         .total_timeout(Duration::from_millis(200))

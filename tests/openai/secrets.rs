@@ -36,7 +36,7 @@ fn replies() -> Vec<Reply> {
         Reply::json(200, &echo),
         Reply::json(200, &refusal),
         Reply::events(&[event.as_bytes()]),
-        Reply::body(200, "application/json", &[], &text.as_bytes()[..40]),
+        Reply::body(200, "application/json", &[], text.split_at(40).0.as_bytes()),
         Reply::body(200, KEY, &[], b""),
         Reply::body(400, "text/html", &[], KEY.as_bytes()),
         Reply::Bytes(vec![format!("{KEY}\r\n\r\n").into_bytes()]),

@@ -12,6 +12,8 @@ pub(crate) enum Reply {
     Bytes(Vec<Vec<u8>>),
     /// Sends these bytes and then keeps the connection open and silent.
     Silence(Vec<u8>),
+    /// Sends the head, then one byte after another, never silent and never done.
+    Drip(String),
     /// Sends the head, then a kibibyte of `x` after another until the client has enough.
     Endless(String),
 }
@@ -121,6 +123,13 @@ async fn serve(mut connection: TcpStream, reply: Reply, heard: &Mutex<Vec<Seen>>
             connection.write_all(&bytes).await.ok()?;
             // The client ends this by closing the connection.
             connection.read_u8().await.ok()?;
+        }
+        Reply::Drip(head) => {
+            connection.write_all(head.as_bytes()).await.ok()?;
+            loop {
+                connection.write_all(b" ").await.ok()?;
+                tokio::task::yield_now().await;
+            }
         }
         Reply::Endless(head) => {
             connection.write_all(head.as_bytes()).await.ok()?;

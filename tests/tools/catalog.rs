@@ -4,7 +4,8 @@ use crate::support::all;
 use crate::{echo, only, registry};
 use futures::future::join_all;
 use serde_json::json;
-use universal_executor::store::StoreError;
+use std::time::Duration;
+use universal_executor::store::{Fault, Faulty, StoreError};
 use universal_executor::tool::{Catalog, Published};
 use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, Patch, WithLedger};
 
@@ -13,12 +14,10 @@ async fn three_workers_that_publish_at_once_leave_one_catalog_written_once() {
     let store = MemoryStore::default();
     let catalog = Catalog::of(&registry([echo("a"), echo("b")]));
 
-    let publish = || async {
-        let handle = store.clone();
-        tokio::task::yield_now().await;
-        catalog.publish(&handle).await.unwrap()
-    };
-    let done = join_all((0..3).map(|_| publish())).await;
+    // Each call takes a while, so all of them look before the first has written.
+    let slow = Faulty::new(store.clone(), |_, _| Fault::Delay(Duration::from_millis(1)));
+    let done = join_all((0..3).map(|_| catalog.publish(&slow))).await;
+    let done: Vec<Published> = done.into_iter().map(Result::unwrap).collect();
 
     let created = done.iter().filter(|done| **done == Published::Created);
     assert_eq!(created.count(), 1, "{done:?}");

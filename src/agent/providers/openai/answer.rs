@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use uuid::Uuid;
 
-/// An answer, or a piece of one: what the one has in `message`, the other has in `delta`.
+/// An answer, or a piece of one: the one has what is said in `message`, the other in `delta`.
 #[derive(Deserialize)]
 struct Completion {
     #[serde(default)]
@@ -23,8 +23,10 @@ struct Completion {
 struct Choice {
     #[serde(default)]
     index: u32,
-    #[serde(alias = "delta", default)]
+    #[serde(default)]
     message: Option<Said>,
+    #[serde(default)]
+    delta: Option<Said>,
     #[serde(default)]
     finish_reason: Option<String>,
 }
@@ -102,7 +104,8 @@ impl AnswerReader {
         text: &[u8],
         events: &mut impl Extend<ChatEvent>,
     ) -> Result<(), ModelError> {
-        let completion: Completion = serde_json::from_slice(text).map_err(unreadable)?;
+        let completion: Completion =
+            serde_json::from_slice(text).map_err(|error| unreadable(&error))?;
         if let Some(error) = completion.error.filter(|error| !error.is_null()) {
             return Err(failure::classify(
                 &Failed::in_answer(&error).without(self.secret.as_ref()),
@@ -149,7 +152,8 @@ impl AnswerReader {
         choice: Choice,
         events: &mut impl Extend<ChatEvent>,
     ) -> Result<(), ModelError> {
-        let said = choice.message.unwrap_or_default();
+        let whole = choice.message.is_some();
+        let said = choice.message.or(choice.delta).unwrap_or_default();
         if let Some(refusal) = said.refusal {
             let room = MAX_REFUSAL.saturating_sub(self.refusal.len());
             self.refusal.extend(refusal.chars().take(room));
@@ -158,8 +162,9 @@ impl AnswerReader {
         if !text.is_empty() {
             events.extend([ChatEvent::Text(text)]);
         }
-        for (place, call) in said.tool_calls.unwrap_or_default().into_iter().enumerate() {
-            self.call(place, call, events)?;
+        for call in said.tool_calls.unwrap_or_default() {
+            let begun = if whole { None } else { self.begun(&call) };
+            self.call(begun, call, events)?;
         }
         if let Some(reason) = choice.finish_reason {
             self.stop = Some(stop(&reason)?);
@@ -167,24 +172,35 @@ impl AnswerReader {
         Ok(())
     }
 
-    /// A piece of a call. It belongs to the call that has its index; without an index to the last one, unless it has an
-    /// id of its own. Some endpoints give all calls the same index, so an id that is new begins a call in any case.
+    /// The call that a piece goes on with, if it does not begin one. It is the one with its index; without an index the
+    /// last one, if the piece has no name. Some endpoints give all calls the same index, so an id that is new begins a
+    /// call in any case.
+    fn begun(&self, piece: &Call) -> Option<usize> {
+        let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+        let has_id = is_given(&piece.id);
+        if piece.index.is_none() && !has_id && is_given(&piece.function.name) {
+            return None;
+        }
+        self.calls.iter().rposition(|slot| {
+            (piece.index.is_none() || slot.index == piece.index) && (!has_id || slot.id == piece.id)
+        })
+    }
+
     fn call(
         &mut self,
-        place: usize,
+        begun: Option<usize>,
         call: Call,
         events: &mut impl Extend<ChatEvent>,
     ) -> Result<(), ModelError> {
-        let id = call.id.filter(|id| !id.is_empty());
-        let found = self.calls.iter().rposition(|slot| match call.index {
-            Some(_) => slot.index == call.index && (id.is_none() || slot.id == id),
-            None => id.is_none() || slot.id == id,
-        });
-        // Whole calls, several in one piece and all without index and id, are as many calls.
-        let begins =
-            call.index.is_none() && id.is_none() && call.function.name.is_some() && place > 0;
-        let arguments = call.function.arguments.map(text_of).unwrap_or_default();
-        let delta = match found.filter(|_| !begins) {
+        let arguments = match call.function.arguments.unwrap_or_default() {
+            Value::String(text) => text,
+            Value::Null => String::new(),
+            // Some endpoints send what others send the text of.
+            other @ (Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::Object(_)) => {
+                other.to_string()
+            }
+        };
+        let delta = match begun {
             Some(index) => ToolCallDelta::more(index, arguments),
             None => {
                 if self.calls.len() >= ChatResponse::MAX_TOOL_CALLS {
@@ -197,8 +213,9 @@ impl AnswerReader {
                 let index = self.calls.len();
                 self.calls.push(Slot {
                     index: call.index,
-                    id: id.clone(),
+                    id: call.id.clone(),
                 });
+                let id = call.id.filter(|id| !id.is_empty());
                 let id = id.unwrap_or_else(|| format!("call_{}", Uuid::now_v7().simple()));
                 ToolCallDelta {
                     arguments,
@@ -237,7 +254,7 @@ fn text_of(value: Value) -> String {
 }
 
 /// Says where and of what kind the fault is; serde's own words would quote the answer.
-fn unreadable(error: serde_json::Error) -> ModelError {
+fn unreadable(error: &serde_json::Error) -> ModelError {
     let what = match error.classify() {
         serde_json::error::Category::Eof => "JSON that breaks off",
         serde_json::error::Category::Data => "JSON of another shape",

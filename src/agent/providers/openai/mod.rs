@@ -84,7 +84,6 @@ type AskForKey = dyn Fn() -> BoxFuture<'static, Result<Secret, BoxError>> + Send
 
 impl OpenAiCompatible {
     /// A model behind an endpoint: the URL to which `/chat/completions` is added, as `https://api.openai.com/v1`.
-    #[must_use]
     pub fn builder(base_url: impl Into<String>) -> OpenAiCompatibleBuilder {
         OpenAiCompatibleBuilder::new(base_url.into())
     }
@@ -107,11 +106,7 @@ impl OpenAiCompatible {
         let form = Form {
             names: &names,
             default_model: self.model.as_deref(),
-            max_tokens_field: match self.endpoint.host_str() {
-                // The newer models of OpenAI take only this name, most other endpoints know only the older one.
-                Some("api.openai.com") => "max_completion_tokens",
-                _ => "max_tokens",
-            },
+            max_tokens_field: max_tokens_field(&self.endpoint),
             streams,
         };
         let key = self.key().await?;
@@ -158,6 +153,14 @@ impl fmt::Debug for OpenAiCompatible {
             .field("endpoint", &self.endpoint.as_str())
             .field("model", &self.model)
             .finish_non_exhaustive()
+    }
+}
+
+/// The newer models of OpenAI take only the one name, most other endpoints know only the older one.
+fn max_tokens_field(endpoint: &Url) -> &'static str {
+    match endpoint.host_str() {
+        Some("api.openai.com") => "max_completion_tokens",
+        _ => "max_tokens",
     }
 }
 
@@ -227,5 +230,18 @@ impl Answer {
             found.push_back(reader.finish(marked)?);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_of_tokens_goes_by_the_name_that_the_endpoint_knows() {
+        let field = |url| max_tokens_field(&Url::parse(url).unwrap());
+
+        assert_eq!(field("https://api.openai.com/v1"), "max_completion_tokens");
+        assert_eq!(field("http://localhost:11434/v1"), "max_tokens");
     }
 }

@@ -99,6 +99,15 @@ mod tests {
     }
 
     #[test]
+    fn a_return_and_a_line_feed_are_one_end_of_a_line_even_in_two_chunks() {
+        let whole: &[u8] = b"data: one\r\ndata: two\r\n\r\n";
+        let (first, second) = whole.split_at(10);
+
+        assert_eq!(events(&[whole]), (vec!["one\ntwo".into()], false));
+        assert_eq!(events(&[first, second]), (vec!["one\ntwo".into()], false));
+    }
+
+    #[test]
     fn an_event_that_no_blank_line_ends_is_not_given() {
         assert_eq!(
             events(&[b"data: one\n\ndata: tw"]),

@@ -22,7 +22,7 @@ fn answer(pieces: &[Value]) -> Result<ChatResponse, ModelError> {
     collector.finish()
 }
 
-fn delta(calls: Value) -> Value {
+fn delta(calls: &Value) -> Value {
     json!({"choices": [{"delta": {"tool_calls": calls}}]})
 }
 
@@ -40,10 +40,12 @@ fn names_and_arguments(response: &ChatResponse) -> Vec<(&str, &str)> {
 #[test]
 fn pieces_of_calls_are_put_together_by_their_index() {
     let response = answer(&[
-        delta(json!([{"index": 0, "id": "a", "function": {"name": "one", "arguments": ""}}])),
-        delta(json!([{"index": 1, "id": "b", "function": {"name": "two", "arguments": "{\"n\""}}])),
+        delta(&json!([{"index": 0, "id": "a", "function": {"name": "one", "arguments": ""}}])),
         delta(
-            json!([{"index": 0, "function": {"arguments": "{}"}}, {"index": 1, "function": {"arguments": ":2}"}}]),
+            &json!([{"index": 1, "id": "b", "function": {"name": "two", "arguments": "{\"n\""}}]),
+        ),
+        delta(
+            &json!([{"index": 0, "function": {"arguments": "{}"}}, {"index": 1, "function": {"arguments": ":2}"}}]),
         ),
         over(),
     ]);
@@ -59,8 +61,8 @@ fn pieces_of_calls_are_put_together_by_their_index() {
 #[test]
 fn calls_that_all_have_the_same_index_are_told_apart_by_their_ids() {
     let response = answer(&[
-        delta(json!([{"index": 0, "id": "a", "function": {"name": "one", "arguments": "{}"}}])),
-        delta(json!([{"index": 0, "id": "b", "function": {"name": "two", "arguments": "{}"}}])),
+        delta(&json!([{"index": 0, "id": "a", "function": {"name": "one", "arguments": "{}"}}])),
+        delta(&json!([{"index": 0, "id": "b", "function": {"name": "two", "arguments": "{}"}}])),
         over(),
     ]);
 
@@ -88,12 +90,41 @@ fn calls_without_index_and_id_are_as_many_as_there_are_and_get_ids() {
 }
 
 #[test]
+fn calls_that_come_one_by_one_without_index_and_id_are_told_apart_by_their_names() {
+    let response = answer(&[
+        delta(&json!([{"function": {"name": "one", "arguments": "{"}}])),
+        delta(&json!([{"function": {"name": "", "arguments": "}"}}])),
+        delta(&json!([{"function": {"name": "one", "arguments": "{}"}}])),
+        over(),
+    ]);
+
+    assert_eq!(
+        names_and_arguments(&response.unwrap()),
+        [("one", "{}"), ("one", "{}")]
+    );
+}
+
+#[test]
+fn whole_calls_with_the_same_id_stay_two_calls() {
+    let call = json!({"id": "a", "function": {"name": "one", "arguments": "{}"}});
+    let message = json!({"tool_calls": [call, call]});
+
+    let response =
+        answer(&[json!({"choices": [{"message": message, "finish_reason": "tool_calls"}]})]);
+
+    assert_eq!(
+        names_and_arguments(&response.unwrap()),
+        [("one", "{}"), ("one", "{}")]
+    );
+}
+
+#[test]
 fn more_calls_than_the_limit_are_refused() {
     let calls: Vec<_> = (0..=ChatResponse::MAX_TOOL_CALLS)
         .map(|n| json!({"index": n, "id": n.to_string(), "function": {"name": "one"}}))
         .collect();
 
-    let error = answer(&[delta(json!(calls)), over()]).unwrap_err();
+    let error = answer(&[delta(&json!(calls)), over()]).unwrap_err();
 
     assert!(matches!(error, ModelError::TooLarge { .. }), "{error:?}");
 }
@@ -124,7 +155,7 @@ fn only_the_first_choice_counts() {
 fn a_tool_that_goes_by_another_name_on_the_wire_has_its_own_in_the_answer() {
     let request = ChatRequest::default().tool(ToolSpec::new("weather.get", "", json!({})));
     let (mut reader, mut events) = (AnswerReader::new(Names::new(&request), None), Vec::new());
-    let piece = delta(json!([{"index": 0, "id": "a", "function": {"name": "weather_get"}}]));
+    let piece = delta(&json!([{"index": 0, "id": "a", "function": {"name": "weather_get"}}]));
 
     reader
         .read(piece.to_string().as_bytes(), &mut events)
