@@ -1,8 +1,12 @@
 //! What a definition may say, and what it may not.
 
-use crate::{MemoryStore, agent, echo, registry, script};
+use crate::support::{all, eventually, put};
+use crate::{MemoryStore, agent, answer, calling, count, echo, registry, says, script};
 use serde_json::{Value, json};
-use universal_executor::agent::{AgentDefinition, AgentError};
+use std::sync::Arc;
+use universal_executor::Runtime;
+use universal_executor::agent::{AgentDefinition, AgentError, AgentExecutor};
+use universal_executor::runtime::definitions::Definitions;
 use universal_executor::tool::ToolRegistry;
 
 fn definition(more: &Value) -> Result<AgentDefinition, AgentError> {
@@ -109,5 +113,46 @@ fn a_schema_that_is_none_is_refused_when_the_agent_is_made() {
     assert!(
         matches!(error, AgentError::BadOutputSchema { .. }),
         "{error}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_defined_by_a_breadcrumb_may_call_the_tools_registered_for_agents_and_no_others() {
+    let store = MemoryStore::default();
+    let ((add, added), (unlisted, _)) = (echo("add"), echo("unlisted"));
+    let model = script([
+        Ok(calling([("1", "add", json!({"a": 1}))])),
+        Ok(says("done")),
+    ]);
+    let definitions = Definitions::new(Arc::new(store.clone()))
+        .default_model(model)
+        .agent_tools(registry([add]))
+        .tool(unlisted);
+    let runtime = Runtime::builder(store.events())
+        .definitions(definitions)
+        .build()
+        .unwrap();
+    let define = |id: &str, tools: Value| {
+        let subscriptions = json!([{"schema_name": "question.v1", "role": "trigger"}]);
+        json!({"agent_id": id, "tools": tools, "subscriptions": subscriptions})
+    };
+
+    let scenario = async {
+        put(&store, "agent.def.v1", define("bad", json!(["unlisted"]))).await;
+        put(&store, "agent.def.v1", define("good", json!(["add"]))).await;
+        eventually(async || !runtime.executors().is_empty()).await;
+        put(&store, "question.v1", json!({"q": 1})).await;
+        eventually(async || !all(&store, AgentExecutor::RESPONSE).await.is_empty()).await;
+        eventually(async || !all(&store, Definitions::REJECTED).await.is_empty()).await;
+    };
+    runtime.run_until(scenario).await.unwrap();
+
+    assert_eq!(answer(&store).await["message"], "done");
+    assert_eq!(count(&added), 1);
+    let rejected = all(&store, Definitions::REJECTED).await;
+    let reason = rejected[0].context.to_string();
+    assert!(
+        rejected.len() == 1 && reason.contains("names tool"),
+        "{reason}"
     );
 }
