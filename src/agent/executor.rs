@@ -192,7 +192,7 @@ impl UniversalExecutor for AgentExecutor {
     }
 
     async fn execute(&self, _: &Breadcrumb, context: &ExecutionContext) -> Result<Value, BoxError> {
-        Run::of(self, context)?.to_its_end().await
+        Run::of(self, context)?.finish().await
     }
 
     async fn respond(&self, trigger: &Breadcrumb, output: Value) -> Result<Response, BoxError> {

@@ -65,7 +65,7 @@ impl<'r> Run<'r> {
     ///
     /// # Errors
     /// [`AgentRunError`], [`ModelError`], and what shaping the context and saving the progress give.
-    pub(super) async fn to_its_end(mut self) -> Result<Value, BoxError> {
+    pub(super) async fn finish(mut self) -> Result<Value, BoxError> {
         self.give_up_interrupted();
         loop {
             match self.progress.next() {
@@ -100,7 +100,7 @@ impl<'r> Run<'r> {
         let answer = self.in_time(asked).await?.map_err(ModelError::marked)?;
         self.touch();
         let output = agent.output.as_ref();
-        self.progress.hear(answer, &agent.definition, output)?;
+        self.progress.hear(&answer, &agent.definition, output)?;
         self.save().await
     }
 

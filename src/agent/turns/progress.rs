@@ -44,11 +44,13 @@ impl Progress {
 
     /// A run that has not begun.
     pub(super) fn new(run: &str) -> Self {
-        let mut limits = Limits::default();
         // Results stay in the conversation, so no answered call has to be kept beside it. While a turn goes on they are
         // in both, and the rest of what a store keeps is for what was said before.
-        limits.answered_bytes = 0;
-        limits.bytes = 384 << 10;
+        let limits = Limits {
+            answered_bytes: 0,
+            bytes: 384 << 10,
+            ..Limits::default()
+        };
         Self {
             machine: Machine::new(run, Policy::batch().limits(limits)),
             said: Vec::new(),
@@ -80,11 +82,11 @@ impl Progress {
     /// The model wants to go on and may not.
     pub(super) fn hear(
         &mut self,
-        answer: ChatResponse,
+        answer: &ChatResponse,
         definition: &AgentDefinition,
         output: Option<&Output>,
     ) -> Result<(), AgentRunError> {
-        self.spent.add(&answer);
+        self.spent.add(answer);
         self.said.push(answer.message());
         self.cut_off = answer.stop == StopReason::MaxTokens;
         if !answer.tool_calls.is_empty() {

@@ -41,7 +41,7 @@ proptest! {
         for asked in &turns {
             prop_assert_eq!(progress.next(), Next::Ask);
             let before = progress.said().len();
-            progress.hear(ChatResponse::calling(asked.clone()), &definition, None).unwrap();
+            progress.hear(&ChatResponse::calling(asked.clone()), &definition, None).unwrap();
             while let Next::Call(calls) = progress.next() {
                 if restarts.next() == Some(true) {
                     progress = saved(&progress);
@@ -65,7 +65,7 @@ proptest! {
                 prop_assert!(message.is_error || message.text == own.as_str());
             }
         }
-        progress.hear(ChatResponse::new("done"), &definition, None).unwrap();
+        progress.hear(&ChatResponse::new("done"), &definition, None).unwrap();
 
         prop_assert_eq!(saved(&progress).next(), Next::Done);
         prop_assert!(made.values().all(|made| *made == 1), "{:?}", made);
@@ -82,7 +82,7 @@ fn a_call_that_finds_no_room_is_told_so_and_the_others_go_on() {
         ToolCall::new("2", "tool", json!({})),
     ];
     progress
-        .hear(ChatResponse::calling(asked), &definition(), None)
+        .hear(&ChatResponse::calling(asked), &definition(), None)
         .unwrap();
 
     let Next::Call(calls) = progress.next() else {
