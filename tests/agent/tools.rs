@@ -1,8 +1,8 @@
 //! The calls of a turn: together, in order, and only what is allowed.
 
 use crate::{
-    Arc, MemoryStore, ModelError, ScriptedModel, Speaker, agent, answer, answer_of, calling, count,
-    echo, put, registry, results, says, script, sees, tool,
+    Arc, AtomicUsize, MemoryStore, ModelError, Ordering, SECOND, ScriptedModel, Speaker, agent,
+    answer, answer_of, calling, count, echo, put, registry, results, says, script, sees, tool,
 };
 use serde_json::{Value, json};
 use tokio::sync::Barrier;
@@ -43,6 +43,30 @@ async fn the_tools_of_an_answer_work_at_the_same_time_and_are_told_in_the_order_
         ("b", r#"{"seconds":1}"#, false),
     ];
     assert_eq!(results(&model.requests()[1]), told);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_than_sixteen_calls_of_an_answer_go_on_at_a_time_and_all_are_made() {
+    let going_on = Arc::new(AtomicUsize::new(0));
+    let most = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&most);
+    let (busy, calls) = tool("busy", move |_| {
+        let (going_on, seen) = (Arc::clone(&going_on), Arc::clone(&seen));
+        async move {
+            let now = going_on.fetch_add(1, Ordering::SeqCst) + 1;
+            seen.fetch_max(now, Ordering::SeqCst);
+            tokio::time::sleep(SECOND).await;
+            going_on.fetch_sub(1, Ordering::SeqCst);
+            Ok(json!(1))
+        }
+    });
+    let asked = (0..40).map(|id| ToolCall::new(id.to_string(), "busy", json!({})));
+    let model = script([Ok(ChatResponse::calling(asked.collect())), Ok(says("done"))]);
+
+    answer_of(&model, &registry([busy]), &json!({})).await;
+
+    assert_eq!((count(&calls), count(&most)), (40, 16));
+    assert!(results(&model.requests()[1]).iter().all(|told| !told.2));
 }
 
 #[tokio::test]

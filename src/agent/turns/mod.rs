@@ -71,7 +71,7 @@ impl<'r> Run<'r> {
             match self.progress.next() {
                 Next::Ask => self.ask().await?,
                 Next::Call(calls) => self.call(calls).await?,
-                Next::Done => return Ok(self.progress.response(self.agent.output.as_ref())),
+                Next::Done => return Ok(self.progress.response(self.agent.output.as_ref())?),
             }
         }
     }

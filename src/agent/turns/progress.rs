@@ -100,8 +100,7 @@ impl Progress {
             return Ok(());
         };
         if self.repairs >= Self::MOST_REPAIRS || self.spent.check(definition).is_err() {
-            let raw = excerpt(&answer.text, 2048).into_owned();
-            return Err(AgentRunError::BadOutput { problem, raw });
+            return Err(bad_output(problem, &answer.text));
         }
         self.repairs += 1;
         let repair = format!(
@@ -170,10 +169,14 @@ impl Progress {
     }
 
     /// The answer, as a response has it.
-    pub(super) fn response(&self, output: Option<&Output>) -> Value {
+    ///
+    /// # Errors
+    /// [`AgentRunError::BadOutput`] if the definition has changed since the model answered.
+    pub(super) fn response(&self, output: Option<&Output>) -> Result<Value, AgentRunError> {
         let text = self.said.last().map_or("", |message| &*message.text);
         let mut response = json!({"status": "success", "message": text, "usage": self.spent});
-        let output = output.and_then(|output| output.read(text).ok());
+        let output = output.map(|output| output.read(text)).transpose();
+        let output = output.map_err(|problem| bad_output(problem, text))?;
         if let Value::Object(fields) = &mut response {
             if let Some(output) = output {
                 fields.insert("output".to_owned(), output.into_value());
@@ -182,7 +185,7 @@ impl Progress {
                 fields.insert("truncated".to_owned(), true.into());
             }
         }
-        response
+        Ok(response)
     }
 
     /// As it is saved.
@@ -197,4 +200,10 @@ impl Progress {
         }
         Ok(Json::from_text(text)?)
     }
+}
+
+fn bad_output(problem: String, text: &str) -> AgentRunError {
+    const KEPT: usize = 2048;
+    let raw = excerpt(text, KEPT).into_owned();
+    AgentRunError::BadOutput { problem, raw }
 }

@@ -1,6 +1,7 @@
 use super::calls;
 use super::progress::{Next, Progress};
-use crate::agent::{Arguments, ChatResponse, Message, Speaker, ToolCall};
+use crate::agent::output::Output;
+use crate::agent::{AgentRunError, Arguments, ChatResponse, Message, Speaker, ToolCall};
 use crate::machine::Answer;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -69,7 +70,7 @@ proptest! {
 
         prop_assert_eq!(saved(&progress).next(), Next::Done);
         prop_assert!(made.values().all(|made| *made == 1), "{:?}", made);
-        prop_assert_eq!(&progress.response(None)["message"], "done");
+        prop_assert_eq!(&progress.response(None).unwrap()["message"], "done");
     }
 }
 
@@ -96,6 +97,18 @@ fn a_call_that_finds_no_room_is_told_so_and_the_others_go_on() {
     };
     assert!(first.is_error && first.text.starts_with("too_large: "));
     assert_eq!(*second, Message::tool_result("2", "2"));
+}
+
+#[test]
+fn an_answer_that_does_not_fit_what_is_asked_for_by_now_is_an_error() {
+    let mut progress = Progress::new("run");
+    let answer = ChatResponse::new("It rains.");
+    progress.hear(&answer, &definition(), None).unwrap();
+    let output = Output::new("worker", &json!({"type": "object"}).into()).unwrap();
+
+    let error = progress.response(Some(&output)).unwrap_err();
+
+    assert!(matches!(error, AgentRunError::BadOutput { raw, .. } if raw == "It rains."));
 }
 
 #[test]
