@@ -12,6 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::time::{advance, sleep};
 use universal_executor::agent::AgentExecutor;
+use universal_executor::store::{Fault, Faulty, Moment, Operation};
 use universal_executor::tool::{ToolRegistry, json_tool};
 use universal_executor::{BreadcrumbStore, RunLedger as _, UniversalExecutor as _};
 
@@ -106,6 +107,43 @@ async fn a_run_whose_progress_is_not_kept_repeats_that_step_and_no_other() {
         assert_eq!(answer(&store).await["message"], "done", "{failing}");
         assert_eq!(worker.counts(), (asked, called), "{failing}");
         assert_eq!(worker.told(), told, "{failing}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_was_kept_is_not_repeated_although_nobody_heard_that_it_was() {
+    // By the number of the save whose answer is lost: what the model is told of the calls in the end.
+    let expected = [
+        (1, ["again", UNKNOWN, UNKNOWN]),
+        (2, ["again", UNKNOWN, UNKNOWN]),
+        (3, ["again", "once", UNKNOWN]),
+        (4, ["again", "once", "most"]),
+        (5, ["again", "once", "most"]),
+    ];
+    for (failing, told) in expected {
+        let store = MemoryStore::default();
+        let saves = AtomicUsize::new(0);
+        let faulty = Faulty::new(store.clone(), move |operation, moment| {
+            let is_save = operation == Operation::Save && moment == Moment::After;
+            match is_save && saves.fetch_add(1, Ordering::SeqCst) + 1 == failing {
+                true => Fault::Fail,
+                false => Fault::None,
+            }
+        });
+        let worker = Worker::new(&store, &faulty).await;
+
+        sees(&worker.agent, &worker.question).await.unwrap_err();
+        advance(60 * SECOND).await;
+        sees(&worker.agent, &worker.question).await.unwrap();
+
+        assert_eq!(answer(&store).await["message"], "done", "{failing}");
+        assert_eq!(worker.told(), told, "{failing}");
+        let (asked, [again, rest @ ..]) = worker.counts();
+        assert_eq!((asked, again), (2, 1), "{failing}");
+        assert!(
+            rest.iter().all(|called| *called <= 1),
+            "{failing}: {rest:?}"
+        );
     }
 }
 
