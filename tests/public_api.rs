@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use universal_executor::agent::{
-    ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError, RecordedModel, ScriptedModel,
+    AgentDefinition, AgentExecutor, AgentRunError, ChatEvent, ChatModel, ChatRequest, ChatResponse,
+    ModelError, RecordedModel, ScriptedModel,
 };
 use universal_executor::executor::{
     ContextBudget, ContextError, ExecutorError, FenceKey, Fetched, ModelContext, Resumed, Source,
@@ -170,6 +171,7 @@ fn what_a_model_is_shown_can_be_made_and_shared_in_any_thread() {
     fn shared<T: Send + Sync + 'static>() {}
     fn sent<T: Send>(_: &T) {}
     shared::<(ModelContext, ContextBudget, FenceKey, Hints)>();
+    shared::<(AgentExecutor, AgentDefinition, AgentRunError)>();
     let context = ExecutionContext::for_trigger(NewBreadcrumb::new("note.v1"));
     sent(&context.for_model());
 }

@@ -1,10 +1,10 @@
 use super::AgentError;
 use crate::executor::{ContextBudget, Format};
-use crate::model::Subscriptions;
+use crate::model::{Json, Subscriptions};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 
 /// What an agent is: the context of an `agent.def.v1` breadcrumb.
 #[derive(Clone, Debug)]
@@ -27,10 +27,35 @@ pub struct AgentDefinition {
     pub context_budget: ContextBudget,
     /// The schemas it may write; `agent.response.v1` by default.
     pub responds_with: Vec<String>,
+    /// The tools it may call, by their exact names; none by default.
+    pub tools: Vec<String>,
+    /// How often the model is asked in one run at the most; 10 by default.
+    pub max_turns: u32,
+    /// What one run may use up at the most.
+    pub budgets: Budgets,
+    /// The JSON Schema of its answers; they are any text if absent.
+    pub output_schema: Option<Json>,
     text: String,
 }
 
+/// What one run of an agent may use up at the most, all its attempts together; any number where it says nothing.
+///
+/// An answer of the model that needs no more counts whatever it cost. One that wants to go on ends the run.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Budgets {
+    /// Tokens that the model reads and writes.
+    pub tokens: Option<u64>,
+    /// Tool calls. If an answer asks for more than are left, none of its calls is made.
+    pub calls: Option<u64>,
+    /// Seconds of work; what an attempt did after it last saved its progress is not counted. The timeout of the profile
+    /// holds for each attempt all the same.
+    pub seconds: Option<u64>,
+}
+
 impl AgentDefinition {
+    const MAX_TURNS: u32 = 10;
+
     /// Reads a definition: an `agent.def.v1` breadcrumb or its context.
     ///
     /// # Errors
@@ -60,6 +85,11 @@ impl AgentDefinition {
             context_budget: budget(fields)?,
             responds_with: read(fields, "responds_with", "a list of schema names")?
                 .unwrap_or_else(|| vec![super::AgentExecutor::RESPONSE.to_owned()]),
+            tools: read(fields, "tools", "a list of tool names")?.unwrap_or_default(),
+            max_turns: read(fields, "max_turns", "a whole number over 0")?
+                .map_or(Self::MAX_TURNS, NonZeroU32::get),
+            budgets: budgets(fields)?,
+            output_schema: output_schema(fields)?,
             agent_id,
             subscriptions,
             text: context.to_string(),
@@ -81,6 +111,30 @@ fn format(fields: &Map<String, Value>) -> Result<Format, AgentError> {
         Some("xml") => Ok(Format::Xml),
         Some(_) => Err(AgentError::Field { field, expected }),
     }
+}
+
+fn budgets(fields: &Map<String, Value>) -> Result<Budgets, AgentError> {
+    #[derive(Default, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Limits {
+        tokens: Option<NonZeroU64>,
+        calls: Option<NonZeroU64>,
+        seconds: Option<NonZeroU64>,
+    }
+    let expected = "an object of \"tokens\", \"calls\" and \"seconds\", whole numbers over 0";
+    let limits: Option<Limits> = read(fields, "budgets", expected)?;
+    let limits = limits.unwrap_or_default();
+    Ok(Budgets {
+        tokens: limits.tokens.map(NonZeroU64::get),
+        calls: limits.calls.map(NonZeroU64::get),
+        seconds: limits.seconds.map(NonZeroU64::get),
+    })
+}
+
+fn output_schema(fields: &Map<String, Value>) -> Result<Option<Json>, AgentError> {
+    let (field, expected) = ("output_schema", "a JSON Schema, which is an object");
+    let schema: Option<Map<String, Value>> = read(fields, field, expected)?;
+    Ok(schema.map(|schema| Value::Object(schema).into()))
 }
 
 fn budget(fields: &Map<String, Value>) -> Result<ContextBudget, AgentError> {

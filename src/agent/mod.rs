@@ -3,11 +3,28 @@
 //! An agent is a definition (`agent.def.v1`, JSON) and a [`ChatModel`]. The trigger and the assembled context reach the
 //! model as data: [shaped by their hints](crate::ExecutionContext::for_model), held to a budget and rendered, in one
 //! message after the system prompt. What the model says becomes an `agent.response.v1` with `status`, `message`,
-//! `trigger_event_id` and `timestamp` in its context.
+//! `trigger_event_id`, `timestamp` and `usage` in its context, and `truncated` if the model came to its limit of tokens.
 //!
 //! A definition has `agent_id` and `subscriptions`, and if wanted `model`, `temperature`, `system_prompt`,
 //! `responds_with`, `context_format` (`"markdown"` or `"xml"`) and `context_budget` (`{"tokens": 100000, "bytes": ..,
 //! "items_per_source": ..}`). A trigger that does not fit the budget, or cannot be shaped, is answered with an error.
+//!
+//! An agent that may call tools names them in `tools`, and gets no others of the registry it is
+//! [made with](AgentExecutor::with_tools). The tools of one answer are called at the same time, and the model is asked
+//! again with all results, in the order of the calls, until it answers. What goes wrong with a call, a tool that is not
+//! allowed included, is a result that the model sees. `max_turns` (10) and `budgets` (`{"tokens": .., "calls": ..,
+//! "seconds": ..}`) end a run that does not come to an answer, as an error.
+//!
+//! After each answer of the model and each result of a tool the run saves where it is. One that is tried again makes no
+//! finished call again and asks for no answer twice; of a call that was under way it makes only one of an
+//! [idempotent](crate::tool::RetrySafety::Idempotent) tool again, with the same
+//! [key](crate::tool::ToolContext::idempotency_key), and tells the model of any other that its outcome is unknown. The
+//! context is assembled and shown anew by each attempt. On a store without a ledger nothing is saved, and nothing is tried
+//! again.
+//!
+//! With `output_schema`, a JSON Schema, an answer has to be JSON: all of the text, one fenced block, or one object or list
+//! in prose. With the feature `validate` it has to fit the schema as well. A model that answers otherwise is told once
+//! what is wrong. The response then has the value as `output`; a failure has what the model wrote as `raw`, cut short.
 //!
 //! ```
 //! use serde_json::json;
@@ -36,12 +53,14 @@
 mod definition;
 mod executor;
 mod model;
+mod output;
 #[cfg(feature = "openai")]
 mod providers;
 mod recorded;
 mod scripted;
+mod turns;
 
-pub use definition::AgentDefinition;
+pub use definition::{AgentDefinition, Budgets};
 pub use executor::AgentExecutor;
 pub use model::{
     Arguments, BadArguments, ChatEvent, ChatModel, ChatRequest, ChatResponse, Message,
@@ -52,4 +71,4 @@ pub use providers::{OpenAiCompatible, OpenAiCompatibleBuilder, ProviderError, Se
 pub use recorded::RecordedModel;
 pub use scripted::ScriptedModel;
 
-pub use crate::executor::above::{AgentError, ModelError};
+pub use crate::executor::above::{AgentError, AgentRunError, ModelError};

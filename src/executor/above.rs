@@ -28,13 +28,78 @@ pub enum AgentError {
         /// What is wrong with them.
         source: DefinitionError,
     },
+    /// The definition names a tool that is not there.
+    #[error("agent {agent:?} names tool {tool:?}, which is not registered; there are: {known}")]
+    UnknownTool {
+        /// The agent.
+        agent: String,
+        /// The tool.
+        tool: String,
+        /// The tools there are.
+        known: String,
+    },
+    /// The schema of its answers is none, or none that is safe to check with.
+    #[error("the output schema of agent {agent:?} cannot be used: {reason}")]
+    BadOutputSchema {
+        /// The agent.
+        agent: String,
+        /// Why.
+        reason: String,
+    },
     /// The executor can never work on its store.
     #[error("the agent cannot work on its store")]
     Invalid(#[from] InvalidExecutor),
 }
 
 impl AgentError {
-    /// Never: the definition or the store has to change.
+    /// Never: the definition, the registry or the store has to change.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        Retry::Never
+    }
+}
+
+/// Why an agent gave up a run whose model and tools work.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AgentRunError {
+    /// The model wants to go on and may not be asked again.
+    #[error("the agent has no answer after {turns} turns, and may take no more")]
+    TurnsUsedUp {
+        /// How often the model was asked.
+        turns: u32,
+    },
+    /// The model wants to go on and has used up what it may.
+    #[error("the agent has no answer, and its budget of {limit} {budget} is used up")]
+    BudgetUsedUp {
+        /// `tokens`, `calls` or `seconds`.
+        budget: &'static str,
+        /// How many it may use.
+        limit: u64,
+    },
+    /// The answer is not what the definition asks for, also after the model was told what is wrong with it.
+    #[error("the answer of the model is not the output that was asked for: {problem}")]
+    BadOutput {
+        /// What is wrong with it.
+        problem: String,
+        /// What the model wrote, cut after 2,048 bytes.
+        raw: String,
+    },
+    /// What was said in the run takes more than a state may.
+    #[error("the conversation of the run takes {size} bytes where {limit} can be kept")]
+    StateTooLarge {
+        /// Its size in bytes.
+        size: usize,
+        /// The most that is kept.
+        limit: usize,
+    },
+    /// An earlier attempt saved what this version of the crate cannot read.
+    #[error("the saved state of the run cannot be read")]
+    UnreadableState(#[source] serde_json::Error),
+}
+
+impl AgentRunError {
+    /// Never: the run would come to the same end.
     #[must_use]
     pub fn retry(&self) -> Retry {
         Retry::Never

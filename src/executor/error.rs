@@ -1,4 +1,4 @@
-use super::above::{AgentError, ModelError, ToolError};
+use super::above::{AgentError, AgentRunError, ModelError, ToolError};
 use super::check::InvalidExecutor;
 use super::context_error::ContextError;
 use super::for_model::BudgetError;
@@ -248,6 +248,7 @@ fn own_retry(error: &(dyn Error + 'static)) -> Option<Retry> {
         .or_else(|| of(error, DefinitionError::retry))
         .or_else(|| of(error, InvalidExecutor::retry))
         .or_else(|| of(error, AgentError::retry))
+        .or_else(|| of(error, AgentRunError::retry))
         .or_else(|| of(error, ToolError::retry))
         .or_else(|| of(error, |_: &PathError| Retry::Never))
         .or_else(|| of(error, |_: &JsonError| Retry::Never))

@@ -80,6 +80,7 @@ pub use settings::{RetrySafety, ToolSettings};
 pub use typed::{tool_fn, tool_fn_blocking};
 
 pub use crate::executor::above::ToolError;
+pub(crate) use schema::Checker;
 
 use crate::error::BoxError;
 use async_trait::async_trait;

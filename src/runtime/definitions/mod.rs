@@ -48,7 +48,7 @@ use crate::error::BoxError;
 use crate::executor::UniversalExecutor;
 use crate::model::Breadcrumb;
 use crate::store::BreadcrumbStore;
-use crate::tool::{Tool, ToolExecutor};
+use crate::tool::{Tool, ToolExecutor, ToolRegistry};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -62,6 +62,7 @@ pub struct Definitions {
     models: BTreeMap<String, Arc<dyn ChatModel>>,
     default_model: Option<Arc<dyn ChatModel>>,
     tools: BTreeMap<String, Arc<dyn Tool>>,
+    agent_tools: ToolRegistry,
     makers: BTreeMap<String, Box<Maker>>,
     tags: Vec<String>,
 }
@@ -109,6 +110,7 @@ impl Definitions {
             models: BTreeMap::new(),
             default_model: None,
             tools: BTreeMap::new(),
+            agent_tools: ToolRegistry::default(),
             makers: BTreeMap::new(),
             tags: Vec::new(),
         }
@@ -139,6 +141,13 @@ impl Definitions {
     #[must_use]
     pub fn tool(mut self, tool: impl Tool + 'static) -> Self {
         self.tools.insert(tool.name().to_owned(), Arc::new(tool));
+        self
+    }
+
+    /// Lets `agent.def.v1` definitions name tools that their agents may call; none by default.
+    #[must_use]
+    pub fn agent_tools(mut self, tools: ToolRegistry) -> Self {
+        self.agent_tools = tools;
         self
     }
 
@@ -212,7 +221,8 @@ impl Definitions {
                 .ok_or(NotRegistered::NoDefaultModel)?,
         };
         let store = Arc::clone(&self.store);
-        let agent = AgentExecutor::new(definition, Arc::clone(model), store)?;
+        let (model, tools) = (Arc::clone(model), &self.agent_tools);
+        let agent = AgentExecutor::with_tools(definition, model, store, tools)?;
         Ok(Arc::new(agent))
     }
 

@@ -17,7 +17,7 @@ use serde_json::Value;
 /// A schema that was admitted and compiled.
 #[cfg(feature = "validate")]
 #[derive(Debug)]
-pub(super) struct Checker {
+pub(crate) struct Checker {
     schema: Value,
     compiled: jsonschema::Validator,
 }
@@ -28,7 +28,7 @@ impl Checker {
     ///
     /// # Errors
     /// Says what is wrong with it, and where.
-    pub(super) fn compile(schema: &Value) -> Result<Self, String> {
+    pub(crate) fn compile(schema: &Value) -> Result<Self, String> {
         admission::admit(schema)?;
         let patterns = jsonschema::PatternOptions::regex()
             .size_limit(admission::PATTERN_BYTES)
@@ -50,7 +50,7 @@ impl Checker {
     ///
     /// # Errors
     /// Says what does not fit, where, and what would.
-    pub(super) fn check(&self, value: &Value) -> Result<(), String> {
+    pub(crate) fn check(&self, value: &Value) -> Result<(), String> {
         work::measure(&self.schema, value)?;
         if self.compiled.is_valid(value) {
             return Ok(());
@@ -62,15 +62,15 @@ impl Checker {
 /// Nothing is checked without the feature `validate`.
 #[cfg(not(feature = "validate"))]
 #[derive(Debug)]
-pub(super) struct Checker;
+pub(crate) struct Checker;
 
 #[cfg(not(feature = "validate"))]
 impl Checker {
-    pub(super) fn compile(_: &Value) -> Result<Self, String> {
+    pub(crate) fn compile(_: &Value) -> Result<Self, String> {
         Ok(Self)
     }
 
-    pub(super) fn check(&self, _: &Value) -> Result<(), String> {
+    pub(crate) fn check(&self, _: &Value) -> Result<(), String> {
         Ok(())
     }
 }

@@ -1,0 +1,150 @@
+//! What the answer of an agent has to be, and how it is read out of what a model wrote.
+
+use super::AgentError;
+use crate::model::Json;
+use crate::tool::Checker;
+use serde::de::IgnoredAny;
+
+/// The output that a definition asks for.
+#[derive(Debug)]
+pub(super) struct Output {
+    pub(super) schema: Json,
+    checker: Checker,
+}
+
+impl Output {
+    /// Admits the schema of an agent's answers.
+    pub(super) fn new(agent: &str, schema: &Json) -> Result<Self, AgentError> {
+        let checker = Checker::compile(schema).map_err(|reason| AgentError::BadOutputSchema {
+            agent: agent.to_owned(),
+            reason,
+        })?;
+        Ok(Self {
+            schema: schema.clone(),
+            checker,
+        })
+    }
+
+    /// The output in what a model wrote.
+    ///
+    /// # Errors
+    /// Says what is wrong, for the model.
+    pub(super) fn read(&self, text: &str) -> Result<Json, String> {
+        let found = extract(text)?;
+        self.checker.check(&found)?;
+        Ok(found)
+    }
+}
+
+/// The one JSON value that a text is, or has in one fenced block, or in its prose if it is an object or a list. Nothing
+/// is mended, and of several nothing is chosen.
+fn extract(text: &str) -> Result<Json, String> {
+    const SEVERAL: &str = "it has several JSON values, and nobody can tell which one is meant";
+    if let Ok(whole) = Json::from_text(text.trim()) {
+        return Ok(whole);
+    }
+    let mut fenced = text.split("```").skip(1).step_by(2).filter_map(block);
+    match (fenced.next(), fenced.next()) {
+        (Some(only), None) => return Ok(only),
+        (Some(_), Some(_)) => return Err(SEVERAL.to_owned()),
+        (None, _) => {}
+    }
+    match in_prose(text).as_slice() {
+        [only] => Json::from_text(*only).map_err(|error| error.to_string()),
+        [] => Err("there is no whole JSON value in it".to_owned()),
+        [..] => Err(SEVERAL.to_owned()),
+    }
+}
+
+/// What is in a fenced block, after the name of its language.
+fn block(inside: &str) -> Option<Json> {
+    let named = inside.split_once('\n');
+    let content = match named {
+        Some((language, content)) if language.chars().all(char::is_alphanumeric) => content,
+        Some(_) | None => inside,
+    };
+    Json::from_text(content.trim()).ok()
+}
+
+/// The first two objects and lists that are not within another bracket. Part of what is broken or cut off is none.
+fn in_prose(text: &str) -> Vec<&str> {
+    const TRIES: usize = 64;
+    let mut found = Vec::new();
+    let (mut after, mut open, mut tries) = (0, 0_usize, 0);
+    for (at, bracket) in text.match_indices(['{', '[', '}', ']']) {
+        if at < after {
+            continue; // it is in what was found
+        }
+        if matches!(bracket, "}" | "]") {
+            open = open.saturating_sub(1);
+            continue;
+        }
+        tries += 1;
+        if tries > TRIES || found.len() > 1 {
+            break;
+        }
+        let rest = text.get(at..).unwrap_or_default();
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<IgnoredAny>();
+        match values.next() {
+            Some(Ok(_)) if open == 0 => {
+                let end = values.byte_offset();
+                found.extend(rest.get(..end));
+                after = at + end;
+            }
+            Some(_) | None => open += 1,
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_output_is_found_alone_in_a_fence_and_in_prose() {
+        for text in [
+            r#"{"a": 1}"#,
+            "  {\"a\": 1}\n",
+            "```json\n{\"a\": 1}\n```",
+            "As asked [1]:\n```\n{\"a\": 1}\n```\nAnything else?",
+            "Use {name} like this: {\"a\": 1}. That is all.",
+        ] {
+            assert_eq!(extract(text).unwrap(), json!({"a": 1}), "{text}");
+        }
+        assert_eq!(extract("```json\n7\n```").unwrap(), json!(7));
+    }
+
+    #[test]
+    fn what_is_ambiguous_broken_or_cut_off_is_no_output() {
+        for text in [
+            "",
+            "The answer is 7.",
+            r#"{"a": 1} or {"a": 2}"#,
+            "```\n1\n```\n```\n2\n```",
+            r#"{"items": [{"a": 1}"#,
+            r#"{items: [{"a": 1}]}"#,
+            r#"{'a': {"b": 1}}"#,
+        ] {
+            assert!(extract(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_model_writes_is_read_or_refused(text in "[\\[\\]{}\"`,:a1 \\n]{0,300}") {
+            drop(extract(&text));
+        }
+
+        #[test]
+        fn an_object_in_prose_is_found_whole(before in "[a-z .]{0,20}", value in "[a-z{}\\[\\]\"]{0,20}", after in "[a-z .]{0,20}") {
+            let object = json!({"a": [value]});
+
+            let found = extract(&format!("{before}{object}{after}"));
+
+            prop_assert_eq!(found.unwrap(), object);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+use crate::agent::{AgentDefinition, AgentRunError, ChatResponse};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// What a run has used up, all its attempts together.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+pub(super) struct Spent {
+    /// How often the model answered.
+    pub(super) turns: u32,
+    /// The calls it asked for, refused ones included.
+    tool_calls: u64,
+    input_tokens: u64,
+    output_tokens: u64,
+    /// The time of work.
+    milliseconds: u64,
+}
+
+impl Spent {
+    pub(super) fn add(&mut self, answer: &ChatResponse) {
+        self.turns = self.turns.saturating_add(1);
+        self.tool_calls += answer.tool_calls.len() as u64;
+        let usage = answer.usage;
+        self.input_tokens = self.input_tokens.saturating_add(usage.input_tokens);
+        self.output_tokens = self.output_tokens.saturating_add(usage.output_tokens);
+    }
+
+    pub(super) fn time(&self) -> Duration {
+        Duration::from_millis(self.milliseconds)
+    }
+
+    pub(super) fn set_time(&mut self, time: Duration) {
+        self.milliseconds = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    }
+
+    /// Whether the model may be asked once more.
+    ///
+    /// # Errors
+    /// [`AgentRunError::TurnsUsedUp`] and [`AgentRunError::BudgetUsedUp`].
+    pub(super) fn check(&self, definition: &AgentDefinition) -> Result<(), AgentRunError> {
+        let turns = self.turns;
+        if turns >= definition.max_turns {
+            return Err(AgentRunError::TurnsUsedUp { turns });
+        }
+        let budgets = definition.budgets;
+        let tokens = self.input_tokens.saturating_add(self.output_tokens);
+        let used_up = |budget, limit| Err(AgentRunError::BudgetUsedUp { budget, limit });
+        match (budgets.tokens, budgets.calls, budgets.seconds) {
+            (Some(limit), _, _) if tokens >= limit => used_up("tokens", limit),
+            (_, Some(limit), _) if self.tool_calls > limit => used_up("calls", limit),
+            (_, _, Some(limit)) if self.time().as_secs() >= limit => used_up("seconds", limit),
+            (_, _, _) => Ok(()),
+        }
+    }
+}
