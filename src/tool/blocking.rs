@@ -1,6 +1,7 @@
 use super::settings::with_settings;
 use super::{BlockingPool, Tool, ToolContext, ToolSettings};
 use crate::error::BoxError;
+use crate::model::dismantle;
 use async_trait::async_trait;
 use serde_json::Value;
 use std::fmt;
@@ -75,8 +76,24 @@ impl Tool for BlockingTool {
 
     async fn call(&self, input: Value, context: ToolContext) -> Result<Value, BoxError> {
         let function = Arc::clone(&self.function);
-        let work = move || function(input, context);
-        self.pool.run(&self.name, work).await?
+        let work = move || Made(Some(function(input, context)));
+        let mut made = self.pool.run(&self.name, work).await?;
+        match made.0.take() {
+            Some(made) => made,
+            None => Err("the tool made nothing".into()),
+        }
+    }
+}
+
+/// What a function made. If nobody takes it, since its time was up, it is taken apart level by level: it may nest without
+/// end.
+struct Made(Option<Result<Value, BoxError>>);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if let Some(Ok(made)) = self.0.take() {
+            dismantle(made);
+        }
     }
 }
 

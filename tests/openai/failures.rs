@@ -30,7 +30,7 @@ async fn a_rate_limit_is_waited_for_as_long_as_the_endpoint_says() {
     let unsaid = failure(limited(&[])).await;
 
     assert_eq!(seconds.retry(), Retry::After(Duration::from_secs(7)));
-    assert_eq!(date.retry(), Retry::After(Duration::ZERO));
+    assert_eq!(date.retry(), Retry::After(Duration::from_secs(1)));
     assert_eq!(unsaid.retry(), Retry::After(Duration::from_secs(10)));
     for error in [seconds, date, unsaid] {
         assert!(matches!(error, ModelError::RateLimited { .. }), "{error:?}");

@@ -93,6 +93,15 @@ fn refuse_keywords(fields: &Map<String, Value>, is_root: bool) -> Result<(), Str
     if let Some(word) = REFUSED.iter().find(|word| fields.contains_key(**word)) {
         return Err(format!("{word} is not supported"));
     }
+    let nested = fields.get("propertyNames").and_then(Value::as_object);
+    let mut words = nested.into_iter().flat_map(Map::keys).map(String::as_str);
+    if words.any(|word| {
+        word == "$ref" || SINGLE.contains(&word) || NAMED.contains(&word) || word == "then"
+    }) {
+        return Err(
+            "propertyNames may hold no schemas of its own, only keywords for a text".to_owned(),
+        );
+    }
     let renames = |word: &&&str| fields.contains_key(**word);
     match ["$anchor", "$id", "id", "$vocabulary"].iter().find(renames) {
         Some(word) if !is_root && fields.get(*word).is_some_and(Value::is_string) => {
@@ -109,6 +118,13 @@ fn refuse_keywords(fields: &Map<String, Value>, is_root: bool) -> Result<(), Str
 pub(super) fn target<'s>(schema: &'s Value, reference: &Value) -> Result<&'s Value, String> {
     let text = reference.as_str().ok_or("$ref must be a text")?;
     let shown = || excerpt(text, 80).into_owned();
+    // What checks a value reads %41 as A, and so might go elsewhere than what measures the work.
+    if text.contains('%') {
+        return Err(format!(
+            "$ref {:?} holds a %; name the place otherwise",
+            shown()
+        ));
+    }
     let Some(pointer) = text.strip_prefix('#') else {
         return Err(format!(
             "$ref {:?} leads out of it; use one that begins with #/",

@@ -58,7 +58,8 @@ fn text_steps(fields: &Map<String, Value>, value: &Value) -> usize {
         (Value::Object(found), _) => {
             let patterns = fields.get("patternProperties").and_then(Value::as_object);
             let names: usize = found.keys().map(|name| 1 + name.len() / BYTES_A_STEP).sum();
-            names * patterns.map_or(0, Map::len)
+            let for_names = usize::from(fields.contains_key("propertyNames"));
+            names * (patterns.map_or(0, Map::len) + for_names)
         }
         (
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
@@ -89,10 +90,6 @@ fn same<'v>(
         let parts = named.into_iter().flat_map(Map::values);
         open.extend(parts.map(|part| (part, value, level)));
     }
-    // A name is a text of one level, so any will do; it is looked at once for each name.
-    if let (Some(names), Value::Object(found)) = (fields.get("propertyNames"), value) {
-        open.extend(found.values().map(|_| (names, &Value::Null, level)));
-    }
 }
 
 /// The schemas that hold for what is in the value.
@@ -102,16 +99,18 @@ fn children<'v>(
     level: usize,
     open: &mut Vec<Step<'v>>,
 ) {
+    // One more than may be looked at is enough to be refused.
     let items: Vec<&Value> = match value {
-        Value::Array(items) => items.iter().collect(),
-        Value::Object(found) => found.values().collect(),
+        Value::Array(items) => items.iter().take(MOST_STEPS + 1).collect(),
+        Value::Object(found) => found.values().take(MOST_STEPS + 1).collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return,
     };
-    for part in EACH.iter().filter_map(|word| fields.get(*word)) {
-        open.extend(items.iter().map(|item| (part, *item, level)));
-    }
+    let each = EACH.iter().filter_map(|word| fields.get(*word));
     let patterns = fields.get("patternProperties").and_then(Value::as_object);
-    for part in patterns.into_iter().flat_map(Map::values) {
+    for part in each.chain(patterns.into_iter().flat_map(Map::values)) {
+        if open.len() > MOST_STEPS {
+            return;
+        }
         open.extend(items.iter().map(|item| (part, *item, level)));
     }
     if let (Some(named), Value::Object(found)) =

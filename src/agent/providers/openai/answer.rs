@@ -29,6 +29,9 @@ struct Choice {
     delta: Option<Said>,
     #[serde(default)]
     finish_reason: Option<String>,
+    /// As OpenRouter tells of an answer that broke off.
+    #[serde(default)]
+    error: Option<Value>,
 }
 
 #[derive(Default, Deserialize)]
@@ -106,11 +109,7 @@ impl AnswerReader {
     ) -> Result<(), ModelError> {
         let completion: Completion =
             serde_json::from_slice(text).map_err(|error| unreadable(&error))?;
-        if let Some(error) = completion.error.filter(|error| !error.is_null()) {
-            return Err(failure::classify(
-                &Failed::in_answer(&error).without(self.secret.as_ref()),
-            ));
-        }
+        self.must_be_whole(completion.error)?;
         let no_choices = completion.choices.is_none();
         let choices = completion.choices.unwrap_or_default();
         if no_choices && completion.usage.is_none() {
@@ -147,11 +146,23 @@ impl AnswerReader {
         }
     }
 
+    /// Whether no error stands where an answer should.
+    fn must_be_whole(&self, error: Option<Value>) -> Result<(), ModelError> {
+        match error.filter(|error| !error.is_null()) {
+            Some(error) => {
+                let failed = Failed::in_answer(&error).without(self.secret.as_ref());
+                Err(failure::classify(&failed))
+            }
+            None => Ok(()),
+        }
+    }
+
     fn choice(
         &mut self,
         choice: Choice,
         events: &mut impl Extend<ChatEvent>,
     ) -> Result<(), ModelError> {
+        self.must_be_whole(choice.error)?;
         let whole = choice.message.is_some();
         let said = choice.message.or(choice.delta).unwrap_or_default();
         if let Some(refusal) = said.refusal {
@@ -166,7 +177,7 @@ impl AnswerReader {
             let begun = if whole { None } else { self.begun(&call) };
             self.call(begun, call, events)?;
         }
-        if let Some(reason) = choice.finish_reason {
+        if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
             self.stop = Some(stop(&reason)?);
         }
         Ok(())
@@ -233,6 +244,7 @@ fn stop(reason: &str) -> Result<StopReason, ModelError> {
         "stop" => Ok(StopReason::Finished),
         "tool_calls" | "function_call" => Ok(StopReason::ToolCalls),
         "length" => Ok(StopReason::MaxTokens),
+        "error" => Err(ModelError::Unavailable("the answer broke off".into())),
         "content_filter" => Err(ModelError::Refused {
             reason: "the provider filtered the answer".to_owned(),
         }),

@@ -9,6 +9,9 @@ use std::time::Duration;
 /// The longest time that a provider may ask for: a day.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// The shortest wait after a rate limit, should a provider ask for none: it uses no attempt of a run.
+const LEAST_RETRY_AFTER: Duration = Duration::from_secs(1);
+
 /// How long to wait where a provider is rate limited and does not say: ten seconds.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(10);
 
@@ -105,7 +108,7 @@ pub(super) fn classify(failed: &Failed) -> ModelError {
         // The credit is used up, and waiting brings none.
         429 if code == "insufficient_quota" => rejected(failed),
         429 => ModelError::RateLimited {
-            retry_after: delay.unwrap_or(DEFAULT_RETRY_AFTER),
+            retry_after: delay.unwrap_or(DEFAULT_RETRY_AFTER).max(LEAST_RETRY_AFTER),
         },
         400 | 403
             if failed.moderated

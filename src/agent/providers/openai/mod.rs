@@ -53,7 +53,7 @@ use std::sync::Arc;
 /// # What an error says
 /// | what happened | [`ModelError`] |
 /// |---|---|
-/// | 429 | `RateLimited`, ten seconds without a `Retry-After`, at most a day; used-up credit is `Rejected` |
+/// | 429 | `RateLimited`, ten seconds without a `Retry-After`, a second to a day with one; used-up credit is `Rejected` |
 /// | 503, 529 | `Overloaded` |
 /// | 500, 502 and the like; no connection; one that breaks | `Unavailable` |
 /// | a timeout | `TimedOut` |

@@ -14,14 +14,23 @@ const MAX_BYTES: usize = 64;
 
 impl Names {
     pub(super) fn new(request: &ChatRequest) -> Self {
-        let all: BTreeSet<&str> = request.tools.iter().map(|tool| &*tool.name).collect();
+        // What a model made up, or was offered before, is in the conversation and has to be told to it again.
+        let said = request.messages.iter();
+        let said = said.flat_map(|message| &message.tool_calls);
+        let said = said.map(|call| &*call.name);
+        let offered = request.tools.iter().map(|tool| &*tool.name);
+        let all: BTreeSet<&str> = offered.chain(said).collect();
+        let count = all.len();
         let (plain, other): (Vec<_>, Vec<_>) = all.into_iter().partition(|name| is_plain(name));
         let plain: BTreeSet<&str> = plain.into_iter().collect();
         let mut names = Self::default();
         for name in other {
-            let base: String = name.chars().map(plain_or_underscore).collect();
+            let base = match name {
+                "" => "_".to_owned(),
+                name => name.chars().map(plain_or_underscore).collect(),
+            };
             let taken = |new: &String| plain.contains(&**new) || names.back.contains_key(new);
-            let new = (1..=request.tools.len() + 1)
+            let new = (1..=count + 1)
                 .map(|number| numbered(&base, number))
                 .find(|new| !taken(new));
             if let Some(new) = new {
