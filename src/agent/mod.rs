@@ -20,7 +20,8 @@
 //! [idempotent](crate::tool::RetrySafety::Idempotent) tool again, with the same
 //! [key](crate::tool::ToolContext::idempotency_key), and tells the model of any other that its outcome is unknown. The
 //! context is assembled and shown anew by each attempt. On a store without a ledger nothing is saved, and nothing is tried
-//! again.
+//! again. What was said in a run may take 1 MiB; more ends it as an error. A tool that leaves its result to
+//! [somebody else](crate::tool::deferred) is answered with an error, since nobody here would give it.
 //!
 //! With `output_schema`, a JSON Schema, an answer has to be JSON: all of the text, one fenced block, or one object or list
 //! in prose. With the feature `validate` it has to fit the schema as well. A model that answers otherwise is told once
