@@ -10,9 +10,9 @@
 //! "items_per_source": ..}`). A trigger that does not fit the budget, or cannot be shaped, is answered with an error.
 //!
 //! An agent that may call tools names them in `tools`, and gets no others of the registry it is
-//! [made with](AgentExecutor::with_tools). The tools of one answer are called at the same time, and the model is asked
-//! again with all results, in the order of the calls, until it answers. What goes wrong with a call, a tool that is not
-//! allowed included, is a result that the model sees. `max_turns` (10) and `budgets` (`{"tokens": .., "calls": ..,
+//! [made with](AgentExecutor::with_tools). The tools of one answer are called at the same time, up to 16, and the model is
+//! asked again with all results, in the order of the calls, until it answers. What goes wrong with a call, a tool that is
+//! not allowed included, is a result that the model sees. `max_turns` (10) and `budgets` (`{"tokens": .., "calls": ..,
 //! "seconds": ..}`) end a run that does not come to an answer, as an error.
 //!
 //! After each answer of the model and each result of a tool the run saves where it is. One that is tried again makes no
