@@ -10,9 +10,9 @@
 //! "items_per_source": ..}`). A trigger that does not fit the budget, or cannot be shaped, is answered with an error.
 //!
 //! An agent that may call tools names them in `tools`, and gets no others of the registry it is
-//! [made with](AgentExecutor::with_tools). The tools of one answer are called at the same time, and the model is asked
-//! again with all results, in the order of the calls, until it answers. What goes wrong with a call, a tool that is not
-//! allowed included, is a result that the model sees. `max_turns` (10) and `budgets` (`{"tokens": .., "calls": ..,
+//! [made with](AgentExecutor::with_tools). The tools of one answer are called at the same time, up to 16, and the model is
+//! asked again with all results, in the order of the calls, until it answers. What goes wrong with a call, a tool that is
+//! not allowed included, is a result that the model sees. `max_turns` (10) and `budgets` (`{"tokens": .., "calls": ..,
 //! "seconds": ..}`) end a run that does not come to an answer, as an error.
 //!
 //! After each answer of the model and each result of a tool the run saves where it is. One that is tried again makes no
@@ -20,7 +20,8 @@
 //! [idempotent](crate::tool::RetrySafety::Idempotent) tool again, with the same
 //! [key](crate::tool::ToolContext::idempotency_key), and tells the model of any other that its outcome is unknown. The
 //! context is assembled and shown anew by each attempt. On a store without a ledger nothing is saved, and nothing is tried
-//! again.
+//! again. What was said in a run may take 1 MiB; more ends it as an error. A tool that leaves its result to
+//! [somebody else](crate::tool::deferred) is answered with an error, since nobody here would give it.
 //!
 //! With `output_schema`, a JSON Schema, an answer has to be JSON: all of the text, one fenced block, or one object or list
 //! in prose. With the feature `validate` it has to fit the schema as well. A model that answers otherwise is told once
