@@ -429,6 +429,31 @@ async fn a_timeout_is_answered_and_leaves_the_pool_usable() {
     assert_eq!(call(tool.tool(), "3").await.unwrap(), "3");
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_is_made_too_late_may_nest_without_end() {
+    let pool = pool(1);
+    let (go, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let deep = json_tool_blocking("deep", "Nests.", json!({}), move |_, _| {
+        wait.lock().unwrap().recv()?;
+        Ok((0..200_000).fold(json!(1), |inner, _| Value::Array(vec![inner])))
+    })
+    .on(&pool);
+    let mut late = call(&deep, "1");
+    assert!(poll!(late.as_mut()).is_pending());
+    drop(late);
+
+    go.send(()).unwrap();
+    runs(&pool, 0).await;
+
+    go.send(()).unwrap();
+    assert!(call(&deep, "2").await.is_ok_and(|made| {
+        // Nobody here takes it apart level by level.
+        std::mem::forget(made);
+        true
+    }));
+}
+
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Forecast {

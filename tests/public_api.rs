@@ -19,8 +19,7 @@ use universal_executor::store::{
     RunFilter, RunRef, StoreError, VectorQuery, Write,
 };
 use universal_executor::tool::{
-    CallJournal, Catalog, Permissions, ToolContext, ToolDispatcher, ToolExecutor, ToolOutcome,
-    ToolRegistry,
+    Catalog, Permissions, ToolContext, ToolDispatcher, ToolExecutor, ToolOutcome, ToolRegistry,
 };
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Delivery, Event,
@@ -96,7 +95,6 @@ fn the_types_of_tools_can_be_shared_between_threads() {
         ToolExecutor,
         ToolContext,
         ToolOutcome,
-        CallJournal,
         Catalog,
         Permissions,
     )>();

@@ -13,9 +13,8 @@
 //! An error of the tool is an answer too: the run is done, and the response says `"status": "error"`.
 //!
 //! [`ToolSettings`] stand with the tool and hold for every way to call it: a [`ToolExecutor`] of its own, a
-//! [`ToolDispatcher`] that serves a whole [`ToolRegistry`], or [`ToolRegistry::call`] from within the run of an agent, where
-//! a [`CallJournal`] sees to it that no finished call is made again. With the feature `validate` input and output are
-//! checked against the schemas of the tool.
+//! [`ToolDispatcher`] that serves a whole [`ToolRegistry`], or [`ToolRegistry::call`] from within the run of an agent. With
+//! the feature `validate` input and output are checked against the schemas of the tool.
 //!
 //! [`json_tool`] makes a tool of an async function over JSON; [`tool_fn`], with the feature `schema`, of one over types of
 //! your own, and makes the schema as well. For a function that blocks there are [`json_tool_blocking`] and
@@ -53,7 +52,6 @@ mod dispatcher;
 mod entry;
 mod executor;
 mod function;
-mod journal;
 mod outcome;
 mod permissions;
 mod pool;
@@ -70,7 +68,6 @@ pub use context::ToolContext;
 pub use dispatcher::ToolDispatcher;
 pub use executor::ToolExecutor;
 pub use function::{JsonTool, json_tool};
-pub use journal::CallJournal;
 pub use outcome::{ToolAction, ToolCall, ToolOutcome, deferred};
 pub use permissions::Permissions;
 pub use pool::BlockingPool;

@@ -122,7 +122,7 @@ impl ToolRegistry {
     /// Calls a tool within a run of somebody else's, such as an agent's. However the call ends, the run goes on.
     ///
     /// The tool writes as part of that run, so [`responds_with`](crate::Profile::responds_with) of whoever calls limits
-    /// it. [`CallJournal::call`](super::CallJournal::call) does the same, and never repeats a call.
+    /// it. An [agent](crate::agent::AgentExecutor) calls them this way, and keeps what they came to for its next attempt.
     pub async fn call(
         &self,
         call: ToolCall,

@@ -18,7 +18,7 @@ pub struct ToolSettings {
     pub permission_tags: Vec<String>,
     /// The JSON Schema of its output, if it has one.
     pub output_schema: Option<Value>,
-    /// The most bytes of its output; 512 KiB by default. More is an error.
+    /// The most bytes of its output; 128 KiB by default, as much as an agent keeps of one result. More is an error.
     pub max_output_bytes: usize,
 }
 
@@ -45,7 +45,7 @@ impl Default for ToolSettings {
             retry: RetrySafety::default(),
             permission_tags: Vec::new(),
             output_schema: None,
-            max_output_bytes: 512 << 10,
+            max_output_bytes: 128 << 10,
         }
     }
 }
@@ -124,7 +124,7 @@ macro_rules! with_settings {
                 self
             }
 
-            /// Sets the most bytes of its output; 512 KiB by default. More is an error.
+            /// Sets the most bytes of its output; 128 KiB by default. More is an error.
             #[must_use]
             pub fn max_output_bytes(mut self, bytes: usize) -> Self {
                 self.settings.max_output_bytes = bytes;

@@ -117,6 +117,7 @@ async fn a_conversation_that_cannot_be_kept_ends_the_run() {
 #[tokio::test]
 async fn a_result_that_is_too_large_for_a_turn_is_an_error_and_the_run_goes_on() {
     let (big, _) = tool("big", |_| async { Ok(json!("x".repeat(200 << 10))) });
+    let big = big.max_output_bytes(1 << 20);
     let model = script([Ok(calling([("1", "big", json!({}))])), Ok(says("done"))]);
 
     crate::answer_of(&model, &registry([big]), &json!({})).await;

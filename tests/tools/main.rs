@@ -9,7 +9,6 @@
 mod catalog;
 mod dispatcher;
 mod in_process;
-mod journal;
 mod names;
 mod permissions;
 #[expect(dead_code, reason = "the tests of the executors use the rest")]

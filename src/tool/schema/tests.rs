@@ -66,6 +66,29 @@ fn a_schema_beyond_the_bounds_is_refused() {
 }
 
 #[test]
+fn a_reference_that_two_would_read_in_two_ways_is_refused() {
+    let schema =
+        json!({"$ref": "#/$defs/a%25b", "$defs": {"a%25b": {}, "a%b": {"type": "string"}}});
+
+    assert!(refused(schema).contains("holds a %"));
+}
+
+#[test]
+fn what_names_have_to_be_is_counted_as_it_is_checked() {
+    let of_its_own = json!({"propertyNames": {"allOf": [{"pattern": "a"}]}});
+    let names = json!({"propertyNames": {"pattern": "^a"}});
+    let many = vec![json!({"$ref": "#/$defs/names"}); 500];
+    let checker = Checker::compile(&json!({"$defs": {"names": names}, "allOf": many})).unwrap();
+
+    let small = checker.check(&json!({"a": 1}));
+    let large = checker.check(&json!({"a".repeat(100_000): 1}));
+
+    assert!(refused(of_its_own).contains("propertyNames"));
+    assert_eq!(small, Ok(()));
+    assert!(large.unwrap_err().contains("too large"));
+}
+
+#[test]
 fn a_pattern_that_takes_for_ever_elsewhere_takes_no_time() {
     let checker = Checker::compile(&json!({"pattern": "^(a+)+$"})).unwrap();
     let text = format!("{}!", "a".repeat(50_000));

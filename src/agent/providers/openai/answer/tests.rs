@@ -152,6 +152,27 @@ fn only_the_first_choice_counts() {
 }
 
 #[test]
+fn a_choice_that_broke_off_is_no_answer() {
+    let said = json!({"content": "Half of"});
+    let with = |field: &str, value: Value| {
+        let mut choice = json!({"message": said, "finish_reason": "error"});
+        choice[field] = value;
+        answer(&[json!({"choices": [choice]})])
+    };
+
+    let told = with("error", json!({"code": 502, "message": "upstream failed"}));
+    let untold = with("error", Value::Null);
+    let empty = answer(&[json!({"choices": [{"delta": said, "finish_reason": ""}]})]);
+
+    for broken in [told, untold, empty] {
+        assert!(
+            matches!(broken, Err(ModelError::Unavailable(_))),
+            "{broken:?}"
+        );
+    }
+}
+
+#[test]
 fn a_tool_that_goes_by_another_name_on_the_wire_has_its_own_in_the_answer() {
     let request = ChatRequest::default().tool(ToolSpec::new("weather.get", "", json!({})));
     let (mut reader, mut events) = (AnswerReader::new(Names::new(&request), None), Vec::new());
