@@ -7,7 +7,7 @@ use std::time::Duration;
 use universal_executor::source::StartAt;
 use universal_executor::store::{
     Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, NewRun, Run, RunEnd, RunFilter,
-    RunLedger, RunRef, RunState, SqliteStore, Wake, Write,
+    RunLedger, RunRef, SqliteStore, Wake, Write,
 };
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, Event, EventSource, NewBreadcrumb, Patch, Selector,
@@ -233,24 +233,21 @@ async fn handles_that_go_while_they_commit_leave_all_of_it_or_nothing() {
 
 #[tokio::test]
 async fn the_last_handle_closes_the_file() {
-    let folder = Folder::new();
-    let store = quick(&folder.file()).open().await.unwrap();
-    let (other, tenant) = (store.clone(), store.in_tenant("acme"));
-    let events = other.events().subscribe(StartAt::Now).await.unwrap();
-    store.create(note()).await.unwrap();
-    let wal = folder.0.join("store.db-wal");
-    assert!(wal.exists());
+    // Threads that close their connections at the same time leave the log now and then, if nobody sees to it.
+    for _ in 0..50 {
+        let folder = Folder::new();
+        let store = quick(&folder.file()).open().await.unwrap();
+        let (other, tenant) = (store.clone(), store.in_tenant("acme"));
+        let events = other.events().subscribe(StartAt::Now).await.unwrap();
+        store.create(note()).await.unwrap();
+        let wal = folder.0.join("store.db-wal");
+        assert!(wal.exists());
 
-    drop((other, tenant, events));
-    store.close().await;
+        drop((other, tenant, events));
+        store.close().await;
 
-    assert!(!wal.exists(), "the last connection takes the log away");
-    let runs = SqliteStore::open(folder.file())
-        .await
-        .unwrap()
-        .stats()
-        .await
-        .unwrap()
-        .runs;
-    assert_eq!(runs.get(&RunState::Done), None);
+        assert!(!wal.exists(), "the last connection takes the log away");
+        let store = SqliteStore::open(folder.file()).await.unwrap();
+        assert_eq!(store.recent("note.v1", 10).await.unwrap().len(), 1);
+    }
 }

@@ -61,7 +61,7 @@ impl Database {
                         progress,
                         acknowledged,
                     };
-                    writer.run(writes);
+                    writer.run(writes, || reading.wait_deserted());
                 }
                 Err(error) => drop(opened.send(Err(error))),
             }

@@ -14,6 +14,8 @@ type Job = Box<dyn FnOnce(&Connection) + Send>;
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
     arrived: Condvar,
+    /// Told when the last thread is gone.
+    deserted: Condvar,
     /// One for each job that may still come; closed when nobody is left to do it.
     places: Semaphore,
 }
@@ -34,6 +36,7 @@ pub(super) fn queue(places: usize) -> (Reads, Arc<Queue>) {
     let queue = Arc::new(Queue {
         waiting: Mutex::default(),
         arrived: Condvar::new(),
+        deserted: Condvar::new(),
         places: Semaphore::new(places),
     });
     (Reads(Arc::clone(&queue)), queue)
@@ -41,35 +44,40 @@ pub(super) fn queue(places: usize) -> (Reads, Arc<Queue>) {
 
 /// A thread that does jobs, until there can be no more.
 pub(super) struct Reader {
+    // Closed before the thread counts as gone.
     connection: Connection,
-    queue: Arc<Queue>,
+    place: Place,
 }
+
+/// A thread's place among those that read.
+struct Place(Arc<Queue>);
 
 impl Reader {
     pub(super) fn new(connection: Connection, queue: &Arc<Queue>) -> Self {
         queue.lock().readers += 1;
         Self {
             connection,
-            queue: Arc::clone(queue),
+            place: Place(Arc::clone(queue)),
         }
     }
 
     pub(super) fn run(self) {
-        while let Some(job) = self.queue.next() {
+        while let Some(job) = self.place.0.next() {
             job(&self.connection);
         }
     }
 }
 
-impl Drop for Reader {
+impl Drop for Place {
     /// After a panic too: once there is no thread left nobody shall wait for one.
     fn drop(&mut self) {
-        let mut waiting = self.queue.lock();
+        let mut waiting = self.0.lock();
         waiting.readers -= 1;
         if waiting.readers == 0 {
             waiting.is_closed = true;
-            self.queue.places.close();
+            self.0.places.close();
             drop(std::mem::take(&mut waiting.jobs));
+            self.0.deserted.notify_all();
         }
     }
 }
@@ -98,6 +106,17 @@ impl Queue {
             }
             waiting = self
                 .arrived
+                .wait(waiting)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits until the last thread is gone and its connection closed. For a thread.
+    pub(super) fn wait_deserted(&self) {
+        let mut waiting = self.lock();
+        while waiting.readers > 0 {
+            waiting = self
+                .deserted
                 .wait(waiting)
                 .unwrap_or_else(PoisonError::into_inner);
         }

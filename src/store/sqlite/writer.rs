@@ -38,8 +38,9 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Does jobs until there can be no more.
-    pub(super) fn run(self, mut jobs: mpsc::Receiver<Box<dyn Job>>) {
+    /// Does jobs until there can be no more, waits for the others and closes the file. SQLite takes the log away with the
+    /// last connection, but of two that close at the same time each sees the other, and neither does it.
+    pub(super) fn run(self, mut jobs: mpsc::Receiver<Box<dyn Job>>, others_closed: impl FnOnce()) {
         let mut waiting = Vec::with_capacity(MOST);
         while jobs.blocking_recv_many(&mut waiting, MOST) > 0 {
             let mut waiting: VecDeque<_> = waiting.drain(..).collect();
@@ -51,6 +52,7 @@ impl Writer {
         if !self.acknowledged.is_empty() {
             self.transaction(&mut VecDeque::new());
         }
+        others_closed();
     }
 
     /// Does as many jobs as there is time for, and answers them.
