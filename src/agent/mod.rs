@@ -55,6 +55,7 @@ mod definition;
 mod executor;
 mod model;
 mod output;
+mod provider;
 #[cfg(feature = "openai")]
 mod providers;
 mod recorded;
@@ -67,6 +68,7 @@ pub use model::{
     Arguments, BadArguments, ChatEvent, ChatModel, ChatRequest, ChatResponse, Message,
     ResponseSchema, Speaker, StopReason, ToolCall, ToolCallDelta, ToolChoice, ToolSpec, Usage,
 };
+pub use provider::{Provider, Said, Session, Task};
 #[cfg(feature = "openai")]
 pub use providers::{OpenAiCompatible, OpenAiCompatibleBuilder, ProviderError, Secret};
 pub use recorded::RecordedModel;

@@ -1,0 +1,143 @@
+use super::{ChatRequest, Message, ResponseSchema, ToolSpec, Usage};
+use crate::error::BoxError;
+use crate::machine::{Delivery, RunId, ToolCall, ToolResult};
+use crate::model::Json;
+use async_trait::async_trait;
+
+/// What thinks for an agent: a model behind an API, or a program that runs the model by itself and calls back.
+///
+/// An agent's run is the same over all of them: the provider says which tools it wants, [the machine](crate::machine)
+/// decides what is called and when, and the provider is given the results. What belongs to one run is in a [`Session`].
+#[async_trait]
+pub trait Provider: Send + Sync {
+    /// How it wants its results: all of an answer together, or each as soon as it is there.
+    fn delivery(&self) -> Delivery;
+
+    /// Begins a run.
+    ///
+    /// # Errors
+    /// What a run is to make of it is [marked](crate::retry_after) on the error.
+    async fn start(&self, task: Task) -> Result<Box<dyn Session>, BoxError>;
+
+    /// Goes on with a run where [`Session::save`] left it, maybe on another worker.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start); [`permanent`](crate::permanent) if what was saved cannot be read.
+    async fn resume(&self, task: Task, saved: Json) -> Result<Box<dyn Session>, BoxError>;
+}
+
+/// One run of an agent, as its provider has it. Dropping it ends what it has under way.
+#[async_trait]
+pub trait Session: Send {
+    /// What the agent says next.
+    ///
+    /// Where results are delivered [together](Delivery::Batch) it is asked only once all calls have theirs; else also
+    /// while calls are under way. Cancel safe: nothing that was said is lost if the future is dropped.
+    ///
+    /// # Errors
+    /// Ends the attempt; what the run is to make of it is [marked](crate::retry_after) on the error.
+    async fn next(&mut self) -> Result<Said, BoxError>;
+
+    /// Gives the agent results, in the order of [`Effect::Deliver`](crate::machine::Effect::Deliver). A result that
+    /// nobody waits for, since its caller is gone, is dropped.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    async fn deliver(&mut self, results: Vec<ToolResult>) -> Result<(), BoxError>;
+
+    /// Lets an agent go on that has [`finished`](Said::Finished): its answer was not what was asked for, or lacks
+    /// something.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    async fn tell(&mut self, message: String) -> Result<(), BoxError>;
+
+    /// Takes the answer to what was [asked by a breadcrumb](Said::Asks).
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    async fn answer(&mut self, answer: crate::machine::Answer) -> Result<(), BoxError>;
+
+    /// Ends what is under way, and waits until it has ended.
+    async fn cancel(&mut self);
+
+    /// What another attempt needs to go on from here.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    fn save(&self) -> Result<Json, BoxError>;
+}
+
+/// What an agent is started on.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Task {
+    /// The run, for what is to be the same in each attempt.
+    pub run: RunId,
+    /// The model, by the provider's name.
+    pub model: Option<String>,
+    /// How freely the model answers.
+    pub temperature: Option<f64>,
+    /// The author's instructions, and the trigger and its context as data. Shown anew to each attempt.
+    pub messages: Vec<Message>,
+    /// The tools it may call.
+    pub tools: Vec<ToolSpec>,
+    /// What its answer has to fit, if that is JSON.
+    pub response_schema: Option<ResponseSchema>,
+}
+
+impl Task {
+    /// A task of a run, without tools.
+    #[must_use]
+    pub fn new(run: impl Into<RunId>, messages: Vec<Message>) -> Self {
+        Self {
+            run: run.into(),
+            model: None,
+            temperature: None,
+            messages,
+            tools: Vec::new(),
+            response_schema: None,
+        }
+    }
+
+    /// The request to a model, with what was said since.
+    #[must_use]
+    pub fn request(&self, said: &[Message]) -> ChatRequest {
+        let messages = self.messages.iter().chain(said).cloned().collect();
+        let mut request = ChatRequest::new(messages);
+        request.model.clone_from(&self.model);
+        request.temperature = self.temperature;
+        request.tools.clone_from(&self.tools);
+        request.response_schema.clone_from(&self.response_schema);
+        request
+    }
+}
+
+/// What an agent says.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Said {
+    /// It calls tools: all calls of one answer, in their order. Their ids are unique within the run.
+    Calls {
+        /// The calls.
+        calls: Vec<ToolCall>,
+        /// What the answer used up.
+        usage: Usage,
+    },
+    /// It has come to its end.
+    Finished {
+        /// Its answer.
+        text: String,
+        /// Whether the answer came to a limit of its length.
+        cut_off: bool,
+        /// What the answer used up.
+        usage: Usage,
+    },
+    /// Its model is a tool elsewhere: ask it by a breadcrumb, and give the answer to [`Session::answer`].
+    Asks {
+        /// The tool.
+        tool: String,
+        /// What it is asked.
+        input: Json,
+    },
+}
