@@ -38,6 +38,20 @@ pub enum AgentError {
         /// The tools there are.
         known: String,
     },
+    /// The definition names itself among the agents that it calls.
+    #[error("agent {agent:?} calls itself; take it out of \"use\", \"handoff\" and \"delegate\"")]
+    CallsItself {
+        /// The agent.
+        agent: String,
+    },
+    /// Two things that the agent may call have one name.
+    #[error("agent {agent:?} offers its model {name:?} twice; rename the tool, the agent or the output")]
+    OfferedTwice {
+        /// The agent.
+        agent: String,
+        /// The name.
+        name: String,
+    },
     /// The schema of its answers is none, or none that is safe to check with.
     #[error("the output schema of agent {agent:?} cannot be used: {reason}")]
     BadOutputSchema {
@@ -84,6 +98,12 @@ pub enum AgentRunError {
         problem: String,
         /// What the model wrote, cut after 2,048 bytes.
         raw: String,
+    },
+    /// The agent broke down: its provider says so, or a limit of the machine was passed.
+    #[error("the agent broke down: {error}")]
+    Broken {
+        /// What is said of it.
+        error: String,
     },
     /// What was said in the run takes more than a state may.
     #[error("the conversation of the run takes {size} bytes where {limit} can be kept")]

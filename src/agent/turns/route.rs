@@ -1,0 +1,227 @@
+//! Where a call goes: to a tool here or elsewhere, to another agent, to a person first, or nowhere.
+
+use super::waits::Awaited;
+use super::{Answer, CallId, Deferral, Effect, Run, ToolCall, ToolOutcome, agents, human};
+use crate::agent::ToolCalls;
+use crate::agent::offer::{Handing, Other};
+use crate::machine::{Arguments, Delivery};
+use crate::model::Json;
+use crate::tool::{self, RetrySafety, ToolSettings};
+use futures::FutureExt as _;
+use serde_json::Value;
+use tracing::Instrument as _;
+
+impl<'r> Run<'r> {
+    /// Begins a call, or says what comes of it at once. Of one that an earlier attempt may have made, a tool that must not
+    /// run twice does not run again.
+    pub(super) fn execute(&mut self, call: ToolCall, again: bool) -> Vec<Effect> {
+        let agent = self.agent;
+        let arguments = match &call.arguments {
+            Arguments::Json(arguments) => arguments.clone(),
+            // The machine answers such a call itself, so this one is not from it.
+            Arguments::Unreadable { problem, .. } => {
+                let answer = Answer::error("invalid_arguments", problem);
+                return self.progress.finish(call.id, answer.into());
+            }
+        };
+        match agent.offer.other(&call.tool) {
+            Some(Other::Agent { agent, how }) => self.ask_agent(call.id, agent, *how, &arguments),
+            Some(Other::Output(checker)) => {
+                let answer = match checker.check(&arguments) {
+                    Ok(()) => Answer::success("handed in"),
+                    Err(problem) => Answer::error("invalid_input", problem),
+                };
+                self.progress.finish(call.id, answer.into())
+            }
+            None => self.call_tool(call, arguments, again),
+        }
+    }
+
+    fn call_tool(&mut self, call: ToolCall, arguments: Json, again: bool) -> Vec<Effect> {
+        let agent = self.agent;
+        let Some(settings) = agent.tools.get(&call.tool).map(tool::Tool::settings) else {
+            self.start(call, false);
+            return Vec::new();
+        };
+        let is_approved = self.progress.approved.contains(&call.id);
+        if agent.needs_approval(&call.tool, settings) && !is_approved {
+            self.ask_person(&call, &arguments);
+            return Vec::new();
+        }
+        if agent.is_elsewhere(settings) {
+            return self.request_tool(call, arguments, settings);
+        }
+        if again && settings.retry > RetrySafety::Idempotent {
+            return self.progress.finish(call.id, unknown_outcome());
+        }
+        self.start(call, is_approved);
+        Vec::new()
+    }
+
+    /// Makes a call within this run, by the one way there is: through the registry that has only what the agent may call.
+    fn start(&mut self, call: ToolCall, is_approved: bool) {
+        let (agent, context) = (self.agent, self.context);
+        let caller = &*agent.definition.agent_id;
+        // The name as it was registered: what a model wrote is in no log.
+        let tool = agent.tools.get(&call.tool).map(tool::Tool::name);
+        let span = tracing::debug_span!("tool_call", agent = caller, tool);
+        let id = call.id.clone();
+        let called = async move {
+            let tools = &agent.tools;
+            let outcome = tools.call(call, caller, context, &agent.store, is_approved).await;
+            (id, outcome)
+        };
+        self.queue.push_back(called.instrument(span).boxed());
+    }
+
+    /// Asks for a tool by a breadcrumb. A program that waits for its result is not stopped for it.
+    fn request_tool(
+        &mut self,
+        call: ToolCall,
+        arguments: Json,
+        settings: &ToolSettings,
+    ) -> Vec<Effect> {
+        let (agent, context) = (self.agent, self.context);
+        let by = &*agent.definition.agent_id;
+        let id = self.request_id(&["tool", call.id.as_str()]);
+        if agent.provider.delivery() == Delivery::Each {
+            let tool = call.tool;
+            let asked = async move {
+                let answer =
+                    tool::ask(context, &agent.store, (&tool, arguments), &id, by).await;
+                (call.id, answer.into())
+            };
+            self.queue.push_back(asked.boxed());
+            return Vec::new();
+        }
+        self.outbox.push(tool::request(&call.tool, arguments, &id, by));
+        let until = context.now() + settings.timeout;
+        let awaited = Awaited::Tool {
+            call: call.id,
+            tool: call.tool,
+        };
+        self.wait(id, until, awaited);
+        Vec::new()
+    }
+
+    fn ask_person(&mut self, call: &ToolCall, arguments: &Json) {
+        let agent = self.agent;
+        let definition = agent.fingerprint(&call.tool);
+        let digest = human::digest(&call.tool, arguments, &definition);
+        let id = self.request_id(&["approval", call.id.as_str(), &digest]);
+        let until = self.in_seconds(agent.definition.wait_seconds.people.get());
+        let asked = human::approval(call, arguments, &digest);
+        let by = &agent.definition.agent_id;
+        self.outbox.push(human::request(asked, &id, by, until));
+        let awaited = Awaited::Approval {
+            call: call.id.clone(),
+            digest,
+            by: agent.definition.approval.by.clone(),
+        };
+        self.wait(id, until, awaited);
+    }
+
+    fn ask_agent(
+        &mut self,
+        call: CallId,
+        agent: &str,
+        how: Handing,
+        arguments: &Json,
+    ) -> Vec<Effect> {
+        let Some(prompt) = arguments.get("prompt").and_then(Value::as_str) else {
+            let problem = "\"prompt\" must be a text: what the agent is asked";
+            let answer = Answer::error("invalid_input", problem);
+            return self.progress.finish(call, answer.into());
+        };
+        match how {
+            Handing::Use => {
+                self.request_agent(call, agent, prompt, false);
+                Vec::new()
+            }
+            Handing::Handoff | Handing::Delegate => {
+                let deferral = Deferral::Handoff {
+                    agent: agent.to_owned(),
+                    prompt: prompt.to_owned(),
+                };
+                self.progress.finish(call, deferral.into())
+            }
+        }
+    }
+
+    fn request_agent(&mut self, call: CallId, agent: &str, prompt: &str, is_last: bool) {
+        let definition = &self.agent.definition;
+        let id = self.request_id(&["agent", call.as_str()]);
+        let request = agents::request(agent, prompt, &id, &definition.agent_id);
+        self.outbox.push(request);
+        let until = self.in_seconds(definition.wait_seconds.agents.get());
+        let agent = agent.to_owned();
+        let awaited = Awaited::Agent {
+            call,
+            agent,
+            is_last,
+        };
+        self.wait(id, until, awaited);
+    }
+
+    /// Sees to it that a deferred call gets its answer.
+    pub(super) fn defer(&mut self, call: CallId, action: Deferral) -> Vec<Effect> {
+        match action {
+            Deferral::Handoff { agent, prompt } => self.hand_over(call, &agent, &prompt),
+            Deferral::Other { kind, payload } if kind == "question" => {
+                let id = self.request_id(&["question", call.as_str()]);
+                let definition = &self.agent.definition;
+                let until = self.in_seconds(definition.wait_seconds.people.get());
+                let asked = human::question(&payload);
+                let request = human::request(asked, &id, &definition.agent_id, until);
+                self.outbox.push(request);
+                self.wait(id, until, Awaited::Question { call });
+                Vec::new()
+            }
+            Deferral::PlannerOutput(_) | Deferral::Other { .. } => {
+                let answer = Answer::error(
+                    "cannot_defer",
+                    "the tool leaves its result to somebody else, and there is nobody here who would give it",
+                );
+                self.progress.finish(call, answer.into())
+            }
+        }
+    }
+
+    /// Hands over to another agent, which has to be one that the definition names: a tool cannot widen that.
+    fn hand_over(&mut self, call: CallId, agent: &str, prompt: &str) -> Vec<Effect> {
+        let definition = &self.agent.definition;
+        let named = |agents: &[crate::agent::Colleague]| {
+            agents.iter().any(|colleague| colleague.agent == agent)
+        };
+        let asked = self.progress.machine.pending();
+        let delegates = format!("delegate-to-{agent}");
+        let is_last = named(&definition.delegate)
+            && asked.into_iter().any(|asked| asked.id == call && asked.tool == delegates);
+        if !is_last && !named(&definition.handoff) {
+            let message = format!("there is no agent {agent:?} that could be handed over to");
+            let answer = Answer::error("unknown_agent", message);
+            return self.progress.finish(call, answer.into());
+        }
+        self.request_agent(call, agent, prompt, is_last);
+        Vec::new()
+    }
+}
+
+/// What became of a call that an earlier attempt may have made.
+fn unknown_outcome() -> ToolOutcome {
+    let message = "the call was interrupted and is not made again, so its outcome is unknown";
+    Answer::error("outcome_unknown", message).into()
+}
+
+impl crate::agent::AgentExecutor {
+    /// Whether a person has to agree to a call.
+    fn needs_approval(&self, tool: &str, settings: &ToolSettings) -> bool {
+        settings.requires_approval || self.definition.approval.tools.iter().any(|name| name == tool)
+    }
+
+    /// Whether a tool is called by a breadcrumb.
+    fn is_elsewhere(&self, settings: &ToolSettings) -> bool {
+        settings.over_breadcrumbs || self.definition.tool_calls == ToolCalls::Breadcrumbs
+    }
+}
+
