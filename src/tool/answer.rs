@@ -2,12 +2,13 @@
 
 use super::context::{request_id, requested_by, workspace};
 use super::entry::Entry;
-use super::outcome::ToolOutcome;
+use super::outcome;
 use super::progress::tagged;
 use super::{ToolContext, ToolExecutor};
 use crate::clock;
 use crate::error::BoxError;
 use crate::executor::{ExecutionContext, Failure, Response, Suspension, Verdict, own_verdict};
+use crate::machine::{Answer, ToolOutcome};
 use crate::model::{Breadcrumb, NewBreadcrumb, Timestamp};
 use crate::store::{BreadcrumbStore, FailureClass};
 use serde_json::{Value, json};
@@ -40,7 +41,7 @@ pub(super) async fn execute(
     let called = entry.work(input.clone(), bound, terms.time).await;
     match called {
         Err(error) if goes_on_later(&error, terms.again) => Err(error),
-        called => Ok(fields(ToolOutcome::of(called), Some(started.elapsed()))),
+        called => Ok(fields(outcome::of(called), Some(started.elapsed()))),
     }
 }
 
@@ -59,15 +60,15 @@ fn goes_on_later(error: &BoxError, again: bool) -> bool {
 /// The fields of an answer that say how the call ended.
 pub(super) fn fields(outcome: ToolOutcome, took: Option<Duration>) -> Value {
     let mut fields = match outcome {
-        ToolOutcome::Success { output } => {
+        ToolOutcome::Answered(Answer::Success(output)) => {
             let mut fields = json!({"status": "success"});
             // Moved in, since json! would copy it.
             if let Value::Object(fields) = &mut fields {
-                fields.insert("output".to_owned(), output);
+                fields.insert("output".to_owned(), output.into_value());
             }
             fields
         }
-        ToolOutcome::Error { code, message } => {
+        ToolOutcome::Answered(Answer::Error { code, message }) => {
             json!({"status": "error", "error": message, "code": code})
         }
         ToolOutcome::Deferred(_) => {
@@ -93,11 +94,8 @@ pub(super) fn failure(tool: &str, trigger: &Breadcrumb, failure: &Failure, once:
     } else {
         (failure.class.as_str(), &*failure.message)
     };
-    let outcome = ToolOutcome::Error {
-        code: code.into(),
-        message: message.to_owned(),
-    };
-    response(tool, trigger, fields(outcome, None))
+    let answer = Answer::error(code, message);
+    response(tool, trigger, fields(answer.into(), None))
 }
 
 /// The breadcrumb that answers a request.

@@ -1,11 +1,12 @@
 //! A tool that was checked, and what every way to call it goes through.
 
-use super::outcome::{Refusal, ToolOutcome};
+use super::outcome::{self, Refusal};
 use super::schema::Checker;
-use super::{Tool, ToolContext, ToolError};
+use super::{Tool, ToolContext, ToolError, ToolSpec};
 use crate::clock::within;
 use crate::error::{BoxError, excerpt};
-use crate::model::{MAX_DEPTH, dismantle, is_too_deep, size_within};
+use crate::machine::ToolOutcome;
+use crate::model::{MAX_DEPTH, dismantle, size_within};
 use futures::FutureExt as _;
 use serde_json::Value;
 use std::fmt;
@@ -18,6 +19,8 @@ pub(super) struct Entry {
     pub(super) tool: Arc<dyn Tool>,
     /// Where it was registered.
     pub(super) place: &'static Location<'static>,
+    /// What a model is told of it, made once and shared from then on.
+    pub(super) spec: ToolSpec,
     input: Checker,
     output: Option<Checker>,
     /// One permit for each call that may go on at a time.
@@ -51,6 +54,7 @@ impl Entry {
             Arc::new(Semaphore::new(permits))
         });
         Ok(Self {
+            spec: ToolSpec::of(&*tool),
             tool,
             place,
             input,
@@ -66,10 +70,6 @@ impl Entry {
         context: ToolContext,
         time: Duration,
     ) -> Result<Value, BoxError> {
-        if is_too_deep(&input) {
-            dismantle(input);
-            return Err(Refusal::new("invalid_input", "the input nests too deep").into());
-        }
         if let Err(reason) = self.input.check(&input) {
             let message = format!("the input does not fit the schema: {reason}");
             return Err(Refusal::new("invalid_input", message).into());
@@ -90,13 +90,13 @@ impl Entry {
         let time = self.tool.settings().timeout;
         let work = AssertUnwindSafe(self.work(input, context, time)).catch_unwind();
         match within(time, work).await {
-            Some(Ok(called)) => ToolOutcome::of(called),
+            Some(Ok(called)) => outcome::of(called),
             // What a panic says may be a secret.
-            Some(Err(_)) => ToolOutcome::error("panic", "the tool panicked"),
+            Some(Err(_)) => outcome::error("panic", "the tool panicked"),
             None => {
                 let message =
                     format!("the tool had no result within {time:?}; it may have done its work");
-                ToolOutcome::error("timeout", message)
+                outcome::error("timeout", message)
             }
         }
     }

@@ -59,6 +59,7 @@ mod progress;
 mod registry;
 mod schema;
 mod settings;
+mod spec;
 #[cfg(feature = "schema")]
 mod typed;
 
@@ -68,11 +69,12 @@ pub use context::ToolContext;
 pub use dispatcher::ToolDispatcher;
 pub use executor::ToolExecutor;
 pub use function::{JsonTool, json_tool};
-pub use outcome::{ToolAction, ToolCall, ToolOutcome, deferred};
+pub use outcome::deferred;
 pub use permissions::Permissions;
 pub use pool::BlockingPool;
-pub use registry::{ToolRegistry, ToolSpec};
+pub use registry::ToolRegistry;
 pub use settings::{RetrySafety, ToolSettings};
+pub use spec::ToolSpec;
 #[cfg(feature = "schema")]
 pub use typed::{tool_fn, tool_fn_blocking};
 

@@ -1,8 +1,7 @@
 //! Tool calls between a model, the machine and a registry: each has its own words for them.
 
 use crate::agent::{Message, ToolCall as ModelCall};
-use crate::machine::{Answer, Arguments, CallId, ToolCall};
-use crate::tool::ToolOutcome;
+use crate::machine::{Answer, Arguments, CallId, ToolCall, ToolOutcome};
 use serde_json::Value;
 
 /// The id of a call within its run. Some providers number the calls of each answer anew, so the same id in a later turn
@@ -37,8 +36,7 @@ fn unreadable(call: &ModelCall, problem: String) -> Arguments {
 /// What a call came to, for the machine.
 pub(super) fn answer(outcome: ToolOutcome) -> Answer {
     match outcome {
-        ToolOutcome::Success { output } => Answer::success(output),
-        ToolOutcome::Error { code, message } => Answer::error(code, message),
+        ToolOutcome::Answered(answer) => answer,
         ToolOutcome::Deferred(_) => Answer::error(
             "cannot_defer",
             "the tool leaves its result to somebody else, and there is nobody here who would give it",

@@ -11,8 +11,8 @@ use super::{AgentExecutor, AgentRunError, ChatRequest, Message, ModelError, Resp
 use crate::clock::within;
 use crate::error::BoxError;
 use crate::executor::{ContextError, ExecutionContext};
-use crate::machine::{Answer, Arguments, CallId, ToolCall};
-use crate::tool::{self, RetrySafety};
+use crate::machine::{Answer, CallId, ToolCall};
+use crate::tool::{RetrySafety, Tool};
 use futures::{FutureExt as _, StreamExt as _, stream};
 use progress::{Next, Progress};
 use serde_json::Value;
@@ -176,18 +176,11 @@ async fn make(
     context: &ExecutionContext,
     call: ToolCall,
 ) -> (CallId, Answer) {
-    let input = match call.arguments {
-        Arguments::Json(input) => input.into_value(),
-        // The machine answers such a call itself, so this one is not from it.
-        Arguments::Unreadable { problem, .. } => {
-            return (call.id, Answer::error("invalid_arguments", problem));
-        }
-    };
     let caller = &*agent.definition.agent_id;
     // The name as it was registered: what a model wrote is in no log.
-    let tool = agent.tools.get(&call.tool).map(tool::Tool::name);
+    let tool = agent.tools.get(&call.tool).map(Tool::name);
     let span = tracing::debug_span!("tool_call", agent = caller, tool);
-    let asked = tool::ToolCall::new(call.id.as_str(), call.tool, input).requested_by(caller);
-    let called = agent.tools.call(asked, context, &agent.store);
-    (call.id, calls::answer(called.instrument(span).await))
+    let id = call.id.clone();
+    let called = agent.tools.call(call, Some(caller), context, &agent.store);
+    (id, calls::answer(called.instrument(span).await))
 }
