@@ -1,6 +1,7 @@
 //! What a call came to, from what the function of a tool returned.
 
 use super::ToolSettings;
+use super::deferral::Deferred;
 use super::entry::OUTPUT_DEPTH;
 use crate::error::{BoxError, excerpt};
 use crate::executor::{Suspension, Verdict, own_verdict};
@@ -63,39 +64,6 @@ fn of_deferral(deferral: Deferral) -> ToolOutcome {
         "what the tool leaves to somebody else is too large",
     )
 }
-
-/// The error by which a tool leaves its result to somebody else: a question to a person, a handoff to another agent.
-///
-/// Only an agent's run can take it up; a request by a breadcrumb is answered with an error then.
-///
-/// ```
-/// use serde_json::json;
-/// use universal_executor::tool::{deferred, json_tool};
-///
-/// let ask = json_tool("ask", "Asks a person.", json!({"type": "object"}), |input, _| async move {
-///     Err(deferred("question", json!({"text": input["text"]})))
-/// });
-/// # let _ = ask;
-/// ```
-#[must_use]
-pub fn deferred(kind: impl Into<String>, payload: impl Into<Value>) -> BoxError {
-    Box::new(Deferred(Deferral::Other {
-        kind: kind.into(),
-        payload: payload.into().into(),
-    }))
-}
-
-/// See [`deferred`].
-#[derive(Debug)]
-struct Deferred(Deferral);
-
-impl fmt::Display for Deferred {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the result comes later")
-    }
-}
-
-impl std::error::Error for Deferred {}
 
 /// Why a call has no output that this crate, not the tool, says.
 #[derive(Debug)]

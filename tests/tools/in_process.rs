@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use universal_executor::machine::{Answer, Arguments, Deferral, ToolCall, ToolOutcome};
-use universal_executor::tool::{ToolContext, ToolRegistry, ToolSpec, deferred, json_tool};
+use universal_executor::tool::{
+    Question, ToolContext, ToolRegistry, ToolSpec, ask_human, deferred, handoff, json_tool,
+};
 use universal_executor::{
     BoxError, BreadcrumbStore, ExecutionContext, MemoryStore, Profile, Response, Selector, Wake,
     permanent, retry_after, suspend,
@@ -80,15 +82,41 @@ async fn every_end_of_a_call_is_data() {
 
 #[tokio::test]
 async fn a_tool_may_leave_its_result_to_somebody_else() {
-    let asks = failing(|| deferred("question", json!({"text": "Refund?"})));
-
-    let outcome = probe(&asks).await;
-
-    let question = Deferral::Other {
-        kind: "question".to_owned(),
-        payload: json!({"text": "Refund?"}).into(),
+    let other = |kind: &str, payload: Value| Deferral::Other {
+        kind: kind.to_owned(),
+        payload: payload.into(),
     };
-    assert_eq!(outcome, question.into());
+    let cases: [(fn() -> BoxError, Deferral); 4] = [
+        (
+            || handoff("translator", "To English, please."),
+            Deferral::Handoff {
+                agent: "translator".to_owned(),
+                prompt: "To English, please.".to_owned(),
+            },
+        ),
+        (
+            || ask_human(Question::new("Refund?").options(["yes", "no"])),
+            other(
+                "question",
+                json!({"question": "Refund?", "options": ["yes", "no"]}),
+            ),
+        ),
+        (
+            || ask_human("Who are you?"),
+            other(
+                "question",
+                json!({"question": "Who are you?", "options": []}),
+            ),
+        ),
+        (
+            || deferred("signature", json!({"paper": 7})),
+            other("signature", json!({"paper": 7})),
+        ),
+    ];
+
+    for (leave, to) in cases {
+        assert_eq!(probe(&failing(leave)).await, to.into());
+    }
 }
 
 #[tokio::test]
@@ -116,11 +144,14 @@ async fn output_that_is_too_large_or_too_deep_is_an_error() {
         }
     }
 
-    let defers = || deferred("plan", nested(100_000));
-    assert_eq!(
-        error_of(probe(&failing(defers)).await).0,
-        "output_too_large"
-    );
+    let leaves: [fn() -> BoxError; 3] = [
+        || deferred("plan", nested(100_000)),
+        || handoff("agent", "x".repeat(200 << 10)),
+        || ask_human("x".repeat(200 << 10)),
+    ];
+    for leave in leaves {
+        assert_eq!(error_of(probe(&failing(leave)).await).0, "output_too_large");
+    }
 }
 
 #[tokio::test]
