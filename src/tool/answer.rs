@@ -1,7 +1,7 @@
 //! How a request is answered, whichever executor serves it.
 
 use super::context::{request_id, requested_by, workspace};
-use super::entry::Entry;
+use super::entry::{Approval, Entry};
 use super::outcome;
 use super::progress::tagged;
 use super::{ToolContext, ToolExecutor};
@@ -22,6 +22,8 @@ pub(super) struct Terms {
     pub(super) time: Duration,
     /// Whether it is made again after an error that passes.
     pub(super) again: bool,
+    /// Whether whoever wrote the request is trusted to have asked a person.
+    pub(super) approval: Approval,
 }
 
 /// Calls a tool with `input` of the trigger's context, else with the whole context; gives the fields of the answer.
@@ -38,7 +40,9 @@ pub(super) async fn execute(
     let input = trigger.context.get("input").unwrap_or(&trigger.context);
     let started = Instant::now();
     let bound = ToolContext::new(context, store, entry.tool.name());
-    let called = entry.work(input.clone(), bound, terms.time).await;
+    let called = entry
+        .work(input.clone(), bound, terms.time, terms.approval)
+        .await;
     match called {
         Err(error) if goes_on_later(&error, terms.again) => Err(error),
         called => Ok(fields(outcome::of(called), Some(started.elapsed()))),

@@ -63,13 +63,18 @@ impl Entry {
         })
     }
 
-    /// Calls the tool: its input is checked before, its output after. The time it has is the caller's to keep.
+    /// Calls the tool: its input is checked before, its output after. A tool that a person has to agree to is refused here
+    /// and nowhere else. The time it has is the caller's to keep.
     pub(super) async fn work(
         &self,
         input: Value,
         context: ToolContext,
         time: Duration,
+        approval: Approval,
     ) -> Result<Value, BoxError> {
+        if self.tool.settings().requires_approval && approval == Approval::Missing {
+            return Err(Refusal::new("approval_required", APPROVAL_REQUIRED).into());
+        }
         if let Err(reason) = self.input.check(&input) {
             let message = format!("the input does not fit the schema: {reason}");
             return Err(Refusal::new("invalid_input", message).into());
@@ -86,9 +91,14 @@ impl Entry {
     }
 
     /// Calls the tool within somebody else's run: however it ends, the run goes on.
-    pub(super) async fn call(&self, input: Value, context: ToolContext) -> ToolOutcome {
+    pub(super) async fn call(
+        &self,
+        input: Value,
+        context: ToolContext,
+        approval: Approval,
+    ) -> ToolOutcome {
         let time = self.tool.settings().timeout;
-        let work = AssertUnwindSafe(self.work(input, context, time)).catch_unwind();
+        let work = AssertUnwindSafe(self.work(input, context, time, approval)).catch_unwind();
         match within(time, work).await {
             Some(Ok(called)) => outcome::of(called),
             // What a panic says may be a secret.
@@ -133,6 +143,17 @@ impl Entry {
         Some(Refusal::new("invalid_output", message))
     }
 }
+
+/// Whether a person has agreed to a call, as far as whoever makes it knows.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Approval {
+    /// Nobody has, or nobody needs to.
+    Missing,
+    /// Somebody has, if one needs to.
+    Given,
+}
+
+const APPROVAL_REQUIRED: &str = "a person has to agree to each call of this tool and nobody has; it was not called, so ask one first";
 
 /// How deep an output may nest: what is made of it, an answer or the saved state of a run, nests deeper.
 pub(super) const OUTPUT_DEPTH: usize = MAX_DEPTH - 8;

@@ -1,4 +1,4 @@
-use super::entry::Entry;
+use super::entry::{Approval, Entry};
 use super::outcome::{self, Refusal};
 use super::{Permissions, Tool, ToolContext, ToolError, ToolSettings, ToolSpec};
 use crate::error::excerpt;
@@ -108,6 +108,7 @@ impl ToolRegistry {
     ///
     /// | code | what happened |
     /// |---|---|
+    /// | `approval_required` | a person has to agree to the call first; the tool was not called |
     /// | `busy` | the tool has as many calls as it takes at a time, and was not called |
     /// | `cannot_suspend` | the tool wants to suspend a run that is not its own |
     /// | `failed` | the tool says so |
@@ -126,6 +127,34 @@ impl ToolRegistry {
         context: &ExecutionContext,
         store: &Arc<dyn BreadcrumbStore>,
     ) -> ToolOutcome {
+        self.make(call, requested_by, context, store, Approval::Missing)
+            .await
+    }
+
+    /// As [`call`](Self::call), after a person has agreed to it, if one has to.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "for an agent that asks a person")
+    )]
+    pub(crate) async fn call_approved(
+        &self,
+        call: ToolCall,
+        requested_by: Option<&str>,
+        context: &ExecutionContext,
+        store: &Arc<dyn BreadcrumbStore>,
+    ) -> ToolOutcome {
+        self.make(call, requested_by, context, store, Approval::Given)
+            .await
+    }
+
+    async fn make(
+        &self,
+        call: ToolCall,
+        requested_by: Option<&str>,
+        context: &ExecutionContext,
+        store: &Arc<dyn BreadcrumbStore>,
+        approval: Approval,
+    ) -> ToolOutcome {
         let ToolCall {
             id,
             tool,
@@ -140,7 +169,7 @@ impl ToolRegistry {
         };
         let call = (id.as_str(), requested_by);
         let context = ToolContext::in_run(context, store, &tool, call);
-        entry.call(input, context).await
+        entry.call(input, context, approval).await
     }
 
     pub(super) fn entry(&self, name: &str) -> Option<&Arc<Entry>> {
@@ -190,5 +219,35 @@ fn readable(arguments: Arguments) -> Result<Json, Refusal> {
                 format!("the arguments cannot be read ({problem}); call again with valid JSON");
             Err(Refusal::new("invalid_arguments", message))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Answer;
+    use crate::model::NewBreadcrumb;
+    use crate::store::MemoryStore;
+    use crate::tool::json_tool;
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn a_call_that_a_person_has_to_agree_to_is_made_once_one_has() {
+        let pay = json_tool("pay", "", json!({}), |_, _| async { Ok(json!("paid")) });
+        let tools = ToolRegistry::default()
+            .with(pay.requires_approval())
+            .unwrap();
+        let run = ExecutionContext::for_trigger(NewBreadcrumb::new("user.message.v1"));
+        let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
+        let call = || ToolCall::new("c-1", "pay", json!({}));
+
+        let refused = tools.call(call(), None, &run, &store).await;
+        let approved = tools.call_approved(call(), None, &run, &store).await;
+
+        let ToolOutcome::Answered(Answer::Error { code, .. }) = refused else {
+            panic!("{refused:?}");
+        };
+        assert_eq!(code, "approval_required");
+        assert_eq!(approved, Answer::success(json!("paid")).into());
     }
 }

@@ -6,6 +6,7 @@
     reason = "a helper that cannot do its work fails the test that uses it"
 )]
 
+mod approval;
 mod catalog;
 mod dispatcher;
 mod in_process;
