@@ -65,16 +65,13 @@ impl AgentExecutor {
         let tools = named_tools(&definition, tools)?;
         let schema = definition.output_schema.as_ref();
         let output = schema.map(|schema| Output::new(&definition.agent_id, schema));
-        let specs = tools.specs().into_iter();
-        let offered =
-            specs.map(|tool| ToolSpec::new(tool.name, tool.description, tool.input_schema));
         let profile = Profile::new("agent")
             .responds_with(definition.responds_with.iter().cloned())
             .definition(definition.text());
         let agent = Self {
             budget: definition.context_budget.clone(),
             fences: None,
-            offered: offered.collect(),
+            offered: tools.specs(),
             output: output.transpose()?,
             tools,
             definition,

@@ -66,7 +66,7 @@ pub use definition::{AgentDefinition, Budgets};
 pub use executor::AgentExecutor;
 pub use model::{
     Arguments, BadArguments, ChatEvent, ChatModel, ChatRequest, ChatResponse, Message,
-    ResponseSchema, Speaker, StopReason, ToolCall, ToolCallDelta, ToolChoice, ToolSpec, Usage,
+    ResponseSchema, Speaker, StopReason, ToolCall, ToolCallDelta, ToolChoice, Usage,
 };
 pub use provider::{Provider, Said, Session, Task};
 #[cfg(feature = "openai")]
@@ -75,3 +75,4 @@ pub use recorded::RecordedModel;
 pub use scripted::ScriptedModel;
 
 pub use crate::executor::above::{AgentError, AgentRunError, ModelError};
+pub use crate::tool::ToolSpec;

@@ -39,10 +39,8 @@ pub(super) enum Handing {
 impl Offer {
     /// All that an agent may call.
     pub(super) fn of(definition: &AgentDefinition, tools: &ToolRegistry) -> Result<Self, AgentError> {
-        let specs = tools.specs().into_iter();
-        let specs = specs.map(|tool| ToolSpec::new(tool.name, tool.description, tool.input_schema));
         let mut offer = Self {
-            specs: specs.collect(),
+            specs: tools.specs(),
             others: BTreeMap::new(),
         };
         for (how, colleagues) in [

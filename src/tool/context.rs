@@ -51,12 +51,12 @@ impl ToolContext {
         context: &ExecutionContext,
         store: &Arc<dyn BreadcrumbStore>,
         tool: &str,
-        (id, requested_by): (String, Option<String>),
+        (id, requested_by): (&str, Option<&str>),
     ) -> Self {
         let call = InRun {
-            idempotency_key: key_of(context.idempotency_key(), &id),
-            id,
-            requested_by,
+            idempotency_key: key_of(context.idempotency_key(), id),
+            id: id.to_owned(),
+            requested_by: requested_by.map(str::to_owned),
         };
         Self {
             call: Some(Arc::new(call)),

@@ -1,4 +1,5 @@
 use super::answer::{self, Terms};
+use super::entry::Approval;
 use super::progress::PROGRESS;
 use super::{RetrySafety, ToolError, ToolExecutor, ToolRegistry, ToolSettings};
 use crate::clock::within;
@@ -54,6 +55,7 @@ pub struct ToolDispatcher {
     store: Arc<dyn BreadcrumbStore>,
     subscriptions: Subscriptions,
     profile: Profile,
+    approval: Approval,
 }
 
 impl ToolDispatcher {
@@ -75,6 +77,7 @@ impl ToolDispatcher {
             store,
             subscriptions: Subscriptions::default(),
             profile: Profile::new("tool").responds_with([ToolExecutor::RESPONSE, PROGRESS]),
+            approval: Approval::Missing,
         };
         dispatcher.subscribe(known)?;
         let (safety, time) = dispatcher.strictest();
@@ -106,6 +109,15 @@ impl ToolDispatcher {
     pub fn also_writes<T: Into<String>>(mut self, schemas: impl IntoIterator<Item = T>) -> Self {
         let allowed = self.profile.responds_with.get_or_insert_default();
         allowed.extend(schemas.into_iter().map(Into::into));
+        self
+    }
+
+    /// Takes every request for a call that a person has agreed to: for where only agents write requests, which ask before,
+    /// or only people do. Otherwise a request for a tool that
+    /// [requires approval](super::ToolSettings::requires_approval) is answered with the error `approval_required`.
+    #[must_use]
+    pub fn trusting_requests(mut self) -> Self {
+        self.approval = Approval::Given;
         self
     }
 
@@ -272,6 +284,7 @@ impl UniversalExecutor for Serving<'_> {
         let terms = Terms {
             time: self.profile.timeout,
             again: self.profile.retry.attempts > 1,
+            approval: self.dispatcher.approval,
         };
         answer::execute(entry, context, &self.dispatcher.store, terms).await
     }

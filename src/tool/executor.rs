@@ -1,5 +1,5 @@
 use super::answer::{self, Terms};
-use super::entry::Entry;
+use super::entry::{Approval, Entry};
 use super::progress::PROGRESS;
 use super::{RetrySafety, Tool, ToolError};
 use crate::error::BoxError;
@@ -23,6 +23,7 @@ pub struct ToolExecutor {
     store: Arc<dyn BreadcrumbStore>,
     subscriptions: Subscriptions,
     profile: Profile,
+    approval: Approval,
 }
 
 impl ToolExecutor {
@@ -115,6 +116,7 @@ impl ToolExecutor {
             store,
             subscriptions,
             profile,
+            approval: Approval::Missing,
         };
         check(&executor)?;
         Ok(executor)
@@ -133,6 +135,15 @@ impl ToolExecutor {
     pub fn also_writes<T: Into<String>>(mut self, schemas: impl IntoIterator<Item = T>) -> Self {
         let allowed = self.profile.responds_with.get_or_insert_default();
         allowed.extend(schemas.into_iter().map(Into::into));
+        self
+    }
+
+    /// Takes every request for a call that a person has agreed to: for where only agents write requests, which ask before,
+    /// or only people do. Otherwise a request for a tool that
+    /// [requires approval](super::ToolSettings::requires_approval) is answered with the error `approval_required`.
+    #[must_use]
+    pub fn trusting_requests(mut self) -> Self {
+        self.approval = Approval::Given;
         self
     }
 
@@ -183,6 +194,7 @@ impl UniversalExecutor for ToolExecutor {
         let terms = Terms {
             time: self.profile.timeout,
             again: self.profile.retry.attempts > 1,
+            approval: self.approval,
         };
         answer::execute(&self.entry, context, &self.store, terms).await
     }

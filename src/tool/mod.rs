@@ -10,7 +10,9 @@
 //! | `tool.progress.v1` | `request_id`, `tool`, `number`, `progress`, `timestamp`, `requestedBy` |
 //! | `tool.catalog.v1` | `catalog`, `tools`: what a model is told of each |
 //!
-//! An error of the tool is an answer too: the run is done, and the response says `"status": "error"`.
+//! An error of the tool is an answer too: the run is done, and the response says `"status": "error"`. A tool that an
+//! agent calls may leave its result to somebody else: to another agent ([`handoff`]), to a person ([`ask_human`]), or to
+//! whoever takes care of a kind of [`deferred`] result.
 //!
 //! [`ToolSettings`] stand with the tool and hold for every way to call it: a [`ToolExecutor`] of its own, a
 //! [`ToolDispatcher`] that serves a whole [`ToolRegistry`], or [`ToolRegistry::call`] from within the run of an agent. With
@@ -48,6 +50,7 @@ mod answer;
 mod blocking;
 mod catalog;
 mod context;
+mod deferral;
 mod dispatcher;
 mod entry;
 mod executor;
@@ -59,20 +62,22 @@ mod progress;
 mod registry;
 mod schema;
 mod settings;
+mod spec;
 #[cfg(feature = "schema")]
 mod typed;
 
 pub use blocking::{BlockingTool, json_tool_blocking};
 pub use catalog::{Catalog, Published};
 pub use context::ToolContext;
+pub use deferral::{Question, ask_human, deferred, handoff};
 pub use dispatcher::ToolDispatcher;
 pub use executor::ToolExecutor;
 pub use function::{JsonTool, json_tool};
-pub use outcome::{ToolAction, ToolCall, ToolOutcome, deferred};
 pub use permissions::Permissions;
 pub use pool::BlockingPool;
-pub use registry::{ToolRegistry, ToolSpec};
+pub use registry::ToolRegistry;
 pub use settings::{RetrySafety, ToolSettings};
+pub use spec::ToolSpec;
 #[cfg(feature = "schema")]
 pub use typed::{tool_fn, tool_fn_blocking};
 

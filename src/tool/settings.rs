@@ -20,6 +20,23 @@ pub struct ToolSettings {
     pub output_schema: Option<Value>,
     /// The most bytes of its output; 128 KiB by default, as much as an agent keeps of one result. More is an error.
     pub max_output_bytes: usize,
+    /// Whether a person has to agree to each call; false by default.
+    ///
+    /// A call that nobody has agreed to is answered with the error `approval_required`, by whichever way it comes. An
+    /// agent asks a person before it calls such a tool. Who writes a request need not be a person, so a
+    /// [`ToolExecutor`](super::ToolExecutor) and a [`ToolDispatcher`](super::ToolDispatcher) answer it with the error too,
+    /// unless they are told that whoever writes requests has asked: see
+    /// [`trusting_requests`](super::ToolExecutor::trusting_requests).
+    pub requires_approval: bool,
+    /// Whether its result is the answer of the run that calls it; false by default.
+    ///
+    /// An agent that calls such a tool ends with its output and does not ask its model again. An error does not end the
+    /// run, but is told to the model as that of any other tool. A request by a breadcrumb is answered as ever.
+    pub returns_to_user: bool,
+    /// Whether an agent reaches it by a `tool.request.v1` and waits for the `tool.response.v1`, in place of calling it in
+    /// its own process; false by default. That is for a tool that takes long, or that is served elsewhere: see
+    /// [`remote_tool`](super::remote_tool).
+    pub over_breadcrumbs: bool,
 }
 
 /// Whether a call is made again after its worker crashed, its time was up or it panicked. In order of caution.
@@ -46,6 +63,9 @@ impl Default for ToolSettings {
             permission_tags: Vec::new(),
             output_schema: None,
             max_output_bytes: 128 << 10,
+            requires_approval: false,
+            returns_to_user: false,
+            over_breadcrumbs: false,
         }
     }
 }
@@ -128,6 +148,30 @@ macro_rules! with_settings {
             #[must_use]
             pub fn max_output_bytes(mut self, bytes: usize) -> Self {
                 self.settings.max_output_bytes = bytes;
+                self
+            }
+
+            /// Says that a person has to agree to each call: see
+            /// [`ToolSettings::requires_approval`]($crate::tool::ToolSettings::requires_approval).
+            #[must_use]
+            pub fn requires_approval(mut self) -> Self {
+                self.settings.requires_approval = true;
+                self
+            }
+
+            /// Says that its result is the answer of the run that calls it: see
+            /// [`ToolSettings::returns_to_user`]($crate::tool::ToolSettings::returns_to_user).
+            #[must_use]
+            pub fn returns_to_user(mut self) -> Self {
+                self.settings.returns_to_user = true;
+                self
+            }
+
+            /// Says that an agent reaches it by a request and waits for the response: see
+            /// [`ToolSettings::over_breadcrumbs`]($crate::tool::ToolSettings::over_breadcrumbs).
+            #[must_use]
+            pub fn over_breadcrumbs(mut self) -> Self {
+                self.settings.over_breadcrumbs = true;
                 self
             }
         }

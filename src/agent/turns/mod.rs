@@ -15,6 +15,7 @@ use crate::executor::{ContextError, ExecutionContext, Response, suspend};
 use crate::machine::{Answer, CallId, Deferral, Delivery, Effect, ToolCall, ToolOutcome, ToolResult};
 use crate::model::{Breadcrumb, Json, NewBreadcrumb, Timestamp};
 use crate::store::Query;
+use crate::tool;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
@@ -45,8 +46,6 @@ pub(super) struct Run<'r> {
     running: FuturesUnordered<Call<'r>>,
     /// Calls that begin when others have ended.
     queue: VecDeque<Call<'r>>,
-    /// What is written when the run is suspended.
-    outbox: Vec<NewBreadcrumb>,
     /// Results that wait for the others of their turn.
     undelivered: Vec<ToolResult>,
     began: Instant,
@@ -80,7 +79,6 @@ impl<'r> Run<'r> {
             session: None,
             running: FuturesUnordered::new(),
             queue: VecDeque::new(),
-            outbox: Vec::new(),
             undelivered: Vec::new(),
             agent,
             context,
@@ -186,9 +184,9 @@ impl<'r> Run<'r> {
             } => {
                 let id = self.request_id(&["model", &number.to_string()]);
                 let by = &agent.definition.agent_id;
-                self.outbox.push(crate::tool::request(&tool, input, &id, by));
+                let request = tool::request(&tool, input, &id, by);
                 let until = self.in_seconds(agent.definition.wait_seconds.model.get());
-                self.wait(id, until, Awaited::Model { tool });
+                self.wait(id, until, Awaited::Model { tool }, request);
                 Ok(())
             }
         }
@@ -268,11 +266,18 @@ impl<'r> Run<'r> {
     }
 
     /// Waits for a breadcrumb from now on.
-    fn wait(&mut self, request_id: String, until: Timestamp, awaited: Awaited) {
+    fn wait(
+        &mut self,
+        request_id: String,
+        until: Timestamp,
+        awaited: Awaited,
+        request: NewBreadcrumb,
+    ) {
         self.progress.waits.push(Wait {
             request_id,
             until,
             awaited,
+            request: Some(request),
         });
     }
 
@@ -294,10 +299,8 @@ impl<'r> Run<'r> {
         }
         let found = self.found().await?;
         let now = self.context.now();
-        let mut waits = std::mem::take(&mut self.progress.waits).into_iter();
-        // What was asked while it was begun again has no answer yet.
         let mut effects = Vec::new();
-        for wait in waits.by_ref() {
+        for wait in std::mem::take(&mut self.progress.waits) {
             let mut replies = found.iter().filter_map(|found| wait.reply(found));
             let reply = match replies.next() {
                 Some(reply) => reply,
@@ -321,8 +324,8 @@ impl<'r> Run<'r> {
         reply: Reply,
     ) -> Result<Vec<Effect>, BoxError> {
         match (awaited, reply) {
-            (Awaited::Approval { call, .. }, Reply::Approved) => {
-                self.progress.approved.push(call.clone());
+            (Awaited::Approval { call, digest, .. }, Reply::Approved) => {
+                self.progress.approved.push((call.clone(), digest));
                 let mut pending = self.progress.machine.pending();
                 let approved = pending.find(|pending| pending.id == call).cloned();
                 Ok(approved.map(Effect::Execute).into_iter().collect())
@@ -381,8 +384,9 @@ impl<'r> Run<'r> {
         let since = self.progress.since;
         let since = since.unwrap_or(self.context.trigger().updated_at);
         let wake = waits::wake(&self.progress.waits, since);
-        let writes = std::mem::take(&mut self.outbox).into_iter();
-        let writes = writes.fold(Response::none(), Response::and_create);
+        let waits = self.progress.waits.iter_mut();
+        let requests = waits.filter_map(|wait| wait.request.take());
+        let writes = requests.fold(Response::none(), Response::and_create);
         Ok(suspend(wake, self.progress.to_json()?).writing(writes))
     }
 
@@ -394,11 +398,7 @@ impl<'r> Run<'r> {
         if self.running.is_empty() && !self.progress.waits.is_empty() {
             return Ok(()); // it is suspended next, and saved with that
         }
-        let unwritten = self.outbox.len();
-        let waits = self.progress.waits.len();
-        let kept = self.progress.waits.split_off(waits.saturating_sub(unwritten));
-        let state = self.progress.to_json();
-        self.progress.waits.extend(kept);
+        let state = self.progress.without_requests(Progress::to_json);
         match self.context.save(state?).await {
             // Without a ledger nothing is remembered, and nothing is tried again either.
             Ok(()) | Err(ContextError::Unsupported { .. }) => Ok(()),

@@ -30,8 +30,8 @@ pub(super) struct Progress {
     pub(super) since: Option<Timestamp>,
     /// How often a model was asked by a breadcrumb.
     asked: u32,
-    /// The calls that a person agreed to and that may have begun.
-    pub(super) approved: Vec<CallId>,
+    /// The calls that a person agreed to and that may have begun, each with the digest of what was agreed to.
+    pub(super) approved: Vec<(CallId, String)>,
     /// What the agent said last.
     ended: Option<Ended>,
     /// The calls of the turn and their tools, if the results of all of them are for the user.
@@ -293,6 +293,17 @@ impl Progress {
             add("missing", missing.into());
         }
         Ok(Value::Object(response))
+    }
+
+    /// Something done while what is asked for by requests that are not written is left out.
+    pub(super) fn without_requests<T>(&mut self, work: impl FnOnce(&Self) -> T) -> T {
+        let is_written = |wait: &Wait| wait.request.is_none();
+        let all = std::mem::take(&mut self.waits);
+        let (written, unwritten) = all.into_iter().partition(is_written);
+        self.waits = written;
+        let done = work(self);
+        self.waits.extend::<Vec<_>>(unwritten);
+        done
     }
 
     /// As it is saved.

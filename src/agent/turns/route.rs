@@ -43,10 +43,16 @@ impl<'r> Run<'r> {
             self.start(call, false);
             return Vec::new();
         };
-        let is_approved = self.progress.approved.contains(&call.id);
-        if agent.needs_approval(&call.tool, settings) && !is_approved {
-            self.ask_person(&call, &arguments);
-            return Vec::new();
+        let mut is_approved = false;
+        if agent.needs_approval(&call.tool, settings) {
+            let definition = agent.fingerprint(&call.tool);
+            let digest = human::digest(&call.tool, &arguments, &definition);
+            let approved = (call.id.clone(), digest);
+            is_approved = self.progress.approved.contains(&approved);
+            if !is_approved {
+                self.ask_person(&call, &arguments, approved.1);
+                return Vec::new();
+            }
         }
         if agent.is_elsewhere(settings) {
             return self.request_tool(call, arguments, settings);
@@ -67,8 +73,11 @@ impl<'r> Run<'r> {
         let span = tracing::debug_span!("tool_call", agent = caller, tool);
         let id = call.id.clone();
         let called = async move {
-            let tools = &agent.tools;
-            let outcome = tools.call(call, caller, context, &agent.store, is_approved).await;
+            let (tools, store) = (&agent.tools, &agent.store);
+            let outcome = match is_approved {
+                true => tools.call_approved(call, Some(caller), context, store).await,
+                false => tools.call(call, Some(caller), context, store).await,
+            };
             (id, outcome)
         };
         self.queue.push_back(called.instrument(span).boxed());
@@ -94,31 +103,29 @@ impl<'r> Run<'r> {
             self.queue.push_back(asked.boxed());
             return Vec::new();
         }
-        self.outbox.push(tool::request(&call.tool, arguments, &id, by));
+        let request = tool::request(&call.tool, arguments, &id, by);
         let until = context.now() + settings.timeout;
         let awaited = Awaited::Tool {
             call: call.id,
             tool: call.tool,
         };
-        self.wait(id, until, awaited);
+        self.wait(id, until, awaited, request);
         Vec::new()
     }
 
-    fn ask_person(&mut self, call: &ToolCall, arguments: &Json) {
+    fn ask_person(&mut self, call: &ToolCall, arguments: &Json, digest: String) {
         let agent = self.agent;
-        let definition = agent.fingerprint(&call.tool);
-        let digest = human::digest(&call.tool, arguments, &definition);
         let id = self.request_id(&["approval", call.id.as_str(), &digest]);
         let until = self.in_seconds(agent.definition.wait_seconds.people.get());
         let asked = human::approval(call, arguments, &digest);
         let by = &agent.definition.agent_id;
-        self.outbox.push(human::request(asked, &id, by, until));
+        let request = human::request(asked, &id, by, until);
         let awaited = Awaited::Approval {
             call: call.id.clone(),
             digest,
             by: agent.definition.approval.by.clone(),
         };
-        self.wait(id, until, awaited);
+        self.wait(id, until, awaited, request);
     }
 
     fn ask_agent(
@@ -152,7 +159,6 @@ impl<'r> Run<'r> {
         let definition = &self.agent.definition;
         let id = self.request_id(&["agent", call.as_str()]);
         let request = agents::request(agent, prompt, &id, &definition.agent_id);
-        self.outbox.push(request);
         let until = self.in_seconds(definition.wait_seconds.agents.get());
         let agent = agent.to_owned();
         let awaited = Awaited::Agent {
@@ -160,7 +166,7 @@ impl<'r> Run<'r> {
             agent,
             is_last,
         };
-        self.wait(id, until, awaited);
+        self.wait(id, until, awaited, request);
     }
 
     /// Sees to it that a deferred call gets its answer.
@@ -173,8 +179,7 @@ impl<'r> Run<'r> {
                 let until = self.in_seconds(definition.wait_seconds.people.get());
                 let asked = human::question(&payload);
                 let request = human::request(asked, &id, &definition.agent_id, until);
-                self.outbox.push(request);
-                self.wait(id, until, Awaited::Question { call });
+                self.wait(id, until, Awaited::Question { call }, request);
                 Vec::new()
             }
             Deferral::PlannerOutput(_) | Deferral::Other { .. } => {

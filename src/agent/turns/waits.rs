@@ -3,19 +3,22 @@
 use crate::agent::human::{self, Decision};
 use crate::agent::{AgentExecutor, agents};
 use crate::machine::{Answer, CallId};
-use crate::model::{Breadcrumb, Selector, Timestamp};
+use crate::model::{Breadcrumb, NewBreadcrumb, Selector, Timestamp};
 use crate::store::Wake;
 use crate::tool::{self, ToolExecutor};
 use serde::{Deserialize, Serialize};
 
 /// Something that was asked for.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 pub(super) struct Wait {
     /// Names the request; its answer names it too.
     pub(super) request_id: String,
     /// Until when the answer counts.
     pub(super) until: Timestamp,
     pub(super) awaited: Awaited,
+    /// What asks for it, until that is written.
+    #[serde(skip)]
+    pub(super) request: Option<NewBreadcrumb>,
 }
 
 /// What is waited for.
