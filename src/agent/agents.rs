@@ -23,9 +23,14 @@ pub(super) fn request(agent: &str, prompt: &str, request_id: &str, by: &str) -> 
 pub(super) fn answer_of(response: &Breadcrumb, request_id: &str, agent: &str) -> Option<Answer> {
     let context = &response.context;
     let text = |field: &str| context.get(field).and_then(Value::as_str);
-    let creator = context.get("creator").and_then(|creator| creator.get("agent_id"));
+    let creator = context
+        .get("creator")
+        .and_then(|creator| creator.get("agent_id"));
     let is_its = creator.and_then(Value::as_str) == Some(agent);
-    let answers = response.tags.iter().any(|tag| tag.strip_prefix("request:") == Some(request_id));
+    let answers = response
+        .tags
+        .iter()
+        .any(|tag| tag.strip_prefix("request:") == Some(request_id));
     if response.schema_name.as_deref() != Some(AgentExecutor::RESPONSE) || !is_its || !answers {
         return None;
     }

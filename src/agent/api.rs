@@ -1,7 +1,10 @@
 //! Models behind an API: the conversation is kept here, and a request has all of it.
 
 use super::provider::{Provider, Said, Session, Task};
-use super::{AgentRunError, ChatModel, ChatRequest, ChatResponse, Message, ModelError, StopReason, ToolCall as ModelCall};
+use super::{
+    AgentRunError, ChatModel, ChatRequest, ChatResponse, Message, ModelError, StopReason,
+    ToolCall as ModelCall,
+};
 use crate::error::{BoxError, permanent};
 use crate::machine::{Answer, Arguments, CallId, Delivery, ToolCall, ToolResult};
 use crate::model::Json;
@@ -65,7 +68,11 @@ struct ApiSession {
 impl Session for ApiSession {
     async fn next(&mut self) -> Result<Said, BoxError> {
         let request = self.conversation.request(&self.task);
-        let answer = self.model.chat(&request).await.map_err(ModelError::marked)?;
+        let answer = self
+            .model
+            .chat(&request)
+            .await
+            .map_err(ModelError::marked)?;
         Ok(self.conversation.hear(&answer))
     }
 

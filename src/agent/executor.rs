@@ -1,6 +1,10 @@
+use super::offer::Offer;
 use super::output::Output;
 use super::turns::Run;
-use super::{AgentDefinition, AgentError, AgentRunError, ChatModel, Message, ToolSpec};
+use super::{
+    AgentDefinition, AgentError, AgentRunError, ApiProvider, ChatModel, Message, Provider,
+    ResponseSchema, Task, ToolCalls, agents, human,
+};
 use crate::clock;
 use crate::error::{BoxError, excerpt};
 use crate::executor::{
@@ -9,7 +13,7 @@ use crate::executor::{
 };
 use crate::model::{Breadcrumb, NewBreadcrumb, Subscriptions, Timestamp};
 use crate::store::BreadcrumbStore;
-use crate::tool::{Permissions, RetrySafety, ToolRegistry};
+use crate::tool::{Permissions, RetrySafety, Tool, ToolExecutor, ToolRegistry};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use std::fmt;
@@ -19,12 +23,12 @@ use std::sync::Arc;
 /// it answers, and writes what it says as `agent.response.v1`.
 pub struct AgentExecutor {
     pub(super) definition: AgentDefinition,
-    pub(super) model: Arc<dyn ChatModel>,
+    pub(super) provider: Arc<dyn Provider>,
     pub(super) store: Arc<dyn BreadcrumbStore>,
     /// What the agent may call, and nothing else.
     pub(super) tools: ToolRegistry,
-    /// The same as the model is told of it.
-    pub(super) offered: Vec<ToolSpec>,
+    /// The same as the model is told of it, and what else it may call.
+    pub(super) offer: Offer,
     /// None if its answers are any text.
     pub(super) output: Option<Output>,
     profile: Profile,
@@ -62,35 +66,60 @@ impl AgentExecutor {
         store: Arc<dyn BreadcrumbStore>,
         tools: &ToolRegistry,
     ) -> Result<Self, AgentError> {
-        let tools = named_tools(&definition, tools)?;
+        Self::with_provider(definition, Arc::new(ApiProvider::new(model)), store, tools)
+    }
+
+    /// An agent whose model is reached by another [`Provider`] than [`ApiProvider`]: a program that calls back, or a model
+    /// that is asked by breadcrumbs.
+    ///
+    /// # Errors
+    /// As [`with_tools`](Self::with_tools).
+    pub fn with_provider(
+        definition: AgentDefinition,
+        provider: Arc<dyn Provider>,
+        store: Arc<dyn BreadcrumbStore>,
+        tools: &ToolRegistry,
+    ) -> Result<Self, AgentError> {
+        let mut definition = definition;
+        let mut tools = named_tools(&definition, tools)?;
+        if definition.tool_calls == ToolCalls::Breadcrumbs {
+            tools = tools.elsewhere();
+        }
+        settle(&mut definition, &tools);
+        let offer = Offer::of(&definition, &tools)?;
         let schema = definition.output_schema.as_ref();
         let output = schema.map(|schema| Output::new(&definition.agent_id, schema));
+        let asks = asks(&definition, &*provider, &tools, &offer);
+        let written = definition.responds_with.iter().map(String::as_str);
         let profile = Profile::new("agent")
-            .responds_with(definition.responds_with.iter().cloned())
+            .responds_with(written.chain(asks.iter().copied()))
             .definition(definition.text());
+        // A tool may ask a person too, and is told that it cannot where nothing can wait.
+        let waits = !definition.approval.tools.is_empty()
+            || asks.iter().any(|schema| *schema != human::REQUEST);
         let agent = Self {
             budget: definition.context_budget.clone(),
             fences: None,
-            offered: tools.specs(),
+            offer,
             output: output.transpose()?,
             tools,
             definition,
-            model,
+            provider,
             store,
             profile,
         };
         check(&agent)?;
-        agent.check_tools()?;
+        agent.check_ledger(waits)?;
         Ok(agent)
     }
 
-    /// A call at most once is a promise that needs a place to keep it.
-    fn check_tools(&self) -> Result<(), InvalidExecutor> {
+    /// A call at most once, and a run that waits for others, are promises that need a place to keep them.
+    fn check_ledger(&self, waits: bool) -> Result<(), InvalidExecutor> {
         let names = self.tools.names().into_iter();
         let mut careful = names
             .filter_map(|name| self.tools.get(name))
             .filter(|tool| tool.settings().retry == RetrySafety::AtMostOnce);
-        if self.store.ledger().is_none() && careful.next().is_some() {
+        if self.store.ledger().is_none() && (waits || careful.next().is_some()) {
             let executor = self.definition.agent_id.clone();
             return Err(InvalidExecutor::NoLedger { executor });
         }
@@ -124,6 +153,30 @@ impl AgentExecutor {
     pub fn with_fence_key(mut self, key: FenceKey) -> Self {
         self.fences = Some(key);
         self
+    }
+
+    /// What its provider is started on.
+    pub(super) async fn task(&self, context: &ExecutionContext) -> Result<Task, BoxError> {
+        let definition = &self.definition;
+        let messages = self.messages(context).await?;
+        let mut task = Task::new(context.idempotency_key(), messages);
+        task.model.clone_from(&definition.model);
+        task.temperature = definition.temperature;
+        task.tools.clone_from(&self.offer.specs);
+        let output = self.output.as_ref();
+        // Providers enforce only some of JSON Schema, and reject what they would not.
+        task.response_schema =
+            output.map(|output| ResponseSchema::new("answer", output.schema.clone()).lenient());
+        Ok(task)
+    }
+
+    /// What names the definitions of a tool and of who calls it: other ones have another.
+    pub(super) fn fingerprint(&self, tool: &str) -> String {
+        let (description, schema) = match self.tools.get(tool) {
+            Some(tool) => (tool.description(), tool.input_schema().to_string()),
+            None => ("", String::new()),
+        };
+        human::hash(&[self.definition.text(), description, &schema])
     }
 
     /// The conversation: the author's instructions, then everything else as data, then what to do with it.
@@ -209,13 +262,61 @@ impl UniversalExecutor for AgentExecutor {
     }
 }
 
+/// Writes into a definition what its tools say of themselves.
+fn settle(definition: &mut AgentDefinition, tools: &ToolRegistry) {
+    for name in tools.names() {
+        let Some(settings) = tools.get(name).map(Tool::settings) else {
+            continue;
+        };
+        for (says, names) in [
+            (settings.requires_approval, &mut definition.approval.tools),
+            (settings.returns_to_user, &mut definition.return_to_user),
+        ] {
+            if says && !names.iter().any(|known| known == name) {
+                names.push(name.to_owned());
+            }
+        }
+    }
+}
+
+/// The schemas that an agent writes to ask others.
+fn asks(
+    definition: &AgentDefinition,
+    provider: &dyn Provider,
+    tools: &ToolRegistry,
+    offer: &Offer,
+) -> Vec<&'static str> {
+    let names = tools.names();
+    let elsewhere = |name: &&str| {
+        let tool = tools.get(name);
+        tool.is_some_and(|tool| tool.settings().over_breadcrumbs)
+    };
+    let mut asks = Vec::new();
+    if provider.asks_by_breadcrumb() || names.iter().any(elsewhere) {
+        asks.push(ToolExecutor::REQUEST);
+    }
+    if offer.has_agents() {
+        asks.push(agents::REQUEST);
+    }
+    if !definition.tools.is_empty() {
+        asks.push(human::REQUEST);
+    }
+    asks
+}
+
 /// The tools that a definition names: what it does not name does not exist for the agent.
 fn named_tools(
     definition: &AgentDefinition,
     registered: &ToolRegistry,
 ) -> Result<ToolRegistry, AgentError> {
-    let unknown = |name: &&String| registered.get(name).is_none();
-    if let Some(name) = definition.tools.iter().find(unknown) {
+    let named = |name: &String| definition.tools.contains(name);
+    let unknown = |name: &&String| registered.get(name).is_none() || !named(name);
+    let lists = [
+        &definition.tools,
+        &definition.approval.tools,
+        &definition.return_to_user,
+    ];
+    if let Some(name) = lists.into_iter().flatten().find(unknown) {
         return Err(AgentError::UnknownTool {
             agent: definition.agent_id.clone(),
             tool: excerpt(name, 80).into_owned(),
@@ -238,6 +339,7 @@ fn bad_output(failure: &Failure) -> Option<&str> {
         AgentRunError::BadOutput { raw, .. } => Some(raw),
         AgentRunError::TurnsUsedUp { .. }
         | AgentRunError::BudgetUsedUp { .. }
+        | AgentRunError::Broken { .. }
         | AgentRunError::StateTooLarge { .. }
         | AgentRunError::UnreadableState(_) => None,
     }

@@ -51,9 +51,13 @@
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
 
+mod agents;
+mod api;
 mod definition;
 mod executor;
+mod human;
 mod model;
+mod offer;
 mod output;
 mod provider;
 #[cfg(feature = "openai")]
@@ -62,7 +66,10 @@ mod recorded;
 mod scripted;
 mod turns;
 
-pub use definition::{AgentDefinition, Budgets};
+pub use api::ApiProvider;
+pub use definition::{
+    AgentDefinition, Approval, Budgets, Colleague, OutputSlot, ToolCalls, WaitSeconds,
+};
 pub use executor::AgentExecutor;
 pub use model::{
     Arguments, BadArguments, ChatEvent, ChatModel, ChatRequest, ChatResponse, Message,

@@ -38,7 +38,10 @@ pub(super) enum Handing {
 
 impl Offer {
     /// All that an agent may call.
-    pub(super) fn of(definition: &AgentDefinition, tools: &ToolRegistry) -> Result<Self, AgentError> {
+    pub(super) fn of(
+        definition: &AgentDefinition,
+        tools: &ToolRegistry,
+    ) -> Result<Self, AgentError> {
         let mut offer = Self {
             specs: tools.specs(),
             others: BTreeMap::new(),
@@ -53,12 +56,11 @@ impl Offer {
             }
         }
         for slot in &definition.outputs {
-            let checker = Checker::compile(&slot.schema).map_err(|reason| {
-                AgentError::BadOutputSchema {
+            let checker =
+                Checker::compile(&slot.schema).map_err(|reason| AgentError::BadOutputSchema {
                     agent: definition.agent_id.clone(),
                     reason: format!("of output {:?}: {reason}", slot.name),
-                }
-            })?;
+                })?;
             let spec = ToolSpec::new(&*slot.name, &*slot.description, slot.schema.clone());
             offer.add(definition, spec, Other::Output(checker))?;
         }

@@ -13,6 +13,11 @@ pub trait Provider: Send + Sync {
     /// How it wants its results: all of an answer together, or each as soon as it is there.
     fn delivery(&self) -> Delivery;
 
+    /// Whether its model is [asked by a breadcrumb](Said::Asks), so that its agents write `tool.request.v1`.
+    fn asks_by_breadcrumb(&self) -> bool {
+        false
+    }
+
     /// Begins a run.
     ///
     /// # Errors

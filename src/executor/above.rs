@@ -45,7 +45,9 @@ pub enum AgentError {
         agent: String,
     },
     /// Two things that the agent may call have one name.
-    #[error("agent {agent:?} offers its model {name:?} twice; rename the tool, the agent or the output")]
+    #[error(
+        "agent {agent:?} offers its model {name:?} twice; rename the tool, the agent or the output"
+    )]
     OfferedTwice {
         /// The agent.
         agent: String,

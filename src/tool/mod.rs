@@ -65,6 +65,7 @@ mod settings;
 mod spec;
 #[cfg(feature = "schema")]
 mod typed;
+mod wire;
 
 pub use blocking::{BlockingTool, json_tool_blocking};
 pub use catalog::{Catalog, Published};
@@ -83,6 +84,7 @@ pub use typed::{tool_fn, tool_fn_blocking};
 
 pub use crate::executor::above::ToolError;
 pub(crate) use schema::Checker;
+pub(crate) use wire::{answer_of, request};
 
 use crate::error::BoxError;
 use async_trait::async_trait;

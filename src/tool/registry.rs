@@ -79,6 +79,10 @@ impl ToolRegistry {
         }
     }
 
+    pub(crate) fn elsewhere(&self) -> Self {
+        self.clone()
+    }
+
     /// The tool of a name, to the letter.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&dyn Tool> {

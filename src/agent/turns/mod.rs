@@ -12,8 +12,10 @@ use super::{AgentExecutor, AgentRunError, Said, Session, agents, human};
 use crate::clock::within;
 use crate::error::BoxError;
 use crate::executor::{ContextError, ExecutionContext, Response, suspend};
-use crate::machine::{Answer, CallId, Deferral, Delivery, Effect, ToolCall, ToolOutcome, ToolResult};
-use crate::model::{Breadcrumb, Json, NewBreadcrumb, Timestamp};
+use crate::machine::{
+    Answer, CallId, Deferral, Delivery, Effect, ToolCall, ToolOutcome, ToolResult,
+};
+use crate::model::{Breadcrumb, NewBreadcrumb, Timestamp};
 use crate::store::Query;
 use crate::tool;
 use futures::future::BoxFuture;
@@ -143,13 +145,16 @@ impl<'r> Run<'r> {
             self.open().await?;
         }
         let limit = self.time_left();
+        let turn = self.progress.spent.turns + 1;
+        let agent = &*self.agent.definition.agent_id;
+        let span = tracing::debug_span!("model_turn", agent, turn);
         let Self {
             session, running, ..
         } = self;
         let next = async {
             let said = async {
                 match session {
-                    Some(session) if hears => session.next().await,
+                    Some(session) if hears => session.next().instrument(span).await,
                     Some(_) | None => std::future::pending().await,
                 }
             };
@@ -159,10 +164,7 @@ impl<'r> Run<'r> {
                 said = said => said.map(Next::Said),
             }
         };
-        let turn = self.progress.spent.turns + 1;
-        let agent = &*self.agent.definition.agent_id;
-        let span = tracing::debug_span!("agent_turn", agent, turn);
-        let next = in_time(limit, next.instrument(span)).await??;
+        let next = in_time(limit, next).await??;
         self.touch();
         match next {
             Next::Said(said) => self.hear(said).await?,
@@ -173,7 +175,9 @@ impl<'r> Run<'r> {
 
     async fn hear(&mut self, said: Said) -> Result<(), BoxError> {
         let agent = self.agent;
-        let heard = self.progress.hear(said, &agent.definition, agent.output.as_ref())?;
+        let heard = self
+            .progress
+            .hear(said, &agent.definition, agent.output.as_ref())?;
         match heard {
             Heard::Effects(effects) => self.carry_out(effects).await,
             Heard::Repair(message) => self.open().await?.tell(message).await,
@@ -184,7 +188,7 @@ impl<'r> Run<'r> {
             } => {
                 let id = self.request_id(&["model", &number.to_string()]);
                 let by = &agent.definition.agent_id;
-                let request = tool::request(&tool, input, &id, by);
+                let request = tool::request(&tool, input.into_value(), &id, Some(by));
                 let until = self.in_seconds(agent.definition.wait_seconds.model.get());
                 self.wait(id, until, Awaited::Model { tool }, request);
                 Ok(())
@@ -258,9 +262,11 @@ impl<'r> Run<'r> {
             true => self.progress.returned(&results),
             false => Vec::new(),
         };
-        let is_over = self.progress.machine.exit().is_some();
-        if !(is_batch && is_over) {
-            self.open().await?.deliver(results).await?;
+        match (self.progress.machine.exit(), &mut self.session) {
+            (None, _) => self.open().await?.deliver(results).await?,
+            // Whoever still waits for a call is told that the run is over.
+            (Some(_), Some(session)) if !is_batch => session.deliver(results).await?,
+            (Some(_), Some(_) | None) => {}
         }
         Ok(effects)
     }
@@ -299,11 +305,14 @@ impl<'r> Run<'r> {
         }
         let found = self.found().await?;
         let now = self.context.now();
-        let mut effects = Vec::new();
+        let (mut effects, mut useful) = (Vec::new(), Vec::new());
         for wait in std::mem::take(&mut self.progress.waits) {
-            let mut replies = found.iter().filter_map(|found| wait.reply(found));
-            let reply = match replies.next() {
-                Some(reply) => reply,
+            let answers = |found: &Arc<Breadcrumb>| Some((found.id, wait.reply(found)?));
+            let reply = match found.iter().find_map(answers) {
+                Some((id, reply)) => {
+                    useful.push(id);
+                    reply
+                }
                 None if wait.until <= now => wait.late(),
                 None => {
                     self.progress.waits.push(wait);
@@ -312,7 +321,9 @@ impl<'r> Run<'r> {
             };
             effects.extend(self.take_reply(wait.awaited, reply).await?);
         }
-        let newest = found.iter().map(|found| found.updated_at).max();
+        // What answers nothing shall not wake the run again.
+        let useless = found.iter().filter(|found| !useful.contains(&found.id));
+        let newest = useless.map(|found| found.updated_at).max();
         self.progress.since = newest.max(self.progress.since);
         self.carry_out(effects).await?;
         self.save().await
@@ -366,12 +377,13 @@ impl<'r> Run<'r> {
     }
 
     /// What may answer, oldest first: what woke the run, and what came beside it.
-    async fn found(&self) -> Result<Vec<Arc<Breadcrumb>>, BoxError> {
-        let resumed = self.context.resumed();
-        let mut found: Vec<_> = resumed.and_then(|resumed| resumed.with.clone()).into_iter().collect();
+    async fn found(&mut self) -> Result<Vec<Arc<Breadcrumb>>, BoxError> {
+        let (agent, resumed) = (self.agent, self.context.resumed());
+        let woken_with = resumed.and_then(|resumed| resumed.with.clone());
+        let mut found: Vec<_> = woken_with.into_iter().collect();
         for selector in waits::selectors(&self.progress.waits) {
             let query = Query::new(selector).limit(MOST_ANSWERS);
-            found.extend(self.agent.store.search(&query).await?);
+            found.extend(agent.store.search(&query).await?);
         }
         found.sort_by_key(|found| found.order_key());
         Ok(found)
@@ -409,8 +421,9 @@ impl<'r> Run<'r> {
     /// The provider's side of the run.
     async fn open(&mut self) -> Result<&mut Box<dyn Session>, BoxError> {
         if self.session.is_none() {
-            let task = self.agent.task(self.context).await?;
-            let provider = &self.agent.provider;
+            let (agent, context) = (self.agent, self.context);
+            let task = agent.task(context).await?;
+            let provider = &agent.provider;
             self.session = Some(match self.progress.session.clone() {
                 Some(saved) => provider.resume(task, saved).await?,
                 None => provider.start(task).await?,

@@ -8,8 +8,8 @@ use crate::agent::output::Output;
 use crate::agent::{AgentDefinition, AgentRunError, Said, Usage};
 use crate::error::{BoxError, excerpt};
 use crate::machine::{
-    Answer, CallId, Delivery, Effect, Exit, Input, Limits, Machine, Policy, Signal, State, ToolCall,
-    ToolOutcome, ToolResult,
+    Answer, CallId, Delivery, Effect, Exit, Input, Limits, Machine, Policy, Signal, State,
+    ToolCall, ToolOutcome, ToolResult,
 };
 use crate::model::{Json, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -57,7 +57,11 @@ pub(super) enum Heard {
     /// Its answer is not what was asked for, and it is told this.
     Repair(String),
     /// Its model is asked this by a breadcrumb, under a number.
-    Ask { tool: String, input: Json, number: u32 },
+    Ask {
+        tool: String,
+        input: Json,
+        number: u32,
+    },
 }
 
 impl Progress {
@@ -164,7 +168,9 @@ impl Progress {
         let is_direct = |call: &ToolCall| definition.return_to_user.contains(&call.tool);
         self.direct = calls.iter().all(is_direct).then(|| {
             let calls = calls.iter();
-            calls.map(|call| (call.id.clone(), call.tool.clone())).collect()
+            calls
+                .map(|call| (call.id.clone(), call.tool.clone()))
+                .collect()
         });
         let mut effects = Vec::new();
         let last = calls.len().saturating_sub(1);
@@ -194,7 +200,9 @@ impl Progress {
 
     /// What another agent answers is the answer of the run.
     pub(super) fn delegated(&mut self, output: &Json) -> Vec<Effect> {
-        let text = output.as_str().map_or_else(|| output.to_string(), str::to_owned);
+        let text = output
+            .as_str()
+            .map_or_else(|| output.to_string(), str::to_owned);
         self.end(Ended {
             text,
             delegated: true,
@@ -213,11 +221,17 @@ impl Progress {
                 Answer::Success(_) | Answer::Error { .. } => None,
             })
         };
-        let outputs = calls.into_iter().map(|(id, tool)| Some((tool, output(&id)?)));
+        let outputs = calls
+            .into_iter()
+            .map(|(id, tool)| Some((tool, output(&id)?)));
         let Some(results) = outputs.collect::<Option<Vec<_>>>() else {
             return Vec::new();
         };
-        let said = |output: &Json| output.as_str().map_or_else(|| output.to_string(), str::to_owned);
+        let said = |output: &Json| {
+            output
+                .as_str()
+                .map_or_else(|| output.to_string(), str::to_owned)
+        };
         let texts: Vec<_> = results.iter().map(|(_, output)| said(output)).collect();
         self.end(Ended {
             text: texts.join("\n\n"),
@@ -262,7 +276,11 @@ impl Progress {
     ) -> Result<Value, AgentRunError> {
         let nothing = Ended::default();
         let ended = self.ended.as_ref().unwrap_or(&nothing);
-        let status = if missing.is_empty() { "success" } else { "incomplete" };
+        let status = if missing.is_empty() {
+            "success"
+        } else {
+            "incomplete"
+        };
         let mut response = Map::new();
         let mut add = |field: &str, value: Value| response.insert(field.to_owned(), value);
         add("status", status.into());

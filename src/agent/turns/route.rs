@@ -2,13 +2,13 @@
 
 use super::waits::Awaited;
 use super::{Answer, CallId, Deferral, Effect, Run, ToolCall, ToolOutcome, agents, human};
-use crate::agent::ToolCalls;
 use crate::agent::offer::{Handing, Other};
 use crate::machine::{Arguments, Delivery};
 use crate::model::Json;
-use crate::tool::{self, RetrySafety, ToolSettings};
+use crate::tool::{self, RetrySafety};
 use futures::FutureExt as _;
 use serde_json::Value;
+use std::time::Duration;
 use tracing::Instrument as _;
 
 impl<'r> Run<'r> {
@@ -28,7 +28,7 @@ impl<'r> Run<'r> {
             Some(Other::Agent { agent, how }) => self.ask_agent(call.id, agent, *how, &arguments),
             Some(Other::Output(checker)) => {
                 let answer = match checker.check(&arguments) {
-                    Ok(()) => Answer::success("handed in"),
+                    Ok(()) => Answer::success(Value::from("handed in")),
                     Err(problem) => Answer::error("invalid_input", problem),
                 };
                 self.progress.finish(call.id, answer.into())
@@ -44,7 +44,7 @@ impl<'r> Run<'r> {
             return Vec::new();
         };
         let mut is_approved = false;
-        if agent.needs_approval(&call.tool, settings) {
+        if agent.definition.approval.tools.contains(&call.tool) {
             let definition = agent.fingerprint(&call.tool);
             let digest = human::digest(&call.tool, &arguments, &definition);
             let approved = (call.id.clone(), digest);
@@ -54,8 +54,11 @@ impl<'r> Run<'r> {
                 return Vec::new();
             }
         }
-        if agent.is_elsewhere(settings) {
-            return self.request_tool(call, arguments, settings);
+        // A program that waits for its result is not stopped for it: the tool itself asks, and waits.
+        let is_batch = agent.provider.delivery() == Delivery::Batch;
+        if settings.over_breadcrumbs && is_batch {
+            self.request_tool(call, arguments, settings.timeout);
+            return Vec::new();
         }
         if again && settings.retry > RetrySafety::Idempotent {
             return self.progress.finish(call.id, unknown_outcome());
@@ -75,7 +78,11 @@ impl<'r> Run<'r> {
         let called = async move {
             let (tools, store) = (&agent.tools, &agent.store);
             let outcome = match is_approved {
-                true => tools.call_approved(call, Some(caller), context, store).await,
+                true => {
+                    tools
+                        .call_approved(call, Some(caller), context, store)
+                        .await
+                }
                 false => tools.call(call, Some(caller), context, store).await,
             };
             (id, outcome)
@@ -83,34 +90,16 @@ impl<'r> Run<'r> {
         self.queue.push_back(called.instrument(span).boxed());
     }
 
-    /// Asks for a tool by a breadcrumb. A program that waits for its result is not stopped for it.
-    fn request_tool(
-        &mut self,
-        call: ToolCall,
-        arguments: Json,
-        settings: &ToolSettings,
-    ) -> Vec<Effect> {
-        let (agent, context) = (self.agent, self.context);
-        let by = &*agent.definition.agent_id;
+    fn request_tool(&mut self, call: ToolCall, arguments: Json, timeout: Duration) {
+        let by = &*self.agent.definition.agent_id;
         let id = self.request_id(&["tool", call.id.as_str()]);
-        if agent.provider.delivery() == Delivery::Each {
-            let tool = call.tool;
-            let asked = async move {
-                let answer =
-                    tool::ask(context, &agent.store, (&tool, arguments), &id, by).await;
-                (call.id, answer.into())
-            };
-            self.queue.push_back(asked.boxed());
-            return Vec::new();
-        }
-        let request = tool::request(&call.tool, arguments, &id, by);
-        let until = context.now() + settings.timeout;
+        let request = tool::request(&call.tool, arguments.into_value(), &id, Some(by));
+        let until = self.context.now() + timeout;
         let awaited = Awaited::Tool {
             call: call.id,
             tool: call.tool,
         };
         self.wait(id, until, awaited, request);
-        Vec::new()
     }
 
     fn ask_person(&mut self, call: &ToolCall, arguments: &Json, digest: String) {
@@ -198,10 +187,11 @@ impl<'r> Run<'r> {
         let named = |agents: &[crate::agent::Colleague]| {
             agents.iter().any(|colleague| colleague.agent == agent)
         };
-        let asked = self.progress.machine.pending();
         let delegates = format!("delegate-to-{agent}");
-        let is_last = named(&definition.delegate)
-            && asked.into_iter().any(|asked| asked.id == call && asked.tool == delegates);
+        let mut asked = self.progress.machine.pending();
+        let is_last = asked.any(|asked| asked.id == call && asked.tool == delegates);
+        drop(asked);
+        let is_last = is_last && named(&definition.delegate);
         if !is_last && !named(&definition.handoff) {
             let message = format!("there is no agent {agent:?} that could be handed over to");
             let answer = Answer::error("unknown_agent", message);
@@ -217,16 +207,3 @@ fn unknown_outcome() -> ToolOutcome {
     let message = "the call was interrupted and is not made again, so its outcome is unknown";
     Answer::error("outcome_unknown", message).into()
 }
-
-impl crate::agent::AgentExecutor {
-    /// Whether a person has to agree to a call.
-    fn needs_approval(&self, tool: &str, settings: &ToolSettings) -> bool {
-        settings.requires_approval || self.definition.approval.tools.iter().any(|name| name == tool)
-    }
-
-    /// Whether a tool is called by a breadcrumb.
-    fn is_elsewhere(&self, settings: &ToolSettings) -> bool {
-        settings.over_breadcrumbs || self.definition.tool_calls == ToolCalls::Breadcrumbs
-    }
-}
-
