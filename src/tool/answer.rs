@@ -1,9 +1,8 @@
 //! How a request is answered, whichever executor serves it.
 
-use super::context::{request_id, requested_by, workspace};
 use super::entry::{Approval, Entry};
 use super::outcome;
-use super::progress::tagged;
+use super::wire::{request_id, requested_by, tagged, workspace};
 use super::{ToolContext, ToolExecutor};
 use crate::clock;
 use crate::error::BoxError;

@@ -1,4 +1,5 @@
 use super::progress::Progress;
+use super::wire::{request_id, requested_by, workspace};
 use crate::executor::{ContextError, ExecutionContext};
 use crate::model::{Breadcrumb, Selector};
 use crate::store::{BreadcrumbStore, StoreError};
@@ -27,9 +28,6 @@ struct InRun {
     requested_by: Option<String>,
     idempotency_key: String,
 }
-
-/// The workspace of a request that names none.
-const WORKSPACE: &str = "workspace:tools";
 
 impl ToolContext {
     /// The context of a call because of a trigger.
@@ -180,28 +178,4 @@ pub(super) fn hex(bytes: &[u8]) -> String {
         }
     }
     text
-}
-
-pub(super) fn request_id(trigger: &Breadcrumb) -> String {
-    first_text(trigger, ["requestId", "request_id"])
-        .map_or_else(|| trigger.id.to_string(), str::to_owned)
-}
-
-pub(super) fn requested_by(trigger: &Breadcrumb) -> Option<&str> {
-    first_text(trigger, ["requestedBy", "requested_by"])
-}
-
-pub(super) fn workspace(trigger: &Breadcrumb) -> &str {
-    trigger
-        .tags
-        .iter()
-        .find(|tag| tag.starts_with("workspace:"))
-        .map_or(WORKSPACE, String::as_str)
-}
-
-/// Requests are written in camel case and answered in snake case; both are read everywhere.
-fn first_text<'t, const N: usize>(trigger: &'t Breadcrumb, fields: [&str; N]) -> Option<&'t str> {
-    fields
-        .into_iter()
-        .find_map(|field| trigger.context.get(field)?.as_str())
 }

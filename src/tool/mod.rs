@@ -20,7 +20,8 @@
 //!
 //! [`json_tool`] makes a tool of an async function over JSON; [`tool_fn`], with the feature `schema`, of one over types of
 //! your own, and makes the schema as well. For a function that blocks there are [`json_tool_blocking`] and
-//! [`tool_fn_blocking`]: it runs on a [`BlockingPool`] and holds up nothing else.
+//! [`tool_fn_blocking`]: it runs on a [`BlockingPool`] and holds up nothing else. A [`remote_tool`] is one that another
+//! service answers for.
 //!
 //! ```
 //! use serde_json::json;
@@ -60,11 +61,13 @@ mod permissions;
 mod pool;
 mod progress;
 mod registry;
+mod remote;
 mod schema;
 mod settings;
 mod spec;
 #[cfg(feature = "schema")]
 mod typed;
+pub(crate) mod wire;
 
 pub use blocking::{BlockingTool, json_tool_blocking};
 pub use catalog::{Catalog, Published};
@@ -76,6 +79,7 @@ pub use function::{JsonTool, json_tool};
 pub use permissions::Permissions;
 pub use pool::BlockingPool;
 pub use registry::ToolRegistry;
+pub use remote::{RemoteTool, remote_tool};
 pub use settings::{RetrySafety, ToolSettings};
 pub use spec::ToolSpec;
 #[cfg(feature = "schema")]

@@ -1,5 +1,6 @@
 use super::entry::{Approval, Entry};
 use super::outcome::{self, Refusal};
+use super::settings::Place;
 use super::{Permissions, Tool, ToolContext, ToolError, ToolSettings, ToolSpec};
 use crate::error::excerpt;
 use crate::executor::ExecutionContext;
@@ -174,6 +175,17 @@ impl ToolRegistry {
 
     pub(super) fn entry(&self, name: &str) -> Option<&Arc<Entry>> {
         self.entries.get(name)
+    }
+
+    /// The tools that do their work in this process, and the names of the others.
+    pub(super) fn split(&self) -> (Self, Vec<String>) {
+        let is_here = |entry: &Entry| entry.tool.settings().place == Place::Here;
+        let (here, elsewhere): (BTreeMap<_, _>, BTreeMap<_, _>) = self
+            .entries
+            .clone()
+            .into_iter()
+            .partition(|(_, entry)| is_here(entry));
+        (Self { entries: here }, elsewhere.into_keys().collect())
     }
 
     pub(super) fn settings(&self) -> impl Iterator<Item = &ToolSettings> {

@@ -32,11 +32,24 @@ pub struct ToolSettings {
     ///
     /// An agent that calls such a tool ends with its output and does not ask its model again. An error does not end the
     /// run, but is told to the model as that of any other tool. A request by a breadcrumb is answered as ever.
+    ///
+    /// In requests for tools that a model writes as JSON the same is said by `"return_to_llm": false`.
     pub returns_to_user: bool,
     /// Whether an agent reaches it by a `tool.request.v1` and waits for the `tool.response.v1`, in place of calling it in
     /// its own process; false by default. That is for a tool that takes long, or that is served elsewhere: see
     /// [`remote_tool`](super::remote_tool).
     pub over_breadcrumbs: bool,
+    /// Where it does its work. Set by who makes the tool, for nobody else to change.
+    pub(super) place: Place,
+}
+
+/// Where a tool does its work.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Place {
+    /// In this process.
+    Here,
+    /// In another service, which serves the requests for it.
+    Elsewhere,
 }
 
 /// Whether a call is made again after its worker crashed, its time was up or it panicked. In order of caution.
@@ -66,6 +79,7 @@ impl Default for ToolSettings {
             requires_approval: false,
             returns_to_user: false,
             over_breadcrumbs: false,
+            place: Place::Here,
         }
     }
 }

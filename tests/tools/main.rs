@@ -12,6 +12,7 @@ mod dispatcher;
 mod in_process;
 mod names;
 mod permissions;
+mod remote;
 #[expect(dead_code, reason = "the tests of the executors use the rest")]
 #[path = "../executor/support.rs"]
 mod support;
