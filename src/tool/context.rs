@@ -6,8 +6,9 @@ use crate::store::{BreadcrumbStore, StoreError};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// What a tool is called with beside its input. Cheap to clone, and owned, so that it can move into other tasks.
 ///
@@ -19,6 +20,8 @@ pub struct ToolContext {
     store: Arc<dyn BreadcrumbStore>,
     call: Option<Arc<InRun>>,
     progress: Arc<Progress>,
+    /// The place among the calls that may go on at a time, for as long as the call goes on.
+    slot: Weak<OwnedSemaphorePermit>,
 }
 
 /// A call within somebody else's run.
@@ -41,6 +44,7 @@ impl ToolContext {
             context: Arc::new(context.clone()),
             call: None,
             progress: Arc::new(Progress::of(tool)),
+            slot: Weak::new(),
         }
     }
 
@@ -62,6 +66,20 @@ impl ToolContext {
         }
     }
 
+    /// The same for a call that has a place among those that may go on. The place is not held by it: a tool may keep its
+    /// context for as long as it likes.
+    pub(super) fn in_slot(self, slot: Option<&Arc<OwnedSemaphorePermit>>) -> Self {
+        Self {
+            slot: slot.map(Arc::downgrade).unwrap_or_default(),
+            ..self
+        }
+    }
+
+    /// The place of the call, for what goes on after the call was given up.
+    pub(super) fn slot(&self) -> Option<Arc<OwnedSemaphorePermit>> {
+        self.slot.upgrade()
+    }
+
     /// For unit tests of a tool: a context made by hand, and a store that writes as it is told.
     #[must_use]
     pub fn for_test(context: ExecutionContext, store: Arc<dyn BreadcrumbStore>) -> Self {
@@ -70,6 +88,7 @@ impl ToolContext {
             store,
             call: None,
             progress: Arc::new(Progress::of("test")),
+            slot: Weak::new(),
         }
     }
 
@@ -85,8 +104,8 @@ impl ToolContext {
         self.context.trigger()
     }
 
-    /// The id of what is asked for: that of the call within a run; else the request's `requestId`, else the trigger's own
-    /// id.
+    /// The id of what is asked for: that of the call within a run; else the request's `requestId` of up to 512 bytes, else
+    /// the trigger's own id.
     #[must_use]
     pub fn request_id(&self) -> String {
         match &self.call {
@@ -95,7 +114,7 @@ impl ToolContext {
         }
     }
 
-    /// Who asked, if that is said. Anybody can write any name into a request.
+    /// Who asked, if that is said, of a request in up to 512 bytes. Anybody can write any name into a request.
     #[must_use]
     pub fn requested_by(&self) -> Option<&str> {
         match &self.call {

@@ -293,6 +293,7 @@ impl UniversalExecutor for Serving<'_> {
         let terms = Terms {
             time: self.profile.timeout,
             again: self.profile.retry.attempts > 1,
+            execution: self.profile.execution,
             approval: self.dispatcher.approval,
         };
         answer::execute(entry, context, &self.dispatcher.store, terms).await

@@ -200,6 +200,7 @@ impl UniversalExecutor for ToolExecutor {
         let terms = Terms {
             time: self.profile.timeout,
             again: self.profile.retry.attempts > 1,
+            execution: self.profile.execution,
             approval: self.approval,
         };
         answer::execute(&self.entry, context, &self.store, terms).await

@@ -5,7 +5,7 @@
 //!
 //! | breadcrumb | context |
 //! |---|---|
-//! | `tool.request.v1` | `tool`, `input`, and if wanted `requestId` and `requestedBy` |
+//! | `tool.request.v1` | `tool`, `input`, and if wanted `requestId` and `requestedBy`, of up to 512 bytes each |
 //! | `tool.response.v1` | `request_id`, `tool`, `status` (`success` or `error`), `output` or `error` and `code`, `execution_time_ms`, `timestamp`, `requestedBy` |
 //! | `tool.progress.v1` | `request_id`, `tool`, `number`, `progress`, `timestamp`, `requestedBy` |
 //! | `tool.catalog.v1` | `catalog`, `tools`: what a model is told of each |

@@ -82,6 +82,12 @@ impl Refusal {
     }
 }
 
+/// Whether an error is a refusal of a code.
+pub(super) fn is_refusal(error: &BoxError, code: &str) -> bool {
+    let refusal = error.downcast_ref::<Refusal>();
+    refusal.is_some_and(|refusal| refusal.code == code)
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)

@@ -10,6 +10,7 @@ mod approval;
 mod catalog;
 mod dispatcher;
 mod in_process;
+mod limits;
 mod names;
 mod permissions;
 mod remote;
