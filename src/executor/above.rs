@@ -158,6 +158,14 @@ pub enum ToolError {
         /// Where it was registered again.
         second: &'static Location<'static>,
     },
+    /// The tool does its work in another service, which answers the requests for it.
+    #[error(
+        "tool {name:?} is served elsewhere; register it for those who call it, and make no executor of it"
+    )]
+    Elsewhere {
+        /// The name.
+        name: String,
+    },
     /// The definition is of another tool.
     #[error("the definition is of tool {defined:?}, the function is tool {name:?}")]
     OtherTool {

@@ -1,13 +1,14 @@
 //! How a request is answered, whichever executor serves it.
 
-use super::context::{request_id, requested_by, workspace};
-use super::entry::{Approval, Entry};
+use super::entry::{Approval, BUSY, Entry};
 use super::outcome;
-use super::progress::tagged;
+use super::wire::{request_id, requested_by, tagged, workspace};
 use super::{ToolContext, ToolExecutor};
 use crate::clock;
-use crate::error::BoxError;
-use crate::executor::{ExecutionContext, Failure, Response, Suspension, Verdict, own_verdict};
+use crate::error::{BoxError, retry_after};
+use crate::executor::{
+    Execution, ExecutionContext, Failure, Response, Suspension, Verdict, own_verdict,
+};
 use crate::machine::{Answer, ToolOutcome};
 use crate::model::{Breadcrumb, NewBreadcrumb, Timestamp};
 use crate::store::{BreadcrumbStore, FailureClass};
@@ -22,6 +23,8 @@ pub(super) struct Terms {
     pub(super) time: Duration,
     /// Whether it is made again after an error that passes.
     pub(super) again: bool,
+    /// Whether it may be made again once it was begun.
+    pub(super) execution: Execution,
     /// Whether whoever wrote the request is trusted to have asked a person.
     pub(super) approval: Approval,
 }
@@ -45,6 +48,12 @@ pub(super) async fn execute(
         .await;
     match called {
         Err(error) if goes_on_later(&error, terms.again) => Err(error),
+        // The run waits for its turn where it holds up nobody. One that may be executed only once has had its turn.
+        Err(error)
+            if outcome::is_refusal(&error, BUSY) && terms.execution == Execution::AtLeastOnce =>
+        {
+            Err(retry_after(terms.time / 2, error))
+        }
         called => Ok(fields(outcome::of(called), Some(started.elapsed()))),
     }
 }

@@ -52,6 +52,8 @@ use std::time::Duration;
 pub struct ToolDispatcher {
     id: String,
     registry: ToolRegistry,
+    /// Tools that others serve.
+    elsewhere: Vec<String>,
     store: Arc<dyn BreadcrumbStore>,
     subscriptions: Subscriptions,
     profile: Profile,
@@ -68,12 +70,14 @@ impl ToolDispatcher {
         registry: ToolRegistry,
         store: Arc<dyn BreadcrumbStore>,
     ) -> Result<Self, ToolError> {
+        let (registry, elsewhere) = registry.split();
         let known = Subscription::trigger(ToolExecutor::REQUEST)
             .matching("$.tool", "in", json!(registry.names()))
             .key("request");
         let mut dispatcher = Self {
             id: id.into(),
             registry,
+            elsewhere,
             store,
             subscriptions: Subscriptions::default(),
             profile: Profile::new("tool").responds_with([ToolExecutor::RESPONSE, PROGRESS]),
@@ -99,7 +103,12 @@ impl ToolDispatcher {
     /// # Errors
     /// [`ToolError::Subscriptions`].
     pub fn answering_unknown(mut self) -> Result<Self, ToolError> {
-        self.subscribe(Subscription::trigger(ToolExecutor::REQUEST).key("request"))?;
+        let requests = Subscription::trigger(ToolExecutor::REQUEST).key("request");
+        let others = self.elsewhere.iter();
+        let mine = others.fold(requests, |requests, other| {
+            requests.matching("$.tool", "ne", other.as_str())
+        });
+        self.subscribe(mine)?;
         Ok(self)
     }
 
@@ -121,7 +130,7 @@ impl ToolDispatcher {
         self
     }
 
-    /// The tools it serves.
+    /// The tools it serves: those of its registry that [live here](super::remote_tool).
     #[must_use]
     pub fn registry(&self) -> &ToolRegistry {
         &self.registry
@@ -284,6 +293,7 @@ impl UniversalExecutor for Serving<'_> {
         let terms = Terms {
             time: self.profile.timeout,
             again: self.profile.retry.attempts > 1,
+            execution: self.profile.execution,
             approval: self.dispatcher.approval,
         };
         answer::execute(entry, context, &self.dispatcher.store, terms).await

@@ -2,7 +2,7 @@
 
 use super::outcome::{self, Refusal};
 use super::schema::Checker;
-use super::{Tool, ToolContext, ToolError, ToolSpec};
+use super::{RemoteTool, Tool, ToolContext, ToolError, ToolSpec};
 use crate::clock::within;
 use crate::error::{BoxError, excerpt};
 use crate::machine::ToolOutcome;
@@ -63,6 +63,18 @@ impl Entry {
         })
     }
 
+    /// The same tool, as one that another service serves.
+    pub(super) fn elsewhere(&self) -> Self {
+        Self {
+            tool: Arc::new(RemoteTool::of(&*self.tool)),
+            place: self.place,
+            spec: self.spec.clone(),
+            input: self.input.clone(),
+            output: self.output.clone(),
+            slots: self.slots.clone(),
+        }
+    }
+
     /// Calls the tool: its input is checked before, its output after. A tool that a person has to agree to is refused here
     /// and nowhere else. The time it has is the caller's to keep.
     pub(super) async fn work(
@@ -79,7 +91,8 @@ impl Entry {
             let message = format!("the input does not fit the schema: {reason}");
             return Err(Refusal::new("invalid_input", message).into());
         }
-        let _slot = self.slot(time).await?;
+        let slot = self.slot(time).await?.map(Arc::new);
+        let context = context.in_slot(slot.as_ref());
         let output = self.tool.call(input, context).await?;
         match self.refuse(&output) {
             None => Ok(output),
@@ -111,7 +124,8 @@ impl Entry {
         }
     }
 
-    /// A place among the calls that may go on, in turn. A call that has waited for half of its time would hardly end in
+    /// A place among the calls that may go on, in turn. It is given back when this call ends or is given up, or when a
+    /// function on a thread has returned, which may be later. A call that has waited for half of its time would hardly end in
     /// what is left of it, and one that never began is better off with an error than with an unknown outcome.
     async fn slot(&self, time: Duration) -> Result<Option<OwnedSemaphorePermit>, BoxError> {
         let Some(slots) = &self.slots else {
@@ -122,7 +136,7 @@ impl Entry {
             Some(permit) => Ok(Some(permit?)),
             None => {
                 let message = "the tool has as many calls as it takes at a time; it was not called, try again later";
-                Err(Refusal::new("busy", message).into())
+                Err(Refusal::new(BUSY, message).into())
             }
         }
     }
@@ -152,6 +166,9 @@ pub(super) enum Approval {
     /// Somebody has, if one needs to.
     Given,
 }
+
+/// The code of a call that did not get its turn.
+pub(super) const BUSY: &str = "busy";
 
 const APPROVAL_REQUIRED: &str = "a person has to agree to each call of this tool and nobody has; it was not called, so ask one first";
 

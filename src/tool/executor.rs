@@ -1,6 +1,7 @@
 use super::answer::{self, Terms};
 use super::entry::{Approval, Entry};
 use super::progress::PROGRESS;
+use super::settings::Place;
 use super::{RetrySafety, Tool, ToolError};
 use crate::error::BoxError;
 use crate::executor::{ExecutionContext, Failure, Profile, Response, UniversalExecutor, check};
@@ -35,8 +36,8 @@ impl ToolExecutor {
     /// A tool that is triggered by requests for it: `tool.request.v1` with its name under `tool`.
     ///
     /// # Errors
-    /// [`ToolError::BadName`], [`ToolError::BadSchema`]; [`ToolError::Invalid`] of a tool that runs at most once on a
-    /// store without a ledger.
+    /// [`ToolError::BadName`], [`ToolError::BadSchema`], [`ToolError::Elsewhere`]; [`ToolError::Invalid`] of a tool that
+    /// runs at most once on a store without a ledger.
     #[track_caller]
     pub fn new(
         tool: impl Tool + 'static,
@@ -108,6 +109,11 @@ impl ToolExecutor {
     ) -> Result<Self, ToolError> {
         let entry = Entry::new(Arc::new(tool), Location::caller())?;
         let settings = entry.tool.settings();
+        if settings.place == Place::Elsewhere {
+            return Err(ToolError::Elsewhere {
+                name: entry.tool.name().to_owned(),
+            });
+        }
         let mut profile =
             settings.apply(Profile::new("tool").responds_with([Self::RESPONSE, PROGRESS]));
         profile.max_inflight = settings.max_concurrent.map(usize::from);
@@ -194,6 +200,7 @@ impl UniversalExecutor for ToolExecutor {
         let terms = Terms {
             time: self.profile.timeout,
             again: self.profile.retry.attempts > 1,
+            execution: self.profile.execution,
             approval: self.approval,
         };
         answer::execute(&self.entry, context, &self.store, terms).await

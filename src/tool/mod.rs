@@ -5,7 +5,7 @@
 //!
 //! | breadcrumb | context |
 //! |---|---|
-//! | `tool.request.v1` | `tool`, `input`, and if wanted `requestId` and `requestedBy` |
+//! | `tool.request.v1` | `tool`, `input`, and if wanted `requestId` and `requestedBy`, of up to 512 bytes each |
 //! | `tool.response.v1` | `request_id`, `tool`, `status` (`success` or `error`), `output` or `error` and `code`, `execution_time_ms`, `timestamp`, `requestedBy` |
 //! | `tool.progress.v1` | `request_id`, `tool`, `number`, `progress`, `timestamp`, `requestedBy` |
 //! | `tool.catalog.v1` | `catalog`, `tools`: what a model is told of each |
@@ -20,7 +20,8 @@
 //!
 //! [`json_tool`] makes a tool of an async function over JSON; [`tool_fn`], with the feature `schema`, of one over types of
 //! your own, and makes the schema as well. For a function that blocks there are [`json_tool_blocking`] and
-//! [`tool_fn_blocking`]: it runs on a [`BlockingPool`] and holds up nothing else.
+//! [`tool_fn_blocking`]: it runs on a [`BlockingPool`] and holds up nothing else. A [`remote_tool`] is one that another
+//! service answers for.
 //!
 //! ```
 //! use serde_json::json;
@@ -60,6 +61,7 @@ mod permissions;
 mod pool;
 mod progress;
 mod registry;
+mod remote;
 mod schema;
 mod settings;
 mod spec;
@@ -77,6 +79,7 @@ pub use function::{JsonTool, json_tool};
 pub use permissions::Permissions;
 pub use pool::BlockingPool;
 pub use registry::ToolRegistry;
+pub use remote::{RemoteTool, remote_tool};
 pub use settings::{RetrySafety, ToolSettings};
 pub use spec::ToolSpec;
 #[cfg(feature = "schema")]

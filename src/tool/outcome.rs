@@ -8,13 +8,14 @@ use crate::executor::{Suspension, Verdict, own_verdict};
 use crate::machine::{Answer, Deferral, ToolOutcome};
 use crate::model::size_within;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::fmt;
 
 /// The longest message of an error, in bytes.
 const MESSAGE_BYTES: usize = 4 << 10;
 
 /// An outcome that is an error of this crate's own.
-pub(super) fn error(code: &'static str, message: impl Into<String>) -> ToolOutcome {
+pub(super) fn error(code: impl Into<String>, message: impl Into<String>) -> ToolOutcome {
     Answer::error(code, message).into()
 }
 
@@ -68,17 +69,23 @@ fn of_deferral(deferral: Deferral) -> ToolOutcome {
 /// Why a call has no output that this crate, not the tool, says.
 #[derive(Debug)]
 pub(super) struct Refusal {
-    code: &'static str,
+    code: Cow<'static, str>,
     message: String,
 }
 
 impl Refusal {
-    pub(super) fn new(code: &'static str, message: impl Into<String>) -> Self {
+    pub(super) fn new(code: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self {
-            code,
+            code: code.into(),
             message: message.into(),
         }
     }
+}
+
+/// Whether an error is a refusal of a code.
+pub(super) fn is_refusal(error: &BoxError, code: &str) -> bool {
+    let refusal = error.downcast_ref::<Refusal>();
+    refusal.is_some_and(|refusal| refusal.code == code)
 }
 
 impl fmt::Display for Refusal {

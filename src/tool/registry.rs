@@ -1,5 +1,6 @@
 use super::entry::{Approval, Entry};
 use super::outcome::{self, Refusal};
+use super::settings::Place;
 use super::{Permissions, Tool, ToolContext, ToolError, ToolSettings, ToolSpec};
 use crate::error::excerpt;
 use crate::executor::ExecutionContext;
@@ -79,8 +80,14 @@ impl ToolRegistry {
         }
     }
 
+    /// The same tools, as ones that other services serve.
     pub(crate) fn elsewhere(&self) -> Self {
-        self.clone()
+        let entries = self.entries.iter();
+        Self {
+            entries: entries
+                .map(|(name, entry)| (name.clone(), Arc::new(entry.elsewhere())))
+                .collect(),
+        }
     }
 
     /// The tool of a name, to the letter.
@@ -136,10 +143,6 @@ impl ToolRegistry {
     }
 
     /// As [`call`](Self::call), after a person has agreed to it, if one has to.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "for an agent that asks a person")
-    )]
     pub(crate) async fn call_approved(
         &self,
         call: ToolCall,
@@ -178,6 +181,17 @@ impl ToolRegistry {
 
     pub(super) fn entry(&self, name: &str) -> Option<&Arc<Entry>> {
         self.entries.get(name)
+    }
+
+    /// The tools that do their work in this process, and the names of the others.
+    pub(super) fn split(&self) -> (Self, Vec<String>) {
+        let is_here = |entry: &Entry| entry.tool.settings().place == Place::Here;
+        let (here, elsewhere): (BTreeMap<_, _>, BTreeMap<_, _>) = self
+            .entries
+            .clone()
+            .into_iter()
+            .partition(|(_, entry)| is_here(entry));
+        (Self { entries: here }, elsewhere.into_keys().collect())
     }
 
     pub(super) fn settings(&self) -> impl Iterator<Item = &ToolSettings> {

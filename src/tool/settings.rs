@@ -11,6 +11,14 @@ pub struct ToolSettings {
     /// How long a call may take, the wait for its turn included; 30 s by default.
     pub timeout: Duration,
     /// How many calls of it go on at a time in this process; any number if absent.
+    ///
+    /// They are counted for each time the tool is registered or made an executor; clones of a registry count together. To
+    /// have one limit register the tool once, and give the registry to all who call it. A function that blocks counts
+    /// until it has returned, although its time may be up long before.
+    ///
+    /// A call waits for half of its time at the most. Within a run of an agent the model is then told `busy`. A request is
+    /// given back and tried again later, that of a tool that runs [at most once](RetrySafety::AtMostOnce) apart, which is
+    /// answered with `busy`.
     pub max_concurrent: Option<NonZeroUsize>,
     /// Whether an interrupted call is made again.
     pub retry: RetrySafety,
@@ -32,25 +40,45 @@ pub struct ToolSettings {
     ///
     /// An agent that calls such a tool ends with its output and does not ask its model again. An error does not end the
     /// run, but is told to the model as that of any other tool. A request by a breadcrumb is answered as ever.
+    ///
+    /// In requests for tools that a model writes as JSON the same is said by `"return_to_llm": false`.
     pub returns_to_user: bool,
     /// Whether an agent reaches it by a `tool.request.v1` and waits for the `tool.response.v1`, in place of calling it in
     /// its own process; false by default. That is for a tool that takes long, or that is served elsewhere: see
     /// [`remote_tool`](super::remote_tool).
     pub over_breadcrumbs: bool,
+    /// Where it does its work. Set by who makes the tool, for nobody else to change.
+    pub(super) place: Place,
+}
+
+/// Where a tool does its work.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Place {
+    /// In this process.
+    Here,
+    /// In another service, which serves the requests for it.
+    Elsewhere,
 }
 
 /// Whether a call is made again after its worker crashed, its time was up or it panicked. In order of caution.
+///
+/// It says what becomes of a request, which is a run of its own, and of a call that was under way when the worker of an
+/// agent's run was lost. In an agent's run nothing else is made again: a timeout, a panic or
+/// [`retry_after`](crate::retry_after) is an error that the model sees, and which may lead it to another call, of another
+/// id. A run that is [redone](crate::RunLedger::redo) makes its calls anew, whatever stands here.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum RetrySafety {
-    /// Calling it twice does no harm: it is tried again.
+    /// Calling it twice does no harm: it is tried again, with the same
+    /// [key](super::ToolContext::idempotency_key).
     Idempotent,
     /// It is not: whoever asked learns that the outcome is unknown. A tool that returns
     /// [`retry_after`](crate::retry_after) says of itself that it did nothing, and is called again; so may be one whose
     /// runtime is shut down. The default.
     #[default]
     Once,
-    /// As [`Once`](Self::Once), whatever the tool says of itself and whatever else happens. Needs a store with a run
-    /// ledger.
+    /// As [`Once`](Self::Once), and a request is not executed again either because the tool says of itself that it did
+    /// nothing, or because its runtime is shut down. Only a tool that [suspends](crate::suspend) the run of its request is
+    /// called again, to go on. Needs a store with a run ledger.
     AtMostOnce,
 }
 
@@ -66,6 +94,7 @@ impl Default for ToolSettings {
             requires_approval: false,
             returns_to_user: false,
             over_breadcrumbs: false,
+            place: Place::Here,
         }
     }
 }
@@ -104,8 +133,9 @@ macro_rules! with_settings {
                 self
             }
 
-            /// Sets how many calls of it go on at a time in this process; any number by default. One that does not get
-            /// its turn in half of its time is answered with an error.
+            /// Sets how many calls of it go on at a time in this process; any number by default. See
+            /// [`ToolSettings::max_concurrent`]($crate::tool::ToolSettings::max_concurrent) for what counts, and what
+            /// becomes of a call that does not get its turn.
             #[must_use]
             pub fn max_concurrent(mut self, calls: std::num::NonZeroUsize) -> Self {
                 self.settings.max_concurrent = Some(calls);
@@ -119,7 +149,8 @@ macro_rules! with_settings {
                 self
             }
 
-            /// Never calls it again for one request once it may have begun, whatever happens.
+            /// Does not call it again for one request once it may have begun: see
+            /// [`RetrySafety::AtMostOnce`]($crate::tool::RetrySafety::AtMostOnce).
             #[must_use]
             pub fn at_most_once(mut self) -> Self {
                 self.settings.retry = $crate::tool::RetrySafety::AtMostOnce;

@@ -10,8 +10,10 @@ mod approval;
 mod catalog;
 mod dispatcher;
 mod in_process;
+mod limits;
 mod names;
 mod permissions;
+mod remote;
 #[expect(dead_code, reason = "the tests of the executors use the rest")]
 #[path = "../executor/support.rs"]
 mod support;
