@@ -56,7 +56,7 @@ mod executor;
 mod model;
 mod output;
 mod provider;
-#[cfg(feature = "openai")]
+#[cfg(any(feature = "cli", feature = "openai"))]
 mod providers;
 mod recorded;
 mod scripted;
@@ -69,6 +69,8 @@ pub use model::{
     ResponseSchema, Speaker, StopReason, ToolCall, ToolCallDelta, ToolChoice, ToolSpec, Usage,
 };
 pub use provider::{Provider, Said, Session, Task};
+#[cfg(feature = "cli")]
+pub use providers::{CliError, CliProvider, RawOutput};
 #[cfg(feature = "openai")]
 pub use providers::{OpenAiCompatible, OpenAiCompatibleBuilder, ProviderError, Secret};
 pub use recorded::RecordedModel;
