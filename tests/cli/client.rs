@@ -28,17 +28,6 @@ impl Door {
         self.url.strip_prefix("http://").unwrap()
     }
 
-    /// Asks until the answer is yes.
-    pub(crate) async fn until(mut is_so: impl AsyncFnMut() -> bool) {
-        let asked = async {
-            while !is_so().await {
-                tokio::task::yield_now().await;
-            }
-        };
-        let asked = tokio::time::timeout(Duration::from_secs(60), asked).await;
-        asked.expect("it never comes to be so");
-    }
-
     pub(crate) fn request(&self, method: &str, path: &str, body: &str) -> Vec<u8> {
         let authorization = format!("authorization: Bearer {}\r\n", self.token);
         request(method, path, &authorization, body)
@@ -68,6 +57,17 @@ impl Door {
     pub(crate) async fn is_closed(&self) {
         until(async || TcpStream::connect(self.address()).await.is_err()).await;
     }
+}
+
+/// Asks until the answer is yes.
+pub(crate) async fn until(mut is_so: impl AsyncFnMut() -> bool) {
+    let asked = async {
+        while !is_so().await {
+            tokio::task::yield_now().await;
+        }
+    };
+    let asked = tokio::time::timeout(Duration::from_secs(60), asked).await;
+    asked.expect("it never comes to be so");
 }
 
 pub(crate) fn request(method: &str, path: &str, headers: &str, body: &str) -> Vec<u8> {

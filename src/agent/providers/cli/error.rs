@@ -113,6 +113,7 @@ impl fmt::Debug for RawOutput {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::{Mark, mark_of};
 
     #[test]
     fn a_program_that_is_not_there_is_not_looked_for_again() {
@@ -121,11 +122,26 @@ mod tests {
             source: kind.into(),
         };
 
-        assert_eq!(failed(io::ErrorKind::NotFound).retry(), Retry::Never);
-        assert_eq!(
-            failed(io::ErrorKind::OutOfMemory).retry(),
-            Retry::After(Duration::ZERO)
-        );
+        let never = failed(io::ErrorKind::NotFound).marked();
+        let again = failed(io::ErrorKind::OutOfMemory).marked();
+
+        assert_eq!(mark_of(never.as_ref()), Some(Mark::Permanent));
+        assert_eq!(mark_of(again.as_ref()), None);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_program_that_was_started_the_wrong_way_is_not_tried_again() {
+        use std::os::unix::process::ExitStatusExt as _;
+        let ended = |raw| CliError::Ended {
+            status: ExitStatus::from_raw(raw),
+            last_words: String::new(),
+        };
+        let (signal_2, code_1, code_2) = (2, 1 << 8, 2 << 8);
+
+        assert_eq!(ended(code_2).retry(), Retry::Never);
+        assert_eq!(ended(code_1).retry(), Retry::After(Duration::ZERO));
+        assert_eq!(ended(signal_2).retry(), Retry::After(Duration::ZERO));
     }
 
     #[test]
