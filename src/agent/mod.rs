@@ -60,7 +60,7 @@ mod model;
 mod offer;
 mod output;
 mod provider;
-#[cfg(feature = "openai")]
+#[cfg(any(feature = "cli", feature = "openai"))]
 mod providers;
 mod recorded;
 mod scripted;
@@ -76,6 +76,8 @@ pub use model::{
     ResponseSchema, Speaker, StopReason, ToolCall, ToolCallDelta, ToolChoice, Usage,
 };
 pub use provider::{Provider, Said, Session, Task};
+#[cfg(feature = "cli")]
+pub use providers::{CliError, CliProvider, RawOutput};
 #[cfg(feature = "openai")]
 pub use providers::{OpenAiCompatible, OpenAiCompatibleBuilder, ProviderError, Secret};
 pub use recorded::RecordedModel;

@@ -1,0 +1,90 @@
+//! Where the program calls back: a port on loopback and its connections, which go on while they are polled.
+
+use super::secrets::Token;
+use super::service::{MAX_CALLS, Received, Service};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt};
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::select;
+use tokio::sync::mpsc;
+
+/// How many connections there may be: one for each call, and some that are refused or have not said what they want.
+const MAX_CONNECTIONS: usize = 2 * MAX_CALLS;
+
+/// The port of one program. Dropping it closes the port and all connections.
+pub(super) struct Callbacks {
+    listener: TcpListener,
+    connections: FuturesUnordered<BoxFuture<'static, ()>>,
+    service: Arc<Service>,
+    calls: mpsc::Receiver<Received>,
+}
+
+impl Callbacks {
+    pub(super) async fn open(
+        token: Token,
+        tools: Vec<u8>,
+        max_call_bytes: usize,
+    ) -> io::Result<Self> {
+        // Each call has one of as many places, so there is always room.
+        let (sender, calls) = mpsc::channel(MAX_CALLS);
+        Ok(Self {
+            listener: TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?,
+            connections: FuturesUnordered::new(),
+            service: Arc::new(Service::new(token, tools, sender, max_call_bytes)),
+            calls,
+        })
+    }
+
+    pub(super) fn url(&self) -> io::Result<String> {
+        Ok(format!("http://{}", self.listener.local_addr()?))
+    }
+
+    /// The next call. Cancel safe.
+    pub(super) async fn next(&mut self) -> io::Result<Received> {
+        loop {
+            select! {
+                Some(received) = self.calls.recv() => return Ok(received),
+                accepted = self.listener.accept() => self.add(accepted)?,
+                Some(()) = self.connections.next() => {}
+            }
+        }
+    }
+
+    /// Answers every call, those that are still to come included, as cancelled. Goes on until it is dropped, or the port
+    /// is lost.
+    pub(super) async fn refuse(&mut self) {
+        self.calls.close();
+        while self.calls.try_recv().is_ok() {}
+        loop {
+            select! {
+                accepted = self.listener.accept() => {
+                    if self.add(accepted).is_err() {
+                        return;
+                    }
+                }
+                Some(()) = self.connections.next() => {}
+            }
+        }
+    }
+
+    fn add(&self, accepted: io::Result<(TcpStream, std::net::SocketAddr)>) -> io::Result<()> {
+        match accepted {
+            Ok((stream, _)) if self.connections.len() < MAX_CONNECTIONS => {
+                let service = Arc::clone(&self.service);
+                self.connections.push(service.serve(stream).boxed());
+                Ok(())
+            }
+            // Too many: the stream is dropped, and so closed.
+            Ok(_) => Ok(()),
+            Err(error) => match error.kind() {
+                // Of the client that is gone again, not of the port.
+                io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset => Ok(()),
+                _ => Err(error),
+            },
+        }
+    }
+}

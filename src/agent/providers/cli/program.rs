@@ -1,0 +1,211 @@
+//! The program as a child process: started, fed, read and waited for.
+
+use super::secrets::{Secrets, Token};
+use super::stderr::Stderr;
+use super::{CliError, RawOutput, Settings};
+use crate::machine::RunId;
+use std::io;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::sync::oneshot;
+use tokio::{select, time};
+
+/// How long a program that has ended is read on, if something that it started keeps its pipes open.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// What a program may see of the environment of this process.
+const INHERITED: [&str; 3] = ["PATH", "HOME", "LANG"];
+
+/// A program that was started. Dropping it kills it.
+pub(super) struct Program {
+    child: Child,
+    pipes: Pipes,
+    max_output_bytes: usize,
+    secrets: Arc<Secrets>,
+}
+
+struct Pipes {
+    stdin: ChildStdin,
+    stdout: ChildStdout,
+    stderr: ChildStderr,
+}
+
+impl Program {
+    pub(super) fn start(
+        settings: &Settings,
+        run: &RunId,
+        url: &str,
+        token: &Token,
+    ) -> Result<Self, CliError> {
+        let mut child = command(settings, run, url, token)
+            .spawn()
+            .map_err(|source| CliError::Start {
+                program: settings.program.to_string_lossy().into_owned(),
+                source,
+            })?;
+        let (stdin, stdout, stderr) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
+            return Err(CliError::Misused {
+                problem: "has no pipes",
+            });
+        };
+        let given = settings
+            .env
+            .iter()
+            .map(|(_, value)| value.to_string_lossy());
+        Ok(Self {
+            child,
+            pipes: Pipes {
+                stdin,
+                stdout,
+                stderr,
+            },
+            max_output_bytes: settings.max_output_bytes,
+            secrets: Arc::new(Secrets::new(given.chain([token.reveal().into()]))),
+        })
+    }
+
+    /// Waits for its answer, or kills it once it shall stop. However this comes back, the program has ended.
+    pub(super) async fn answer(
+        mut self,
+        task: Vec<u8>,
+        stop: oneshot::Receiver<()>,
+    ) -> Result<String, CliError> {
+        let mut stderr = Stderr::new(self.secrets);
+        let talk = talk(
+            &mut self.child,
+            self.pipes,
+            &task,
+            &mut stderr,
+            self.max_output_bytes,
+        );
+        let ended = select! {
+            ended = talk => ended,
+            _ = stop => Err(CliError::Misused { problem: "was cancelled" }),
+        };
+        let (status, output) = match ended {
+            Ok(ended) => ended,
+            Err(error) => {
+                let killed = self.child.kill().await;
+                return Err(killed.err().map_or(error, |source| CliError::Io {
+                    task: "kill it",
+                    source,
+                }));
+            }
+        };
+        if !status.success() {
+            let last_words = stderr.last_words();
+            return Err(CliError::Ended { status, last_words });
+        }
+        text(output)
+    }
+}
+
+fn command(settings: &Settings, run: &RunId, url: &str, token: &Token) -> Command {
+    let inherited = INHERITED
+        .iter()
+        .filter_map(|name| Some((name, std::env::var_os(name)?)));
+    let mut command = Command::new(&settings.program);
+    command
+        .args(&settings.args)
+        .env_clear()
+        .envs(inherited)
+        .envs(settings.env.iter().map(|(name, value)| (name, value)))
+        .env("UX_CALLBACK_URL", url)
+        .env("UX_TOKEN", token.reveal())
+        .env("UX_RUN", run.as_str())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    if let Some(folder) = &settings.current_dir {
+        command.current_dir(folder);
+    }
+    command
+}
+
+/// Feeds and reads the program until it has ended and its pipes are empty.
+async fn talk(
+    child: &mut Child,
+    pipes: Pipes,
+    task: &[u8],
+    stderr: &mut Stderr,
+    max_output_bytes: usize,
+) -> Result<(ExitStatus, Vec<u8>), CliError> {
+    let mut output = Vec::new();
+    let status = {
+        let piped = async {
+            let read = read(pipes.stdout, &mut output, max_output_bytes);
+            let fed = async { Ok(feed(pipes.stdin, task).await) };
+            let followed = async { Ok(stderr.follow(pipes.stderr).await) };
+            futures::try_join!(read, fed, followed).map(|((), (), ())| ())
+        };
+        tokio::pin!(piped);
+        let mut pipes_ended = false;
+        let status = loop {
+            select! {
+                ended = &mut piped, if !pipes_ended => {
+                    ended?;
+                    pipes_ended = true;
+                }
+                status = child.wait() => break status,
+            }
+        };
+        if !pipes_ended && let Ok(ended) = time::timeout(LINGER, &mut piped).await {
+            ended?;
+        }
+        status
+    };
+    match status {
+        Ok(status) => Ok((status, output)),
+        Err(source) => Err(CliError::Io {
+            task: "wait for its end",
+            source,
+        }),
+    }
+}
+
+/// Writes the task. A program may end, or close its input, without having read it.
+async fn feed(mut stdin: ChildStdin, task: &[u8]) {
+    if stdin.write_all(task).await.is_ok() {
+        stdin.shutdown().await.ok();
+    }
+}
+
+async fn read(
+    mut stdout: impl AsyncRead + Unpin,
+    output: &mut Vec<u8>,
+    limit: usize,
+) -> Result<(), CliError> {
+    let mut chunk = vec![0; 8 << 10];
+    loop {
+        let size = stdout.read(&mut chunk).await;
+        match size.map_err(|source: io::Error| CliError::Io {
+            task: "read its answer",
+            source,
+        })? {
+            0 => return Ok(()),
+            size if size > limit - output.len() => return Err(CliError::TooLarge { limit }),
+            size => output.extend_from_slice(chunk.get(..size).unwrap_or_default()),
+        }
+    }
+}
+
+/// The output as text, without the line breaks that nearly every program ends it with.
+fn text(output: Vec<u8>) -> Result<String, CliError> {
+    match String::from_utf8(output) {
+        Ok(mut text) => {
+            text.truncate(text.trim_end_matches(['\r', '\n']).len());
+            Ok(text)
+        }
+        Err(error) => {
+            let source = error.utf8_error();
+            let output = RawOutput(error.into_bytes());
+            Err(CliError::NotText { output, source })
+        }
+    }
+}

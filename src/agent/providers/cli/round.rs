@@ -1,0 +1,87 @@
+//! One start of the program, with the port it calls back to.
+
+use super::callbacks::Callbacks;
+use super::program::Program;
+use super::secrets::Token;
+use super::service::Received;
+use super::wire::{self, Saved};
+use super::{CliError, Settings};
+use crate::agent::Task;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use std::io;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::{select, time};
+
+/// Dropping it kills the program and closes the port.
+pub(super) struct Round {
+    callbacks: Callbacks,
+    answer: BoxFuture<'static, Result<String, CliError>>,
+    stop: oneshot::Sender<()>,
+}
+
+/// What happens in a round.
+pub(super) enum Happened {
+    Called(Received),
+    Answered(String),
+}
+
+impl Round {
+    pub(super) async fn start(
+        settings: &Settings,
+        task: &Task,
+        saved: &Saved,
+    ) -> Result<Self, CliError> {
+        let given =
+            wire::document(task, saved).map_err(|error| failed("write its task", error.into()))?;
+        let token = Token::new();
+        let callbacks =
+            Callbacks::open(token.clone(), wire::tools(task), settings.max_call_bytes).await;
+        let callbacks = callbacks.map_err(|error| failed("listen on 127.0.0.1", error))?;
+        let url = callbacks
+            .url()
+            .map_err(|error| failed("listen on 127.0.0.1", error))?;
+        let program = Program::start(settings, &task.run, &url, &token)?;
+        let (stop, stopped) = oneshot::channel();
+        Ok(Self {
+            callbacks,
+            answer: program.answer(given, stopped).boxed(),
+            stop,
+        })
+    }
+
+    /// A call that was read is told before the end of the program. Cancel safe.
+    pub(super) async fn next(&mut self) -> Result<Happened, CliError> {
+        select! {
+            biased;
+            received = self.callbacks.next() => {
+                let received = received.map_err(|error| failed("take connections", error))?;
+                Ok(Happened::Called(received))
+            }
+            answer = &mut self.answer => Ok(Happened::Answered(answer?)),
+        }
+    }
+
+    /// Lets the program end by itself for a while, with every call answered as cancelled, and then kills it.
+    pub(super) async fn end(self, grace: Duration) {
+        let Self {
+            mut callbacks,
+            mut answer,
+            stop,
+        } = self;
+        let ending = async {
+            select! {
+                () = callbacks.refuse() => false,
+                _ = &mut answer => true,
+            }
+        };
+        if !matches!(time::timeout(grace, ending).await, Ok(true)) && stop.send(()).is_ok() {
+            answer.await.ok();
+        }
+    }
+}
+
+fn failed(task: &'static str, source: io::Error) -> CliError {
+    CliError::Io { task, source }
+}

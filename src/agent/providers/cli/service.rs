@@ -1,0 +1,278 @@
+//! What is served to the program: one HTTP request, let in, read and answered.
+
+use super::secrets::Token;
+use super::wire;
+use crate::machine::{Answer, ToolCall};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::Value;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::time;
+
+/// How many calls may be without an answer.
+pub(super) const MAX_CALLS: usize = 64;
+
+/// How long the head of a request, or its body, may take.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How much is read of the head of a request, in bytes.
+const MAX_HEAD_BYTES: usize = 16 << 10;
+
+/// How much is read of a request that is refused, in bytes. A client that still writes would not read why.
+const MAX_DRAINED_BYTES: usize = 16 << 20;
+
+/// A call that was read, and who waits for its answer.
+pub(super) struct Received {
+    pub(super) call: ToolCall,
+    pub(super) caller: Caller,
+}
+
+/// Who waits for the answer to a call. To let go of it is to answer that the call was cancelled.
+pub(super) struct Caller {
+    reply: oneshot::Sender<Answer>,
+    /// Given back with the answer, not when the client is gone: whoever comes again is counted again.
+    _place: OwnedSemaphorePermit,
+}
+
+impl Caller {
+    /// Answers, unless the client is gone.
+    pub(super) fn answer(self, answer: Answer) {
+        self.reply.send(answer).ok();
+    }
+}
+
+/// What all connections of one program share.
+pub(super) struct Service {
+    token: Token,
+    tools: Bytes,
+    calls: mpsc::Sender<Received>,
+    places: Arc<Semaphore>,
+    max_call_bytes: usize,
+}
+
+impl Service {
+    pub(super) fn new(
+        token: Token,
+        tools: Vec<u8>,
+        calls: mpsc::Sender<Received>,
+        max_call_bytes: usize,
+    ) -> Self {
+        Self {
+            token,
+            tools: tools.into(),
+            calls,
+            places: Arc::new(Semaphore::new(MAX_CALLS)),
+            max_call_bytes,
+        }
+    }
+
+    /// Serves the one request of a connection.
+    pub(super) async fn serve(self: Arc<Self>, stream: TcpStream) {
+        let answer =
+            service_fn(|request| async { Ok::<_, Infallible>(self.answer(request).await) });
+        let served = http1::Builder::new()
+            .keep_alive(false)
+            .timer(TokioTimer::new())
+            .header_read_timeout(READ_TIMEOUT)
+            .max_buf_size(MAX_HEAD_BYTES)
+            .serve_connection(TokioIo::new(stream), answer)
+            .await;
+        if let Err(error) = served {
+            tracing::debug!(%error, "a connection of an agent's program broke off");
+        }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let (head, mut body) = request.into_parts();
+        let answered = match self.route(&head.method, head.uri.path(), &head.headers) {
+            Ok(Route::Tools) => return response(StatusCode::OK, self.tools.clone()),
+            Ok(Route::Call) => self.call(&mut body).await,
+            Err(refusal) => Err(refusal),
+        };
+        match answered {
+            Ok(answer) => response(StatusCode::OK, bytes(&wire::answer(&answer))),
+            Err(refusal) => {
+                drain(&mut body).await;
+                refusal.response()
+            }
+        }
+    }
+
+    fn route(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<Route, Refusal> {
+        if !bearer(headers).is_some_and(|given| self.token.is(given)) {
+            return Err(Refusal::Unauthorized);
+        }
+        let (allowed, route) = match path {
+            "/v1/tool-calls" => (Method::POST, Route::Call),
+            "/v1/tools" => (Method::GET, Route::Tools),
+            _ => return Err(Refusal::UnknownPath),
+        };
+        match *method == allowed {
+            true => Ok(route),
+            false => Err(Refusal::OtherMethod(match route {
+                Route::Call => "POST",
+                Route::Tools => "GET",
+            })),
+        }
+    }
+
+    async fn call(&self, body: &mut Incoming) -> Result<Answer, Refusal> {
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        let place = place.map_err(|_| Refusal::TooManyCalls)?;
+        let read = time::timeout(READ_TIMEOUT, read(body, self.max_call_bytes)).await;
+        let body = read.map_err(|_| Refusal::TooSlow)??;
+        let call = wire::read_call(&body).map_err(Refusal::BadCall)?;
+        let (reply, answer) = oneshot::channel();
+        let caller = Caller {
+            reply,
+            _place: place,
+        };
+        // It is not taken only if the session has ended; the caller is dropped, and with it the answer to wait for.
+        self.calls.send(Received { call, caller }).await.ok();
+        Ok(answer.await.unwrap_or_else(|_| {
+            Answer::error(
+                "cancelled",
+                "the call was cancelled, as the session has ended",
+            )
+        }))
+    }
+}
+
+enum Route {
+    Tools,
+    Call,
+}
+
+/// Why a request is not answered with the result of a call.
+enum Refusal {
+    BadCall(String),
+    BrokenBody,
+    OtherMethod(&'static str),
+    TooLarge(usize),
+    TooManyCalls,
+    TooSlow,
+    Unauthorized,
+    UnknownPath,
+}
+
+impl Refusal {
+    fn response(&self) -> Response<Full<Bytes>> {
+        let (status, code, message) = match self {
+            Self::BadCall(problem) => (StatusCode::BAD_REQUEST, "bad_request", problem.clone()),
+            Self::BrokenBody => (
+                StatusCode::BAD_REQUEST,
+                "bad_request",
+                "the body cannot be read to its end".to_owned(),
+            ),
+            Self::OtherMethod(allowed) => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method_not_allowed",
+                format!("this path takes {allowed}"),
+            ),
+            Self::TooLarge(limit) => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "too_large",
+                format!("the body is over the limit of {limit} bytes"),
+            ),
+            Self::TooManyCalls => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "too_many_calls",
+                format!("{MAX_CALLS} calls wait for their results; wait for one of them"),
+            ),
+            Self::TooSlow => (
+                StatusCode::REQUEST_TIMEOUT,
+                "too_slow",
+                format!(
+                    "the body took longer than {} seconds",
+                    READ_TIMEOUT.as_secs()
+                ),
+            ),
+            Self::Unauthorized => (
+                StatusCode::UNAUTHORIZED,
+                "unauthorized",
+                "send the token in UX_TOKEN as \"Authorization: Bearer ..\"".to_owned(),
+            ),
+            Self::UnknownPath => (
+                StatusCode::NOT_FOUND,
+                "not_found",
+                "there are POST /v1/tool-calls and GET /v1/tools".to_owned(),
+            ),
+        };
+        let mut response = response(status, bytes(&wire::error(code, &message)));
+        let headers = response.headers_mut();
+        match self {
+            Self::Unauthorized => {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            Self::OtherMethod(allowed) => {
+                headers.insert(ALLOW, HeaderValue::from_static(allowed));
+            }
+            Self::BadCall(_)
+            | Self::BrokenBody
+            | Self::TooLarge(_)
+            | Self::TooManyCalls
+            | Self::TooSlow
+            | Self::UnknownPath => {}
+        }
+        response
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let value = headers.get(AUTHORIZATION)?.as_bytes();
+    let (scheme, given) = value.split_at_checked("Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(given)
+}
+
+async fn read(body: &mut Incoming, limit: usize) -> Result<Vec<u8>, Refusal> {
+    let mut whole = Vec::new();
+    if body.size_hint().lower() > limit as u64 {
+        return Err(Refusal::TooLarge(limit));
+    }
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|_| Refusal::BrokenBody)?.into_data() else {
+            continue;
+        };
+        if data.len() > limit - whole.len() {
+            return Err(Refusal::TooLarge(limit));
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok(whole)
+}
+
+/// Reads what is left of a request and forgets it, within limits.
+async fn drain(body: &mut Incoming) {
+    let drained = async {
+        let mut left = MAX_DRAINED_BYTES;
+        while let Some(Ok(frame)) = body.frame().await {
+            let size = frame.data_ref().map_or(0, Bytes::len);
+            match left.checked_sub(size) {
+                Some(rest) => left = rest,
+                None => return,
+            }
+        }
+    };
+    time::timeout(READ_TIMEOUT, drained).await.ok();
+}
+
+fn bytes(value: &Value) -> Bytes {
+    value.to_string().into_bytes().into()
+}
+
+fn response(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, json);
+    response
+}

@@ -1,0 +1,141 @@
+use super::round::{Happened, Round};
+use super::service::Caller;
+use super::wire::Saved;
+use super::{CliError, Settings};
+use crate::agent::{Said, Session, Task, Usage};
+use crate::error::BoxError;
+use crate::machine::{Answer, CallId, ToolResult};
+use crate::model::Json;
+use async_trait::async_trait;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A run of a program, which is started again each time it is told something.
+pub(super) struct CliSession {
+    settings: Arc<Settings>,
+    task: Task,
+    saved: Saved,
+    callers: Callers,
+    /// None once the program has ended.
+    round: Option<Round>,
+}
+
+impl CliSession {
+    pub(super) async fn start(
+        settings: Arc<Settings>,
+        task: Task,
+        saved: Saved,
+    ) -> Result<Self, CliError> {
+        let mut session = Self {
+            settings,
+            task,
+            saved,
+            callers: Callers::default(),
+            round: None,
+        };
+        session.begin().await?;
+        Ok(session)
+    }
+
+    async fn begin(&mut self) -> Result<(), CliError> {
+        self.round = Some(Round::start(&self.settings, &self.task, &self.saved).await?);
+        self.saved.runs += 1;
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        self.round = None;
+        self.callers = Callers::default();
+    }
+}
+
+#[async_trait]
+impl Session for CliSession {
+    async fn next(&mut self) -> Result<Said, BoxError> {
+        let Some(round) = &mut self.round else {
+            return Err(misused("is over, as the program has ended"));
+        };
+        match round.next().await {
+            Ok(Happened::Called(received)) => {
+                let call = received.call;
+                self.callers.add(call.id.clone(), received.caller);
+                Ok(Said::Calls {
+                    calls: vec![call],
+                    usage: Usage::default(),
+                })
+            }
+            Ok(Happened::Answered(text)) => {
+                self.end();
+                self.saved.last = Some(text.clone());
+                self.saved.message = None;
+                Ok(Said::Finished {
+                    text,
+                    cut_off: false,
+                    usage: Usage::default(),
+                })
+            }
+            Err(error) => {
+                self.end();
+                Err(error.marked())
+            }
+        }
+    }
+
+    async fn deliver(&mut self, results: Vec<ToolResult>) -> Result<(), BoxError> {
+        for result in results {
+            self.callers.answer(&result.call_id, result.answer);
+        }
+        Ok(())
+    }
+
+    async fn tell(&mut self, message: String) -> Result<(), BoxError> {
+        if self.round.is_some() {
+            return Err(misused("is told something while the program runs"));
+        }
+        self.saved.message = Some(message);
+        self.begin().await.map_err(CliError::marked)
+    }
+
+    async fn answer(&mut self, _answer: Answer) -> Result<(), BoxError> {
+        Err(misused("asks nothing that could be answered"))
+    }
+
+    async fn cancel(&mut self) {
+        self.callers = Callers::default();
+        if let Some(round) = self.round.take() {
+            round.end(self.settings.grace).await;
+        }
+    }
+
+    fn save(&self) -> Result<Json, BoxError> {
+        Ok(self.saved.write())
+    }
+}
+
+fn misused(problem: &'static str) -> BoxError {
+    CliError::Misused { problem }.marked()
+}
+
+/// Who waits for the results of calls: for each id those who sent it, as it may come again.
+#[derive(Default)]
+struct Callers(HashMap<CallId, Vec<Caller>>);
+
+impl Callers {
+    fn add(&mut self, id: CallId, caller: Caller) {
+        self.0.entry(id).or_default().push(caller);
+    }
+
+    /// Answers the caller who came last. A result that is only for one caller is for the last one, since it is given
+    /// before the next call is heard of; one that is for all of them is the same for each.
+    fn answer(&mut self, id: &CallId, answer: Answer) {
+        let Some(callers) = self.0.get_mut(id) else {
+            return;
+        };
+        if let Some(caller) = callers.pop() {
+            caller.answer(answer);
+        }
+        if callers.is_empty() {
+            self.0.remove(id);
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! What a program is told and says, as JSON. Pure.
+
+use super::CliError;
+use crate::agent::{Message, ResponseSchema, Task, ToolSpec};
+use crate::error::excerpt;
+use crate::machine::{Answer, Arguments, RunId, ToolCall};
+use crate::model::Json;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+/// How long the id of a call and the name of a tool may be, in bytes.
+const MAX_NAME_BYTES: usize = 256;
+
+/// How much of what is wrong with a call its sender is told, in bytes.
+const MAX_PROBLEM_BYTES: usize = 256;
+
+/// What another attempt needs, and what the program is told of the ones before.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub(super) struct Saved {
+    /// How often the program was started.
+    pub(super) runs: u64,
+    /// Its last answer.
+    pub(super) last: Option<String>,
+    /// What it was told since.
+    pub(super) message: Option<String>,
+}
+
+impl Saved {
+    pub(super) fn read(saved: &Json) -> Result<Self, CliError> {
+        saved.parse().map_err(CliError::UnreadableState)
+    }
+
+    pub(super) fn write(&self) -> Json {
+        json!({"runs": self.runs, "last": self.last, "message": self.message}).into()
+    }
+}
+
+/// What the program reads from standard input.
+#[derive(Serialize)]
+struct Document<'a> {
+    run: &'a RunId,
+    model: Option<&'a str>,
+    temperature: Option<f64>,
+    messages: &'a [Message],
+    tools: &'a [ToolSpec],
+    response_schema: Option<&'a ResponseSchema>,
+    resumed: Option<&'a Saved>,
+    message: Option<&'a str>,
+}
+
+pub(super) fn document(task: &Task, saved: &Saved) -> Result<Vec<u8>, serde_json::Error> {
+    let document = Document {
+        run: &task.run,
+        model: task.model.as_deref(),
+        temperature: task.temperature,
+        messages: &task.messages,
+        tools: &task.tools,
+        response_schema: task.response_schema.as_ref(),
+        resumed: (saved.runs > 0).then_some(saved),
+        message: saved.message.as_deref(),
+    };
+    serde_json::to_vec(&document)
+}
+
+pub(super) fn tools(task: &Task) -> Vec<u8> {
+    json!({"tools": task.tools}).to_string().into_bytes()
+}
+
+/// A call as the program sends it. Fields that are not known are left to later versions.
+#[derive(Deserialize)]
+struct SentCall<'a> {
+    id: String,
+    tool: String,
+    #[serde(borrow)]
+    arguments: &'a RawValue,
+}
+
+/// Reads a call, or says what is wrong with it. Arguments that cannot be read are no reason to refuse it: the model is
+/// told of them as the result of the call.
+pub(super) fn read_call(body: &[u8]) -> Result<ToolCall, String> {
+    let sent: SentCall<'_> = serde_json::from_slice(body).map_err(|error| {
+        let problem = error.to_string();
+        let problem = excerpt(&problem, MAX_PROBLEM_BYTES);
+        format!("the body has to be {EXPECTED}: {problem}")
+    })?;
+    for (field, text) in [("id", &sent.id), ("tool", &sent.tool)] {
+        if text.is_empty() || text.len() > MAX_NAME_BYTES {
+            return Err(format!(
+                "{field:?} has to have 1 to {MAX_NAME_BYTES} bytes, and has {}",
+                text.len()
+            ));
+        }
+    }
+    Ok(ToolCall::new(
+        sent.id,
+        sent.tool,
+        arguments(sent.arguments)?,
+    ))
+}
+
+const EXPECTED: &str = r#"JSON like {"id": "1", "tool": "search", "arguments": {}}"#;
+
+fn arguments(sent: &RawValue) -> Result<Arguments, String> {
+    let text = sent.get();
+    match text.bytes().next() {
+        Some(b'{') => Ok(Arguments::parse(text)),
+        // As models write them: a text that is JSON, or should be.
+        Some(b'"') => {
+            let written: String = serde_json::from_str(text).map_err(|error| error.to_string())?;
+            Ok(Arguments::parse(&written))
+        }
+        Some(_) | None => Err(
+            r#""arguments" has to be an object, or a string that is the JSON of one"#.to_owned(),
+        ),
+    }
+}
+
+/// What the sender of a call is answered.
+pub(super) fn answer(answer: &Answer) -> Value {
+    match answer {
+        Answer::Success(output) => json!({"status": "success", "output": output}),
+        Answer::Error { code, message } => error(code, message),
+    }
+}
+
+pub(super) fn error(code: &str, message: &str) -> Value {
+    json!({"status": "error", "code": code, "error": message})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(value: &Value) -> Result<ToolCall, String> {
+        read_call(value.to_string().as_bytes())
+    }
+
+    #[test]
+    fn arguments_are_an_object_or_the_text_of_a_model() {
+        let object = read(&json!({"id": "1", "tool": "add", "arguments": {"a": 1}})).unwrap();
+        let text = read(&json!({"id": "1", "tool": "add", "arguments": "{\"a\": 1}"})).unwrap();
+        let none = read(&json!({"id": "1", "tool": "add", "arguments": ""})).unwrap();
+
+        assert_eq!(object, ToolCall::new("1", "add", json!({"a": 1})));
+        assert_eq!(text, object);
+        assert_eq!(none, ToolCall::new("1", "add", json!({})));
+    }
+
+    #[test]
+    fn arguments_that_are_no_json_keep_their_text() {
+        let call = read(&json!({"id": "1", "tool": "add", "arguments": "{\"a\": "})).unwrap();
+
+        let Arguments::Unreadable { text, .. } = call.arguments else {
+            panic!("{call:?}");
+        };
+        assert_eq!(text, "{\"a\": ");
+    }
+
+    #[test]
+    fn a_call_that_lacks_something_is_told_what() {
+        let long = "x".repeat(MAX_NAME_BYTES + 1);
+        let refused = [
+            (
+                json!({"tool": "add", "arguments": {}}),
+                "missing field `id`",
+            ),
+            (json!({"id": "1", "arguments": {}}), "missing field `tool`"),
+            (
+                json!({"id": "1", "tool": "add"}),
+                "missing field `arguments`",
+            ),
+            (
+                json!({"id": 1, "tool": "add", "arguments": {}}),
+                "expected a string",
+            ),
+            (
+                json!({"id": "", "tool": "add", "arguments": {}}),
+                "\"id\" has to have 1 to 256 bytes",
+            ),
+            (
+                json!({"id": "1", "tool": long, "arguments": {}}),
+                "\"tool\" has to have 1 to 256 bytes",
+            ),
+            (
+                json!({"id": "1", "tool": "add", "arguments": [1]}),
+                "has to be an object",
+            ),
+            (
+                json!({"id": "1", "tool": "add", "arguments": null}),
+                "has to be an object",
+            ),
+            (json!([]), "has to be JSON like"),
+        ];
+
+        for (sent, problem) in refused {
+            let told = read(&sent).unwrap_err();
+            assert!(told.contains(problem), "{sent} is refused with {told}");
+        }
+    }
+
+    #[test]
+    fn a_call_that_nests_too_deep_is_taken_and_has_unreadable_arguments() {
+        let deep = format!("{}1{}", "{\"a\":".repeat(100_000), "}".repeat(100_000));
+        let body = format!(r#"{{"id": "1", "tool": "add", "arguments": {deep}}}"#);
+
+        let call = read_call(body.as_bytes()).unwrap();
+
+        assert!(matches!(call.arguments, Arguments::Unreadable { .. }));
+    }
+
+    #[test]
+    fn what_is_saved_is_read_back() {
+        let saved = Saved {
+            runs: 2,
+            last: Some("no".into()),
+            message: Some("try again".into()),
+        };
+
+        assert_eq!(Saved::read(&saved.write()).unwrap(), saved);
+        assert!(Saved::read(&json!({"turns": []}).into()).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_call_or_refused_in_few_words(
+            body in prop_oneof![
+                prop::collection::vec(any::<u8>(), 0..200),
+                r#"[{}\[\]":,a-z0-9\\ ]{0,80}"#.prop_map(String::into_bytes),
+            ],
+        ) {
+            if let Err(problem) = read_call(&body) {
+                prop_assert!(problem.len() < 1000, "{problem}");
+            }
+        }
+
+        #[test]
+        fn what_is_sent_is_what_is_read(id in "\\PC{1,60}", tool in "\\PC{1,60}", text in any::<String>()) {
+            let sent = json!({"id": id, "tool": tool, "arguments": {"text": text}});
+
+            let call = read(&sent).unwrap();
+
+            prop_assert_eq!(call, ToolCall::new(id, tool, json!({"text": text})));
+        }
+
+        #[test]
+        fn a_call_that_breaks_off_is_refused(cut in 0_usize..40) {
+            let whole = br#"{"id": "1", "tool": "add", "arguments": {}}"#;
+
+            prop_assert!(read_call(&whole[..cut]).is_err());
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What a program sees of this process, and what is seen of the program.
+
+use crate::engine::Engine;
+use crate::playing;
+use serde_json::json;
+use std::error::Error;
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use tracing::level_filters::LevelFilter;
+use universal_executor::agent::CliProvider;
+
+const KEY: &str = "sk-planted-4711";
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn no_log_and_no_error_has_the_token_or_a_value_that_the_program_was_given() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::TRACE)
+        .with_writer(move || writer.clone())
+        .finish();
+    // For all threads: of a subscriber for this one alone the tests beside it may not let an event come to be.
+    tracing::subscriber::set_global_default(subscriber).unwrap();
+    let token = Arc::new(Mutex::new(String::new()));
+    let told = Arc::clone(&token);
+    let mut engine = Engine::with_client(move |door| {
+        *told.lock().unwrap() = door.token;
+        async {}
+    });
+    let program = playing(&json!([
+        ["open", null],
+        ["complain", format!("a planted line with {KEY}\n")],
+        ["complain_token", null],
+        ["exit", 1],
+    ]))
+    .env("PROVIDER_KEY", KEY);
+
+    let error = engine.run(&program).await.unwrap_err();
+
+    let mut printed = format!("{error:?} {program:?}");
+    let mut link: Option<&dyn Error> = Some(&*error);
+    while let Some(current) = link {
+        printed += &format!("\n{current} {current:#?}");
+        link = current.source();
+    }
+    assert!(printed.contains("bad token [secret]"), "{printed}");
+    let logged = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
+    assert!(logged.contains("a planted line with [secret]"), "{logged}");
+    let token = token.lock().unwrap();
+    assert_eq!(token.len(), 64);
+    for text in [printed, logged] {
+        assert!(!text.contains(&**token) && !text.contains(KEY), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_program_has_the_environment_it_was_given_and_no_more() {
+    let program = CliProvider::new("env")
+        .env("GIVEN", "yes")
+        .env("UX_TOKEN", "mine");
+
+    let text = Engine::echo().run(&program).await.unwrap();
+
+    let mut names: Vec<_> = text
+        .lines()
+        .filter_map(|line| Some(line.split_once('=')?.0))
+        .collect();
+    names.retain(|name| !["PATH", "HOME", "LANG"].contains(name));
+    names.sort_unstable();
+    assert_eq!(names, ["GIVEN", "UX_CALLBACK_URL", "UX_RUN", "UX_TOKEN"]);
+    assert!(text.contains("UX_RUN=run-1"));
+    assert!(!text.contains("UX_TOKEN=mine"));
+    assert!(
+        std::env::var("CARGO_MANIFEST_DIR").is_ok(),
+        "there is more to be kept"
+    );
+}
+
+#[tokio::test]
+async fn the_token_is_no_argument_and_the_program_starts_where_it_shall() {
+    let folder = std::env::temp_dir().canonicalize().unwrap();
+    let said = r#"pwd; case "$(tr '\0' ' ' < /proc/$$/cmdline)" in *"$UX_TOKEN"*) echo told;; *) echo clean;; esac"#;
+    let program = CliProvider::new("sh")
+        .arg("-c")
+        .arg(said)
+        .current_dir(&folder);
+
+    let text = Engine::echo().run(&program).await.unwrap();
+
+    assert_eq!(text, format!("{}\nclean", folder.display()));
+}
