@@ -53,6 +53,7 @@
 
 mod definition;
 mod executor;
+pub mod guardrail;
 mod model;
 mod output;
 mod provider;
