@@ -51,6 +51,12 @@
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
 
+#[cfg_attr(
+    not(test),
+    expect(dead_code, unused_imports, reason = "runs of agents take it up")
+)]
+mod action;
+mod capabilities;
 mod definition;
 mod executor;
 pub mod guardrail;
@@ -63,6 +69,7 @@ mod recorded;
 mod scripted;
 mod turns;
 
+pub use capabilities::Capabilities;
 pub use definition::{AgentDefinition, Budgets};
 pub use executor::AgentExecutor;
 pub use model::{
