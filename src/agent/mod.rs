@@ -51,10 +51,13 @@
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
 
+mod action;
 mod agents;
 mod api;
+mod capabilities;
 mod definition;
 mod executor;
+pub mod guardrail;
 mod human;
 mod model;
 mod offer;
@@ -67,6 +70,7 @@ mod scripted;
 mod turns;
 
 pub use api::ApiProvider;
+pub use capabilities::Capabilities;
 pub use definition::{
     AgentDefinition, Approval, Budgets, Colleague, OutputSlot, ToolCalls, WaitSeconds,
 };

@@ -20,6 +20,16 @@ pub enum AgentError {
         /// What it must be.
         expected: &'static str,
     },
+    /// A field of the definition has a field that means nothing.
+    #[error("{unknown:?} is no field of {field:?} of the agent definition; there are: {known}")]
+    UnknownField {
+        /// The field.
+        field: &'static str,
+        /// What is in it.
+        unknown: String,
+        /// What may be in it.
+        known: String,
+    },
     /// The subscriptions of the definition cannot be used.
     #[error("the subscriptions of agent {agent:?} cannot be used")]
     Subscriptions {
