@@ -1,9 +1,9 @@
 //! Models behind an API: the conversation is kept here, and a request has all of it.
 
+use super::guardrail::Denied;
 use super::provider::{Provider, Said, Session, Task};
 use super::{
-    AgentRunError, ChatModel, ChatRequest, ChatResponse, Message, ModelError, StopReason,
-    ToolCall as ModelCall,
+    AgentRunError, ChatModel, ChatResponse, Message, ModelError, StopReason, ToolCall as ModelCall,
 };
 use crate::error::{BoxError, permanent};
 use crate::machine::{Answer, Arguments, CallId, Delivery, ToolCall, ToolResult};
@@ -67,7 +67,8 @@ struct ApiSession {
 #[async_trait]
 impl Session for ApiSession {
     async fn next(&mut self) -> Result<Said, BoxError> {
-        let request = self.conversation.request(&self.task);
+        let said = &self.conversation.said;
+        let request = self.task.request(said).await.map_err(Denied::marked)?;
         let answer = self
             .model
             .chat(&request)
@@ -100,17 +101,12 @@ impl Session for ApiSession {
 /// What was said since the task was shown: no I/O, no clock.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Conversation {
-    said: Vec<Message>,
+    pub(super) said: Vec<Message>,
     /// How often the model answered. Some providers number the calls of each answer anew, so this is part of their ids.
     turns: u32,
 }
 
 impl Conversation {
-    /// What the model is asked next.
-    pub(super) fn request(&self, task: &Task) -> ChatRequest {
-        task.request(&self.said)
-    }
-
     /// Takes an answer of the model.
     pub(super) fn hear(&mut self, answer: &ChatResponse) -> Said {
         self.said.push(answer.message());

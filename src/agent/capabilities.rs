@@ -43,10 +43,6 @@ impl Capabilities {
     ///
     /// # Errors
     /// [`AgentError`] names what in it is unknown or no truth value. A misspelt restriction would else be none.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "definitions of agents take it up")
-    )]
     pub(super) fn read(definition: &Map<String, Value>) -> Result<Self, AgentError> {
         let field = "capabilities";
         let mut read = Self::default();

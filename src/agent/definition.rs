@@ -1,4 +1,4 @@
-use super::AgentError;
+use super::{AgentError, Capabilities};
 use crate::executor::{ContextBudget, Format};
 use crate::model::{Json, Subscriptions};
 use serde::Deserialize;
@@ -27,6 +27,8 @@ pub struct AgentDefinition {
     pub context_budget: ContextBudget,
     /// The schemas it may write; `agent.response.v1` by default.
     pub responds_with: Vec<String>,
+    /// What it may write by an answer that is an [action](crate::agent#actions); if absent every answer is text.
+    pub capabilities: Option<Capabilities>,
     /// The tools it may call, by their exact names; none by default.
     pub tools: Vec<String>,
     /// How often the model is asked in one run at the most; 10 by default.
@@ -210,6 +212,10 @@ impl AgentDefinition {
             context_budget: budget(fields)?,
             responds_with: read(fields, "responds_with", "a list of schema names")?
                 .unwrap_or_else(|| vec![super::AgentExecutor::RESPONSE.to_owned()]),
+            capabilities: fields
+                .get("capabilities")
+                .map(|_| Capabilities::read(fields))
+                .transpose()?,
             tools: read(fields, "tools", "a list of tool names")?.unwrap_or_default(),
             max_turns: read(fields, "max_turns", "a whole number over 0")?
                 .map_or(Self::MAX_TURNS, NonZeroU32::get),

@@ -1,3 +1,5 @@
+use super::action::{Action, Permitted};
+use super::guardrail::Guardrails;
 use super::offer::Offer;
 use super::output::Output;
 use super::turns::Run;
@@ -6,13 +8,13 @@ use super::{
     ResponseSchema, Task, ToolCalls, agents, human,
 };
 use crate::clock;
-use crate::error::{BoxError, excerpt};
+use crate::error::{BoxError, excerpt, permanent};
 use crate::executor::{
     ContextBudget, ExecutionContext, ExecutorError, Failure, FenceKey, InvalidExecutor, Profile,
     Response, UniversalExecutor, check,
 };
-use crate::model::{Breadcrumb, NewBreadcrumb, Subscriptions, Timestamp};
-use crate::store::BreadcrumbStore;
+use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Subscriptions, Timestamp};
+use crate::store::{BreadcrumbStore, StoreError};
 use crate::tool::{Permissions, RetrySafety, Tool, ToolExecutor, ToolRegistry};
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -31,6 +33,7 @@ pub struct AgentExecutor {
     pub(super) offer: Offer,
     /// None if its answers are any text.
     pub(super) output: Option<Output>,
+    pub(super) guardrails: Guardrails,
     profile: Profile,
     budget: ContextBudget,
     /// None for that of the process.
@@ -100,6 +103,7 @@ impl AgentExecutor {
         let agent = Self {
             budget: definition.context_budget.clone(),
             fences: None,
+            guardrails: Guardrails::default(),
             offer,
             output: output.transpose()?,
             tools,
@@ -133,6 +137,13 @@ impl AgentExecutor {
         self
     }
 
+    /// Sets the checks around what its model is shown, what it answers, and the calls of its tools; none by default.
+    #[must_use]
+    pub fn with_guardrails(mut self, guardrails: Guardrails) -> Self {
+        self.guardrails = guardrails;
+        self
+    }
+
     /// The definition it follows.
     #[must_use]
     pub fn definition(&self) -> &AgentDefinition {
@@ -163,6 +174,7 @@ impl AgentExecutor {
         task.model.clone_from(&definition.model);
         task.temperature = definition.temperature;
         task.tools.clone_from(&self.offer.specs);
+        task.guardrails = self.guardrails.clone();
         let output = self.output.as_ref();
         // Providers enforce only some of JSON Schema, and reject what they would not.
         task.response_schema =
@@ -203,23 +215,104 @@ impl AgentExecutor {
         ])
     }
 
-    fn response(trigger: &Breadcrumb, mut context: Value) -> Response {
+    /// What an agent ends with, as the guardrails let it pass, and what is wrong with it, if so.
+    ///
+    /// # Errors
+    /// [`Denied`]; what the store says of a breadcrumb that the answer wants to change.
+    pub(super) async fn examine(&self, text: String) -> Result<(String, Option<String>), BoxError> {
+        let kept = match self.guardrails.is_empty() {
+            true => String::new(),
+            false => text.clone(),
+        };
+        let text = match self.guardrails.output(text).await {
+            Ok(text) => text,
+            Err(denied) if denied.try_again => return Ok((kept, Some(denied.reason))),
+            Err(denied) => return Err(denied.marked()),
+        };
+        if let Some(output) = &self.output {
+            let objection = output.read(&text).err();
+            return Ok((text, objection));
+        }
+        let objection = self.permitted(&text).await?.err();
+        Ok((text, objection))
+    }
+
+    /// What an answer may write, if it is an action; why it may not, for the model.
+    async fn permitted(&self, text: &str) -> Result<Result<Option<Permitted>, String>, BoxError> {
+        let Some(capabilities) = &self.definition.capabilities else {
+            return Ok(Ok(None));
+        };
+        let action = match Action::read(text) {
+            Ok(Some(action)) => action,
+            Ok(None) => return Ok(Ok(None)),
+            Err(problem) => return Ok(Err(problem)),
+        };
+        let own = match action.target() {
+            Some(id) => self.own(id).await?,
+            None => None,
+        };
+        let permitted = action.permit(capabilities, &self.definition.responds_with, own.as_deref());
+        Ok(permitted.map(Some).map_err(|refused| refused.to_string()))
+    }
+
+    /// A breadcrumb, if this agent wrote it.
+    async fn own(&self, id: BreadcrumbId) -> Result<Option<Arc<Breadcrumb>>, StoreError> {
+        let found = match self.store.get(id).await {
+            Ok(found) => found,
+            Err(StoreError::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let creator = found.context.get("creator");
+        let creator = creator.and_then(|creator| creator.get("agent_id")?.as_str());
+        let agent = Some(&*self.definition.agent_id);
+        let is_own = creator == agent
+            && found
+                .created_by
+                .as_deref()
+                .is_none_or(|by| Some(by) == agent);
+        Ok(is_own.then_some(found))
+    }
+
+    /// What an action writes. Whoever asked by a request is answered in any case.
+    fn acted(&self, trigger: &Breadcrumb, permitted: Permitted, context: Value) -> Response {
+        let requests = || request_tags(trigger);
+        let response = match permitted {
+            Permitted::Nothing => Response::none(),
+            Permitted::Create(new) if new.schema_name.as_deref() == Some(Self::RESPONSE) => {
+                return Response::create(new.tags(requests()));
+            }
+            Permitted::Create(new) => Response::create(new),
+            Permitted::Update { id, version, patch } => {
+                Response::none().and_update(id, version, patch)
+            }
+            Permitted::Delete { id, .. } => Response::none().and_delete(id),
+        };
+        let may_answer = self
+            .definition
+            .responds_with
+            .iter()
+            .any(|schema| schema == Self::RESPONSE);
+        if requests().next().is_none() || !may_answer {
+            return response;
+        }
+        response.and_create(Self::answer(trigger, context))
+    }
+
+    fn response(trigger: &Breadcrumb, context: Value) -> Response {
+        Response::create(Self::answer(trigger, context))
+    }
+
+    fn answer(trigger: &Breadcrumb, mut context: Value) -> NewBreadcrumb {
         let now = Timestamp::from_micros(clock::wall_micros());
         if let Value::Object(fields) = &mut context {
             fields.insert("trigger_event_id".to_owned(), json!(trigger.id));
             fields.insert("timestamp".to_owned(), json!(now));
         }
-        let requests = trigger
-            .tags
-            .iter()
-            .filter(|tag| tag.starts_with("request:"))
-            .take(Breadcrumb::MAX_TAGS - 1);
-        let response = NewBreadcrumb::new(Self::RESPONSE)
+        NewBreadcrumb::new(Self::RESPONSE)
             .title("Agent Response")
             .tag("agent:response")
-            .tags(requests.cloned())
-            .context(context);
-        Response::create(response)
+            .tags(request_tags(trigger))
+            .context(context)
     }
 }
 
@@ -246,7 +339,16 @@ impl UniversalExecutor for AgentExecutor {
     }
 
     async fn respond(&self, trigger: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
-        Ok(Self::response(trigger, output))
+        // What a tool or another agent says is an answer and never an action.
+        let is_own = output.get("results").is_none() && output.get("delegated").is_none();
+        let text = output.get("message").and_then(Value::as_str);
+        let text = text.filter(|_| is_own && self.output.is_none());
+        match self.permitted(text.unwrap_or_default()).await? {
+            Ok(Some(permitted)) => Ok(self.acted(trigger, permitted, output)),
+            Ok(None) => Ok(Self::response(trigger, output)),
+            // It was permitted when the agent said it.
+            Err(problem) => Err(permanent(problem)),
+        }
     }
 
     async fn respond_failure(
@@ -260,6 +362,15 @@ impl UniversalExecutor for AgentExecutor {
         }
         Ok(Self::response(trigger, context))
     }
+}
+
+/// The tags of a trigger that name a request, which whoever answers it carries too.
+fn request_tags(trigger: &Breadcrumb) -> impl Iterator<Item = String> {
+    let requests = trigger
+        .tags
+        .iter()
+        .filter(|tag| tag.starts_with("request:"));
+    requests.take(Breadcrumb::MAX_TAGS - 65).cloned()
 }
 
 /// Writes into a definition what its tools say of themselves.

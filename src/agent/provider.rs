@@ -1,3 +1,4 @@
+use super::guardrail::{Denied, Guardrails};
 use super::{ChatRequest, Message, ResponseSchema, ToolSpec, Usage};
 use crate::error::BoxError;
 use crate::machine::{Delivery, RunId, ToolCall, ToolResult};
@@ -89,6 +90,8 @@ pub struct Task {
     pub tools: Vec<ToolSpec>,
     /// What its answer has to fit, if that is JSON.
     pub response_schema: Option<ResponseSchema>,
+    /// What each request to a model has to pass: see [`Guardrails::input`].
+    pub guardrails: Guardrails,
 }
 
 impl Task {
@@ -102,19 +105,22 @@ impl Task {
             messages,
             tools: Vec::new(),
             response_schema: None,
+            guardrails: Guardrails::default(),
         }
     }
 
-    /// The request to a model, with what was said since.
-    #[must_use]
-    pub fn request(&self, said: &[Message]) -> ChatRequest {
+    /// The request to a model, with what was said since, as the guardrails let it pass.
+    ///
+    /// # Errors
+    /// [`Denied`]: the model is not asked.
+    pub async fn request(&self, said: &[Message]) -> Result<ChatRequest, Denied> {
         let messages = self.messages.iter().chain(said).cloned().collect();
-        let mut request = ChatRequest::new(messages);
+        let mut request = ChatRequest::new(self.guardrails.input(messages).await?);
         request.model.clone_from(&self.model);
         request.temperature = self.temperature;
         request.tools.clone_from(&self.tools);
         request.response_schema.clone_from(&self.response_schema);
-        request
+        Ok(request)
     }
 }
 

@@ -12,7 +12,7 @@ mod permit;
 #[cfg(test)]
 mod tests;
 
-pub(super) use permit::{Permitted, Refused};
+pub(super) use permit::Permitted;
 
 use super::output::extract;
 use crate::model::{Breadcrumb, BreadcrumbId, Json};

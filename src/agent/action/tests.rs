@@ -1,3 +1,4 @@
+use super::permit::Refused;
 use super::*;
 use crate::agent::Capabilities;
 use crate::model::{NewBreadcrumb, Timestamp, Visibility};

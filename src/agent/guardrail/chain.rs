@@ -28,6 +28,10 @@ impl Guardrails {
         self
     }
 
+    pub(in crate::agent) fn is_empty(&self) -> bool {
+        self.chain.is_empty()
+    }
+
     /// Sets how long each check of each guardrail may take; 10 s by default.
     #[must_use]
     pub fn time_limit(mut self, time: Duration) -> Self {

@@ -8,6 +8,7 @@ mod spent;
 mod tests;
 mod waits;
 
+use super::guardrail::Denied;
 use super::{AgentExecutor, AgentRunError, Said, Session, agents, human};
 use crate::clock::within;
 use crate::error::BoxError;
@@ -36,7 +37,15 @@ const MOST_AT_ONCE: usize = 16;
 /// How many breadcrumbs are looked at that may answer what a run waits for.
 const MOST_ANSWERS: usize = 256;
 
-type Call<'r> = BoxFuture<'r, (CallId, ToolOutcome)>;
+type Work<'r> = BoxFuture<'r, Done>;
+
+/// What some work came to.
+enum Done {
+    /// A call has ended.
+    Finished(CallId, ToolOutcome),
+    /// A call may be made, with these arguments.
+    Admitted { call: ToolCall, again: bool },
+}
 
 /// One attempt at a run.
 pub(super) struct Run<'r> {
@@ -45,9 +54,9 @@ pub(super) struct Run<'r> {
     progress: Progress,
     /// The provider's side, once it is needed.
     session: Option<Box<dyn Session>>,
-    running: FuturesUnordered<Call<'r>>,
-    /// Calls that begin when others have ended.
-    queue: VecDeque<Call<'r>>,
+    running: FuturesUnordered<Work<'r>>,
+    /// What begins when something else has ended.
+    queue: VecDeque<Work<'r>>,
     /// Results that wait for the others of their turn.
     undelivered: Vec<ToolResult>,
     began: Instant,
@@ -114,7 +123,7 @@ impl<'r> Run<'r> {
         for effect in self.progress.machine.outstanding() {
             match effect {
                 Effect::Execute(call) if !self.is_waited_for(&call.id) => {
-                    again.extend(self.execute(call, true));
+                    again.extend(self.admit(call, true));
                 }
                 Effect::Defer { call_id, action } if !self.is_waited_for(&call_id) => {
                     again.extend(self.defer(call_id, action));
@@ -168,17 +177,30 @@ impl<'r> Run<'r> {
         self.touch();
         match next {
             Next::Said(said) => self.hear(said).await?,
-            Next::Done((id, outcome)) => self.take_results(id, outcome).await?,
+            Next::Done(done) => self.take_results(done).await?,
         }
         self.save().await
     }
 
     async fn hear(&mut self, said: Said) -> Result<(), BoxError> {
         let agent = self.agent;
-        let heard = self
-            .progress
-            .hear(said, &agent.definition, agent.output.as_ref())?;
-        match heard {
+        let (said, objection) = match said {
+            Said::Finished {
+                text,
+                cut_off,
+                usage,
+            } => {
+                let (text, objection) = agent.examine(text).await?;
+                let said = Said::Finished {
+                    text,
+                    cut_off,
+                    usage,
+                };
+                (said, objection)
+            }
+            said @ (Said::Calls { .. } | Said::Asks { .. }) => (said, None),
+        };
+        match self.progress.hear(said, &agent.definition, objection)? {
             Heard::Effects(effects) => self.carry_out(effects).await,
             Heard::Repair(message) => self.open().await?.tell(message).await,
             Heard::Ask {
@@ -196,13 +218,20 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// Takes what a call came to, and whatever else has ended by now, so that all is saved at once.
-    async fn take_results(&mut self, id: CallId, outcome: ToolOutcome) -> Result<(), BoxError> {
-        let mut effects = self.progress.finish(id, outcome);
-        while let Some(Some((id, outcome))) = self.running.next().now_or_never() {
-            effects.extend(self.progress.finish(id, outcome));
+    /// Takes what some work came to, and whatever else has ended by now, so that all is saved at once.
+    async fn take_results(&mut self, done: Done) -> Result<(), BoxError> {
+        let mut effects = self.take(done);
+        while let Some(Some(done)) = self.running.next().now_or_never() {
+            effects.extend(self.take(done));
         }
         self.carry_out(effects).await
+    }
+
+    fn take(&mut self, done: Done) -> Vec<Effect> {
+        match done {
+            Done::Finished(id, outcome) => self.progress.finish(id, outcome),
+            Done::Admitted { call, again } => self.execute(call, again),
+        }
     }
 
     /// Carries out what the machine wants, and what comes of that.
@@ -227,7 +256,7 @@ impl<'r> Run<'r> {
 
     async fn act(&mut self, effect: Effect) -> Result<Vec<Effect>, BoxError> {
         match effect {
-            Effect::Execute(call) => return Ok(self.execute(call, false)),
+            Effect::Execute(call) => return Ok(self.admit(call, false)),
             Effect::Defer { call_id, action } => return Ok(self.defer(call_id, action)),
             Effect::Deliver(results) => self.undelivered.extend(results),
             Effect::CancelCall(id) => {
@@ -269,6 +298,16 @@ impl<'r> Run<'r> {
             (Some(_), Some(_) | None) => {}
         }
         Ok(effects)
+    }
+
+    /// What a call came to, as the guardrails let it pass.
+    async fn guarded(&mut self, call: &CallId, answer: Answer) -> Answer {
+        let guardrails = &self.agent.guardrails;
+        let mut pending = self.progress.machine.pending();
+        let tool = pending.find(|pending| pending.id == *call);
+        let tool = tool.map_or_else(String::new, |call| call.tool.clone());
+        drop(pending);
+        guardrails.tool_result(&tool, answer).await
     }
 
     /// Waits for a breadcrumb from now on.
@@ -349,9 +388,15 @@ impl<'r> Run<'r> {
                 },
                 Reply::Answer(Answer::Success(output)),
             ) => {
-                let answer = Answer::Success(output.clone());
+                let answer = self.guarded(&call, Answer::Success(output)).await;
+                let output = match &answer {
+                    Answer::Success(output) => Some(output.clone()),
+                    Answer::Error { .. } => None,
+                };
                 let mut effects = self.progress.finish(call, answer.into());
-                effects.extend(self.progress.delegated(&output));
+                if let Some(output) = output {
+                    effects.extend(self.progress.delegated(&output));
+                }
                 Ok(effects)
             }
             (Awaited::Model { .. }, Reply::Answer(answer)) => {
@@ -364,7 +409,10 @@ impl<'r> Run<'r> {
                 | Awaited::Approval { call, .. }
                 | Awaited::Question { call },
                 Reply::Answer(answer),
-            ) => Ok(self.progress.finish(call, answer.into())),
+            ) => {
+                let answer = self.guarded(&call, answer).await;
+                Ok(self.progress.finish(call, answer.into()))
+            }
             // Nobody approves anything else.
             (
                 Awaited::Tool { .. }
@@ -422,7 +470,12 @@ impl<'r> Run<'r> {
     async fn open(&mut self) -> Result<&mut Box<dyn Session>, BoxError> {
         if self.session.is_none() {
             let (agent, context) = (self.agent, self.context);
-            let task = agent.task(context).await?;
+            let mut task = agent.task(context).await?;
+            if agent.provider.delivery() == Delivery::Each {
+                // Its requests to a model are its own; this is what they are made of.
+                let shown = agent.guardrails.input(task.messages).await;
+                task.messages = shown.map_err(Denied::marked)?;
+            }
             let provider = &agent.provider;
             self.session = Some(match self.progress.session.clone() {
                 Some(saved) => provider.resume(task, saved).await?,
@@ -459,7 +512,7 @@ impl<'r> Run<'r> {
 /// What is first.
 enum Next {
     Said(Said),
-    Done((CallId, ToolOutcome)),
+    Done(Done),
 }
 
 /// What a future comes to within the time that the run has.

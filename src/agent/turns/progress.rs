@@ -5,7 +5,7 @@ use super::waits::{Awaited, Wait};
 use crate::agent::api::saved;
 use crate::agent::offer::declare;
 use crate::agent::output::Output;
-use crate::agent::{AgentDefinition, AgentRunError, Said, Usage};
+use crate::agent::{AgentDefinition, AgentRunError, Said};
 use crate::error::{BoxError, excerpt};
 use crate::machine::{
     Answer, CallId, Delivery, Effect, Exit, Input, Limits, Machine, Policy, Signal, State,
@@ -22,7 +22,7 @@ pub(super) struct Progress {
     /// What the provider keeps; none if it has not begun.
     pub(super) session: Option<Json>,
     pub(super) spent: Spent,
-    /// How often the agent was told that its answer is not the output that was asked for.
+    /// How often the agent was told that its answer is not what was asked for.
     repairs: u32,
     /// What was asked for by breadcrumbs that are written.
     pub(super) waits: Vec<Wait>,
@@ -105,7 +105,7 @@ impl Progress {
         }
     }
 
-    /// Takes what the agent says.
+    /// Takes what the agent says, and what is wrong with an answer.
     ///
     /// # Errors
     /// It wants to go on and may not.
@@ -113,7 +113,7 @@ impl Progress {
         &mut self,
         said: Said,
         definition: &AgentDefinition,
-        output: Option<&Output>,
+        objection: Option<String>,
     ) -> Result<Heard, AgentRunError> {
         match said {
             Said::Calls { calls, usage } => {
@@ -126,7 +126,17 @@ impl Progress {
                 text,
                 cut_off,
                 usage,
-            } => self.finished(text, cut_off, usage, definition, output),
+            } => {
+                self.spent.add(usage, 0, true);
+                match objection {
+                    Some(problem) => self.repair(problem, &text, definition),
+                    None => Ok(Heard::Effects(self.end(Ended {
+                        text,
+                        cut_off,
+                        ..Ended::default()
+                    }))),
+                }
+            }
             Said::Asks { tool, input } => {
                 self.asked = self.asked.saturating_add(1);
                 let number = self.asked;
@@ -139,29 +149,24 @@ impl Progress {
         }
     }
 
-    fn finished(
+    /// Lets the agent mend its answer, if it may.
+    fn repair(
         &mut self,
-        text: String,
-        cut_off: bool,
-        usage: Usage,
+        problem: String,
+        text: &str,
         definition: &AgentDefinition,
-        output: Option<&Output>,
     ) -> Result<Heard, AgentRunError> {
-        self.spent.add(usage, 0, true);
-        if let Some(Err(problem)) = output.map(|output| output.read(&text)) {
-            if self.repairs >= Self::MOST_REPAIRS || self.spent.check(definition).is_err() {
-                return Err(bad_output(problem, &text));
-            }
-            self.repairs += 1;
-            return Ok(Heard::Repair(format!(
-                "That is not the output that was asked for: {problem}. Answer again, with nothing but the JSON."
-            )));
+        if self.repairs >= Self::MOST_REPAIRS || self.spent.check(definition).is_err() {
+            return Err(bad_output(problem, text));
         }
-        Ok(Heard::Effects(self.end(Ended {
-            text,
-            cut_off,
-            ..Ended::default()
-        })))
+        self.repairs += 1;
+        let json = match definition.output_schema {
+            Some(_) => ", with nothing but the JSON",
+            None => "",
+        };
+        Ok(Heard::Repair(format!(
+            "That is not the output that was asked for: {problem}. Answer again{json}."
+        )))
     }
 
     fn receive(&mut self, calls: Vec<ToolCall>, definition: &AgentDefinition) -> Vec<Effect> {
@@ -293,6 +298,9 @@ impl Progress {
         }
         if ended.cut_off {
             add("truncated", true.into());
+        }
+        if ended.delegated {
+            add("delegated", true.into());
         }
         if !ended.results.is_empty() {
             let results = ended.results.iter();

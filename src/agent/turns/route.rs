@@ -1,7 +1,7 @@
 //! Where a call goes: to a tool here or elsewhere, to another agent, to a person first, or nowhere.
 
 use super::waits::Awaited;
-use super::{Answer, CallId, Deferral, Effect, Run, ToolCall, ToolOutcome, agents, human};
+use super::{Answer, CallId, Deferral, Done, Effect, Run, ToolCall, ToolOutcome, agents, human};
 use crate::agent::offer::{Handing, Other};
 use crate::machine::{Arguments, Delivery};
 use crate::model::Json;
@@ -12,6 +12,26 @@ use std::time::Duration;
 use tracing::Instrument as _;
 
 impl<'r> Run<'r> {
+    /// Lets the guardrails look at a call before it begins.
+    pub(super) fn admit(&mut self, call: ToolCall, again: bool) -> Vec<Effect> {
+        let guardrails = &self.agent.guardrails;
+        let arguments = match &call.arguments {
+            Arguments::Json(arguments) if !guardrails.is_empty() => arguments.clone(),
+            Arguments::Json(_) | Arguments::Unreadable { .. } => return self.execute(call, again),
+        };
+        let admitted = async move {
+            match guardrails.tool_call(&call.tool, arguments).await {
+                Ok(arguments) => Done::Admitted {
+                    call: ToolCall::new(call.id, call.tool, arguments),
+                    again,
+                },
+                Err(answer) => Done::Finished(call.id, answer.into()),
+            }
+        };
+        self.queue.push_back(admitted.boxed());
+        Vec::new()
+    }
+
     /// Begins a call, or says what comes of it at once. Of one that an earlier attempt may have made, a tool that must not
     /// run twice does not run again.
     pub(super) fn execute(&mut self, call: ToolCall, again: bool) -> Vec<Effect> {
@@ -74,7 +94,7 @@ impl<'r> Run<'r> {
         // The name as it was registered: what a model wrote is in no log.
         let tool = agent.tools.get(&call.tool).map(tool::Tool::name);
         let span = tracing::debug_span!("tool_call", agent = caller, tool);
-        let id = call.id.clone();
+        let (id, name) = (call.id.clone(), call.tool.clone());
         let called = async move {
             let (tools, store) = (&agent.tools, &agent.store);
             let outcome = match is_approved {
@@ -85,7 +105,13 @@ impl<'r> Run<'r> {
                 }
                 false => tools.call(call, Some(caller), context, store).await,
             };
-            (id, outcome)
+            let outcome = match outcome {
+                ToolOutcome::Answered(answer) => {
+                    agent.guardrails.tool_result(&name, answer).await.into()
+                }
+                ToolOutcome::Deferred(_) => outcome,
+            };
+            Done::Finished(id, outcome)
         };
         self.queue.push_back(called.instrument(span).boxed());
     }

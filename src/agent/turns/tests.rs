@@ -2,7 +2,7 @@ use super::progress::{Heard, Progress};
 use crate::agent::api::Conversation;
 use crate::agent::output::Output;
 use crate::agent::{
-    AgentDefinition, AgentRunError, Arguments, ChatResponse, Message, Said, Speaker, Task, ToolCall,
+    AgentDefinition, AgentRunError, Arguments, ChatResponse, Message, Said, Speaker, ToolCall,
 };
 use crate::machine::{Answer, CallId, Delivery, Effect};
 use proptest::prelude::*;
@@ -77,7 +77,7 @@ impl Both {
     }
 
     fn messages(&self) -> Vec<Message> {
-        self.said.request(&Task::new("run", Vec::new())).messages
+        self.said.said.clone()
     }
 }
 
