@@ -63,7 +63,6 @@ pub mod guardrail;
 mod model;
 mod output;
 mod provider;
-#[cfg(feature = "openai")]
 mod providers;
 mod recorded;
 mod scripted;
@@ -78,7 +77,8 @@ pub use model::{
 };
 pub use provider::{Provider, Said, Session, Task};
 #[cfg(feature = "openai")]
-pub use providers::{OpenAiCompatible, OpenAiCompatibleBuilder, ProviderError, Secret};
+pub use providers::{OpenAiCompatible, OpenAiCompatibleBuilder, ProviderError};
+pub use providers::{Secret, model_tool};
 pub use recorded::RecordedModel;
 pub use scripted::ScriptedModel;
 
