@@ -66,6 +66,7 @@ mod provider;
 mod providers;
 mod recorded;
 mod scripted;
+mod trifecta;
 mod turns;
 
 pub use capabilities::Capabilities;
@@ -81,5 +82,6 @@ pub use providers::{OpenAiCompatible, OpenAiCompatibleBuilder, ProviderError};
 pub use providers::{Secret, model_tool};
 pub use recorded::RecordedModel;
 pub use scripted::ScriptedModel;
+pub use trifecta::{Trifecta, Trust};
 
 pub use crate::executor::above::{AgentError, AgentRunError, ModelError};
