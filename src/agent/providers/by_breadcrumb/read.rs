@@ -44,7 +44,10 @@ struct Said {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "the content of a message must be a text or a list of parts with a text"
+)]
 enum Content {
     Text(String),
     Parts(Vec<Part>),
@@ -82,14 +85,17 @@ struct OfferedFunction {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "stop must be a text or a list of texts")]
 enum OneOrMany {
     One(String),
     Many(Vec<String>),
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "tool_choice must be a word or the name of a function"
+)]
 enum Choice {
     Word(String),
     Named { function: Name },

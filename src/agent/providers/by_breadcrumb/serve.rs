@@ -33,7 +33,8 @@ use std::time::Duration;
 /// let served = ToolExecutor::new(model_tool("llm", model), Arc::new(store.clone()))?;
 /// let input = json!({"messages": [{"role": "user", "content": "I am Ann"}]});
 /// let request = NewBreadcrumb::new("tool.request.v1").context(json!({"tool": "llm", "input": input}));
-/// served.process_event(&Event::created(&store.create(request).await?)).await?;
+/// let request = store.create(request).await?;
+/// served.process_event(&Event::created(&request)).await?;
 ///
 /// let response = store.latest("tool.response.v1").await?.ok_or("no response")?;
 /// assert_eq!(response.context["output"]["content"], "Hello, Ann!");

@@ -184,13 +184,14 @@ async fn an_input_that_is_no_request_is_answered_with_what_to_mend() {
         (json!({}), "messages"),
         (
             json!({"messages": [{"role": "user", "content": 7}]}),
-            "no request",
+            "content of a message",
         ),
         (
             json!({"messages": [{"role": "boss", "content": "hi"}]}),
             "\"boss\"",
         ),
-        (json!({"messages": [], "temperature": "hot"}), "no request"),
+        (json!({"messages": [], "stop": 7}), "stop"),
+        (json!({"messages": [], "tool_choice": 7}), "tool_choice"),
         (
             json!({"messages": [], "tool_choice": "maybe"}),
             "tool_choice",
