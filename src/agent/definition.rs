@@ -1,4 +1,4 @@
-use super::{AgentError, Capabilities};
+use super::{AgentError, Capabilities, Trust};
 use crate::executor::{ContextBudget, Format};
 use crate::model::{Json, Subscriptions};
 use serde::Deserialize;
@@ -29,6 +29,8 @@ pub struct AgentDefinition {
     pub responds_with: Vec<String>,
     /// What it may write by an answer that is an [action](crate::agent#actions); if absent every answer is text.
     pub capabilities: Option<Capabilities>,
+    /// Which schemas have private data, untrusted content, or lead outward: `trust`.
+    pub trust: Trust,
     /// The tools it may call, by their exact names; none by default.
     pub tools: Vec<String>,
     /// How often the model is asked in one run at the most; 10 by default.
@@ -216,6 +218,7 @@ impl AgentDefinition {
                 .get("capabilities")
                 .map(|_| Capabilities::read(fields))
                 .transpose()?,
+            trust: Trust::read(fields)?,
             tools: read(fields, "tools", "a list of tool names")?.unwrap_or_default(),
             max_turns: read(fields, "max_turns", "a whole number over 0")?
                 .map_or(Self::MAX_TURNS, NonZeroU32::get),

@@ -5,7 +5,7 @@ use super::output::Output;
 use super::turns::Run;
 use super::{
     AgentDefinition, AgentError, AgentRunError, ApiProvider, ChatModel, Message, Provider,
-    ResponseSchema, Task, ToolCalls, agents, human,
+    ResponseSchema, Task, ToolCalls, Trifecta, agents, human,
 };
 use crate::clock;
 use crate::error::{BoxError, excerpt, permanent};
@@ -13,6 +13,7 @@ use crate::executor::{
     ContextBudget, ExecutionContext, ExecutorError, Failure, FenceKey, InvalidExecutor, Profile,
     Response, UniversalExecutor, check,
 };
+use crate::machine::{Effect, RunId};
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Subscriptions, Timestamp};
 use crate::store::{BreadcrumbStore, StoreError};
 use crate::tool::{Permissions, RetrySafety, Tool, ToolExecutor, ToolRegistry};
@@ -20,6 +21,8 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use std::fmt;
 use std::sync::Arc;
+
+type Observer = Arc<dyn Fn(&RunId, &Effect) + Send + Sync>;
 
 /// An agent: shows a model what it may see of the trigger and the assembled context, calls the tools it asks for until
 /// it answers, and writes what it says as `agent.response.v1`.
@@ -34,6 +37,7 @@ pub struct AgentExecutor {
     /// None if its answers are any text.
     pub(super) output: Option<Output>,
     pub(super) guardrails: Guardrails,
+    pub(super) observer: Option<Observer>,
     profile: Profile,
     budget: ContextBudget,
     /// None for that of the process.
@@ -104,6 +108,7 @@ impl AgentExecutor {
             budget: definition.context_budget.clone(),
             fences: None,
             guardrails: Guardrails::default(),
+            observer: None,
             offer,
             output: output.transpose()?,
             tools,
@@ -114,6 +119,10 @@ impl AgentExecutor {
         };
         check(&agent)?;
         agent.check_ledger(waits)?;
+        if let Some(trifecta) = agent.trifecta() {
+            let agent = &*agent.definition.agent_id;
+            tracing::warn!(agent, "{trifecta}");
+        }
         Ok(agent)
     }
 
@@ -142,6 +151,28 @@ impl AgentExecutor {
     pub fn with_guardrails(mut self, guardrails: Guardrails) -> Self {
         self.guardrails = guardrails;
         self
+    }
+
+    /// Tells of everything that its machine wants done, in order, while a run goes on: for whoever watches. It must not
+    /// block.
+    #[must_use]
+    pub fn observed_by(mut self, observer: impl Fn(&RunId, &Effect) + Send + Sync + 'static) -> Self {
+        self.observer = Some(Arc::new(observer));
+        self
+    }
+
+    /// Private data, untrusted content and a way outward, if it has all three: then what it reads could make it send away
+    /// what it knows. A warning is logged when such an agent is made.
+    #[must_use]
+    pub fn trifecta(&self) -> Option<Trifecta> {
+        let definition = &self.definition;
+        let names = self.tools.names();
+        let tools = names.iter().filter_map(|name| {
+            let tool = self.tools.get(name)?;
+            Some((*name, tool.settings().permission_tags.as_slice()))
+        });
+        let written = &definition.responds_with;
+        Trifecta::find(&definition.subscriptions, &definition.trust, written, tools)
     }
 
     /// The definition it follows.

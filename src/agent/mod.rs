@@ -54,6 +54,7 @@
 mod action;
 mod agents;
 mod api;
+mod breadcrumb_model;
 mod capabilities;
 mod definition;
 mod executor;
@@ -63,13 +64,14 @@ mod model;
 mod offer;
 mod output;
 mod provider;
-#[cfg(any(feature = "cli", feature = "openai"))]
 mod providers;
 mod recorded;
 mod scripted;
+mod trifecta;
 mod turns;
 
 pub use api::ApiProvider;
+pub use breadcrumb_model::BreadcrumbModel;
 pub use capabilities::Capabilities;
 pub use definition::{
     AgentDefinition, Approval, Budgets, Colleague, OutputSlot, ToolCalls, WaitSeconds,
@@ -83,9 +85,11 @@ pub use provider::{Provider, Said, Session, Task};
 #[cfg(feature = "cli")]
 pub use providers::{CliError, CliProvider, RawOutput};
 #[cfg(feature = "openai")]
-pub use providers::{OpenAiCompatible, OpenAiCompatibleBuilder, ProviderError, Secret};
+pub use providers::{OpenAiCompatible, OpenAiCompatibleBuilder, ProviderError};
+pub use providers::{Secret, model_tool};
 pub use recorded::RecordedModel;
 pub use scripted::ScriptedModel;
+pub use trifecta::{Trifecta, Trust};
 
 pub use crate::executor::above::{AgentError, AgentRunError, ModelError};
 pub use crate::tool::ToolSpec;

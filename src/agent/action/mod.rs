@@ -218,5 +218,6 @@ fn is_bare(fields: &Map<String, Value>) -> bool {
 /// Whether a text that is not one JSON object was meant to be an action, so that a broken one is not taken for prose.
 fn is_meant(text: &str) -> bool {
     let has = |name: &str| text.contains(&format!("{name:?}"));
-    (has("action") && has("breadcrumb")) || (has("schema_name") && has("context"))
+    let is_named = || has("breadcrumb") || ACTIONS.into_iter().any(has);
+    (has("action") && is_named()) || (has("schema_name") && has("context"))
 }

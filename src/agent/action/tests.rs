@@ -92,6 +92,7 @@ fn an_action_that_is_broken_is_no_answer_and_says_what_to_mend() {
             "several",
         ),
         (r#"[{"action": "create", "breadcrumb": {}}]"#, "one action"),
+        (r#"{"action": "delete", "bread"#, "JSON"),
         (r#"{"action": "create"}"#, "\"breadcrumb\""),
         (r#"{"action": "create", "breadcrumb": {}}"#, "\"context\""),
         (

@@ -255,6 +255,9 @@ impl<'r> Run<'r> {
     }
 
     async fn act(&mut self, effect: Effect) -> Result<Vec<Effect>, BoxError> {
+        if let Some(observer) = &self.agent.observer {
+            observer(self.progress.machine.run(), &effect);
+        }
         match effect {
             Effect::Execute(call) => return Ok(self.admit(call, false)),
             Effect::Defer { call_id, action } => return Ok(self.defer(call_id, action)),
