@@ -154,13 +154,16 @@ impl Session for BreadcrumbSession {
 
     async fn answer(&mut self, answer: Answer) -> Result<(), BoxError> {
         match answer {
-            Answer::Success(output) => match response_of(&output) {
-                Ok(answer) => {
-                    self.state.answer = Some(answer);
-                    Ok(())
+            Answer::Success(output) => {
+                let asked = self.task.with(&self.state.conversation.said);
+                match response_of(&self.task.asking(asked), &output) {
+                    Ok(answer) => {
+                        self.state.answer = Some(answer);
+                        Ok(())
+                    }
+                    Err(error) => self.failed(error.into()),
                 }
-                Err(error) => self.failed(error.into()),
-            },
+            }
             Answer::Error { code, message } => self.failed(format!("{code}: {message}").into()),
         }
     }

@@ -156,7 +156,10 @@ impl AgentExecutor {
     /// Tells of everything that its machine wants done, in order, while a run goes on: for whoever watches. It must not
     /// block.
     #[must_use]
-    pub fn observed_by(mut self, observer: impl Fn(&RunId, &Effect) + Send + Sync + 'static) -> Self {
+    pub fn observed_by(
+        mut self,
+        observer: impl Fn(&RunId, &Effect) + Send + Sync + 'static,
+    ) -> Self {
         self.observer = Some(Arc::new(observer));
         self
     }

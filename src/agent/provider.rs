@@ -114,13 +114,23 @@ impl Task {
     /// # Errors
     /// [`Denied`]: the model is not asked.
     pub async fn request(&self, said: &[Message]) -> Result<ChatRequest, Denied> {
-        let messages = self.messages.iter().chain(said).cloned().collect();
-        let mut request = ChatRequest::new(self.guardrails.input(messages).await?);
+        let messages = self.guardrails.input(self.with(said)).await?;
+        Ok(self.asking(messages))
+    }
+
+    /// The messages of the task, and what was said since.
+    pub(super) fn with(&self, said: &[Message]) -> Vec<Message> {
+        self.messages.iter().chain(said).cloned().collect()
+    }
+
+    /// The request that has these messages.
+    pub(super) fn asking(&self, messages: Vec<Message>) -> ChatRequest {
+        let mut request = ChatRequest::new(messages);
         request.model.clone_from(&self.model);
         request.temperature = self.temperature;
         request.tools.clone_from(&self.tools);
         request.response_schema.clone_from(&self.response_schema);
-        Ok(request)
+        request
     }
 }
 

@@ -7,7 +7,6 @@ use crate::model::Json;
 use serde_json::{Map, Value, json};
 
 /// A request as the input of a tool.
-#[cfg_attr(not(test), expect(dead_code, reason = "runs of agents take it up"))]
 pub(in crate::agent) fn input_of(request: &ChatRequest) -> Json {
     let form = Form {
         names: &Names::new(request),
@@ -25,7 +24,6 @@ pub(in crate::agent) fn input_of(request: &ChatRequest) -> Json {
 /// # Errors
 /// [`ModelError::BadAnswer`] if nothing is said, [`ModelError::TooLarge`], [`ModelError::Refused`], and the error that
 /// stands in the place of an answer.
-#[cfg_attr(not(test), expect(dead_code, reason = "runs of agents take it up"))]
 pub(in crate::agent) fn response_of(
     request: &ChatRequest,
     output: &Json,
