@@ -51,6 +51,7 @@ use crate::error::BoxError;
 use crate::machine::Answer;
 use crate::model::Json;
 use async_trait::async_trait;
+use std::sync::Arc;
 
 /// Checks some of what goes through an agent; see the [module](self) for when it is asked, and what follows.
 ///
@@ -101,6 +102,29 @@ pub trait Guardrail: Send + Sync {
     async fn tool_result(&self, tool: &str, answer: &Answer) -> Result<Decision<Answer>, BoxError> {
         let _ = (tool, answer);
         Ok(Decision::Allow)
+    }
+}
+
+#[async_trait]
+impl<T: Guardrail + ?Sized> Guardrail for Arc<T> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    async fn input(&self, messages: &[Message]) -> Result<Decision<Vec<Message>>, BoxError> {
+        (**self).input(messages).await
+    }
+
+    async fn output(&self, text: &str) -> Result<Decision<String>, BoxError> {
+        (**self).output(text).await
+    }
+
+    async fn tool_call(&self, tool: &str, arguments: &Json) -> Result<Decision<Json>, BoxError> {
+        (**self).tool_call(tool, arguments).await
+    }
+
+    async fn tool_result(&self, tool: &str, answer: &Answer) -> Result<Decision<Answer>, BoxError> {
+        (**self).tool_result(tool, answer).await
     }
 }
 

@@ -2,8 +2,9 @@ use super::*;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::error::Error as _;
-use std::sync::Arc;
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Denies whatever it is asked, by the way it is told.
@@ -215,6 +216,56 @@ async fn a_guardrail_that_fails_panics_or_hangs_denies_and_its_words_stay_inside
             assert!(told && !message.contains(SECRET), "{message}");
         }
     }
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn the_log_names_a_guardrail_that_failed_and_repeats_none_of_its_words() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(move || writer.clone())
+        .finish();
+    let guard = tracing::subscriber::set_default(subscriber);
+    let guardrails = Guardrails::default().with(Broken(Fault::Error));
+
+    let call = guardrails.tool_call("t", json!(SECRET).into()).await;
+
+    drop(guard);
+    let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert!(call.is_err());
+    assert!(
+        logged.contains("a guardrail failed") && logged.contains("broken"),
+        "{logged}"
+    );
+    assert!(!logged.contains(SECRET), "{logged}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shared_guardrail_is_asked_at_each_place_as_it_is() {
+    let shared: Arc<dyn Guardrail> = Arc::new(Broken(Fault::Error));
+    let guardrails = Guardrails::default().with(shared);
+
+    let result = guardrails.tool_result("t", Answer::success(json!(1))).await;
+
+    assert!(guardrails.input(Vec::new()).await.is_err());
+    assert!(guardrails.output(String::new()).await.is_err());
+    assert!(guardrails.tool_call("t", Json::default()).await.is_err());
+    assert_eq!(code_and_message(&result).0, "denied");
 }
 
 #[tokio::test(start_paused = true)]
