@@ -98,7 +98,8 @@ impl ToolDispatcher {
     }
 
     /// Also answers requests for tools that it does not have, at once and with an error that has the nearest name. For
-    /// the one place among all workers that should.
+    /// the one place among all workers that should. Those for a [remote tool](super::remote_tool) of its registry it leaves
+    /// to whoever serves it.
     ///
     /// # Errors
     /// [`ToolError::Subscriptions`].

@@ -125,8 +125,8 @@ impl Entry {
     }
 
     /// A place among the calls that may go on, in turn. It is given back when this call ends or is given up, or when a
-    /// function on a thread has returned, which may be later. A call that has waited for half of its time would hardly end in
-    /// what is left of it, and one that never began is better off with an error than with an unknown outcome.
+    /// function on a thread has returned, which may be later. A call that has waited for half of its time would hardly end
+    /// in what is left of it, and one that never began is better off with an error than with an unknown outcome.
     async fn slot(&self, time: Duration) -> Result<Option<OwnedSemaphorePermit>, BoxError> {
         let Some(slots) = &self.slots else {
             return Ok(None);

@@ -184,11 +184,10 @@ impl ToolRegistry {
     }
 
     /// The tools that do their work in this process, and the names of the others.
-    pub(super) fn split(&self) -> (Self, Vec<String>) {
+    pub(super) fn split(self) -> (Self, Vec<String>) {
         let is_here = |entry: &Entry| entry.tool.settings().place == Place::Here;
         let (here, elsewhere): (BTreeMap<_, _>, BTreeMap<_, _>) = self
             .entries
-            .clone()
             .into_iter()
             .partition(|(_, entry)| is_here(entry));
         (Self { entries: here }, elsewhere.into_keys().collect())

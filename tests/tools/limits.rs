@@ -106,6 +106,10 @@ async fn a_function_that_has_not_returned_keeps_its_place_after_its_time_is_up()
 
     let late = call(&tools, "probe", json!({})).await;
     let meanwhile = call(&tools, "probe", json!({})).await;
+
+    assert_eq!(error_of(late).0, "timeout");
+    assert_eq!(error_of(meanwhile).0, "busy");
+
     release.send(()).unwrap();
     while threads.busy() > 0 {
         yield_now().await;
@@ -120,8 +124,6 @@ async fn a_function_that_has_not_returned_keeps_its_place_after_its_time_is_up()
         }
     };
 
-    assert_eq!(error_of(late).0, "timeout");
-    assert_eq!(error_of(meanwhile).0, "busy");
     assert_eq!(after, Answer::success(json!("done")).into());
     assert_eq!(count(&calls), 2);
 }

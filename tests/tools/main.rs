@@ -1,6 +1,7 @@
 //! Tools as people build them: settings, a registry, permissions, one executor for many tools, calls within a run.
 
 #![expect(
+    clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
     reason = "a helper that cannot do its work fails the test that uses it"
