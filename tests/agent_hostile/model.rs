@@ -1,6 +1,6 @@
 //! A model that obeys whatever it reads, wherever it stands: the worst that an injection can make of a model.
 //!
-//! It knows these orders, and reads through escaped JSON, entities of XML and characters that cannot be seen:
+//! It knows these orders, and reads through escaped JSON and characters that cannot be seen:
 //!
 //! | order | what it does |
 //! |---|---|
@@ -112,22 +112,42 @@ impl ChatModel for ObedientModel {
 
 /// The orders of a text, in every way in which it can be read.
 fn orders(text: &str) -> Vec<Order> {
-    let plain = |text: &str| text.replace("\\\"", "\"").replace("\\n", "\n").replace("\\\\", "\\");
-    let once = plain(text);
-    let twice = plain(&once);
-    let entities = once.replace("\\u003c", "<").replace("\\u003e", ">").replace("&quot;", "\"");
+    /// How deep a text may be quoted within quotes.
+    const DEEPEST: usize = 4;
     let mut found = Vec::new();
-    for reading in [text, &once, &twice, &entities] {
-        let visible: String = reading.chars().filter(|c| !is_invisible(*c)).collect();
-        for reading in [reading, &visible] {
-            for order in read(reading) {
-                if !found.contains(&order) {
-                    found.push(order);
-                }
+    let mut reading = text.to_owned();
+    for _ in 0..DEEPEST {
+        let visible = reading.chars().filter(|c| !is_invisible(*c)).collect();
+        for order in [&reading, &visible].into_iter().flat_map(|text| read(text)) {
+            if !found.contains(&order) {
+                found.push(order);
             }
         }
+        reading = unescaped(&reading);
     }
     found
+}
+
+/// A text without one level of the escapes of JSON.
+fn unescaped(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        match (c, rest.clone().next()) {
+            ('\\', Some('u')) => {
+                let digits: String = rest.clone().skip(1).take(4).collect();
+                let c = u32::from_str_radix(&digits, 16).ok().and_then(char::from_u32);
+                plain.push(c.unwrap_or('?'));
+                rest.nth(4);
+            }
+            ('\\', Some(escaped)) => {
+                plain.push(if escaped == 'n' { '\n' } else { escaped });
+                rest.next();
+            }
+            (c, _) => plain.push(c),
+        }
+    }
+    plain
 }
 
 fn is_invisible(c: char) -> bool {

@@ -129,7 +129,7 @@ impl World {
                 Ok(context.store().get(id).await?.context.clone().into_value())
             }),
             self.tool("leaks", |_, _| async { Err(Leak(SOURCE.into()).into()) }),
-            self.tool("panics", |_, _| async { panic!("{PANIC}") }),
+            self.tool("panics", |_, _| async { std::panic::resume_unwind(Box::new(PANIC)) }),
             self.tool("asks", |_, _| async { Err(ask_human("Which one?")) }),
             self.tool("pay", |_, _| async { Ok(json!("paid")) }).requires_approval(),
             self.tool("delete-all", |_, _| async { Ok(json!("deleted")) }),
@@ -225,7 +225,8 @@ impl World {
         let Some(person) = person else { return };
         let answered = self.all("human.response.v1").await.len();
         let asked = self.all("human.request.v1").await;
-        for asked in asked.iter().rev().skip(answered) {
+        let asked = asked.iter().rev().filter(|asked| asked.context.text("requestId").is_some());
+        for asked in asked.skip(answered) {
             self.put(answer_of_person(asked, "ann", person.clone())).await;
         }
     }
