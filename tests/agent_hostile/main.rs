@@ -7,6 +7,7 @@
     reason = "a helper that cannot do its work fails the test that uses it"
 )]
 
+mod forged;
 mod injected;
 mod log;
 mod model;

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use universal_executor::agent::{AgentDefinition, AgentExecutor, Provider, ScriptedModel};
-use universal_executor::store::{DeadLetter, Query, RunFilter};
+use universal_executor::store::{DeadLetter, Query, Run, RunFilter, RunState};
 use universal_executor::tool::{
     JsonTool, Permissions, ToolContext, ToolDispatcher, ToolRegistry, ask_human, json_tool,
 };
@@ -238,6 +239,41 @@ impl World {
         its.clone().count() > 0 && its.all(|run| run.state.is_over())
     }
 
+    /// Whether the agent waits for others.
+    pub(crate) async fn is_suspended(&self) -> bool {
+        let suspended = RunFilter::all().state(RunState::Suspended);
+        !self.store.runs(&suspended).await.unwrap().is_empty()
+    }
+
+    /// Resolves when all runs wait for others or are over. Paused time goes on only when nobody has anything to do, so
+    /// what was written before was seen by then.
+    pub(crate) async fn settled(&self) {
+        let is_at_rest = |run: &Run| run.state.is_over() || run.state == RunState::Suspended;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        eventually(|| async {
+            let runs = self.store.runs(&RunFilter::all()).await.unwrap();
+            runs.iter().all(is_at_rest)
+        })
+        .await;
+    }
+
+    /// What the model was shown, and what the agent answered.
+    pub(crate) async fn reached(&self) -> String {
+        let mut reached = self.model.shown();
+        for answer in self.all(AgentExecutor::RESPONSE).await {
+            let is_seed = self.seeds.lock().unwrap().iter().any(|seed| seed.id == answer.id);
+            if !is_seed && answer.created_by.as_deref() == Some(AGENT) {
+                reached.push_str(&answer.context.to_string());
+            }
+        }
+        reached
+    }
+
+    /// Counts a breadcrumb as written from outside.
+    pub(crate) fn is_from_outside(&self, breadcrumb: Arc<Breadcrumb>) {
+        self.seeds.lock().unwrap().push(breadcrumb);
+    }
+
     /// All breadcrumbs of a schema, newest first.
     pub(crate) async fn all(&self, schema: &str) -> Vec<Arc<Breadcrumb>> {
         crate::support::all(&self.store, schema).await
@@ -306,9 +342,9 @@ fn wrong(made: &Breadcrumb) -> Option<String> {
             let (kind, tool) = (context("kind"), context("tool"));
             (kind, tool) == ("approval", "pay") || (kind == "question" && !text.contains(FORGED))
         }
-        (AGENT, "tool.request.v1") => ALLOWED.contains(&context("tool")) && made.title.starts_with("Request: "),
-        (AGENT, "agent.request.v1") => context("agent") == "payer" && made.title == "worker asks payer",
-        ("payer", "agent.response.v1") | ("tools", "tool.response.v1") => true,
+        (AGENT, "tool.request.v1") => (ALLOWED.contains(&context("tool")) || context("tool") == "chat") && !text.contains(FORGED),
+        (AGENT, "agent.request.v1") => context("agent") == "payer" && !text.contains(FORGED),
+        ("payer", "agent.response.v1") | ("tools", "tool.response.v1") | ("probe", _) => true,
         _ => false,
     };
     let is_right = is_right && made.created_by.as_deref() == Some(by) || schema == DeadLetter::SCHEMA;
