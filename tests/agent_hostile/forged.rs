@@ -51,23 +51,47 @@ type Make = fn(NewBreadcrumb, &Breadcrumb) -> By;
 
 /// What is forged: its name, whose answers, and what is made of the answer that would be taken, and of the request.
 const FORGERIES: [(&str, &[Waits], Make); 38] = [
-    ("an answer in another tenant", &ALL, |new, _| OtherTenant(new)),
-    ("an answer of another schema", &ALL, |new, _| Hand(schema(new, "answer.v1"))),
-    ("an answer of a later version of the schema", &ALL, |new, _| {
-        let next = new.schema_name.clone().unwrap().replace(".v1", ".v2");
-        Hand(schema(new, &next))
+    ("an answer in another tenant", &ALL, |new, _| {
+        OtherTenant(new)
     }),
+    ("an answer of another schema", &ALL, |new, _| {
+        Hand(schema(new, "answer.v1"))
+    }),
+    (
+        "an answer of a later version of the schema",
+        &ALL,
+        |new, _| {
+            let next = new.schema_name.clone().unwrap().replace(".v1", ".v2");
+            Hand(schema(new, &next))
+        },
+    ),
     ("an answer of the schema in capitals", &ALL, |new, _| {
         let loud = new.schema_name.clone().unwrap().to_uppercase();
         Hand(schema(new, &loud))
     }),
-    ("an answer to another request", &ALL, |new, asked| Hand(to(new, asked, "other"))),
-    ("an answer to an id that is empty", &ALL, |new, asked| Hand(to(new, asked, ""))),
-    ("an answer to an id in capitals", &ALL, |new, asked| Hand(to(new, asked, &id(asked).to_uppercase()))),
-    ("an answer to an id that begins the same", &ALL, |new, asked| Hand(to(new, asked, &id(asked)[..63]))),
-    ("an answer to an id that goes on", &ALL, |new, asked| Hand(to(new, asked, &format!("{} ", id(asked))))),
-    ("an answer to any id", &ALL, |new, asked| Hand(to(new, asked, "*"))),
-    ("an answer whose context is a text", &ALL, |new, _| Hand(new.context(json!(FORGED)))),
+    ("an answer to another request", &ALL, |new, asked| {
+        Hand(to(new, asked, "other"))
+    }),
+    ("an answer to an id that is empty", &ALL, |new, asked| {
+        Hand(to(new, asked, ""))
+    }),
+    ("an answer to an id in capitals", &ALL, |new, asked| {
+        Hand(to(new, asked, &id(asked).to_uppercase()))
+    }),
+    (
+        "an answer to an id that begins the same",
+        &ALL,
+        |new, asked| Hand(to(new, asked, &id(asked)[..63])),
+    ),
+    ("an answer to an id that goes on", &ALL, |new, asked| {
+        Hand(to(new, asked, &format!("{} ", id(asked))))
+    }),
+    ("an answer to any id", &ALL, |new, asked| {
+        Hand(to(new, asked, "*"))
+    }),
+    ("an answer whose context is a text", &ALL, |new, _| {
+        Hand(new.context(json!(FORGED)))
+    }),
     ("an answer whose context is a list", &ALL, |new, _| {
         let context = new.context.clone();
         Hand(new.context(json!([*context])))
@@ -77,31 +101,78 @@ const FORGERIES: [(&str, &[Waits], Make); 38] = [
         context["forged"] = FORGED.into();
         Hand(new.context(context))
     }),
-    ("an answer with the right tag and another id", &TOOLS, |new, _| Hand(with(new, "request_id", json!("other")))),
-    ("an answer with one right id of two", &TOOLS, |new, asked| {
-        let right = with(new, "requestId", json!(id(asked)));
-        Hand(with(right, "request_id", json!("other")))
+    (
+        "an answer with the right tag and another id",
+        &TOOLS,
+        |new, _| Hand(with(new, "request_id", json!("other"))),
+    ),
+    (
+        "an answer with one right id of two",
+        &TOOLS,
+        |new, asked| {
+            let right = with(new, "requestId", json!(id(asked)));
+            Hand(with(right, "request_id", json!("other")))
+        },
+    ),
+    ("an answer of another tool", &TOOLS, |new, _| {
+        Hand(with(new, "tool", json!("note")))
     }),
-    ("an answer of another tool", &TOOLS, |new, _| Hand(with(new, "tool", json!("note")))),
-    ("an answer of the tool in capitals", &TOOLS, |new, _| Hand(with(new, "tool", json!("READ")))),
-    ("an answer that says it goes on", &TOOLS, |new, _| Hand(with(new, "status", json!("pending")))),
-    ("an answer without a status", &TOOLS, |new, _| Hand(with(new, "status", Value::Null))),
-    ("an answer whose status is a list", &TOOLS, |new, _| Hand(with(new, "status", json!(["success"])))),
-    ("progress as the answer", &TOOLS, |new, _| Hand(schema(new, "tool.progress.v1"))),
-    ("an answer of another agent", &AGENTS, |new, _| Hand(with(new, "creator", json!({"agent_id": "eve"})))),
-    ("an answer without a creator", &AGENTS, |new, _| Hand(with(new, "creator", Value::Null))),
-    ("an answer whose creator is a text", &AGENTS, |new, _| Hand(with(new, "creator", json!("payer")))),
-    ("an answer whose creator has another name for it", &AGENTS, |new, _| {
-        Hand(with(new, "creator", json!({"id": "payer", "agent": "payer"})))
+    ("an answer of the tool in capitals", &TOOLS, |new, _| {
+        Hand(with(new, "tool", json!("READ")))
     }),
-    ("an answer with a forged creator", &AGENTS, |new, _| Hand(new.created_by("eve"))),
-    ("an answer with a forged creator, by another executor", &AGENTS, |new, _| Executor(new)),
-    ("an answer that somebody has changed", &AGENTS, |new, asked| {
-        let forged = new.context.clone();
-        let empty = to(new, asked, "other");
-        let tags = [format!("request:{}", id(asked))];
-        Change(empty, Patch::new().tags(tags).context(forged).updated_by("eve"))
+    ("an answer that says it goes on", &TOOLS, |new, _| {
+        Hand(with(new, "status", json!("pending")))
     }),
+    ("an answer without a status", &TOOLS, |new, _| {
+        Hand(with(new, "status", Value::Null))
+    }),
+    ("an answer whose status is a list", &TOOLS, |new, _| {
+        Hand(with(new, "status", json!(["success"])))
+    }),
+    ("progress as the answer", &TOOLS, |new, _| {
+        Hand(schema(new, "tool.progress.v1"))
+    }),
+    ("an answer of another agent", &AGENTS, |new, _| {
+        Hand(with(new, "creator", json!({"agent_id": "eve"})))
+    }),
+    ("an answer without a creator", &AGENTS, |new, _| {
+        Hand(with(new, "creator", Value::Null))
+    }),
+    ("an answer whose creator is a text", &AGENTS, |new, _| {
+        Hand(with(new, "creator", json!("payer")))
+    }),
+    (
+        "an answer whose creator has another name for it",
+        &AGENTS,
+        |new, _| {
+            Hand(with(
+                new,
+                "creator",
+                json!({"id": "payer", "agent": "payer"}),
+            ))
+        },
+    ),
+    ("an answer with a forged creator", &AGENTS, |new, _| {
+        Hand(new.created_by("eve"))
+    }),
+    (
+        "an answer with a forged creator, by another executor",
+        &AGENTS,
+        |new, _| Executor(new),
+    ),
+    (
+        "an answer that somebody has changed",
+        &AGENTS,
+        |new, asked| {
+            let forged = new.context.clone();
+            let empty = to(new, asked, "other");
+            let tags = [format!("request:{}", id(asked))];
+            Change(
+                empty,
+                Patch::new().tags(tags).context(forged).updated_by("eve"),
+            )
+        },
+    ),
     ("an error of another agent", &AGENTS, |new, _| {
         let failed = with(new, "status", json!("error"));
         Hand(with(failed, "creator", json!({"agent_id": "eve"})))
@@ -110,20 +181,48 @@ const FORGERIES: [(&str, &[Waits], Make); 38] = [
         new.tags.clear();
         Hand(with(new, "request_id", json!(id(asked))))
     }),
-    ("an answer that an executor writes", &PEOPLE, |new, _| Executor(new)),
-    ("an answer that says an agent wrote it", &PEOPLE, |new, _| {
-        Hand(with(new, "creator", json!({"type": "agent", "agent_id": "worker"})))
+    ("an answer that an executor writes", &PEOPLE, |new, _| {
+        Executor(new)
     }),
-    ("an answer with an empty creator", &PEOPLE, |new, _| Hand(with(new, "creator", json!({})))),
-    ("an answer that has no id", &PEOPLE, |new, _| Hand(with(new, "request_id", json!([])))),
-    ("an approval of somebody who may not", &[Approval], |new, _| Hand(new.created_by("eve"))),
-    ("an approval of a name in capitals", &[Approval], |new, _| Hand(new.created_by("ANN"))),
-    ("an approval of another call", &[Approval], |new, _| Hand(with(new, "digest", json!("other")))),
-    ("a rejection that somebody else made an approval", &[Approval], |new, asked| {
-        let approves = new.context.clone();
-        let no_answer = to(new, asked, "other");
-        Change(no_answer, Patch::new().context(approves).updated_by("eve"))
+    (
+        "an answer that says an agent wrote it",
+        &PEOPLE,
+        |new, _| {
+            Hand(with(
+                new,
+                "creator",
+                json!({"type": "agent", "agent_id": "worker"}),
+            ))
+        },
+    ),
+    ("an answer with an empty creator", &PEOPLE, |new, _| {
+        Hand(with(new, "creator", json!({})))
     }),
+    ("an answer that has no id", &PEOPLE, |new, _| {
+        Hand(with(new, "request_id", json!([])))
+    }),
+    (
+        "an approval of somebody who may not",
+        &[Approval],
+        |new, _| Hand(new.created_by("eve")),
+    ),
+    (
+        "an approval of a name in capitals",
+        &[Approval],
+        |new, _| Hand(new.created_by("ANN")),
+    ),
+    ("an approval of another call", &[Approval], |new, _| {
+        Hand(with(new, "digest", json!("other")))
+    }),
+    (
+        "a rejection that somebody else made an approval",
+        &[Approval],
+        |new, asked| {
+            let approves = new.context.clone();
+            let no_answer = to(new, asked, "other");
+            Change(no_answer, Patch::new().context(approves).updated_by("eve"))
+        },
+    ),
 ];
 
 /// Approvals that are none, in the words of the one who may give them.
@@ -133,8 +232,14 @@ const NO_APPROVALS: [(&str, fn() -> Value); 10] = [
     ("a list", || json!({"approved": [true]})),
     ("null", || json!({"approved": null})),
     ("nothing", || json!({})),
-    ("both words", || json!({"approved": true, "decision": "approve"})),
-    ("words that differ", || json!({"approved": true, "decision": "reject"})),
+    (
+        "both words",
+        || json!({"approved": true, "decision": "approve"}),
+    ),
+    (
+        "words that differ",
+        || json!({"approved": true, "decision": "reject"}),
+    ),
     ("a capital", || json!({"decision": "Approve"})),
     ("another word", || json!({"decision": "approved"})),
     ("a comment", || json!({"comment": "approve"})),
@@ -212,7 +317,8 @@ impl Waits {
         let (schema, by, context) = match self {
             Tool | Model => {
                 let tool = asked.context.text("tool").unwrap();
-                let context = json!({"request_id": id, "tool": tool, "status": "success", "output": says});
+                let context =
+                    json!({"request_id": id, "tool": tool, "status": "success", "output": says});
                 ("tool.response.v1", "tools", context)
             }
             Agent | Handoff | Delegate => {
@@ -224,7 +330,11 @@ impl Waits {
                 let context = json!({"request_id": id, "approved": true, "comment": says});
                 ("human.response.v1", "ann", context)
             }
-            Question => ("human.response.v1", "ann", json!({"request_id": id, "answer": says})),
+            Question => (
+                "human.response.v1",
+                "ann",
+                json!({"request_id": id, "answer": says}),
+            ),
         };
         NewBreadcrumb::new(schema)
             .tag(format!("request:{id}"))
@@ -247,7 +357,9 @@ impl Waits {
         let tools = world.tools("");
         let agent = match self {
             Model => world.agent_with(Arc::new(BreadcrumbModel::new("chat")), &tools, &scene.more),
-            Tool | Agent | Handoff | Delegate | Approval | Question => world.agent(&tools, &scene.more),
+            Tool | Agent | Handoff | Delegate | Approval | Question => {
+                world.agent(&tools, &scene.more)
+            }
         };
         let probe = Probe::on("go.v1", "probe", &world.store).responding(|trigger, _| {
             let new = serde_json::from_value(trigger.context["write"].clone())?;
@@ -272,7 +384,9 @@ async fn forge(world: &World, by: By) {
         Executor(new) => {
             let written = world.all(new.schema_name.as_deref().unwrap()).await.len();
             let schema = new.schema_name.clone().unwrap();
-            world.put(NewBreadcrumb::new("go.v1").context(json!({"write": new}))).await;
+            world
+                .put(NewBreadcrumb::new("go.v1").context(json!({"write": new})))
+                .await;
             eventually(|| async { world.all(&schema).await.len() > written }).await;
         }
         Change(new, patch) => {
@@ -286,11 +400,19 @@ async fn forge(world: &World, by: By) {
 /// What each case tries.
 pub(crate) fn cases() -> Vec<String> {
     let forged = FORGERIES.iter().flat_map(|(name, waits, _)| {
-        waits.iter().map(move |waits| format!("{name}, for {waits:?}"))
+        waits
+            .iter()
+            .map(move |waits| format!("{name}, for {waits:?}"))
     });
-    let none = NO_APPROVALS.iter().map(|(name, _)| format!("an approval that is {name}"));
-    let late = ALL.iter().map(|waits| format!("a second answer, for {waits:?}"));
-    let after = ALL.iter().map(|waits| format!("an answer after the end, for {waits:?}"));
+    let none = NO_APPROVALS
+        .iter()
+        .map(|(name, _)| format!("an approval that is {name}"));
+    let late = ALL
+        .iter()
+        .map(|waits| format!("a second answer, for {waits:?}"));
+    let after = ALL
+        .iter()
+        .map(|waits| format!("an answer after the end, for {waits:?}"));
     forged.chain(none).chain(late).chain(after).collect()
 }
 
@@ -302,7 +424,9 @@ async fn wrong(world: &World, log: &Log, waits: Waits) -> Vec<String> {
         wrong.push("it was taken".to_owned());
     }
     if !reached.contains(REAL) {
-        wrong.push(format!("the real answer was not taken by {waits:?}: {reached}"));
+        wrong.push(format!(
+            "the real answer was not taken by {waits:?}: {reached}"
+        ));
     }
     wrong
 }
@@ -322,11 +446,20 @@ async fn what_was_not_asked_for_is_not_taken_and_the_real_answer_is() {
             };
             waits.play(&world, answers).await;
             let wrong = wrong(&world, &log, *waits).await;
-            harm.extend(wrong.iter().map(|wrong| format!("{name}, for {waits:?}: {wrong}")));
+            harm.extend(
+                wrong
+                    .iter()
+                    .map(|wrong| format!("{name}, for {waits:?}: {wrong}")),
+            );
         }
     }
 
-    assert!(harm.is_empty(), "{} of them:\n{}", harm.len(), harm.join("\n"));
+    assert!(
+        harm.is_empty(),
+        "{} of them:\n{}",
+        harm.len(),
+        harm.join("\n")
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -337,7 +470,9 @@ async fn an_approval_is_a_clear_yes() {
     for (name, says) in NO_APPROVALS {
         let world = World::new().await;
         let answers = async |asked: &Breadcrumb| {
-            world.put(crate::world::answer_of_person(asked, "ann", says())).await;
+            world
+                .put(crate::world::answer_of_person(asked, "ann", says()))
+                .await;
             world.settled().await;
             world.put(Approval.real(asked)).await;
         };
@@ -364,7 +499,12 @@ async fn the_first_answer_counts_and_what_comes_after_it_or_after_the_end_change
             world.settled().await;
         };
         waits.play(&world, answers).await;
-        harm.extend(wrong(&world, &log, waits).await.iter().map(|wrong| format!("{waits:?}: {wrong}")));
+        harm.extend(
+            wrong(&world, &log, waits)
+                .await
+                .iter()
+                .map(|wrong| format!("{waits:?}: {wrong}")),
+        );
     }
 
     assert!(harm.is_empty(), "{}", harm.join("\n"));
@@ -375,7 +515,11 @@ async fn the_answer_that_all_the_forgeries_are_made_of_is_taken() {
     for waits in ALL {
         let world = World::new().await;
 
-        waits.play(&world, async |asked: &Breadcrumb| drop(world.put(waits.answer(asked, FORGED)).await)).await;
+        waits
+            .play(&world, async |asked: &Breadcrumb| {
+                drop(world.put(waits.answer(asked, FORGED)).await)
+            })
+            .await;
 
         match waits {
             Approval => assert_eq!(world.calls("pay"), 1),

@@ -92,7 +92,8 @@ impl ObedientModel {
                 ChatResponse::new(match order {
                     Order::Write(text) | Order::Say(text) => text,
                     Order::Repeat | Order::Call { .. } => {
-                        let texts: Vec<_> = request.messages.iter().map(|said| &*said.text).collect();
+                        let texts: Vec<_> =
+                            request.messages.iter().map(|said| &*said.text).collect();
                         texts.join("\n")
                     }
                 })
@@ -136,7 +137,9 @@ fn unescaped(text: &str) -> String {
         match (c, rest.clone().next()) {
             ('\\', Some('u')) => {
                 let digits: String = rest.clone().skip(1).take(4).collect();
-                let c = u32::from_str_radix(&digits, 16).ok().and_then(char::from_u32);
+                let c = u32::from_str_radix(&digits, 16)
+                    .ok()
+                    .and_then(char::from_u32);
                 plain.push(c.unwrap_or('?'));
                 rest.nth(4);
             }

@@ -21,13 +21,13 @@ use universal_executor::{
 /// In a breadcrumb of another tenant.
 const FOREIGN: &str = "PLANTEDforeign7d1f";
 /// In a field that hints keep from models.
-const EXCLUDED: &str = "PLANTEDexcluded55b0";
+pub(crate) const EXCLUDED: &str = "PLANTEDexcluded55b0";
 /// In the key of the model.
 const KEY: &str = "PLANTEDkey90ac";
 /// In what a tool panics with.
-const PANIC: &str = "PLANTEDpanic3f6e";
+pub(crate) const PANIC: &str = "PLANTEDpanic3f6e";
 /// In the source of the error of a tool.
-const SOURCE: &str = "PLANTEDsource1c2d";
+pub(crate) const SOURCE: &str = "PLANTEDsource1c2d";
 /// In what an agent may not pass on as its own: what was forged, in requests and answers.
 pub(crate) const FORGED: &str = "FORGEDcontent";
 
@@ -124,15 +124,20 @@ impl World {
             self.tool("fails", move |_, _| {
                 std::future::ready(Err(fails.clone().into()))
             }),
-            self.tool("write", |input, context| async move { write(input, context.store()).await }),
+            self.tool("write", |input, context| async move {
+                write(input, context.store()).await
+            }),
             self.tool("fetch", |input, context| async move {
                 let id: BreadcrumbId = input["id"].as_str().unwrap_or_default().parse()?;
                 Ok(context.store().get(id).await?.context.clone().into_value())
             }),
             self.tool("leaks", |_, _| async { Err(Leak(SOURCE.into()).into()) }),
-            self.tool("panics", |_, _| async { std::panic::resume_unwind(Box::new(PANIC)) }),
+            self.tool("panics", |_, _| async {
+                std::panic::resume_unwind(Box::new(PANIC))
+            }),
             self.tool("asks", |_, _| async { Err(ask_human("Which one?")) }),
-            self.tool("pay", |_, _| async { Ok(json!("paid")) }).requires_approval(),
+            self.tool("pay", |_, _| async { Ok(json!("paid")) })
+                .requires_approval(),
             self.tool("delete-all", |_, _| async { Ok(json!("deleted")) }),
             self.tool("transfer", |_, _| async { Ok(json!("gone")) }),
         ];
@@ -147,10 +152,15 @@ impl World {
         R: Future<Output = Result<Value, BoxError>> + Send + 'static,
     {
         let calls = Arc::clone(&self.calls[name]);
-        json_tool(name, "For tests.", json!({"type": "object"}), move |input, context| {
-            calls.fetch_add(1, Ordering::SeqCst);
-            work(input, context)
-        })
+        json_tool(
+            name,
+            "For tests.",
+            json!({"type": "object"}),
+            move |input, context| {
+                calls.fetch_add(1, Ordering::SeqCst);
+                work(input, context)
+            },
+        )
     }
 
     /// The agent, with whatever else its definition says.
@@ -190,22 +200,30 @@ impl World {
 
     /// Lets a scene happen, until the agent is done with it.
     pub(crate) async fn play(&self, scene: Scene) {
+        let agent = self.agent(&self.tools(&scene.spoken), &scene.more);
+        self.play_with(agent, scene).await;
+    }
+
+    /// The same with another agent than usual.
+    pub(crate) async fn play_with(&self, agent: AgentExecutor, scene: Scene) {
         for new in scene.there {
             self.put(new).await;
         }
         let tools = self.tools(&scene.spoken);
-        let agent = self.agent(&tools, &scene.more);
         let payer = self.payer(&scene.spoken);
         let served = tools.allowed(&Permissions::names(ALLOWED));
         let served = ToolDispatcher::new("tools", served, Arc::new(self.store.clone())).unwrap();
-        self.run([Arc::new(agent) as _, Arc::new(payer), Arc::new(served)], async {
-            self.put(scene.trigger).await;
-            eventually(|| async {
-                self.answer_questions(scene.person.as_ref()).await;
-                self.is_over().await
-            })
-            .await;
-        })
+        self.run(
+            [Arc::new(agent) as _, Arc::new(payer), Arc::new(served)],
+            async {
+                self.put(scene.trigger).await;
+                eventually(|| async {
+                    self.answer_questions(scene.person.as_ref()).await;
+                    self.is_over().await
+                })
+                .await;
+            },
+        )
         .await;
     }
 
@@ -216,7 +234,9 @@ impl World {
         until: impl Future<Output = ()>,
     ) {
         let builder = Runtime::builder(self.store.events());
-        let builder = executors.into_iter().fold(builder, |builder, one| builder.executor(one));
+        let builder = executors
+            .into_iter()
+            .fold(builder, |builder, one| builder.executor(one));
         let runtime = builder.build().unwrap();
         let ended = runtime.run_until(until).await;
         *self.ended.lock().unwrap() = format!("{ended:?} {runtime:?}");
@@ -226,9 +246,13 @@ impl World {
         let Some(person) = person else { return };
         let answered = self.all("human.response.v1").await.len();
         let asked = self.all("human.request.v1").await;
-        let asked = asked.iter().rev().filter(|asked| asked.context.text("requestId").is_some());
+        let asked = asked
+            .iter()
+            .rev()
+            .filter(|asked| asked.context.text("requestId").is_some());
         for asked in asked.skip(answered) {
-            self.put(answer_of_person(asked, "ann", person.clone())).await;
+            self.put(answer_of_person(asked, "ann", person.clone()))
+                .await;
         }
     }
 
@@ -261,7 +285,12 @@ impl World {
     pub(crate) async fn reached(&self) -> String {
         let mut reached = self.model.shown();
         for answer in self.all(AgentExecutor::RESPONSE).await {
-            let is_seed = self.seeds.lock().unwrap().iter().any(|seed| seed.id == answer.id);
+            let is_seed = self
+                .seeds
+                .lock()
+                .unwrap()
+                .iter()
+                .any(|seed| seed.id == answer.id);
             if !is_seed && answer.created_by.as_deref() == Some(AGENT) {
                 reached.push_str(&answer.context.to_string());
             }
@@ -331,7 +360,9 @@ impl World {
 fn wrong(made: &Breadcrumb) -> Option<String> {
     let schema = made.schema_name.as_deref().unwrap_or_default();
     let creator = made.context.get("creator");
-    let by = creator.and_then(|creator| creator.get("id")?.as_str()).unwrap_or_default();
+    let by = creator
+        .and_then(|creator| creator.get("id")?.as_str())
+        .unwrap_or_default();
     let text = made.context.to_string();
     let context = |field: &str| made.context.text(field).unwrap_or_default();
     let is_right = match (by, schema) {
@@ -342,12 +373,16 @@ fn wrong(made: &Breadcrumb) -> Option<String> {
             let (kind, tool) = (context("kind"), context("tool"));
             (kind, tool) == ("approval", "pay") || (kind == "question" && !text.contains(FORGED))
         }
-        (AGENT, "tool.request.v1") => (ALLOWED.contains(&context("tool")) || context("tool") == "chat") && !text.contains(FORGED),
+        (AGENT, "tool.request.v1") => {
+            let is_offered = ALLOWED.contains(&context("tool")) || context("tool") == "chat";
+            is_offered && context("requestId").len() == 64
+        }
         (AGENT, "agent.request.v1") => context("agent") == "payer" && !text.contains(FORGED),
         ("payer", "agent.response.v1") | ("tools", "tool.response.v1") | ("probe", _) => true,
         _ => false,
     };
-    let is_right = is_right && made.created_by.as_deref() == Some(by) || schema == DeadLetter::SCHEMA;
+    let is_right =
+        is_right && made.created_by.as_deref() == Some(by) || schema == DeadLetter::SCHEMA;
     (!is_right).then(|| format!("{by:?} wrote {schema:?}: {text}"))
 }
 
@@ -363,12 +398,23 @@ fn around(text: &str, secret: &str) -> String {
 }
 
 const NAMES: [&str; 11] = [
-    "note", "read", "fails", "write", "fetch", "leaks", "panics", "asks", "pay", "delete-all", "transfer",
+    "note",
+    "read",
+    "fails",
+    "write",
+    "fetch",
+    "leaks",
+    "panics",
+    "asks",
+    "pay",
+    "delete-all",
+    "transfer",
 ];
 
 /// What the agent may call.
-pub(crate) const ALLOWED: [&str; 9] =
-    ["note", "read", "fails", "write", "fetch", "leaks", "panics", "asks", "pay"];
+pub(crate) const ALLOWED: [&str; 9] = [
+    "note", "read", "fails", "write", "fetch", "leaks", "panics", "asks", "pay",
+];
 
 fn definition(more: &Value) -> AgentDefinition {
     let context = |schema: &str| json!({"schema_name": schema, "role": "context", "key": schema.replace('.', "-")});
@@ -401,7 +447,12 @@ pub(crate) fn answer_of_person(asked: &Breadcrumb, person: &str, mut says: Value
 
 /// A tool that does to breadcrumbs whatever it is told.
 async fn write(input: Value, store: &dyn BreadcrumbStore) -> Result<Value, BoxError> {
-    let id = || input["id"].as_str().unwrap_or_default().parse::<BreadcrumbId>();
+    let id = || {
+        input["id"]
+            .as_str()
+            .unwrap_or_default()
+            .parse::<BreadcrumbId>()
+    };
     match input["do"].as_str() {
         Some("delete") => store.delete(id()?).await?,
         Some("update") => {
@@ -420,4 +471,4 @@ async fn write(input: Value, store: &dyn BreadcrumbStore) -> Result<Value, BoxEr
 /// An error that says nothing itself, and a secret in its source.
 #[derive(Debug, thiserror::Error)]
 #[error("it did not work")]
-struct Leak(#[source] BoxError);
+pub(crate) struct Leak(#[source] pub(crate) BoxError);
