@@ -422,7 +422,7 @@ fn definition(more: &Value) -> AgentDefinition {
         "agent_id": AGENT, "system_prompt": "Work.", "tools": ALLOWED, "use": ["payer"],
         "responds_with": ["agent.response.v1", "note.v1"],
         "capabilities": {"can_update_own": true, "can_delete_own": true},
-        "approval": {"by": ["ann"]}, "wait_seconds": {"people": 60, "agents": 60},
+        "approval": {"by": ["ann"]}, "wait_seconds": {"people": 5, "agents": 5},
         "subscriptions": [
             {"schema_name": "question.v1", "role": "trigger"},
             context("profile.v1"), context("message.v1"), context("tool.catalog.v1"), context("tool.progress.v1"),
