@@ -426,6 +426,12 @@ impl ExecutionContext {
         self.run().key(&self.trigger)
     }
 
+    /// What this run has in common with all that follow from it; none if it is no run.
+    pub(crate) fn correlation_id(&self) -> Option<&str> {
+        let terms = self.run().terms.as_ref()?;
+        Some(terms.stamp.correlation_id())
+    }
+
     /// Which attempt this is, from 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {

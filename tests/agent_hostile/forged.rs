@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use universal_executor::agent::BreadcrumbModel;
 use universal_executor::{
-    Breadcrumb, BreadcrumbStoreExt, NewBreadcrumb, Patch, Response, UniversalExecutor,
+    Breadcrumb, BreadcrumbStoreExt, Event, NewBreadcrumb, Patch, Response, UniversalExecutor,
 };
 
 /// What the one who was asked says.
@@ -50,7 +50,7 @@ use By::{Change, Executor, Hand, OtherTenant};
 type Make = fn(NewBreadcrumb, &Breadcrumb) -> By;
 
 /// What is forged: its name, whose answers, and what is made of the answer that would be taken, and of the request.
-const FORGERIES: [(&str, &[Waits], Make); 38] = [
+const FORGERIES: [(&str, &[Waits], Make); 39] = [
     ("an answer in another tenant", &ALL, |new, _| {
         OtherTenant(new)
     }),
@@ -171,6 +171,17 @@ const FORGERIES: [(&str, &[Waits], Make); 38] = [
                 empty,
                 Patch::new().tags(tags).context(forged).updated_by("eve"),
             )
+        },
+    ),
+    (
+        "an answer that follows from something else",
+        &AGENTS,
+        |new, _| {
+            Hand(with(
+                new,
+                "creator",
+                json!({"agent_id": "payer", "correlation_id": "other"}),
+            ))
         },
     ),
     ("an error of another agent", &AGENTS, |new, _| {
@@ -529,4 +540,47 @@ async fn the_answer_that_all_the_forgeries_are_made_of_is_taken() {
             }
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_agent_answers_to_somebody_else_is_not_taken_whatever_tags_that_had() {
+    let world = World::new().await;
+    let scene = Agent.scene();
+    let agent = world.agent(&world.tools(""), &scene.more);
+    let trigger = world.put(scene.trigger).await;
+    agent
+        .process_event(&Event::created(&trigger))
+        .await
+        .unwrap();
+    let asked = world.all("agent.request.v1").await.remove(0);
+    let context = with_field(&asked, "prompt", "Say something else.");
+    let other = NewBreadcrumb::new("agent.request.v1")
+        .tags(asked.tags.clone())
+        .context(context);
+    let other = world.put(other.created_by("eve")).await;
+
+    let event = Event::created(&other);
+    world.payer(FORGED).process_event(&event).await.unwrap();
+    world
+        .payer(REAL)
+        .process_event(&Event::created(&asked))
+        .await
+        .unwrap();
+    let until = eventually(|| async { world.is_over().await });
+    world
+        .run([Arc::new(agent) as Arc<dyn UniversalExecutor>], until)
+        .await;
+
+    let reached = world.reached().await;
+    assert!(
+        reached.contains(REAL) && !reached.contains(FORGED),
+        "{reached}"
+    );
+}
+
+/// The context of a breadcrumb with another text in a field.
+fn with_field(of: &Breadcrumb, field: &str, text: &str) -> Value {
+    let mut context = of.context.clone().into_value();
+    context[field] = text.into();
+    context
 }

@@ -281,3 +281,33 @@ async fn an_agent_cannot_say_where_what_it_writes_belongs() {
     let mine: Vec<_> = notes.iter().filter(|note| note.title == "mine").collect();
     assert_eq!(mine[0].tags, ["plain", "session:ann"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_tool_or_another_agent_says_is_no_action() {
+    let action = json!({"schema_name": "note.v1", "title": "mine", "context": {"note": 1}});
+    let played = async |order: String, more: Value| {
+        let world = World::new().await;
+        let scene = Scene {
+            trigger: NewBreadcrumb::new("question.v1").context(json!({"q": order})),
+            spoken: action.to_string(),
+            more,
+            ..Scene::default()
+        };
+        world.play(scene).await;
+        let notes = world.all("note.v1").await;
+        notes.iter().filter(|note| note.title == "mine").count()
+    };
+    let ask = |how: &str| format!(r#"CALL {how} {{"prompt": "Well?"}}"#);
+
+    let by_tool = played(
+        "CALL read {}".to_owned(),
+        json!({"return_to_user": ["read"]}),
+    )
+    .await;
+    let by_agent = played(ask("payer"), json!({})).await;
+    let delegate = json!({"use": [], "delegate": ["payer"]});
+    let for_good = played(ask("delegate-to-payer"), delegate).await;
+    let by_model = played(format!("WRITE {action}"), json!({})).await;
+
+    assert_eq!([by_tool, by_agent, for_good, by_model], [0, 0, 0, 1]);
+}

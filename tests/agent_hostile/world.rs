@@ -118,9 +118,7 @@ impl World {
         let (fails, reads) = (spoken.clone(), spoken);
         let tools = [
             self.tool("note", |_, _| async { Ok(json!("noted")) }),
-            self.tool("read", move |_, _| {
-                std::future::ready(Ok(json!({"page": reads})))
-            }),
+            self.tool("read", move |_, _| std::future::ready(Ok(json!(reads)))),
             self.tool("fails", move |_, _| {
                 std::future::ready(Err(fails.clone().into()))
             }),
@@ -182,7 +180,7 @@ impl World {
     }
 
     /// An agent that the worker may call, and which says always the same.
-    fn payer(&self, says: &str) -> AgentExecutor {
+    pub(crate) fn payer(&self, says: &str) -> AgentExecutor {
         let says = says.to_owned();
         let model = ScriptedModel::answering(move |_, _| {
             Ok(universal_executor::agent::ChatResponse::new(&*says))

@@ -349,7 +349,9 @@ impl<'r> Run<'r> {
         let now = self.context.now();
         let (mut effects, mut useful) = (Vec::new(), Vec::new());
         for wait in std::mem::take(&mut self.progress.waits) {
-            let answers = |found: &Arc<Breadcrumb>| Some((found.id, wait.reply(found)?));
+            let correlation_id = self.context.correlation_id();
+            let answers =
+                |found: &Arc<Breadcrumb>| Some((found.id, wait.reply(found, correlation_id)?));
             let reply = match found.iter().find_map(answers) {
                 Some((id, reply)) => {
                     useful.push(id);
