@@ -1,6 +1,7 @@
 //! Answers by somebody who may write in the tenant and is not who was asked. A run that waits takes the answer of
 //! whoever was, and nothing else.
 
+use crate::Named;
 use crate::log::Log;
 use crate::support::{Probe, eventually};
 use crate::world::{FORGED, Scene, World};
@@ -237,7 +238,7 @@ const FORGERIES: [(&str, &[Waits], Make); 39] = [
 ];
 
 /// Approvals that are none, in the words of the one who may give them.
-const NO_APPROVALS: [(&str, fn() -> Value); 10] = [
+const NO_APPROVALS: [Named<Value>; 10] = [
     ("a text", || json!({"approved": "true"})),
     ("a number", || json!({"approved": 1})),
     ("a list", || json!({"approved": [true]})),

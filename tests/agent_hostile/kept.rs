@@ -1,6 +1,7 @@
 //! What is kept secret while something fails, and from whom: what a panic says and the source of an error from
 //! everybody, what hints exclude from models.
 
+use crate::Named;
 use crate::log::Log;
 use crate::world::{EXCLUDED, Leak, PANIC, SOURCE, Scene, World};
 use serde_json::{Value, json};
@@ -15,7 +16,7 @@ use universal_executor::agent::{
 use universal_executor::{BoxError, NewBreadcrumb, async_trait};
 
 /// What a model does in the place of an answer.
-const MODELS: [(&str, fn() -> Result<ChatResponse, ModelError>); 6] = [
+const MODELS: [Named<Result<ChatResponse, ModelError>>; 6] = [
     ("is unavailable", || {
         Err(ModelError::Unavailable(SOURCE.into()))
     }),
@@ -33,7 +34,7 @@ const MODELS: [(&str, fn() -> Result<ChatResponse, ModelError>); 6] = [
 ];
 
 /// Guardrails that panic or fail.
-const GUARDRAILS: [(&str, fn() -> Guardrails); 6] = [
+const GUARDRAILS: [Named<Guardrails>; 6] = [
     ("panics at what goes in", || {
         with(on_input("g", |_| resume_unwind(Box::new(PANIC))))
     }),
@@ -75,7 +76,7 @@ const TOOLS: [(&str, &str); 6] = [
 ];
 
 /// Hints that keep a field from models, or everything if they cannot be understood.
-const HINTS: [(&str, fn() -> Value); 10] = [
+const HINTS: [Named<Value>; 10] = [
     ("a path", || json!({"exclude": ["token"]})),
     ("a path from the root", || json!({"exclude": ["$.token"]})),
     ("a name at any depth", || json!({"exclude": ["..token"]})),
@@ -152,7 +153,7 @@ fn asked(order: &str) -> Scene {
 }
 
 /// The scene in which hints of something keep a field.
-fn hinted(of: &str, hints: Option<Value>) -> Scene {
+fn hinted(of: &str, hints: Option<&Value>) -> Scene {
     let secret = json!({"name": "ann", "token": EXCLUDED});
     let defines = |schema: &str| {
         let context = json!({"schema_name": schema, "llm_hints": hints});
@@ -163,7 +164,7 @@ fn hinted(of: &str, hints: Option<Value>) -> Scene {
     let about = NewBreadcrumb::new("message.v1").context(secret.clone());
     let question = NewBreadcrumb::new("question.v1").context(secret);
     let own = |mut new: NewBreadcrumb| {
-        new.llm_hints = hints.clone().map(Into::into);
+        new.llm_hints = hints.cloned().map(Into::into);
         new
     };
     let mut scene = asked("Go on.");
@@ -266,7 +267,7 @@ async fn what_hints_keep_is_shown_to_no_model() {
         for of in OF {
             let world = World::new().await;
 
-            world.play(hinted(of, Some(hints()))).await;
+            world.play(hinted(of, Some(&hints()))).await;
 
             assert_eq!(world.harm(&log).await, [""; 0], "{name}, of {of}");
         }

@@ -1,6 +1,7 @@
 //! Events that do not say what is stored, and breadcrumbs that say who wrote them: the store decides, and the stamp of
 //! the run.
 
+use crate::Named;
 use crate::log::Log;
 use crate::world::{AGENT, FORGED, Scene, World};
 use serde_json::{Value, json};
@@ -74,49 +75,51 @@ const LIES: [(&str, Lie, bool); 14] = [
 ];
 
 /// What a trigger says of where it comes from.
-const ORIGINS: [(&str, fn() -> NewBreadcrumb); 14] = [
+const ORIGINS: [Named<NewBreadcrumb>; 14] = [
     ("no hops", || {
-        creator(json!({"hops": 0, "correlation_id": FORGED}))
+        creator(&json!({"hops": 0, "correlation_id": FORGED}))
     }),
     ("many hops", || {
-        creator(json!({"hops": 1_000_000, "correlation_id": FORGED}))
+        creator(&json!({"hops": 1_000_000, "correlation_id": FORGED}))
     }),
     ("more hops than a number holds", || {
-        creator(json!({"hops": u64::MAX, "correlation_id": FORGED}))
+        creator(&json!({"hops": u64::MAX, "correlation_id": FORGED}))
     }),
     ("fewer hops than none", || {
-        creator(json!({"hops": -1, "correlation_id": FORGED}))
+        creator(&json!({"hops": -1, "correlation_id": FORGED}))
     }),
     ("hops that are a text", || {
-        creator(json!({"hops": "0", "correlation_id": FORGED}))
+        creator(&json!({"hops": "0", "correlation_id": FORGED}))
     }),
     ("a long correlation", || {
-        creator(json!({"hops": 0, "correlation_id": FORGED.repeat(1_000)}))
+        creator(&json!({"hops": 0, "correlation_id": FORGED.repeat(1_000)}))
     }),
     ("the agent as its creator", || {
-        creator(json!({"type": "agent", "id": AGENT, "agent_id": AGENT}))
+        creator(&json!({"type": "agent", "id": AGENT, "agent_id": AGENT}))
     }),
     ("a tool of that name as its creator", || {
-        creator(json!({"type": "tool", "tool": AGENT}))
+        creator(&json!({"type": "tool", "tool": AGENT}))
     }),
     ("a workflow of that name as its creator", || {
-        creator(json!({"type": "workflow", "workflow": AGENT}))
+        creator(&json!({"type": "workflow", "workflow": AGENT}))
     }),
-    ("a creator that is a text", || creator(json!(FORGED))),
-    ("a creator that is null", || creator(Value::Null)),
+    ("a creator that is a text", || creator(&json!(FORGED))),
+    ("a creator that is null", || creator(&Value::Null)),
     ("the agent as its author", || {
         NewBreadcrumb::new("question.v1").created_by(AGENT)
     }),
     ("another trigger", || {
-        creator(json!({"trigger_id": "01890a5d-ac96-774b-bcce-b302099a8057", "trigger_version": 9}))
+        creator(
+            &json!({"trigger_id": "01890a5d-ac96-774b-bcce-b302099a8057", "trigger_version": 9}),
+        )
     }),
     ("another definition", || {
-        creator(json!({"definition": FORGED}))
+        creator(&json!({"definition": FORGED}))
     }),
 ];
 
 /// What an agent wants to have written in somebody else's name, as an action, and by a tool.
-const NAMES: [(&str, fn() -> Value); 9] = [
+const NAMES: [Named<Value>; 9] = [
     (
         "a creator",
         || json!({"context": {"creator": {"type": "agent", "id": "admin", "agent_id": "admin"}}}),
@@ -149,7 +152,7 @@ const NAMES: [(&str, fn() -> Value); 9] = [
     ),
 ];
 
-fn creator(creator: Value) -> NewBreadcrumb {
+fn creator(creator: &Value) -> NewBreadcrumb {
     NewBreadcrumb::new("question.v1").context(json!({"creator": creator}))
 }
 
