@@ -8,8 +8,10 @@ use crate::world::{FORGED, Scene, World};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use universal_executor::agent::BreadcrumbModel;
+use universal_executor::store::Write;
 use universal_executor::{
-    Breadcrumb, BreadcrumbStoreExt, Event, NewBreadcrumb, Patch, Response, UniversalExecutor,
+    Breadcrumb, BreadcrumbStore as _, BreadcrumbStoreExt, Event, NewBreadcrumb, Patch, Response,
+    UniversalExecutor,
 };
 
 /// What the one who was asked says.
@@ -584,4 +586,29 @@ fn with_field(of: &Breadcrumb, field: &str, text: &str) -> Value {
     let mut context = of.context.clone().into_value();
     context[field] = text.into();
     context
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_answers_that_are_none_do_not_hide_the_one_that_is() {
+    for waits in ALL {
+        let world = World::new().await;
+        let answers = async |asked: &Breadcrumb| {
+            let forged = waits.answer(asked, FORGED);
+            let none = match waits {
+                Tool | Model => with(forged, "tool", json!("other")),
+                Agent | Handoff | Delegate => with(forged, "creator", json!({"agent_id": "eve"})),
+                Approval | Question => with(forged, "creator", json!({})),
+            };
+            let many = vec![Write::Create(none); 300];
+            world.store.commit(many.clone().into()).await.unwrap();
+            world.store.create(waits.real(asked)).await.unwrap();
+            world.store.commit(many.into()).await.unwrap();
+        };
+
+        waits.play(&world, answers).await;
+
+        let reached = world.reached().await;
+        let (real, forged) = (reached.contains(REAL), reached.contains(FORGED));
+        assert!(real && !forged, "{waits:?}: {reached}");
+    }
 }
