@@ -3,8 +3,9 @@
 
 use crate::Named;
 use crate::log::Log;
-use crate::world::{EXCLUDED, Leak, PANIC, SOURCE, Scene, World};
+use crate::world::{EXCLUDED, Leak, PANIC, SOURCE, Scene, World, leaked};
 use serde_json::{Value, json};
+use std::error::Error;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use universal_executor::agent::guardrail::{
@@ -13,7 +14,7 @@ use universal_executor::agent::guardrail::{
 use universal_executor::agent::{
     ApiProvider, ChatModel, ChatRequest, ChatResponse, ModelError, Provider,
 };
-use universal_executor::{BoxError, NewBreadcrumb, async_trait};
+use universal_executor::{BoxError, Event, NewBreadcrumb, UniversalExecutor as _, async_trait};
 
 /// What a model does in the place of an answer.
 const MODELS: [Named<Result<ChatResponse, ModelError>>; 6] = [
@@ -284,5 +285,26 @@ async fn without_hints_a_model_is_shown_everything_and_repeats_it() {
         let answer = world.all("agent.response.v1").await.remove(0);
         let said = answer.context.text("message").unwrap();
         assert!(said.contains(EXCLUDED), "{of}: {said}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_says_nothing_of_what_the_agent_works_with() {
+    for (name, does) in MODELS {
+        let world = World::new().await;
+        let provider: Arc<dyn Provider> = Arc::new(ApiProvider::new(Arc::new(Broken(does))));
+        let agent = world.agent_with(provider, &world.tools(""), &json!({}));
+        let trigger = NewBreadcrumb::new("question.v1").context(json!({"q": EXCLUDED}));
+        let trigger = world.put(trigger).await;
+
+        let told = agent.process_event(&Event::created(&trigger)).await;
+
+        let mut said = format!("{told:?} {agent:?}");
+        let mut error = told.as_ref().err().map(|error| error as &dyn Error);
+        while let Some(level) = error {
+            said.push_str(&level.to_string());
+            error = level.source();
+        }
+        assert_eq!(leaked(&said), [""; 0], "a model that {name}: {said}");
     }
 }

@@ -384,6 +384,13 @@ fn wrong(made: &Breadcrumb) -> Option<String> {
     (!is_right).then(|| format!("{by:?} wrote {schema:?}: {text}"))
 }
 
+/// What an error says and must not: it may have a cause that others gave it, and nothing of what the agent works with.
+pub(crate) fn leaked(error: &str) -> Vec<String> {
+    let secrets = [FOREIGN, EXCLUDED, KEY, &environment()].map(str::to_owned);
+    let leaked = secrets.into_iter().filter(|secret| error.contains(secret));
+    leaked.collect()
+}
+
 /// What the process knows that nobody is to learn.
 fn environment() -> String {
     std::env::var("PATH").unwrap()
