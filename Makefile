@@ -68,7 +68,7 @@ examples:
 		case $$name in \
 			openai_compatible) features="--features openai" ;; \
 			service) features="--features metrics" ;; \
-			sqlite) features="--features sqlite" ;; \
+			human_approval|sqlite) features="--features sqlite" ;; \
 			*) features= ;; \
 		esac; \
 		SERVICE_SECONDS=1 cargo run $(CARGO_FLAGS) --quiet $$features --example "$$name" || { echo "example $$name failed" >&2; exit 1; }; \
