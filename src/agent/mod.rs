@@ -51,6 +51,7 @@
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
 
+mod acting;
 mod action;
 mod agents;
 mod api;
@@ -60,6 +61,7 @@ mod definition;
 mod executor;
 pub mod guardrail;
 mod human;
+mod making;
 mod model;
 mod offer;
 mod output;

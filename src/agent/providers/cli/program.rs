@@ -140,8 +140,14 @@ async fn talk(
     let status = {
         let piped = async {
             let read = read(pipes.stdout, &mut output, max_output_bytes);
-            let fed = async { Ok(feed(pipes.stdin, task).await) };
-            let followed = async { Ok(stderr.follow(pipes.stderr).await) };
+            let fed = async {
+                feed(pipes.stdin, task).await;
+                Ok(())
+            };
+            let followed = async {
+                stderr.follow(pipes.stderr).await;
+                Ok(())
+            };
             futures::try_join!(read, fed, followed).map(|((), (), ())| ())
         };
         tokio::pin!(piped);
