@@ -9,7 +9,6 @@ mod spent;
 mod tests;
 mod waits;
 
-use super::guardrail::Denied;
 use super::{AgentExecutor, AgentRunError, Said, Session, agents, human};
 use crate::clock::within;
 use crate::error::BoxError;
@@ -318,12 +317,7 @@ impl<'r> Run<'r> {
     async fn open(&mut self) -> Result<&mut Box<dyn Session>, BoxError> {
         if self.session.is_none() {
             let (agent, context) = (self.agent, self.context);
-            let mut task = agent.task(context).await?;
-            if agent.provider.delivery() == Delivery::Each {
-                // Its requests to a model are its own; this is what they are made of.
-                let shown = agent.guardrails.input(task.messages).await;
-                task.messages = shown.map_err(Denied::marked)?;
-            }
+            let task = agent.task(context).await?;
             let provider = &agent.provider;
             self.session = Some(match self.progress.session.clone() {
                 Some(saved) => provider.resume(task, saved).await?,
