@@ -1,6 +1,7 @@
 mod callbacks;
 mod error;
 mod program;
+mod refusal;
 mod round;
 mod secrets;
 mod service;

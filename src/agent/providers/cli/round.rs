@@ -39,10 +39,7 @@ impl Round {
         let callbacks =
             Callbacks::open(token.clone(), wire::tools(task), settings.max_call_bytes).await;
         let callbacks = callbacks.map_err(|error| failed("listen on 127.0.0.1", error))?;
-        let url = callbacks
-            .url()
-            .map_err(|error| failed("listen on 127.0.0.1", error))?;
-        let program = Program::start(settings, &task.run, &url, &token)?;
+        let program = Program::start(settings, &task.run, callbacks.url(), &token)?;
         let (stop, stopped) = oneshot::channel();
         Ok(Self {
             callbacks,
