@@ -179,7 +179,7 @@ async fn garbage_costs_a_connection_and_nothing_else() {
 
 #[tokio::test]
 async fn a_client_that_does_not_go_on_is_not_waited_for() {
-    meets(&open(), |door| async move {
+    let mut engine = Engine::with_client(|door| async move {
         let mut head = door.connect().await;
         head.write_all(b"POST /v1/tool").await.unwrap();
         let mut cut = door.call(&echo());
@@ -196,8 +196,12 @@ async fn a_client_that_does_not_go_on_is_not_waited_for() {
 
         assert_eq!((status, &told["code"]), (408, &json!("too_slow")));
         assert!(answer.is_empty(), "{answer:?}");
-    })
-    .await;
+    });
+    let mut session = open().start(task()).await.unwrap();
+
+    let text = engine.turn(&mut *session).await.unwrap();
+
+    assert!(text.contains("done"), "it is served all the same: {text}");
 }
 
 #[tokio::test]

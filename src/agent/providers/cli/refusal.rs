@@ -20,6 +20,19 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
+    /// Whether there may be more of the request, which the client writes before it reads the answer.
+    pub(super) fn leaves_a_body(&self) -> bool {
+        match self {
+            Self::BadCall(_)
+            | Self::OtherMethod(_)
+            | Self::TooLarge(_)
+            | Self::TooManyCalls
+            | Self::Unauthorized
+            | Self::UnknownPath => true,
+            Self::BrokenBody | Self::TooSlow => false,
+        }
+    }
+
     pub(super) fn response(&self) -> Response<Full<Bytes>> {
         let (status, code, message) = match self {
             Self::BadCall(problem) => (StatusCode::BAD_REQUEST, "bad_request", problem.clone()),

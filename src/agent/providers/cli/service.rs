@@ -101,7 +101,9 @@ impl Service {
         match answered {
             Ok(answer) => response(StatusCode::OK, wire::answer(&answer).to_string()),
             Err(refusal) => {
-                drain(&mut body).await;
+                if refusal.leaves_a_body() {
+                    drain(&mut body).await;
+                }
                 refusal.response()
             }
         }
