@@ -123,6 +123,22 @@ async fn an_answer_may_be_as_long_as_the_limit_and_no_longer() {
 }
 
 #[tokio::test]
+async fn what_comes_after_the_end_of_a_program_counts_as_well() {
+    // Written by what the program started, and only once nothing is left of the program itself.
+    let late = r#"(while kill -0 "$$" 2> /dev/null; do :; done; echo too long) &"#;
+    let program = CliProvider::new("sh")
+        .args(["-c", late])
+        .max_output_bytes(3);
+
+    let error = fails(&program).await;
+
+    assert!(
+        error.to_string().ends_with("the limit of 3 bytes"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
 async fn an_answer_that_is_no_text_is_kept_as_it_is() {
     let program = playing(&json!([["say_bytes", [104, 105, 255, 10]]]));
 

@@ -109,15 +109,17 @@ impl Played {
         calls.collect()
     }
 
-    /// The body of the answer to a request.
+    /// The body of the answer to a request; null if there is none, as after the end of the session.
     fn sent(&self, request: &[u8]) -> Value {
-        let address = self.door.address();
-        let mut stream = TcpStream::connect(address).unwrap();
-        stream.write_all(request).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-        serde_json::from_str(body).unwrap()
+        let answered = || {
+            let mut stream = TcpStream::connect(self.door.address()).ok()?;
+            stream.write_all(request).ok()?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).ok()?;
+            let (_, body) = answer.split_once("\r\n\r\n")?;
+            serde_json::from_str(body).ok()
+        };
+        answered().unwrap_or_default()
     }
 }
 
