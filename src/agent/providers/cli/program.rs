@@ -90,7 +90,7 @@ impl Program {
         let (status, output) = match ended {
             Ok(ended) => ended,
             Err(error) => {
-                // One that has just ended by itself cannot be killed, which is as good.
+                // What went wrong is the error, whatever comes of this.
                 self.child.kill().await.ok();
                 return Err(error);
             }
