@@ -159,13 +159,14 @@ impl CliProvider {
         self.with(|settings| settings.current_dir = Some(folder.into()))
     }
 
-    /// How many bytes its answer may have; 1 MiB by default.
+    /// How many bytes its answer may have; 1 MiB by default. The last answer is part of what a session saves.
     #[must_use]
     pub fn max_output_bytes(self, limit: usize) -> Self {
         self.with(|settings| settings.max_output_bytes = limit)
     }
 
-    /// How many bytes the body of one tool call may have; 1 MiB by default.
+    /// How many bytes the body of one tool call may have; 1 MiB by default. The machine has a
+    /// [limit of its own](crate::machine::Limits::item_bytes), and what is over that is an error result.
     #[must_use]
     pub fn max_call_bytes(self, limit: usize) -> Self {
         self.with(|settings| settings.max_call_bytes = limit)
