@@ -29,7 +29,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "tool",
         &[
-            "backoff", "bugs", "clock", "error", "executor", "hints", "model", "source", "store",
+            "backoff", "bugs", "clock", "error", "executor", "hints", "machine", "model", "source",
+            "store",
         ],
     ),
     (

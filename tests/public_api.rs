@@ -19,7 +19,7 @@ use universal_executor::store::{
     RunFilter, RunRef, StoreError, VectorQuery, Write,
 };
 use universal_executor::tool::{
-    Catalog, Permissions, ToolContext, ToolDispatcher, ToolExecutor, ToolOutcome, ToolRegistry,
+    Catalog, Permissions, ToolContext, ToolDispatcher, ToolExecutor, ToolRegistry, ToolSpec,
 };
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Delivery, Event,
@@ -94,7 +94,7 @@ fn the_types_of_tools_can_be_shared_between_threads() {
         ToolDispatcher,
         ToolExecutor,
         ToolContext,
-        ToolOutcome,
+        ToolSpec,
         Catalog,
         Permissions,
     )>();

@@ -1,4 +1,4 @@
-use super::AgentError;
+use super::{AgentError, Capabilities, Trust};
 use crate::executor::{ContextBudget, Format};
 use crate::model::{Json, Subscriptions};
 use serde::Deserialize;
@@ -27,6 +27,10 @@ pub struct AgentDefinition {
     pub context_budget: ContextBudget,
     /// The schemas it may write; `agent.response.v1` by default.
     pub responds_with: Vec<String>,
+    /// What it may write by an answer that is an [action](crate::agent#actions); if absent every answer is text.
+    pub capabilities: Option<Capabilities>,
+    /// Which schemas have private data, untrusted content, or lead outward: `trust`.
+    pub trust: Trust,
     /// The tools it may call, by their exact names; none by default.
     pub tools: Vec<String>,
     /// How often the model is asked in one run at the most; 10 by default.
@@ -35,6 +39,25 @@ pub struct AgentDefinition {
     pub budgets: Budgets,
     /// The JSON Schema of its answers; they are any text if absent.
     pub output_schema: Option<Json>,
+    /// Whether its tools are called within the run or by `tool.request.v1`: `tool_calls`, `"in_process"` (the default) or
+    /// `"breadcrumbs"`. A tool that [is reached by breadcrumbs](crate::tool::ToolSettings::over_breadcrumbs) always is.
+    pub tool_calls: ToolCalls,
+    /// The tools whose results are the answer of the run, unless the model calls others with them: `return_to_user`.
+    pub return_to_user: Vec<String>,
+    /// The agents that it may call as it calls tools; their answers are results: `use`.
+    pub uses: Vec<Colleague>,
+    /// The agents that it may hand over to, until they give back: `handoff`.
+    pub handoff: Vec<Colleague>,
+    /// The agents that it may leave the rest to; their answer is that of the run: `delegate`.
+    pub delegate: Vec<Colleague>,
+    /// What it hands in beside its answer: `outputs`, each with `name`, `description`, `schema` and `required`.
+    pub outputs: Vec<OutputSlot>,
+    /// How often a run that ends without a required output is reminded of it; 1 by default.
+    pub reminders: u32,
+    /// What people have to agree to: `approval`.
+    pub approval: Approval,
+    /// How long is waited for others: `wait_seconds`.
+    pub wait_seconds: WaitSeconds,
     text: String,
 }
 
@@ -51,6 +74,112 @@ pub struct Budgets {
     /// Seconds of work; what an attempt did after it last saved its progress is not counted. The timeout of the profile
     /// holds for each attempt all the same.
     pub seconds: Option<u64>,
+}
+
+/// How an agent calls its tools.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ToolCalls {
+    /// Within its run, through the registry.
+    #[default]
+    InProcess,
+    /// By `tool.request.v1`, answered by `tool.response.v1`. The run is suspended meanwhile and holds no worker.
+    Breadcrumbs,
+}
+
+/// Another agent, as a definition names it: by its id, or as `{"agent": .., "description": ..}`.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
+#[serde(from = "NamedAgent")]
+#[non_exhaustive]
+pub struct Colleague {
+    /// Its id.
+    pub agent: String,
+    /// What it is good for, for the model.
+    pub description: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum NamedAgent {
+    Id(String),
+    Described {
+        agent: String,
+        #[serde(default)]
+        description: Option<String>,
+    },
+}
+
+impl From<NamedAgent> for Colleague {
+    fn from(named: NamedAgent) -> Self {
+        let (agent, description) = match named {
+            NamedAgent::Id(agent) => (agent, None),
+            NamedAgent::Described { agent, description } => (agent, description),
+        };
+        Self { agent, description }
+    }
+}
+
+/// An output that an agent hands in, once, by calling a tool of that name: a completion report, a plan.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct OutputSlot {
+    /// Its name: that of a [tool](crate::tool::Tool::name).
+    pub name: String,
+    /// What it is, for the model.
+    #[serde(default)]
+    pub description: String,
+    /// The JSON Schema it has to fit; any object by default.
+    #[serde(default = "any_object")]
+    pub schema: Json,
+    /// Whether the run is incomplete without it; false by default.
+    #[serde(default)]
+    pub required: bool,
+}
+
+fn any_object() -> Json {
+    serde_json::json!({"type": "object"}).into()
+}
+
+/// What people have to agree to before it is done.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Approval {
+    /// The tools of which each call needs it, besides those that [ask for it](crate::tool::ToolSettings::requires_approval).
+    pub tools: Vec<String>,
+    /// Who may approve, by `created_by` of what they write; anybody who is no executor if empty.
+    pub by: Vec<String>,
+}
+
+/// How long a run waits for others, in seconds; then the model is told that nobody answered.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct WaitSeconds {
+    /// For people; a day by default.
+    pub people: NonZeroU32,
+    /// For other agents; an hour by default.
+    pub agents: NonZeroU32,
+    /// For a model that is reached by breadcrumbs; ten minutes by default.
+    pub model: NonZeroU32,
+}
+
+impl Default for WaitSeconds {
+    fn default() -> Self {
+        const fn seconds(seconds: u32) -> NonZeroU32 {
+            match NonZeroU32::new(seconds) {
+                Some(seconds) => seconds,
+                None => NonZeroU32::MIN,
+            }
+        }
+        Self {
+            people: seconds(24 * 60 * 60),
+            agents: seconds(60 * 60),
+            model: seconds(10 * 60),
+        }
+    }
 }
 
 impl AgentDefinition {
@@ -85,11 +214,42 @@ impl AgentDefinition {
             context_budget: budget(fields)?,
             responds_with: read(fields, "responds_with", "a list of schema names")?
                 .unwrap_or_else(|| vec![super::AgentExecutor::RESPONSE.to_owned()]),
+            capabilities: fields
+                .get("capabilities")
+                .map(|_| Capabilities::read(fields))
+                .transpose()?,
+            trust: Trust::read(fields)?,
             tools: read(fields, "tools", "a list of tool names")?.unwrap_or_default(),
             max_turns: read(fields, "max_turns", "a whole number over 0")?
                 .map_or(Self::MAX_TURNS, NonZeroU32::get),
             budgets: budgets(fields)?,
             output_schema: output_schema(fields)?,
+            tool_calls: read(fields, "tool_calls", "\"in_process\" or \"breadcrumbs\"")?
+                .unwrap_or_default(),
+            return_to_user: read(fields, "return_to_user", "a list of tool names")?
+                .unwrap_or_default(),
+            uses: read(fields, "use", COLLEAGUES)?.unwrap_or_default(),
+            handoff: read(fields, "handoff", COLLEAGUES)?.unwrap_or_default(),
+            delegate: read(fields, "delegate", COLLEAGUES)?.unwrap_or_default(),
+            outputs: read(
+                fields,
+                "outputs",
+                "a list of objects with \"name\", and if wanted \"description\", \"schema\" and \"required\"",
+            )?
+            .unwrap_or_default(),
+            reminders: read(fields, "reminders", "a whole number")?.unwrap_or(1),
+            approval: read(
+                fields,
+                "approval",
+                "an object of \"tools\" and \"by\", lists of names",
+            )?
+            .unwrap_or_default(),
+            wait_seconds: read(
+                fields,
+                "wait_seconds",
+                "an object of \"people\", \"agents\" and \"model\", whole numbers over 0",
+            )?
+            .unwrap_or_default(),
             agent_id,
             subscriptions,
             text: context.to_string(),
@@ -101,6 +261,8 @@ impl AgentDefinition {
         &self.text
     }
 }
+
+const COLLEAGUES: &str = "a list of agent ids, or of objects with \"agent\" and \"description\"";
 
 fn format(fields: &Map<String, Value>) -> Result<Format, AgentError> {
     let (field, expected) = ("context_format", "\"markdown\" or \"xml\"");

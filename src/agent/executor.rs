@@ -1,32 +1,43 @@
+use super::action::{Action, Permitted};
+use super::guardrail::Guardrails;
+use super::offer::Offer;
 use super::output::Output;
 use super::turns::Run;
-use super::{AgentDefinition, AgentError, AgentRunError, ChatModel, Message, ToolSpec};
+use super::{
+    AgentDefinition, AgentError, AgentRunError, ApiProvider, ChatModel, Message, Provider,
+    ResponseSchema, Task, ToolCalls, Trifecta, agents, human,
+};
 use crate::clock;
-use crate::error::{BoxError, excerpt};
+use crate::error::{BoxError, excerpt, permanent};
 use crate::executor::{
     ContextBudget, ExecutionContext, ExecutorError, Failure, FenceKey, InvalidExecutor, Profile,
     Response, UniversalExecutor, check,
 };
-use crate::model::{Breadcrumb, NewBreadcrumb, Subscriptions, Timestamp};
-use crate::store::BreadcrumbStore;
-use crate::tool::{Permissions, RetrySafety, ToolRegistry};
+use crate::machine::{Effect, RunId};
+use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Subscriptions, Timestamp};
+use crate::store::{BreadcrumbStore, StoreError};
+use crate::tool::{Permissions, RetrySafety, Tool, ToolExecutor, ToolRegistry};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use std::fmt;
 use std::sync::Arc;
 
+type Observer = Arc<dyn Fn(&RunId, &Effect) + Send + Sync>;
+
 /// An agent: shows a model what it may see of the trigger and the assembled context, calls the tools it asks for until
 /// it answers, and writes what it says as `agent.response.v1`.
 pub struct AgentExecutor {
     pub(super) definition: AgentDefinition,
-    pub(super) model: Arc<dyn ChatModel>,
+    pub(super) provider: Arc<dyn Provider>,
     pub(super) store: Arc<dyn BreadcrumbStore>,
     /// What the agent may call, and nothing else.
     pub(super) tools: ToolRegistry,
-    /// The same as the model is told of it.
-    pub(super) offered: Vec<ToolSpec>,
+    /// The same as the model is told of it, and what else it may call.
+    pub(super) offer: Offer,
     /// None if its answers are any text.
     pub(super) output: Option<Output>,
+    pub(super) guardrails: Guardrails,
+    pub(super) observer: Option<Observer>,
     profile: Profile,
     budget: ContextBudget,
     /// None for that of the process.
@@ -62,38 +73,66 @@ impl AgentExecutor {
         store: Arc<dyn BreadcrumbStore>,
         tools: &ToolRegistry,
     ) -> Result<Self, AgentError> {
-        let tools = named_tools(&definition, tools)?;
+        Self::with_provider(definition, Arc::new(ApiProvider::new(model)), store, tools)
+    }
+
+    /// An agent whose model is reached by another [`Provider`] than [`ApiProvider`]: a program that calls back, or a model
+    /// that is asked by breadcrumbs.
+    ///
+    /// # Errors
+    /// As [`with_tools`](Self::with_tools).
+    pub fn with_provider(
+        definition: AgentDefinition,
+        provider: Arc<dyn Provider>,
+        store: Arc<dyn BreadcrumbStore>,
+        tools: &ToolRegistry,
+    ) -> Result<Self, AgentError> {
+        let mut definition = definition;
+        let mut tools = named_tools(&definition, tools)?;
+        if definition.tool_calls == ToolCalls::Breadcrumbs {
+            tools = tools.elsewhere();
+        }
+        settle(&mut definition, &tools);
+        let offer = Offer::of(&definition, &tools)?;
         let schema = definition.output_schema.as_ref();
         let output = schema.map(|schema| Output::new(&definition.agent_id, schema));
-        let specs = tools.specs().into_iter();
-        let offered =
-            specs.map(|tool| ToolSpec::new(tool.name, tool.description, tool.input_schema));
+        let asks = asks(&definition, &*provider, &tools, &offer);
+        let written = definition.responds_with.iter().map(String::as_str);
         let profile = Profile::new("agent")
-            .responds_with(definition.responds_with.iter().cloned())
+            .responds_with(written.chain(asks.iter().copied()))
             .definition(definition.text());
+        // A tool may ask a person too, and is told that it cannot where nothing can wait.
+        let waits = !definition.approval.tools.is_empty()
+            || asks.iter().any(|schema| *schema != human::REQUEST);
         let agent = Self {
             budget: definition.context_budget.clone(),
             fences: None,
-            offered: offered.collect(),
+            guardrails: Guardrails::default(),
+            observer: None,
+            offer,
             output: output.transpose()?,
             tools,
             definition,
-            model,
+            provider,
             store,
             profile,
         };
         check(&agent)?;
-        agent.check_tools()?;
+        agent.check_ledger(waits)?;
+        if let Some(trifecta) = agent.trifecta() {
+            let agent = &*agent.definition.agent_id;
+            tracing::warn!(agent, "{trifecta}");
+        }
         Ok(agent)
     }
 
-    /// A call at most once is a promise that needs a place to keep it.
-    fn check_tools(&self) -> Result<(), InvalidExecutor> {
+    /// A call at most once, and a run that waits for others, are promises that need a place to keep them.
+    fn check_ledger(&self, waits: bool) -> Result<(), InvalidExecutor> {
         let names = self.tools.names().into_iter();
         let mut careful = names
             .filter_map(|name| self.tools.get(name))
             .filter(|tool| tool.settings().retry == RetrySafety::AtMostOnce);
-        if self.store.ledger().is_none() && careful.next().is_some() {
+        if self.store.ledger().is_none() && (waits || careful.next().is_some()) {
             let executor = self.definition.agent_id.clone();
             return Err(InvalidExecutor::NoLedger { executor });
         }
@@ -105,6 +144,38 @@ impl AgentExecutor {
     pub fn with_profile(mut self, profile: Profile) -> Self {
         self.profile = profile.in_place_of(self.profile);
         self
+    }
+
+    /// Sets the checks around what its model is shown, what it answers, and the calls of its tools; none by default.
+    #[must_use]
+    pub fn with_guardrails(mut self, guardrails: Guardrails) -> Self {
+        self.guardrails = guardrails;
+        self
+    }
+
+    /// Tells of everything that its machine wants done, in order, while a run goes on: for whoever watches. It must not
+    /// block.
+    #[must_use]
+    pub fn observed_by(
+        mut self,
+        observer: impl Fn(&RunId, &Effect) + Send + Sync + 'static,
+    ) -> Self {
+        self.observer = Some(Arc::new(observer));
+        self
+    }
+
+    /// Private data, untrusted content and a way outward, if it has all three: then what it reads could make it send away
+    /// what it knows. A warning is logged when such an agent is made.
+    #[must_use]
+    pub fn trifecta(&self) -> Option<Trifecta> {
+        let definition = &self.definition;
+        let names = self.tools.names();
+        let tools = names.iter().filter_map(|name| {
+            let tool = self.tools.get(name)?;
+            Some((*name, tool.settings().permission_tags.as_slice()))
+        });
+        let written = &definition.responds_with;
+        Trifecta::find(&definition.subscriptions, &definition.trust, written, tools)
     }
 
     /// The definition it follows.
@@ -127,6 +198,31 @@ impl AgentExecutor {
     pub fn with_fence_key(mut self, key: FenceKey) -> Self {
         self.fences = Some(key);
         self
+    }
+
+    /// What its provider is started on.
+    pub(super) async fn task(&self, context: &ExecutionContext) -> Result<Task, BoxError> {
+        let definition = &self.definition;
+        let messages = self.messages(context).await?;
+        let mut task = Task::new(context.idempotency_key(), messages);
+        task.model.clone_from(&definition.model);
+        task.temperature = definition.temperature;
+        task.tools.clone_from(&self.offer.specs);
+        task.guardrails = self.guardrails.clone();
+        let output = self.output.as_ref();
+        // Providers enforce only some of JSON Schema, and reject what they would not.
+        task.response_schema =
+            output.map(|output| ResponseSchema::new("answer", output.schema.clone()).lenient());
+        Ok(task)
+    }
+
+    /// What names the definitions of a tool and of who calls it: other ones have another.
+    pub(super) fn fingerprint(&self, tool: &str) -> String {
+        let (description, schema) = match self.tools.get(tool) {
+            Some(tool) => (tool.description(), tool.input_schema().to_string()),
+            None => ("", String::new()),
+        };
+        human::hash(&[self.definition.text(), description, &schema])
     }
 
     /// The conversation: the author's instructions, then everything else as data, then what to do with it.
@@ -153,23 +249,104 @@ impl AgentExecutor {
         ])
     }
 
-    fn response(trigger: &Breadcrumb, mut context: Value) -> Response {
+    /// What an agent ends with, as the guardrails let it pass, and what is wrong with it, if so.
+    ///
+    /// # Errors
+    /// [`Denied`]; what the store says of a breadcrumb that the answer wants to change.
+    pub(super) async fn examine(&self, text: String) -> Result<(String, Option<String>), BoxError> {
+        let kept = match self.guardrails.is_empty() {
+            true => String::new(),
+            false => text.clone(),
+        };
+        let text = match self.guardrails.output(text).await {
+            Ok(text) => text,
+            Err(denied) if denied.try_again => return Ok((kept, Some(denied.reason))),
+            Err(denied) => return Err(denied.marked()),
+        };
+        if let Some(output) = &self.output {
+            let objection = output.read(&text).err();
+            return Ok((text, objection));
+        }
+        let objection = self.permitted(&text).await?.err();
+        Ok((text, objection))
+    }
+
+    /// What an answer may write, if it is an action; why it may not, for the model.
+    async fn permitted(&self, text: &str) -> Result<Result<Option<Permitted>, String>, BoxError> {
+        let Some(capabilities) = &self.definition.capabilities else {
+            return Ok(Ok(None));
+        };
+        let action = match Action::read(text) {
+            Ok(Some(action)) => action,
+            Ok(None) => return Ok(Ok(None)),
+            Err(problem) => return Ok(Err(problem)),
+        };
+        let own = match action.target() {
+            Some(id) => self.own(id).await?,
+            None => None,
+        };
+        let permitted = action.permit(capabilities, &self.definition.responds_with, own.as_deref());
+        Ok(permitted.map(Some).map_err(|refused| refused.to_string()))
+    }
+
+    /// A breadcrumb, if this agent wrote it.
+    async fn own(&self, id: BreadcrumbId) -> Result<Option<Arc<Breadcrumb>>, StoreError> {
+        let found = match self.store.get(id).await {
+            Ok(found) => found,
+            Err(StoreError::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let creator = found.context.get("creator");
+        let creator = creator.and_then(|creator| creator.get("agent_id")?.as_str());
+        let agent = Some(&*self.definition.agent_id);
+        let is_own = creator == agent
+            && found
+                .created_by
+                .as_deref()
+                .is_none_or(|by| Some(by) == agent);
+        Ok(is_own.then_some(found))
+    }
+
+    /// What an action writes. Whoever asked by a request is answered in any case.
+    fn acted(&self, trigger: &Breadcrumb, permitted: Permitted, context: Value) -> Response {
+        let requests = || request_tags(trigger);
+        let response = match permitted {
+            Permitted::Nothing => Response::none(),
+            Permitted::Create(new) if new.schema_name.as_deref() == Some(Self::RESPONSE) => {
+                return Response::create(new.tags(requests()));
+            }
+            Permitted::Create(new) => Response::create(new),
+            Permitted::Update { id, version, patch } => {
+                Response::none().and_update(id, version, patch)
+            }
+            Permitted::Delete { id, .. } => Response::none().and_delete(id),
+        };
+        let may_answer = self
+            .definition
+            .responds_with
+            .iter()
+            .any(|schema| schema == Self::RESPONSE);
+        if requests().next().is_none() || !may_answer {
+            return response;
+        }
+        response.and_create(Self::answer(trigger, context))
+    }
+
+    fn response(trigger: &Breadcrumb, context: Value) -> Response {
+        Response::create(Self::answer(trigger, context))
+    }
+
+    fn answer(trigger: &Breadcrumb, mut context: Value) -> NewBreadcrumb {
         let now = Timestamp::from_micros(clock::wall_micros());
         if let Value::Object(fields) = &mut context {
             fields.insert("trigger_event_id".to_owned(), json!(trigger.id));
             fields.insert("timestamp".to_owned(), json!(now));
         }
-        let requests = trigger
-            .tags
-            .iter()
-            .filter(|tag| tag.starts_with("request:"))
-            .take(Breadcrumb::MAX_TAGS - 1);
-        let response = NewBreadcrumb::new(Self::RESPONSE)
+        NewBreadcrumb::new(Self::RESPONSE)
             .title("Agent Response")
             .tag("agent:response")
-            .tags(requests.cloned())
-            .context(context);
-        Response::create(response)
+            .tags(request_tags(trigger))
+            .context(context)
     }
 }
 
@@ -196,7 +373,16 @@ impl UniversalExecutor for AgentExecutor {
     }
 
     async fn respond(&self, trigger: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
-        Ok(Self::response(trigger, output))
+        // What a tool or another agent says is an answer and never an action.
+        let is_own = output.get("results").is_none() && output.get("delegated").is_none();
+        let text = output.get("message").and_then(Value::as_str);
+        let text = text.filter(|_| is_own && self.output.is_none());
+        match self.permitted(text.unwrap_or_default()).await? {
+            Ok(Some(permitted)) => Ok(self.acted(trigger, permitted, output)),
+            Ok(None) => Ok(Self::response(trigger, output)),
+            // It was permitted when the agent said it.
+            Err(problem) => Err(permanent(problem)),
+        }
     }
 
     async fn respond_failure(
@@ -212,13 +398,70 @@ impl UniversalExecutor for AgentExecutor {
     }
 }
 
+/// The tags of a trigger that name a request, which whoever answers it carries too.
+fn request_tags(trigger: &Breadcrumb) -> impl Iterator<Item = String> {
+    let requests = trigger
+        .tags
+        .iter()
+        .filter(|tag| tag.starts_with("request:"));
+    requests.take(Breadcrumb::MAX_TAGS - 65).cloned()
+}
+
+/// Writes into a definition what its tools say of themselves.
+fn settle(definition: &mut AgentDefinition, tools: &ToolRegistry) {
+    for name in tools.names() {
+        let Some(settings) = tools.get(name).map(Tool::settings) else {
+            continue;
+        };
+        for (says, names) in [
+            (settings.requires_approval, &mut definition.approval.tools),
+            (settings.returns_to_user, &mut definition.return_to_user),
+        ] {
+            if says && !names.iter().any(|known| known == name) {
+                names.push(name.to_owned());
+            }
+        }
+    }
+}
+
+/// The schemas that an agent writes to ask others.
+fn asks(
+    definition: &AgentDefinition,
+    provider: &dyn Provider,
+    tools: &ToolRegistry,
+    offer: &Offer,
+) -> Vec<&'static str> {
+    let names = tools.names();
+    let elsewhere = |name: &&str| {
+        let tool = tools.get(name);
+        tool.is_some_and(|tool| tool.settings().over_breadcrumbs)
+    };
+    let mut asks = Vec::new();
+    if provider.asks_by_breadcrumb() || names.iter().any(elsewhere) {
+        asks.push(ToolExecutor::REQUEST);
+    }
+    if offer.has_agents() {
+        asks.push(agents::REQUEST);
+    }
+    if !definition.tools.is_empty() {
+        asks.push(human::REQUEST);
+    }
+    asks
+}
+
 /// The tools that a definition names: what it does not name does not exist for the agent.
 fn named_tools(
     definition: &AgentDefinition,
     registered: &ToolRegistry,
 ) -> Result<ToolRegistry, AgentError> {
-    let unknown = |name: &&String| registered.get(name).is_none();
-    if let Some(name) = definition.tools.iter().find(unknown) {
+    let named = |name: &String| definition.tools.contains(name);
+    let unknown = |name: &&String| registered.get(name).is_none() || !named(name);
+    let lists = [
+        &definition.tools,
+        &definition.approval.tools,
+        &definition.return_to_user,
+    ];
+    if let Some(name) = lists.into_iter().flatten().find(unknown) {
         return Err(AgentError::UnknownTool {
             agent: definition.agent_id.clone(),
             tool: excerpt(name, 80).into_owned(),
@@ -241,6 +484,7 @@ fn bad_output(failure: &Failure) -> Option<&str> {
         AgentRunError::BadOutput { raw, .. } => Some(raw),
         AgentRunError::TurnsUsedUp { .. }
         | AgentRunError::BudgetUsedUp { .. }
+        | AgentRunError::Broken { .. }
         | AgentRunError::StateTooLarge { .. }
         | AgentRunError::UnreadableState(_) => None,
     }

@@ -51,29 +51,45 @@
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
 
+mod action;
+mod agents;
+mod api;
+mod breadcrumb_model;
+mod capabilities;
 mod definition;
 mod executor;
+pub mod guardrail;
+mod human;
 mod model;
+mod offer;
 mod output;
 mod provider;
-#[cfg(any(feature = "cli", feature = "openai"))]
 mod providers;
 mod recorded;
 mod scripted;
+mod trifecta;
 mod turns;
 
-pub use definition::{AgentDefinition, Budgets};
+pub use api::ApiProvider;
+pub use breadcrumb_model::BreadcrumbModel;
+pub use capabilities::Capabilities;
+pub use definition::{
+    AgentDefinition, Approval, Budgets, Colleague, OutputSlot, ToolCalls, WaitSeconds,
+};
 pub use executor::AgentExecutor;
 pub use model::{
     Arguments, BadArguments, ChatEvent, ChatModel, ChatRequest, ChatResponse, Message,
-    ResponseSchema, Speaker, StopReason, ToolCall, ToolCallDelta, ToolChoice, ToolSpec, Usage,
+    ResponseSchema, Speaker, StopReason, ToolCall, ToolCallDelta, ToolChoice, Usage,
 };
 pub use provider::{Provider, Said, Session, Task};
 #[cfg(feature = "cli")]
 pub use providers::{CliError, CliProvider, RawOutput};
 #[cfg(feature = "openai")]
-pub use providers::{OpenAiCompatible, OpenAiCompatibleBuilder, ProviderError, Secret};
+pub use providers::{OpenAiCompatible, OpenAiCompatibleBuilder, ProviderError};
+pub use providers::{Secret, model_tool};
 pub use recorded::RecordedModel;
 pub use scripted::ScriptedModel;
+pub use trifecta::{Trifecta, Trust};
 
 pub use crate::executor::above::{AgentError, AgentRunError, ModelError};
+pub use crate::tool::ToolSpec;

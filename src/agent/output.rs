@@ -38,7 +38,7 @@ impl Output {
 
 /// The one JSON value that a text is, or has in one fenced block, or in its prose if it is an object or a list. Nothing
 /// is mended, and of several nothing is chosen.
-fn extract(text: &str) -> Result<Json, String> {
+pub(super) fn extract(text: &str) -> Result<Json, String> {
     const SEVERAL: &str = "it has several JSON values, and nobody can tell which one is meant";
     if let Ok(whole) = Json::from_text(text.trim()) {
         return Ok(whole);

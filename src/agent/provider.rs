@@ -1,3 +1,4 @@
+use super::guardrail::{Denied, Guardrails};
 use super::{ChatRequest, Message, ResponseSchema, ToolSpec, Usage};
 use crate::error::BoxError;
 use crate::machine::{Delivery, RunId, ToolCall, ToolResult};
@@ -12,6 +13,11 @@ use async_trait::async_trait;
 pub trait Provider: Send + Sync {
     /// How it wants its results: all of an answer together, or each as soon as it is there.
     fn delivery(&self) -> Delivery;
+
+    /// Whether its model is [asked by a breadcrumb](Said::Asks), so that its agents write `tool.request.v1`.
+    fn asks_by_breadcrumb(&self) -> bool {
+        false
+    }
 
     /// Begins a run.
     ///
@@ -84,6 +90,8 @@ pub struct Task {
     pub tools: Vec<ToolSpec>,
     /// What its answer has to fit, if that is JSON.
     pub response_schema: Option<ResponseSchema>,
+    /// What each request to a model has to pass: see [`Guardrails::input`].
+    pub guardrails: Guardrails,
 }
 
 impl Task {
@@ -97,13 +105,26 @@ impl Task {
             messages,
             tools: Vec::new(),
             response_schema: None,
+            guardrails: Guardrails::default(),
         }
     }
 
-    /// The request to a model, with what was said since.
-    #[must_use]
-    pub fn request(&self, said: &[Message]) -> ChatRequest {
-        let messages = self.messages.iter().chain(said).cloned().collect();
+    /// The request to a model, with what was said since, as the guardrails let it pass.
+    ///
+    /// # Errors
+    /// [`Denied`]: the model is not asked.
+    pub async fn request(&self, said: &[Message]) -> Result<ChatRequest, Denied> {
+        let messages = self.guardrails.input(self.with(said)).await?;
+        Ok(self.asking(messages))
+    }
+
+    /// The messages of the task, and what was said since.
+    pub(super) fn with(&self, said: &[Message]) -> Vec<Message> {
+        self.messages.iter().chain(said).cloned().collect()
+    }
+
+    /// The request that has these messages.
+    pub(super) fn asking(&self, messages: Vec<Message>) -> ChatRequest {
         let mut request = ChatRequest::new(messages);
         request.model.clone_from(&self.model);
         request.temperature = self.temperature;

@@ -20,6 +20,16 @@ pub enum AgentError {
         /// What it must be.
         expected: &'static str,
     },
+    /// A field of the definition has a field that means nothing.
+    #[error("{unknown:?} is no field of {field:?} of the agent definition; there are: {known}")]
+    UnknownField {
+        /// The field.
+        field: &'static str,
+        /// What is in it.
+        unknown: String,
+        /// What may be in it.
+        known: String,
+    },
     /// The subscriptions of the definition cannot be used.
     #[error("the subscriptions of agent {agent:?} cannot be used")]
     Subscriptions {
@@ -37,6 +47,22 @@ pub enum AgentError {
         tool: String,
         /// The tools there are.
         known: String,
+    },
+    /// The definition names itself among the agents that it calls.
+    #[error("agent {agent:?} calls itself; take it out of \"use\", \"handoff\" and \"delegate\"")]
+    CallsItself {
+        /// The agent.
+        agent: String,
+    },
+    /// Two things that the agent may call have one name.
+    #[error(
+        "agent {agent:?} offers its model {name:?} twice; rename the tool, the agent or the output"
+    )]
+    OfferedTwice {
+        /// The agent.
+        agent: String,
+        /// The name.
+        name: String,
     },
     /// The schema of its answers is none, or none that is safe to check with.
     #[error("the output schema of agent {agent:?} cannot be used: {reason}")]
@@ -84,6 +110,12 @@ pub enum AgentRunError {
         problem: String,
         /// What the model wrote, cut after 2,048 bytes.
         raw: String,
+    },
+    /// The agent broke down: its provider says so, or a limit of the machine was passed.
+    #[error("the agent broke down: {error}")]
+    Broken {
+        /// What is said of it.
+        error: String,
     },
     /// What was said in the run takes more than a state may.
     #[error("the conversation of the run takes {size} bytes where {limit} can be kept")]
@@ -135,6 +167,14 @@ pub enum ToolError {
         first: &'static Location<'static>,
         /// Where it was registered again.
         second: &'static Location<'static>,
+    },
+    /// The tool does its work in another service, which answers the requests for it.
+    #[error(
+        "tool {name:?} is served elsewhere; register it for those who call it, and make no executor of it"
+    )]
+    Elsewhere {
+        /// The name.
+        name: String,
     },
     /// The definition is of another tool.
     #[error("the definition is of tool {defined:?}, the function is tool {name:?}")]

@@ -18,6 +18,7 @@ use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::time::Instant;
 use tracing::Instrument as _;
 
 /// What `execute` and `respond` came to.
@@ -44,6 +45,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             let now = self.lease.granted_at + self.claimed.elapsed();
             // Set once: the handle is new.
             handle.deadline.get_or_init(|| now + after);
+            handle.began.get_or_init(|| (now, Instant::now()));
             let context = context.bound_to(handle, alias);
             started.store(true, Ordering::Relaxed);
             let span = tracing::debug_span!("execute", executor = self.executor.id(), trigger = %trigger.id);

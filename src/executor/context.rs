@@ -434,6 +434,12 @@ impl ExecutionContext {
         self.run().deadline.get().copied()
     }
 
+    /// The time by the store's clock, for what a [suspension](super::suspend) waits until; by the machine's outside a run.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.run().now()
+    }
+
     /// Resolves when the run is over: its time is up, its lease is lost, `process_event` was dropped, or it has
     /// simply come to its end.
     ///

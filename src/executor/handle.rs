@@ -6,10 +6,12 @@ use super::bound::Terms;
 use super::context::Resumed;
 use super::context_error::ContextError;
 use super::schema_hints::HintsOfSchemas;
+use crate::clock;
 use crate::model::{Breadcrumb, Json, Timestamp};
 use crate::store::RunRef;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// The run a context belongs to.
@@ -21,6 +23,8 @@ pub(super) struct RunHandle {
     pub(super) attempt: u32,
     /// Set when `execute` is called.
     pub(super) deadline: OnceLock<Timestamp>,
+    /// The store's time at a moment, set with it.
+    pub(super) began: OnceLock<(Timestamp, Instant)>,
     pub(super) resumed: Option<Resumed>,
     pub(super) cancellation: Cancellation,
     pub(super) asks: Asks,
@@ -45,6 +49,14 @@ impl RunHandle {
             Some(terms) => terms.lease.key(&self.tenant),
             None => RunRef::new("", trigger.id, trigger.version).key("", 0),
         })
+    }
+
+    /// The time by the store's clock; outside a run that of the machine.
+    pub(super) fn now(&self) -> Timestamp {
+        match self.began.get() {
+            Some((time, moment)) => *time + moment.elapsed(),
+            None => Timestamp::from_micros(clock::wall_micros()),
+        }
     }
 
     pub(super) async fn save(&self, state: Json) -> Result<(), ContextError> {

@@ -10,8 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) struct Sleeper {
     pub(super) run: RunRef,
     pub(super) selectors: Vec<Selector>,
-    /// What was committed after this wakes it.
+    /// Since when it is suspended, which tells its suspensions apart.
     pub(super) since: Timestamp,
+    /// What was committed after this wakes it.
+    pub(super) after: Timestamp,
 }
 
 impl Sleeper {
@@ -20,6 +22,7 @@ impl Sleeper {
         let (wake, since) = (run.wake?, run.suspended_at?);
         (!wake.selectors.is_empty()).then_some(Self {
             run: run.run,
+            after: wake.since.map_or(since, |time| time.min(since)),
             selectors: wake.selectors,
             since,
         })
@@ -27,7 +30,7 @@ impl Sleeper {
 
     /// Whether a breadcrumb, read from the store, is what it waits for.
     pub(super) fn wakes_on(&self, breadcrumb: &Breadcrumb) -> bool {
-        breadcrumb.updated_at > self.since
+        breadcrumb.updated_at > self.after
             && self
                 .selectors
                 .iter()

@@ -52,7 +52,8 @@ impl Saved {
     }
 }
 
-/// What wakes a suspended run: a breadcrumb committed after it was suspended, or a time.
+/// What wakes a suspended run: a breadcrumb committed after it was suspended, or [since](Self::since) a time before, or a
+/// time.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Wake {
@@ -60,6 +61,8 @@ pub struct Wake {
     pub selectors: Vec<Selector>,
     /// At the latest then; never if absent.
     pub until: Option<Timestamp>,
+    /// A breadcrumb committed after this wakes it too, if that is earlier than when it was suspended.
+    pub since: Option<Timestamp>,
 }
 
 impl Wake {
@@ -68,7 +71,7 @@ impl Wake {
     pub fn on(selector: Selector) -> Self {
         Self {
             selectors: vec![selector],
-            until: None,
+            ..Self::default()
         }
     }
 
@@ -76,8 +79,8 @@ impl Wake {
     #[must_use]
     pub fn at(time: Timestamp) -> Self {
         Self {
-            selectors: Vec::new(),
             until: Some(time),
+            ..Self::default()
         }
     }
 
@@ -108,6 +111,16 @@ impl Wake {
     #[must_use]
     pub fn until(mut self, time: Timestamp) -> Self {
         self.until = Some(time);
+        self
+    }
+
+    /// Also wakes on what was committed after this time and before the run is suspended.
+    ///
+    /// For a run that waits for several answers, one after the other: while it works on the first the second may come.
+    /// The selectors have to tell those apart that it had already, for example by a request id.
+    #[must_use]
+    pub fn since(mut self, time: Timestamp) -> Self {
+        self.since = Some(time);
         self
     }
 }

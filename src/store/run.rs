@@ -289,7 +289,8 @@ pub struct Run {
     pub wake: Option<Wake>,
     /// When it was suspended, by the store's clock; none unless it is suspended. What was committed before, and with
     /// the suspension, has `updated_at` at or before this time, what is committed later has it after: so a
-    /// breadcrumb that wakes the run is one whose `updated_at` is later.
+    /// breadcrumb that wakes the run is one whose `updated_at` is later, or later than the wake's
+    /// [`since`](Wake::since) if that is earlier.
     pub suspended_at: Option<Timestamp>,
     /// What it wrote.
     pub written: Vec<BreadcrumbId>,

@@ -1,13 +1,15 @@
 //! How a request is answered, whichever executor serves it.
 
-use super::context::{request_id, requested_by, workspace};
-use super::entry::Entry;
-use super::outcome::ToolOutcome;
-use super::progress::tagged;
+use super::entry::{Approval, BUSY, Entry};
+use super::outcome;
+use super::wire::{request_id, requested_by, tagged, workspace};
 use super::{ToolContext, ToolExecutor};
 use crate::clock;
-use crate::error::BoxError;
-use crate::executor::{ExecutionContext, Failure, Response, Suspension, Verdict, own_verdict};
+use crate::error::{BoxError, retry_after};
+use crate::executor::{
+    Execution, ExecutionContext, Failure, Response, Suspension, Verdict, own_verdict,
+};
+use crate::machine::{Answer, ToolOutcome};
 use crate::model::{Breadcrumb, NewBreadcrumb, Timestamp};
 use crate::store::{BreadcrumbStore, FailureClass};
 use serde_json::{Value, json};
@@ -21,6 +23,10 @@ pub(super) struct Terms {
     pub(super) time: Duration,
     /// Whether it is made again after an error that passes.
     pub(super) again: bool,
+    /// Whether it may be made again once it was begun.
+    pub(super) execution: Execution,
+    /// Whether whoever wrote the request is trusted to have asked a person.
+    pub(super) approval: Approval,
 }
 
 /// Calls a tool with `input` of the trigger's context, else with the whole context; gives the fields of the answer.
@@ -37,10 +43,18 @@ pub(super) async fn execute(
     let input = trigger.context.get("input").unwrap_or(&trigger.context);
     let started = Instant::now();
     let bound = ToolContext::new(context, store, entry.tool.name());
-    let called = entry.work(input.clone(), bound, terms.time).await;
+    let called = entry
+        .work(input.clone(), bound, terms.time, terms.approval)
+        .await;
     match called {
         Err(error) if goes_on_later(&error, terms.again) => Err(error),
-        called => Ok(fields(ToolOutcome::of(called), Some(started.elapsed()))),
+        // The run waits for its turn where it holds up nobody. One that may be executed only once has had its turn.
+        Err(error)
+            if outcome::is_refusal(&error, BUSY) && terms.execution == Execution::AtLeastOnce =>
+        {
+            Err(retry_after(terms.time / 2, error))
+        }
+        called => Ok(fields(outcome::of(called), Some(started.elapsed()))),
     }
 }
 
@@ -59,15 +73,15 @@ fn goes_on_later(error: &BoxError, again: bool) -> bool {
 /// The fields of an answer that say how the call ended.
 pub(super) fn fields(outcome: ToolOutcome, took: Option<Duration>) -> Value {
     let mut fields = match outcome {
-        ToolOutcome::Success { output } => {
+        ToolOutcome::Answered(Answer::Success(output)) => {
             let mut fields = json!({"status": "success"});
             // Moved in, since json! would copy it.
             if let Value::Object(fields) = &mut fields {
-                fields.insert("output".to_owned(), output);
+                fields.insert("output".to_owned(), output.into_value());
             }
             fields
         }
-        ToolOutcome::Error { code, message } => {
+        ToolOutcome::Answered(Answer::Error { code, message }) => {
             json!({"status": "error", "error": message, "code": code})
         }
         ToolOutcome::Deferred(_) => {
@@ -93,11 +107,8 @@ pub(super) fn failure(tool: &str, trigger: &Breadcrumb, failure: &Failure, once:
     } else {
         (failure.class.as_str(), &*failure.message)
     };
-    let outcome = ToolOutcome::Error {
-        code: code.into(),
-        message: message.to_owned(),
-    };
-    response(tool, trigger, fields(outcome, None))
+    let answer = Answer::error(code, message);
+    response(tool, trigger, fields(answer.into(), None))
 }
 
 /// The breadcrumb that answers a request.

@@ -76,7 +76,13 @@ impl Tool for BlockingTool {
 
     async fn call(&self, input: Value, context: ToolContext) -> Result<Value, BoxError> {
         let function = Arc::clone(&self.function);
-        let work = move || Made(Some(function(input, context)));
+        // A call that was given up goes on, and is still one of those that may go on at a time.
+        let slot = context.slot();
+        let work = move || {
+            let made = Made(Some(function(input, context)));
+            drop(slot);
+            made
+        };
         let mut made = self.pool.run(&self.name, work).await?;
         match made.0.take() {
             Some(made) => made,

@@ -1,12 +1,14 @@
 use super::progress::Progress;
+use super::wire::{request_id, requested_by, workspace};
 use crate::executor::{ContextError, ExecutionContext};
 use crate::model::{Breadcrumb, Selector};
 use crate::store::{BreadcrumbStore, StoreError};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// What a tool is called with beside its input. Cheap to clone, and owned, so that it can move into other tasks.
 ///
@@ -18,6 +20,8 @@ pub struct ToolContext {
     store: Arc<dyn BreadcrumbStore>,
     call: Option<Arc<InRun>>,
     progress: Arc<Progress>,
+    /// The place among the calls that may go on at a time, for as long as the call goes on.
+    slot: Weak<OwnedSemaphorePermit>,
 }
 
 /// A call within somebody else's run.
@@ -27,9 +31,6 @@ struct InRun {
     requested_by: Option<String>,
     idempotency_key: String,
 }
-
-/// The workspace of a request that names none.
-const WORKSPACE: &str = "workspace:tools";
 
 impl ToolContext {
     /// The context of a call because of a trigger.
@@ -43,6 +44,7 @@ impl ToolContext {
             context: Arc::new(context.clone()),
             call: None,
             progress: Arc::new(Progress::of(tool)),
+            slot: Weak::new(),
         }
     }
 
@@ -51,17 +53,31 @@ impl ToolContext {
         context: &ExecutionContext,
         store: &Arc<dyn BreadcrumbStore>,
         tool: &str,
-        (id, requested_by): (String, Option<String>),
+        (id, requested_by): (&str, Option<&str>),
     ) -> Self {
         let call = InRun {
-            idempotency_key: key_of(context.idempotency_key(), &id),
-            id,
-            requested_by,
+            idempotency_key: key_of(context.idempotency_key(), id),
+            id: id.to_owned(),
+            requested_by: requested_by.map(str::to_owned),
         };
         Self {
             call: Some(Arc::new(call)),
             ..Self::new(context, store, tool)
         }
+    }
+
+    /// The same for a call that has a place among those that may go on. The place is not held by it: a tool may keep its
+    /// context for as long as it likes.
+    pub(super) fn in_slot(self, slot: Option<&Arc<OwnedSemaphorePermit>>) -> Self {
+        Self {
+            slot: slot.map(Arc::downgrade).unwrap_or_default(),
+            ..self
+        }
+    }
+
+    /// The place of the call, for what goes on after the call was given up.
+    pub(super) fn slot(&self) -> Option<Arc<OwnedSemaphorePermit>> {
+        self.slot.upgrade()
     }
 
     /// For unit tests of a tool: a context made by hand, and a store that writes as it is told.
@@ -72,6 +88,7 @@ impl ToolContext {
             store,
             call: None,
             progress: Arc::new(Progress::of("test")),
+            slot: Weak::new(),
         }
     }
 
@@ -87,8 +104,8 @@ impl ToolContext {
         self.context.trigger()
     }
 
-    /// The id of what is asked for: that of the call within a run; else the request's `requestId`, else the trigger's own
-    /// id.
+    /// The id of what is asked for: that of the call within a run; else the request's `requestId` of up to 512 bytes, else
+    /// the trigger's own id.
     #[must_use]
     pub fn request_id(&self) -> String {
         match &self.call {
@@ -97,7 +114,7 @@ impl ToolContext {
         }
     }
 
-    /// Who asked, if that is said. Anybody can write any name into a request.
+    /// Who asked, if that is said, of a request in up to 512 bytes. Anybody can write any name into a request.
     #[must_use]
     pub fn requested_by(&self) -> Option<&str> {
         match &self.call {
@@ -180,28 +197,4 @@ pub(super) fn hex(bytes: &[u8]) -> String {
         }
     }
     text
-}
-
-pub(super) fn request_id(trigger: &Breadcrumb) -> String {
-    first_text(trigger, ["requestId", "request_id"])
-        .map_or_else(|| trigger.id.to_string(), str::to_owned)
-}
-
-pub(super) fn requested_by(trigger: &Breadcrumb) -> Option<&str> {
-    first_text(trigger, ["requestedBy", "requested_by"])
-}
-
-pub(super) fn workspace(trigger: &Breadcrumb) -> &str {
-    trigger
-        .tags
-        .iter()
-        .find(|tag| tag.starts_with("workspace:"))
-        .map_or(WORKSPACE, String::as_str)
-}
-
-/// Requests are written in camel case and answered in snake case; both are read everywhere.
-fn first_text<'t, const N: usize>(trigger: &'t Breadcrumb, fields: [&str; N]) -> Option<&'t str> {
-    fields
-        .into_iter()
-        .find_map(|field| trigger.context.get(field)?.as_str())
 }

@@ -1,4 +1,5 @@
 use super::answer::{self, Terms};
+use super::entry::Approval;
 use super::progress::PROGRESS;
 use super::{RetrySafety, ToolError, ToolExecutor, ToolRegistry, ToolSettings};
 use crate::clock::within;
@@ -51,9 +52,12 @@ use std::time::Duration;
 pub struct ToolDispatcher {
     id: String,
     registry: ToolRegistry,
+    /// Tools that others serve.
+    elsewhere: Vec<String>,
     store: Arc<dyn BreadcrumbStore>,
     subscriptions: Subscriptions,
     profile: Profile,
+    approval: Approval,
 }
 
 impl ToolDispatcher {
@@ -66,15 +70,18 @@ impl ToolDispatcher {
         registry: ToolRegistry,
         store: Arc<dyn BreadcrumbStore>,
     ) -> Result<Self, ToolError> {
+        let (registry, elsewhere) = registry.split();
         let known = Subscription::trigger(ToolExecutor::REQUEST)
             .matching("$.tool", "in", json!(registry.names()))
             .key("request");
         let mut dispatcher = Self {
             id: id.into(),
             registry,
+            elsewhere,
             store,
             subscriptions: Subscriptions::default(),
             profile: Profile::new("tool").responds_with([ToolExecutor::RESPONSE, PROGRESS]),
+            approval: Approval::Missing,
         };
         dispatcher.subscribe(known)?;
         let (safety, time) = dispatcher.strictest();
@@ -91,12 +98,18 @@ impl ToolDispatcher {
     }
 
     /// Also answers requests for tools that it does not have, at once and with an error that has the nearest name. For
-    /// the one place among all workers that should.
+    /// the one place among all workers that should. Those for a [remote tool](super::remote_tool) of its registry it leaves
+    /// to whoever serves it.
     ///
     /// # Errors
     /// [`ToolError::Subscriptions`].
     pub fn answering_unknown(mut self) -> Result<Self, ToolError> {
-        self.subscribe(Subscription::trigger(ToolExecutor::REQUEST).key("request"))?;
+        let requests = Subscription::trigger(ToolExecutor::REQUEST).key("request");
+        let others = self.elsewhere.iter();
+        let mine = others.fold(requests, |requests, other| {
+            requests.matching("$.tool", "ne", other.as_str())
+        });
+        self.subscribe(mine)?;
         Ok(self)
     }
 
@@ -109,7 +122,16 @@ impl ToolDispatcher {
         self
     }
 
-    /// The tools it serves.
+    /// Takes every request for a call that a person has agreed to: for where only agents write requests, which ask before,
+    /// or only people do. Otherwise a request for a tool that
+    /// [requires approval](super::ToolSettings::requires_approval) is answered with the error `approval_required`.
+    #[must_use]
+    pub fn trusting_requests(mut self) -> Self {
+        self.approval = Approval::Given;
+        self
+    }
+
+    /// The tools it serves: those of its registry that [live here](super::remote_tool).
     #[must_use]
     pub fn registry(&self) -> &ToolRegistry {
         &self.registry
@@ -272,6 +294,8 @@ impl UniversalExecutor for Serving<'_> {
         let terms = Terms {
             time: self.profile.timeout,
             again: self.profile.retry.attempts > 1,
+            execution: self.profile.execution,
+            approval: self.dispatcher.approval,
         };
         answer::execute(entry, context, &self.dispatcher.store, terms).await
     }

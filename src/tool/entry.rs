@@ -1,11 +1,12 @@
 //! A tool that was checked, and what every way to call it goes through.
 
-use super::outcome::{Refusal, ToolOutcome};
+use super::outcome::{self, Refusal};
 use super::schema::Checker;
-use super::{Tool, ToolContext, ToolError};
+use super::{RemoteTool, Tool, ToolContext, ToolError, ToolSpec};
 use crate::clock::within;
 use crate::error::{BoxError, excerpt};
-use crate::model::{MAX_DEPTH, dismantle, is_too_deep, size_within};
+use crate::machine::ToolOutcome;
+use crate::model::{MAX_DEPTH, dismantle, size_within};
 use futures::FutureExt as _;
 use serde_json::Value;
 use std::fmt;
@@ -18,6 +19,8 @@ pub(super) struct Entry {
     pub(super) tool: Arc<dyn Tool>,
     /// Where it was registered.
     pub(super) place: &'static Location<'static>,
+    /// What a model is told of it, made once and shared from then on.
+    pub(super) spec: ToolSpec,
     input: Checker,
     output: Option<Checker>,
     /// One permit for each call that may go on at a time.
@@ -51,6 +54,7 @@ impl Entry {
             Arc::new(Semaphore::new(permits))
         });
         Ok(Self {
+            spec: ToolSpec::of(&*tool),
             tool,
             place,
             input,
@@ -59,22 +63,36 @@ impl Entry {
         })
     }
 
-    /// Calls the tool: its input is checked before, its output after. The time it has is the caller's to keep.
+    /// The same tool, as one that another service serves.
+    pub(super) fn elsewhere(&self) -> Self {
+        Self {
+            tool: Arc::new(RemoteTool::of(&*self.tool)),
+            place: self.place,
+            spec: self.spec.clone(),
+            input: self.input.clone(),
+            output: self.output.clone(),
+            slots: self.slots.clone(),
+        }
+    }
+
+    /// Calls the tool: its input is checked before, its output after. A tool that a person has to agree to is refused here
+    /// and nowhere else. The time it has is the caller's to keep.
     pub(super) async fn work(
         &self,
         input: Value,
         context: ToolContext,
         time: Duration,
+        approval: Approval,
     ) -> Result<Value, BoxError> {
-        if is_too_deep(&input) {
-            dismantle(input);
-            return Err(Refusal::new("invalid_input", "the input nests too deep").into());
+        if self.tool.settings().requires_approval && approval == Approval::Missing {
+            return Err(Refusal::new("approval_required", APPROVAL_REQUIRED).into());
         }
         if let Err(reason) = self.input.check(&input) {
             let message = format!("the input does not fit the schema: {reason}");
             return Err(Refusal::new("invalid_input", message).into());
         }
-        let _slot = self.slot(time).await?;
+        let slot = self.slot(time).await?.map(Arc::new);
+        let context = context.in_slot(slot.as_ref());
         let output = self.tool.call(input, context).await?;
         match self.refuse(&output) {
             None => Ok(output),
@@ -86,23 +104,29 @@ impl Entry {
     }
 
     /// Calls the tool within somebody else's run: however it ends, the run goes on.
-    pub(super) async fn call(&self, input: Value, context: ToolContext) -> ToolOutcome {
+    pub(super) async fn call(
+        &self,
+        input: Value,
+        context: ToolContext,
+        approval: Approval,
+    ) -> ToolOutcome {
         let time = self.tool.settings().timeout;
-        let work = AssertUnwindSafe(self.work(input, context, time)).catch_unwind();
+        let work = AssertUnwindSafe(self.work(input, context, time, approval)).catch_unwind();
         match within(time, work).await {
-            Some(Ok(called)) => ToolOutcome::of(called),
+            Some(Ok(called)) => outcome::of(called),
             // What a panic says may be a secret.
-            Some(Err(_)) => ToolOutcome::error("panic", "the tool panicked"),
+            Some(Err(_)) => outcome::error("panic", "the tool panicked"),
             None => {
                 let message =
                     format!("the tool had no result within {time:?}; it may have done its work");
-                ToolOutcome::error("timeout", message)
+                outcome::error("timeout", message)
             }
         }
     }
 
-    /// A place among the calls that may go on, in turn. A call that has waited for half of its time would hardly end in
-    /// what is left of it, and one that never began is better off with an error than with an unknown outcome.
+    /// A place among the calls that may go on, in turn. It is given back when this call ends or is given up, or when a
+    /// function on a thread has returned, which may be later. A call that has waited for half of its time would hardly end
+    /// in what is left of it, and one that never began is better off with an error than with an unknown outcome.
     async fn slot(&self, time: Duration) -> Result<Option<OwnedSemaphorePermit>, BoxError> {
         let Some(slots) = &self.slots else {
             return Ok(None);
@@ -112,7 +136,7 @@ impl Entry {
             Some(permit) => Ok(Some(permit?)),
             None => {
                 let message = "the tool has as many calls as it takes at a time; it was not called, try again later";
-                Err(Refusal::new("busy", message).into())
+                Err(Refusal::new(BUSY, message).into())
             }
         }
     }
@@ -133,6 +157,20 @@ impl Entry {
         Some(Refusal::new("invalid_output", message))
     }
 }
+
+/// Whether a person has agreed to a call, as far as whoever makes it knows.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Approval {
+    /// Nobody has, or nobody needs to.
+    Missing,
+    /// Somebody has, if one needs to.
+    Given,
+}
+
+/// The code of a call that did not get its turn.
+pub(super) const BUSY: &str = "busy";
+
+const APPROVAL_REQUIRED: &str = "a person has to agree to each call of this tool and nobody has; it was not called, so ask one first";
 
 /// How deep an output may nest: what is made of it, an answer or the saved state of a run, nests deeper.
 pub(super) const OUTPUT_DEPTH: usize = MAX_DEPTH - 8;

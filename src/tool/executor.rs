@@ -1,6 +1,7 @@
 use super::answer::{self, Terms};
-use super::entry::Entry;
+use super::entry::{Approval, Entry};
 use super::progress::PROGRESS;
+use super::settings::Place;
 use super::{RetrySafety, Tool, ToolError};
 use crate::error::BoxError;
 use crate::executor::{ExecutionContext, Failure, Profile, Response, UniversalExecutor, check};
@@ -23,6 +24,7 @@ pub struct ToolExecutor {
     store: Arc<dyn BreadcrumbStore>,
     subscriptions: Subscriptions,
     profile: Profile,
+    approval: Approval,
 }
 
 impl ToolExecutor {
@@ -34,8 +36,8 @@ impl ToolExecutor {
     /// A tool that is triggered by requests for it: `tool.request.v1` with its name under `tool`.
     ///
     /// # Errors
-    /// [`ToolError::BadName`], [`ToolError::BadSchema`]; [`ToolError::Invalid`] of a tool that runs at most once on a
-    /// store without a ledger.
+    /// [`ToolError::BadName`], [`ToolError::BadSchema`], [`ToolError::Elsewhere`]; [`ToolError::Invalid`] of a tool that
+    /// runs at most once on a store without a ledger.
     #[track_caller]
     pub fn new(
         tool: impl Tool + 'static,
@@ -107,6 +109,11 @@ impl ToolExecutor {
     ) -> Result<Self, ToolError> {
         let entry = Entry::new(Arc::new(tool), Location::caller())?;
         let settings = entry.tool.settings();
+        if settings.place == Place::Elsewhere {
+            return Err(ToolError::Elsewhere {
+                name: entry.tool.name().to_owned(),
+            });
+        }
         let mut profile =
             settings.apply(Profile::new("tool").responds_with([Self::RESPONSE, PROGRESS]));
         profile.max_inflight = settings.max_concurrent.map(usize::from);
@@ -115,6 +122,7 @@ impl ToolExecutor {
             store,
             subscriptions,
             profile,
+            approval: Approval::Missing,
         };
         check(&executor)?;
         Ok(executor)
@@ -133,6 +141,15 @@ impl ToolExecutor {
     pub fn also_writes<T: Into<String>>(mut self, schemas: impl IntoIterator<Item = T>) -> Self {
         let allowed = self.profile.responds_with.get_or_insert_default();
         allowed.extend(schemas.into_iter().map(Into::into));
+        self
+    }
+
+    /// Takes every request for a call that a person has agreed to: for where only agents write requests, which ask before,
+    /// or only people do. Otherwise a request for a tool that
+    /// [requires approval](super::ToolSettings::requires_approval) is answered with the error `approval_required`.
+    #[must_use]
+    pub fn trusting_requests(mut self) -> Self {
+        self.approval = Approval::Given;
         self
     }
 
@@ -183,6 +200,8 @@ impl UniversalExecutor for ToolExecutor {
         let terms = Terms {
             time: self.profile.timeout,
             again: self.profile.retry.attempts > 1,
+            execution: self.profile.execution,
+            approval: self.approval,
         };
         answer::execute(&self.entry, context, &self.store, terms).await
     }

@@ -5,12 +5,14 @@
 //!
 //! | breadcrumb | context |
 //! |---|---|
-//! | `tool.request.v1` | `tool`, `input`, and if wanted `requestId` and `requestedBy` |
+//! | `tool.request.v1` | `tool`, `input`, and if wanted `requestId` and `requestedBy`, of up to 512 bytes each |
 //! | `tool.response.v1` | `request_id`, `tool`, `status` (`success` or `error`), `output` or `error` and `code`, `execution_time_ms`, `timestamp`, `requestedBy` |
 //! | `tool.progress.v1` | `request_id`, `tool`, `number`, `progress`, `timestamp`, `requestedBy` |
 //! | `tool.catalog.v1` | `catalog`, `tools`: what a model is told of each |
 //!
-//! An error of the tool is an answer too: the run is done, and the response says `"status": "error"`.
+//! An error of the tool is an answer too: the run is done, and the response says `"status": "error"`. A tool that an
+//! agent calls may leave its result to somebody else: to another agent ([`handoff`]), to a person ([`ask_human`]), or to
+//! whoever takes care of a kind of [`deferred`] result.
 //!
 //! [`ToolSettings`] stand with the tool and hold for every way to call it: a [`ToolExecutor`] of its own, a
 //! [`ToolDispatcher`] that serves a whole [`ToolRegistry`], or [`ToolRegistry::call`] from within the run of an agent. With
@@ -18,7 +20,8 @@
 //!
 //! [`json_tool`] makes a tool of an async function over JSON; [`tool_fn`], with the feature `schema`, of one over types of
 //! your own, and makes the schema as well. For a function that blocks there are [`json_tool_blocking`] and
-//! [`tool_fn_blocking`]: it runs on a [`BlockingPool`] and holds up nothing else.
+//! [`tool_fn_blocking`]: it runs on a [`BlockingPool`] and holds up nothing else. A [`remote_tool`] is one that another
+//! service answers for.
 //!
 //! ```
 //! use serde_json::json;
@@ -48,6 +51,7 @@ mod answer;
 mod blocking;
 mod catalog;
 mod context;
+mod deferral;
 mod dispatcher;
 mod entry;
 mod executor;
@@ -57,27 +61,33 @@ mod permissions;
 mod pool;
 mod progress;
 mod registry;
+mod remote;
 mod schema;
 mod settings;
+mod spec;
 #[cfg(feature = "schema")]
 mod typed;
+mod wire;
 
 pub use blocking::{BlockingTool, json_tool_blocking};
 pub use catalog::{Catalog, Published};
 pub use context::ToolContext;
+pub use deferral::{Question, ask_human, deferred, handoff};
 pub use dispatcher::ToolDispatcher;
 pub use executor::ToolExecutor;
 pub use function::{JsonTool, json_tool};
-pub use outcome::{ToolAction, ToolCall, ToolOutcome, deferred};
 pub use permissions::Permissions;
 pub use pool::BlockingPool;
-pub use registry::{ToolRegistry, ToolSpec};
+pub use registry::ToolRegistry;
+pub use remote::{RemoteTool, remote_tool};
 pub use settings::{RetrySafety, ToolSettings};
+pub use spec::ToolSpec;
 #[cfg(feature = "schema")]
 pub use typed::{tool_fn, tool_fn_blocking};
 
 pub use crate::executor::above::ToolError;
 pub(crate) use schema::Checker;
+pub(crate) use wire::{answer_of, request};
 
 use crate::error::BoxError;
 use async_trait::async_trait;

@@ -2,8 +2,9 @@
 
 use super::ToolContext;
 use super::entry::OUTPUT_DEPTH;
+use super::wire::tagged;
 use crate::clock;
-use crate::model::{Breadcrumb, NewBreadcrumb, Timestamp, dismantle, size_within};
+use crate::model::{NewBreadcrumb, Timestamp, dismantle, size_within};
 use crate::store::{StoreError, Write};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -65,15 +66,5 @@ impl Progress {
                 "timestamp": now, "requestedBy": context.requested_by(),
             }));
         Ok(Some(Write::Create(tagged(note, &id))))
-    }
-}
-
-/// With the tag of the request. An id too long for a tag must not cost whoever asked the answer; it is in the context
-/// too.
-pub(super) fn tagged(new: NewBreadcrumb, request_id: &str) -> NewBreadcrumb {
-    let tag = format!("request:{request_id}");
-    match tag.len() > Breadcrumb::MAX_TAG_BYTES {
-        true => new,
-        false => new.tag(tag),
     }
 }

@@ -1,12 +1,12 @@
-use super::entry::Entry;
-use super::outcome::{ToolCall, ToolOutcome};
-use super::{Permissions, Tool, ToolContext, ToolError, ToolSettings};
+use super::entry::{Approval, Entry};
+use super::outcome::{self, Refusal};
+use super::settings::Place;
+use super::{Permissions, Tool, ToolContext, ToolError, ToolSettings, ToolSpec};
 use crate::error::excerpt;
 use crate::executor::ExecutionContext;
-use crate::model::{dismantle, nearest};
+use crate::machine::{Arguments, ToolCall, ToolOutcome};
+use crate::model::{Json, nearest};
 use crate::store::BreadcrumbStore;
-use serde::Serialize;
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
@@ -19,7 +19,8 @@ use std::sync::Arc;
 /// ```
 /// use serde_json::json;
 /// use std::sync::Arc;
-/// use universal_executor::tool::{Permissions, ToolCall, ToolOutcome, ToolRegistry, json_tool};
+/// use universal_executor::machine::{Answer, ToolCall, ToolOutcome};
+/// use universal_executor::tool::{Permissions, ToolRegistry, json_tool};
 /// use universal_executor::{BreadcrumbStore, ExecutionContext, MemoryStore, NewBreadcrumb};
 ///
 /// let double = json_tool("double", "Doubles a number.", json!({"type": "integer"}), |input, _| async move {
@@ -32,34 +33,18 @@ use std::sync::Arc;
 /// let run = ExecutionContext::for_trigger(NewBreadcrumb::new("user.message.v1"));
 /// let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
 ///
-/// let outcome = registry.call(ToolCall::new("c-1", "double", 4), &run, &store).await;
-/// assert_eq!(outcome, ToolOutcome::Success { output: json!(8) });
+/// let outcome = registry.call(ToolCall::new("c-1", "double", json!(4)), Some("greeter"), &run, &store).await;
+/// assert_eq!(outcome, Answer::success(json!(8)).into());
 ///
 /// let nobodys = registry.allowed(&Permissions::none());
-/// let outcome = nobodys.call(ToolCall::new("c-2", "double", 4), &run, &store).await;
-/// assert!(matches!(outcome, ToolOutcome::Error { code, .. } if code == "unknown_tool"));
+/// let outcome = nobodys.call(ToolCall::new("c-2", "double", json!(4)), Some("greeter"), &run, &store).await;
+/// assert!(matches!(outcome, ToolOutcome::Answered(Answer::Error { code, .. }) if code == "unknown_tool"));
 /// # });
 /// # Ok::<(), universal_executor::BoxError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct ToolRegistry {
     entries: BTreeMap<String, Arc<Entry>>,
-}
-
-/// What a model is told of a tool.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct ToolSpec {
-    /// Its name.
-    pub name: String,
-    /// What it does.
-    pub description: String,
-    /// The JSON Schema of its input.
-    #[serde(rename = "inputSchema")]
-    pub input_schema: Value,
-    /// The JSON Schema of its output, if it has one.
-    #[serde(rename = "outputSchema", skip_serializing_if = "Option::is_none")]
-    pub output_schema: Option<Value>,
 }
 
 impl ToolRegistry {
@@ -95,6 +80,16 @@ impl ToolRegistry {
         }
     }
 
+    /// The same tools, as ones that other services serve.
+    pub(crate) fn elsewhere(&self) -> Self {
+        let entries = self.entries.iter();
+        Self {
+            entries: entries
+                .map(|(name, entry)| (name.clone(), Arc::new(entry.elsewhere())))
+                .collect(),
+        }
+    }
+
     /// The tool of a name, to the letter.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&dyn Tool> {
@@ -110,41 +105,92 @@ impl ToolRegistry {
     /// What a model is told of the tools, in the order of their names.
     #[must_use]
     pub fn specs(&self) -> Vec<ToolSpec> {
-        let spec = |entry: &Arc<Entry>| ToolSpec {
-            name: entry.tool.name().to_owned(),
-            description: entry.tool.description().to_owned(),
-            input_schema: entry.tool.input_schema().clone(),
-            output_schema: entry.tool.settings().output_schema.clone(),
-        };
-        self.entries.values().map(spec).collect()
+        let specs = self.entries.values().map(|entry| entry.spec.clone());
+        specs.collect()
     }
 
     /// Calls a tool within a run of somebody else's, such as an agent's. However the call ends, the run goes on.
     ///
     /// The tool writes as part of that run, so [`responds_with`](crate::Profile::responds_with) of whoever calls limits
     /// it. An [agent](crate::agent::AgentExecutor) calls them this way, and keeps what they came to for its next attempt.
+    /// Who calls is for the tool to know, and for nothing else.
+    ///
+    /// An error has one of these codes:
+    ///
+    /// | code | what happened |
+    /// |---|---|
+    /// | `approval_required` | a person has to agree to the call first; the tool was not called |
+    /// | `busy` | the tool has as many calls as it takes at a time, and was not called |
+    /// | `cannot_suspend` | the tool wants to suspend a run that is not its own |
+    /// | `failed` | the tool says so |
+    /// | `invalid_arguments` | the arguments are [`Unreadable`](Arguments::Unreadable); the tool was not called |
+    /// | `invalid_input` | the arguments are not what the tool takes |
+    /// | `invalid_output` | the output does not fit the schema of the tool |
+    /// | `output_too_large` | the output, or what is left to somebody else, is over a limit |
+    /// | `panic` | the tool panicked |
+    /// | `rate_limited` | the tool did nothing, and says when to call it again |
+    /// | `timeout` | the tool had no result in its time |
+    /// | `unknown_tool` | there is no such tool here |
     pub async fn call(
         &self,
         call: ToolCall,
+        requested_by: Option<&str>,
         context: &ExecutionContext,
         store: &Arc<dyn BreadcrumbStore>,
     ) -> ToolOutcome {
-        let Some(entry) = self.entry(&call.tool) else {
-            dismantle(call.input);
-            return self.unknown(&call.tool);
-        };
+        self.make(call, requested_by, context, store, Approval::Missing)
+            .await
+    }
+
+    /// As [`call`](Self::call), after a person has agreed to it, if one has to.
+    pub(crate) async fn call_approved(
+        &self,
+        call: ToolCall,
+        requested_by: Option<&str>,
+        context: &ExecutionContext,
+        store: &Arc<dyn BreadcrumbStore>,
+    ) -> ToolOutcome {
+        self.make(call, requested_by, context, store, Approval::Given)
+            .await
+    }
+
+    async fn make(
+        &self,
+        call: ToolCall,
+        requested_by: Option<&str>,
+        context: &ExecutionContext,
+        store: &Arc<dyn BreadcrumbStore>,
+        approval: Approval,
+    ) -> ToolOutcome {
         let ToolCall {
             id,
             tool,
-            input,
-            requested_by,
+            arguments,
         } = call;
-        let context = ToolContext::in_run(context, store, &tool, (id, requested_by));
-        entry.call(input, context).await
+        let Some(entry) = self.entry(&tool) else {
+            return self.unknown(&tool);
+        };
+        let input = match readable(arguments) {
+            Ok(input) => input.into_value(),
+            Err(refusal) => return refusal.into(),
+        };
+        let call = (id.as_str(), requested_by);
+        let context = ToolContext::in_run(context, store, &tool, call);
+        entry.call(input, context, approval).await
     }
 
     pub(super) fn entry(&self, name: &str) -> Option<&Arc<Entry>> {
         self.entries.get(name)
+    }
+
+    /// The tools that do their work in this process, and the names of the others.
+    pub(super) fn split(self) -> (Self, Vec<String>) {
+        let is_here = |entry: &Entry| entry.tool.settings().place == Place::Here;
+        let (here, elsewhere): (BTreeMap<_, _>, BTreeMap<_, _>) = self
+            .entries
+            .into_iter()
+            .partition(|(_, entry)| is_here(entry));
+        (Self { entries: here }, elsewhere.into_keys().collect())
     }
 
     pub(super) fn settings(&self) -> impl Iterator<Item = &ToolSettings> {
@@ -172,6 +218,53 @@ impl ToolRegistry {
                 format!("there is no tool {name:?}; there are {names}{more}")
             }
         };
-        ToolOutcome::error("unknown_tool", message)
+        outcome::error("unknown_tool", message)
+    }
+}
+
+/// The input that arguments are, which is not too deep to be copied.
+fn readable(arguments: Arguments) -> Result<Json, Refusal> {
+    match arguments {
+        Arguments::Json(input) if input.size() == usize::MAX => Err(Refusal::new(
+            "invalid_input",
+            "the input nests too deep, or has a number that is too large",
+        )),
+        Arguments::Json(input) => Ok(input),
+        Arguments::Unreadable { problem, .. } => {
+            let problem = excerpt(&problem, 150).replace(char::is_control, " ");
+            let message =
+                format!("the arguments cannot be read ({problem}); call again with valid JSON");
+            Err(Refusal::new("invalid_arguments", message))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Answer;
+    use crate::model::NewBreadcrumb;
+    use crate::store::MemoryStore;
+    use crate::tool::json_tool;
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn a_call_that_a_person_has_to_agree_to_is_made_once_one_has() {
+        let pay = json_tool("pay", "", json!({}), |_, _| async { Ok(json!("paid")) });
+        let tools = ToolRegistry::default()
+            .with(pay.requires_approval())
+            .unwrap();
+        let run = ExecutionContext::for_trigger(NewBreadcrumb::new("user.message.v1"));
+        let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
+        let call = || ToolCall::new("c-1", "pay", json!({}));
+
+        let refused = tools.call(call(), None, &run, &store).await;
+        let approved = tools.call_approved(call(), None, &run, &store).await;
+
+        let ToolOutcome::Answered(Answer::Error { code, .. }) = refused else {
+            panic!("{refused:?}");
+        };
+        assert_eq!(code, "approval_required");
+        assert_eq!(approved, Answer::success(json!("paid")).into());
     }
 }

@@ -11,6 +11,14 @@ pub struct ToolSettings {
     /// How long a call may take, the wait for its turn included; 30 s by default.
     pub timeout: Duration,
     /// How many calls of it go on at a time in this process; any number if absent.
+    ///
+    /// They are counted for each time the tool is registered or made an executor; clones of a registry count together. To
+    /// have one limit register the tool once, and give the registry to all who call it. A function that blocks counts
+    /// until it has returned, although its time may be up long before.
+    ///
+    /// A call waits for half of its time at the most. Within a run of an agent the model is then told `busy`. A request is
+    /// given back and tried again later, that of a tool that runs [at most once](RetrySafety::AtMostOnce) apart, which is
+    /// answered with `busy`.
     pub max_concurrent: Option<NonZeroUsize>,
     /// Whether an interrupted call is made again.
     pub retry: RetrySafety,
@@ -20,20 +28,57 @@ pub struct ToolSettings {
     pub output_schema: Option<Value>,
     /// The most bytes of its output; 128 KiB by default, as much as an agent keeps of one result. More is an error.
     pub max_output_bytes: usize,
+    /// Whether a person has to agree to each call; false by default.
+    ///
+    /// A call that nobody has agreed to is answered with the error `approval_required`, by whichever way it comes. An
+    /// agent asks a person before it calls such a tool. Who writes a request need not be a person, so a
+    /// [`ToolExecutor`](super::ToolExecutor) and a [`ToolDispatcher`](super::ToolDispatcher) answer it with the error too,
+    /// unless they are told that whoever writes requests has asked: see
+    /// [`trusting_requests`](super::ToolExecutor::trusting_requests).
+    pub requires_approval: bool,
+    /// Whether its result is the answer of the run that calls it; false by default.
+    ///
+    /// An agent that calls such a tool ends with its output and does not ask its model again. An error does not end the
+    /// run, but is told to the model as that of any other tool. A request by a breadcrumb is answered as ever.
+    ///
+    /// In requests for tools that a model writes as JSON the same is said by `"return_to_llm": false`.
+    pub returns_to_user: bool,
+    /// Whether an agent reaches it by a `tool.request.v1` and waits for the `tool.response.v1`, in place of calling it in
+    /// its own process; false by default. That is for a tool that takes long, or that is served elsewhere: see
+    /// [`remote_tool`](super::remote_tool).
+    pub over_breadcrumbs: bool,
+    /// Where it does its work. Set by who makes the tool, for nobody else to change.
+    pub(super) place: Place,
+}
+
+/// Where a tool does its work.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Place {
+    /// In this process.
+    Here,
+    /// In another service, which serves the requests for it.
+    Elsewhere,
 }
 
 /// Whether a call is made again after its worker crashed, its time was up or it panicked. In order of caution.
+///
+/// It says what becomes of a request, which is a run of its own, and of a call that was under way when the worker of an
+/// agent's run was lost. In an agent's run nothing else is made again: a timeout, a panic or
+/// [`retry_after`](crate::retry_after) is an error that the model sees, and which may lead it to another call, of another
+/// id. A run that is [redone](crate::RunLedger::redo) makes its calls anew, whatever stands here.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum RetrySafety {
-    /// Calling it twice does no harm: it is tried again.
+    /// Calling it twice does no harm: it is tried again, with the same
+    /// [key](super::ToolContext::idempotency_key).
     Idempotent,
     /// It is not: whoever asked learns that the outcome is unknown. A tool that returns
     /// [`retry_after`](crate::retry_after) says of itself that it did nothing, and is called again; so may be one whose
     /// runtime is shut down. The default.
     #[default]
     Once,
-    /// As [`Once`](Self::Once), whatever the tool says of itself and whatever else happens. Needs a store with a run
-    /// ledger.
+    /// As [`Once`](Self::Once), and a request is not executed again either because the tool says of itself that it did
+    /// nothing, or because its runtime is shut down. Only a tool that [suspends](crate::suspend) the run of its request is
+    /// called again, to go on. Needs a store with a run ledger.
     AtMostOnce,
 }
 
@@ -46,6 +91,10 @@ impl Default for ToolSettings {
             permission_tags: Vec::new(),
             output_schema: None,
             max_output_bytes: 128 << 10,
+            requires_approval: false,
+            returns_to_user: false,
+            over_breadcrumbs: false,
+            place: Place::Here,
         }
     }
 }
@@ -84,8 +133,9 @@ macro_rules! with_settings {
                 self
             }
 
-            /// Sets how many calls of it go on at a time in this process; any number by default. One that does not get
-            /// its turn in half of its time is answered with an error.
+            /// Sets how many calls of it go on at a time in this process; any number by default. See
+            /// [`ToolSettings::max_concurrent`]($crate::tool::ToolSettings::max_concurrent) for what counts, and what
+            /// becomes of a call that does not get its turn.
             #[must_use]
             pub fn max_concurrent(mut self, calls: std::num::NonZeroUsize) -> Self {
                 self.settings.max_concurrent = Some(calls);
@@ -99,7 +149,8 @@ macro_rules! with_settings {
                 self
             }
 
-            /// Never calls it again for one request once it may have begun, whatever happens.
+            /// Does not call it again for one request once it may have begun: see
+            /// [`RetrySafety::AtMostOnce`]($crate::tool::RetrySafety::AtMostOnce).
             #[must_use]
             pub fn at_most_once(mut self) -> Self {
                 self.settings.retry = $crate::tool::RetrySafety::AtMostOnce;
@@ -128,6 +179,30 @@ macro_rules! with_settings {
             #[must_use]
             pub fn max_output_bytes(mut self, bytes: usize) -> Self {
                 self.settings.max_output_bytes = bytes;
+                self
+            }
+
+            /// Says that a person has to agree to each call: see
+            /// [`ToolSettings::requires_approval`]($crate::tool::ToolSettings::requires_approval).
+            #[must_use]
+            pub fn requires_approval(mut self) -> Self {
+                self.settings.requires_approval = true;
+                self
+            }
+
+            /// Says that its result is the answer of the run that calls it: see
+            /// [`ToolSettings::returns_to_user`]($crate::tool::ToolSettings::returns_to_user).
+            #[must_use]
+            pub fn returns_to_user(mut self) -> Self {
+                self.settings.returns_to_user = true;
+                self
+            }
+
+            /// Says that an agent reaches it by a request and waits for the response: see
+            /// [`ToolSettings::over_breadcrumbs`]($crate::tool::ToolSettings::over_breadcrumbs).
+            #[must_use]
+            pub fn over_breadcrumbs(mut self) -> Self {
+                self.settings.over_breadcrumbs = true;
                 self
             }
         }

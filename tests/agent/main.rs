@@ -8,6 +8,7 @@
 
 mod crashes;
 mod definitions;
+mod elsewhere;
 mod ends;
 mod output;
 mod secrets;

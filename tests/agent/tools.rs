@@ -186,7 +186,7 @@ async fn an_error_of_a_tool_is_a_result_and_so_is_one_that_somebody_else_would_h
     let (panics, _) = tool("panics", |input| async move {
         Ok(input["a"]["b"][0].as_str().unwrap().into())
     });
-    let (asks, _) = tool("asks", |_| async { Err(deferred("question", json!({}))) });
+    let (asks, _) = tool("asks", |_| async { Err(deferred("signature", json!({}))) });
     let model = script([
         Ok(calling([
             ("1", "fails", json!({})),

@@ -115,6 +115,46 @@ async fn what_was_committed_before_the_suspension_does_not_wake() {
     assert_eq!(asks.executed(), 2);
 }
 
+/// A run that waits for two answers gets the second while it works on the first.
+#[tokio::test(start_paused = true)]
+async fn what_was_committed_since_the_time_that_a_run_names_wakes() {
+    let store = MemoryStore::default();
+    let asks = Probe::on("question.v1", "asks", &store)
+        .executing({
+            let store = store.clone();
+            move |context| {
+                let store = store.clone();
+                async move {
+                    let since = context.trigger().updated_at;
+                    let wait = |tag, step| {
+                        let wake = Wake::on(reply(tag)).until(since + 5 * MINUTE).since(since);
+                        Err(suspend(wake, json!({"step": step})).writing(Response::none()))
+                    };
+                    let Some(resumed) = context.resumed() else {
+                        return wait("to:me", 1);
+                    };
+                    if resumed.state["step"] == 2 {
+                        return Ok(json!({"with": resumed.with.as_ref().map(|with| &with.tags)}));
+                    }
+                    put_tagged(&store, "reply.v1", "to:me too").await;
+                    wait("to:me too", 2)
+                }
+            }
+        })
+        .shared();
+    let runtime = runtime(store.events(), [&asks]);
+    let asked = async {
+        put(&store, "question.v1", json!({})).await;
+        until_suspended(&store, 1).await;
+        put_tagged(&store, "reply.v1", "to:me").await;
+        assert_eq!(woken_with(&store).await, json!(["to:me too"]));
+    };
+
+    runtime.run_until(asked).await.unwrap();
+
+    assert_eq!(asks.executed(), 3);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_was_committed_with_the_suspension_does_not_wake() {
     let store = MemoryStore::default();

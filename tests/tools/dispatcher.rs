@@ -56,7 +56,7 @@ async fn it_answers_as_an_executor_of_the_tool_would() {
         },
         || counting("probe", |_| async { Ok(json!("x".repeat(2 << 20))) }).0,
         || {
-            let error = || universal_executor::tool::deferred("handoff", json!({}));
+            let error = || universal_executor::tool::handoff("agent", "Do it.");
             counting("probe", move |_| async move { Err(error()) }).0
         },
     ];

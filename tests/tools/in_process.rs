@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
+use universal_executor::machine::{Answer, Arguments, Deferral, ToolCall, ToolOutcome};
 use universal_executor::tool::{
-    ToolAction, ToolCall, ToolContext, ToolOutcome, ToolRegistry, deferred, json_tool,
+    Question, ToolContext, ToolRegistry, ToolSpec, ask_human, deferred, handoff, json_tool,
 };
 use universal_executor::{
     BoxError, BreadcrumbStore, ExecutionContext, MemoryStore, Profile, Response, Selector, Wake,
@@ -26,6 +27,10 @@ fn failing(error: fn() -> BoxError) -> ToolRegistry {
 
 async fn probe(registry: &ToolRegistry) -> ToolOutcome {
     call(registry, "probe", json!({})).await
+}
+
+fn is_success(outcome: &ToolOutcome) -> bool {
+    matches!(outcome, ToolOutcome::Answered(Answer::Success(_)))
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,15 +82,41 @@ async fn every_end_of_a_call_is_data() {
 
 #[tokio::test]
 async fn a_tool_may_leave_its_result_to_somebody_else() {
-    let asks = failing(|| deferred("question", json!({"text": "Refund?"})));
-
-    let outcome = probe(&asks).await;
-
-    let action = ToolAction {
-        kind: "question".to_owned(),
-        payload: json!({"text": "Refund?"}),
+    let other = |kind: &str, payload: Value| Deferral::Other {
+        kind: kind.to_owned(),
+        payload: payload.into(),
     };
-    assert_eq!(outcome, ToolOutcome::Deferred(action));
+    let cases: [(fn() -> BoxError, Deferral); 4] = [
+        (
+            || handoff("translator", "To English, please."),
+            Deferral::Handoff {
+                agent: "translator".to_owned(),
+                prompt: "To English, please.".to_owned(),
+            },
+        ),
+        (
+            || ask_human(Question::new("Refund?").options(["yes", "no"])),
+            other(
+                "question",
+                json!({"question": "Refund?", "options": ["yes", "no"]}),
+            ),
+        ),
+        (
+            || ask_human("Who are you?"),
+            other(
+                "question",
+                json!({"question": "Who are you?", "options": []}),
+            ),
+        ),
+        (
+            || deferred("signature", json!({"paper": 7})),
+            other("signature", json!({"paper": 7})),
+        ),
+    ];
+
+    for (leave, to) in cases {
+        assert_eq!(probe(&failing(leave)).await, to.into());
+    }
 }
 
 #[tokio::test]
@@ -108,16 +139,19 @@ async fn output_that_is_too_large_or_too_deep_is_an_error() {
         );
         let outcome = probe(&registry([tool.max_output_bytes(1_000)])).await;
         match fits {
-            true => assert!(matches!(outcome, ToolOutcome::Success { .. })),
+            true => assert!(is_success(&outcome)),
             false => assert_eq!(error_of(outcome).0, "output_too_large"),
         }
     }
 
-    let defers = || deferred("plan", nested(100_000));
-    assert_eq!(
-        error_of(probe(&failing(defers)).await).0,
-        "output_too_large"
-    );
+    let leaves: [fn() -> BoxError; 3] = [
+        || deferred("plan", nested(100_000)),
+        || handoff("agent", "x".repeat(200 << 10)),
+        || ask_human("x".repeat(200 << 10)),
+    ];
+    for leave in leaves {
+        assert_eq!(error_of(probe(&failing(leave)).await).0, "output_too_large");
+    }
 }
 
 #[tokio::test]
@@ -128,6 +162,39 @@ async fn input_that_nests_too_deep_never_reaches_a_tool() {
 
     assert_eq!(error_of(outcome).0, "invalid_input");
     assert_eq!(count(&calls), 0);
+}
+
+#[tokio::test]
+async fn arguments_that_cannot_be_read_never_reach_a_tool() {
+    let (tool, calls) = counting("probe", |_| async { Ok(json!(1)) });
+    let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
+    let cut = Arguments::parse("{\"a\": ");
+
+    let called = ToolCall::new("c-1", "probe", cut);
+    let outcome = registry([tool])
+        .call(called, None, &by_hand(), &store)
+        .await;
+
+    let (code, message) = error_of(outcome);
+    assert_eq!(code, "invalid_arguments");
+    assert!(message.ends_with("call again with valid JSON"), "{message}");
+    assert_eq!(count(&calls), 0);
+}
+
+#[tokio::test]
+async fn what_a_model_is_told_of_a_tool_shares_its_schemas() {
+    let shape = json!({"type": "object", "description": "long"});
+    let tools = registry([echo("probe").output_schema(shape)]);
+
+    let (one, other) = (tools.specs(), tools.clone().specs());
+
+    let output =
+        |specs: &[ToolSpec]| std::ptr::from_ref(&**specs[0].output_schema.as_ref().unwrap());
+    assert_eq!(output(&one), output(&other));
+    assert_eq!(
+        std::ptr::from_ref(&*one[0].input_schema),
+        std::ptr::from_ref(&*other[0].input_schema)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,11 +217,7 @@ async fn no_more_calls_go_on_than_a_tool_takes_whoever_makes_them() {
     let calls = (0..6).map(|number| probe(if number % 2 == 0 { &tools } else { &copy }));
     let outcomes = join_all(calls).await;
 
-    assert!(
-        outcomes
-            .iter()
-            .all(|outcome| matches!(outcome, ToolOutcome::Success { .. }))
-    );
+    assert!(outcomes.iter().all(is_success));
     assert_eq!(most.load(Ordering::SeqCst), 2);
     assert_eq!(started.elapsed(), 3 * SECOND);
 }
@@ -190,9 +253,9 @@ async fn each_call_of_a_run_has_a_key_of_its_own_that_stays_the_same() {
     let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
     let run = by_hand();
     let asked = async |id: &str| {
-        let call = ToolCall::new(id, "probe", json!({})).requested_by("greeter");
-        match tools.call(call, &run, &store).await {
-            ToolOutcome::Success { output } => output,
+        let call = ToolCall::new(id, "probe", json!({}));
+        match tools.call(call, Some("greeter"), &run, &store).await {
+            ToolOutcome::Answered(Answer::Success(output)) => output,
             other => panic!("{other:?}"),
         }
     };
@@ -214,8 +277,11 @@ fn agent(store: &MemoryStore, tools: ToolRegistry) -> Probe {
         .executing(move |run: ExecutionContext| {
             let (tools, store) = (tools.clone(), Arc::clone(&shared));
             async move {
-                let call = ToolCall::new("c-1", "probe", json!({})).requested_by("agent");
-                Ok(json!(tools.call(call, &run, &store).await))
+                let call = ToolCall::new("c-1", "probe", json!({}));
+                match tools.call(call, Some("agent"), &run, &store).await {
+                    ToolOutcome::Answered(Answer::Success(output)) => Ok(json!({"output": output})),
+                    other => Ok(json!({"error": format!("{other:?}")})),
+                }
             }
         })
 }
@@ -278,7 +344,8 @@ async fn a_tool_cannot_write_what_its_caller_may_not() {
         .unwrap();
 
     assert!(all(&store, "tool.request.v1").await.is_empty());
-    assert_eq!(only(&store, "answer.v1").await.context["status"], "error");
+    let answer = only(&store, "answer.v1").await;
+    assert!(answer.context["error"].is_string(), "{answer:?}");
 }
 
 #[tokio::test]

@@ -1,16 +1,20 @@
 //! Tools as people build them: settings, a registry, permissions, one executor for many tools, calls within a run.
 
 #![expect(
+    clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
     reason = "a helper that cannot do its work fails the test that uses it"
 )]
 
+mod approval;
 mod catalog;
 mod dispatcher;
 mod in_process;
+mod limits;
 mod names;
 mod permissions;
+mod remote;
 #[expect(dead_code, reason = "the tests of the executors use the rest")]
 #[path = "../executor/support.rs"]
 mod support;
@@ -22,7 +26,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use universal_executor::tool::{JsonTool, ToolCall, ToolOutcome, ToolRegistry, json_tool};
+use universal_executor::machine::{Answer, ToolCall, ToolOutcome};
+use universal_executor::tool::{JsonTool, ToolRegistry, json_tool};
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbStore, ExecutionContext, MemoryStore, NewBreadcrumb,
 };
@@ -67,7 +72,7 @@ fn registry(tools: impl IntoIterator<Item = JsonTool>) -> ToolRegistry {
 async fn call(registry: &ToolRegistry, tool: &str, input: Value) -> ToolOutcome {
     let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
     let call = ToolCall::new("c-1", tool, input);
-    registry.call(call, &by_hand(), &store).await
+    registry.call(call, None, &by_hand(), &store).await
 }
 
 fn by_hand() -> ExecutionContext {
@@ -87,7 +92,7 @@ async fn only(store: &MemoryStore, schema: &str) -> Arc<Breadcrumb> {
 /// The code and the message of an error.
 fn error_of(outcome: ToolOutcome) -> (String, String) {
     match outcome {
-        ToolOutcome::Error { code, message } => (code.into_owned(), message),
+        ToolOutcome::Answered(Answer::Error { code, message }) => (code, message),
         other => panic!("{other:?}"),
     }
 }

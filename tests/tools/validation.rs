@@ -4,7 +4,8 @@ use crate::support::event_of;
 use crate::{call, echo, error_of, only, registry};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use universal_executor::tool::{ToolError, ToolExecutor, ToolOutcome, ToolRegistry, json_tool};
+use universal_executor::machine::Answer;
+use universal_executor::tool::{ToolError, ToolExecutor, ToolRegistry, json_tool};
 use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, UniversalExecutor};
 
 fn search() -> ToolRegistry {
@@ -105,12 +106,7 @@ async fn output_that_does_not_fit_is_an_error_of_the_tool() {
     let good = call(&tools, "probe", json!("text")).await;
     let (code, message) = error_of(call(&tools, "probe", json!(7)).await);
 
-    assert_eq!(
-        good,
-        ToolOutcome::Success {
-            output: json!("text")
-        }
-    );
+    assert_eq!(good, Answer::success(json!("text")).into());
     assert_eq!(code, "invalid_output");
     assert_eq!(
         message,

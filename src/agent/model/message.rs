@@ -125,6 +125,10 @@ impl ToolCall {
 /// A text that is no JSON is kept, so that the model can be told what it wrote; it is never mended or guessed at. No
 /// text at all counts as `{}`, which is what models write for a tool without arguments.
 ///
+/// A tool is called with [`machine::Arguments`](crate::machine::Arguments), the JSON or the text in its place. Here the
+/// text is kept of good arguments too: a conversation goes back to the model byte for byte, also when it was saved in
+/// between by a store that writes JSON in a form of its own.
+///
 /// ```
 /// use universal_executor::agent::Arguments;
 ///

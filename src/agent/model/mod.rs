@@ -6,7 +6,7 @@ mod response;
 pub(in crate::agent) use event::Collector;
 pub use event::{ChatEvent, ToolCallDelta};
 pub use message::{Arguments, BadArguments, Message, Speaker, ToolCall};
-pub use request::{ChatRequest, ResponseSchema, ToolChoice, ToolSpec};
+pub use request::{ChatRequest, ResponseSchema, ToolChoice};
 pub use response::{ChatResponse, StopReason, Usage};
 
 use super::ModelError;

@@ -1,5 +1,6 @@
 use super::Message;
 use crate::model::Json;
+use crate::tool::ToolSpec;
 use serde::{Deserialize, Serialize};
 
 /// What a model is asked.
@@ -103,34 +104,6 @@ impl ChatRequest {
     pub fn stop(mut self, text: impl Into<String>) -> Self {
         self.stop.push(text.into());
         self
-    }
-}
-
-/// A tool as a model is told of it.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct ToolSpec {
-    /// What a call names.
-    pub name: String,
-    /// What it does, for the model to read.
-    pub description: String,
-    /// The JSON Schema of its arguments.
-    pub input_schema: Json,
-}
-
-impl ToolSpec {
-    /// A tool of a name, a description and the JSON Schema of its arguments.
-    #[must_use]
-    pub fn new(
-        name: impl Into<String>,
-        description: impl Into<String>,
-        input_schema: impl Into<Json>,
-    ) -> Self {
-        Self {
-            name: name.into(),
-            description: description.into(),
-            input_schema: input_schema.into(),
-        }
     }
 }
 

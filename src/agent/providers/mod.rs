@@ -1,13 +1,15 @@
+mod by_breadcrumb;
 #[cfg(feature = "cli")]
 mod cli;
+mod completions;
 #[cfg(feature = "openai")]
 mod openai;
-#[cfg(feature = "openai")]
 mod secret;
 
+pub use by_breadcrumb::model_tool;
+pub(super) use by_breadcrumb::{input_of, response_of};
 #[cfg(feature = "cli")]
 pub use cli::{CliError, CliProvider, RawOutput};
 #[cfg(feature = "openai")]
 pub use openai::{OpenAiCompatible, OpenAiCompatibleBuilder, ProviderError};
-#[cfg(feature = "openai")]
 pub use secret::Secret;

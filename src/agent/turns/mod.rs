@@ -1,38 +1,67 @@
-//! The turns of an agent's run: the model is asked, the tools it calls are called, and it is asked again with what they
-//! came to, until it answers. What comes next is decided in [`progress`]; this does it.
+//! The run of an agent: its provider says what it wants, the machine what is to be done about it, and this does it. What
+//! comes next is decided in [`progress`].
 
-mod calls;
 mod progress;
+mod route;
 mod spent;
 #[cfg(test)]
 mod tests;
+mod waits;
 
-use super::{AgentExecutor, AgentRunError, ChatRequest, Message, ModelError, ResponseSchema};
+use super::guardrail::Denied;
+use super::{AgentExecutor, AgentRunError, Said, Session, agents, human};
 use crate::clock::within;
 use crate::error::BoxError;
-use crate::executor::{ContextError, ExecutionContext};
-use crate::machine::{Answer, Arguments, CallId, ToolCall};
-use crate::tool::{self, RetrySafety};
-use futures::{FutureExt as _, StreamExt as _, stream};
-use progress::{Next, Progress};
+use crate::executor::{ContextError, ExecutionContext, Response, suspend};
+use crate::machine::{
+    Answer, CallId, Deferral, Delivery, Effect, ToolCall, ToolOutcome, ToolResult,
+};
+use crate::model::{Breadcrumb, NewBreadcrumb, Timestamp};
+use crate::store::Query;
+use crate::tool;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
+use progress::{Heard, Progress};
 use serde_json::Value;
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use tracing::Instrument as _;
+use waits::{Awaited, Reply, Wait};
 
-/// How many calls of one answer go on at a time.
+/// How many calls go on at a time.
 const MOST_AT_ONCE: usize = 16;
+
+/// How many breadcrumbs are looked at that may answer what a run waits for.
+const MOST_ANSWERS: usize = 256;
+
+type Work<'r> = BoxFuture<'r, Done>;
+
+/// What some work came to.
+enum Done {
+    /// A call has ended.
+    Finished(CallId, ToolOutcome),
+    /// A call may be made, with these arguments.
+    Admitted { call: ToolCall, again: bool },
+}
 
 /// One attempt at a run.
 pub(super) struct Run<'r> {
     agent: &'r AgentExecutor,
     context: &'r ExecutionContext,
     progress: Progress,
+    /// The provider's side, once it is needed.
+    session: Option<Box<dyn Session>>,
+    running: FuturesUnordered<Work<'r>>,
+    /// What begins when something else has ended.
+    queue: VecDeque<Work<'r>>,
+    /// Results that wait for the others of their turn.
+    undelivered: Vec<ToolResult>,
     began: Instant,
     /// How long earlier attempts worked.
     before: Duration,
-    /// The first messages, made when the model is first asked.
-    shown: Option<Vec<Message>>,
 }
 
 impl<'r> Run<'r> {
@@ -49,12 +78,19 @@ impl<'r> Run<'r> {
                 .state
                 .parse()
                 .map_err(AgentRunError::UnreadableState)?,
-            None => Progress::new(context.idempotency_key()),
+            None => Progress::new(
+                context.idempotency_key(),
+                agent.provider.delivery(),
+                &agent.definition,
+            ),
         };
         Ok(Self {
             before: progress.spent.time(),
             began: Instant::now(),
-            shown: None,
+            session: None,
+            running: FuturesUnordered::new(),
+            queue: VecDeque::new(),
+            undelivered: Vec::new(),
             agent,
             context,
             progress,
@@ -64,91 +100,402 @@ impl<'r> Run<'r> {
     /// Goes on until there is an answer, and gives it as a response has it.
     ///
     /// # Errors
-    /// [`AgentRunError`], [`ModelError`], and what shaping the context and saving the progress give.
+    /// [`AgentRunError`], [`ModelError`](super::ModelError), what shaping the context and saving the progress give, and
+    /// the suspension of a run that waits for others.
     pub(super) async fn finish(mut self) -> Result<Value, BoxError> {
-        self.give_up_interrupted();
+        self.begin_again().await?;
+        self.hear_answers().await?;
         loop {
-            match self.progress.next() {
-                Next::Ask => self.ask().await?,
-                Next::Call(calls) => self.call(calls).await?,
-                Next::Done => return Ok(self.progress.response(self.agent.output.as_ref())?),
+            if let Some(response) = self.progress.response(self.agent.output.as_ref()) {
+                self.close().await;
+                return Ok(response?);
             }
+            if self.running.is_empty() && !self.progress.waits.is_empty() {
+                return Err(self.suspend().await?);
+            }
+            self.go_on().await?;
         }
     }
 
-    /// Answers for the calls that an earlier attempt may have made and nobody may make again.
-    fn give_up_interrupted(&mut self) {
-        let Next::Call(calls) = self.progress.next() else {
-            return;
-        };
-        for call in calls {
-            let tool = self.agent.tools.get(&call.tool);
-            if tool.is_some_and(|tool| tool.settings().retry > RetrySafety::Idempotent) {
-                self.progress.finish(call.id, calls::unknown_outcome());
+    /// Does again what an earlier attempt may not have done. What was delivered is in what the provider saved.
+    async fn begin_again(&mut self) -> Result<(), BoxError> {
+        let mut again = VecDeque::new();
+        for effect in self.progress.machine.outstanding() {
+            match effect {
+                Effect::Execute(call) if !self.is_waited_for(&call.id) => {
+                    again.extend(self.admit(call, true));
+                }
+                Effect::Defer { call_id, action } if !self.is_waited_for(&call_id) => {
+                    again.extend(self.defer(call_id, action));
+                }
+                Effect::Execute(_)
+                | Effect::Defer { .. }
+                | Effect::Deliver(_)
+                | Effect::CancelCall(_)
+                | Effect::Remind { .. }
+                | Effect::Finish(_)
+                | Effect::Report(_) => {}
             }
         }
+        self.carry_out(again.into()).await
     }
 
-    async fn ask(&mut self) -> Result<(), BoxError> {
-        let agent = self.agent;
-        self.touch();
-        self.progress.spent.check(&agent.definition)?;
-        let request = self.request().await?;
+    fn is_waited_for(&self, call: &CallId) -> bool {
+        let mut waits = self.progress.waits.iter();
+        waits.any(|wait| wait.call() == Some(call))
+    }
+
+    /// Hears the agent, or what its calls come to, whatever is first.
+    async fn go_on(&mut self) -> Result<(), BoxError> {
+        let hears = self.progress.may_hear();
+        if hears {
+            self.touch();
+            self.progress.spent.check(&self.agent.definition)?;
+            self.open().await?;
+        }
+        let limit = self.time_left();
         let turn = self.progress.spent.turns + 1;
-        let span = tracing::debug_span!("model_turn", agent = agent.definition.agent_id, turn);
-        let asked = agent.model.chat(&request).instrument(span);
-        let answer = self.in_time(asked).await?.map_err(ModelError::marked)?;
+        let agent = &*self.agent.definition.agent_id;
+        let span = tracing::debug_span!("model_turn", agent, turn);
+        let Self {
+            session, running, ..
+        } = self;
+        let next = async {
+            let said = async {
+                match session {
+                    Some(session) if hears => session.next().instrument(span).await,
+                    Some(_) | None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                Some(done) = running.next() => Ok(Next::Done(done)),
+                said = said => said.map(Next::Said),
+            }
+        };
+        let next = in_time(limit, next).await??;
         self.touch();
-        let output = agent.output.as_ref();
-        self.progress.hear(&answer, &agent.definition, output)?;
+        match next {
+            Next::Said(said) => self.hear(said).await?,
+            Next::Done(done) => self.take_results(done).await?,
+        }
         self.save().await
     }
 
-    async fn request(&mut self) -> Result<ChatRequest, BoxError> {
+    async fn hear(&mut self, said: Said) -> Result<(), BoxError> {
         let agent = self.agent;
-        let shown = match self.shown.take() {
-            Some(shown) => shown,
-            None => agent.messages(self.context).await?,
+        let (said, objection) = match said {
+            Said::Finished {
+                text,
+                cut_off,
+                usage,
+            } => {
+                let (text, objection) = agent.examine(text).await?;
+                let said = Said::Finished {
+                    text,
+                    cut_off,
+                    usage,
+                };
+                (said, objection)
+            }
+            said @ (Said::Calls { .. } | Said::Asks { .. }) => (said, None),
         };
-        let messages = shown.iter().chain(self.progress.said()).cloned().collect();
-        self.shown = Some(shown);
-        let mut request = ChatRequest::new(messages);
-        request.model.clone_from(&agent.definition.model);
-        request.temperature = agent.definition.temperature;
-        request.tools.clone_from(&agent.offered);
-        let output = agent.output.as_ref();
-        // Providers enforce only some of JSON Schema, and reject what they would not.
-        request.response_schema =
-            output.map(|output| ResponseSchema::new("answer", output.schema.clone()).lenient());
-        Ok(request)
+        match self.progress.hear(said, &agent.definition, objection)? {
+            Heard::Effects(effects) => self.carry_out(effects).await,
+            Heard::Repair(message) => self.open().await?.tell(message).await,
+            Heard::Ask {
+                tool,
+                input,
+                number,
+            } => {
+                let id = self.request_id(&["model", &number.to_string()]);
+                let by = &agent.definition.agent_id;
+                let request = tool::request(&tool, input.into_value(), &id, Some(by));
+                let until = self.in_seconds(agent.definition.wait_seconds.model.get());
+                self.wait(id, until, Awaited::Model { tool }, request);
+                Ok(())
+            }
+        }
     }
 
-    /// Makes calls, some at a time, and saves what they came to as they finish.
-    async fn call(&mut self, calls: Vec<ToolCall>) -> Result<(), BoxError> {
-        let (agent, context) = (self.agent, self.context);
-        let calls: Vec<_> = calls
-            .into_iter()
-            .map(|call| make(agent, context, call))
-            .collect();
-        let mut running = stream::iter(calls).buffer_unordered(MOST_AT_ONCE);
-        while let Some((id, answer)) = self.in_time(running.next()).await? {
-            self.progress.finish(id, answer);
-            // What has finished as well is saved with it.
-            while let Some(Some((id, answer))) = running.next().now_or_never() {
-                self.progress.finish(id, answer);
+    /// Takes what some work came to, and whatever else has ended by now, so that all is saved at once.
+    async fn take_results(&mut self, done: Done) -> Result<(), BoxError> {
+        let mut effects = self.take(done);
+        while let Some(Some(done)) = self.running.next().now_or_never() {
+            effects.extend(self.take(done));
+        }
+        self.carry_out(effects).await
+    }
+
+    fn take(&mut self, done: Done) -> Vec<Effect> {
+        match done {
+            Done::Finished(id, outcome) => self.progress.finish(id, outcome),
+            Done::Admitted { call, again } => self.execute(call, again),
+        }
+    }
+
+    /// Carries out what the machine wants, and what comes of that.
+    async fn carry_out(&mut self, effects: Vec<Effect>) -> Result<(), BoxError> {
+        let mut effects = VecDeque::from(effects);
+        loop {
+            while let Some(effect) = effects.pop_front() {
+                effects.extend(self.act(effect).await?);
             }
-            self.touch();
-            self.save().await?;
+            effects.extend(self.deliver().await?);
+            if effects.is_empty() {
+                break;
+            }
+        }
+        while self.running.len() < MOST_AT_ONCE
+            && let Some(call) = self.queue.pop_front()
+        {
+            self.running.push(call);
         }
         Ok(())
     }
 
-    /// Keeps the progress for another attempt.
-    async fn save(&self) -> Result<(), BoxError> {
-        match self.context.save(self.progress.to_json()?).await {
+    async fn act(&mut self, effect: Effect) -> Result<Vec<Effect>, BoxError> {
+        if let Some(observer) = &self.agent.observer {
+            observer(self.progress.machine.run(), &effect);
+        }
+        match effect {
+            Effect::Execute(call) => return Ok(self.admit(call, false)),
+            Effect::Defer { call_id, action } => return Ok(self.defer(call_id, action)),
+            Effect::Deliver(results) => self.undelivered.extend(results),
+            Effect::CancelCall(id) => {
+                let waits = &mut self.progress.waits;
+                waits.retain(|wait| wait.call() != Some(&id));
+            }
+            Effect::Remind { missing } => {
+                let message = format!(
+                    "You are not done: call {} to hand in what is missing.",
+                    missing.join(" and ")
+                );
+                self.open().await?.tell(message).await?;
+            }
+            Effect::Finish(_) => {}
+            Effect::Report(anomaly) => {
+                let agent = &*self.agent.definition.agent_id;
+                tracing::debug!(agent, ?anomaly, "something of a run did not fit");
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Gives the agent its results: of a batch all together.
+    async fn deliver(&mut self) -> Result<Vec<Effect>, BoxError> {
+        let is_batch = self.progress.machine.policy().delivery == Delivery::Batch;
+        let goes_on = is_batch && self.progress.machine.pending().next().is_some();
+        if self.undelivered.is_empty() || goes_on {
+            return Ok(Vec::new());
+        }
+        let results = std::mem::take(&mut self.undelivered);
+        let effects = match is_batch && self.progress.machine.exit().is_none() {
+            true => self.progress.returned(&results),
+            false => Vec::new(),
+        };
+        match (self.progress.machine.exit(), &mut self.session) {
+            (None, _) => self.open().await?.deliver(results).await?,
+            // Whoever still waits for a call is told that the run is over.
+            (Some(_), Some(session)) if !is_batch => session.deliver(results).await?,
+            (Some(_), Some(_) | None) => {}
+        }
+        Ok(effects)
+    }
+
+    /// What a call came to, as the guardrails let it pass.
+    async fn guarded(&mut self, call: &CallId, answer: Answer) -> Answer {
+        let guardrails = &self.agent.guardrails;
+        let mut pending = self.progress.machine.pending();
+        let tool = pending.find(|pending| pending.id == *call);
+        let tool = tool.map_or_else(String::new, |call| call.tool.clone());
+        drop(pending);
+        guardrails.tool_result(&tool, answer).await
+    }
+
+    /// Waits for a breadcrumb from now on.
+    fn wait(
+        &mut self,
+        request_id: String,
+        until: Timestamp,
+        awaited: Awaited,
+        request: NewBreadcrumb,
+    ) {
+        self.progress.waits.push(Wait {
+            request_id,
+            until,
+            awaited,
+            request: Some(request),
+        });
+    }
+
+    /// The id of a request of this run: the same in each attempt.
+    fn request_id(&self, parts: &[&str]) -> String {
+        let mut all = vec![self.context.idempotency_key()];
+        all.extend(parts);
+        human::hash(&all)
+    }
+
+    fn in_seconds(&self, seconds: u32) -> Timestamp {
+        self.context.now() + Duration::from_secs(seconds.into())
+    }
+
+    /// Takes the answers that have come to what the run waited for.
+    async fn hear_answers(&mut self) -> Result<(), BoxError> {
+        if self.progress.waits.is_empty() {
+            return Ok(());
+        }
+        let found = self.found().await?;
+        let now = self.context.now();
+        let (mut effects, mut useful) = (Vec::new(), Vec::new());
+        for wait in std::mem::take(&mut self.progress.waits) {
+            let answers = |found: &Arc<Breadcrumb>| Some((found.id, wait.reply(found)?));
+            let reply = match found.iter().find_map(answers) {
+                Some((id, reply)) => {
+                    useful.push(id);
+                    reply
+                }
+                None if wait.until <= now => wait.late(),
+                None => {
+                    self.progress.waits.push(wait);
+                    continue;
+                }
+            };
+            effects.extend(self.take_reply(wait.awaited, reply).await?);
+        }
+        // What answers nothing shall not wake the run again.
+        let useless = found.iter().filter(|found| !useful.contains(&found.id));
+        let newest = useless.map(|found| found.updated_at).max();
+        self.progress.since = newest.max(self.progress.since);
+        self.carry_out(effects).await?;
+        self.save().await
+    }
+
+    async fn take_reply(
+        &mut self,
+        awaited: Awaited,
+        reply: Reply,
+    ) -> Result<Vec<Effect>, BoxError> {
+        match (awaited, reply) {
+            (Awaited::Approval { call, digest, .. }, Reply::Approved) => {
+                self.progress.approved.push((call.clone(), digest));
+                let mut pending = self.progress.machine.pending();
+                let approved = pending.find(|pending| pending.id == call).cloned();
+                Ok(approved.map(Effect::Execute).into_iter().collect())
+            }
+            (
+                Awaited::Agent {
+                    call,
+                    is_last: true,
+                    ..
+                },
+                Reply::Answer(Answer::Success(output)),
+            ) => {
+                let answer = self.guarded(&call, Answer::Success(output)).await;
+                let output = match &answer {
+                    Answer::Success(output) => Some(output.clone()),
+                    Answer::Error { .. } => None,
+                };
+                let mut effects = self.progress.finish(call, answer.into());
+                if let Some(output) = output {
+                    effects.extend(self.progress.delegated(&output));
+                }
+                Ok(effects)
+            }
+            (Awaited::Model { .. }, Reply::Answer(answer)) => {
+                self.open().await?.answer(answer).await?;
+                Ok(Vec::new())
+            }
+            (
+                Awaited::Tool { call, .. }
+                | Awaited::Agent { call, .. }
+                | Awaited::Approval { call, .. }
+                | Awaited::Question { call },
+                Reply::Answer(answer),
+            ) => {
+                let answer = self.guarded(&call, answer).await;
+                Ok(self.progress.finish(call, answer.into()))
+            }
+            // Nobody approves anything else.
+            (
+                Awaited::Tool { .. }
+                | Awaited::Agent { .. }
+                | Awaited::Question { .. }
+                | Awaited::Model { .. },
+                Reply::Approved,
+            ) => Ok(Vec::new()),
+        }
+    }
+
+    /// What may answer, oldest first: what woke the run, and what came beside it.
+    async fn found(&mut self) -> Result<Vec<Arc<Breadcrumb>>, BoxError> {
+        let (agent, resumed) = (self.agent, self.context.resumed());
+        let woken_with = resumed.and_then(|resumed| resumed.with.clone());
+        let mut found: Vec<_> = woken_with.into_iter().collect();
+        for selector in waits::selectors(&self.progress.waits) {
+            let query = Query::new(selector).limit(MOST_ANSWERS);
+            found.extend(agent.store.search(&query).await?);
+        }
+        found.sort_by_key(|found| found.order_key());
+        Ok(found)
+    }
+
+    /// Ends the turn of the run until somebody answers.
+    async fn suspend(&mut self) -> Result<BoxError, BoxError> {
+        self.touch();
+        self.close().await;
+        let since = self.progress.since;
+        let since = since.unwrap_or(self.context.trigger().updated_at);
+        let wake = waits::wake(&self.progress.waits, since);
+        let waits = self.progress.waits.iter_mut();
+        let requests = waits.filter_map(|wait| wait.request.take());
+        let writes = requests.fold(Response::none(), Response::and_create);
+        Ok(suspend(wake, self.progress.to_json()?).writing(writes))
+    }
+
+    /// Keeps the progress for another attempt, without the requests that are not written.
+    async fn save(&mut self) -> Result<(), BoxError> {
+        if let Some(session) = &self.session {
+            self.progress.session = Some(session.save()?);
+        }
+        if self.running.is_empty() && !self.progress.waits.is_empty() {
+            return Ok(()); // it is suspended next, and saved with that
+        }
+        let state = self.progress.without_requests(Progress::to_json);
+        match self.context.save(state?).await {
             // Without a ledger nothing is remembered, and nothing is tried again either.
             Ok(()) | Err(ContextError::Unsupported { .. }) => Ok(()),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The provider's side of the run.
+    async fn open(&mut self) -> Result<&mut Box<dyn Session>, BoxError> {
+        if self.session.is_none() {
+            let (agent, context) = (self.agent, self.context);
+            let mut task = agent.task(context).await?;
+            if agent.provider.delivery() == Delivery::Each {
+                // Its requests to a model are its own; this is what they are made of.
+                let shown = agent.guardrails.input(task.messages).await;
+                task.messages = shown.map_err(Denied::marked)?;
+            }
+            let provider = &agent.provider;
+            self.session = Some(match self.progress.session.clone() {
+                Some(saved) => provider.resume(task, saved).await?,
+                None => provider.start(task).await?,
+            });
+        }
+        let closed = || BoxError::from("the provider gave no session");
+        self.session.as_mut().ok_or_else(closed)
+    }
+
+    /// Ends the provider's side, as far as it is there.
+    async fn close(&mut self) {
+        if let Some(mut session) = self.session.take() {
+            if let Ok(saved) = session.save() {
+                self.progress.session = Some(saved);
+            }
+            session.cancel().await;
         }
     }
 
@@ -157,37 +504,29 @@ impl<'r> Run<'r> {
         self.progress.spent.set_time(worked);
     }
 
-    /// What a future comes to within the time that the run has.
-    async fn in_time<T>(&self, future: impl Future<Output = T>) -> Result<T, AgentRunError> {
-        let Some(limit) = self.agent.definition.budgets.seconds else {
-            return Ok(future.await);
-        };
+    /// How long the run may still work, and of how long.
+    fn time_left(&self) -> Option<(Duration, u64)> {
+        let limit = self.agent.definition.budgets.seconds?;
         let worked = self.before + self.began.elapsed();
-        let left = Duration::from_secs(limit).saturating_sub(worked);
-        let budget = "seconds";
-        let late = || AgentRunError::BudgetUsedUp { budget, limit };
-        within(left, future).await.ok_or_else(late)
+        Some((Duration::from_secs(limit).saturating_sub(worked), limit))
     }
 }
 
-/// Makes a call, by the one way there is: through the registry that has only what the agent may call.
-async fn make(
-    agent: &AgentExecutor,
-    context: &ExecutionContext,
-    call: ToolCall,
-) -> (CallId, Answer) {
-    let input = match call.arguments {
-        Arguments::Json(input) => input.into_value(),
-        // The machine answers such a call itself, so this one is not from it.
-        Arguments::Unreadable { problem, .. } => {
-            return (call.id, Answer::error("invalid_arguments", problem));
-        }
+/// What is first.
+enum Next {
+    Said(Said),
+    Done(Done),
+}
+
+/// What a future comes to within the time that the run has.
+async fn in_time<T>(
+    limit: Option<(Duration, u64)>,
+    future: impl Future<Output = T>,
+) -> Result<T, AgentRunError> {
+    let Some((left, limit)) = limit else {
+        return Ok(future.await);
     };
-    let caller = &*agent.definition.agent_id;
-    // The name as it was registered: what a model wrote is in no log.
-    let tool = agent.tools.get(&call.tool).map(tool::Tool::name);
-    let span = tracing::debug_span!("tool_call", agent = caller, tool);
-    let asked = tool::ToolCall::new(call.id.as_str(), call.tool, input).requested_by(caller);
-    let called = agent.tools.call(asked, context, &agent.store);
-    (call.id, calls::answer(called.instrument(span).await))
+    let budget = "seconds";
+    let late = || AgentRunError::BudgetUsedUp { budget, limit };
+    within(left, future).await.ok_or_else(late)
 }

@@ -1,191 +1,335 @@
-//! Where the conversation of a run is and what comes next: no I/O, no clock.
+//! Where a run is and what comes next: no I/O, no clock.
 
-use super::calls;
 use super::spent::Spent;
+use super::waits::{Awaited, Wait};
+use crate::agent::api::saved;
+use crate::agent::offer::declare;
 use crate::agent::output::Output;
-use crate::agent::{
-    AgentDefinition, AgentRunError, ChatResponse, Message, StopReason, ToolCall as ModelCall,
-};
+use crate::agent::{AgentDefinition, AgentRunError, Said};
 use crate::error::{BoxError, excerpt};
 use crate::machine::{
-    Answer, CallId, Effect, Input, Limits, Machine, Policy, Signal, ToolCall, ToolResult,
+    Answer, CallId, Delivery, Effect, Exit, Input, Limits, Machine, Policy, Signal, State,
+    ToolCall, ToolOutcome, ToolResult,
 };
-use crate::model::Json;
+use crate::model::{Json, Timestamp};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// All that another attempt needs to go on.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct Progress {
-    machine: Machine,
-    /// What was said since the trigger was shown.
-    said: Vec<Message>,
+    pub(super) machine: Machine,
+    /// What the provider keeps; none if it has not begun.
+    pub(super) session: Option<Json>,
     pub(super) spent: Spent,
-    /// How often the model was told that its answer is not the output that was asked for.
+    /// How often the agent was told that its answer is not what was asked for.
     repairs: u32,
-    /// Whether the last answer came to the limit of tokens.
-    cut_off: bool,
+    /// What was asked for by breadcrumbs that are written.
+    pub(super) waits: Vec<Wait>,
+    /// What is older than this was looked at, and answers nothing.
+    pub(super) since: Option<Timestamp>,
+    /// How often a model was asked by a breadcrumb.
+    asked: u32,
+    /// The calls that a person agreed to and that may have begun, each with the digest of what was agreed to.
+    pub(super) approved: Vec<(CallId, String)>,
+    /// What the agent said last.
+    ended: Option<Ended>,
+    /// The calls of the turn and their tools, if the results of all of them are for the user.
+    direct: Option<Vec<(CallId, String)>>,
 }
 
-/// What comes next.
-#[derive(Debug, PartialEq)]
-pub(super) enum Next {
-    /// The model is asked.
-    Ask,
-    /// These calls have no result yet.
-    Call(Vec<ToolCall>),
-    /// There is an answer.
-    Done,
+/// How a run comes to its end.
+#[derive(Debug, Default, Deserialize, Serialize)]
+struct Ended {
+    text: String,
+    cut_off: bool,
+    /// The results that are the answer, and by which tools.
+    results: Vec<(String, Json)>,
+    /// Whether another agent had the last word.
+    delegated: bool,
+}
+
+/// What becomes of something the agent said.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// This is to be done.
+    Effects(Vec<Effect>),
+    /// Its answer is not what was asked for, and it is told this.
+    Repair(String),
+    /// Its model is asked this by a breadcrumb, under a number.
+    Ask {
+        tool: String,
+        input: Json,
+        number: u32,
+    },
 }
 
 impl Progress {
-    /// How often a model may mend an answer.
+    /// How often an agent may mend an answer.
     const MOST_REPAIRS: u32 = 1;
 
     /// A run that has not begun.
-    pub(super) fn new(run: &str) -> Self {
-        // Results stay in the conversation, so no answered call has to be kept beside it. While a turn goes on they are
-        // in both, and the rest of what a store keeps is for what was said before.
-        let limits = Limits {
-            answered_bytes: 0,
-            bytes: 384 << 10,
-            ..Limits::default()
+    pub(super) fn new(run: &str, delivery: Delivery, definition: &AgentDefinition) -> Self {
+        let policy = match delivery {
+            // Results stay in the conversation, so no answered call has to be kept beside it. While a turn goes on they
+            // are in both, and the rest of what a store keeps is for what was said before.
+            Delivery::Batch => Policy::batch().limits(Limits {
+                answered_bytes: 0,
+                bytes: 384 << 10,
+                ..Limits::default()
+            }),
+            Delivery::Each => Policy::each(),
         };
         Self {
-            machine: Machine::new(run, Policy::batch().limits(limits)),
-            said: Vec::new(),
+            machine: Machine::new(run, declare(policy, definition)),
+            session: None,
             spent: Spent::default(),
             repairs: 0,
-            cut_off: false,
+            waits: Vec::new(),
+            since: None,
+            asked: 0,
+            approved: Vec::new(),
+            ended: None,
+            direct: None,
         }
     }
 
-    pub(super) fn next(&self) -> Next {
-        if self.machine.exit().is_some() {
-            return Next::Done;
-        }
-        let calls: Vec<_> = self.machine.pending().cloned().collect();
-        match calls.is_empty() {
-            true => Next::Ask,
-            false => Next::Call(calls),
+    /// Whether the agent is heard of before anything else is done.
+    pub(super) fn may_hear(&self) -> bool {
+        let model = |wait: &Wait| matches!(wait.awaited, Awaited::Model { .. });
+        match self.machine.policy().delivery {
+            Delivery::Each => true,
+            Delivery::Batch => {
+                self.machine.pending().next().is_none() && !self.waits.iter().any(model)
+            }
         }
     }
 
-    /// What was said since the trigger was shown.
-    pub(super) fn said(&self) -> &[Message] {
-        &self.said
-    }
-
-    /// Takes an answer of the model.
+    /// Takes what the agent says, and what is wrong with an answer.
     ///
     /// # Errors
-    /// The model wants to go on and may not.
+    /// It wants to go on and may not.
     pub(super) fn hear(
         &mut self,
-        answer: &ChatResponse,
+        said: Said,
         definition: &AgentDefinition,
-        output: Option<&Output>,
-    ) -> Result<(), AgentRunError> {
-        self.spent.add(answer);
-        self.said.push(answer.message());
-        self.cut_off = answer.stop == StopReason::MaxTokens;
-        if !answer.tool_calls.is_empty() {
-            self.spent.check(definition)?;
-            self.receive(&answer.tool_calls);
-            return Ok(());
+        objection: Option<String>,
+    ) -> Result<Heard, AgentRunError> {
+        match said {
+            Said::Calls { calls, usage } => {
+                let is_turn = self.machine.policy().delivery == Delivery::Batch;
+                self.spent.add(usage, calls.len(), is_turn);
+                self.spent.check(definition)?;
+                Ok(Heard::Effects(self.receive(calls, definition)))
+            }
+            Said::Finished {
+                text,
+                cut_off,
+                usage,
+            } => {
+                self.spent.add(usage, 0, true);
+                match objection {
+                    Some(problem) => self.repair(problem, &text, definition),
+                    None => Ok(Heard::Effects(self.end(Ended {
+                        text,
+                        cut_off,
+                        ..Ended::default()
+                    }))),
+                }
+            }
+            Said::Asks { tool, input } => {
+                self.asked = self.asked.saturating_add(1);
+                let number = self.asked;
+                Ok(Heard::Ask {
+                    tool,
+                    input,
+                    number,
+                })
+            }
         }
-        let Some(Err(problem)) = output.map(|output| output.read(&answer.text)) else {
-            let output = Value::Null.into(); // it is what was said last
-            self.step(Signal::AgentCompleted { output });
-            return Ok(());
-        };
+    }
+
+    /// Lets the agent mend its answer, if it may.
+    fn repair(
+        &mut self,
+        problem: String,
+        text: &str,
+        definition: &AgentDefinition,
+    ) -> Result<Heard, AgentRunError> {
         if self.repairs >= Self::MOST_REPAIRS || self.spent.check(definition).is_err() {
-            return Err(bad_output(problem, &answer.text));
+            return Err(bad_output(problem, text));
         }
         self.repairs += 1;
-        let repair = format!(
-            "That is not the output that was asked for: {problem}. Answer again, with nothing but the JSON."
-        );
-        self.said.push(Message::user(repair));
-        Ok(())
+        let json = match definition.output_schema {
+            Some(_) => ", with nothing but the JSON",
+            None => "",
+        };
+        Ok(Heard::Repair(format!(
+            "That is not the output that was asked for: {problem}. Answer again{json}."
+        )))
     }
 
-    /// Takes the result of a call. Once there are all of a turn, they are said in the order of the calls.
-    pub(super) fn finish(&mut self, call_id: CallId, answer: Answer) {
-        let outcome = answer.into();
-        let results = self.step(Signal::ToolCallFinished { call_id, outcome });
-        self.tell(results);
-    }
-
-    fn receive(&mut self, asked: &[ModelCall]) {
-        let mut results = Vec::new();
-        for (place, call) in asked.iter().enumerate() {
-            let is_last = place + 1 == asked.len();
-            let call = match is_last && self.cut_off {
-                true => calls::cut_off(self.spent.turns, call),
-                false => calls::of_model(self.spent.turns, call),
-            };
-            let more = !is_last;
-            results.extend(self.step(Signal::ToolCallReceived { call, more }));
+    fn receive(&mut self, calls: Vec<ToolCall>, definition: &AgentDefinition) -> Vec<Effect> {
+        let is_direct = |call: &ToolCall| definition.return_to_user.contains(&call.tool);
+        self.direct = calls.iter().all(is_direct).then(|| {
+            let calls = calls.iter();
+            calls
+                .map(|call| (call.id.clone(), call.tool.clone()))
+                .collect()
+        });
+        let mut effects = Vec::new();
+        let last = calls.len().saturating_sub(1);
+        for (place, call) in calls.into_iter().enumerate() {
+            let more = place < last;
+            effects.extend(self.step(Signal::ToolCallReceived { call, more }));
         }
-        self.tell(results);
+        effects
     }
 
-    /// Lets the machine take a step, and gives what it delivers. Which calls are to be made is read of the machine, and
-    /// what does not fit is answered by it with an error result.
-    fn step(&mut self, signal: Signal) -> Vec<ToolResult> {
-        let input = Input::new(self.machine.run(), signal);
-        let mut delivered = Vec::new();
-        for effect in self.machine.step(input) {
-            match effect {
-                Effect::Deliver(results) => delivered.extend(results),
-                Effect::Execute(_)
-                | Effect::Defer { .. }
-                | Effect::CancelCall(_)
-                | Effect::Remind { .. }
-                | Effect::Finish(_)
-                | Effect::Report(_) => {}
+    /// Takes what the execution of a call came to.
+    pub(super) fn finish(&mut self, call_id: CallId, outcome: ToolOutcome) -> Vec<Effect> {
+        let deferred = match self.machine.state() {
+            State::Suspended { deferred, .. } => Some(&deferred.call_id),
+            State::Idle | State::Running | State::Complete { .. } | State::Failed { .. } => None,
+        };
+        let signal = match outcome {
+            ToolOutcome::Answered(result) if deferred == Some(&call_id) => {
+                Signal::DeferredResolved { call_id, result }
             }
-        }
-        delivered
+            outcome @ (ToolOutcome::Answered(_) | ToolOutcome::Deferred(_)) => {
+                Signal::ToolCallFinished { call_id, outcome }
+            }
+        };
+        self.step(signal)
     }
 
-    fn tell(&mut self, mut results: Vec<ToolResult>) {
-        if results.is_empty() || self.machine.pending().next().is_some() {
-            return;
-        }
-        let asked = self.said.last();
-        let asked = asked.map_or_else(Vec::new, |message| message.tool_calls.clone());
-        for call in asked {
-            let id = calls::id(self.spent.turns, &call);
-            let place = results.iter().position(|result| result.call_id == id);
-            let answer = match place {
-                Some(place) => results.remove(place).answer,
-                // The machine had no room to keep even the refusal until the others were there.
-                None => Answer::error("too_large", "the call finds no room in this run"),
-            };
-            self.said.push(calls::message(&call.id, answer));
-        }
+    /// What another agent answers is the answer of the run.
+    pub(super) fn delegated(&mut self, output: &Json) -> Vec<Effect> {
+        let text = output
+            .as_str()
+            .map_or_else(|| output.to_string(), str::to_owned);
+        self.end(Ended {
+            text,
+            delegated: true,
+            ..Ended::default()
+        })
     }
 
-    /// The answer, as a response has it.
+    /// Whether results are the answer, since all that was called gives its result to the user.
+    pub(super) fn returned(&mut self, results: &[ToolResult]) -> Vec<Effect> {
+        let Some(calls) = self.direct.take() else {
+            return Vec::new();
+        };
+        let output = |id: &CallId| {
+            results.iter().find_map(|result| match &result.answer {
+                Answer::Success(output) if result.call_id == *id => Some(output.clone()),
+                Answer::Success(_) | Answer::Error { .. } => None,
+            })
+        };
+        let outputs = calls
+            .into_iter()
+            .map(|(id, tool)| Some((tool, output(&id)?)));
+        let Some(results) = outputs.collect::<Option<Vec<_>>>() else {
+            return Vec::new();
+        };
+        let said = |output: &Json| {
+            output
+                .as_str()
+                .map_or_else(|| output.to_string(), str::to_owned)
+        };
+        let texts: Vec<_> = results.iter().map(|(_, output)| said(output)).collect();
+        self.end(Ended {
+            text: texts.join("\n\n"),
+            results,
+            ..Ended::default()
+        })
+    }
+
+    fn end(&mut self, ended: Ended) -> Vec<Effect> {
+        self.ended = Some(ended);
+        let output = Value::Null.into(); // it is in `ended`
+        self.step(Signal::AgentCompleted { output })
+    }
+
+    fn step(&mut self, signal: Signal) -> Vec<Effect> {
+        let input = Input::new(self.machine.run(), signal);
+        self.machine.step(input)
+    }
+
+    /// The answer, as a response has it; none while the run goes on.
     ///
     /// # Errors
-    /// [`AgentRunError::BadOutput`] if the definition has changed since the model answered.
-    pub(super) fn response(&self, output: Option<&Output>) -> Result<Value, AgentRunError> {
-        let text = self.said.last().map_or("", |message| &*message.text);
-        let mut response = json!({"status": "success", "message": text, "usage": self.spent});
-        let output = output.map(|output| output.read(text)).transpose();
-        let output = output.map_err(|problem| bad_output(problem, text))?;
-        if let Value::Object(fields) = &mut response {
-            if let Some(output) = output {
-                fields.insert("output".to_owned(), output.into_value());
+    /// [`AgentRunError::BadOutput`] if the definition has changed since the agent answered, and
+    /// [`AgentRunError::Broken`].
+    pub(super) fn response(&self, output: Option<&Output>) -> Option<Result<Value, AgentRunError>> {
+        let missing = match self.machine.exit()? {
+            Exit::WithOutput { .. } => Vec::new(),
+            Exit::WithoutOutput { missing, .. } => missing,
+            Exit::Error { error } => return Some(Err(AgentRunError::Broken { error })),
+            Exit::Cancelled => {
+                let error = "it was cancelled".to_owned();
+                return Some(Err(AgentRunError::Broken { error }));
             }
-            if self.cut_off {
-                fields.insert("truncated".to_owned(), true.into());
-            }
+        };
+        Some(self.fields(output, missing))
+    }
+
+    fn fields(
+        &self,
+        output: Option<&Output>,
+        missing: Vec<String>,
+    ) -> Result<Value, AgentRunError> {
+        let nothing = Ended::default();
+        let ended = self.ended.as_ref().unwrap_or(&nothing);
+        let status = if missing.is_empty() {
+            "success"
+        } else {
+            "incomplete"
+        };
+        let mut response = Map::new();
+        let mut add = |field: &str, value: Value| response.insert(field.to_owned(), value);
+        add("status", status.into());
+        add("message", ended.text.clone().into());
+        add("usage", json!(self.spent));
+        if let (Some(output), true) = (output, ended.results.is_empty()) {
+            let output = output.read(&ended.text);
+            let output = output.map_err(|problem| bad_output(problem, &ended.text))?;
+            add("output", output.into_value());
         }
-        Ok(response)
+        if ended.cut_off {
+            add("truncated", true.into());
+        }
+        if ended.delegated {
+            add("delegated", true.into());
+        }
+        if !ended.results.is_empty() {
+            let results = ended.results.iter();
+            let results = results.map(|(tool, output)| json!({"tool": tool, "output": **output}));
+            add("results", results.collect());
+        }
+        let handed_in: Map<_, _> = self
+            .machine
+            .outputs()
+            .map(|(name, output)| (name.to_owned(), (**output).clone()))
+            .collect();
+        if !handed_in.is_empty() {
+            add("outputs", handed_in.into());
+        }
+        if !missing.is_empty() {
+            add("missing", missing.into());
+        }
+        Ok(Value::Object(response))
+    }
+
+    /// Something done while what is asked for by requests that are not written is left out.
+    pub(super) fn without_requests<T>(&mut self, work: impl FnOnce(&Self) -> T) -> T {
+        let is_written = |wait: &Wait| wait.request.is_none();
+        let all = std::mem::take(&mut self.waits);
+        let (written, unwritten) = all.into_iter().partition(is_written);
+        self.waits = written;
+        let done = work(self);
+        self.waits.extend::<Vec<_>>(unwritten);
+        done
     }
 
     /// As it is saved.
@@ -193,12 +337,7 @@ impl Progress {
     /// # Errors
     /// [`AgentRunError::StateTooLarge`].
     pub(super) fn to_json(&self) -> Result<Json, BoxError> {
-        let text = serde_json::to_string(self)?;
-        let (size, limit) = (text.len(), Json::MAX_BYTES);
-        if size > limit {
-            return Err(AgentRunError::StateTooLarge { size, limit }.into());
-        }
-        Ok(Json::from_text(text)?)
+        saved(self)
     }
 }
 

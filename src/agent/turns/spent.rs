@@ -1,11 +1,11 @@
-use crate::agent::{AgentDefinition, AgentRunError, ChatResponse};
+use crate::agent::{AgentDefinition, AgentRunError, Usage};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// What a run has used up, all its attempts together.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Spent {
-    /// How often the model answered.
+    /// How often the agent was heard of.
     pub(super) turns: u32,
     /// The calls it asked for, refused ones included.
     tool_calls: u64,
@@ -16,10 +16,9 @@ pub(super) struct Spent {
 }
 
 impl Spent {
-    pub(super) fn add(&mut self, answer: &ChatResponse) {
-        self.turns = self.turns.saturating_add(1);
-        self.tool_calls += answer.tool_calls.len() as u64;
-        let usage = answer.usage;
+    pub(super) fn add(&mut self, usage: Usage, calls: usize, is_turn: bool) {
+        self.turns = self.turns.saturating_add(is_turn.into());
+        self.tool_calls = self.tool_calls.saturating_add(calls as u64);
         self.input_tokens = self.input_tokens.saturating_add(usage.input_tokens);
         self.output_tokens = self.output_tokens.saturating_add(usage.output_tokens);
     }
@@ -32,7 +31,7 @@ impl Spent {
         self.milliseconds = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     }
 
-    /// Whether the model may be asked once more.
+    /// Whether the agent may go on.
     ///
     /// # Errors
     /// [`AgentRunError::TurnsUsedUp`] and [`AgentRunError::BudgetUsedUp`].

@@ -1,23 +1,84 @@
-use super::calls;
-use super::progress::{Next, Progress};
+use super::progress::{Heard, Progress};
+use crate::agent::api::Conversation;
 use crate::agent::output::Output;
-use crate::agent::{AgentRunError, Arguments, ChatResponse, Message, Speaker, ToolCall};
-use crate::machine::Answer;
+use crate::agent::{
+    AgentDefinition, AgentRunError, Arguments, ChatResponse, Message, Said, Speaker, ToolCall,
+};
+use crate::machine::{Answer, CallId, Delivery, Effect};
 use proptest::prelude::*;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::HashMap;
 
-fn definition() -> crate::agent::AgentDefinition {
+fn definition() -> AgentDefinition {
     let definition = json!({
         "agent_id": "worker", "max_turns": 100,
         "subscriptions": [{"schema_name": "question.v1", "role": "trigger"}],
     });
-    crate::agent::AgentDefinition::from_json(&definition).unwrap()
+    AgentDefinition::from_json(&definition).unwrap()
 }
 
-/// The same after a restart.
-fn saved(progress: &Progress) -> Progress {
-    progress.to_json().unwrap().parse().unwrap()
+/// What a run is made of that has a model behind an API.
+struct Both {
+    progress: Progress,
+    said: Conversation,
+    definition: AgentDefinition,
+}
+
+impl Both {
+    fn new() -> Self {
+        let definition = definition();
+        Self {
+            progress: Progress::new("run", Delivery::Batch, &definition),
+            said: Conversation::default(),
+            definition,
+        }
+    }
+
+    /// The same after a restart.
+    fn saved(self) -> Self {
+        Self {
+            progress: self.progress.to_json().unwrap().parse().unwrap(),
+            said: self.said.save().unwrap().parse().unwrap(),
+            definition: self.definition,
+        }
+    }
+
+    /// Takes an answer of the model; what it leads to may be a result at once.
+    fn hear(&mut self, answer: &ChatResponse) {
+        let said = self.said.hear(answer);
+        let heard = self.progress.hear(said, &self.definition, None).unwrap();
+        let Heard::Effects(effects) = heard else {
+            panic!("{heard:?}")
+        };
+        self.tell(effects);
+    }
+
+    fn finish(&mut self, call: CallId, answer: Answer) {
+        let effects = self.progress.finish(call, answer.into());
+        self.tell(effects);
+    }
+
+    fn tell(&mut self, effects: Vec<Effect>) {
+        let mut results = Vec::new();
+        for effect in effects {
+            if let Effect::Deliver(delivered) = effect {
+                results.extend(delivered);
+            }
+        }
+        if self.calls().is_empty() && !results.is_empty() {
+            self.said.deliver(results);
+        }
+    }
+
+    /// The calls without a result.
+    fn calls(&self) -> Vec<CallId> {
+        let pending = self.progress.machine.pending();
+        pending.map(|call| call.id.clone()).collect()
+    }
+
+    fn messages(&self) -> Vec<Message> {
+        self.said.said.clone()
+    }
 }
 
 /// A call with one of a few ids, whose arguments may be no JSON.
@@ -34,79 +95,96 @@ proptest! {
         order in prop::collection::vec(any::<prop::sample::Index>(), 30),
         restarts in prop::collection::vec(any::<bool>(), 60),
     ) {
-        let definition = definition();
         let (mut order, mut restarts) = (order.into_iter(), restarts.into_iter());
-        let mut progress = Progress::new("run");
+        let mut run = Both::new();
         let mut made: HashMap<String, usize> = HashMap::new();
 
-        for asked in &turns {
-            prop_assert_eq!(progress.next(), Next::Ask);
-            let before = progress.said().len();
-            progress.hear(&ChatResponse::calling(asked.clone()), &definition, None).unwrap();
-            while let Next::Call(calls) = progress.next() {
+        for (turn, asked) in turns.iter().enumerate() {
+            prop_assert!(run.progress.may_hear());
+            let before = run.messages().len();
+            run.hear(&ChatResponse::calling(asked.clone()));
+            while !run.progress.may_hear() {
                 if restarts.next() == Some(true) {
-                    progress = saved(&progress);
+                    run = run.saved();
                 }
+                let calls = run.calls();
                 let place = order.next().map_or(0, |order| order.index(calls.len()));
-                let id = calls[place].id.clone();
+                let id = calls[place].clone();
                 *made.entry(id.to_string()).or_default() += 1;
-                progress.finish(id.clone(), Answer::success(json!(id.as_str())));
+                run.finish(id.clone(), Answer::success(json!(id.as_str())));
             }
 
-            let said = &progress.said()[before..];
+            let said = run.messages().split_off(before);
             prop_assert_eq!(said[0].tool_calls.len(), asked.len());
             let told: Vec<_> = said[1..].iter().map(|told| told.call_id.as_deref().unwrap()).collect();
             let expected: Vec<_> = asked.iter().map(|call| &*call.id).collect();
             prop_assert_eq!(told, expected);
             // What is told of a call is its own result, or an error.
-            let turn = progress.spent.turns;
             for (message, call) in said[1..].iter().zip(asked) {
                 prop_assert_eq!(message.speaker, Speaker::Tool);
-                let own = calls::id(turn, call);
-                prop_assert!(message.is_error || message.text == own.as_str());
+                let own = format!("{}:{}", turn + 1, call.id);
+                prop_assert!(message.is_error || message.text == own);
             }
         }
-        progress.hear(&ChatResponse::new("done"), &definition, None).unwrap();
+        run.hear(&ChatResponse::new("done"));
 
-        prop_assert_eq!(saved(&progress).next(), Next::Done);
+        let run = run.saved();
         prop_assert!(made.values().all(|made| *made == 1), "{:?}", made);
-        prop_assert_eq!(&progress.response(None).unwrap()["message"], "done");
+        let response = run.progress.response(None).unwrap().unwrap();
+        prop_assert_eq!(&response["message"], "done");
     }
 }
 
 #[test]
 fn a_call_that_finds_no_room_is_told_so_and_the_others_go_on() {
-    let mut progress = Progress::new("run");
+    let mut run = Both::new();
     let long = "x".repeat(200 << 10);
     let asked = vec![
         ToolCall::new(long, "tool", json!({})),
         ToolCall::new("2", "tool", json!({})),
     ];
-    progress
-        .hear(&ChatResponse::calling(asked), &definition(), None)
-        .unwrap();
 
-    let Next::Call(calls) = progress.next() else {
-        panic!("{:?}", progress.next())
-    };
-    progress.finish(calls[0].id.clone(), Answer::success(json!(2)));
+    run.hear(&ChatResponse::calling(asked));
+    let calls = run.calls();
+    run.finish(calls[0].clone(), Answer::success(json!(2)));
 
     assert_eq!(calls.len(), 1);
-    let [first, second] = &progress.said()[1..] else {
-        panic!("{:?}", progress.said().len())
+    let messages = run.messages();
+    let [_, first, second] = &*messages else {
+        panic!("{}", messages.len())
     };
     assert!(first.is_error && first.text.starts_with("too_large: "));
     assert_eq!(*second, Message::tool_result("2", "2"));
 }
 
 #[test]
+fn results_that_were_told_are_not_told_again() {
+    let mut run = Both::new();
+    run.hear(&ChatResponse::calling(vec![ToolCall::new(
+        "1",
+        "tool",
+        json!({}),
+    )]));
+    let call = run.calls().remove(0);
+    run.finish(call, Answer::success(json!(1)));
+    let told = run.messages();
+
+    for effect in run.progress.machine.outstanding() {
+        if let Effect::Deliver(results) = effect {
+            run.said.deliver(results);
+        }
+    }
+
+    assert_eq!(run.messages(), told);
+}
+
+#[test]
 fn an_answer_that_does_not_fit_what_is_asked_for_by_now_is_an_error() {
-    let mut progress = Progress::new("run");
-    let answer = ChatResponse::new("It rains.");
-    progress.hear(&answer, &definition(), None).unwrap();
+    let mut run = Both::new();
+    run.hear(&ChatResponse::new("It rains."));
     let output = Output::new("worker", &json!({"type": "object"}).into()).unwrap();
 
-    let error = progress.response(Some(&output)).unwrap_err();
+    let error = run.progress.response(Some(&output)).unwrap().unwrap_err();
 
     assert!(matches!(error, AgentRunError::BadOutput { raw, .. } if raw == "It rains."));
 }
@@ -116,8 +194,39 @@ fn what_a_tool_answers_is_told_as_text_or_as_json() {
     for (output, text) in [
         (json!("It rains."), "It rains."),
         (json!({"rain": true}), r#"{"rain":true}"#),
-        (Value::Null, "null"),
+        (json!(null), "null"),
     ] {
-        assert_eq!(calls::message("1", Answer::success(output)).text, text);
+        let mut run = Both::new();
+        run.hear(&ChatResponse::calling(vec![ToolCall::new(
+            "1",
+            "tool",
+            json!({}),
+        )]));
+        let call = run.calls().remove(0);
+
+        run.finish(call, Answer::success(output));
+
+        assert_eq!(run.messages()[1].text, text);
     }
+}
+
+#[test]
+fn of_an_answer_that_was_cut_off_the_last_call_is_not_made() {
+    let answer = ChatResponse::calling(vec![
+        ToolCall::new("1", "tool", json!({"a": 1})),
+        ToolCall::new("2", "tool", json!({})),
+    ]);
+    let answer = answer.with_stop(crate::agent::StopReason::MaxTokens);
+
+    let Said::Calls { calls, .. } = Conversation::default().hear(&answer) else {
+        panic!("it calls tools")
+    };
+
+    let readable = |call: &crate::machine::ToolCall| {
+        matches!(call.arguments, crate::machine::Arguments::Json(_))
+    };
+    assert_eq!(
+        calls.iter().map(readable).collect::<Vec<_>>(),
+        [true, false]
+    );
 }

@@ -18,7 +18,8 @@ pub async fn a_suspended_run_waits<S: Subject>(subject: &S) -> Result<(), Broken
     let (run, lease) = claimed(&store, ledger).await?;
     let wake = answer()
         .or_on(Selector::schema("other.v1"))
-        .until(lease.granted_at + HOUR);
+        .until(lease.granted_at + HOUR)
+        .since(lease.granted_at);
 
     let asked = end(
         &store,

@@ -1,9 +1,17 @@
-//! What a suspended run waits for, as JSON: its selectors, in the form of definitions.
+//! What a suspended run waits for, as JSON: its selectors, in the form of definitions, and since when they count if that is
+//! not when it was suspended.
 
 use crate::model::{Condition, Selector, Timestamp};
 use crate::store::Wake;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Form {
+    Selectors(Vec<Written>),
+    Since { selectors: Vec<Written>, since: i64 },
+}
 
 #[derive(Deserialize)]
 struct Written {
@@ -29,15 +37,22 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, 
 }
 
 pub(super) fn to_text(wake: &Wake) -> String {
-    json!(wake.selectors).to_string()
+    match wake.since {
+        None => json!(wake.selectors).to_string(),
+        Some(since) => json!({"selectors": wake.selectors, "since": since.as_micros()}).to_string(),
+    }
 }
 
 /// What was written, until a time at the latest.
 pub(super) fn of_text(text: &str, until: Option<Timestamp>) -> serde_json::Result<Wake> {
-    let written: Vec<Written> = serde_json::from_str(text)?;
+    let (selectors, since) = match serde_json::from_str(text)? {
+        Form::Selectors(selectors) => (selectors, None),
+        Form::Since { selectors, since } => (selectors, Some(Timestamp::from_micros(since))),
+    };
     Ok(Wake {
-        selectors: written.into_iter().map(selector).collect(),
+        selectors: selectors.into_iter().map(selector).collect(),
         until,
+        since,
     })
 }
 
@@ -72,10 +87,12 @@ mod tests {
                 .matching("n", "eq", Value::Null)
                 .condition(Condition::new("$['a b']", "exists", None)),
         ];
-        for until in [None, Some(Timestamp::from_micros(7))] {
+        let times = [None, Some(Timestamp::from_micros(7))];
+        for (until, since) in times.into_iter().zip(times).chain([(None, times[1])]) {
             let wake = Wake {
                 selectors: selectors.to_vec(),
                 until,
+                since,
             };
 
             let read = of_text(&to_text(&wake), until).unwrap();

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 /// A schema that was admitted and compiled.
 #[cfg(feature = "validate")]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Checker {
     schema: Value,
     compiled: jsonschema::Validator,
@@ -61,7 +61,7 @@ impl Checker {
 
 /// Nothing is checked without the feature `validate`.
 #[cfg(not(feature = "validate"))]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Checker;
 
 #[cfg(not(feature = "validate"))]

@@ -1,158 +1,16 @@
-//! What a status and the body of an error come to.
+//! What a status and the headers and body of an error come to.
 
-use super::super::Secret;
-use crate::agent::ModelError;
-use crate::error::{BoxError, excerpt};
+use crate::agent::providers::completions::failure::Failed;
 use serde_json::Value;
 use std::time::Duration;
 
-/// The longest time that a provider may ask for: a day.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// The shortest wait after a rate limit, should a provider ask for none: it uses no attempt of a run.
-const LEAST_RETRY_AFTER: Duration = Duration::from_secs(1);
-
-/// How long to wait where a provider is rate limited and does not say: ten seconds.
-const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(10);
-
-/// An answer that is an error.
-#[derive(Debug, Default)]
-pub(super) struct Failed {
-    pub(super) status: u16,
-    pub(super) retry_after: Option<Duration>,
-    /// The provider's short name for it: `context_length_exceeded`.
-    code: String,
-    message: String,
-    /// Whether the provider says that it looked at the content and did not like it.
-    moderated: bool,
-}
-
-impl Failed {
-    /// Reads the body that came with a status; a page of HTML, or nothing, is as good as no body.
-    pub(super) fn new(status: u16, retry_after: Option<Duration>, body: &[u8]) -> Self {
-        let body: Value = serde_json::from_slice(body).unwrap_or_default();
-        Self {
-            status,
-            retry_after,
-            ..Self::of(body.get("error").unwrap_or(&body))
-        }
-    }
-
-    /// Reads an error that stands where an answer should, in a body that came with the status 200.
-    pub(super) fn in_answer(error: &Value) -> Self {
-        let status = error.get("code").and_then(Value::as_u64);
-        let status = status.and_then(|code| u16::try_from(code).ok());
-        let found = Self::of(error);
-        Self {
-            status: status.unwrap_or(match &*found.code {
-                "rate_limit_exceeded" | "insufficient_quota" => 429,
-                "invalid_request_error" | "context_length_exceeded" => 400,
-                _ => 500,
-            }),
-            ..found
-        }
-    }
-
-    fn of(error: &Value) -> Self {
-        let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
-        let code = match text("code") {
-            "" => text("type"),
-            code => code,
-        };
-        let message = match error.as_str() {
-            Some(message) => message, // as some servers do: {"error": "model not found"}
-            None => text("message"),
-        };
-        Self {
-            code: code.to_owned(),
-            message: message.to_owned(),
-            moderated: error.pointer("/metadata/reasons").is_some(),
-            ..Self::default()
-        }
-    }
-
-    fn is_too_long(&self) -> bool {
-        let words = [
-            "context length",
-            "context window",
-            "context size",
-            "prompt is too long",
-        ];
-        let message = self.message.to_lowercase();
-        self.code.contains("context_length") || words.iter().any(|one| message.contains(one))
-    }
-
-    /// Removes a key from what the provider said, should it repeat it.
-    pub(super) fn without(mut self, secret: Option<&Secret>) -> Self {
-        self.message = scrubbed(&self.message, secret);
-        self.code = scrubbed(&self.code, secret);
-        self
-    }
-
-    fn source(&self) -> BoxError {
-        let said = match (&*self.code, &*self.message) {
-            ("", "") => format!("it answers with status {}", self.status),
-            ("", message) => message.to_owned(),
-            (code, "") => code.to_owned(),
-            (code, message) => format!("{code}: {message}"),
-        };
-        safe_excerpt(&said).into()
-    }
-}
-
-/// The error that an answer is.
-pub(super) fn classify(failed: &Failed) -> ModelError {
-    let delay = failed.retry_after.map(|delay| delay.min(MAX_RETRY_AFTER));
-    let code = &*failed.code;
-    match failed.status {
-        // The credit is used up, and waiting brings none.
-        429 if code == "insufficient_quota" => rejected(failed),
-        429 => ModelError::RateLimited {
-            retry_after: delay.unwrap_or(DEFAULT_RETRY_AFTER).max(LEAST_RETRY_AFTER),
-        },
-        400 | 403
-            if failed.moderated
-                || matches!(code, "content_filter" | "content_policy_violation") =>
-        {
-            ModelError::Refused {
-                reason: "the provider filtered the request".to_owned(),
-            }
-        }
-        401 | 403 => ModelError::Unauthorized,
-        413 => ModelError::ContextTooLong,
-        400 | 422 if failed.is_too_long() => ModelError::ContextTooLong,
-        503 | 529 => ModelError::Overloaded {
-            retry_after: delay.unwrap_or_default(),
-        },
-        408 | 409 | 425 | 500.. => ModelError::Unavailable(failed.source()),
-        _ => rejected(failed),
-    }
-}
-
-fn rejected(failed: &Failed) -> ModelError {
-    ModelError::Rejected {
-        status: failed.status,
-        source: failed.source(),
-    }
-}
-
-/// A text without a key that was sent, should the provider repeat it.
-pub(super) fn scrubbed(text: &str, secret: Option<&Secret>) -> String {
-    match secret.map(Secret::reveal).filter(|key| !key.is_empty()) {
-        Some(key) => text.replace(key, "[key]"),
-        None => text.to_owned(),
-    }
-}
-
-/// A short piece of what a provider said, on one line.
-pub(super) fn safe_excerpt(text: &str) -> String {
-    const SHOWN: usize = 200;
-    let line: String = text
-        .chars()
-        .take(SHOWN + 1)
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    excerpt(&line, SHOWN).into_owned()
+/// Reads the body that came with a status; a page of HTML, or nothing, is as good as no body.
+pub(super) fn failed(status: u16, retry_after: Option<Duration>, body: &[u8]) -> Failed {
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let mut failed = Failed::of(body.get("error").unwrap_or(&body));
+    failed.status = status;
+    failed.retry_after = retry_after;
+    failed
 }
 
 /// The time of a `Retry-After`: seconds, or an HTTP date. `now` is in microseconds since 1970.
@@ -185,27 +43,5 @@ mod tests {
         for text in ["", "-1", "1.5", "soon", "99999999999999999999"] {
             assert_eq!(seconds(text), None, "{text}");
         }
-    }
-
-    #[test]
-    fn a_provider_may_not_ask_for_more_than_a_day() {
-        let failed = Failed::new(429, Some(Duration::from_secs(u64::MAX)), b"");
-
-        let error = classify(&failed);
-
-        assert!(
-            matches!(error, ModelError::RateLimited { retry_after } if retry_after == MAX_RETRY_AFTER),
-            "{error:?}"
-        );
-    }
-
-    #[test]
-    fn what_a_provider_says_is_cut_short_and_stays_on_one_line() {
-        let said = safe_excerpt(&format!("line\nline\u{1b}[31m {}", "ü".repeat(10_000)));
-
-        assert!(
-            said.len() < 250 && !said.contains(char::is_control),
-            "{said:?}"
-        );
     }
 }

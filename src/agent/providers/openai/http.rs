@@ -1,8 +1,8 @@
 //! One request over HTTP, and its answer as far as the limits let it be read.
 
-use super::failure::{self, Failed};
-use super::{OpenAiCompatible, Secret};
+use super::{OpenAiCompatible, Secret, failure};
 use crate::agent::ModelError;
+use crate::agent::providers::completions::failure::classify;
 use crate::clock;
 use reqwest::header::{
     ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
@@ -50,8 +50,8 @@ impl Body {
         let delay = header(body.response.headers(), &RETRY_AFTER)
             .and_then(|text| failure::retry_after(text, clock::wall_micros()));
         let text = body.start().await;
-        let failed = Failed::new(status.as_u16(), delay, &text).without(key);
-        Err(failure::classify(&failed))
+        let failed = failure::failed(status.as_u16(), delay, &text).without(key);
+        Err(classify(&failed))
     }
 
     fn new(response: Response, limit: usize) -> Self {

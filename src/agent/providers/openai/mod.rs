@@ -1,19 +1,14 @@
-mod answer;
 mod builder;
 mod failure;
 mod http;
-mod names;
-mod request;
 mod sse;
 
 pub use builder::{OpenAiCompatibleBuilder, ProviderError};
 
-use self::answer::AnswerReader;
 use self::http::Body;
-use self::names::Names;
-use self::request::Form;
 use self::sse::EventReader;
 use super::Secret;
+use super::completions::{AnswerReader, Form, Names};
 use crate::agent::model::Collector;
 use crate::agent::{ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError};
 use crate::error::BoxError;

@@ -1,8 +1,8 @@
 //! Answers in the words of chat completions, whole or in pieces, read into events.
 
-use super::super::Secret;
 use super::failure::{self, Failed};
 use super::names::Names;
+use crate::agent::providers::Secret;
 use crate::agent::{ChatEvent, ChatResponse, ModelError, StopReason, ToolCallDelta, Usage};
 use serde::Deserialize;
 use serde_json::Value;
@@ -72,7 +72,7 @@ struct Tokens {
 
 /// Reads the pieces of one answer, or all of it at once.
 #[derive(Debug, Default)]
-pub(super) struct AnswerReader {
+pub(in crate::agent) struct AnswerReader {
     names: Names,
     /// What was sent, should the provider repeat it in an error.
     secret: Option<Secret>,
@@ -93,7 +93,7 @@ struct Slot {
 const MAX_REFUSAL: usize = 1024;
 
 impl AnswerReader {
-    pub(super) fn new(names: Names, secret: Option<Secret>) -> Self {
+    pub(in crate::agent) fn new(names: Names, secret: Option<Secret>) -> Self {
         Self {
             names,
             secret,
@@ -102,7 +102,7 @@ impl AnswerReader {
     }
 
     /// Reads a piece of an answer, or a whole one.
-    pub(super) fn read(
+    pub(in crate::agent) fn read(
         &mut self,
         text: &[u8],
         events: &mut impl Extend<ChatEvent>,
@@ -129,7 +129,7 @@ impl AnswerReader {
     }
 
     /// The end of a whole answer, at the end of the body. One that was marked as over, by `[DONE]`, may lack a reason.
-    pub(super) fn finish(self, marked: bool) -> Result<ChatEvent, ModelError> {
+    pub(in crate::agent) fn finish(self, marked: bool) -> Result<ChatEvent, ModelError> {
         if !self.refusal.is_empty() {
             let said = failure::scrubbed(&self.refusal, self.secret.as_ref());
             let reason = failure::safe_excerpt(&said);

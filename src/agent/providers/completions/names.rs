@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 ///
 /// A name that is not like that gets one which no other tool has, and gets its own back in the answer.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(in crate::agent) struct Names {
     there: BTreeMap<String, String>,
     back: BTreeMap<String, String>,
 }
@@ -13,7 +13,7 @@ pub(super) struct Names {
 const MAX_BYTES: usize = 64;
 
 impl Names {
-    pub(super) fn new(request: &ChatRequest) -> Self {
+    pub(in crate::agent) fn new(request: &ChatRequest) -> Self {
         // What a model made up, or was offered before, is in the conversation and has to be told to it again.
         let said = request.messages.iter();
         let said = said.flat_map(|message| &message.tool_calls);
@@ -42,12 +42,12 @@ impl Names {
     }
 
     /// What a tool is called on the wire.
-    pub(super) fn there<'a>(&'a self, name: &'a str) -> &'a str {
+    pub(in crate::agent) fn there<'a>(&'a self, name: &'a str) -> &'a str {
         self.there.get(name).map_or(name, String::as_str)
     }
 
     /// What a tool on the wire is called here.
-    pub(super) fn back(&self, name: String) -> String {
+    pub(in crate::agent) fn back(&self, name: String) -> String {
         self.back.get(&name).cloned().unwrap_or(name)
     }
 }

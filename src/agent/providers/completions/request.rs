@@ -5,16 +5,16 @@ use crate::agent::{ChatRequest, Message, Speaker, ToolCall, ToolChoice};
 use serde_json::{Map, Value, json};
 
 /// How the wire differs from one endpoint and call to the next.
-pub(super) struct Form<'a> {
-    pub(super) names: &'a Names,
-    pub(super) default_model: Option<&'a str>,
+pub(in crate::agent) struct Form<'a> {
+    pub(in crate::agent) names: &'a Names,
+    pub(in crate::agent) default_model: Option<&'a str>,
     /// `max_completion_tokens`, or `max_tokens`.
-    pub(super) max_tokens_field: &'static str,
-    pub(super) streams: bool,
+    pub(in crate::agent) max_tokens_field: &'static str,
+    pub(in crate::agent) streams: bool,
 }
 
 impl Form<'_> {
-    pub(super) fn body(&self, request: &ChatRequest) -> Value {
+    pub(in crate::agent) fn body(&self, request: &ChatRequest) -> Value {
         let messages = request.messages.iter().map(|one| self.message(one));
         let mut body = Map::new();
         let mut set = |name: &str, value: Value| body.insert(name.to_owned(), value);

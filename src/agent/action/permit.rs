@@ -1,0 +1,196 @@
+//! Which actions are carried out.
+
+use super::{Action, Draft, Target, is_reserved};
+use crate::agent::{AgentExecutor, Capabilities};
+use crate::error::excerpt;
+use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Patch};
+
+/// What may be written.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::agent) enum Permitted {
+    Nothing,
+    Create(NewBreadcrumb),
+    Update {
+        id: BreadcrumbId,
+        version: u64,
+        patch: Patch,
+    },
+    /// At this version, which the deletion itself does not check.
+    Delete {
+        id: BreadcrumbId,
+        version: u64,
+    },
+}
+
+/// Why an action is not carried out, for the model to act on.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(in crate::agent) enum Refused {
+    #[error("this agent may not do that: its definition does not set {capability:?}")]
+    Incapable { capability: &'static str },
+    #[error("this agent may not write {schema:?}; it may write: {allowed}")]
+    OtherSchema { schema: String, allowed: String },
+    #[error(
+        "no answer is written as {schema:?}; call a tool as a tool, and answer with another schema"
+    )]
+    Reserved { schema: String },
+    #[error("breadcrumb {id} is not there, or this agent did not write it")]
+    NotOwn { id: BreadcrumbId },
+    #[error("breadcrumb {id} is at version {found}, not {named}")]
+    Stale {
+        id: BreadcrumbId,
+        found: u64,
+        named: u64,
+    },
+    #[error("breadcrumb {id} keeps its schema")]
+    ChangedSchema { id: BreadcrumbId },
+}
+
+/// What only people, tools and the library itself write, whatever a definition says, in any version. Tools and other
+/// agents are asked by calls, so that the list of what an agent may call holds.
+const NEVER: [&str; 6] = [
+    "agent.request",
+    "executor.failed",
+    "human.response",
+    "tool.catalog",
+    "tool.request",
+    "tool.response",
+];
+
+impl Action {
+    /// What of this may be written by an agent with these capabilities and schemas. `own` is the [target](Self::target) as
+    /// the store has it, if this agent wrote it; that is the caller's to find out, from the ledger and not from a payload.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub(in crate::agent) fn permit(
+        self,
+        capabilities: &Capabilities,
+        responds_with: &[String],
+        own: Option<&Breadcrumb>,
+    ) -> Result<Permitted, Refused> {
+        let rules = Rules {
+            capabilities,
+            responds_with,
+        };
+        match self {
+            Self::None => Ok(Permitted::Nothing),
+            Self::Create(draft) => {
+                rules.can(capabilities.can_create_breadcrumbs, Capabilities::CREATE)?;
+                rules.create(draft)
+            }
+            Self::Update(target, draft) => {
+                rules.can(capabilities.can_update_own, Capabilities::UPDATE)?;
+                let own = rules.own(target, own)?;
+                rules.update(own, draft)
+            }
+            Self::Delete(target) => {
+                rules.can(capabilities.can_delete_own, Capabilities::DELETE)?;
+                let Breadcrumb { id, version, .. } = *rules.own(target, own)?;
+                Ok(Permitted::Delete { id, version })
+            }
+        }
+    }
+}
+
+struct Rules<'r> {
+    capabilities: &'r Capabilities,
+    responds_with: &'r [String],
+}
+
+impl Rules<'_> {
+    fn create(&self, draft: Draft) -> Result<Permitted, Refused> {
+        let schema = draft.schema_name.as_deref();
+        let schema = schema.unwrap_or(AgentExecutor::RESPONSE);
+        self.may_write(schema)?;
+        let mut new = NewBreadcrumb::new(schema).title(draft.title.as_deref().unwrap_or(TITLE));
+        new = match draft.tags.filter(|tags| !tags.is_empty()) {
+            Some(tags) => new.tags(tags),
+            None => new.tag(TAG),
+        };
+        if let Some(context) = draft.context {
+            new = new.context(context);
+        }
+        Ok(Permitted::Create(new))
+    }
+
+    fn update(&self, own: &Breadcrumb, draft: Draft) -> Result<Permitted, Refused> {
+        let Breadcrumb { id, version, .. } = *own;
+        if draft.schema_name.is_some() && draft.schema_name != own.schema_name {
+            return Err(Refused::ChangedSchema { id });
+        }
+        let mut patch = Patch::new();
+        if let Some(title) = draft.title {
+            patch = patch.title(title);
+        }
+        if let Some(tags) = draft.tags {
+            // Where it belongs stays as it is.
+            let kept = own.tags.iter().filter(|tag| is_reserved(tag)).cloned();
+            patch = patch.tags(tags.into_iter().chain(kept).take(Breadcrumb::MAX_TAGS));
+        }
+        if let Some(context) = draft.context {
+            patch = patch.context(context);
+        }
+        Ok(Permitted::Update { id, version, patch })
+    }
+
+    fn can(&self, may: bool, capability: &'static str) -> Result<(), Refused> {
+        match may {
+            true => Ok(()),
+            false => Err(Refused::Incapable { capability }),
+        }
+    }
+
+    /// The target, if it is the agent's own, at this version, and of a schema that it may write.
+    fn own<'b>(
+        &self,
+        target: Target,
+        own: Option<&'b Breadcrumb>,
+    ) -> Result<&'b Breadcrumb, Refused> {
+        let id = target.id;
+        let own = own.filter(|own| own.id == id);
+        let own = own.ok_or(Refused::NotOwn { id })?;
+        let (found, named) = (own.version, target.version);
+        if found != named {
+            return Err(Refused::Stale { id, found, named });
+        }
+        self.may_write(own.schema_name.as_deref().unwrap_or_default())?;
+        Ok(own)
+    }
+
+    fn may_write(&self, schema: &str) -> Result<(), Refused> {
+        let named = || excerpt(schema, 80).into_owned();
+        if NEVER.contains(&unversioned(schema)) {
+            return Err(Refused::Reserved { schema: named() });
+        }
+        if !self.responds_with.iter().any(|allowed| allowed == schema) {
+            return Err(Refused::OtherSchema {
+                schema: named(),
+                allowed: self.responds_with.join(", "),
+            });
+        }
+        let may_spawn = self.capabilities.can_spawn_agents;
+        self.can(may_spawn || !is_definition(schema), Capabilities::SPAWN)
+    }
+}
+
+const TITLE: &str = "Agent Response";
+const TAG: &str = "agent:response";
+
+/// Whether executors, or how their data is shown, are made of breadcrumbs of a schema: `tool.v1`, `agent.def.v1`,
+/// `workflow.def.v1`, `schema.def.v1` and their like.
+fn is_definition(schema: &str) -> bool {
+    let name = unversioned(schema);
+    name == "tool" || name.split('.').any(|part| part == "def")
+}
+
+/// A schema without its version: `tool.request` of `tool.request.v1`.
+fn unversioned(schema: &str) -> &str {
+    let is_version = |part: &str| {
+        let digits = part.strip_prefix('v');
+        digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    match schema.rsplit_once('.') {
+        Some((name, version)) if is_version(version) => name,
+        Some(_) | None => schema,
+    }
+}

@@ -1,0 +1,211 @@
+//! Models behind an API: the conversation is kept here, and a request has all of it.
+
+use super::guardrail::Denied;
+use super::provider::{Provider, Said, Session, Task};
+use super::{
+    AgentRunError, ChatModel, ChatResponse, Message, ModelError, StopReason, ToolCall as ModelCall,
+};
+use crate::error::{BoxError, permanent};
+use crate::machine::{Answer, Arguments, CallId, Delivery, ToolCall, ToolResult};
+use crate::model::Json;
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::fmt;
+use std::sync::Arc;
+
+/// A [`Provider`] over a [`ChatModel`]: asks it with the whole conversation, and gives it the results of all calls of an
+/// answer with the next request, in the order of the calls.
+///
+/// The conversation is what is [saved](Session::save), so an attempt that goes on asks for no answer twice.
+pub struct ApiProvider(Arc<dyn ChatModel>);
+
+impl ApiProvider {
+    /// A provider that asks this model.
+    #[must_use]
+    pub fn new(model: Arc<dyn ChatModel>) -> Self {
+        Self(model)
+    }
+
+    fn session(&self, task: Task, said: Conversation) -> Box<dyn Session> {
+        Box::new(ApiSession {
+            model: Arc::clone(&self.0),
+            task,
+            conversation: said,
+        })
+    }
+}
+
+impl fmt::Debug for ApiProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiProvider").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Provider for ApiProvider {
+    fn delivery(&self) -> Delivery {
+        Delivery::Batch
+    }
+
+    async fn start(&self, task: Task) -> Result<Box<dyn Session>, BoxError> {
+        Ok(self.session(task, Conversation::default()))
+    }
+
+    async fn resume(&self, task: Task, saved: Json) -> Result<Box<dyn Session>, BoxError> {
+        let said = saved.parse().map_err(permanent)?;
+        Ok(self.session(task, said))
+    }
+}
+
+struct ApiSession {
+    model: Arc<dyn ChatModel>,
+    task: Task,
+    conversation: Conversation,
+}
+
+#[async_trait]
+impl Session for ApiSession {
+    async fn next(&mut self) -> Result<Said, BoxError> {
+        let said = &self.conversation.said;
+        let request = self.task.request(said).await.map_err(Denied::marked)?;
+        let answer = self
+            .model
+            .chat(&request)
+            .await
+            .map_err(ModelError::marked)?;
+        Ok(self.conversation.hear(&answer))
+    }
+
+    async fn deliver(&mut self, results: Vec<ToolResult>) -> Result<(), BoxError> {
+        self.conversation.deliver(results);
+        Ok(())
+    }
+
+    async fn tell(&mut self, message: String) -> Result<(), BoxError> {
+        self.conversation.tell(message);
+        Ok(())
+    }
+
+    async fn answer(&mut self, _: Answer) -> Result<(), BoxError> {
+        Err(permanent("this model was not asked by a breadcrumb"))
+    }
+
+    async fn cancel(&mut self) {}
+
+    fn save(&self) -> Result<Json, BoxError> {
+        self.conversation.save()
+    }
+}
+
+/// What was said since the task was shown: no I/O, no clock.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub(super) struct Conversation {
+    pub(super) said: Vec<Message>,
+    /// How often the model answered. Some providers number the calls of each answer anew, so this is part of their ids.
+    turns: u32,
+}
+
+impl Conversation {
+    /// Takes an answer of the model.
+    pub(super) fn hear(&mut self, answer: &ChatResponse) -> Said {
+        self.said.push(answer.message());
+        self.turns = self.turns.saturating_add(1);
+        let (usage, cut_off) = (answer.usage, answer.stop == StopReason::MaxTokens);
+        if answer.tool_calls.is_empty() {
+            let text = answer.text.clone();
+            return Said::Finished {
+                text,
+                cut_off,
+                usage,
+            };
+        }
+        let last = answer.tool_calls.len() - 1;
+        let calls = answer.tool_calls.iter().enumerate();
+        let calls = calls.map(|(place, call)| self.call(call, cut_off && place == last));
+        let calls = calls.collect();
+        Said::Calls { calls, usage }
+    }
+
+    /// A call as the machine takes it. One that was cut off may not be whole although it can be read: `{}` may be all that
+    /// is left of it.
+    fn call(&self, call: &ModelCall, cut_off: bool) -> ToolCall {
+        let unreadable = |problem: String| Arguments::Unreadable {
+            text: call.arguments.text().to_owned(),
+            problem,
+        };
+        let arguments = match call.arguments.json() {
+            _ if cut_off => {
+                let problem = "the answer came to its limit of tokens, so they may be cut off";
+                unreadable(problem.to_owned())
+            }
+            Ok(json) => json.clone().into(),
+            Err(error) => unreadable(error.reason),
+        };
+        ToolCall::new(self.id(call), &*call.name, arguments)
+    }
+
+    fn id(&self, call: &ModelCall) -> CallId {
+        format!("{}:{}", self.turns, call.id).into()
+    }
+
+    /// Takes the results of the calls of the last answer, once.
+    pub(super) fn deliver(&mut self, mut results: Vec<ToolResult>) {
+        let asked = match self.said.last() {
+            Some(last) => last.tool_calls.clone(),
+            None => return,
+        };
+        for call in asked {
+            let id = self.id(&call);
+            let place = results.iter().position(|result| result.call_id == id);
+            let answer = match place {
+                Some(place) => results.remove(place).answer,
+                // The machine had no room to keep even the refusal until the others were there.
+                None => Answer::error("too_large", "the call finds no room in this run"),
+            };
+            self.said.push(told(&call.id, answer));
+        }
+    }
+
+    pub(super) fn tell(&mut self, message: String) {
+        self.said.push(Message::user(message));
+    }
+
+    pub(super) fn save(&self) -> Result<Json, BoxError> {
+        saved(self)
+    }
+}
+
+/// Plain data as what a store keeps of a run.
+///
+/// # Errors
+/// [`AgentRunError::StateTooLarge`].
+pub(super) fn saved(state: &impl Serialize) -> Result<Json, BoxError> {
+    let text = serde_json::to_string(state)?;
+    let (size, limit) = (text.len(), Json::MAX_BYTES);
+    if size > limit {
+        return Err(AgentRunError::StateTooLarge { size, limit }.into());
+    }
+    Ok(Json::from_text(text)?)
+}
+
+/// What the model is told of a call.
+fn told(call_id: &str, answer: Answer) -> Message {
+    match answer {
+        Answer::Success(output) => Message::tool_result(call_id, text(output.into_value())),
+        Answer::Error { code, message } => {
+            Message::tool_error(call_id, format!("{code}: {message}"))
+        }
+    }
+}
+
+fn text(output: Value) -> String {
+    match output {
+        Value::String(text) => text,
+        other @ (Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::Array(_)
+        | Value::Object(_)) => other.to_string(),
+    }
+}

@@ -1,0 +1,176 @@
+//! Models that other services have, asked as tools are.
+
+use super::api::Conversation;
+use super::guardrail::Denied;
+use super::provider::{Provider, Said, Session, Task};
+use super::providers::{input_of, response_of};
+use super::{ChatResponse, ModelError};
+use crate::error::{BoxError, permanent};
+use crate::machine::{Answer, Delivery, ToolResult};
+use crate::model::Json;
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+/// A model that is a tool elsewhere: asked by `tool.request.v1`, answered by `tool.response.v1`.
+///
+/// While it thinks the run is suspended: it costs a row, holds no worker and goes on wherever the response is seen. The
+/// input is a request in the words of chat completions, `{"model", "messages", ..}`; the answer is read in
+/// `output.content`, else in `output.choices[0].message`, else `output` is its text. [`model_tool`](super::model_tool)
+/// serves a model of this process that way.
+///
+/// A model that says it failed is asked again, three times in one run at the most.
+///
+/// ```
+/// use serde_json::json;
+/// use std::sync::Arc;
+/// use universal_executor::agent::{
+///     AgentDefinition, AgentExecutor, BreadcrumbModel, ScriptedModel, model_tool,
+/// };
+/// use universal_executor::tool::{ToolExecutor, ToolRegistry};
+/// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Runtime};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let definition = AgentDefinition::from_json(&json!({
+///     "agent_id": "greeter", "model": "any", "system_prompt": "Greet the user.",
+///     "subscriptions": [{"schema_name": "user.message.v1", "role": "trigger"}],
+/// }))?;
+/// let store = MemoryStore::default();
+/// let shared = Arc::new(store.clone());
+/// let provider = Arc::new(BreadcrumbModel::new("openrouter"));
+/// let none = ToolRegistry::default();
+/// let agent = AgentExecutor::with_provider(definition, provider, shared.clone(), &none)?;
+/// let model = model_tool("openrouter", Arc::new(ScriptedModel::new(["Hello, Ann!"])));
+/// let model = ToolExecutor::new(model, shared)?;
+///
+/// let runtime = Runtime::builder(store.events()).executor(Arc::new(agent)).executor(Arc::new(model)).build()?;
+/// let answered = async {
+///     store.create(NewBreadcrumb::new("user.message.v1").context(json!({"message": "I am Ann"}))).await?;
+///     while store.latest("agent.response.v1").await?.is_none() {
+///         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+///     }
+///     Ok::<(), universal_executor::BoxError>(())
+/// };
+/// let mut done = Ok(());
+/// runtime.run_until(async { done = answered.await }).await?;
+/// done?;
+///
+/// let response = store.latest("agent.response.v1").await?.ok_or("no response")?;
+/// assert_eq!(response.context.text("message"), Some("Hello, Ann!"));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct BreadcrumbModel {
+    tool: String,
+}
+
+impl BreadcrumbModel {
+    /// A model that is reached as this tool.
+    #[must_use]
+    pub fn new(tool: impl Into<String>) -> Self {
+        Self { tool: tool.into() }
+    }
+
+    fn session(&self, task: Task, state: State) -> Box<dyn Session> {
+        Box::new(BreadcrumbSession {
+            tool: self.tool.clone(),
+            task,
+            state,
+        })
+    }
+}
+
+#[async_trait]
+impl Provider for BreadcrumbModel {
+    fn delivery(&self) -> Delivery {
+        Delivery::Batch
+    }
+
+    fn asks_by_breadcrumb(&self) -> bool {
+        true
+    }
+
+    async fn start(&self, task: Task) -> Result<Box<dyn Session>, BoxError> {
+        Ok(self.session(task, State::default()))
+    }
+
+    async fn resume(&self, task: Task, saved: Json) -> Result<Box<dyn Session>, BoxError> {
+        let state = saved.parse().map_err(permanent)?;
+        Ok(self.session(task, state))
+    }
+}
+
+#[derive(Debug, Default, Deserialize, Serialize)]
+struct State {
+    conversation: Conversation,
+    /// What the model answered and nobody has heard of.
+    answer: Option<ChatResponse>,
+    /// How often the model failed.
+    failures: u32,
+}
+
+struct BreadcrumbSession {
+    tool: String,
+    task: Task,
+    state: State,
+}
+
+impl BreadcrumbSession {
+    const MOST_FAILURES: u32 = 3;
+
+    fn failed(&mut self, error: BoxError) -> Result<(), BoxError> {
+        self.state.failures = self.state.failures.saturating_add(1);
+        match self.state.failures > Self::MOST_FAILURES {
+            true => Err(permanent(ModelError::Unavailable(error))),
+            false => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl Session for BreadcrumbSession {
+    async fn next(&mut self) -> Result<Said, BoxError> {
+        if let Some(answer) = self.state.answer.take() {
+            return Ok(self.state.conversation.hear(&answer));
+        }
+        let request = self.task.request(&self.state.conversation.said).await;
+        let request = request.map_err(Denied::marked)?;
+        Ok(Said::Asks {
+            tool: self.tool.clone(),
+            input: input_of(&request),
+        })
+    }
+
+    async fn deliver(&mut self, results: Vec<ToolResult>) -> Result<(), BoxError> {
+        self.state.conversation.deliver(results);
+        Ok(())
+    }
+
+    async fn tell(&mut self, message: String) -> Result<(), BoxError> {
+        self.state.conversation.tell(message);
+        Ok(())
+    }
+
+    async fn answer(&mut self, answer: Answer) -> Result<(), BoxError> {
+        match answer {
+            Answer::Success(output) => {
+                let asked = self.task.with(&self.state.conversation.said);
+                match response_of(&self.task.asking(asked), &output) {
+                    Ok(answer) => {
+                        self.state.answer = Some(answer);
+                        Ok(())
+                    }
+                    Err(error) => self.failed(error.into()),
+                }
+            }
+            Answer::Error { code, message } => self.failed(format!("{code}: {message}").into()),
+        }
+    }
+
+    async fn cancel(&mut self) {}
+
+    fn save(&self) -> Result<Json, BoxError> {
+        super::api::saved(&self.state)
+    }
+}

@@ -1,0 +1,127 @@
+use super::AgentError;
+use crate::error::excerpt;
+use serde_json::{Map, Value};
+
+/// What an agent may do to breadcrumbs by its answer: the field `capabilities` of its definition.
+///
+/// Whatever it may do, it writes only schemas of its `responds_with`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "they are what a definition has, and each says something of its own"
+)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// It may create breadcrumbs; true by default.
+    pub can_create_breadcrumbs: bool,
+    /// It may change breadcrumbs that it wrote itself; false by default.
+    pub can_update_own: bool,
+    /// It may delete breadcrumbs that it wrote itself; false by default.
+    pub can_delete_own: bool,
+    /// It may write definitions (of agents, tools, workflows or schemas), of which executors are made; false by default.
+    pub can_spawn_agents: bool,
+}
+
+impl Default for Capabilities {
+    fn default() -> Self {
+        Self {
+            can_create_breadcrumbs: true,
+            can_update_own: false,
+            can_delete_own: false,
+            can_spawn_agents: false,
+        }
+    }
+}
+
+impl Capabilities {
+    pub(super) const CREATE: &'static str = "can_create_breadcrumbs";
+    pub(super) const UPDATE: &'static str = "can_update_own";
+    pub(super) const DELETE: &'static str = "can_delete_own";
+    pub(super) const SPAWN: &'static str = "can_spawn_agents";
+
+    /// Reads the field of a definition. What is absent, or null, is as by default.
+    ///
+    /// # Errors
+    /// [`AgentError`] names what in it is unknown or no truth value. A misspelt restriction would else be none.
+    pub(super) fn read(definition: &Map<String, Value>) -> Result<Self, AgentError> {
+        let field = "capabilities";
+        let mut read = Self::default();
+        let given = match definition.get(field) {
+            None | Some(Value::Null) => return Ok(read),
+            Some(Value::Object(given)) => given,
+            Some(Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
+                let expected = "an object";
+                return Err(AgentError::Field { field, expected });
+            }
+        };
+        for (name, value) in given {
+            let (field, place) = match &**name {
+                Self::CREATE => (Self::CREATE, &mut read.can_create_breadcrumbs),
+                Self::UPDATE => (Self::UPDATE, &mut read.can_update_own),
+                Self::DELETE => (Self::DELETE, &mut read.can_delete_own),
+                Self::SPAWN => (Self::SPAWN, &mut read.can_spawn_agents),
+                _ => {
+                    return Err(AgentError::UnknownField {
+                        field,
+                        unknown: excerpt(name, 80).into_owned(),
+                        known: [Self::CREATE, Self::UPDATE, Self::DELETE, Self::SPAWN].join(", "),
+                    });
+                }
+            };
+            let expected = "true or false";
+            *place = match value {
+                Value::Bool(may) => *may,
+                Value::Null => continue,
+                Value::Array(_) | Value::Number(_) | Value::Object(_) | Value::String(_) => {
+                    return Err(AgentError::Field { field, expected });
+                }
+            };
+        }
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(definition: &Value) -> Result<Capabilities, AgentError> {
+        Capabilities::read(definition.as_object().unwrap())
+    }
+
+    #[test]
+    fn an_agent_may_create_and_nothing_else_unless_its_definition_says_so() {
+        let default = Capabilities::default();
+        let careful = Capabilities {
+            can_create_breadcrumbs: false,
+            can_update_own: true,
+            ..default
+        };
+
+        for nothing in [
+            json!({}),
+            json!({"capabilities": null}),
+            json!({"capabilities": {}}),
+        ] {
+            assert_eq!(read(&nothing).unwrap(), default, "{nothing}");
+        }
+        assert!(default.can_create_breadcrumbs);
+        assert!(!default.can_update_own && !default.can_delete_own && !default.can_spawn_agents);
+        let said = json!({"capabilities": {"can_create_breadcrumbs": false, "can_update_own": true, "can_delete_own": null}});
+        assert_eq!(read(&said).unwrap(), careful);
+    }
+
+    #[test]
+    fn what_is_unknown_or_no_truth_value_is_named() {
+        for (given, named) in [
+            (json!({"can_fly": true}), "\"can_fly\""),
+            (json!({"can_delete_own": "no"}), "\"can_delete_own\""),
+            (json!(["can_delete_own"]), "\"capabilities\""),
+        ] {
+            let error = read(&json!({"capabilities": given})).unwrap_err();
+
+            assert!(error.to_string().contains(named), "{error}");
+        }
+    }
+}

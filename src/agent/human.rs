@@ -1,0 +1,146 @@
+//! What people are asked, and what they answer, as breadcrumbs.
+
+use crate::machine::{Answer, ToolCall};
+use crate::model::{Breadcrumb, Json, NewBreadcrumb, Timestamp};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+/// A question to a person.
+pub(super) const REQUEST: &str = "human.request.v1";
+
+/// What the person answers.
+pub(super) const RESPONSE: &str = "human.response.v1";
+
+/// What a person decided.
+#[derive(Debug, PartialEq)]
+pub(super) enum Decision {
+    Approved,
+    Answered(Answer),
+}
+
+/// The question whether a call may be made. It shows exactly what would be called, and the digest of that.
+pub(super) fn approval(call: &ToolCall, arguments: &Json, digest: &str) -> Value {
+    json!({
+        "kind": "approval",
+        "question": format!("May {} be called with these arguments?", call.tool),
+        "options": ["approve", "reject"],
+        "tool": call.tool,
+        "arguments": arguments,
+        "digest": digest,
+    })
+}
+
+/// A question that a tool asks: a text, options, or whatever it is made of.
+pub(super) fn question(payload: &Json) -> Value {
+    let mut fields = json!({"kind": "question"});
+    if let Value::Object(fields) = &mut fields {
+        match &**payload {
+            Value::Object(asked) => fields.extend(asked.clone()),
+            other => {
+                fields.insert("question".to_owned(), other.clone());
+            }
+        }
+        fields.insert("kind".to_owned(), "question".into());
+    }
+    fields
+}
+
+/// The breadcrumb that asks.
+pub(super) fn request(
+    mut fields: Value,
+    request_id: &str,
+    agent: &str,
+    until: Timestamp,
+) -> NewBreadcrumb {
+    if let Value::Object(fields) = &mut fields {
+        fields.insert("requestId".to_owned(), request_id.into());
+        fields.insert("requestedBy".to_owned(), agent.into());
+        fields.insert("expires_at".to_owned(), json!(until));
+    }
+    NewBreadcrumb::new(REQUEST)
+        .title(format!("{agent} asks"))
+        .tags(["human:request".to_owned(), format!("request:{request_id}")])
+        .context(fields)
+}
+
+/// What a breadcrumb says to a question, if it answers that one and is from somebody who may.
+///
+/// What an executor wrote is from no person: it carries the `creator` that every run stamps.
+pub(super) fn decision(
+    response: &Breadcrumb,
+    request_id: &str,
+    digest: Option<&str>,
+    by: &[String],
+) -> Option<Decision> {
+    let context = &response.context;
+    let text = |field: &str| context.get(field).and_then(Value::as_str);
+    let answers = [text("request_id"), text("requestId")].contains(&Some(request_id));
+    let is_person = context.get("creator").is_none();
+    let writer = match response.version {
+        0 | 1 => &response.created_by,
+        2.. => &response.updated_by,
+    };
+    let may = by.is_empty() || writer.as_ref().is_some_and(|writer| by.contains(writer));
+    let same_call = match (digest, text("digest")) {
+        (Some(asked), Some(answered)) => asked == answered,
+        (Some(_) | None, _) => true,
+    };
+    if response.schema_name.as_deref() != Some(RESPONSE)
+        || !(answers && is_person && may && same_call)
+    {
+        return None;
+    }
+    match digest {
+        Some(_) => verdict(response),
+        None => context
+            .get("answer")
+            .map(|answer| Decision::Answered(Answer::success(answer.clone()))),
+    }
+}
+
+/// Whether a call may be made. What is neither yes nor no is no decision.
+fn verdict(response: &Breadcrumb) -> Option<Decision> {
+    let context = &response.context;
+    let approved = match (context.get("approved"), context.get("decision")) {
+        (Some(Value::Bool(approved)), None) => *approved,
+        (None, Some(Value::String(decision))) if decision == "approve" => true,
+        (None, Some(Value::String(decision))) if decision == "reject" => false,
+        (Some(_) | None, Some(_) | None) => return None,
+    };
+    if approved {
+        return Some(Decision::Approved);
+    }
+    let comment = context.get("comment").and_then(Value::as_str);
+    let message = match comment {
+        Some(comment) => format!("a person rejected the call, and says: {comment}"),
+        None => "a person rejected the call".to_owned(),
+    };
+    Some(Decision::Answered(Answer::error("rejected", message)))
+}
+
+/// What an approval is bound to: the tool, what it is called with, and the definition of who calls it.
+pub(super) fn digest(tool: &str, arguments: &Json, definition: &str) -> String {
+    hash(&[tool, &canonical(arguments), definition])
+}
+
+/// The same text for equal JSON, whatever the order of its keys.
+fn canonical(json: &Json) -> String {
+    // Objects of `serde_json` are sorted by key.
+    Value::to_string(json)
+}
+
+/// The hash of some texts, as hex: no two lists of texts give the same.
+pub(super) fn hash(parts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part.as_bytes());
+    }
+    let mut text = String::with_capacity(64);
+    for byte in hash.finalize() {
+        for digit in [byte >> 4, byte & 15] {
+            text.extend(char::from_digit(u32::from(digit), 16));
+        }
+    }
+    text
+}

@@ -1,0 +1,106 @@
+//! The side that asks: a request as the input of a tool, and what the tool gave as an answer.
+
+use crate::agent::model::Collector;
+use crate::agent::providers::completions::{AnswerReader, Form, Names};
+use crate::agent::{ChatRequest, ChatResponse, ModelError};
+use crate::model::Json;
+use serde_json::{Map, Value, json};
+
+/// A request as the input of a tool.
+pub(in crate::agent) fn input_of(request: &ChatRequest) -> Json {
+    let form = Form {
+        names: &Names::new(request),
+        default_model: None,
+        max_tokens_field: "max_tokens",
+        streams: false,
+    };
+    form.body(request).into()
+}
+
+/// The answer that the output of a tool is, to the request of which its input was made.
+///
+/// What is said is `content`, else `choices[0].message` with its calls, else the output itself; `usage` if it is there.
+///
+/// # Errors
+/// [`ModelError::BadAnswer`] if nothing is said, [`ModelError::TooLarge`], [`ModelError::Refused`], and the error that
+/// stands in the place of an answer.
+pub(in crate::agent) fn response_of(
+    request: &ChatRequest,
+    output: &Json,
+) -> Result<ChatResponse, ModelError> {
+    let mut reader = AnswerReader::new(Names::new(request), None);
+    let mut events = Vec::new();
+    let completion = completion(output)?.to_string();
+    reader.read(completion.as_bytes(), &mut events)?;
+    // An output is never cut off, so it is whole also where nobody says why it ends.
+    events.push(reader.finish(true)?);
+    let mut answer = Collector::default();
+    for event in events {
+        answer.push(event)?;
+    }
+    answer.finish()
+}
+
+/// An output as the completion that it is, or that is made of it.
+fn completion(output: &Value) -> Result<Value, ModelError> {
+    let nothing = || ModelError::bad_answer("the output of the tool says nothing");
+    let fields = match output {
+        Value::Null => return Err(nothing()),
+        Value::Object(fields) => fields,
+        Value::String(_) | Value::Array(_) | Value::Bool(_) | Value::Number(_) => {
+            return Ok(said(output));
+        }
+    };
+    let given = |name: &str| fields.get(name).filter(|value| !value.is_null());
+    if given("content").is_none() && given("choices").is_none() && given("tool_calls").is_none() {
+        // An error in the words of chat completions; one in other words is what is said.
+        return match given("error").is_some_and(Value::is_object) {
+            true => Ok(output.clone()),
+            false => Ok(said(output)),
+        };
+    }
+    let first = given("choices").and_then(|choices| choices.get(0));
+    let mut choice = match first.and_then(Value::as_object) {
+        Some(choice) => choice.clone(),
+        // The output is itself what would be in a choice.
+        None => bare_choice(fields),
+    };
+    if let Some(content) = given("content") {
+        let message = choice.entry("message").or_insert_with(|| json!({}));
+        if let Value::Object(message) = message {
+            message.insert("content".to_owned(), content.clone());
+        }
+    }
+    if !choice.get("message").is_some_and(Value::is_object) && !choice.contains_key("error") {
+        return Err(nothing());
+    }
+    Ok(json!({"choices": [choice], "usage": given("usage"), "error": given("error")}))
+}
+
+fn bare_choice(fields: &Map<String, Value>) -> Map<String, Value> {
+    let field = |name: &str| fields.get(name).cloned().unwrap_or_default();
+    let reason = match field("finish_reason") {
+        Value::String(reason) => reason,
+        Value::Null | Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
+            "stop".to_owned()
+        }
+    };
+    let mut choice = Map::new();
+    choice.insert("finish_reason".to_owned(), reason.into());
+    if fields.contains_key("content") || fields.contains_key("tool_calls") {
+        let message = json!({"content": field("content"), "tool_calls": field("tool_calls"), "refusal": field("refusal")});
+        choice.insert("message".to_owned(), message);
+    }
+    choice
+}
+
+/// An output that is itself what is said.
+fn said(output: &Value) -> Value {
+    let text = match output {
+        Value::String(text) => text.clone(),
+        Value::Null | Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
+            output.to_string()
+        }
+    };
+    json!({"choices": [{"message": {"content": text}, "finish_reason": "stop"}]})
+}

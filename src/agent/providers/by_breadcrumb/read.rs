@@ -1,0 +1,224 @@
+//! A request in the words of chat completions, read by whoever serves a model.
+
+use crate::agent::{ChatRequest, Message, ResponseSchema, ToolCall, ToolChoice, ToolSpec};
+use crate::error::excerpt;
+use crate::model::Json;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// A request that cannot be read, in words for whoever wrote it.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(super) enum BadRequest {
+    /// Some field is not as it has to be.
+    #[error("the input is no request to a model: {problem}")]
+    Shape { problem: String },
+    #[error("message {number} has the role {role:?}; use system, user, assistant or tool")]
+    Role { number: usize, role: String },
+    #[error("{field:?} is {given:?}; use {expected}")]
+    Choice {
+        field: &'static str,
+        given: String,
+        expected: &'static str,
+    },
+}
+
+#[derive(Deserialize)]
+struct Body {
+    messages: Vec<Said>,
+    model: Option<String>,
+    temperature: Option<f64>,
+    #[serde(alias = "max_completion_tokens")]
+    max_tokens: Option<u32>,
+    stop: Option<OneOrMany>,
+    tools: Option<Vec<Offered>>,
+    tool_choice: Option<Choice>,
+    response_format: Option<ResponseFormat>,
+}
+
+#[derive(Deserialize)]
+struct Said {
+    role: String,
+    content: Option<Content>,
+    tool_calls: Option<Vec<Called>>,
+    tool_call_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "the content of a message must be a text or a list of parts with a text"
+)]
+enum Content {
+    Text(String),
+    Parts(Vec<Part>),
+}
+
+#[derive(Deserialize)]
+struct Part {
+    text: String,
+}
+
+#[derive(Deserialize)]
+struct Called {
+    id: String,
+    function: CalledFunction,
+}
+
+#[derive(Deserialize)]
+struct CalledFunction {
+    name: String,
+    #[serde(default)]
+    arguments: String,
+}
+
+#[derive(Deserialize)]
+struct Offered {
+    function: OfferedFunction,
+}
+
+#[derive(Deserialize)]
+struct OfferedFunction {
+    name: String,
+    #[serde(default)]
+    description: String,
+    parameters: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "stop must be a text or a list of texts")]
+enum OneOrMany {
+    One(String),
+    Many(Vec<String>),
+}
+
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "tool_choice must be a word or the name of a function"
+)]
+enum Choice {
+    Word(String),
+    Named { function: Name },
+}
+
+#[derive(Deserialize)]
+struct Name {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct ResponseFormat {
+    #[serde(rename = "type")]
+    kind: String,
+    json_schema: Option<Schema>,
+}
+
+#[derive(Deserialize)]
+struct Schema {
+    name: String,
+    schema: Value,
+    #[serde(default)]
+    strict: bool,
+}
+
+/// Reads the input of a tool as a request.
+///
+/// # Errors
+/// [`BadRequest`] names what to mend.
+pub(super) fn request_of(input: &Json) -> Result<ChatRequest, BadRequest> {
+    let body: Body = input.parse().map_err(|error| BadRequest::Shape {
+        problem: excerpt(&error.to_string(), 200).into_owned(),
+    })?;
+    let said = body.messages.into_iter().enumerate();
+    let messages = said.map(|(at, said)| message(at + 1, said));
+    let mut request = ChatRequest::new(messages.collect::<Result<_, _>>()?);
+    request.model = body.model;
+    request.temperature = body.temperature;
+    request.max_output_tokens = body.max_tokens;
+    request.stop = match body.stop {
+        None => Vec::new(),
+        Some(OneOrMany::One(text)) => vec![text],
+        Some(OneOrMany::Many(texts)) => texts,
+    };
+    let tools = body.tools.unwrap_or_default().into_iter();
+    request.tools = tools.map(tool).collect();
+    request.tool_choice = body.tool_choice.map_or(Ok(ToolChoice::Auto), choice)?;
+    request.response_schema = match body.response_format {
+        None => None,
+        Some(format) => response_schema(format)?,
+    };
+    Ok(request)
+}
+
+fn message(number: usize, said: Said) -> Result<Message, BadRequest> {
+    let text = match said.content {
+        None => String::new(),
+        Some(Content::Text(text)) => text,
+        Some(Content::Parts(parts)) => parts.into_iter().map(|part| part.text).collect(),
+    };
+    let calls = said.tool_calls.unwrap_or_default().into_iter();
+    let calls =
+        calls.map(|call| ToolCall::new(call.id, call.function.name, call.function.arguments));
+    match &*said.role {
+        "system" | "developer" => Ok(Message::system(text)),
+        "user" => Ok(Message::user(text)),
+        "assistant" => Ok(Message::calls(text, calls.collect())),
+        "tool" => Ok(Message::tool_result(
+            said.tool_call_id.unwrap_or_default(),
+            text,
+        )),
+        other => Err(BadRequest::Role {
+            number,
+            role: excerpt(other, 80).into_owned(),
+        }),
+    }
+}
+
+fn tool(offered: Offered) -> ToolSpec {
+    let OfferedFunction {
+        name,
+        description,
+        parameters,
+    } = offered.function;
+    let parameters = parameters.unwrap_or_else(|| json!({"type": "object"}));
+    ToolSpec::new(name, description, parameters)
+}
+
+fn choice(choice: Choice) -> Result<ToolChoice, BadRequest> {
+    let word = match choice {
+        Choice::Named { function } => return Ok(ToolChoice::Named(function.name)),
+        Choice::Word(word) => word,
+    };
+    match &*word {
+        "auto" => Ok(ToolChoice::Auto),
+        "none" => Ok(ToolChoice::None),
+        "required" => Ok(ToolChoice::Required),
+        other => Err(BadRequest::Choice {
+            field: "tool_choice",
+            given: excerpt(other, 80).into_owned(),
+            expected: "auto, none, required or the name of a function",
+        }),
+    }
+}
+
+fn response_schema(format: ResponseFormat) -> Result<Option<ResponseSchema>, BadRequest> {
+    match (&*format.kind, format.json_schema) {
+        ("text", _) => Ok(None),
+        ("json_object", _) => {
+            let any = json!({"type": "object"});
+            Ok(Some(ResponseSchema::new("answer", any).lenient()))
+        }
+        ("json_schema", Some(wanted)) => {
+            let schema = ResponseSchema::new(wanted.name, wanted.schema);
+            Ok(Some(match wanted.strict {
+                true => schema,
+                false => schema.lenient(),
+            }))
+        }
+        (other, _) => Err(BadRequest::Choice {
+            field: "response_format.type",
+            given: excerpt(other, 80).into_owned(),
+            expected: "text, json_object, or json_schema with the schema",
+        }),
+    }
+}

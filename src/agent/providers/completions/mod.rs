@@ -1,0 +1,10 @@
+//! The chat completions of OpenAI, which models elsewhere speak over HTTP and by breadcrumbs: pure.
+
+mod answer;
+pub(super) mod failure;
+mod names;
+mod request;
+
+pub(super) use answer::AnswerReader;
+pub(super) use names::Names;
+pub(super) use request::Form;

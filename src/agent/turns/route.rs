@@ -1,0 +1,235 @@
+//! Where a call goes: to a tool here or elsewhere, to another agent, to a person first, or nowhere.
+
+use super::waits::Awaited;
+use super::{Answer, CallId, Deferral, Done, Effect, Run, ToolCall, ToolOutcome, agents, human};
+use crate::agent::offer::{Handing, Other};
+use crate::machine::{Arguments, Delivery};
+use crate::model::Json;
+use crate::tool::{self, RetrySafety};
+use futures::FutureExt as _;
+use serde_json::Value;
+use std::time::Duration;
+use tracing::Instrument as _;
+
+impl<'r> Run<'r> {
+    /// Lets the guardrails look at a call before it begins.
+    pub(super) fn admit(&mut self, call: ToolCall, again: bool) -> Vec<Effect> {
+        let guardrails = &self.agent.guardrails;
+        let arguments = match &call.arguments {
+            Arguments::Json(arguments) if !guardrails.is_empty() => arguments.clone(),
+            Arguments::Json(_) | Arguments::Unreadable { .. } => return self.execute(call, again),
+        };
+        let admitted = async move {
+            match guardrails.tool_call(&call.tool, arguments).await {
+                Ok(arguments) => Done::Admitted {
+                    call: ToolCall::new(call.id, call.tool, arguments),
+                    again,
+                },
+                Err(answer) => Done::Finished(call.id, answer.into()),
+            }
+        };
+        self.queue.push_back(admitted.boxed());
+        Vec::new()
+    }
+
+    /// Begins a call, or says what comes of it at once. Of one that an earlier attempt may have made, a tool that must not
+    /// run twice does not run again.
+    pub(super) fn execute(&mut self, call: ToolCall, again: bool) -> Vec<Effect> {
+        let agent = self.agent;
+        let arguments = match &call.arguments {
+            Arguments::Json(arguments) => arguments.clone(),
+            // The machine answers such a call itself, so this one is not from it.
+            Arguments::Unreadable { problem, .. } => {
+                let answer = Answer::error("invalid_arguments", problem);
+                return self.progress.finish(call.id, answer.into());
+            }
+        };
+        match agent.offer.other(&call.tool) {
+            Some(Other::Agent { agent, how }) => self.ask_agent(call.id, agent, *how, &arguments),
+            Some(Other::Output(checker)) => {
+                let answer = match checker.check(&arguments) {
+                    Ok(()) => Answer::success(Value::from("handed in")),
+                    Err(problem) => Answer::error("invalid_input", problem),
+                };
+                self.progress.finish(call.id, answer.into())
+            }
+            None => self.call_tool(call, arguments, again),
+        }
+    }
+
+    fn call_tool(&mut self, call: ToolCall, arguments: Json, again: bool) -> Vec<Effect> {
+        let agent = self.agent;
+        let Some(settings) = agent.tools.get(&call.tool).map(tool::Tool::settings) else {
+            self.start(call, false);
+            return Vec::new();
+        };
+        let mut is_approved = false;
+        if agent.definition.approval.tools.contains(&call.tool) {
+            let definition = agent.fingerprint(&call.tool);
+            let digest = human::digest(&call.tool, &arguments, &definition);
+            let approved = (call.id.clone(), digest);
+            is_approved = self.progress.approved.contains(&approved);
+            if !is_approved {
+                self.ask_person(&call, &arguments, approved.1);
+                return Vec::new();
+            }
+        }
+        // A program that waits for its result is not stopped for it: the tool itself asks, and waits.
+        let is_batch = agent.provider.delivery() == Delivery::Batch;
+        if settings.over_breadcrumbs && is_batch {
+            self.request_tool(call, arguments, settings.timeout);
+            return Vec::new();
+        }
+        if again && settings.retry > RetrySafety::Idempotent {
+            return self.progress.finish(call.id, unknown_outcome());
+        }
+        self.start(call, is_approved);
+        Vec::new()
+    }
+
+    /// Makes a call within this run, by the one way there is: through the registry that has only what the agent may call.
+    fn start(&mut self, call: ToolCall, is_approved: bool) {
+        let (agent, context) = (self.agent, self.context);
+        let caller = &*agent.definition.agent_id;
+        // The name as it was registered: what a model wrote is in no log.
+        let tool = agent.tools.get(&call.tool).map(tool::Tool::name);
+        let span = tracing::debug_span!("tool_call", agent = caller, tool);
+        let (id, name) = (call.id.clone(), call.tool.clone());
+        let called = async move {
+            let (tools, store) = (&agent.tools, &agent.store);
+            let outcome = match is_approved {
+                true => {
+                    tools
+                        .call_approved(call, Some(caller), context, store)
+                        .await
+                }
+                false => tools.call(call, Some(caller), context, store).await,
+            };
+            let outcome = match outcome {
+                ToolOutcome::Answered(answer) => {
+                    agent.guardrails.tool_result(&name, answer).await.into()
+                }
+                ToolOutcome::Deferred(_) => outcome,
+            };
+            Done::Finished(id, outcome)
+        };
+        self.queue.push_back(called.instrument(span).boxed());
+    }
+
+    fn request_tool(&mut self, call: ToolCall, arguments: Json, timeout: Duration) {
+        let by = &*self.agent.definition.agent_id;
+        let id = self.request_id(&["tool", call.id.as_str()]);
+        let request = tool::request(&call.tool, arguments.into_value(), &id, Some(by));
+        let until = self.context.now() + timeout;
+        let awaited = Awaited::Tool {
+            call: call.id,
+            tool: call.tool,
+        };
+        self.wait(id, until, awaited, request);
+    }
+
+    fn ask_person(&mut self, call: &ToolCall, arguments: &Json, digest: String) {
+        let agent = self.agent;
+        let id = self.request_id(&["approval", call.id.as_str(), &digest]);
+        let until = self.in_seconds(agent.definition.wait_seconds.people.get());
+        let asked = human::approval(call, arguments, &digest);
+        let by = &agent.definition.agent_id;
+        let request = human::request(asked, &id, by, until);
+        let awaited = Awaited::Approval {
+            call: call.id.clone(),
+            digest,
+            by: agent.definition.approval.by.clone(),
+        };
+        self.wait(id, until, awaited, request);
+    }
+
+    fn ask_agent(
+        &mut self,
+        call: CallId,
+        agent: &str,
+        how: Handing,
+        arguments: &Json,
+    ) -> Vec<Effect> {
+        let Some(prompt) = arguments.get("prompt").and_then(Value::as_str) else {
+            let problem = "\"prompt\" must be a text: what the agent is asked";
+            let answer = Answer::error("invalid_input", problem);
+            return self.progress.finish(call, answer.into());
+        };
+        match how {
+            Handing::Use => {
+                self.request_agent(call, agent, prompt, false);
+                Vec::new()
+            }
+            Handing::Handoff | Handing::Delegate => {
+                let deferral = Deferral::Handoff {
+                    agent: agent.to_owned(),
+                    prompt: prompt.to_owned(),
+                };
+                self.progress.finish(call, deferral.into())
+            }
+        }
+    }
+
+    fn request_agent(&mut self, call: CallId, agent: &str, prompt: &str, is_last: bool) {
+        let definition = &self.agent.definition;
+        let id = self.request_id(&["agent", call.as_str()]);
+        let request = agents::request(agent, prompt, &id, &definition.agent_id);
+        let until = self.in_seconds(definition.wait_seconds.agents.get());
+        let agent = agent.to_owned();
+        let awaited = Awaited::Agent {
+            call,
+            agent,
+            is_last,
+        };
+        self.wait(id, until, awaited, request);
+    }
+
+    /// Sees to it that a deferred call gets its answer.
+    pub(super) fn defer(&mut self, call: CallId, action: Deferral) -> Vec<Effect> {
+        match action {
+            Deferral::Handoff { agent, prompt } => self.hand_over(call, &agent, &prompt),
+            Deferral::Other { kind, payload } if kind == "question" => {
+                let id = self.request_id(&["question", call.as_str()]);
+                let definition = &self.agent.definition;
+                let until = self.in_seconds(definition.wait_seconds.people.get());
+                let asked = human::question(&payload);
+                let request = human::request(asked, &id, &definition.agent_id, until);
+                self.wait(id, until, Awaited::Question { call }, request);
+                Vec::new()
+            }
+            Deferral::PlannerOutput(_) | Deferral::Other { .. } => {
+                let answer = Answer::error(
+                    "cannot_defer",
+                    "the tool leaves its result to somebody else, and there is nobody here who would give it",
+                );
+                self.progress.finish(call, answer.into())
+            }
+        }
+    }
+
+    /// Hands over to another agent, which has to be one that the definition names: a tool cannot widen that.
+    fn hand_over(&mut self, call: CallId, agent: &str, prompt: &str) -> Vec<Effect> {
+        let definition = &self.agent.definition;
+        let named = |agents: &[crate::agent::Colleague]| {
+            agents.iter().any(|colleague| colleague.agent == agent)
+        };
+        let delegates = format!("delegate-to-{agent}");
+        let mut asked = self.progress.machine.pending();
+        let is_last = asked.any(|asked| asked.id == call && asked.tool == delegates);
+        drop(asked);
+        let is_last = is_last && named(&definition.delegate);
+        if !is_last && !named(&definition.handoff) {
+            let message = format!("there is no agent {agent:?} that could be handed over to");
+            let answer = Answer::error("unknown_agent", message);
+            return self.progress.finish(call, answer.into());
+        }
+        self.request_agent(call, agent, prompt, is_last);
+        Vec::new()
+    }
+}
+
+/// What became of a call that an earlier attempt may have made.
+fn unknown_outcome() -> ToolOutcome {
+    let message = "the call was interrupted and is not made again, so its outcome is unknown";
+    Answer::error("outcome_unknown", message).into()
+}

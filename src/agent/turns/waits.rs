@@ -1,0 +1,148 @@
+//! What a run has asked others for by a breadcrumb, and what answers it: no I/O, no clock.
+
+use crate::agent::human::{self, Decision};
+use crate::agent::{AgentExecutor, agents};
+use crate::machine::{Answer, CallId};
+use crate::model::{Breadcrumb, NewBreadcrumb, Selector, Timestamp};
+use crate::store::Wake;
+use crate::tool::{self, ToolExecutor};
+use serde::{Deserialize, Serialize};
+
+/// Something that was asked for.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Wait {
+    /// Names the request; its answer names it too.
+    pub(super) request_id: String,
+    /// Until when the answer counts.
+    pub(super) until: Timestamp,
+    pub(super) awaited: Awaited,
+    /// What asks for it, until that is written.
+    #[serde(skip)]
+    pub(super) request: Option<NewBreadcrumb>,
+}
+
+/// What is waited for.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Awaited {
+    /// The result of a tool.
+    Tool { call: CallId, tool: String },
+    /// The answer of another agent, which may be the last word of the run.
+    Agent {
+        call: CallId,
+        agent: String,
+        is_last: bool,
+    },
+    /// That a person agrees to a call.
+    Approval {
+        call: CallId,
+        digest: String,
+        by: Vec<String>,
+    },
+    /// The answer of a person.
+    Question { call: CallId },
+    /// The answer of a model.
+    Model { tool: String },
+}
+
+/// What a wait came to.
+#[derive(Debug, PartialEq)]
+pub(super) enum Reply {
+    Answer(Answer),
+    Approved,
+}
+
+impl Wait {
+    /// The call it is for; none of a model.
+    pub(super) fn call(&self) -> Option<&CallId> {
+        match &self.awaited {
+            Awaited::Tool { call, .. }
+            | Awaited::Agent { call, .. }
+            | Awaited::Approval { call, .. }
+            | Awaited::Question { call } => Some(call),
+            Awaited::Model { .. } => None,
+        }
+    }
+
+    /// What a breadcrumb says to it, if it is the answer.
+    pub(super) fn reply(&self, found: &Breadcrumb) -> Option<Reply> {
+        let id = &*self.request_id;
+        let decided = |digest, by| {
+            human::decision(found, id, digest, by).map(|decision| match decision {
+                Decision::Approved => Reply::Approved,
+                Decision::Answered(answer) => Reply::Answer(answer),
+            })
+        };
+        match &self.awaited {
+            Awaited::Tool { tool, .. } | Awaited::Model { tool } => {
+                tool::answer_of(found, id, tool).map(Reply::Answer)
+            }
+            Awaited::Agent { agent, .. } => agents::answer_of(found, id, agent).map(Reply::Answer),
+            Awaited::Approval { digest, by, .. } => decided(Some(&**digest), by),
+            Awaited::Question { .. } => decided(None, &[]),
+        }
+    }
+
+    /// What it came to when nobody has answered in time.
+    pub(super) fn late(&self) -> Reply {
+        let (code, message) = match &self.awaited {
+            Awaited::Tool { tool, .. } => (
+                "timeout",
+                format!("tool {tool} has not answered in time; it may have done its work"),
+            ),
+            Awaited::Agent { agent, .. } => (
+                "timeout",
+                format!("agent {agent} has not answered in time; it may still be at work"),
+            ),
+            Awaited::Approval { .. } => (
+                "expired",
+                "nobody has approved the call in time; it was not made".to_owned(),
+            ),
+            Awaited::Question { .. } => (
+                "expired",
+                "nobody has answered the question in time".to_owned(),
+            ),
+            Awaited::Model { .. } => ("timeout", "the model has not answered in time".to_owned()),
+        };
+        Reply::Answer(Answer::error(code, message))
+    }
+
+    fn schema(&self) -> &'static str {
+        match &self.awaited {
+            Awaited::Tool { .. } | Awaited::Model { .. } => ToolExecutor::RESPONSE,
+            Awaited::Agent { .. } => AgentExecutor::RESPONSE,
+            Awaited::Approval { .. } | Awaited::Question { .. } => human::RESPONSE,
+        }
+    }
+
+    fn tag(&self) -> String {
+        format!("request:{}", self.request_id)
+    }
+
+    pub(super) fn selector(&self) -> Selector {
+        Selector::schema(self.schema()).all_tags([self.tag()])
+    }
+}
+
+/// What wakes a run that waits for these: the first answer to any of them, or the first that comes too late.
+pub(super) fn wake(waits: &[Wait], since: Timestamp) -> Wake {
+    let mut wake = Wake::default().since(since);
+    for wait in waits {
+        wake = wake.or_on(wait.selector());
+        let until = wake.until.map_or(wait.until, |until| until.min(wait.until));
+        wake = wake.until(until);
+    }
+    wake
+}
+
+/// What finds all that may have come, one schema at a time.
+pub(super) fn selectors(waits: &[Wait]) -> Vec<Selector> {
+    let mut schemas: Vec<_> = waits.iter().map(Wait::schema).collect();
+    schemas.sort_unstable();
+    schemas.dedup();
+    let selector = |schema| {
+        let these = waits.iter().filter(|wait| wait.schema() == schema);
+        Selector::schema(schema).any_tags(these.map(Wait::tag))
+    };
+    schemas.into_iter().map(selector).collect()
+}

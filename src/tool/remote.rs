@@ -1,0 +1,206 @@
+use super::outcome::Refusal;
+use super::settings::{Place, with_settings};
+use super::{RetrySafety, Tool, ToolContext, ToolExecutor, ToolSettings, wire};
+use crate::clock::later;
+use crate::error::BoxError;
+use crate::executor::{ContextError, WaitError};
+use crate::machine::Answer;
+use crate::model::{Breadcrumb, Order, Selector};
+use crate::store::{Query, StoreError, Write};
+use async_trait::async_trait;
+use futures::poll;
+use serde_json::Value;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A tool that another service serves, of which this one knows what a model is told.
+///
+/// A call writes a `tool.request.v1` as part of the run it is made in, and waits for the `tool.response.v1`. Its id is
+/// the [idempotency key](ToolContext::idempotency_key) of the call, so that a run that is tried again asks once: it finds
+/// the request, or already the response. That is why the tool counts as [`RetrySafety::Idempotent`] unless it is told
+/// otherwise; whether the other service does its work once is up to that service.
+///
+/// A call needs a [`Runtime`](crate::Runtime), which sees the response, and a caller that may write `tool.request.v1`:
+/// see [`responds_with`](crate::Profile::responds_with). Anybody who may write in the tenant can write a response. The
+/// first that fits is the result, and is checked as the output of a tool in this process is.
+///
+/// It is not served here: a [`ToolDispatcher`](super::ToolDispatcher) leaves requests for it to others, and a
+/// [`ToolExecutor`] cannot be made of it.
+#[derive(Clone, Debug)]
+pub struct RemoteTool {
+    name: String,
+    description: String,
+    input_schema: Value,
+    settings: ToolSettings,
+}
+
+/// Makes a tool of a name that another service serves.
+///
+/// ```
+/// use serde_json::json;
+/// use std::time::Duration;
+/// use universal_executor::tool::{ToolRegistry, remote_tool};
+///
+/// let search = remote_tool("web.search", "Searches the web.", json!({"type": "string"}));
+/// let tools = ToolRegistry::default().with(search.timeout(Duration::from_secs(120)))?;
+/// assert_eq!(tools.specs()[0].name, "web.search");
+/// # Ok::<(), universal_executor::tool::ToolError>(())
+/// ```
+pub fn remote_tool(
+    name: impl Into<String>,
+    description: impl Into<String>,
+    input_schema: Value,
+) -> RemoteTool {
+    RemoteTool {
+        name: name.into(),
+        description: description.into(),
+        input_schema,
+        settings: ToolSettings {
+            retry: RetrySafety::Idempotent,
+            over_breadcrumbs: true,
+            place: Place::Elsewhere,
+            ..ToolSettings::default()
+        },
+    }
+}
+
+impl RemoteTool {
+    /// A tool, as one that another service serves.
+    pub(super) fn of(tool: &dyn Tool) -> Self {
+        let settings = ToolSettings {
+            retry: RetrySafety::Idempotent,
+            over_breadcrumbs: true,
+            place: Place::Elsewhere,
+            ..tool.settings().clone()
+        };
+        Self {
+            name: tool.name().to_owned(),
+            description: tool.description().to_owned(),
+            input_schema: tool.input_schema().clone(),
+            settings,
+        }
+    }
+}
+
+with_settings!(RemoteTool);
+
+#[async_trait]
+impl Tool for RemoteTool {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn description(&self) -> &str {
+        &self.description
+    }
+
+    fn input_schema(&self) -> &Value {
+        &self.input_schema
+    }
+
+    fn settings(&self) -> &ToolSettings {
+        &self.settings
+    }
+
+    async fn call(&self, input: Value, context: ToolContext) -> Result<Value, BoxError> {
+        let asking = Asking {
+            tool: self,
+            context: &context,
+            id: context.idempotency_key(),
+        };
+        match asking.answer(input).await? {
+            Answer::Success(output) => Ok(output.into_value()),
+            Answer::Error { code, message } => Err(Refusal::new(code, message).into()),
+        }
+    }
+}
+
+/// One call, from the request to the response.
+struct Asking<'c> {
+    tool: &'c RemoteTool,
+    context: &'c ToolContext,
+    id: &'c str,
+}
+
+impl Asking<'_> {
+    async fn answer(&self, input: Value) -> Result<Answer, BoxError> {
+        let end = later(Instant::now(), self.tool.settings.timeout);
+        let mut input = Some(input);
+        loop {
+            // It waits from before it looks, so that no response slips between.
+            let left = end.saturating_duration_since(Instant::now());
+            let mut waiting = pin!(self.response(left));
+            let soon = poll!(waiting.as_mut());
+            // Where nothing can be waited for nothing is asked either.
+            if let Poll::Ready(Err(error)) = soon {
+                return Err(self.late(error));
+            }
+            if let Some(answer) = self.answered().await? {
+                return Ok(answer);
+            }
+            if let Some(input) = input.take() {
+                self.ask(input).await?;
+            }
+            let response = match soon {
+                Poll::Ready(response) => response,
+                Poll::Pending => waiting.await,
+            };
+            let response = response.map_err(|error| self.late(error))?;
+            if let Some(answer) = self.read(&response) {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// The next response that has the id of the request.
+    fn response(
+        &self,
+        within: Duration,
+    ) -> impl Future<Output = Result<Arc<Breadcrumb>, ContextError>> + use<> {
+        let response = Selector::schema(ToolExecutor::RESPONSE);
+        let response = response.matching("$.request_id", "eq", self.id);
+        self.context.wait_for(response, within)
+    }
+
+    /// The answer that an earlier attempt did not live to see.
+    async fn answered(&self) -> Result<Option<Answer>, StoreError> {
+        let responses = self
+            .tagged(ToolExecutor::RESPONSE)
+            .order(Order::OldestFirst);
+        let responses = self.context.store().search(&responses).await?;
+        Ok(responses.iter().find_map(|response| self.read(response)))
+    }
+
+    /// Writes the request, unless an earlier attempt did.
+    async fn ask(&self, input: Value) -> Result<(), StoreError> {
+        let store = self.context.store();
+        let requests = self.tagged(ToolExecutor::REQUEST).limit(1);
+        if !store.search(&requests).await?.is_empty() {
+            return Ok(());
+        }
+        let caller = self.context.requested_by();
+        let request = wire::request(&self.tool.name, input, self.id, caller);
+        let writes = vec![Write::Create(request)];
+        store.commit(writes.into()).await.map(drop)
+    }
+
+    fn tagged(&self, schema: &str) -> Query {
+        Query::new(Selector::schema(schema).all_tags([wire::tag(self.id)]))
+    }
+
+    fn read(&self, response: &Breadcrumb) -> Option<Answer> {
+        wire::answer_of(response, self.id, &self.tool.name)
+    }
+
+    fn late(&self, error: ContextError) -> BoxError {
+        if !matches!(error, ContextError::Wait(WaitError::TimedOut { .. })) {
+            return error.into();
+        }
+        let time = self.tool.settings.timeout;
+        let message = format!("no response came within {time:?}; the tool may have done its work");
+        Refusal::new("timeout", message).into()
+    }
+}

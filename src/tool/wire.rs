@@ -1,0 +1,288 @@
+//! Requests for tools and the responses to them, as breadcrumbs: no I/O.
+//!
+//! Requests are written in camel case and answered in snake case; both are read everywhere.
+
+use super::ToolExecutor;
+use crate::error::excerpt;
+use crate::machine::Answer;
+use crate::model::{Breadcrumb, NewBreadcrumb};
+use serde_json::{Value, json};
+
+/// The workspace of a request that names none.
+const WORKSPACE: &str = "workspace:tools";
+/// The longest id of a request, and name of who asks, that is repeated in what answers it.
+const ID_BYTES: usize = 512;
+/// The longest code and the longest message of an error that are taken from a response.
+const CODE_BYTES: usize = 64;
+const MESSAGE_BYTES: usize = 4 << 10;
+
+/// A request for a tool. Its id is in the context and in the tag `request:<id>`.
+pub(crate) fn request(
+    tool: &str,
+    input: Value,
+    request_id: &str,
+    requested_by: Option<&str>,
+) -> NewBreadcrumb {
+    let mut context = json!({"tool": tool, "requestId": request_id});
+    if let Value::Object(fields) = &mut context {
+        // Moved in, since json! would copy it.
+        fields.insert("input".to_owned(), input);
+        if let Some(name) = requested_by {
+            fields.insert("requestedBy".to_owned(), name.into());
+        }
+    }
+    let request = NewBreadcrumb::new(ToolExecutor::REQUEST)
+        .title(format!("Request: {tool}"))
+        .tags(["tool:request", WORKSPACE])
+        .context(context);
+    tagged(request, request_id)
+}
+
+/// What a response answers to a request; none if it is not the answer to it: it has another id, is of another tool, or
+/// has no status that says how the call ended.
+///
+/// Whoever serves a tool may say less than this crate does. A response without the id in its context is known by its
+/// tag, one that names no tool is taken, and an error may be a text, an object with a `message`, or nothing at all.
+pub(crate) fn answer_of(response: &Breadcrumb, request_id: &str, tool: &str) -> Option<Answer> {
+    // What nests without end is no response, and cannot be copied.
+    if response.context.size() == usize::MAX {
+        return None;
+    }
+    let is_answer = match first_text(response, ["request_id", "requestId"]) {
+        Some(id) => id == request_id,
+        None => response.tags.contains(&tag(request_id)),
+    };
+    let named = response.context.get("tool").and_then(Value::as_str);
+    if !is_answer || named.is_some_and(|named| named != tool) {
+        return None;
+    }
+    match response.context.get("status")?.as_str()? {
+        "success" => {
+            let output = response.context.get("output").cloned();
+            Some(Answer::success(output.unwrap_or_default()))
+        }
+        "error" => Some(error_of(&response.context)),
+        _ => None,
+    }
+}
+
+fn error_of(context: &Value) -> Answer {
+    let error = context.get("error").unwrap_or(&Value::Null);
+    let text = |value: Option<&Value>| {
+        let text = value.and_then(Value::as_str)?;
+        (!text.is_empty()).then(|| text.to_owned())
+    };
+    let code = text(context.get("code")).or_else(|| text(error.get("code")));
+    let code = code.unwrap_or_else(|| "failed".to_owned());
+    let message = match error {
+        Value::Null => text(context.get("message")),
+        Value::String(_) => text(Some(error)),
+        Value::Object(_) => text(error.get("message")).or_else(|| Some(error.to_string())),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) => Some(error.to_string()),
+    };
+    let message = message.unwrap_or_else(|| "the tool failed and does not say why".to_owned());
+    Answer::error(excerpt(&code, CODE_BYTES), excerpt(&message, MESSAGE_BYTES))
+}
+
+/// The tag that a request and all that is said of it have in common.
+pub(crate) fn tag(request_id: &str) -> String {
+    format!("request:{request_id}")
+}
+
+/// With the tag of the request. An id too long for a tag must not cost whoever asked the answer; it is in the context
+/// too.
+pub(super) fn tagged(new: NewBreadcrumb, request_id: &str) -> NewBreadcrumb {
+    let tag = tag(request_id);
+    match tag.len() > Breadcrumb::MAX_TAG_BYTES {
+        true => new,
+        false => new.tag(tag),
+    }
+}
+
+/// The id of a request, else that of whatever triggered the run. One of more than 512 bytes counts as none: it would be
+/// repeated in all that is said of the request.
+pub(super) fn request_id(trigger: &Breadcrumb) -> String {
+    first_text(trigger, ["requestId", "request_id"])
+        .filter(|id| id.len() <= ID_BYTES)
+        .map_or_else(|| trigger.id.to_string(), str::to_owned)
+}
+
+/// Who asks, if that is said in up to 512 bytes.
+pub(super) fn requested_by(trigger: &Breadcrumb) -> Option<&str> {
+    first_text(trigger, ["requestedBy", "requested_by"]).filter(|name| name.len() <= ID_BYTES)
+}
+
+/// The workspace tag of a request.
+pub(super) fn workspace(trigger: &Breadcrumb) -> &str {
+    trigger
+        .tags
+        .iter()
+        .find(|tag| tag.starts_with("workspace:"))
+        .map_or(WORKSPACE, String::as_str)
+}
+
+fn first_text<'t, const N: usize>(of: &'t Breadcrumb, fields: [&str; N]) -> Option<&'t str> {
+    fields
+        .into_iter()
+        .find_map(|field| of.context.get(field)?.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{BreadcrumbId, Timestamp};
+    use proptest::prelude::*;
+
+    fn response(context: Value) -> Breadcrumb {
+        let new = NewBreadcrumb::new(ToolExecutor::RESPONSE).context(context);
+        new.first_version(BreadcrumbId::default(), Timestamp::from_micros(0))
+    }
+
+    fn read(context: Value) -> Option<Answer> {
+        answer_of(&response(context), "r-1", "probe")
+    }
+
+    #[test]
+    fn a_request_says_what_is_asked_of_which_tool_and_by_whom() {
+        let request = request("probe", json!({"n": 1}), "r-1", Some("greeter"));
+
+        assert_eq!(
+            *request.context,
+            json!({"tool": "probe", "input": {"n": 1}, "requestId": "r-1", "requestedBy": "greeter"})
+        );
+        assert_eq!(
+            request.tags,
+            ["tool:request", "workspace:tools", "request:r-1"]
+        );
+        assert_eq!(request.schema_name.as_deref(), Some("tool.request.v1"));
+    }
+
+    #[test]
+    fn an_answer_is_read_however_little_it_says() {
+        let ok = |output| Some(Answer::success(output));
+        let failed = |code: &str, message: &str| Some(Answer::error(code, message));
+        let cases = [
+            (
+                json!({"request_id": "r-1", "tool": "probe", "status": "success", "output": 3}),
+                ok(json!(3)),
+            ),
+            (
+                json!({"requestId": "r-1", "status": "success"}),
+                ok(Value::Null),
+            ),
+            (
+                json!({"request_id": "r-1", "status": "error", "error": "no", "code": "busy"}),
+                failed("busy", "no"),
+            ),
+            (
+                json!({"request_id": "r-1", "status": "error", "error": "no"}),
+                failed("failed", "no"),
+            ),
+            (
+                json!({"request_id": "r-1", "status": "error", "error": {"message": "no", "code": "E7"}}),
+                failed("E7", "no"),
+            ),
+            (
+                json!({"request_id": "r-1", "status": "error", "error": {"why": 7}}),
+                failed("failed", r#"{"why":7}"#),
+            ),
+            (
+                json!({"request_id": "r-1", "status": "error", "code": 7, "error": null}),
+                failed("failed", "the tool failed and does not say why"),
+            ),
+        ];
+
+        for (context, expected) in cases {
+            assert_eq!(read(context.clone()), expected, "{context}");
+        }
+        let mut tagged = response(json!({"status": "success", "output": 1}));
+        tagged.tags.push("request:r-1".to_owned());
+        assert_eq!(answer_of(&tagged, "r-1", "probe"), ok(json!(1)));
+    }
+
+    #[test]
+    fn what_is_no_answer_to_the_request_is_none() {
+        for context in [
+            json!({"request_id": "r-2", "status": "success"}),
+            json!({"request_id": "r-1", "tool": "other", "status": "success"}),
+            json!({"request_id": "r-1", "output": 1}),
+            json!({"request_id": "r-1", "status": "pending"}),
+            json!({"request_id": "r-1", "status": {"success": true}}),
+            json!({"status": "success"}),
+            json!("success"),
+        ] {
+            assert_eq!(read(context.clone()), None, "{context}");
+        }
+        let deep = (0..100_000).fold(json!(1), |inside, _| Value::Array(vec![inside]));
+        assert_eq!(read(deep), None);
+    }
+
+    #[test]
+    fn an_error_is_cut_to_what_a_model_is_told() {
+        let long = json!({"request_id": "r-1", "status": "error", "error": "x".repeat(1 << 20), "code": "y".repeat(999)});
+
+        let Some(Answer::Error { code, message }) = read(long) else {
+            panic!("no error");
+        };
+
+        assert!(code.len() <= 66 && message.len() <= (4 << 10) + 2);
+    }
+
+    fn json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            prop_oneof!["r-1", "probe", "success", "error", ".{0,8}"].prop_map(Value::from),
+        ];
+        leaf.prop_recursive(3, 24, 6, |inside| {
+            let name = prop_oneof![
+                "request_id",
+                "requestId",
+                "tool",
+                "status",
+                "output",
+                "error",
+                "code",
+                "message",
+                ".{0,4}"
+            ];
+            prop_oneof![
+                prop::collection::vec(inside.clone(), 0..4).prop_map(Value::from),
+                prop::collection::hash_map(name, inside, 0..8)
+                    .prop_map(|fields| fields.into_iter().collect()),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_response_is_it_is_read_as_an_answer_to_this_request_or_not_at_all(
+            context in json(),
+            addressed in any::<bool>(),
+        ) {
+            let mut context = context;
+            if let (true, Value::Object(fields)) = (addressed, &mut context) {
+                fields.insert("request_id".to_owned(), json!("r-1"));
+                fields.insert("status".to_owned(), json!("error"));
+            }
+
+            match read(context.clone()) {
+                Some(Answer::Success(output)) => {
+                    prop_assert_eq!(&context["status"], "success");
+                    prop_assert_eq!(&*output, &context["output"]);
+                }
+                Some(Answer::Error { code, message }) => {
+                    prop_assert_eq!(&context["status"], "error");
+                    prop_assert!(!code.is_empty() && !message.is_empty());
+                }
+                None => {
+                    let ids = [&context["request_id"], &context["requestId"]];
+                    let states = ["success", "error"].map(|state| context["status"] == state);
+                    let is_mine = ids[0] == "r-1" && (context["tool"] == "probe" || !context["tool"].is_string());
+                    prop_assert!(!(is_mine && states.contains(&true)), "{}", context);
+                }
+            }
+        }
+    }
+}
