@@ -40,7 +40,7 @@ async fn a_program_reads_its_task_and_answers_with_what_it_writes() {
             "model": "large",
             "temperature": 0.5,
             "messages": [{"speaker": "user", "text": "Begin."}],
-            "tools": [{"name": "echo", "description": "Says it again", "input_schema": {"type": "object"}}],
+            "tools": [{"name": "echo", "description": "Says it again", "inputSchema": {"type": "object"}}],
             "response_schema": {"name": "answer", "schema": {}, "strict": true},
             "resumed": null,
             "message": null,
@@ -187,7 +187,7 @@ async fn a_program_may_ask_for_its_tools() {
     let mut session = program.start(task).await.unwrap();
     let text = Engine::echo().drive(&mut *session).await.unwrap();
 
-    let tool = json!({"name": "echo", "description": "Says it again", "input_schema": {}});
+    let tool = json!({"name": "echo", "description": "Says it again", "inputSchema": {}});
     assert_eq!(
         serde_json::from_str::<Value>(&text).unwrap(),
         json!({"tools": [tool]})
