@@ -90,11 +90,9 @@ impl Program {
         let (status, output) = match ended {
             Ok(ended) => ended,
             Err(error) => {
-                let killed = self.child.kill().await;
-                return Err(killed.err().map_or(error, |source| CliError::Io {
-                    task: "kill it",
-                    source,
-                }));
+                // What went wrong is the error, whatever comes of this.
+                self.child.kill().await.ok();
+                return Err(error);
             }
         };
         if !status.success() {
