@@ -265,7 +265,13 @@ impl<'r> Run<'r> {
                     "You are not done: call {} to hand in what is missing.",
                     missing.join(" and ")
                 );
-                self.open().await?.tell(message).await?;
+                // What was called before it is told before.
+                let results = std::mem::take(&mut self.undelivered);
+                let session = self.open().await?;
+                if !results.is_empty() {
+                    session.deliver(results).await?;
+                }
+                session.tell(message).await?;
             }
             Effect::Finish(_) => {}
             Effect::Report(anomaly) => {
