@@ -3,7 +3,7 @@
 use crate::Way;
 use crate::lives::{Lived, open, wait_for};
 use crate::note::Note;
-use crate::worker::{AGAIN, DONE, TOOLS, UNKNOWN};
+use crate::worker::{AGAIN, DONE, SERVED, TOOLS, UNKNOWN};
 use std::collections::BTreeMap;
 use universal_executor::agent::AgentExecutor;
 use universal_executor::store::{DeadLetter, RunFilter};
@@ -14,11 +14,15 @@ const TURNS: usize = 2;
 
 /// What is wrong with a run, if anything.
 pub(crate) fn problems(run: &Lived, way: Way) -> Vec<String> {
-    let seen = Seen::of(run);
-    let mut problems = seen.repeated.clone();
-    problems.extend(in_store(run, &seen));
+    let seen = Seen::of(run, way);
+    let mut problems = seen.problems.clone();
+    problems.extend(in_store(run, way, &seen));
     problems.extend(calls(run, &seen));
-    let (deaths, notes) = (&run.deaths, &run.notes);
+    let is_told = |note: &&Note| !matches!(note, Note::Passed { .. });
+    let (deaths, notes) = (
+        &run.deaths,
+        run.notes.iter().filter(is_told).collect::<Vec<_>>(),
+    );
     let place = |problem| format!("{way:?}, killed at {deaths:?}: {problem}; {notes:?}");
     problems.into_iter().map(place).collect()
 }
@@ -31,24 +35,39 @@ struct Seen<'r> {
     /// The keys of all calls of a tool.
     started: BTreeMap<&'r str, Vec<&'r str>>,
     said: Option<&'r str>,
-    /// What was done again although it was kept.
-    repeated: Vec<String>,
+    /// What was answered or done in this life, and not kept so far.
+    unkept: Vec<&'r str>,
+    /// What was done again although it was kept, or done before what it rests on was.
+    problems: Vec<String>,
 }
 
 impl<'r> Seen<'r> {
-    fn of(run: &'r Lived) -> Self {
+    fn of(run: &'r Lived, way: Way) -> Self {
         let mut seen = Self::default();
         for note in &run.notes {
             match note {
-                Note::Asked { turn: what } => seen.begins(what),
+                Note::Asked { turn } => seen.begins(turn),
+                Note::Answered { turn } => seen.unkept.push(turn),
                 Note::Started { tool, key } => {
                     seen.begins(tool);
                     seen.started.entry(tool).or_default().push(key);
                 }
                 Note::Said { text } => seen.said = Some(text),
-                Note::Ended { tool } => seen.ended.push(tool),
-                Note::Kept { what } => seen.kept.push(what),
-                Note::Answered { .. } | Note::Passed { .. } | Note::Dies { .. } => {}
+                Note::Ended { tool } => {
+                    seen.ended.push(tool);
+                    seen.unkept.push(tool);
+                }
+                Note::Kept { what } => {
+                    seen.kept.push(what);
+                    seen.unkept.retain(|unkept| unkept != what);
+                }
+                // Whether the store has what it was told last is not known outside of it.
+                Note::Dies { .. } => seen.unkept.clear(),
+                Note::Passed { .. } => {}
+            }
+            // Who is woken by what was committed may go on before the one who committed it hears that it is kept.
+            if way == Way::Breadcrumbs {
+                seen.unkept.clear();
             }
         }
         seen
@@ -57,13 +76,21 @@ impl<'r> Seen<'r> {
     fn begins(&mut self, what: &str) {
         if self.kept.contains(&what) {
             let problem = format!("{what} was kept, and asked for again");
-            self.repeated.push(problem);
+            self.problems.push(problem);
+        }
+        // Tools go on side by side, but not before the turn that calls them is kept; a turn is told of all.
+        let is_turn = |what: &str| what.starts_with("turn");
+        let rests_on = |unkept: &&str| is_turn(what) || is_turn(unkept);
+        if let Some(unkept) = self.unkept.iter().copied().find(rests_on) {
+            let problem = format!("{what} was asked for before {unkept} was kept");
+            self.problems.push(problem);
         }
     }
 }
 
 /// There is one answer, which is what the model said last, and nothing went wrong.
-fn in_store(run: &Lived, seen: &Seen<'_>) -> Vec<String> {
+fn in_store(run: &Lived, way: Way, seen: &Seen<'_>) -> Vec<String> {
+    let said = seen.said.unwrap_or_default();
     wait_for(async {
         let store = open(&run.folder, 0).await;
         let mut problems = Vec::new();
@@ -77,12 +104,19 @@ fn in_store(run: &Lived, seen: &Seen<'_>) -> Vec<String> {
             )
         });
         let answered: Vec<_> = answered.collect();
-        if answered != [(Some("q-1"), Some("success"), seen.said)] {
+        if answered != [(Some("q-1"), Some("success"), Some(said))] {
             problems.push(format!("the answers are {answered:?}"));
         }
         let letters = store.recent(DeadLetter::SCHEMA, 10).await.unwrap();
-        if !letters.is_empty() {
-            problems.push(format!("dead letters: {letters:?}"));
+        let letters = letters.iter().map(|letter| letter.context.text("executor"));
+        let letters: Vec<_> = letters.collect();
+        // A request whose outcome is unknown is a run that failed. A call within a run is none of its own.
+        let expected = match way {
+            Way::InProcess | Way::Approval => 0,
+            Way::Breadcrumbs => said.matches(UNKNOWN).count(),
+        };
+        if letters != vec![Some(SERVED); expected] {
+            problems.push(format!("there are dead letters of {letters:?}"));
         }
         let runs = store.runs(&RunFilter::all()).await.unwrap();
         if !runs.iter().all(|run| run.state.is_over()) {

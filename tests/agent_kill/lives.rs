@@ -32,8 +32,6 @@ pub(crate) struct Life {
     pub(crate) way: Way,
     /// The point at which it ends.
     pub(crate) death: Option<String>,
-    /// Whether it tells of all points.
-    pub(crate) lists: bool,
 }
 
 /// A run that came to its end.
@@ -46,19 +44,22 @@ pub(crate) struct Lived {
 }
 
 impl Lived {
+    /// The points that the last process came past.
     pub(crate) fn points(&self) -> Vec<String> {
-        let notes = self.notes.iter();
-        let points = notes.filter_map(|note| match note {
-            Note::Passed { point } => Some(point.clone()),
-            Note::Asked { .. }
-            | Note::Answered { .. }
-            | Note::Said { .. }
-            | Note::Started { .. }
-            | Note::Ended { .. }
-            | Note::Kept { .. }
-            | Note::Dies { .. } => None,
-        });
-        points.collect()
+        let mut points = Vec::new();
+        for note in &self.notes {
+            match note {
+                Note::Passed { point } => points.push(point.clone()),
+                Note::Dies { .. } => points.clear(),
+                Note::Asked { .. }
+                | Note::Answered { .. }
+                | Note::Said { .. }
+                | Note::Started { .. }
+                | Note::Ended { .. }
+                | Note::Kept { .. } => {}
+            }
+        }
+        points
     }
 
     /// How often the model was asked.
@@ -79,7 +80,7 @@ impl Lived {
 }
 
 /// Asks the question, and lets one worker after another live until one comes to the end. Each of the first ones is killed
-/// at its point; the only one of a run without deaths tells which points there are.
+/// at its point.
 pub(crate) fn live(folder: &Path, way: Way, deaths: &[String]) -> Lived {
     fs::create_dir_all(folder).unwrap();
     wait_for(async {
@@ -99,7 +100,6 @@ pub(crate) fn live(folder: &Path, way: Way, deaths: &[String]) -> Lived {
             number: u32::try_from(number).unwrap(),
             way,
             death,
-            lists: deaths.is_empty(),
         });
         if !is_killed {
             return Lived {

@@ -20,7 +20,7 @@ pub(crate) enum Note {
     Ended { tool: String },
     /// The store has said that it keeps the answer of a turn or the result of a tool.
     Kept { what: String },
-    /// A point was passed, by a worker that nobody kills.
+    /// A point was passed by a worker that nobody kills.
     Passed { point: String },
     /// The worker is to be killed here.
     Dies { point: String },

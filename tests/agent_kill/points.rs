@@ -10,9 +10,8 @@ use tokio::sync::watch;
 #[derive(Debug)]
 pub(crate) struct Points {
     notes: Notes,
+    /// Where this life ends. One that does not end early notes all points that it passes.
     death: Option<String>,
-    /// Whether passed points are noted.
-    lists: bool,
     /// How often each step was begun in this life.
     counts: Mutex<BTreeMap<String, usize>>,
     /// The turns that were answered and the tools that have ended, and of which nobody knows that they are kept.
@@ -33,7 +32,6 @@ impl Points {
         Self {
             notes: Notes::open(&life.folder),
             death: life.death.clone(),
-            lists: life.lists,
             counts: Mutex::default(),
             ended: Mutex::default(),
             started: Mutex::default(),
@@ -76,7 +74,7 @@ impl Points {
         for what in these {
             self.ended.lock().unwrap().remove(&what);
             self.note(&Note::Kept { what: what.clone() });
-            self.kept.send_modify(|kept| drop(kept.insert(what)));
+            self.kept.send_if_modified(|kept| kept.insert(what));
         }
     }
 
@@ -98,13 +96,8 @@ impl Step<'_> {
     /// Comes to a moment of the step that has something done before a kill.
     pub(crate) fn reach_after(&self, moment: &str, last: impl FnOnce()) {
         let point = format!("{} {moment}", self.name);
-        let Points {
-            notes,
-            death,
-            lists,
-            ..
-        } = self.points;
-        if *lists {
+        let Points { notes, death, .. } = self.points;
+        if death.is_none() {
             notes.write(&Note::Passed {
                 point: point.clone(),
             });

@@ -61,7 +61,8 @@ impl Doomed {
                     Write::Create(new)
                         if new.schema_name.as_deref() == Some("tool.response.v1") =>
                     {
-                        Some(new.context.text("tool")?.to_owned())
+                        let is_success = new.context.text("status") == Some("success");
+                        is_success.then(|| new.context.text("tool").map(str::to_owned))?
                     }
                     Write::Create(_) | Write::Update { .. } | Write::Delete { .. } => None,
                 });

@@ -22,6 +22,8 @@ use universal_executor::{
 };
 
 pub(crate) const AGENT: &str = "worker";
+/// Who serves the tools that are called by breadcrumbs.
+pub(crate) const SERVED: &str = "tools";
 pub(crate) const AGAIN: &str = "again";
 pub(crate) const ONCE: &str = "once";
 pub(crate) const MOST: &str = "most";
@@ -85,7 +87,7 @@ fn executors(
     let agent = AgentExecutor::with_tools(definition, model, Arc::clone(store) as _, &tools);
     let mut all: Vec<Arc<dyn UniversalExecutor>> = vec![Arc::new(agent.unwrap())];
     if way == Way::Breadcrumbs {
-        let served = ToolDispatcher::new("tools", tools, Arc::clone(store) as _);
+        let served = ToolDispatcher::new(SERVED, tools, Arc::clone(store) as _);
         all.push(Arc::new(served.unwrap()));
     }
     all
