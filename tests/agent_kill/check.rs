@@ -118,6 +118,22 @@ fn in_store(run: &Lived, way: Way, seen: &Seen<'_>) -> Vec<String> {
         if letters != vec![Some(SERVED); expected] {
             problems.push(format!("there are dead letters of {letters:?}"));
         }
+        let (calls, questions) = match way {
+            Way::InProcess => (0, 0),
+            Way::Breadcrumbs => (TOOLS.len(), 0),
+            Way::Approval => (0, 1),
+        };
+        for (schema, expected) in [
+            ("tool.request.v1", calls),
+            ("tool.response.v1", calls),
+            ("human.request.v1", questions),
+            ("human.response.v1", questions),
+        ] {
+            let found = store.recent(schema, 10).await.unwrap().len();
+            if found != expected {
+                problems.push(format!("there are {found} of {schema}"));
+            }
+        }
         let runs = store.runs(&RunFilter::all()).await.unwrap();
         if !runs.iter().all(|run| run.state.is_over()) {
             problems.push(format!("something goes on: {runs:?}"));

@@ -167,7 +167,8 @@ pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> T {
     runtime.block_on(future)
 }
 
-/// Tells the other process.
+/// Tells whoever reads what this process prints, also if it is a test.
 pub(crate) fn say(what: &str) {
-    writeln!(std::io::stdout(), "{what}").unwrap();
+    let mut out = std::io::stdout();
+    writeln!(out, "{what}").unwrap();
 }

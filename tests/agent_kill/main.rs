@@ -17,11 +17,10 @@ mod points;
 mod store;
 mod worker;
 
-use lives::{Lived, live};
+use lives::{Lived, live, say};
 use serde::{Deserialize, Serialize};
 use std::env;
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -94,16 +93,14 @@ fn all_points(way: Way, first: Option<&str>, least: usize) {
         .flat_map(|run| check::problems(run, way))
         .collect();
     let total = |count: fn(&Lived) -> usize| runs.iter().map(count).sum::<usize>();
-    writeln!(
-        std::io::stdout(),
-        "{way:?} {first:?}: {} points, {killed} of them met first, {} kills, {} processes, the model asked {} times, tools started {} times",
+    say(&format!(
+        "{way:?} {first:?}: {} points, {killed} of them met first, {} kills, {} processes, {} requests to the model, {} calls",
         points.len(),
         total(|run| run.kills),
         total(|run| run.kills + 1),
         total(Lived::asked),
         total(Lived::started),
-    )
-    .unwrap();
+    ));
     assert!(problems.is_empty(), "{}", problems.join("\n"));
     assert!(points.len() >= least, "{points:?}");
     // A run may go another way than the first one, and pass by its point.

@@ -54,10 +54,12 @@ pub(crate) async fn work(life: Life) {
 
     let answered = runtime.run_until(is_answered(&store));
 
-    tokio::time::timeout(PATIENCE, answered)
-        .await
-        .unwrap()
-        .unwrap();
+    let answered = tokio::time::timeout(PATIENCE, answered).await;
+    assert!(
+        answered.is_ok(),
+        "the run goes on, but nothing is done any more"
+    );
+    answered.unwrap().unwrap();
 }
 
 fn executors(
@@ -73,15 +75,16 @@ fn executors(
     let tools = tools
         .into_iter()
         .fold(ToolRegistry::default(), |all, tool| all.with(tool).unwrap());
-    let mut definition = json!({
-        "agent_id": AGENT, "system_prompt": "Work.", "tools": TOOLS,
+    let (how, approved): (_, &[&str]) = match way {
+        Way::InProcess => ("in_process", &[]),
+        Way::Breadcrumbs => ("breadcrumbs", &[]),
+        Way::Approval => ("in_process", &[MOST]),
+    };
+    let definition = json!({
+        "agent_id": AGENT, "system_prompt": "Work.", "tools": TOOLS, "tool_calls": how,
+        "approval": {"tools": approved},
         "subscriptions": [{"schema_name": "question.v1", "role": "trigger"}],
     });
-    match way {
-        Way::InProcess => {}
-        Way::Breadcrumbs => definition["tool_calls"] = "breadcrumbs".into(),
-        Way::Approval => definition["approval"] = json!({"tools": [MOST]}),
-    }
     let definition = AgentDefinition::from_json(&definition).unwrap();
     let model = Arc::new(model(points));
     let agent = AgentExecutor::with_tools(definition, model, Arc::clone(store) as _, &tools);
