@@ -7,7 +7,7 @@ use crate::worker::{AGAIN, DONE, SERVED, TOOLS, UNKNOWN};
 use std::collections::BTreeMap;
 use universal_executor::agent::AgentExecutor;
 use universal_executor::store::{DeadLetter, RunFilter};
-use universal_executor::{BreadcrumbStoreExt as _, RunLedger as _};
+use universal_executor::{BreadcrumbStoreExt as _, RunLedger as _, SqliteStore};
 
 /// How often the model answers.
 const TURNS: usize = 2;
@@ -19,10 +19,8 @@ pub(crate) fn problems(run: &Lived, way: Way) -> Vec<String> {
     problems.extend(in_store(run, way, &seen));
     problems.extend(calls(run, &seen));
     let is_told = |note: &&Note| !matches!(note, Note::Passed { .. });
-    let (deaths, notes) = (
-        &run.deaths,
-        run.notes.iter().filter(is_told).collect::<Vec<_>>(),
-    );
+    let notes: Vec<_> = run.notes.iter().filter(is_told).collect();
+    let deaths = &run.deaths;
     let place = |problem| format!("{way:?}, killed at {deaths:?}: {problem}; {notes:?}");
     problems.into_iter().map(place).collect()
 }
@@ -118,22 +116,7 @@ fn in_store(run: &Lived, way: Way, seen: &Seen<'_>) -> Vec<String> {
         if letters != vec![Some(SERVED); expected] {
             problems.push(format!("there are dead letters of {letters:?}"));
         }
-        let (calls, questions) = match way {
-            Way::InProcess => (0, 0),
-            Way::Breadcrumbs => (TOOLS.len(), 0),
-            Way::Approval => (0, 1),
-        };
-        for (schema, expected) in [
-            ("tool.request.v1", calls),
-            ("tool.response.v1", calls),
-            ("human.request.v1", questions),
-            ("human.response.v1", questions),
-        ] {
-            let found = store.recent(schema, 10).await.unwrap().len();
-            if found != expected {
-                problems.push(format!("there are {found} of {schema}"));
-            }
-        }
+        problems.extend(asked_of_others(&store, way).await);
         let runs = store.runs(&RunFilter::all()).await.unwrap();
         if !runs.iter().all(|run| run.state.is_over()) {
             problems.push(format!("something goes on: {runs:?}"));
@@ -141,6 +124,28 @@ fn in_store(run: &Lived, way: Way, seen: &Seen<'_>) -> Vec<String> {
         store.close().await;
         problems
     })
+}
+
+/// Whatever is asked of others is asked once, and answered once.
+async fn asked_of_others(store: &SqliteStore, way: Way) -> Vec<String> {
+    let (calls, questions) = match way {
+        Way::InProcess => (0, 0),
+        Way::Breadcrumbs => (TOOLS.len(), 0),
+        Way::Approval => (0, 1),
+    };
+    let mut problems = Vec::new();
+    for (schema, expected) in [
+        ("tool.request.v1", calls),
+        ("tool.response.v1", calls),
+        ("human.request.v1", questions),
+        ("human.response.v1", questions),
+    ] {
+        let found = store.recent(schema, 10).await.unwrap().len();
+        if found != expected {
+            problems.push(format!("there are {found} of {schema}"));
+        }
+    }
+    problems
 }
 
 /// The model was asked no more often than it was interrupted, no tool was called that must not be, and what is said of

@@ -47,6 +47,7 @@ fn an_agent_that_is_killed_at_any_step_answers_once_and_repeats_nothing_that_was
 
 #[test]
 fn an_agent_that_was_killed_amid_its_tools_may_be_killed_again_at_any_step() {
+    // One result is kept by now, and two tools are at work.
     all_points(Way::InProcess, Some("save 2 after"), 12);
 }
 
@@ -56,7 +57,8 @@ fn tools_that_are_called_by_breadcrumbs_survive_each_kill_as_those_in_process_do
 }
 
 #[test]
-fn requests_that_were_under_way_when_the_agent_was_killed_survive_another_kill() {
+fn requests_that_were_written_when_the_agent_was_killed_survive_another_kill() {
+    // All requests are written by now, and none is served.
     all_points(Way::Breadcrumbs, Some("commit 1 after"), 40);
 }
 
@@ -116,7 +118,7 @@ fn killed_at_each(first: &[String], points: &[String], way: Way, folder: &Path) 
             && let Some(point) = points.get(place)
         {
             let mut deaths = [first, std::slice::from_ref(point)].concat();
-            // A third worker in a row that dies would make it a crash loop.
+            // Then at another point, of which each has its own. A third worker in a row that dies makes a crash loop.
             if deaths.len() < 2 {
                 deaths.extend(points.iter().cycle().nth(place * 7 + 3).cloned());
             }
