@@ -118,6 +118,7 @@ fn is_killed(life: &Life) -> bool {
     let mut child = Command::new(env::current_exe().unwrap())
         .args(["--exact", "--nocapture", "worker_that_is_killed"])
         .env(ENVIRONMENT, serde_json::to_string(life).unwrap())
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
