@@ -72,6 +72,23 @@ impl Played {
                     self.say(&chunk);
                 }
             }
+            // For whoever wants to know what was heard by a program that is not listened to any more.
+            "note_heard" => {
+                let notes = File::options()
+                    .append(true)
+                    .create(true)
+                    .open(with.as_str().unwrap());
+                let noted = format!("{}\n", json!(self.heard));
+                notes.unwrap().write_all(noted.as_bytes()).unwrap();
+            }
+            // What it does only as long as nobody has told it to go on.
+            "unless_told" if self.task["message"].is_null() => {
+                let steps: Vec<(String, Value)> = serde_json::from_value(with.clone()).unwrap();
+                for (step, with) in steps {
+                    self.step(&step, &with);
+                }
+            }
+            "unless_told" => {}
             "complain" => std::io::stderr()
                 .write_all(with.as_str().unwrap().as_bytes())
                 .unwrap(),
