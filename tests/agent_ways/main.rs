@@ -16,6 +16,7 @@ mod client;
 mod conversation;
 #[path = "../cli/program.rs"]
 mod program;
+mod runs;
 mod same;
 #[expect(dead_code, reason = "the tests of the client use the rest")]
 #[path = "../openai/server.rs"]

@@ -81,14 +81,11 @@ impl Played {
                 let noted = format!("{}\n", json!(self.heard));
                 notes.unwrap().write_all(noted.as_bytes()).unwrap();
             }
-            // What it does only as long as nobody has told it to go on.
-            "unless_told" if self.task["message"].is_null() => {
-                let steps: Vec<(String, Value)> = serde_json::from_value(with.clone()).unwrap();
-                for (step, with) in steps {
-                    self.step(&step, &with);
-                }
-            }
-            "unless_told" => {}
+            // What it does only when it is started for the first time, or as long as nobody has told it to go on.
+            "unless_resumed" => self.unless("resumed", with),
+            "unless_told" => self.unless("message", with),
+            // Does not wait for the answer.
+            "call_and_forget" => std::mem::forget(self.begun(&self.call_of(with))),
             "complain" => std::io::stderr()
                 .write_all(with.as_str().unwrap().as_bytes())
                 .unwrap(),
@@ -101,6 +98,15 @@ impl Played {
                 thread::park();
             },
             other => panic!("no such step: {other}"),
+        }
+    }
+
+    fn unless(&mut self, field: &str, steps: &Value) {
+        if self.task[field].is_null() {
+            let steps: Vec<(String, Value)> = serde_json::from_value(steps.clone()).unwrap();
+            for (step, with) in steps {
+                self.step(&step, &with);
+            }
         }
     }
 
@@ -123,18 +129,24 @@ impl Played {
     }
 
     fn call_each(&self, calls: &[Value]) -> Vec<Value> {
-        let calls = calls.iter().map(|call| {
-            let sent = json!({"id": call[0], "tool": call[1], "arguments": call[2]});
-            self.sent(&self.door.call(&sent.to_string()))
-        });
+        let calls = calls.iter().map(|call| self.sent(&self.call_of(call)));
         calls.collect()
+    }
+
+    fn call_of(&self, call: &Value) -> Vec<u8> {
+        let sent = json!({"id": call[0], "tool": call[1], "arguments": call[2]});
+        self.door.call(&sent.to_string())
+    }
+
+    fn begun(&self, request: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(self.door.address()).unwrap();
+        stream.write_all(request).unwrap();
+        stream
     }
 
     /// The body of the answer to a request.
     fn sent(&self, request: &[u8]) -> Value {
-        let address = self.door.address();
-        let mut stream = TcpStream::connect(address).unwrap();
-        stream.write_all(request).unwrap();
+        let mut stream = self.begun(request);
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (_, body) = answer.split_once("\r\n\r\n").unwrap();
