@@ -1,9 +1,10 @@
 //! Runs of agents that are programs: what becomes of the program when a run waits, fails, is tried again or is over.
 
 use crate::client::{Door, until};
-use crate::support::{all, event_of, put, runs};
+use crate::support::{all, event_of, eventually, put, runs};
 use crate::{Notes, approve, are_suspended, first, playing, runtime};
 use serde_json::{Value, json};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 use tokio::time::{advance, pause, resume};
@@ -21,11 +22,12 @@ struct Tools {
     /// The way into the program that called `open` last.
     door: Arc<Mutex<Option<Door>>>,
     begun: Arc<Notify>,
+    released: Arc<Notify>,
 }
 
 impl Tools {
-    /// `echo` and `pay` answer with their input, `open` takes what it is told, `hang` never ends, and `follow` ends once
-    /// `hang` has begun.
+    /// `echo` and `pay` answer with their input, `open` takes what it is told, `hang` ends when it is released, and
+    /// `follow` once `hang` has begun.
     fn registry(&self) -> ToolRegistry {
         let (echo, pay) = (self.tool("echo", Ok), self.tool("pay", Ok));
         let door = Arc::clone(&self.door);
@@ -33,11 +35,15 @@ impl Tools {
             *door.lock().unwrap() = Some(serde_json::from_value(input)?);
             Ok(json!("opened"))
         });
-        let (begun, called) = (Arc::clone(&self.begun), Arc::clone(&self.called));
+        let tools = self.clone();
         let hang = async_tool("hang", move || {
-            called.lock().unwrap().push("hang");
-            begun.notify_one();
-            std::future::pending()
+            tools.called.lock().unwrap().push("hang");
+            tools.begun.notify_one();
+            let released = Arc::clone(&tools.released);
+            async move {
+                released.notified().await;
+                Ok(json!("released"))
+            }
         });
         let begun = Arc::clone(&self.begun);
         let follow = async_tool("follow", move || {
@@ -163,6 +169,50 @@ async fn a_program_is_ended_while_a_person_thinks_and_started_again_with_what_is
         (&task["resumed"]["runs"], &task["message"]),
         (&json!(1), &Value::Null)
     );
+}
+
+#[tokio::test]
+async fn a_program_is_not_started_before_the_last_person_has_answered() {
+    let notes = Notes::new("starts");
+    let (store, tools) = (MemoryStore::default(), Tools::default());
+    let script = json!([
+        ["read", null],
+        ["note_heard", notes.path()],
+        ["call_and_forget", ["hang", "hang", {}]],
+        ["call", [[["follow", "follow", {}]]]],
+        ["call", [[["1", "pay", {"n": 1}]], [["2", "pay", {"n": 2}]]]],
+        ["say_heard", null],
+    ]);
+    let more = json!({"approval": {"tools": ["pay"]}});
+    let asked = AtomicUsize::new(0);
+    let released = Arc::clone(&tools.released);
+    let agent = worker(&store, &script, &tools, &more).observed_by(move |_, effect| {
+        let is_pay = matches!(effect, Effect::Execute(call) if call.tool == "pay");
+        // Until both are asked for something is under way, so that the run waits for both.
+        if is_pay && asked.fetch_add(1, Ordering::SeqCst) == 1 {
+            released.notify_one();
+        }
+    });
+    let talk = async {
+        put(&store, "question.v1", json!({"q": 1})).await;
+        are_suspended(&store, 1).await;
+        let asked = all(&store, "human.request.v1").await;
+        assert_eq!(asked.len(), 2);
+        approve(&store, &asked[0]).await;
+        eventually(|| async { tools.called() == ["hang", "pay"] }).await;
+        are_suspended(&store, 1).await;
+        approve(&store, &asked[1]).await;
+        first(&store, AgentExecutor::RESPONSE, "worker").await;
+    };
+
+    let agent: Arc<dyn universal_executor::UniversalExecutor> = Arc::new(agent);
+    runtime(&store, [agent]).run_until(talk).await.unwrap();
+
+    assert_eq!(notes.read().len(), 2);
+    assert_eq!(tools.called(), ["hang", "pay", "pay"]);
+    let heard = said(&store).await;
+    assert_eq!(heard[1]["output"], json!({"n": 1}));
+    assert_eq!(heard[2]["output"], json!({"n": 2}));
 }
 
 #[tokio::test]
