@@ -53,7 +53,7 @@ test:
 	@echo "==> test: unit, integration and documentation tests"
 	cargo test $(CARGO_FLAGS)
 	@echo "==> test: what needs a feature that is not on by default"
-	cargo test $(CARGO_FLAGS) --features cli,metrics,openai,sqlite,templates,validate --lib --test agent --test agent_ways --test cli --test metrics --test openai --test sqlite_desk --test store_sqlite --test tools
+	cargo test $(CARGO_FLAGS) --features cli,metrics,openai,sqlite,templates,validate --lib --test agent --test agent_kill --test agent_ways --test cli --test metrics --test openai --test sqlite_desk --test store_sqlite --test tools
 	cargo test $(CARGO_FLAGS) --features cli,metrics,openai,sqlite --doc -- sqlite Sqlite providers
 
 doc:
@@ -68,7 +68,7 @@ examples:
 		case $$name in \
 			openai_compatible) features="--features openai" ;; \
 			service) features="--features metrics" ;; \
-			sqlite) features="--features sqlite" ;; \
+			human_approval|sqlite) features="--features sqlite" ;; \
 			*) features= ;; \
 		esac; \
 		SERVICE_SECONDS=1 cargo run $(CARGO_FLAGS) --quiet $$features --example "$$name" || { echo "example $$name failed" >&2; exit 1; }; \

@@ -1,22 +1,23 @@
-use super::action::{Action, Permitted};
+use super::acting::request_tags;
 use super::guardrail::Guardrails;
+use super::making::{asks, named_tools, settle};
 use super::offer::Offer;
 use super::output::Output;
 use super::turns::Run;
 use super::{
     AgentDefinition, AgentError, AgentRunError, ApiProvider, ChatModel, Message, Provider,
-    ResponseSchema, Task, ToolCalls, Trifecta, agents, human,
+    ResponseSchema, Task, ToolCalls, Trifecta, human,
 };
 use crate::clock;
-use crate::error::{BoxError, excerpt, permanent};
+use crate::error::{BoxError, permanent};
 use crate::executor::{
     ContextBudget, ExecutionContext, ExecutorError, Failure, FenceKey, InvalidExecutor, Profile,
     Response, UniversalExecutor, check,
 };
 use crate::machine::{Effect, RunId};
-use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Subscriptions, Timestamp};
-use crate::store::{BreadcrumbStore, StoreError};
-use crate::tool::{Permissions, RetrySafety, Tool, ToolExecutor, ToolRegistry};
+use crate::model::{Breadcrumb, NewBreadcrumb, Subscriptions, Timestamp};
+use crate::store::BreadcrumbStore;
+use crate::tool::{RetrySafety, ToolRegistry};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use std::fmt;
@@ -249,94 +250,11 @@ impl AgentExecutor {
         ])
     }
 
-    /// What an agent ends with, as the guardrails let it pass, and what is wrong with it, if so.
-    ///
-    /// # Errors
-    /// [`Denied`]; what the store says of a breadcrumb that the answer wants to change.
-    pub(super) async fn examine(&self, text: String) -> Result<(String, Option<String>), BoxError> {
-        let kept = match self.guardrails.is_empty() {
-            true => String::new(),
-            false => text.clone(),
-        };
-        let text = match self.guardrails.output(text).await {
-            Ok(text) => text,
-            Err(denied) if denied.try_again => return Ok((kept, Some(denied.reason))),
-            Err(denied) => return Err(denied.marked()),
-        };
-        if let Some(output) = &self.output {
-            let objection = output.read(&text).err();
-            return Ok((text, objection));
-        }
-        let objection = self.permitted(&text).await?.err();
-        Ok((text, objection))
-    }
-
-    /// What an answer may write, if it is an action; why it may not, for the model.
-    async fn permitted(&self, text: &str) -> Result<Result<Option<Permitted>, String>, BoxError> {
-        let Some(capabilities) = &self.definition.capabilities else {
-            return Ok(Ok(None));
-        };
-        let action = match Action::read(text) {
-            Ok(Some(action)) => action,
-            Ok(None) => return Ok(Ok(None)),
-            Err(problem) => return Ok(Err(problem)),
-        };
-        let own = match action.target() {
-            Some(id) => self.own(id).await?,
-            None => None,
-        };
-        let permitted = action.permit(capabilities, &self.definition.responds_with, own.as_deref());
-        Ok(permitted.map(Some).map_err(|refused| refused.to_string()))
-    }
-
-    /// A breadcrumb, if this agent wrote it.
-    async fn own(&self, id: BreadcrumbId) -> Result<Option<Arc<Breadcrumb>>, StoreError> {
-        let found = match self.store.get(id).await {
-            Ok(found) => found,
-            Err(StoreError::NotFound { .. }) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let creator = found.context.get("creator");
-        let creator = creator.and_then(|creator| creator.get("agent_id")?.as_str());
-        let agent = Some(&*self.definition.agent_id);
-        let is_own = creator == agent
-            && found
-                .created_by
-                .as_deref()
-                .is_none_or(|by| Some(by) == agent);
-        Ok(is_own.then_some(found))
-    }
-
-    /// What an action writes. Whoever asked by a request is answered in any case.
-    fn acted(&self, trigger: &Breadcrumb, permitted: Permitted, context: Value) -> Response {
-        let requests = || request_tags(trigger);
-        let response = match permitted {
-            Permitted::Nothing => Response::none(),
-            Permitted::Create(new) if new.schema_name.as_deref() == Some(Self::RESPONSE) => {
-                return Response::create(new.tags(requests()));
-            }
-            Permitted::Create(new) => Response::create(new),
-            Permitted::Update { id, version, patch } => {
-                Response::none().and_update(id, version, patch)
-            }
-            Permitted::Delete { id, .. } => Response::none().and_delete(id),
-        };
-        let may_answer = self
-            .definition
-            .responds_with
-            .iter()
-            .any(|schema| schema == Self::RESPONSE);
-        if requests().next().is_none() || !may_answer {
-            return response;
-        }
-        response.and_create(Self::answer(trigger, context))
-    }
-
     fn response(trigger: &Breadcrumb, context: Value) -> Response {
         Response::create(Self::answer(trigger, context))
     }
 
-    fn answer(trigger: &Breadcrumb, mut context: Value) -> NewBreadcrumb {
+    pub(super) fn answer(trigger: &Breadcrumb, mut context: Value) -> NewBreadcrumb {
         let now = Timestamp::from_micros(clock::wall_micros());
         if let Value::Object(fields) = &mut context {
             fields.insert("trigger_event_id".to_owned(), json!(trigger.id));
@@ -396,82 +314,6 @@ impl UniversalExecutor for AgentExecutor {
         }
         Ok(Self::response(trigger, context))
     }
-}
-
-/// The tags of a trigger that name a request, which whoever answers it carries too.
-fn request_tags(trigger: &Breadcrumb) -> impl Iterator<Item = String> {
-    let requests = trigger
-        .tags
-        .iter()
-        .filter(|tag| tag.starts_with("request:"));
-    requests.take(Breadcrumb::MAX_TAGS - 65).cloned()
-}
-
-/// Writes into a definition what its tools say of themselves.
-fn settle(definition: &mut AgentDefinition, tools: &ToolRegistry) {
-    for name in tools.names() {
-        let Some(settings) = tools.get(name).map(Tool::settings) else {
-            continue;
-        };
-        for (says, names) in [
-            (settings.requires_approval, &mut definition.approval.tools),
-            (settings.returns_to_user, &mut definition.return_to_user),
-        ] {
-            if says && !names.iter().any(|known| known == name) {
-                names.push(name.to_owned());
-            }
-        }
-    }
-}
-
-/// The schemas that an agent writes to ask others.
-fn asks(
-    definition: &AgentDefinition,
-    provider: &dyn Provider,
-    tools: &ToolRegistry,
-    offer: &Offer,
-) -> Vec<&'static str> {
-    let names = tools.names();
-    let elsewhere = |name: &&str| {
-        let tool = tools.get(name);
-        tool.is_some_and(|tool| tool.settings().over_breadcrumbs)
-    };
-    let mut asks = Vec::new();
-    if provider.asks_by_breadcrumb() || names.iter().any(elsewhere) {
-        asks.push(ToolExecutor::REQUEST);
-    }
-    if offer.has_agents() {
-        asks.push(agents::REQUEST);
-    }
-    if !definition.tools.is_empty() {
-        asks.push(human::REQUEST);
-    }
-    asks
-}
-
-/// The tools that a definition names: what it does not name does not exist for the agent.
-fn named_tools(
-    definition: &AgentDefinition,
-    registered: &ToolRegistry,
-) -> Result<ToolRegistry, AgentError> {
-    let named = |name: &String| definition.tools.contains(name);
-    let unknown = |name: &&String| registered.get(name).is_none() || !named(name);
-    let lists = [
-        &definition.tools,
-        &definition.approval.tools,
-        &definition.return_to_user,
-    ];
-    if let Some(name) = lists.into_iter().flatten().find(unknown) {
-        return Err(AgentError::UnknownTool {
-            agent: definition.agent_id.clone(),
-            tool: excerpt(name, 80).into_owned(),
-            known: match registered.names().as_slice() {
-                [] => "none".to_owned(),
-                names => names.join(", "),
-            },
-        });
-    }
-    Ok(registered.allowed(&Permissions::names(&definition.tools)))
 }
 
 /// What the model wrote in the place of the output that was asked for.

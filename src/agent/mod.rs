@@ -1,31 +1,85 @@
 //! Agents: executors that ask a model.
 //!
-//! An agent is a definition (`agent.def.v1`, JSON) and a [`ChatModel`]. The trigger and the assembled context reach the
-//! model as data: [shaped by their hints](crate::ExecutionContext::for_model), held to a budget and rendered, in one
-//! message after the system prompt. What the model says becomes an `agent.response.v1` with `status`, `message`,
-//! `trigger_event_id`, `timestamp` and `usage` in its context, and `truncated` if the model came to its limit of tokens.
+//! An agent is a definition (`agent.def.v1`, JSON) and a [`Provider`]: a [`ChatModel`] behind an API, a
+//! [model reached by breadcrumbs](BreadcrumbModel), or a program that calls back (`CliProvider`, feature `cli`). The trigger
+//! and the assembled context reach the model as data: [shaped by their hints](crate::ExecutionContext::for_model), held to
+//! a budget and rendered, in one message after the system prompt. What the model says becomes an `agent.response.v1` with
+//! `status`, `message`, `trigger_event_id`, `timestamp` and `usage` in its context, and `truncated` if the model came to
+//! its limit of tokens.
 //!
-//! A definition has `agent_id` and `subscriptions`, and if wanted `model`, `temperature`, `system_prompt`,
-//! `responds_with`, `context_format` (`"markdown"` or `"xml"`) and `context_budget` (`{"tokens": 100000, "bytes": ..,
-//! "items_per_source": ..}`). A trigger that does not fit the budget, or cannot be shaped, is answered with an error.
+//! # Definitions
 //!
+//! | field | what it says |
+//! |---|---|
+//! | `agent_id`, `subscriptions` | who it is, what sets it off and what it works with; the only ones that have to be there |
+//! | `model`, `temperature`, `system_prompt` | what the model is asked with |
+//! | `context_format`, `context_budget` | `"markdown"` or `"xml"`; `{"tokens", "bytes", "items_per_source"}` |
+//! | `responds_with` | the schemas it may write; `agent.response.v1` by default |
+//! | `tools`, `tool_calls`, `return_to_user` | the tools it may call, and how; see [below](#tools) |
+//! | `max_turns`, `budgets` | 10 turns; `{"tokens", "calls", "seconds"}`: what ends a run that comes to no answer |
+//! | `output_schema` | what its answer has to be; see [below](#answers) |
+//! | `capabilities` | what it may write by an answer; see [below](#actions) |
+//! | `outputs`, `reminders` | what it hands in beside its answer; see [below](#outputs) |
+//! | `use`, `handoff`, `delegate` | the agents it may call; see [below](#other-agents) |
+//! | `approval`, `wait_seconds` | what people agree to, and how long is waited; see [below](#people) |
+//! | `trust` | which schemas are private, untrusted or lead outward; see [`Trifecta`] |
+//!
+//! # Tools
 //! An agent that may call tools names them in `tools`, and gets no others of the registry it is
 //! [made with](AgentExecutor::with_tools). The tools of one answer are called at the same time, up to 16, and the model is
 //! asked again with all results, in the order of the calls, until it answers. What goes wrong with a call, a tool that is
-//! not allowed included, is a result that the model sees. `max_turns` (10) and `budgets` (`{"tokens": .., "calls": ..,
-//! "seconds": ..}`) end a run that does not come to an answer, as an error.
+//! not allowed included, is a result that the model sees.
 //!
+//! With `"tool_calls": "breadcrumbs"`, and for tools that [live elsewhere](crate::tool::remote_tool), a call is a
+//! `tool.request.v1`, and its result the `tool.response.v1` of that request. The run is suspended meanwhile: it costs a row,
+//! holds no worker, and goes on wherever a response is seen. The model hears the same either way. Under a program that
+//! calls back the tool waits instead, so that the program is not stopped.
+//!
+//! If all tools that an answer calls are listed in `return_to_user`, or [say so themselves](crate::tool::ToolSettings), and
+//! none fails, their results are the answer (`results`, and as text `message`), and the model is not asked again.
+//!
+//! # What a crash repeats
 //! After each answer of the model and each result of a tool the run saves where it is. One that is tried again makes no
 //! finished call again and asks for no answer twice; of a call that was under way it makes only one of an
 //! [idempotent](crate::tool::RetrySafety::Idempotent) tool again, with the same
 //! [key](crate::tool::ToolContext::idempotency_key), and tells the model of any other that its outcome is unknown. The
-//! context is assembled and shown anew by each attempt. On a store without a ledger nothing is saved, and nothing is tried
-//! again. What was said in a run may take 1 MiB; more ends it as an error. A tool that leaves its result to
-//! [somebody else](crate::tool::deferred) is answered with an error, since nobody here would give it.
+//! context is assembled and shown anew by each attempt. On a store without a ledger nothing is saved, nothing is tried
+//! again, and nothing can be waited for. What was said in a run may take 1 MiB; more ends it as an error.
 //!
-//! With `output_schema`, a JSON Schema, an answer has to be JSON: all of the text, one fenced block, or one object or list
-//! in prose. With the feature `validate` it has to fit the schema as well. A model that answers otherwise is told once
-//! what is wrong. The response then has the value as `output`; a failure has what the model wrote as `raw`, cut short.
+//! # Answers
+//! An answer is text. With `output_schema`, a JSON Schema, it has to be JSON: all of the text, one fenced block, or one
+//! object or list in prose. With the feature `validate` it has to fit the schema as well. A model that answers otherwise is
+//! told once what is wrong. The response then has the value as `output`; a failure has what the model wrote as `raw`, cut
+//! short.
+//!
+//! # Actions
+//! With `capabilities` an answer may be an action: `{"action": "create" | "update" | "delete" | "none", "breadcrumb":
+//! {"schema_name", "title", "tags", "context", "id", "version"}}`, alone, in a fence or in prose, or the bare breadcrumb that
+//! is to be created. Prose stays an answer. An agent writes only schemas of its `responds_with`, changes only what it wrote
+//! itself, makes no definitions unless it may, and writes no requests, responses of tools and people, or dead letters: it
+//! is told once why not. What tools and other agents say is never taken for an action.
+//!
+//! # Outputs
+//! Each of `outputs` (`{"name", "description", "schema", "required"}`) is a tool that the agent calls once to hand something
+//! in: a completion report, a plan. They stand in `outputs` of the response. An agent that ends without a required one is
+//! reminded (`reminders`, once by default); then the response has the status `incomplete` and what is `missing`.
+//!
+//! # Other agents
+//! An agent named in `use` is called as a tool of its name, one in `handoff` as `handoff-to-<name>`: it works in a run of
+//! its own, with its own permissions, and its answer is the result of the call. One in `delegate` has the last word: its
+//! answer to `delegate-to-<name>` is that of the run. They are asked by `agent.request.v1` (`agent`, `prompt`, `requestId`,
+//! `requestedBy`), which sets off an agent that subscribes to it, and answer by their `agent.response.v1`. The
+//! [limit of hops](crate::Profile::hop_limit) ends a circle of agents.
+//!
+//! # People
+//! A call of a tool listed in `approval.tools`, or that [asks for it](crate::tool::ToolSettings::requires_approval), is not
+//! made before a person agrees: a `human.request.v1` shows tool, arguments and their `digest`, and a `human.response.v1`
+//! with the same `request_id` and `"approved": true` or `false` (or `"decision": "approve"` or `"reject"`, and a `comment`)
+//! decides. The approval is bound to tool, arguments and definitions: what was approved is what runs, once; if a definition
+//! changes meanwhile the person is asked again. What an executor wrote approves nothing, nor does who is not in `approval.by`,
+//! if that is given: names in `created_by`, which the service that writes answers of people has to see to. A tool that
+//! [asks a person](crate::tool::ask_human) gets the field `answer`. Nobody waits for ever: `wait_seconds` (`people` a day,
+//! `agents` an hour, `model` ten minutes) ends a wait with an error that the model sees.
 //!
 //! ```
 //! use serde_json::json;
@@ -51,6 +105,7 @@
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
 
+mod acting;
 mod action;
 mod agents;
 mod api;
@@ -60,6 +115,7 @@ mod definition;
 mod executor;
 pub mod guardrail;
 mod human;
+mod making;
 mod model;
 mod offer;
 mod output;

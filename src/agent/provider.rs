@@ -138,7 +138,8 @@ impl Task {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Said {
-    /// It calls tools: all calls of one answer, in their order. Their ids are unique within the run.
+    /// It calls tools: all calls of one answer, in their order. Their ids are unique within the run; a call that is sent
+    /// again has the id it had, and is not made again.
     Calls {
         /// The calls.
         calls: Vec<ToolCall>,

@@ -422,6 +422,51 @@ async fn whom_is_delegated_to_has_the_last_word() {
     assert_eq!(model.requests().len(), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn who_delegates_and_owes_an_output_is_reminded_after_what_the_other_says() {
+    let store = MemoryStore::default();
+    let delegates = calling([("1", "delegate-to-payer", json!({"prompt": "Pay Ann."}))]);
+    let reports = calling([("2", "report", json!({"done": true}))]);
+    let model = script([Ok(delegates), Ok(reports), Ok(says("Reported."))]);
+    let specialist = script([Ok(says("It is paid."))]);
+    let none = ToolRegistry::default();
+    let more = json!({"delegate": ["payer"], "outputs": [{"name": "report", "required": true}]});
+    let caller = agent_on(&store, "worker", &on_questions(), &model, &none, &more);
+    let on_requests = on_requests_for("payer");
+    let payer = agent_on(
+        &store,
+        "payer",
+        &on_requests,
+        &specialist,
+        &none,
+        &json!({}),
+    );
+    let runtime = runtime(&store, [caller as _, payer as _]);
+    let asked = async {
+        put(&store, "question.v1", json!({"q": 1})).await;
+        eventually(|| async { all(&store, AgentExecutor::RESPONSE).await.len() == 2 }).await;
+    };
+
+    runtime.run_until(asked).await.unwrap();
+
+    let reminded = model.requests().remove(1);
+    let [.., called, told, reminder] = &*reminded.messages else {
+        panic!("{reminded:?}")
+    };
+    assert_eq!(called.tool_calls.len(), 1);
+    assert_eq!(told.text, "It is paid.");
+    assert!(reminder.text.contains("report"));
+    let response = store
+        .latest(AgentExecutor::RESPONSE)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        response.context["outputs"],
+        json!({"report": {"done": true}})
+    );
+}
+
 #[tokio::test]
 async fn outputs_are_handed_in_once_and_missed_if_they_are_not() {
     let outputs = json!({"outputs": [{

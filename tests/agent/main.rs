@@ -6,6 +6,7 @@
     reason = "a helper that cannot do its work fails the test that uses it"
 )]
 
+mod acting;
 mod crashes;
 mod definitions;
 mod elsewhere;

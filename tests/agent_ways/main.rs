@@ -1,7 +1,8 @@
 //! Agents are the same whatever thinks for them and wherever their tools are: in this process, behind breadcrumbs, behind
 //! an API, or a program of its own.
 
-#![cfg(unix)]
+// What is left of a process is looked for in /proc.
+#![cfg(target_os = "linux")]
 #![expect(
     clippy::expect_used,
     clippy::indexing_slicing,

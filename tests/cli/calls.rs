@@ -40,7 +40,7 @@ async fn a_program_reads_its_task_and_answers_with_what_it_writes() {
             "model": "large",
             "temperature": 0.5,
             "messages": [{"speaker": "user", "text": "Begin."}],
-            "tools": [{"name": "echo", "description": "Says it again", "input_schema": {"type": "object"}}],
+            "tools": [{"name": "echo", "description": "Says it again", "inputSchema": {"type": "object"}}],
             "response_schema": {"name": "answer", "schema": {}, "strict": true},
             "resumed": null,
             "message": null,
@@ -109,35 +109,18 @@ async fn a_call_that_is_sent_again_is_executed_once_and_answered_each_time() {
 
 #[tokio::test]
 async fn a_conflict_is_told_to_who_made_it_and_not_to_who_waits_for_the_same_id() {
-    let goes_on = Arc::new(Notify::new());
-    let conflicted = Arc::clone(&goes_on);
     let program = playing(&json!([["open", null], ["say", "done"]]));
+    let (began, goes_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let mut engine = Engine::new(move |call| {
-        let goes_on = Arc::clone(&conflicted);
+        let (began, goes_on) = (Arc::clone(&began), Arc::clone(&goes_on));
         async move {
-            if call.tool != "open" {
+            if call.tool == "open" {
+                conflict(&Door::of(&call), &began, &goes_on).await;
+            } else {
+                began.notify_one();
                 goes_on.notified().await;
-                return Answer::success(json!("of the first"));
             }
-            let door = Door::of(&call);
-            let sent = |n| json!({"id": "same", "tool": "echo", "arguments": {"n": n}}).to_string();
-            let mut waiting = door.connect().await;
-            waiting.write_all(&door.call(&sent(1))).await.unwrap();
-            // A third call, answered at once, comes after the first was heard of: connections are taken in their order.
-            let (_, other) = loop {
-                let (status, answer) = door.send(&door.call(&sent(2))).await;
-                if answer["code"] == "conflicting_call" {
-                    break (status, answer);
-                }
-            };
-            goes_on.notify_one();
-            let (_, first) = heard(waiting).await;
-            assert_eq!(
-                first,
-                json!({"status": "success", "output": "of the first"})
-            );
-            assert_eq!(other["status"], "error");
-            Answer::success(json!("done"))
+            Answer::success(json!("of the first"))
         }
         .boxed()
     });
@@ -146,6 +129,27 @@ async fn a_conflict_is_told_to_who_made_it_and_not_to_who_waits_for_the_same_id(
 
     assert_eq!(text, "done");
     assert_eq!(engine.executed(), ["door", "same"]);
+}
+
+/// Sends a call, and another one with its id while it is under way.
+async fn conflict(door: &Door, began: &Notify, goes_on: &Notify) {
+    let call = |n| {
+        let body = json!({"id": "same", "tool": "echo", "arguments": {"n": n}});
+        door.call(&body.to_string())
+    };
+    let mut first = door.connect().await;
+    first.write_all(&call(1)).await.unwrap();
+    began.notified().await;
+
+    let (_, other) = door.send(&call(2)).await;
+    goes_on.notify_one();
+    let (_, first) = heard(first).await;
+
+    assert_eq!(other["code"], "conflicting_call");
+    assert_eq!(
+        first,
+        json!({"status": "success", "output": "of the first"})
+    );
 }
 
 #[tokio::test]
@@ -183,7 +187,7 @@ async fn a_program_may_ask_for_its_tools() {
     let mut session = program.start(task).await.unwrap();
     let text = Engine::echo().drive(&mut *session).await.unwrap();
 
-    let tool = json!({"name": "echo", "description": "Says it again", "input_schema": {}});
+    let tool = json!({"name": "echo", "description": "Says it again", "inputSchema": {}});
     assert_eq!(
         serde_json::from_str::<Value>(&text).unwrap(),
         json!({"tools": [tool]})

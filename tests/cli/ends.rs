@@ -107,12 +107,35 @@ async fn a_program_that_writes_without_end_is_stopped_at_the_limit() {
 }
 
 #[tokio::test]
-async fn an_answer_may_be_as_long_as_the_limit() {
-    let program = playing(&json!([["flood", 2048]])).max_output_bytes(2048);
+async fn an_answer_may_be_as_long_as_the_limit_and_no_longer() {
+    let program = playing(&json!([["flood", 2048]]));
 
-    let text = Engine::echo().run(&program).await.unwrap();
+    let text = Engine::echo()
+        .run(&program.clone().max_output_bytes(2048))
+        .await;
+    let error = fails(&program.max_output_bytes(2047)).await;
 
-    assert_eq!(text.len(), 2048);
+    assert_eq!(text.unwrap().len(), 2048);
+    assert!(
+        error.to_string().ends_with("the limit of 2047 bytes"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn what_comes_after_the_end_of_a_program_counts_as_well() {
+    // Written by what the program started, and only once nothing is left of the program itself.
+    let late = r#"(while kill -0 "$$" 2> /dev/null; do :; done; echo too long) &"#;
+    let program = CliProvider::new("sh")
+        .args(["-c", late])
+        .max_output_bytes(3);
+
+    let error = fails(&program).await;
+
+    assert!(
+        error.to_string().ends_with("the limit of 3 bytes"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

@@ -67,7 +67,8 @@ impl Engine {
         driven.await.expect("the session hangs")
     }
 
-    async fn turn(&mut self, session: &mut dyn Session) -> Result<String, BoxError> {
+    /// The same without a limit of time, for a test that has a clock of its own.
+    pub(crate) async fn turn(&mut self, session: &mut dyn Session) -> Result<String, BoxError> {
         let run = self.machine.run().clone();
         let mut under_way = FuturesUnordered::new();
         let mut effects = self.machine.outstanding();

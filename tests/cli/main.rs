@@ -1,7 +1,8 @@
 //! Agents that are programs: this executable plays them, as [`program`] tells it to, and a small loop stands for the agent
 //! that has the machine and the tools.
 
-#![cfg(unix)]
+// What is left of a process is looked for in /proc.
+#![cfg(target_os = "linux")]
 #![expect(
     clippy::expect_used,
     clippy::indexing_slicing,
@@ -20,7 +21,7 @@ mod resumed;
 mod secrets;
 
 use serde_json::Value;
-use universal_executor::agent::{CliProvider, Message, Task};
+use universal_executor::agent::{CliError, CliProvider, Message, RawOutput, Task};
 
 /// A program that plays a script. Its standard output is handed over at another number, since this executable itself
 /// writes to the first one.
@@ -35,4 +36,11 @@ fn playing(script: &Value) -> CliProvider {
 
 fn task() -> Task {
     Task::new("run-1", vec![Message::user("Begin.")])
+}
+
+#[test]
+fn what_is_public_may_cross_threads() {
+    fn shared<T: Send + Sync + 'static>() {}
+
+    shared::<(CliProvider, CliError, RawOutput)>();
 }

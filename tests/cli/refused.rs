@@ -138,9 +138,9 @@ async fn a_body_may_be_as_large_as_the_limit_and_no_larger() {
 }
 
 #[tokio::test]
-async fn two_mebibytes_are_too_much_by_default_and_their_sender_is_told() {
+async fn who_sends_far_too_much_is_told_so_after_it_was_sent() {
     meets(&open(), |door| async move {
-        let text = "x".repeat(2 << 20);
+        let text = "x".repeat(12 << 20);
         let body = json!({"id": "1", "tool": "echo", "arguments": {"text": text}});
 
         let (status, told) = door.send(&door.call(&body.to_string())).await;
@@ -179,7 +179,7 @@ async fn garbage_costs_a_connection_and_nothing_else() {
 
 #[tokio::test]
 async fn a_client_that_does_not_go_on_is_not_waited_for() {
-    meets(&open(), |door| async move {
+    let mut engine = Engine::with_client(|door| async move {
         let mut head = door.connect().await;
         head.write_all(b"POST /v1/tool").await.unwrap();
         let mut cut = door.call(&echo());
@@ -189,15 +189,22 @@ async fn a_client_that_does_not_go_on_is_not_waited_for() {
 
         // Time goes on by itself while everybody waits.
         tokio::time::pause();
+        let began = tokio::time::Instant::now();
         let (status, told) = heard(body).await;
         let mut answer = Vec::new();
         head.read_to_end(&mut answer).await.ok();
+        let took = began.elapsed();
         tokio::time::resume();
 
         assert_eq!((status, &told["code"]), (408, &json!("too_slow")));
         assert!(answer.is_empty(), "{answer:?}");
-    })
-    .await;
+        assert_eq!(took.as_secs(), 10);
+    });
+    let mut session = open().start(task()).await.unwrap();
+
+    let text = engine.turn(&mut *session).await.unwrap();
+
+    assert!(text.contains("done"), "it is served all the same: {text}");
 }
 
 #[tokio::test]
@@ -257,6 +264,8 @@ async fn no_more_than_so_many_connections_are_kept_open() {
     let (silent, read) = served(&mut *session, connected).await;
 
     assert!(!matches!(read, Ok(1..)), "it is closed: {read:?}");
+    let first = silent[0].try_read(&mut [0]);
+    assert!(first.is_err(), "those before it are open: {first:?}");
     drop(silent);
     let (status, _) = served(&mut *session, async {
         loop {

@@ -3,7 +3,8 @@
 use crate::engine::Engine;
 use crate::{playing, task};
 use serde_json::{Value, json};
-use universal_executor::agent::{Provider as _, Said, Session};
+use universal_executor::agent::guardrail::{Decision, Guardrails, on_input};
+use universal_executor::agent::{Message, Provider as _, Said, Session};
 use universal_executor::machine::{Answer, Effect, Input, Machine, Signal};
 
 fn parsed(text: &str) -> Value {
@@ -25,6 +26,39 @@ async fn what_a_program_is_told_starts_it_again_with_its_last_answer() {
     assert_eq!(second["resumed"]["runs"], 1);
     assert_eq!(second["resumed"]["last"], first);
     assert_eq!(second["messages"], parsed(&first)["messages"]);
+}
+
+#[tokio::test]
+async fn a_program_is_given_only_what_the_guardrails_let_pass() {
+    let program = playing(&json!([["read", null], ["say_task", null]]));
+    let mut task = task();
+    task.guardrails = Guardrails::default().with(on_input("no-keys", |messages| {
+        if messages
+            .iter()
+            .any(|message| message.text.contains("forbidden"))
+        {
+            return Decision::deny("it is forbidden");
+        }
+        let texts = messages
+            .iter()
+            .map(|message| message.text.replace("sk-1", "[key]"));
+        Decision::Replace(texts.map(Message::user).collect())
+    }));
+    task.messages = vec![Message::user("The key is sk-1.")];
+    let mut session = program.start(task.clone()).await.unwrap();
+    let mut engine = Engine::echo();
+
+    engine.drive(&mut *session).await.unwrap();
+    session.tell("Not sk-1 again.".into()).await.unwrap();
+    let text = engine.drive(&mut *session).await.unwrap();
+    let denied = session.tell("It is forbidden.".into()).await;
+    task.messages = vec![Message::user("It is forbidden.")];
+    let refused = program.start(task).await;
+
+    assert_eq!(parsed(&text)["messages"][0]["text"], "The key is [key].");
+    assert_eq!(parsed(&text)["message"], "Not [key] again.");
+    assert!(!text.contains("sk-1"), "{text}");
+    assert!(denied.is_err() && refused.is_err());
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The run of an agent: its provider says what it wants, the machine what is to be done about it, and this does it. What
 //! comes next is decided in [`progress`].
 
+mod answers;
 mod progress;
 mod route;
 mod spent;
@@ -8,16 +9,13 @@ mod spent;
 mod tests;
 mod waits;
 
-use super::guardrail::Denied;
 use super::{AgentExecutor, AgentRunError, Said, Session, agents, human};
 use crate::clock::within;
 use crate::error::BoxError;
-use crate::executor::{ContextError, ExecutionContext, Response, suspend};
+use crate::executor::{ContextError, ExecutionContext};
 use crate::machine::{
     Answer, CallId, Deferral, Delivery, Effect, ToolCall, ToolOutcome, ToolResult,
 };
-use crate::model::{Breadcrumb, NewBreadcrumb, Timestamp};
-use crate::store::Query;
 use crate::tool;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -25,17 +23,13 @@ use futures::{FutureExt as _, StreamExt as _};
 use progress::{Heard, Progress};
 use serde_json::Value;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use tracing::Instrument as _;
-use waits::{Awaited, Reply, Wait};
+use waits::Awaited;
 
 /// How many calls go on at a time.
 const MOST_AT_ONCE: usize = 16;
-
-/// How many breadcrumbs are looked at that may answer what a run waits for.
-const MOST_ANSWERS: usize = 256;
 
 type Work<'r> = BoxFuture<'r, Done>;
 
@@ -278,7 +272,13 @@ impl<'r> Run<'r> {
                     "You are not done: call {} to hand in what is missing.",
                     missing.join(" and ")
                 );
-                self.open().await?.tell(message).await?;
+                // What was called before it is told before.
+                let results = std::mem::take(&mut self.undelivered);
+                let session = self.open().await?;
+                if !results.is_empty() {
+                    session.deliver(results).await?;
+                }
+                session.tell(message).await?;
             }
             Effect::Finish(_) => {}
             Effect::Report(anomaly) => {
@@ -312,156 +312,6 @@ impl<'r> Run<'r> {
         Ok(effects)
     }
 
-    /// What a call came to, as the guardrails let it pass.
-    async fn guarded(&mut self, call: &CallId, answer: Answer) -> Answer {
-        let guardrails = &self.agent.guardrails;
-        let mut pending = self.progress.machine.pending();
-        let tool = pending.find(|pending| pending.id == *call);
-        let tool = tool.map_or_else(String::new, |call| call.tool.clone());
-        drop(pending);
-        guardrails.tool_result(&tool, answer).await
-    }
-
-    /// Waits for a breadcrumb from now on.
-    fn wait(
-        &mut self,
-        request_id: String,
-        until: Timestamp,
-        awaited: Awaited,
-        request: NewBreadcrumb,
-    ) {
-        self.progress.waits.push(Wait {
-            request_id,
-            until,
-            awaited,
-            request: Some(request),
-        });
-    }
-
-    /// The id of a request of this run: the same in each attempt.
-    fn request_id(&self, parts: &[&str]) -> String {
-        let mut all = vec![self.context.idempotency_key()];
-        all.extend(parts);
-        human::hash(&all)
-    }
-
-    fn in_seconds(&self, seconds: u32) -> Timestamp {
-        self.context.now() + Duration::from_secs(seconds.into())
-    }
-
-    /// Takes the answers that have come to what the run waited for.
-    async fn hear_answers(&mut self) -> Result<(), BoxError> {
-        if self.progress.waits.is_empty() {
-            return Ok(());
-        }
-        let found = self.found().await?;
-        let now = self.context.now();
-        let (mut effects, mut useful) = (Vec::new(), Vec::new());
-        for wait in std::mem::take(&mut self.progress.waits) {
-            let answers = |found: &Arc<Breadcrumb>| Some((found.id, wait.reply(found)?));
-            let reply = match found.iter().find_map(answers) {
-                Some((id, reply)) => {
-                    useful.push(id);
-                    reply
-                }
-                None if wait.until <= now => wait.late(),
-                None => {
-                    self.progress.waits.push(wait);
-                    continue;
-                }
-            };
-            effects.extend(self.take_reply(wait.awaited, reply).await?);
-        }
-        // What answers nothing shall not wake the run again.
-        let useless = found.iter().filter(|found| !useful.contains(&found.id));
-        let newest = useless.map(|found| found.updated_at).max();
-        self.progress.since = newest.max(self.progress.since);
-        self.carry_out(effects).await?;
-        self.save().await
-    }
-
-    async fn take_reply(
-        &mut self,
-        awaited: Awaited,
-        reply: Reply,
-    ) -> Result<Vec<Effect>, BoxError> {
-        match (awaited, reply) {
-            (Awaited::Approval { call, digest, .. }, Reply::Approved) => {
-                self.progress.approved.push((call.clone(), digest));
-                let mut pending = self.progress.machine.pending();
-                let approved = pending.find(|pending| pending.id == call).cloned();
-                Ok(approved.map(Effect::Execute).into_iter().collect())
-            }
-            (
-                Awaited::Agent {
-                    call,
-                    is_last: true,
-                    ..
-                },
-                Reply::Answer(Answer::Success(output)),
-            ) => {
-                let answer = self.guarded(&call, Answer::Success(output)).await;
-                let output = match &answer {
-                    Answer::Success(output) => Some(output.clone()),
-                    Answer::Error { .. } => None,
-                };
-                let mut effects = self.progress.finish(call, answer.into());
-                if let Some(output) = output {
-                    effects.extend(self.progress.delegated(&output));
-                }
-                Ok(effects)
-            }
-            (Awaited::Model { .. }, Reply::Answer(answer)) => {
-                self.open().await?.answer(answer).await?;
-                Ok(Vec::new())
-            }
-            (
-                Awaited::Tool { call, .. }
-                | Awaited::Agent { call, .. }
-                | Awaited::Approval { call, .. }
-                | Awaited::Question { call },
-                Reply::Answer(answer),
-            ) => {
-                let answer = self.guarded(&call, answer).await;
-                Ok(self.progress.finish(call, answer.into()))
-            }
-            // Nobody approves anything else.
-            (
-                Awaited::Tool { .. }
-                | Awaited::Agent { .. }
-                | Awaited::Question { .. }
-                | Awaited::Model { .. },
-                Reply::Approved,
-            ) => Ok(Vec::new()),
-        }
-    }
-
-    /// What may answer, oldest first: what woke the run, and what came beside it.
-    async fn found(&mut self) -> Result<Vec<Arc<Breadcrumb>>, BoxError> {
-        let (agent, resumed) = (self.agent, self.context.resumed());
-        let woken_with = resumed.and_then(|resumed| resumed.with.clone());
-        let mut found: Vec<_> = woken_with.into_iter().collect();
-        for selector in waits::selectors(&self.progress.waits) {
-            let query = Query::new(selector).limit(MOST_ANSWERS);
-            found.extend(agent.store.search(&query).await?);
-        }
-        found.sort_by_key(|found| found.order_key());
-        Ok(found)
-    }
-
-    /// Ends the turn of the run until somebody answers.
-    async fn suspend(&mut self) -> Result<BoxError, BoxError> {
-        self.touch();
-        self.close().await;
-        let since = self.progress.since;
-        let since = since.unwrap_or(self.context.trigger().updated_at);
-        let wake = waits::wake(&self.progress.waits, since);
-        let waits = self.progress.waits.iter_mut();
-        let requests = waits.filter_map(|wait| wait.request.take());
-        let writes = requests.fold(Response::none(), Response::and_create);
-        Ok(suspend(wake, self.progress.to_json()?).writing(writes))
-    }
-
     /// Keeps the progress for another attempt, without the requests that are not written.
     async fn save(&mut self) -> Result<(), BoxError> {
         if let Some(session) = &self.session {
@@ -482,12 +332,7 @@ impl<'r> Run<'r> {
     async fn open(&mut self) -> Result<&mut Box<dyn Session>, BoxError> {
         if self.session.is_none() {
             let (agent, context) = (self.agent, self.context);
-            let mut task = agent.task(context).await?;
-            if agent.provider.delivery() == Delivery::Each {
-                // Its requests to a model are its own; this is what they are made of.
-                let shown = agent.guardrails.input(task.messages).await;
-                task.messages = shown.map_err(Denied::marked)?;
-            }
+            let task = agent.task(context).await?;
             let provider = &agent.provider;
             self.session = Some(match self.progress.session.clone() {
                 Some(saved) => provider.resume(task, saved).await?,

@@ -1,6 +1,7 @@
 //! Any inputs in any order, judged by what came in and what came out.
 
 use super::*;
+use crate::machine::calls::Phase;
 use proptest::prelude::*;
 use proptest::sample::select;
 use std::collections::BTreeMap;
@@ -294,16 +295,23 @@ proptest! {
         for input in inputs {
             drop(machine.step(input));
             let again = machine.outstanding();
-            let mut covered = executed(&again);
+            let executed = executed(&again);
+            let mut waiting = Vec::new();
             if let State::Suspended { deferred, behind } = machine.state() {
                 let defer = Effect::from(deferred.clone());
                 prop_assert!(again.contains(&defer), "{:?}", again);
-                covered.extend([deferred.call_id.clone()]);
-                covered.extend(behind.iter().map(|one| one.call_id.clone()));
+                waiting.extend([deferred.call_id.clone()]);
+                waiting.extend(behind.iter().map(|one| one.call_id.clone()));
             }
             let suspended = matches!(machine.state(), State::Suspended { .. });
-            for call in machine.pending() {
-                prop_assert!(covered.contains(&call.id) || suspended, "{} is lost", call.id);
+            for (call, phase) in machine.calls.pending() {
+                let covered = match phase {
+                    Phase::Executing => executed.contains(&call.id),
+                    Phase::Deferred => waiting.contains(&call.id),
+                    Phase::Queued => suspended,
+                    Phase::Answered(_) | Phase::Cancelled | Phase::Forgotten => false,
+                };
+                prop_assert!(covered, "{} is lost in {:?}", call.id, phase);
             }
         }
     }

@@ -6,7 +6,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::select;
@@ -17,6 +17,7 @@ const MAX_CONNECTIONS: usize = 2 * MAX_CALLS;
 
 /// The port of one program. Dropping it closes the port and all connections.
 pub(super) struct Callbacks {
+    url: String,
     listener: TcpListener,
     connections: FuturesUnordered<BoxFuture<'static, ()>>,
     service: Arc<Service>,
@@ -31,16 +32,18 @@ impl Callbacks {
     ) -> io::Result<Self> {
         // Each call has one of as many places, so there is always room.
         let (sender, calls) = mpsc::channel(MAX_CALLS);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         Ok(Self {
-            listener: TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?,
+            url: format!("http://{}", listener.local_addr()?),
+            listener,
             connections: FuturesUnordered::new(),
             service: Arc::new(Service::new(token, tools, sender, max_call_bytes)),
             calls,
         })
     }
 
-    pub(super) fn url(&self) -> io::Result<String> {
-        Ok(format!("http://{}", self.listener.local_addr()?))
+    pub(super) fn url(&self) -> &str {
+        &self.url
     }
 
     /// The next call. Cancel safe.
@@ -71,7 +74,7 @@ impl Callbacks {
         }
     }
 
-    fn add(&self, accepted: io::Result<(TcpStream, std::net::SocketAddr)>) -> io::Result<()> {
+    fn add(&self, accepted: io::Result<(TcpStream, SocketAddr)>) -> io::Result<()> {
         match accepted {
             Ok((stream, _)) if self.connections.len() < MAX_CONNECTIONS => {
                 let service = Arc::clone(&self.service);

@@ -1,6 +1,7 @@
 mod callbacks;
 mod error;
 mod program;
+mod refusal;
 mod round;
 mod secrets;
 mod service;
@@ -51,10 +52,13 @@ use std::time::Duration;
 /// | `run` | the id of the run, the same in each attempt |
 /// | `model`, `temperature` | what the definition asks for, or `null` |
 /// | `messages` | `[{"speaker": "system" or "user", "text": ".."}]`, instructions first, then the task as data |
-/// | `tools` | `[{"name": "..", "description": "..", "input_schema": {..}}]` |
+/// | `tools` | `[{"name": "..", "description": "..", "inputSchema": {..}}]` |
 /// | `response_schema` | `{"name": "..", "schema": {..}, "strict": true}` if the answer has to be JSON, or `null` |
-/// | `resumed` | `null` at first; later `{"runs": how often it was started, "last": its last answer or null, "message": as below}` |
+/// | `resumed` | `null` at first; later `{"runs": how often it was started, "last": its last answer or null}` |
 /// | `message` | what it is told beside that, for example what is wrong with its last answer, or `null` |
+///
+/// `messages` and `message` have to pass the [input guardrails](crate::agent::guardrail) before the program is started;
+/// what it asks a model by itself they do not see.
 ///
 /// Its environment is `PATH`, `HOME` and `LANG` of this process, what [`env`](Self::env) gives, and:
 ///
@@ -158,13 +162,14 @@ impl CliProvider {
         self.with(|settings| settings.current_dir = Some(folder.into()))
     }
 
-    /// How many bytes its answer may have; 1 MiB by default.
+    /// How many bytes its answer may have; 1 MiB by default. The last answer is part of what a session saves.
     #[must_use]
     pub fn max_output_bytes(self, limit: usize) -> Self {
         self.with(|settings| settings.max_output_bytes = limit)
     }
 
-    /// How many bytes the body of one tool call may have; 1 MiB by default.
+    /// How many bytes the body of one tool call may have; 1 MiB by default. The machine has a
+    /// [limit of its own](crate::machine::Limits::item_bytes), and what is over that is an error result.
     #[must_use]
     pub fn max_call_bytes(self, limit: usize) -> Self {
         self.with(|settings| settings.max_call_bytes = limit)
@@ -190,15 +195,15 @@ impl Provider for CliProvider {
 
     async fn start(&self, task: Task) -> Result<Box<dyn Session>, BoxError> {
         let settings = Arc::clone(&self.settings);
-        let session = CliSession::start(settings, task, Saved::default()).await;
-        Ok(Box::new(session.map_err(CliError::marked)?))
+        let session = CliSession::start(settings, task, Saved::default()).await?;
+        Ok(Box::new(session))
     }
 
     async fn resume(&self, task: Task, saved: Json) -> Result<Box<dyn Session>, BoxError> {
         let settings = Arc::clone(&self.settings);
         let saved = Saved::read(&saved).map_err(CliError::marked)?;
-        let session = CliSession::start(settings, task, saved).await;
-        Ok(Box::new(session.map_err(CliError::marked)?))
+        let session = CliSession::start(settings, task, saved).await?;
+        Ok(Box::new(session))
     }
 }
 

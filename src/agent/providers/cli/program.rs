@@ -90,11 +90,9 @@ impl Program {
         let (status, output) = match ended {
             Ok(ended) => ended,
             Err(error) => {
-                let killed = self.child.kill().await;
-                return Err(killed.err().map_or(error, |source| CliError::Io {
-                    task: "kill it",
-                    source,
-                }));
+                // What went wrong is the error, whatever comes of this.
+                self.child.kill().await.ok();
+                return Err(error);
             }
         };
         if !status.success() {
@@ -140,8 +138,14 @@ async fn talk(
     let status = {
         let piped = async {
             let read = read(pipes.stdout, &mut output, max_output_bytes);
-            let fed = async { Ok(feed(pipes.stdin, task).await) };
-            let followed = async { Ok(stderr.follow(pipes.stderr).await) };
+            let fed = async {
+                feed(pipes.stdin, task).await;
+                Ok(())
+            };
+            let followed = async {
+                stderr.follow(pipes.stderr).await;
+                Ok(())
+            };
             futures::try_join!(read, fed, followed).map(|((), (), ())| ())
         };
         tokio::pin!(piped);

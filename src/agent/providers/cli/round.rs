@@ -4,7 +4,7 @@ use super::callbacks::Callbacks;
 use super::program::Program;
 use super::secrets::Token;
 use super::service::Received;
-use super::wire::{self, Saved};
+use super::wire;
 use super::{CliError, Settings};
 use crate::agent::Task;
 use futures::FutureExt;
@@ -31,18 +31,13 @@ impl Round {
     pub(super) async fn start(
         settings: &Settings,
         task: &Task,
-        saved: &Saved,
+        given: Vec<u8>,
     ) -> Result<Self, CliError> {
-        let given =
-            wire::document(task, saved).map_err(|error| failed("write its task", error.into()))?;
         let token = Token::new();
         let callbacks =
             Callbacks::open(token.clone(), wire::tools(task), settings.max_call_bytes).await;
         let callbacks = callbacks.map_err(|error| failed("listen on 127.0.0.1", error))?;
-        let url = callbacks
-            .url()
-            .map_err(|error| failed("listen on 127.0.0.1", error))?;
-        let program = Program::start(settings, &task.run, &url, &token)?;
+        let program = Program::start(settings, &task.run, callbacks.url(), &token)?;
         let (stop, stopped) = oneshot::channel();
         Ok(Self {
             callbacks,

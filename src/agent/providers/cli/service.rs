@@ -1,16 +1,16 @@
 //! What is served to the program: one HTTP request, let in, read and answered.
 
+use super::refusal::{Refusal, response};
 use super::secrets::Token;
 use super::wire;
 use crate::machine::{Answer, ToolCall};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Bytes, Incoming};
-use hyper::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{AUTHORIZATION, HeaderMap};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use serde_json::Value;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use tokio::time;
 pub(super) const MAX_CALLS: usize = 64;
 
 /// How long the head of a request, or its body, may take.
-const READ_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How much is read of the head of a request, in bytes.
 const MAX_HEAD_BYTES: usize = 16 << 10;
@@ -99,9 +99,11 @@ impl Service {
             Err(refusal) => Err(refusal),
         };
         match answered {
-            Ok(answer) => response(StatusCode::OK, bytes(&wire::answer(&answer))),
+            Ok(answer) => response(StatusCode::OK, wire::answer(&answer).to_string()),
             Err(refusal) => {
-                drain(&mut body).await;
+                if refusal.leaves_a_body() {
+                    drain(&mut body).await;
+                }
                 refusal.response()
             }
         }
@@ -152,81 +154,6 @@ enum Route {
     Call,
 }
 
-/// Why a request is not answered with the result of a call.
-enum Refusal {
-    BadCall(String),
-    BrokenBody,
-    OtherMethod(&'static str),
-    TooLarge(usize),
-    TooManyCalls,
-    TooSlow,
-    Unauthorized,
-    UnknownPath,
-}
-
-impl Refusal {
-    fn response(&self) -> Response<Full<Bytes>> {
-        let (status, code, message) = match self {
-            Self::BadCall(problem) => (StatusCode::BAD_REQUEST, "bad_request", problem.clone()),
-            Self::BrokenBody => (
-                StatusCode::BAD_REQUEST,
-                "bad_request",
-                "the body cannot be read to its end".to_owned(),
-            ),
-            Self::OtherMethod(allowed) => (
-                StatusCode::METHOD_NOT_ALLOWED,
-                "method_not_allowed",
-                format!("this path takes {allowed}"),
-            ),
-            Self::TooLarge(limit) => (
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "too_large",
-                format!("the body is over the limit of {limit} bytes"),
-            ),
-            Self::TooManyCalls => (
-                StatusCode::TOO_MANY_REQUESTS,
-                "too_many_calls",
-                format!("{MAX_CALLS} calls wait for their results; wait for one of them"),
-            ),
-            Self::TooSlow => (
-                StatusCode::REQUEST_TIMEOUT,
-                "too_slow",
-                format!(
-                    "the body took longer than {} seconds",
-                    READ_TIMEOUT.as_secs()
-                ),
-            ),
-            Self::Unauthorized => (
-                StatusCode::UNAUTHORIZED,
-                "unauthorized",
-                "send the token in UX_TOKEN as \"Authorization: Bearer ..\"".to_owned(),
-            ),
-            Self::UnknownPath => (
-                StatusCode::NOT_FOUND,
-                "not_found",
-                "there are POST /v1/tool-calls and GET /v1/tools".to_owned(),
-            ),
-        };
-        let mut response = response(status, bytes(&wire::error(code, &message)));
-        let headers = response.headers_mut();
-        match self {
-            Self::Unauthorized => {
-                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            }
-            Self::OtherMethod(allowed) => {
-                headers.insert(ALLOW, HeaderValue::from_static(allowed));
-            }
-            Self::BadCall(_)
-            | Self::BrokenBody
-            | Self::TooLarge(_)
-            | Self::TooManyCalls
-            | Self::TooSlow
-            | Self::UnknownPath => {}
-        }
-        response
-    }
-}
-
 fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let value = headers.get(AUTHORIZATION)?.as_bytes();
     let (scheme, given) = value.split_at_checked("Bearer ".len())?;
@@ -263,16 +190,4 @@ async fn drain(body: &mut Incoming) {
         }
     };
     time::timeout(READ_TIMEOUT, drained).await.ok();
-}
-
-fn bytes(value: &Value) -> Bytes {
-    value.to_string().into_bytes().into()
-}
-
-fn response(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body));
-    *response.status_mut() = status;
-    let json = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(CONTENT_TYPE, json);
-    response
 }

@@ -1,9 +1,10 @@
 use super::round::{Happened, Round};
 use super::service::Caller;
-use super::wire::Saved;
+use super::wire::{self, Saved};
 use super::{CliError, Settings};
-use crate::agent::{Said, Session, Task, Usage};
-use crate::error::BoxError;
+use crate::agent::guardrail::Denied;
+use crate::agent::{Message, Said, Session, Task, Usage};
+use crate::error::{BoxError, permanent};
 use crate::machine::{Answer, CallId, ToolResult};
 use crate::model::Json;
 use async_trait::async_trait;
@@ -25,7 +26,7 @@ impl CliSession {
         settings: Arc<Settings>,
         task: Task,
         saved: Saved,
-    ) -> Result<Self, CliError> {
+    ) -> Result<Self, BoxError> {
         let mut session = Self {
             settings,
             task,
@@ -37,8 +38,10 @@ impl CliSession {
         Ok(session)
     }
 
-    async fn begin(&mut self) -> Result<(), CliError> {
-        self.round = Some(Round::start(&self.settings, &self.task, &self.saved).await?);
+    async fn begin(&mut self) -> Result<(), BoxError> {
+        let given = given(&self.task, &self.saved).await?;
+        let round = Round::start(&self.settings, &self.task, given).await;
+        self.round = Some(round.map_err(CliError::marked)?);
         self.saved.runs += 1;
         Ok(())
     }
@@ -93,7 +96,7 @@ impl Session for CliSession {
             return Err(misused("is told something while the program runs"));
         }
         self.saved.message = Some(message);
-        self.begin().await.map_err(CliError::marked)
+        self.begin().await
     }
 
     async fn answer(&mut self, _answer: Answer) -> Result<(), BoxError> {
@@ -110,6 +113,22 @@ impl Session for CliSession {
     fn save(&self) -> Result<Json, BoxError> {
         Ok(self.saved.write())
     }
+}
+
+/// What the program is given to read, as the guardrails let it pass.
+async fn given(task: &Task, saved: &Saved) -> Result<Vec<u8>, BoxError> {
+    let messages = task.guardrails.input(task.messages.clone()).await;
+    let messages = messages.map_err(Denied::marked)?;
+    let message = match &saved.message {
+        Some(message) => {
+            let told = task.guardrails.input(vec![Message::user(message)]).await;
+            let told = told.map_err(Denied::marked)?;
+            let told: Vec<_> = told.into_iter().map(|message| message.text).collect();
+            Some(told.join("\n\n"))
+        }
+        None => None,
+    };
+    wire::document(task, saved, &messages, message.as_deref()).map_err(permanent)
 }
 
 fn misused(problem: &'static str) -> BoxError {

@@ -15,7 +15,7 @@ const MAX_NAME_BYTES: usize = 256;
 /// How much of what is wrong with a call its sender is told, in bytes.
 const MAX_PROBLEM_BYTES: usize = 256;
 
-/// What another attempt needs, and what the program is told of the ones before.
+/// What another attempt needs.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Saved {
     /// How often the program was started.
@@ -45,20 +45,37 @@ struct Document<'a> {
     messages: &'a [Message],
     tools: &'a [ToolSpec],
     response_schema: Option<&'a ResponseSchema>,
-    resumed: Option<&'a Saved>,
+    resumed: Option<Resumed<'a>>,
     message: Option<&'a str>,
 }
 
-pub(super) fn document(task: &Task, saved: &Saved) -> Result<Vec<u8>, serde_json::Error> {
+/// What the program is told of the times before.
+#[derive(Serialize)]
+struct Resumed<'a> {
+    runs: u64,
+    last: Option<&'a str>,
+}
+
+/// The task in words that may be shown: the messages, and what the program is told beside them.
+pub(super) fn document(
+    task: &Task,
+    saved: &Saved,
+    messages: &[Message],
+    message: Option<&str>,
+) -> Result<Vec<u8>, serde_json::Error> {
+    let resumed = Resumed {
+        runs: saved.runs,
+        last: saved.last.as_deref(),
+    };
     let document = Document {
         run: &task.run,
         model: task.model.as_deref(),
         temperature: task.temperature,
-        messages: &task.messages,
+        messages,
         tools: &task.tools,
         response_schema: task.response_schema.as_ref(),
-        resumed: (saved.runs > 0).then_some(saved),
-        message: saved.message.as_deref(),
+        resumed: (saved.runs > 0).then_some(resumed),
+        message,
     };
     serde_json::to_vec(&document)
 }

@@ -79,6 +79,8 @@ pub(in crate::agent) struct AnswerReader {
     calls: Vec<Slot>,
     refusal: String,
     stop: Option<StopReason>,
+    /// How many bytes were said.
+    bytes: usize,
 }
 
 /// A call that has begun.
@@ -171,6 +173,7 @@ impl AnswerReader {
         }
         let text = said.content.map(text_of).unwrap_or_default();
         if !text.is_empty() {
+            self.grow(text.len())?;
             events.extend([ChatEvent::Text(text)]);
         }
         for call in said.tool_calls.unwrap_or_default() {
@@ -181,6 +184,18 @@ impl AnswerReader {
             self.stop = Some(stop(&reason)?);
         }
         Ok(())
+    }
+
+    /// A stream could go on for ever.
+    fn grow(&mut self, by: usize) -> Result<(), ModelError> {
+        self.bytes = self.bytes.saturating_add(by);
+        match self.bytes > ChatResponse::MAX_BYTES {
+            true => Err(ModelError::TooLarge {
+                what: "the answer in bytes",
+                limit: ChatResponse::MAX_BYTES,
+            }),
+            false => Ok(()),
+        }
     }
 
     /// The call that a piece goes on with, if it does not begin one. It is the one with its index; without an index the
@@ -211,6 +226,7 @@ impl AnswerReader {
                 other.to_string()
             }
         };
+        self.grow(arguments.len())?;
         let delta = match begun {
             Some(index) => ToolCallDelta::more(index, arguments),
             None => {

@@ -248,3 +248,17 @@ proptest! {
         prop_assert_eq!(answer(&pieces).unwrap().text, texts.concat());
     }
 }
+
+#[test]
+fn a_stream_that_goes_on_and_on_is_ended() {
+    let long = "x".repeat(512 << 10);
+    let text = json!({"choices": [{"delta": {"content": long}}]}).to_string();
+    let call =
+        delta(&json!([{"index": 0, "id": "a", "function": {"arguments": long}}])).to_string();
+    for piece in [text, call] {
+        let mut reader = reader();
+        let read = (0..20).try_for_each(|_| reader.read(piece.as_bytes(), &mut Vec::new()));
+
+        assert!(matches!(read, Err(ModelError::TooLarge { .. })), "{read:?}");
+    }
+}

@@ -1,0 +1,151 @@
+mod others;
+mod read;
+
+pub use others::{Approval, Colleague, OutputSlot, ToolCalls, WaitSeconds};
+
+use super::{AgentError, Capabilities, Trust};
+use crate::executor::{ContextBudget, Format};
+use crate::model::{Json, Subscriptions};
+use read::{budget, budgets, colleagues, format, given, output_schema, read};
+use serde_json::Value;
+use std::num::NonZeroU32;
+
+/// What an agent is: the context of an `agent.def.v1` breadcrumb.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AgentDefinition {
+    /// Its name, and its executor's id.
+    pub agent_id: String,
+    /// Which model, by the provider's name.
+    pub model: Option<String>,
+    /// How freely the model answers.
+    pub temperature: Option<f64>,
+    /// What the agent's author tells the model.
+    pub system_prompt: String,
+    /// What sets it off and what it works with.
+    pub subscriptions: Subscriptions,
+    /// How the model is shown the trigger and the context: `context_format`, `"markdown"` (the default) or `"xml"`.
+    pub context_format: Format,
+    /// How much of it at most: `context_budget` with `tokens`, `bytes` and `items_per_source`, each as
+    /// [`ContextBudget`] has it by default.
+    pub context_budget: ContextBudget,
+    /// The schemas it may write; `agent.response.v1` by default.
+    pub responds_with: Vec<String>,
+    /// What it may write by an answer that is an [action](crate::agent#actions); if absent every answer is text.
+    pub capabilities: Option<Capabilities>,
+    /// Which schemas have private data, untrusted content, or lead outward: `trust`.
+    pub trust: Trust,
+    /// The tools it may call, by their exact names; none by default.
+    pub tools: Vec<String>,
+    /// How often the model is asked in one run at the most; 10 by default.
+    pub max_turns: u32,
+    /// What one run may use up at the most.
+    pub budgets: Budgets,
+    /// The JSON Schema of its answers; they are any text if absent.
+    pub output_schema: Option<Json>,
+    /// Whether its tools are called within the run or by `tool.request.v1`: `tool_calls`, `"in_process"` (the default) or
+    /// `"breadcrumbs"`. A tool that [is reached by breadcrumbs](crate::tool::ToolSettings::over_breadcrumbs) always is.
+    pub tool_calls: ToolCalls,
+    /// The tools whose results are the answer of the run, unless the model calls others with them: `return_to_user`.
+    pub return_to_user: Vec<String>,
+    /// The agents that it may call as it calls tools; their answers are results: `use`.
+    pub uses: Vec<Colleague>,
+    /// The agents that it may hand over to, until they give back: `handoff`.
+    pub handoff: Vec<Colleague>,
+    /// The agents that it may leave the rest to; their answer is that of the run: `delegate`.
+    pub delegate: Vec<Colleague>,
+    /// What it hands in beside its answer: `outputs`, each with `name`, `description`, `schema` and `required`.
+    pub outputs: Vec<OutputSlot>,
+    /// How often a run that ends without a required output is reminded of it; 1 by default.
+    pub reminders: u32,
+    /// What people have to agree to: `approval`.
+    pub approval: Approval,
+    /// How long is waited for others: `wait_seconds`.
+    pub wait_seconds: WaitSeconds,
+    text: String,
+}
+
+/// What one run of an agent may use up at the most, all its attempts together; any number where it says nothing.
+///
+/// An answer of the model that needs no more counts whatever it cost. One that wants to go on ends the run.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Budgets {
+    /// Tokens that the model reads and writes.
+    pub tokens: Option<u64>,
+    /// Tool calls. If an answer asks for more than are left, none of its calls is made.
+    pub calls: Option<u64>,
+    /// Seconds of work; what an attempt did after it last saved its progress is not counted. The timeout of the profile
+    /// holds for each attempt all the same.
+    pub seconds: Option<u64>,
+}
+
+impl AgentDefinition {
+    const MAX_TURNS: u32 = 10;
+
+    /// Reads a definition: an `agent.def.v1` breadcrumb or its context.
+    ///
+    /// # Errors
+    /// [`AgentError`] names the field to mend.
+    pub fn from_json(definition: &Value) -> Result<Self, AgentError> {
+        let context = definition.get("context").unwrap_or(definition);
+        let Value::Object(fields) = context else {
+            return Err(AgentError::Field {
+                field: "context",
+                expected: "an object",
+            });
+        };
+        let agent_id: String = read(fields, "agent_id", "a string")?.ok_or(AgentError::Field {
+            field: "agent_id",
+            expected: "a string",
+        })?;
+        let subscriptions =
+            Subscriptions::from_json(context).map_err(|source| AgentError::Subscriptions {
+                agent: agent_id.clone(),
+                source,
+            })?;
+        Ok(Self {
+            model: read(fields, "model", "a string")?,
+            temperature: read(fields, "temperature", "a number")?,
+            system_prompt: read(fields, "system_prompt", "a string")?.unwrap_or_default(),
+            context_format: format(fields)?,
+            context_budget: budget(fields)?,
+            responds_with: read(fields, "responds_with", "a list of schema names")?
+                .unwrap_or_else(|| vec![super::AgentExecutor::RESPONSE.to_owned()]),
+            capabilities: given(fields, "capabilities")
+                .map(|_| Capabilities::read(fields))
+                .transpose()?,
+            trust: Trust::read(fields)?,
+            tools: read(fields, "tools", TOOLS)?.unwrap_or_default(),
+            max_turns: read(fields, "max_turns", "a whole number over 0")?
+                .map_or(Self::MAX_TURNS, NonZeroU32::get),
+            budgets: budgets(fields)?,
+            output_schema: output_schema(fields)?,
+            tool_calls: read(fields, "tool_calls", CALLED)?.unwrap_or_default(),
+            return_to_user: read(fields, "return_to_user", TOOLS)?.unwrap_or_default(),
+            uses: colleagues(fields, "use")?,
+            handoff: colleagues(fields, "handoff")?,
+            delegate: colleagues(fields, "delegate")?,
+            outputs: read(fields, "outputs", OUTPUTS)?.unwrap_or_default(),
+            reminders: read(fields, "reminders", "a whole number")?.unwrap_or(1),
+            approval: read(fields, "approval", APPROVAL)?.unwrap_or_default(),
+            wait_seconds: read(fields, "wait_seconds", WAITS)?.unwrap_or_default(),
+            agent_id,
+            subscriptions,
+            text: context.to_string(),
+        })
+    }
+
+    /// The JSON it was read from, for its hash.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+// What the fields must be.
+const TOOLS: &str = "a list of tool names";
+const CALLED: &str = "\"in_process\" or \"breadcrumbs\"";
+const OUTPUTS: &str =
+    "a list of objects with \"name\", and if wanted \"description\", \"schema\" and \"required\"";
+const APPROVAL: &str = "an object of \"tools\" and \"by\", lists of names";
+const WAITS: &str = "an object of \"people\", \"agents\" and \"model\", numbers of seconds over 0";

@@ -1,0 +1,111 @@
+//! Whom an agent may call or ask, and what it hands in.
+
+use crate::model::Json;
+use serde::Deserialize;
+use std::num::NonZeroU32;
+
+/// How an agent calls its tools.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ToolCalls {
+    /// Within its run, through the registry.
+    #[default]
+    InProcess,
+    /// By `tool.request.v1`, answered by `tool.response.v1`. The run is suspended meanwhile and holds no worker.
+    Breadcrumbs,
+}
+
+/// Another agent, as a definition names it: by its id, or as `{"agent": .., "description": ..}`.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
+#[serde(from = "NamedAgent")]
+#[non_exhaustive]
+pub struct Colleague {
+    /// Its id.
+    pub agent: String,
+    /// What it is good for, for the model.
+    pub description: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum NamedAgent {
+    Id(String),
+    Described {
+        agent: String,
+        #[serde(default)]
+        description: Option<String>,
+    },
+}
+
+impl From<NamedAgent> for Colleague {
+    fn from(named: NamedAgent) -> Self {
+        let (agent, description) = match named {
+            NamedAgent::Id(agent) => (agent, None),
+            NamedAgent::Described { agent, description } => (agent, description),
+        };
+        Self { agent, description }
+    }
+}
+
+/// An output that an agent hands in, once, by calling a tool of that name: a completion report, a plan.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct OutputSlot {
+    /// Its name: that of a [tool](crate::tool::Tool::name).
+    pub name: String,
+    /// What it is, for the model.
+    #[serde(default)]
+    pub description: String,
+    /// The JSON Schema it has to fit; any object by default.
+    #[serde(default = "any_object")]
+    pub schema: Json,
+    /// Whether the run is incomplete without it; false by default.
+    #[serde(default)]
+    pub required: bool,
+}
+
+fn any_object() -> Json {
+    serde_json::json!({"type": "object"}).into()
+}
+
+/// What people have to agree to before it is done.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Approval {
+    /// The tools of which each call needs it, besides those that [ask for it](crate::tool::ToolSettings::requires_approval).
+    pub tools: Vec<String>,
+    /// Who may approve, by `created_by` of what they write; anybody who is no executor if empty.
+    pub by: Vec<String>,
+}
+
+/// How long a run waits for others, in seconds; then the model is told that nobody answered.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct WaitSeconds {
+    /// For people; a day by default.
+    pub people: NonZeroU32,
+    /// For other agents; an hour by default.
+    pub agents: NonZeroU32,
+    /// For a model that is reached by breadcrumbs; ten minutes by default.
+    pub model: NonZeroU32,
+}
+
+impl Default for WaitSeconds {
+    fn default() -> Self {
+        const fn seconds(seconds: u32) -> NonZeroU32 {
+            match NonZeroU32::new(seconds) {
+                Some(seconds) => seconds,
+                None => NonZeroU32::MIN,
+            }
+        }
+        Self {
+            people: seconds(24 * 60 * 60),
+            agents: seconds(60 * 60),
+            model: seconds(10 * 60),
+        }
+    }
+}

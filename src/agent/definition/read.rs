@@ -1,0 +1,99 @@
+//! The fields of a definition, each with the error that names it.
+
+use super::{Budgets, Colleague};
+use crate::agent::AgentError;
+use crate::executor::{ContextBudget, Format};
+use crate::model::Json;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use std::num::{NonZeroU64, NonZeroUsize};
+
+/// Other agents.
+pub(super) fn colleagues(
+    fields: &Map<String, Value>,
+    field: &'static str,
+) -> Result<Vec<Colleague>, AgentError> {
+    let expected = "a list of agent ids, or of objects with \"agent\" and \"description\"";
+    Ok(read(fields, field, expected)?.unwrap_or_default())
+}
+
+/// A field, if it is there; null counts as absent.
+pub(super) fn given<'f>(fields: &'f Map<String, Value>, field: &str) -> Option<&'f Value> {
+    fields.get(field).filter(|value| !value.is_null())
+}
+
+pub(super) fn format(fields: &Map<String, Value>) -> Result<Format, AgentError> {
+    let (field, expected) = ("context_format", "\"markdown\" or \"xml\"");
+    let name: Option<String> = read(fields, field, expected)?;
+    match name.as_deref() {
+        None => Ok(Format::default()),
+        Some("markdown") => Ok(Format::Markdown),
+        Some("xml") => Ok(Format::Xml),
+        Some(_) => Err(AgentError::Field { field, expected }),
+    }
+}
+
+pub(super) fn budgets(fields: &Map<String, Value>) -> Result<Budgets, AgentError> {
+    #[derive(Default, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Limits {
+        tokens: Option<NonZeroU64>,
+        calls: Option<NonZeroU64>,
+        seconds: Option<NonZeroU64>,
+    }
+    let expected = "an object of \"tokens\", \"calls\" and \"seconds\", whole numbers over 0";
+    let limits: Option<Limits> = read(fields, "budgets", expected)?;
+    let limits = limits.unwrap_or_default();
+    Ok(Budgets {
+        tokens: limits.tokens.map(NonZeroU64::get),
+        calls: limits.calls.map(NonZeroU64::get),
+        seconds: limits.seconds.map(NonZeroU64::get),
+    })
+}
+
+pub(super) fn output_schema(fields: &Map<String, Value>) -> Result<Option<Json>, AgentError> {
+    let (field, expected) = ("output_schema", "a JSON Schema, which is an object");
+    let schema: Option<Map<String, Value>> = read(fields, field, expected)?;
+    Ok(schema.map(|schema| Value::Object(schema).into()))
+}
+
+pub(super) fn budget(fields: &Map<String, Value>) -> Result<ContextBudget, AgentError> {
+    #[derive(Default, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Limits {
+        tokens: Option<NonZeroUsize>,
+        bytes: Option<NonZeroUsize>,
+        items_per_source: Option<NonZeroUsize>,
+    }
+    let expected =
+        "an object of \"tokens\", \"bytes\" and \"items_per_source\", whole numbers over 0";
+    let limits: Option<Limits> = read(fields, "context_budget", expected)?;
+    let limits = limits.unwrap_or_default();
+    let mut budget = ContextBudget::default();
+    if let Some(tokens) = limits.tokens {
+        budget = budget.tokens(tokens.get());
+    }
+    if let Some(bytes) = limits.bytes {
+        budget = budget.bytes(bytes.get());
+    }
+    if let Some(items) = limits.items_per_source {
+        budget = budget.items_per_source(items.get());
+    }
+    Ok(budget)
+}
+
+/// An optional field; null counts as absent.
+pub(super) fn read<T: DeserializeOwned>(
+    fields: &Map<String, Value>,
+    field: &'static str,
+    expected: &'static str,
+) -> Result<Option<T>, AgentError> {
+    match given(fields, field) {
+        None => Ok(None),
+        Some(value) => match T::deserialize(value) {
+            Ok(value) => Ok(Some(value)),
+            Err(_) => Err(AgentError::Field { field, expected }),
+        },
+    }
+}

@@ -1,0 +1,105 @@
+//! What is said to a client that is not let in, or whose request cannot be read.
+
+use super::service::{MAX_CALLS, READ_TIMEOUT};
+use super::wire;
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use hyper::{Response, StatusCode};
+
+/// Why a request is not answered with the result of a call.
+pub(super) enum Refusal {
+    BadCall(String),
+    BrokenBody,
+    OtherMethod(&'static str),
+    TooLarge(usize),
+    TooManyCalls,
+    TooSlow,
+    Unauthorized,
+    UnknownPath,
+}
+
+impl Refusal {
+    /// Whether there may be more of the request, which the client writes before it reads the answer.
+    pub(super) fn leaves_a_body(&self) -> bool {
+        match self {
+            Self::BadCall(_)
+            | Self::OtherMethod(_)
+            | Self::TooLarge(_)
+            | Self::TooManyCalls
+            | Self::Unauthorized
+            | Self::UnknownPath => true,
+            Self::BrokenBody | Self::TooSlow => false,
+        }
+    }
+
+    pub(super) fn response(&self) -> Response<Full<Bytes>> {
+        let (status, code, message) = match self {
+            Self::BadCall(problem) => (StatusCode::BAD_REQUEST, "bad_request", problem.clone()),
+            Self::BrokenBody => (
+                StatusCode::BAD_REQUEST,
+                "bad_request",
+                "the body cannot be read to its end".to_owned(),
+            ),
+            Self::OtherMethod(allowed) => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method_not_allowed",
+                format!("this path takes {allowed}"),
+            ),
+            Self::TooLarge(limit) => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "too_large",
+                format!("the body is over the limit of {limit} bytes"),
+            ),
+            Self::TooManyCalls => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "too_many_calls",
+                format!("{MAX_CALLS} calls wait for their results; wait for one of them"),
+            ),
+            Self::TooSlow => (
+                StatusCode::REQUEST_TIMEOUT,
+                "too_slow",
+                format!(
+                    "the body took longer than {} seconds",
+                    READ_TIMEOUT.as_secs()
+                ),
+            ),
+            Self::Unauthorized => (
+                StatusCode::UNAUTHORIZED,
+                "unauthorized",
+                "send the token in UX_TOKEN as \"Authorization: Bearer ..\"".to_owned(),
+            ),
+            Self::UnknownPath => (
+                StatusCode::NOT_FOUND,
+                "not_found",
+                "there are POST /v1/tool-calls and GET /v1/tools".to_owned(),
+            ),
+        };
+        let mut response = response(status, wire::error(code, &message).to_string());
+        let headers = response.headers_mut();
+        match self {
+            Self::Unauthorized => {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            Self::OtherMethod(allowed) => {
+                headers.insert(ALLOW, HeaderValue::from_static(allowed));
+            }
+            Self::BadCall(_)
+            | Self::BrokenBody
+            | Self::TooLarge(_)
+            | Self::TooManyCalls
+            | Self::TooSlow
+            | Self::UnknownPath => {}
+        }
+        response
+    }
+}
+
+/// An answer that is JSON.
+pub(super) fn response(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, json);
+    response
+}

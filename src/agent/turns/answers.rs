@@ -1,0 +1,167 @@
+//! Waiting for others: what is asked of them, and what they have answered.
+
+use super::waits::{self, Awaited, Reply, Wait};
+use super::{Effect, Run};
+use crate::agent::human;
+use crate::error::BoxError;
+use crate::executor::{Response, suspend};
+use crate::machine::{Answer, CallId};
+use crate::model::{Breadcrumb, NewBreadcrumb, Timestamp};
+use crate::store::Query;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How many breadcrumbs are looked at that may answer what a run waits for.
+const MOST_ANSWERS: usize = 256;
+
+impl Run<'_> {
+    /// Waits for a breadcrumb from now on.
+    pub(super) fn wait(
+        &mut self,
+        request_id: String,
+        until: Timestamp,
+        awaited: Awaited,
+        request: NewBreadcrumb,
+    ) {
+        self.progress.waits.push(Wait {
+            request_id,
+            until,
+            awaited,
+            request: Some(request),
+        });
+    }
+
+    /// The id of a request of this run: the same in each attempt.
+    pub(super) fn request_id(&self, parts: &[&str]) -> String {
+        let mut all = vec![self.context.idempotency_key()];
+        all.extend(parts);
+        human::hash(&all)
+    }
+
+    pub(super) fn in_seconds(&self, seconds: u32) -> Timestamp {
+        self.context.now() + Duration::from_secs(seconds.into())
+    }
+
+    /// Takes the answers that have come to what the run waited for.
+    pub(super) async fn hear_answers(&mut self) -> Result<(), BoxError> {
+        if self.progress.waits.is_empty() {
+            return Ok(());
+        }
+        let found = self.found().await?;
+        let now = self.context.now();
+        let (mut effects, mut useful) = (Vec::new(), Vec::new());
+        for wait in std::mem::take(&mut self.progress.waits) {
+            let answers = |found: &Arc<Breadcrumb>| Some((found.id, wait.reply(found)?));
+            let reply = match found.iter().find_map(answers) {
+                Some((id, reply)) => {
+                    useful.push(id);
+                    reply
+                }
+                None if wait.until <= now => wait.late(),
+                None => {
+                    self.progress.waits.push(wait);
+                    continue;
+                }
+            };
+            effects.extend(self.take_reply(wait.awaited, reply).await?);
+        }
+        // What answers nothing shall not wake the run again.
+        let useless = found.iter().filter(|found| !useful.contains(&found.id));
+        let newest = useless.map(|found| found.updated_at).max();
+        self.progress.since = newest.max(self.progress.since);
+        self.carry_out(effects).await?;
+        self.save().await
+    }
+
+    async fn take_reply(
+        &mut self,
+        awaited: Awaited,
+        reply: Reply,
+    ) -> Result<Vec<Effect>, BoxError> {
+        match (awaited, reply) {
+            (Awaited::Approval { call, digest, .. }, Reply::Approved) => {
+                self.progress.approved.push((call.clone(), digest));
+                let mut pending = self.progress.machine.pending();
+                let approved = pending.find(|pending| pending.id == call).cloned();
+                Ok(approved.map(Effect::Execute).into_iter().collect())
+            }
+            (
+                Awaited::Agent {
+                    call,
+                    is_last: true,
+                    ..
+                },
+                Reply::Answer(Answer::Success(output)),
+            ) => {
+                let answer = self.guarded(&call, Answer::Success(output)).await;
+                let output = match &answer {
+                    Answer::Success(output) => Some(output.clone()),
+                    Answer::Error { .. } => None,
+                };
+                let mut effects = self.progress.finish(call, answer.into());
+                if let Some(output) = output {
+                    effects.extend(self.progress.delegated(&output));
+                }
+                Ok(effects)
+            }
+            (Awaited::Model { .. }, Reply::Answer(answer)) => {
+                self.open().await?.answer(answer).await?;
+                Ok(Vec::new())
+            }
+            (
+                Awaited::Tool { call, .. }
+                | Awaited::Agent { call, .. }
+                | Awaited::Approval { call, .. }
+                | Awaited::Question { call },
+                Reply::Answer(answer),
+            ) => {
+                let answer = self.guarded(&call, answer).await;
+                Ok(self.progress.finish(call, answer.into()))
+            }
+            // Nobody approves anything else.
+            (
+                Awaited::Tool { .. }
+                | Awaited::Agent { .. }
+                | Awaited::Question { .. }
+                | Awaited::Model { .. },
+                Reply::Approved,
+            ) => Ok(Vec::new()),
+        }
+    }
+
+    /// What may answer, oldest first: what woke the run, and what came beside it.
+    async fn found(&mut self) -> Result<Vec<Arc<Breadcrumb>>, BoxError> {
+        let (agent, resumed) = (self.agent, self.context.resumed());
+        let woken_with = resumed.and_then(|resumed| resumed.with.clone());
+        let mut found: Vec<_> = woken_with.into_iter().collect();
+        for selector in waits::selectors(&self.progress.waits) {
+            let query = Query::new(selector).limit(MOST_ANSWERS);
+            found.extend(agent.store.search(&query).await?);
+        }
+        found.sort_by_key(|found| found.order_key());
+        Ok(found)
+    }
+
+    /// Ends the turn of the run until somebody answers.
+    pub(super) async fn suspend(&mut self) -> Result<BoxError, BoxError> {
+        self.touch();
+        self.close().await;
+        let since = self.progress.since;
+        let since = since.unwrap_or(self.context.trigger().updated_at);
+        let wake = waits::wake(&self.progress.waits, since);
+        let waits = self.progress.waits.iter_mut();
+        let requests = waits.filter_map(|wait| wait.request.take());
+        let writes = requests.fold(Response::none(), Response::and_create);
+        Ok(suspend(wake, self.progress.to_json()?).writing(writes))
+    }
+
+    /// What a call came to, as the guardrails let it pass.
+    async fn guarded(&mut self, call: &CallId, answer: Answer) -> Answer {
+        let guardrails = &self.agent.guardrails;
+        let mut pending = self.progress.machine.pending();
+        let tool = pending.find(|pending| pending.id == *call);
+        let tool = tool.map_or_else(String::new, |call| call.tool.clone());
+        drop(pending);
+        guardrails.tool_result(&tool, answer).await
+    }
+}
