@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use universal_executor::agent::{Arguments, ChatResponse, ToolCall};
-use universal_executor::machine::{Anomaly, Answer, Effect, Exit};
+use universal_executor::machine::{self, Anomaly, Answer, CallId, Effect, Exit};
 
 /// A call as its agent writes it: its id, a tool, and the text of its arguments.
 type Call = (&'static str, &'static str, &'static str);
@@ -222,15 +222,17 @@ pub(crate) fn told(effects: &[Effect]) -> Vec<Vec<String>> {
 }
 
 fn parts(effect: &Effect) -> Vec<(Option<String>, String)> {
-    let of = |id: &universal_executor::machine::CallId| {
+    let of = |id: &CallId| {
         let id = id.as_str();
         Some(id.split_once(':').map_or(id, |(_, id)| id).to_owned())
     };
     match effect {
         Effect::Execute(call) => {
             let arguments = match &call.arguments {
-                universal_executor::machine::Arguments::Json(json) => json.to_string(),
-                unreadable => panic!("the machine executes no such call: {unreadable:?}"),
+                machine::Arguments::Json(json) => json.to_string(),
+                unreadable @ machine::Arguments::Unreadable { .. } => {
+                    panic!("the machine executes no such call: {unreadable:?}")
+                }
             };
             vec![(of(&call.id), format!("execute {} {arguments}", call.tool))]
         }

@@ -15,6 +15,7 @@
 #[path = "../cli/client.rs"]
 mod client;
 mod conversation;
+mod handoffs;
 #[path = "../cli/program.rs"]
 mod program;
 mod runs;

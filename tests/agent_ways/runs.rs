@@ -234,7 +234,7 @@ async fn a_call_that_its_program_does_not_wait_for_is_cancelled_and_answered_whe
     agent.process_event(&event_of(&question)).await.unwrap();
 
     assert_eq!(answer(&store).await["message"], "done");
-    let effects = effects.lock().unwrap();
+    let effects = effects.lock().unwrap().clone();
     let [
         ..,
         Effect::CancelCall(id),

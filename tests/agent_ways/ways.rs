@@ -183,14 +183,15 @@ impl Scene {
 }
 
 /// How often a model has answered.
-fn turns(request: &ChatRequest) -> usize {
+pub(crate) fn turns(request: &ChatRequest) -> usize {
     let messages = request.messages.iter();
     messages
         .filter(|message| message.speaker == Speaker::Assistant)
         .count()
 }
 
-fn told_model(request: &ChatRequest) -> Vec<(String, String)> {
+/// The ids and results of calls that a model was told of.
+pub(crate) fn told_model(request: &ChatRequest) -> Vec<(String, String)> {
     let messages = request.messages.iter();
     let told = messages.filter(|message| message.speaker == Speaker::Tool);
     told.map(|message| (message.call_id.clone().unwrap(), message.text.clone()))
@@ -198,8 +199,14 @@ fn told_model(request: &ChatRequest) -> Vec<(String, String)> {
 }
 
 fn told_program(heard: &Value) -> Vec<(String, String)> {
-    let told = heard.as_array().unwrap().iter();
-    let told = told.map(|answer| match (&answer["output"], &answer["code"]) {
+    let ids = crate::conversation::calls().map(str::to_owned);
+    ids.zip(texts(heard)).collect()
+}
+
+/// The results that a program has heard, as a model would be told of them.
+pub(crate) fn texts(heard: &Value) -> Vec<String> {
+    let heard = heard.as_array().unwrap().iter();
+    let texts = heard.map(|answer| match (&answer["output"], &answer["code"]) {
         (Value::String(text), Value::Null) => text.clone(),
         (output, Value::Null) => output.to_string(),
         (_, code) => format!(
@@ -208,10 +215,7 @@ fn told_program(heard: &Value) -> Vec<(String, String)> {
             answer["error"].as_str().unwrap()
         ),
     });
-    crate::conversation::calls()
-        .map(str::to_owned)
-        .zip(told)
-        .collect()
+    texts.collect()
 }
 
 /// A model behind HTTP, which answers by how often it has answered; ends with the runtime of its test.
