@@ -53,7 +53,7 @@ test:
 	@echo "==> test: unit, integration and documentation tests"
 	cargo test $(CARGO_FLAGS)
 	@echo "==> test: what needs a feature that is not on by default"
-	cargo test $(CARGO_FLAGS) --features cli,metrics,openai,sqlite,templates,validate --lib --test agent --test agent_kill --test cli --test metrics --test openai --test sqlite_desk --test store_sqlite --test tools
+	cargo test $(CARGO_FLAGS) --features cli,metrics,openai,sqlite,templates,validate --lib --test agent --test agent_kill --test agent_ways --test cli --test metrics --test openai --test sqlite_desk --test store_sqlite --test tools
 	cargo test $(CARGO_FLAGS) --features cli,metrics,openai,sqlite --doc -- sqlite Sqlite providers
 
 doc:

@@ -72,6 +72,20 @@ impl Played {
                     self.say(&chunk);
                 }
             }
+            // For whoever wants to know what was heard by a program that is not listened to any more.
+            "note_heard" => {
+                let notes = File::options()
+                    .append(true)
+                    .create(true)
+                    .open(with.as_str().unwrap());
+                let noted = format!("{}\n", json!(self.heard));
+                notes.unwrap().write_all(noted.as_bytes()).unwrap();
+            }
+            // What it does only when it is started for the first time, or as long as nobody has told it to go on.
+            "unless_resumed" => self.unless("resumed", with),
+            "unless_told" => self.unless("message", with),
+            // Does not wait for the answer.
+            "call_and_forget" => std::mem::forget(self.begun(&self.call_of(with)).unwrap()),
             "complain" => complain(with.as_str().unwrap()),
             "complain_token" => complain(&format!("bad token {}\n", self.door.token)),
             "exit" => std::process::exit(i32::try_from(with.as_i64().unwrap()).unwrap()),
@@ -80,6 +94,15 @@ impl Played {
                 thread::park();
             },
             other => panic!("no such step: {other}"),
+        }
+    }
+
+    fn unless(&mut self, field: &str, steps: &Value) {
+        if self.task[field].is_null() {
+            let steps: Vec<(String, Value)> = serde_json::from_value(steps.clone()).unwrap();
+            for (step, with) in steps {
+                self.step(&step, &with);
+            }
         }
     }
 
@@ -102,20 +125,26 @@ impl Played {
     }
 
     fn call_each(&self, calls: &[Value]) -> Vec<Value> {
-        let calls = calls.iter().map(|call| {
-            let sent = json!({"id": call[0], "tool": call[1], "arguments": call[2]});
-            self.sent(&self.door.call(&sent.to_string()))
-        });
+        let calls = calls.iter().map(|call| self.sent(&self.call_of(call)));
         calls.collect()
+    }
+
+    fn call_of(&self, call: &Value) -> Vec<u8> {
+        let sent = json!({"id": call[0], "tool": call[1], "arguments": call[2]});
+        self.door.call(&sent.to_string())
+    }
+
+    fn begun(&self, request: &[u8]) -> std::io::Result<TcpStream> {
+        let mut stream = TcpStream::connect(self.door.address())?;
+        stream.write_all(request)?;
+        Ok(stream)
     }
 
     /// The body of the answer to a request; null if there is none, as after the end of the session.
     fn sent(&self, request: &[u8]) -> Value {
         let answered = || {
-            let mut stream = TcpStream::connect(self.door.address()).ok()?;
-            stream.write_all(request).ok()?;
             let mut answer = String::new();
-            stream.read_to_string(&mut answer).ok()?;
+            self.begun(request).ok()?.read_to_string(&mut answer).ok()?;
             let (_, body) = answer.split_once("\r\n\r\n")?;
             serde_json::from_str(body).ok()
         };

@@ -141,7 +141,8 @@ async fn serve(mut connection: TcpStream, reply: Reply, heard: &Mutex<Vec<Seen>>
     connection.shutdown().await.ok()
 }
 
-async fn read(connection: &mut TcpStream) -> Option<Seen> {
+/// Reads one request, unless the client breaks off.
+pub(crate) async fn read(connection: &mut TcpStream) -> Option<Seen> {
     let mut text = Vec::new();
     while !text.ends_with(b"\r\n\r\n") {
         text.push(connection.read_u8().await.ok()?);

@@ -1,3 +1,4 @@
+use crate::machine;
 use crate::model::Json;
 use serde::{Deserialize, Serialize};
 
@@ -152,10 +153,10 @@ impl Arguments {
     #[must_use]
     pub fn from_text(text: impl Into<String>) -> Self {
         let text = text.into();
-        let read = if text.trim().is_empty() { "{}" } else { &text };
-        let json = Json::from_text(read).map_err(|error| BadArguments {
-            reason: error.to_string(),
-        });
+        let json = match machine::Arguments::parse(&text) {
+            machine::Arguments::Json(json) => Ok(json),
+            machine::Arguments::Unreadable { problem, .. } => Err(BadArguments { reason: problem }),
+        };
         Self { text, json }
     }
 
@@ -224,6 +225,13 @@ mod tests {
 
         assert!(arguments.json().is_err());
         assert_eq!(arguments.text(), text);
+    }
+
+    #[test]
+    fn a_model_is_told_where_its_arguments_are_broken() {
+        let error = Arguments::from_text(r#"{"a": "#).json().unwrap_err();
+
+        assert!(error.reason.ends_with("at line 1 column 6"), "{error}");
     }
 
     proptest! {

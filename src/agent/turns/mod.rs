@@ -141,7 +141,7 @@ impl<'r> Run<'r> {
 
     /// Hears the agent, or what its calls come to, whatever is first.
     async fn go_on(&mut self) -> Result<(), BoxError> {
-        let hears = self.progress.may_hear();
+        let hears = self.hears();
         if hears {
             self.touch();
             self.progress.spent.check(&self.agent.definition)?;
@@ -174,6 +174,13 @@ impl<'r> Run<'r> {
             Next::Done(done) => self.take_results(done).await?,
         }
         self.save().await
+    }
+
+    /// Whether the agent is heard of next. One that is not at work is not started only to be stopped again, since the run
+    /// still waits for others.
+    fn hears(&self) -> bool {
+        let is_at_work = self.session.is_some();
+        self.progress.may_hear() && (is_at_work || self.progress.waits.is_empty())
     }
 
     async fn hear(&mut self, said: Said) -> Result<(), BoxError> {
@@ -295,6 +302,8 @@ impl<'r> Run<'r> {
             false => Vec::new(),
         };
         match (self.progress.machine.exit(), &mut self.session) {
+            // Nobody waits: an agent that is started again asks again.
+            (None, None) if !is_batch => {}
             (None, _) => self.open().await?.deliver(results).await?,
             // Whoever still waits for a call is told that the run is over.
             (Some(_), Some(session)) if !is_batch => session.deliver(results).await?,

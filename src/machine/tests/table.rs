@@ -114,27 +114,30 @@ each | other run |  | old/call a | report stale old    | idle
 fn a_run_that_is_running_executes_and_delivers_each() {
     check(
         r#"
-each | received                      | call a         | call b    | execute b                                          | running
-each | resent while pending          | call a         | call a    |                                                    | running
-each | resent when finished          | call a, ok a   | call a    | deliver a=ok                                       | running
-each | other payload                 | call a         | other a   | report conflict a, deliver a=conflicting_call      | running
-each | other tool                    | call a         | tool a    | report conflict a, deliver a=conflicting_call      | running
-each | other payload when finished   | call a, ok a   | other a   | report conflict a, deliver a=conflicting_call      | running
-each | ok                            | call a         | ok a      | deliver a=ok                                       | running
-each | error                         | call a         | err a     | deliver a=tool_failed                              | running
-each | ok with two callers           | call a, call a | ok a      | deliver a=ok a=ok                                  | running
-each | unknown finished              | call a         | ok b      | report unknown b                                   | running
-each | finished again                | call a, ok a   | err a     | report duplicate a                                 | running
-each | deferred after finished       | call a, ok a   | defer a   | report duplicate a                                 | running
-each | deferred                      | call a         | defer a   | defer a                                            | suspended a
-each | resolved unknown              | call a         | resolve b | report unknown b                                   | running
-each | resolved pending              | call a         | resolve a | report not deferred a                              | running
-each | resolved finished             | call a, ok a   | resolve a | report duplicate a                                 | running
-each | completed                     | call a, ok a   | complete  | finish with "bye"                                  | complete
-each | completed with a pending call | call a         | complete  | cancel a, deliver a=cancelled, finish with "bye"   | complete
-each | failed                        | call a         | fail      | cancel a, deliver a=cancelled, finish failed: died | failed
-each | cancel                        | call a         | cancel    | cancel a, deliver a=cancelled, finish cancelled    | failed
-each | other run                     | call a         | old/ok a  | report stale old                                   | running
+each | received                      | call a               | call b    | execute b                                                                | running
+each | resent while pending          | call a               | call a    |                                                                          | running
+each | resent when finished          | call a, ok a         | call a    | deliver a=ok                                                             | running
+each | other payload                 | call a               | other a   | report conflict a, deliver a=conflicting_call                            | running
+each | other tool                    | call a               | tool a    | report conflict a, deliver a=conflicting_call                            | running
+each | other payload when finished   | call a, ok a         | other a   | report conflict a, deliver a=conflicting_call                            | running
+each | ok                            | call a               | ok a      | deliver a=ok                                                             | running
+each | ok of the second              | call a, call b       | ok b      | deliver b=ok                                                             | running
+each | ok of the first after that    | call a, call b, ok b | ok a      | deliver a=ok                                                             | running
+each | error                         | call a               | err a     | deliver a=tool_failed                                                    | running
+each | ok with two callers           | call a, call a       | ok a      | deliver a=ok a=ok                                                        | running
+each | unknown finished              | call a               | ok b      | report unknown b                                                         | running
+each | finished again                | call a, ok a         | err a     | report duplicate a                                                       | running
+each | deferred after finished       | call a, ok a         | defer a   | report duplicate a                                                       | running
+each | deferred                      | call a               | defer a   | defer a                                                                  | suspended a
+each | resolved unknown              | call a               | resolve b | report unknown b                                                         | running
+each | resolved pending              | call a               | resolve a | report not deferred a                                                    | running
+each | resolved finished             | call a, ok a         | resolve a | report duplicate a                                                       | running
+each | completed                     | call a, ok a         | complete  | finish with "bye"                                                        | complete
+each | completed with a pending call | call a               | complete  | cancel a, deliver a=cancelled, finish with "bye"                         | complete
+each | failed                        | call a               | fail      | cancel a, deliver a=cancelled, finish failed: died                       | failed
+each | failed with two pending       | call a, call b       | fail      | cancel a, cancel b, deliver a=cancelled b=cancelled, finish failed: died | failed
+each | cancel                        | call a               | cancel    | cancel a, deliver a=cancelled, finish cancelled                          | failed
+each | other run                     | call a               | old/ok a  | report stale old                                                         | running
 "#,
     );
 }

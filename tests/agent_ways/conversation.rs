@@ -1,0 +1,278 @@
+//! One conversation: what the agent says turn by turn, and what is to come of it, whatever the agent is.
+
+use serde_json::{Value, json};
+use universal_executor::agent::{Arguments, ChatResponse, ToolCall};
+use universal_executor::machine::{self, Anomaly, Answer, CallId, Effect, Exit};
+
+/// A call as its agent writes it: its id, a tool, and the text of its arguments.
+type Call = (&'static str, &'static str, &'static str);
+
+/// What the agent says in one turn.
+pub(crate) enum Turn {
+    Calls(&'static [Call]),
+    Says(&'static str),
+}
+
+/// A result of each kind, one call after another; two calls at once; ids that come again; a call that a person has to
+/// approve, another agent, and an output that is forgotten at first.
+pub(crate) const TURNS: [Turn; 11] = [
+    Turn::Calls(&[("plain", "upper", r#"{"text":"a"}"#)]),
+    Turn::Calls(&[("failing", "fails", "{}")]),
+    Turn::Calls(&[("nowhere", "missing", "{}")]),
+    Turn::Calls(&[("unreadable", "upper", r#"{"text": "#)]),
+    Turn::Calls(&[("nameless", "payer", r#"{"text":"Pay Ann."}"#)]),
+    Turn::Calls(&[
+        ("left", "upper", r#"{"text":"b"}"#),
+        ("right", "upper", r#"{"text":"c"}"#),
+    ]),
+    Turn::Calls(&[
+        ("again", "upper", r#"{"text":"d"}"#),
+        ("again", "upper", r#"{"text":"d"}"#),
+        ("again", "upper", r#"{"text":"e"}"#),
+    ]),
+    Turn::Calls(&[("approved", "pay", r#"{"to":"ann"}"#)]),
+    Turn::Calls(&[("used", "payer", r#"{"prompt":"Pay Ann."}"#)]),
+    Turn::Says("I am done."),
+    Turn::Calls(&[("report", "completion-report", r#"{"done":"all"}"#)]),
+];
+
+/// What it says last.
+pub(crate) const LAST: &str = "Here it is.";
+
+/// What its machine wants done.
+pub(crate) const EFFECTS: &[&[&str]] = &[
+    &[r#"plain: execute upper {"text":"a"}"#, "plain: deliver A"],
+    &[
+        "failing: execute fails {}",
+        "failing: deliver failed: no such city",
+    ],
+    &[
+        "nowhere: execute missing {}",
+        r#"nowhere: deliver unknown_tool: there is no tool "missing"; there are fails, pay, upper"#,
+    ],
+    &[
+        "unreadable: deliver invalid_arguments: the arguments cannot be read (not valid JSON: EOF while parsing a value \
+         at line 1 column 9); call again with valid JSON",
+    ],
+    &[
+        r#"nameless: execute payer {"text":"Pay Ann."}"#,
+        r#"nameless: deliver invalid_input: "prompt" must be a text: what the agent is asked"#,
+    ],
+    &[
+        "left: deliver B",
+        r#"left: execute upper {"text":"b"}"#,
+        "right: deliver C",
+        r#"right: execute upper {"text":"c"}"#,
+    ],
+    &[
+        "again: conflict",
+        "again: deliver D",
+        "again: deliver conflicting_call: another call has the same id; call again with an id of its own",
+        r#"again: execute upper {"text":"d"}"#,
+    ],
+    // Executed first by asking the person.
+    &[
+        r#"approved: execute pay {"to":"ann"}"#,
+        r#"approved: execute pay {"to":"ann"}"#,
+        r#"approved: deliver {"to":"ann"}"#,
+    ],
+    &[
+        r#"used: execute payer {"prompt":"Pay Ann."}"#,
+        "used: deliver It is paid.",
+    ],
+    &["remind of completion-report"],
+    &[
+        r#"report: execute completion-report {"done":"all"}"#,
+        "report: deliver handed in",
+    ],
+    &["finish with output"],
+];
+
+/// What each of its calls is answered, whoever makes it.
+pub(crate) const TOLD: &[(&str, &str)] = &[
+    ("plain", "A"),
+    ("failing", "failed: no such city"),
+    (
+        "nowhere",
+        r#"unknown_tool: there is no tool "missing"; there are fails, pay, upper"#,
+    ),
+    (
+        "unreadable",
+        "invalid_arguments: the arguments cannot be read (not valid JSON: EOF while parsing a value at line 1 column 9); \
+         call again with valid JSON",
+    ),
+    (
+        "nameless",
+        r#"invalid_input: "prompt" must be a text: what the agent is asked"#,
+    ),
+    ("left", "B"),
+    ("right", "C"),
+    ("again", "D"),
+    ("again", "D"),
+    (
+        "again",
+        "conflicting_call: another call has the same id; call again with an id of its own",
+    ),
+    ("approved", r#"{"to":"ann"}"#),
+    ("used", "It is paid."),
+    ("report", "handed in"),
+];
+
+/// The ids of all calls, in their order.
+pub(crate) fn calls() -> impl Iterator<Item = &'static str> {
+    let calls = TURNS.iter().flat_map(|turn| match turn {
+        Turn::Calls(calls) => *calls,
+        Turn::Says(_) => &[],
+    });
+    calls.map(|(id, _, _)| *id)
+}
+
+/// What the agent answers after so many answers.
+pub(crate) fn answer(turns: usize) -> ChatResponse {
+    match TURNS.get(turns) {
+        Some(Turn::Calls(calls)) => {
+            let calls = calls.iter();
+            let calls = calls.map(|(id, tool, arguments)| {
+                ToolCall::new(*id, *tool, Arguments::from_text(*arguments))
+            });
+            ChatResponse::calling(calls.collect())
+        }
+        Some(Turn::Says(text)) => ChatResponse::new(*text),
+        None => ChatResponse::new(LAST),
+    }
+}
+
+/// The same as an endpoint of chat completions answers it.
+pub(crate) fn completion(turns: usize) -> Value {
+    let answer = answer(turns);
+    let calls = answer.tool_calls.iter().map(|call| {
+        let function = json!({"name": call.name, "arguments": call.arguments.text()});
+        json!({"id": call.id, "type": "function", "function": function})
+    });
+    let calls: Vec<_> = calls.collect();
+    let (message, reason) = match calls.is_empty() {
+        true => (json!({"role": "assistant", "content": answer.text}), "stop"),
+        false => (
+            json!({"role": "assistant", "content": null, "tool_calls": calls}),
+            "tool_calls",
+        ),
+    };
+    json!({
+        "id": "1", "object": "chat.completion",
+        "choices": [{"index": 0, "message": message, "finish_reason": reason}],
+    })
+}
+
+/// The same as steps of a program. It begins from the start whenever it is started, and waits for a result before it goes
+/// on, unless it makes both calls at once.
+pub(crate) fn steps(notes: &str) -> Value {
+    let mut steps = vec![json!(["read", null])];
+    for turn in &TURNS {
+        steps.push(match turn {
+            Turn::Says(text) => json!(["unless_told", [["say", text], ["exit", 0]]]),
+            Turn::Calls(calls) => {
+                let calls = calls.iter();
+                let calls: Vec<_> = calls
+                    .map(|(id, tool, text)| json!([id, tool, text]))
+                    .collect();
+                let is_repeated = calls.windows(2).any(|two| two[0][0] == two[1][0]);
+                match is_repeated {
+                    true => json!(["call", [calls]]),
+                    false => json!(["call", calls.iter().map(|call| [call]).collect::<Vec<_>>()]),
+                }
+            }
+        });
+    }
+    steps.push(json!(["note_heard", notes]));
+    steps.push(json!(["say", LAST]));
+    steps.into()
+}
+
+/// What effects come to, turn by turn.
+///
+/// Left out is what differs from one way to another: the number of the answer in the id of a call, what is delivered
+/// together, what is told again to a program that sends its calls again, and of calls made at the same time, which is
+/// first.
+pub(crate) fn told(effects: &[Effect]) -> Vec<Vec<String>> {
+    let mut lines: Vec<(Option<usize>, String)> = Vec::new();
+    for effect in effects {
+        let again = !matches!(effect, Effect::Execute(_));
+        for (id, what) in parts(effect) {
+            let line = match &id {
+                Some(id) => format!("{id}: {what}"),
+                None => what,
+            };
+            if !again || lines.iter().all(|(_, known)| *known != line) {
+                lines.push((id.as_deref().map(turn_of), line));
+            }
+        }
+    }
+    let turns = lines.chunk_by(|(one, _), (next, _)| one == next);
+    let turns = turns.map(|turn| {
+        let mut lines: Vec<_> = turn.iter().map(|(_, line)| line.clone()).collect();
+        if turn[0]
+            .0
+            .is_some_and(|turn| matches!(&TURNS[turn], Turn::Calls(calls) if calls.len() > 1))
+        {
+            lines.sort();
+        }
+        lines
+    });
+    turns.collect()
+}
+
+fn parts(effect: &Effect) -> Vec<(Option<String>, String)> {
+    let of = |id: &CallId| {
+        let id = id.as_str();
+        Some(id.split_once(':').map_or(id, |(_, id)| id).to_owned())
+    };
+    match effect {
+        Effect::Execute(call) => {
+            let arguments = match &call.arguments {
+                machine::Arguments::Json(json) => json.to_string(),
+                unreadable @ machine::Arguments::Unreadable { .. } => {
+                    panic!("the machine executes no such call: {unreadable:?}")
+                }
+            };
+            vec![(of(&call.id), format!("execute {} {arguments}", call.tool))]
+        }
+        Effect::Deliver(results) => {
+            let results = results.iter();
+            let results = results.map(|result| {
+                (
+                    of(&result.call_id),
+                    format!("deliver {}", text(&result.answer)),
+                )
+            });
+            results.collect()
+        }
+        Effect::Defer { call_id, action } => vec![(of(call_id), format!("defer {action:?}"))],
+        Effect::CancelCall(id) => vec![(of(id), "cancel".to_owned())],
+        Effect::Remind { missing } => vec![(None, format!("remind of {}", missing.join(", ")))],
+        Effect::Finish(Exit::WithOutput { .. }) => vec![(None, "finish with output".to_owned())],
+        Effect::Finish(exit) => vec![(None, format!("finish {exit:?}"))],
+        Effect::Report(Anomaly::ConflictingCall { call_id }) => {
+            vec![(of(call_id), "conflict".to_owned())]
+        }
+        Effect::Report(anomaly) => vec![(None, format!("{anomaly:?}"))],
+    }
+}
+
+/// A result as a model is told of it.
+fn text(answer: &Answer) -> String {
+    match answer {
+        Answer::Success(output) => output
+            .as_str()
+            .map_or_else(|| output.to_string(), str::to_owned),
+        Answer::Error { code, message } => format!("{code}: {message}"),
+    }
+}
+
+/// The turn that a call belongs to.
+fn turn_of(id: &str) -> usize {
+    let has = |turn: &Turn| match turn {
+        Turn::Calls(calls) => calls.iter().any(|(known, _, _)| *known == id),
+        Turn::Says(_) => false,
+    };
+    TURNS.iter().position(has).unwrap()
+}
