@@ -1,10 +1,10 @@
 //! What an agent ends with: examined before the run is over, and written if it is an action.
 
 use super::AgentExecutor;
-use super::action::{Action, Permitted};
+use super::action::{Action, MOST_TAGS, Permitted};
 use crate::error::BoxError;
 use crate::executor::Response;
-use crate::model::{Breadcrumb, BreadcrumbId};
+use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb};
 use crate::store::StoreError;
 use serde_json::Value;
 use std::sync::Arc;
@@ -13,23 +13,57 @@ impl AgentExecutor {
     /// What an agent ends with, as the guardrails let it pass, and what is wrong with it, if so.
     ///
     /// # Errors
-    /// [`Denied`]; what the store says of a breadcrumb that the answer wants to change.
-    pub(super) async fn examine(&self, text: String) -> Result<(String, Option<String>), BoxError> {
-        let kept = match self.guardrails.is_empty() {
-            true => String::new(),
-            false => text.clone(),
-        };
-        let text = match self.guardrails.output(text).await {
+    /// [`Denied`](super::guardrail::Denied); what the store says of a breadcrumb that the answer wants to change.
+    pub(super) async fn examine(
+        &self,
+        text: String,
+    ) -> Result<(String, Option<Objection>), BoxError> {
+        let text = match self.let_pass(text).await? {
             Ok(text) => text,
-            Err(denied) if denied.try_again => return Ok((kept, Some(denied.reason))),
-            Err(denied) => return Err(denied.marked()),
+            Err(problem) => {
+                let may_be_shown = false;
+                return Ok((
+                    String::new(),
+                    Some(Objection {
+                        problem,
+                        may_be_shown,
+                    }),
+                ));
+            }
         };
-        if let Some(output) = &self.output {
-            let objection = output.read(&text).err();
-            return Ok((text, objection));
-        }
-        let objection = self.permitted(&text).await?.err();
+        let problem = match &self.output {
+            Some(output) => output.read(&text).err(),
+            None => match self.permitted(&text).await? {
+                Ok(Some(_)) => None,
+                Ok(None) if self.may_answer() => None,
+                Ok(None) => Some("it is no action, and this agent may write no text".to_owned()),
+                Err(problem) => Some(problem),
+            },
+        };
+        let may_be_shown = true;
+        let objection = problem.map(|problem| Objection {
+            problem,
+            may_be_shown,
+        });
         Ok((text, objection))
+    }
+
+    /// A text that the run ends with, as the guardrails let it pass; else why the agent has to say another.
+    ///
+    /// # Errors
+    /// [`Denied`](super::guardrail::Denied).
+    pub(super) async fn let_pass(&self, text: String) -> Result<Result<String, String>, BoxError> {
+        match self.guardrails.output(text).await {
+            Ok(text) => Ok(Ok(text)),
+            Err(denied) if denied.try_again => Ok(Err(denied.reason)),
+            Err(denied) => Err(denied.marked()),
+        }
+    }
+
+    /// Whether it may write its answers as text.
+    pub(super) fn may_answer(&self) -> bool {
+        let mut written = self.definition.responds_with.iter();
+        written.any(|schema| schema == Self::RESPONSE)
     }
 
     /// What an answer may write, if it is an action; why it may not, for the model.
@@ -78,10 +112,11 @@ impl AgentExecutor {
         permitted: Permitted,
         context: Value,
     ) -> Response {
-        let requests = || request_tags(trigger);
+        let requests = || request_tags(trigger, MOST_TAGS);
         let response = match permitted {
             Permitted::Nothing => Response::none(),
             Permitted::Create(new) if new.schema_name.as_deref() == Some(Self::RESPONSE) => {
+                let new = with_fields(new, context);
                 return Response::create(new.tags(requests()));
             }
             Permitted::Create(new) => Response::create(new),
@@ -90,23 +125,42 @@ impl AgentExecutor {
             }
             Permitted::Delete { id, .. } => Response::none().and_delete(id),
         };
-        let may_answer = self
-            .definition
-            .responds_with
-            .iter()
-            .any(|schema| schema == Self::RESPONSE);
-        if requests().next().is_none() || !may_answer {
+        if requests().next().is_none() || !self.may_answer() {
             return response;
         }
         response.and_create(Self::answer(trigger, context))
     }
 }
 
-/// The tags of a trigger that name a request, which whoever answers it carries too.
-pub(super) fn request_tags(trigger: &Breadcrumb) -> impl Iterator<Item = String> {
+/// What is wrong with an answer.
+#[derive(Debug)]
+pub(super) struct Objection {
+    /// What it is, for the agent to mend.
+    pub(super) problem: String,
+    /// Whether others may see the answer: not if a guardrail refused it.
+    pub(super) may_be_shown: bool,
+}
+
+/// An answer that an agent made itself, with what the run came to beside it: status, usage and outputs.
+fn with_fields(new: NewBreadcrumb, run: Value) -> NewBreadcrumb {
+    let (mut context, Value::Object(fields)) = (new.context.clone().into_value(), run) else {
+        return new;
+    };
+    if let Value::Object(own) = &mut context {
+        for (name, value) in fields.into_iter().filter(|(name, _)| name != "message") {
+            own.entry(name).or_insert(value);
+        }
+    }
+    new.context(context)
+}
+
+/// The tags of a trigger that name a request, which whoever answers it carries too, beside so many others.
+pub(super) fn request_tags(trigger: &Breadcrumb, beside: usize) -> impl Iterator<Item = String> {
     let requests = trigger
         .tags
         .iter()
         .filter(|tag| tag.starts_with("request:"));
-    requests.take(Breadcrumb::MAX_TAGS - 65).cloned()
+    requests
+        .take(Breadcrumb::MAX_TAGS.saturating_sub(beside))
+        .cloned()
 }

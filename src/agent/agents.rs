@@ -48,8 +48,18 @@ pub(super) fn answer_of(
         let message = format!("agent {agent} has no answer: {message}");
         return Some(Answer::error("agent_failed", message));
     }
-    Some(match context.get("output") {
-        Some(output) => Answer::success(output.clone()),
-        None => Answer::success(Value::from(message)),
+    Some(match (context.get("output"), text("message")) {
+        (Some(output), _) => Answer::success(output.clone()),
+        (None, Some(message)) => Answer::success(Value::from(message)),
+        // It answered with a breadcrumb of its own making.
+        (None, None) => Answer::success(without_creator(context)),
     })
+}
+
+fn without_creator(context: &Value) -> Value {
+    let mut context = context.clone();
+    if let Value::Object(fields) = &mut context {
+        fields.remove("creator");
+    }
+    context
 }

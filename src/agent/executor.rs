@@ -90,9 +90,7 @@ impl AgentExecutor {
     ) -> Result<Self, AgentError> {
         let mut definition = definition;
         let mut tools = named_tools(&definition, tools)?;
-        if definition.tool_calls == ToolCalls::Breadcrumbs {
-            tools = tools.elsewhere();
-        }
+        tools = tools.elsewhere(definition.tool_calls == ToolCalls::Breadcrumbs);
         settle(&mut definition, &tools);
         let offer = Offer::of(&definition, &tools)?;
         let schema = definition.output_schema.as_ref();
@@ -263,7 +261,7 @@ impl AgentExecutor {
         NewBreadcrumb::new(Self::RESPONSE)
             .title("Agent Response")
             .tag("agent:response")
-            .tags(request_tags(trigger))
+            .tags(request_tags(trigger, 1))
             .context(context)
     }
 }

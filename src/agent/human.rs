@@ -103,8 +103,16 @@ fn verdict(response: &Breadcrumb) -> Option<Decision> {
     let context = &response.context;
     let approved = match (context.get("approved"), context.get("decision")) {
         (Some(Value::Bool(approved)), None) => *approved,
-        (None, Some(Value::String(decision))) if decision == "approve" => true,
-        (None, Some(Value::String(decision))) if decision == "reject" => false,
+        (None | Some(Value::Bool(true)), Some(Value::String(decision)))
+            if decision == "approve" =>
+        {
+            true
+        }
+        (None | Some(Value::Bool(false)), Some(Value::String(decision)))
+            if decision == "reject" =>
+        {
+            false
+        }
         (Some(_) | None, Some(_) | None) => return None,
     };
     if approved {

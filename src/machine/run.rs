@@ -67,6 +67,11 @@ impl Machine {
         self.calls.pending().map(|(call, _)| call)
     }
 
+    /// Whether a call of this id was accepted, whatever became of it.
+    pub(crate) fn knows(&self, call: &CallId) -> bool {
+        self.calls.phase(call).is_some()
+    }
+
     /// Who waits for an answer, in the order they came: the calls of the turn, those that were sent again and those that
     /// were refused included. A batch that was delivered is in here until the agent is heard of again, so a driver that
     /// was interrupted while it told of a turn goes on with the calls of the turn that come after these.

@@ -71,8 +71,17 @@ impl Entry {
             spec: self.spec.clone(),
             input: self.input.clone(),
             output: self.output.clone(),
-            slots: self.slots.clone(),
+            // Who serves it has places for its calls.
+            slots: None,
         }
+    }
+
+    /// Whether it may be called with this.
+    pub(super) fn check_input(&self, input: &Value) -> Result<(), Refusal> {
+        self.input.check(input).map_err(|reason| {
+            let message = format!("the input does not fit the schema: {reason}");
+            Refusal::new("invalid_input", message)
+        })
     }
 
     /// Calls the tool: its input is checked before, its output after. A tool that a person has to agree to is refused here
@@ -87,10 +96,7 @@ impl Entry {
         if self.tool.settings().requires_approval && approval == Approval::Missing {
             return Err(Refusal::new("approval_required", APPROVAL_REQUIRED).into());
         }
-        if let Err(reason) = self.input.check(&input) {
-            let message = format!("the input does not fit the schema: {reason}");
-            return Err(Refusal::new("invalid_input", message).into());
-        }
+        self.check_input(&input)?;
         let slot = self.slot(time).await?.map(Arc::new);
         let context = context.in_slot(slot.as_ref());
         let output = self.tool.call(input, context).await?;
@@ -142,7 +148,7 @@ impl Entry {
     }
 
     /// Why an output is none that could be handed on, if so.
-    fn refuse(&self, output: &Value) -> Option<Refusal> {
+    pub(super) fn refuse(&self, output: &Value) -> Option<Refusal> {
         let most = self.tool.settings().max_output_bytes;
         let Some(size) = size_within(output, OUTPUT_DEPTH) else {
             let message = format!("the output nests deeper than {OUTPUT_DEPTH} levels");

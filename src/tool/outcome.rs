@@ -96,6 +96,12 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
+impl From<Refusal> for Answer {
+    fn from(refusal: Refusal) -> Self {
+        Self::error(refusal.code, refusal.message)
+    }
+}
+
 impl From<Refusal> for ToolOutcome {
     fn from(refusal: Refusal) -> Self {
         error(refusal.code, refusal.message)

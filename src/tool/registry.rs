@@ -4,9 +4,10 @@ use super::settings::Place;
 use super::{Permissions, Tool, ToolContext, ToolError, ToolSettings, ToolSpec};
 use crate::error::excerpt;
 use crate::executor::ExecutionContext;
-use crate::machine::{Arguments, ToolCall, ToolOutcome};
+use crate::machine::{Answer, Arguments, ToolCall, ToolOutcome};
 use crate::model::{Json, nearest};
 use crate::store::BreadcrumbStore;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
@@ -80,14 +81,45 @@ impl ToolRegistry {
         }
     }
 
-    /// The same tools, as ones that other services serve.
-    pub(crate) fn elsewhere(&self) -> Self {
+    /// The same tools: those that are reached by breadcrumbs, or all, as ones that other services serve.
+    pub(crate) fn elsewhere(&self, all: bool) -> Self {
         let entries = self.entries.iter();
+        let moved = |entry: &Arc<Entry>| {
+            let settings = entry.tool.settings();
+            let moves = all || settings.over_breadcrumbs;
+            match moves && settings.place == Place::Here {
+                true => Arc::new(entry.elsewhere()),
+                false => Arc::clone(entry),
+            }
+        };
         Self {
             entries: entries
-                .map(|(name, entry)| (name.clone(), Arc::new(entry.elsewhere())))
+                .map(|(name, entry)| (name.clone(), moved(entry)))
                 .collect(),
         }
+    }
+
+    /// Whether a tool that is here may be called with this.
+    ///
+    /// # Errors
+    /// What the model is told in the place of a result.
+    pub(crate) fn check_input(&self, tool: &str, input: &Value) -> Result<(), Answer> {
+        match self.entry(tool) {
+            Some(entry) => entry.check_input(input).map_err(Answer::from),
+            None => Ok(()),
+        }
+    }
+
+    /// What a tool that is elsewhere answers, as one that is here would.
+    pub(crate) fn check_answer(&self, tool: &str, answer: Answer) -> Answer {
+        let Some(entry) = self.entry(tool) else {
+            return answer;
+        };
+        let refusal = match &answer {
+            Answer::Success(output) => entry.refuse(output),
+            Answer::Error { .. } => None,
+        };
+        refusal.map_or(answer, Answer::from)
     }
 
     /// The tool of a name, to the letter.

@@ -46,7 +46,7 @@ pub(super) struct Draft {
 }
 
 /// The most tags that a model may give; a response gets others besides.
-const MOST_TAGS: usize = 64;
+pub(super) const MOST_TAGS: usize = 64;
 
 impl Action {
     /// Reads an answer. None if it asks for nothing to be written: prose is an answer too, and so is any other JSON.

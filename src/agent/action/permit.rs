@@ -47,9 +47,10 @@ pub(in crate::agent) enum Refused {
 
 /// What only people, tools and the library itself write, whatever a definition says, in any version. Tools and other
 /// agents are asked by calls, so that the list of what an agent may call holds.
-const NEVER: [&str; 6] = [
+const NEVER: [&str; 7] = [
     "agent.request",
     "executor.failed",
+    "human.request",
     "human.response",
     "tool.catalog",
     "tool.request",

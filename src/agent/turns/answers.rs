@@ -1,8 +1,9 @@
 //! Waiting for others: what is asked of them, and what they have answered.
 
-use super::waits::{self, Awaited, Reply, Wait};
+use super::progress::Approved;
+use super::waits::{self, Awaited, Reply, Unwritten, Wait};
 use super::{Effect, Run};
-use crate::agent::human;
+use crate::agent::{AgentExecutor, human};
 use crate::error::BoxError;
 use crate::executor::{Response, suspend};
 use crate::machine::{Answer, CallId};
@@ -17,19 +18,20 @@ const ANSWERS_AT_ONCE: usize = 256;
 const MOST_LOOKS: usize = 64;
 
 impl Run<'_> {
-    /// Waits for a breadcrumb from now on.
+    /// Waits for a breadcrumb, once the run is suspended and the request written.
     pub(super) fn wait(
         &mut self,
         request_id: String,
-        until: Timestamp,
+        lasts: Duration,
         awaited: Awaited,
-        request: NewBreadcrumb,
+        request: impl FnOnce(Timestamp) -> NewBreadcrumb + Send + Sync + 'static,
     ) {
+        let request = Box::new(request);
         self.progress.waits.push(Wait {
             request_id,
-            until,
+            until: self.context.now() + lasts,
             awaited,
-            request: Some(request),
+            unwritten: Some(Unwritten { lasts, request }),
         });
     }
 
@@ -38,10 +40,6 @@ impl Run<'_> {
         let mut all = vec![self.context.idempotency_key()];
         all.extend(parts);
         human::hash(&all)
-    }
-
-    pub(super) fn in_seconds(&self, seconds: u32) -> Timestamp {
-        self.context.now() + Duration::from_secs(seconds.into())
     }
 
     /// Takes the answers that have come to what the run waited for.
@@ -53,6 +51,10 @@ impl Run<'_> {
         let now = self.context.now();
         let (mut effects, mut useful) = (Vec::new(), Vec::new());
         for wait in std::mem::take(&mut self.progress.waits) {
+            if wait.unwritten.is_some() {
+                self.progress.waits.push(wait);
+                continue;
+            }
             let correlation_id = self.context.correlation_id();
             let answers =
                 |found: &Arc<Breadcrumb>| Some((found.id, wait.reply(found, correlation_id)?));
@@ -83,11 +85,28 @@ impl Run<'_> {
         reply: Reply,
     ) -> Result<Vec<Effect>, BoxError> {
         match (awaited, reply) {
-            (Awaited::Approval { call, digest, .. }, Reply::Approved) => {
-                self.progress.approved.push((call.clone(), digest));
+            (
+                Awaited::Approval {
+                    call,
+                    digest,
+                    arguments,
+                    ..
+                },
+                Reply::Approved,
+            ) => {
+                let approved = Approved {
+                    call: call.clone(),
+                    digest,
+                    arguments,
+                };
+                self.progress.approved.push(approved);
                 let mut pending = self.progress.machine.pending();
                 let approved = pending.find(|pending| pending.id == call).cloned();
-                Ok(approved.map(Effect::Execute).into_iter().collect())
+                drop(pending);
+                match approved {
+                    Some(call) => Ok(self.admit(call, false)),
+                    None => Ok(Vec::new()),
+                }
             }
             (
                 Awaited::Agent {
@@ -98,13 +117,10 @@ impl Run<'_> {
                 Reply::Answer(Answer::Success(output)),
             ) => {
                 let answer = self.guarded(&call, Answer::Success(output)).await;
-                let output = match &answer {
-                    Answer::Success(output) => Some(output.clone()),
-                    Answer::Error { .. } => None,
-                };
+                let (answer, last) = last_word(self.agent, answer).await?;
                 let mut effects = self.progress.finish(call, answer.into());
-                if let Some(output) = output {
-                    effects.extend(self.progress.delegated(&output));
+                if let Some(text) = last {
+                    effects.extend(self.progress.delegated(text));
                 }
                 Ok(effects)
             }
@@ -173,22 +189,53 @@ impl Run<'_> {
     pub(super) async fn suspend(&mut self) -> Result<BoxError, BoxError> {
         self.touch();
         self.close().await;
+        let now = self.context.now();
+        let waits = self.progress.waits.iter_mut();
+        let requests: Vec<_> = waits.filter_map(|wait| wait.write(now)).collect();
+        let writes = requests
+            .into_iter()
+            .fold(Response::none(), Response::and_create);
         let since = self.progress.since;
         let since = since.unwrap_or(self.context.trigger().updated_at);
         let wake = waits::wake(&self.progress.waits, since);
-        let waits = self.progress.waits.iter_mut();
-        let requests = waits.filter_map(|wait| wait.request.take());
-        let writes = requests.fold(Response::none(), Response::and_create);
         Ok(suspend(wake, self.progress.to_json()?).writing(writes))
     }
 
-    /// What a call came to, as the guardrails let it pass.
+    /// What a call came to, as its tool may answer and the guardrails let it pass.
     async fn guarded(&mut self, call: &CallId, answer: Answer) -> Answer {
         let guardrails = &self.agent.guardrails;
         let mut pending = self.progress.machine.pending();
         let tool = pending.find(|pending| pending.id == *call);
         let tool = tool.map_or_else(String::new, |call| call.tool.clone());
         drop(pending);
+        let answer = self.agent.tools.check_answer(&tool, answer);
         guardrails.tool_result(&tool, answer).await
     }
+}
+
+/// What another agent says, and the text that the run ends with because of it: none if it is no answer of this one.
+async fn last_word(
+    agent: &AgentExecutor,
+    answer: Answer,
+) -> Result<(Answer, Option<String>), BoxError> {
+    let Answer::Success(output) = &answer else {
+        return Ok((answer, None));
+    };
+    let text = output
+        .as_str()
+        .map_or_else(|| output.to_string(), str::to_owned);
+    let examined = match agent.let_pass(text).await? {
+        Ok(text) => match agent.output.as_ref().map(|output| output.read(&text)) {
+            Some(Err(problem)) => Err(problem),
+            Some(Ok(_)) | None => Ok(text),
+        },
+        Err(reason) => Err(reason),
+    };
+    Ok(match examined {
+        Ok(text) => (answer, Some(text)),
+        Err(problem) => {
+            let message = format!("what the agent says is no answer: {problem}");
+            (Answer::error("bad_output", message), None)
+        }
+    })
 }

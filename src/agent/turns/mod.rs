@@ -14,15 +14,16 @@ use crate::clock::within;
 use crate::error::BoxError;
 use crate::executor::{ContextError, ExecutionContext};
 use crate::machine::{
-    Answer, CallId, Deferral, Delivery, Effect, ToolCall, ToolOutcome, ToolResult,
+    Anomaly, Answer, CallId, Deferral, Delivery, Effect, ToolCall, ToolOutcome, ToolResult,
 };
+use crate::model::Json;
 use crate::tool;
-use futures::future::BoxFuture;
+use futures::future::{AbortHandle, BoxFuture};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use progress::{Heard, Progress};
 use serde_json::Value;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -31,7 +32,8 @@ use waits::Awaited;
 /// How many calls go on at a time.
 const MOST_AT_ONCE: usize = 16;
 
-type Work<'r> = BoxFuture<'r, Done>;
+/// None if the call was cancelled.
+type Work<'r> = BoxFuture<'r, Option<Done>>;
 
 /// What some work came to.
 enum Done {
@@ -51,6 +53,8 @@ pub(super) struct Run<'r> {
     running: FuturesUnordered<Work<'r>>,
     /// What begins when something else has ended.
     queue: VecDeque<Work<'r>>,
+    /// How to stop it.
+    aborts: HashMap<CallId, AbortHandle>,
     /// Results that wait for the others of their turn.
     undelivered: Vec<ToolResult>,
     began: Instant,
@@ -84,6 +88,7 @@ impl<'r> Run<'r> {
             session: None,
             running: FuturesUnordered::new(),
             queue: VecDeque::new(),
+            aborts: HashMap::new(),
             undelivered: Vec::new(),
             agent,
             context,
@@ -212,25 +217,29 @@ impl<'r> Run<'r> {
                 let id = self.request_id(&["model", &number.to_string()]);
                 let by = &agent.definition.agent_id;
                 let request = tool::request(&tool, input.into_value(), &id, Some(by));
-                let until = self.in_seconds(agent.definition.wait_seconds.model.get());
-                self.wait(id, until, Awaited::Model { tool }, request);
+                let seconds = agent.definition.wait_seconds.model.get();
+                let lasts = Duration::from_secs(seconds.into());
+                self.wait(id, lasts, Awaited::Model { tool }, |_| request);
                 Ok(())
             }
         }
     }
 
     /// Takes what some work came to, and whatever else has ended by now, so that all is saved at once.
-    async fn take_results(&mut self, done: Done) -> Result<(), BoxError> {
-        let mut effects = self.take(done);
+    async fn take_results(&mut self, done: Option<Done>) -> Result<(), BoxError> {
+        let mut effects = done.map_or_else(Vec::new, |done| self.take(done));
         while let Some(Some(done)) = self.running.next().now_or_never() {
-            effects.extend(self.take(done));
+            effects.extend(done.map_or_else(Vec::new, |done| self.take(done)));
         }
         self.carry_out(effects).await
     }
 
     fn take(&mut self, done: Done) -> Vec<Effect> {
         match done {
-            Done::Finished(id, outcome) => self.progress.finish(id, outcome),
+            Done::Finished(id, outcome) => {
+                self.aborts.remove(&id);
+                self.progress.finish(id, outcome)
+            }
             Done::Admitted { call, again } => self.execute(call, again),
         }
     }
@@ -266,6 +275,9 @@ impl<'r> Run<'r> {
             Effect::CancelCall(id) => {
                 let waits = &mut self.progress.waits;
                 waits.retain(|wait| wait.call() != Some(&id));
+                if let Some(work) = self.aborts.remove(&id) {
+                    work.abort();
+                }
             }
             Effect::Remind { missing } => {
                 let message = format!(
@@ -283,7 +295,8 @@ impl<'r> Run<'r> {
             Effect::Finish(_) => {}
             Effect::Report(anomaly) => {
                 let agent = &*self.agent.definition.agent_id;
-                tracing::debug!(agent, ?anomaly, "something of a run did not fit");
+                let what = name(&anomaly);
+                tracing::debug!(agent, what, "something of a run did not fit");
             }
         }
         Ok(Vec::new())
@@ -298,7 +311,7 @@ impl<'r> Run<'r> {
         }
         let results = std::mem::take(&mut self.undelivered);
         let effects = match is_batch && self.progress.machine.exit().is_none() {
-            true => self.progress.returned(&results),
+            true => self.return_to_user(&results).await?,
             false => Vec::new(),
         };
         match (self.progress.machine.exit(), &mut self.session) {
@@ -310,6 +323,26 @@ impl<'r> Run<'r> {
             (Some(_), Some(_) | None) => {}
         }
         Ok(effects)
+    }
+
+    /// Ends the run with results, if they are for the user and the guardrails let them pass.
+    async fn return_to_user(&mut self, results: &[ToolResult]) -> Result<Vec<Effect>, BoxError> {
+        let Some(results) = self.progress.returned(results) else {
+            return Ok(Vec::new());
+        };
+        let said = |output: &Json| {
+            output
+                .as_str()
+                .map_or_else(|| output.to_string(), str::to_owned)
+        };
+        let texts: Vec<_> = results.iter().map(|(_, output)| said(output)).collect();
+        let text = texts.join("\n\n");
+        Ok(match self.agent.let_pass(text.clone()).await? {
+            Ok(passed) if passed == text => self.progress.answered(text, results),
+            Ok(passed) => self.progress.answered(passed, Vec::new()),
+            // The agent finds other words.
+            Err(_) => Vec::new(),
+        })
     }
 
     /// Keeps the progress for another attempt, without the requests that are not written.
@@ -366,10 +399,22 @@ impl<'r> Run<'r> {
     }
 }
 
+/// What kind of anomaly it is: ids in it are chosen by a model or a program.
+fn name(anomaly: &Anomaly) -> &'static str {
+    match anomaly {
+        Anomaly::UnknownCall { .. } => "unknown_call",
+        Anomaly::DuplicateCompletion { .. } => "duplicate_completion",
+        Anomaly::ConflictingCall { .. } => "conflicting_call",
+        Anomaly::NotDeferred { .. } => "not_deferred",
+        Anomaly::AfterTerminal => "after_terminal",
+        Anomaly::StaleRun { .. } => "stale_run",
+    }
+}
+
 /// What is first.
 enum Next {
     Said(Said),
-    Done(Done),
+    Done(Option<Done>),
 }
 
 /// What a future comes to within the time that the run has.

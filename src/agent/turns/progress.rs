@@ -2,6 +2,7 @@
 
 use super::spent::Spent;
 use super::waits::{Awaited, Wait};
+use crate::agent::acting::Objection;
 use crate::agent::api::saved;
 use crate::agent::offer::declare;
 use crate::agent::output::Output;
@@ -14,6 +15,7 @@ use crate::machine::{
 use crate::model::{Json, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 /// All that another attempt needs to go on.
 #[derive(Debug, Deserialize, Serialize)]
@@ -30,12 +32,23 @@ pub(super) struct Progress {
     pub(super) since: Option<Timestamp>,
     /// How often a model was asked by a breadcrumb.
     asked: u32,
-    /// The calls that a person agreed to and that may have begun, each with the digest of what was agreed to.
-    pub(super) approved: Vec<(CallId, String)>,
+    /// The calls that a person agreed to and that may have begun.
+    pub(super) approved: Vec<Approved>,
+    /// What was handed in, as the guardrails let it pass.
+    handed_in: BTreeMap<String, Json>,
     /// What the agent said last.
     ended: Option<Ended>,
     /// The calls of the turn and their tools, if the results of all of them are for the user.
     direct: Option<Vec<(CallId, String)>>,
+}
+
+/// A call that a person agreed to.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Approved {
+    pub(super) call: CallId,
+    /// Of what was agreed to.
+    pub(super) digest: String,
+    pub(super) arguments: Json,
 }
 
 /// How a run comes to its end.
@@ -47,6 +60,8 @@ struct Ended {
     results: Vec<(String, Json)>,
     /// Whether another agent had the last word.
     delegated: bool,
+    /// Whether the results of tools are the answer.
+    returned: bool,
 }
 
 /// What becomes of something the agent said.
@@ -89,6 +104,7 @@ impl Progress {
             since: None,
             asked: 0,
             approved: Vec::new(),
+            handed_in: BTreeMap::new(),
             ended: None,
             direct: None,
         }
@@ -113,12 +129,13 @@ impl Progress {
         &mut self,
         said: Said,
         definition: &AgentDefinition,
-        objection: Option<String>,
+        objection: Option<Objection>,
     ) -> Result<Heard, AgentRunError> {
         match said {
             Said::Calls { calls, usage } => {
                 let is_turn = self.machine.policy().delivery == Delivery::Batch;
-                self.spent.add(usage, calls.len(), is_turn);
+                let new = calls.iter().filter(|call| !self.machine.knows(&call.id));
+                self.spent.add(usage, new.count(), is_turn);
                 self.spent.check(definition)?;
                 Ok(Heard::Effects(self.receive(calls, definition)))
             }
@@ -128,9 +145,14 @@ impl Progress {
                 usage,
             } => {
                 self.spent.add(usage, 0, true);
-                match objection {
-                    Some(problem) => self.repair(problem, &text, definition),
-                    None => Ok(Heard::Effects(self.end(Ended {
+                // Who had the last word before a reminder still has it.
+                let settled = self
+                    .ended
+                    .take_if(|ended| ended.delegated || ended.returned);
+                match (objection, settled) {
+                    (_, Some(settled)) => Ok(Heard::Effects(self.end(settled))),
+                    (Some(problem), None) => self.repair(problem, &text, definition),
+                    (None, None) => Ok(Heard::Effects(self.end(Ended {
                         text,
                         cut_off,
                         ..Ended::default()
@@ -152,11 +174,16 @@ impl Progress {
     /// Lets the agent mend its answer, if it may.
     fn repair(
         &mut self,
-        problem: String,
+        objection: Objection,
         text: &str,
         definition: &AgentDefinition,
     ) -> Result<Heard, AgentRunError> {
+        let Objection {
+            problem,
+            may_be_shown,
+        } = objection;
         if self.repairs >= Self::MOST_REPAIRS || self.spent.check(definition).is_err() {
+            let text = if may_be_shown { text } else { "" };
             return Err(bad_output(problem, text));
         }
         self.repairs += 1;
@@ -204,10 +231,7 @@ impl Progress {
     }
 
     /// What another agent answers is the answer of the run.
-    pub(super) fn delegated(&mut self, output: &Json) -> Vec<Effect> {
-        let text = output
-            .as_str()
-            .map_or_else(|| output.to_string(), str::to_owned);
+    pub(super) fn delegated(&mut self, text: String) -> Vec<Effect> {
         self.end(Ended {
             text,
             delegated: true,
@@ -215,34 +239,31 @@ impl Progress {
         })
     }
 
-    /// Whether results are the answer, since all that was called gives its result to the user.
-    pub(super) fn returned(&mut self, results: &[ToolResult]) -> Vec<Effect> {
-        let Some(calls) = self.direct.take() else {
-            return Vec::new();
-        };
+    /// The results that are the answer, and by which tools, since all that was called gives its result to the user.
+    pub(super) fn returned(&mut self, results: &[ToolResult]) -> Option<Vec<(String, Json)>> {
         let output = |id: &CallId| {
             results.iter().find_map(|result| match &result.answer {
                 Answer::Success(output) if result.call_id == *id => Some(output.clone()),
                 Answer::Success(_) | Answer::Error { .. } => None,
             })
         };
-        let outputs = calls
-            .into_iter()
-            .map(|(id, tool)| Some((tool, output(&id)?)));
-        let Some(results) = outputs.collect::<Option<Vec<_>>>() else {
-            return Vec::new();
-        };
-        let said = |output: &Json| {
-            output
-                .as_str()
-                .map_or_else(|| output.to_string(), str::to_owned)
-        };
-        let texts: Vec<_> = results.iter().map(|(_, output)| said(output)).collect();
+        let calls = self.direct.take()?.into_iter();
+        calls.map(|(id, tool)| Some((tool, output(&id)?))).collect()
+    }
+
+    /// Results are the answer of the run; none where something else was put in the place of their text.
+    pub(super) fn answered(&mut self, text: String, results: Vec<(String, Json)>) -> Vec<Effect> {
         self.end(Ended {
-            text: texts.join("\n\n"),
+            text,
             results,
+            returned: true,
             ..Ended::default()
         })
+    }
+
+    /// Something was handed in.
+    pub(super) fn hand_in(&mut self, name: &str, output: Json) {
+        self.handed_in.entry(name.to_owned()).or_insert(output);
     }
 
     fn end(&mut self, ended: Ended) -> Vec<Effect> {
@@ -291,7 +312,7 @@ impl Progress {
         add("status", status.into());
         add("message", ended.text.clone().into());
         add("usage", json!(self.spent));
-        if let (Some(output), true) = (output, ended.results.is_empty()) {
+        if let (Some(output), false) = (output, ended.returned) {
             let output = output.read(&ended.text);
             let output = output.map_err(|problem| bad_output(problem, &ended.text))?;
             add("output", output.into_value());
@@ -302,7 +323,7 @@ impl Progress {
         if ended.delegated {
             add("delegated", true.into());
         }
-        if !ended.results.is_empty() {
+        if ended.returned {
             let results = ended.results.iter();
             let results = results.map(|(tool, output)| json!({"tool": tool, "output": **output}));
             add("results", results.collect());
@@ -310,7 +331,10 @@ impl Progress {
         let handed_in: Map<_, _> = self
             .machine
             .outputs()
-            .map(|(name, output)| (name.to_owned(), (**output).clone()))
+            .map(|(name, output)| {
+                let output = self.handed_in.get(name).unwrap_or(output);
+                (name.to_owned(), (**output).clone())
+            })
             .collect();
         if !handed_in.is_empty() {
             add("outputs", handed_in.into());
@@ -323,7 +347,7 @@ impl Progress {
 
     /// Something done while what is asked for by requests that are not written is left out.
     pub(super) fn without_requests<T>(&mut self, work: impl FnOnce(&Self) -> T) -> T {
-        let is_written = |wait: &Wait| wait.request.is_none();
+        let is_written = |wait: &Wait| wait.unwritten.is_none();
         let all = std::mem::take(&mut self.waits);
         let (written, unwritten) = all.into_iter().partition(is_written);
         self.waits = written;

@@ -1,5 +1,6 @@
 //! Where a call goes: to a tool here or elsewhere, to another agent, to a person first, or nowhere.
 
+use super::progress::Approved;
 use super::waits::Awaited;
 use super::{Answer, CallId, Deferral, Done, Effect, Run, ToolCall, ToolOutcome, agents, human};
 use crate::agent::offer::{Handing, Other};
@@ -7,7 +8,9 @@ use crate::machine::{Arguments, Delivery};
 use crate::model::Json;
 use crate::tool::{self, RetrySafety};
 use futures::FutureExt as _;
+use futures::future::abortable;
 use serde_json::Value;
+use std::num::NonZeroU32;
 use std::time::Duration;
 use tracing::Instrument as _;
 
@@ -15,10 +18,16 @@ impl<'r> Run<'r> {
     /// Lets the guardrails look at a call before it begins.
     pub(super) fn admit(&mut self, call: ToolCall, again: bool) -> Vec<Effect> {
         let guardrails = &self.agent.guardrails;
+        // They have seen what a person agreed to.
+        if let Some(approved) = self.approved(&call.id) {
+            let call = ToolCall::new(call.id, call.tool, approved.arguments.clone());
+            return self.execute(call, again);
+        }
         let arguments = match &call.arguments {
             Arguments::Json(arguments) if !guardrails.is_empty() => arguments.clone(),
             Arguments::Json(_) | Arguments::Unreadable { .. } => return self.execute(call, again),
         };
+        let id = call.id.clone();
         let admitted = async move {
             match guardrails.tool_call(&call.tool, arguments).await {
                 Ok(arguments) => Done::Admitted {
@@ -28,8 +37,13 @@ impl<'r> Run<'r> {
                 Err(answer) => Done::Finished(call.id, answer.into()),
             }
         };
-        self.queue.push_back(admitted.boxed());
+        self.enqueue(id, admitted);
         Vec::new()
+    }
+
+    fn approved(&self, call: &CallId) -> Option<&Approved> {
+        let mut approved = self.progress.approved.iter();
+        approved.rfind(|approved| approved.call == *call)
     }
 
     /// Begins a call, or says what comes of it at once. Of one that an earlier attempt may have made, a tool that must not
@@ -48,7 +62,10 @@ impl<'r> Run<'r> {
             Some(Other::Agent { agent, how }) => self.ask_agent(call.id, agent, *how, &arguments),
             Some(Other::Output(checker)) => {
                 let answer = match checker.check(&arguments) {
-                    Ok(()) => Answer::success(Value::from("handed in")),
+                    Ok(()) => {
+                        self.progress.hand_in(&call.tool, arguments);
+                        Answer::success(Value::from("handed in"))
+                    }
                     Err(problem) => Answer::error("invalid_input", problem),
                 };
                 self.progress.finish(call.id, answer.into())
@@ -67,16 +84,20 @@ impl<'r> Run<'r> {
         if agent.definition.approval.tools.contains(&call.tool) {
             let definition = agent.fingerprint(&call.tool);
             let digest = human::digest(&call.tool, &arguments, &definition);
-            let approved = (call.id.clone(), digest);
-            is_approved = self.progress.approved.contains(&approved);
+            is_approved = self
+                .approved(&call.id)
+                .is_some_and(|approved| approved.digest == digest);
             if !is_approved {
-                self.ask_person(&call, &arguments, approved.1);
+                self.ask_person(&call, &arguments, digest);
                 return Vec::new();
             }
         }
         // A program that waits for its result is not stopped for it: the tool itself asks, and waits.
         let is_batch = agent.provider.delivery() == Delivery::Batch;
         if settings.over_breadcrumbs && is_batch {
+            if let Err(answer) = agent.tools.check_input(&call.tool, &arguments) {
+                return self.progress.finish(call.id, answer.into());
+            }
             self.request_tool(call, arguments, settings.timeout);
             return Vec::new();
         }
@@ -95,6 +116,7 @@ impl<'r> Run<'r> {
         let tool = agent.tools.get(&call.tool).map(tool::Tool::name);
         let span = tracing::debug_span!("tool_call", agent = caller, tool);
         let (id, name) = (call.id.clone(), call.tool.clone());
+        let call_id = id.clone();
         let context = context.writing_only(self.written_by_tool(&name));
         let called = async move {
             let (tools, store, by) = (&agent.tools, &agent.store, Some(caller));
@@ -110,7 +132,14 @@ impl<'r> Run<'r> {
             };
             Done::Finished(id, outcome)
         };
-        self.queue.push_back(called.instrument(span).boxed());
+        self.enqueue(call_id, called.instrument(span));
+    }
+
+    /// Begins some work on a call when there is a place for it, unless the call is cancelled.
+    fn enqueue(&mut self, call: CallId, work: impl Future<Output = Done> + Send + 'r) {
+        let (work, handle) = abortable(work);
+        self.aborts.insert(call, handle);
+        self.queue.push_back(work.map(Result::ok).boxed());
     }
 
     /// What a tool may write: what the agent answers with, and not what it asks others by. A tool that writes what a model
@@ -128,27 +157,24 @@ impl<'r> Run<'r> {
         let by = &*self.agent.definition.agent_id;
         let id = self.request_id(&["tool", call.id.as_str()]);
         let request = tool::request(&call.tool, arguments.into_value(), &id, Some(by));
-        let until = self.context.now() + timeout;
         let awaited = Awaited::Tool {
             call: call.id,
             tool: call.tool,
         };
-        self.wait(id, until, awaited, request);
+        self.wait(id, timeout, awaited, |_| request);
     }
 
     fn ask_person(&mut self, call: &ToolCall, arguments: &Json, digest: String) {
         let agent = self.agent;
         let id = self.request_id(&["approval", call.id.as_str(), &digest]);
-        let until = self.in_seconds(agent.definition.wait_seconds.people.get());
         let asked = human::approval(call, arguments, &digest);
-        let by = &agent.definition.agent_id;
-        let request = human::request(asked, &id, by, until);
         let awaited = Awaited::Approval {
             call: call.id.clone(),
             digest,
             by: agent.definition.approval.by.clone(),
+            arguments: arguments.clone(),
         };
-        self.wait(id, until, awaited, request);
+        self.question(id, awaited, asked);
     }
 
     fn ask_agent(
@@ -182,27 +208,39 @@ impl<'r> Run<'r> {
         let definition = &self.agent.definition;
         let id = self.request_id(&["agent", call.as_str()]);
         let request = agents::request(agent, prompt, &id, &definition.agent_id);
-        let until = self.in_seconds(definition.wait_seconds.agents.get());
+        let lasts = seconds(definition.wait_seconds.agents);
         let agent = agent.to_owned();
         let awaited = Awaited::Agent {
             call,
             agent,
             is_last,
         };
-        self.wait(id, until, awaited, request);
+        self.wait(id, lasts, awaited, |_| request);
+    }
+
+    /// Asks a person.
+    fn question(&mut self, id: String, awaited: Awaited, asked: Value) {
+        let definition = &self.agent.definition;
+        let lasts = seconds(definition.wait_seconds.people);
+        let (request_id, by) = (id.clone(), definition.agent_id.clone());
+        self.wait(id, lasts, awaited, move |until| {
+            human::request(asked, &request_id, &by, until)
+        });
     }
 
     /// Sees to it that a deferred call gets its answer.
     pub(super) fn defer(&mut self, call: CallId, action: Deferral) -> Vec<Effect> {
+        let can_wait = self.agent.store.ledger().is_some();
         match action {
+            Deferral::Handoff { .. } | Deferral::Other { .. } if !can_wait => {
+                let message = "the store has no ledger, so nothing can be waited for";
+                let answer = Answer::error("cannot_defer", message);
+                self.progress.finish(call, answer.into())
+            }
             Deferral::Handoff { agent, prompt } => self.hand_over(call, &agent, &prompt),
             Deferral::Other { kind, payload } if kind == "question" => {
                 let id = self.request_id(&["question", call.as_str()]);
-                let definition = &self.agent.definition;
-                let until = self.in_seconds(definition.wait_seconds.people.get());
-                let asked = human::question(&payload);
-                let request = human::request(asked, &id, &definition.agent_id, until);
-                self.wait(id, until, Awaited::Question { call }, request);
+                self.question(id, Awaited::Question { call }, human::question(&payload));
                 Vec::new()
             }
             Deferral::PlannerOutput(_) | Deferral::Other { .. } => {
@@ -240,4 +278,8 @@ impl<'r> Run<'r> {
 fn unknown_outcome() -> ToolOutcome {
     let message = "the call was interrupted and is not made again, so its outcome is unknown";
     Answer::error("outcome_unknown", message).into()
+}
+
+fn seconds(seconds: NonZeroU32) -> Duration {
+    Duration::from_secs(seconds.get().into())
 }

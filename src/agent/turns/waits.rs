@@ -3,22 +3,40 @@
 use crate::agent::human::{self, Decision};
 use crate::agent::{AgentExecutor, agents};
 use crate::machine::{Answer, CallId};
-use crate::model::{Breadcrumb, NewBreadcrumb, Selector, Timestamp};
+use crate::model::{Breadcrumb, Json, NewBreadcrumb, Selector, Timestamp};
 use crate::store::Wake;
 use crate::tool::{self, ToolExecutor};
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::time::Duration;
 
 /// Something that was asked for.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct Wait {
     /// Names the request; its answer names it too.
     pub(super) request_id: String,
-    /// Until when the answer counts.
+    /// Until when the answer counts, once it is asked for.
     pub(super) until: Timestamp,
     pub(super) awaited: Awaited,
     /// What asks for it, until that is written.
     #[serde(skip)]
-    pub(super) request: Option<NewBreadcrumb>,
+    pub(super) unwritten: Option<Unwritten>,
+}
+
+/// A request that is written when the run is suspended: its time counts from then on.
+pub(super) struct Unwritten {
+    /// How long an answer may take.
+    pub(super) lasts: Duration,
+    /// The request, from the time until which its answer counts.
+    pub(super) request: Box<dyn FnOnce(Timestamp) -> NewBreadcrumb + Send + Sync>,
+}
+
+impl fmt::Debug for Unwritten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unwritten")
+            .field("lasts", &self.lasts)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What is waited for.
@@ -38,6 +56,8 @@ pub(super) enum Awaited {
         call: CallId,
         digest: String,
         by: Vec<String>,
+        /// What it would be called with.
+        arguments: Json,
     },
     /// The answer of a person.
     Question { call: CallId },
@@ -67,6 +87,9 @@ impl Wait {
     /// What a breadcrumb says to it, if it is the answer, in a run of this correlation id.
     pub(super) fn reply(&self, found: &Breadcrumb, correlation_id: Option<&str>) -> Option<Reply> {
         let id = &*self.request_id;
+        if found.schema_name.as_deref() != Some(self.schema()) || self.is_late(found) {
+            return None;
+        }
         let decided = |digest, by| {
             human::decision(found, id, digest, by).map(|decision| match decision {
                 Decision::Approved => Reply::Approved,
@@ -83,6 +106,22 @@ impl Wait {
             Awaited::Approval { digest, by, .. } => decided(Some(&**digest), by),
             Awaited::Question { .. } => decided(None, &[]),
         }
+    }
+
+    /// Whether something comes after the time in which a person had to decide.
+    fn is_late(&self, found: &Breadcrumb) -> bool {
+        match &self.awaited {
+            Awaited::Approval { .. } | Awaited::Question { .. } => found.updated_at > self.until,
+            // What was done late is done.
+            Awaited::Tool { .. } | Awaited::Agent { .. } | Awaited::Model { .. } => false,
+        }
+    }
+
+    /// The request, to be written at this time; none if it is written.
+    pub(super) fn write(&mut self, now: Timestamp) -> Option<NewBreadcrumb> {
+        let Unwritten { lasts, request } = self.unwritten.take()?;
+        self.until = now + lasts;
+        Some(request(self.until))
     }
 
     /// What it came to when nobody has answered in time.
