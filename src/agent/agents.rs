@@ -20,13 +20,22 @@ pub(super) fn request(agent: &str, prompt: &str, request_id: &str, by: &str) -> 
 }
 
 /// What an agent answered to a request, if this is its answer to that one.
-pub(super) fn answer_of(response: &Breadcrumb, request_id: &str, agent: &str) -> Option<Answer> {
+///
+/// Anybody can name a creator in what they write, so whoever wrote it has to be that agent too, where the store says who
+/// did. An agent gives its answer the tags of whatever set it off, so the answer has to follow from the run that asked,
+/// which has this correlation id: else somebody else could ask the agent something else under the same tags.
+pub(super) fn answer_of(
+    response: &Breadcrumb,
+    request_id: &str,
+    agent: &str,
+    correlation_id: Option<&str>,
+) -> Option<Answer> {
     let context = &response.context;
     let text = |field: &str| context.get(field).and_then(Value::as_str);
-    let creator = context
-        .get("creator")
-        .and_then(|creator| creator.get("agent_id"));
-    let is_its = creator.and_then(Value::as_str) == Some(agent);
+    let creator = |field: &str| context.get("creator")?.get(field)?.as_str();
+    let is_its = creator("agent_id") == Some(agent)
+        && response.author().is_none_or(|author| author == agent)
+        && creator("correlation_id").is_none_or(|found| correlation_id == Some(found));
     let answers = response
         .tags
         .iter()

@@ -78,12 +78,19 @@ async fn refusal(
     Ok((!may_write(schema)).then(|| refuse(schema)))
 }
 
-/// A handle that writes as part of a run; the store itself where there is none.
-pub(super) fn bind(store: Arc<dyn BreadcrumbStore>, run: &RunHandle) -> Arc<dyn BreadcrumbStore> {
-    match run.terms.clone() {
-        Some(terms) => Arc::new(BoundStore { store, terms }),
-        None => store,
+/// A handle that writes as part of a run, these schemas only if any are given; the store itself where there is none.
+pub(super) fn bind(
+    store: Arc<dyn BreadcrumbStore>,
+    run: &RunHandle,
+    schemas: Option<&[String]>,
+) -> Arc<dyn BreadcrumbStore> {
+    let Some(mut terms) = run.terms.clone() else {
+        return store;
+    };
+    if let Some(schemas) = schemas {
+        terms.responds_with = Some(schemas.to_vec());
     }
+    Arc::new(BoundStore { store, terms })
 }
 
 #[derive(Debug)]

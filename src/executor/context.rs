@@ -44,6 +44,8 @@ pub struct ExecutionContext {
     hints: HintsOfSchemas,
     /// Made when it is first asked for, if the context belongs to no run.
     run: OnceLock<Arc<RunHandle>>,
+    /// The schemas that may be written through it; those of the executor if none.
+    writes: Option<Arc<[String]>>,
 }
 
 /// What one context subscription found.
@@ -156,6 +158,7 @@ impl ExecutionContext {
     pub fn for_trigger(trigger: impl Into<Arc<Breadcrumb>>) -> Self {
         Self {
             by_hand: true,
+            writes: None,
             ..Self::new(trigger.into(), None, Vec::new(), Vec::new())
         }
     }
@@ -172,6 +175,7 @@ impl ExecutionContext {
             sources,
             missing,
             by_hand: false,
+            writes: None,
             hints: HintsOfSchemas::new(),
             run: OnceLock::new(),
         }
@@ -422,6 +426,12 @@ impl ExecutionContext {
         self.run().key(&self.trigger)
     }
 
+    /// What this run has in common with all that follow from it; none if it is no run.
+    pub(crate) fn correlation_id(&self) -> Option<&str> {
+        let terms = self.run().terms.as_ref()?;
+        Some(terms.stamp.correlation_id())
+    }
+
     /// Which attempt this is, from 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
@@ -500,7 +510,15 @@ impl ExecutionContext {
     /// refused once the run is lost. What it writes stays if the run is tried again.
     #[must_use]
     pub fn bound_store(&self, store: Arc<dyn BreadcrumbStore>) -> Arc<dyn BreadcrumbStore> {
-        super::bound::bind(store, self.run())
+        super::bound::bind(store, self.run(), self.writes.as_deref())
+    }
+
+    /// The same, for something that may write these schemas only. They are some of those that the executor may write.
+    pub(crate) fn writing_only(&self, schemas: Vec<String>) -> Self {
+        Self {
+            writes: Some(schemas.into()),
+            ..self.clone()
+        }
     }
 
     fn known_keys(&self) -> String {

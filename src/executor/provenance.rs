@@ -67,6 +67,11 @@ impl Stamp {
         creator.into()
     }
 
+    /// What all runs have in common that follow from one another.
+    pub(super) fn correlation_id(&self) -> &str {
+        &self.lineage.correlation_id
+    }
+
     /// The tags that a response inherits.
     pub(super) fn session_tags(&self) -> impl Iterator<Item = &String> {
         self.trigger

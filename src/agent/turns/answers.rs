@@ -11,8 +11,10 @@ use crate::store::Query;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many breadcrumbs are looked at that may answer what a run waits for.
-const MOST_ANSWERS: usize = 256;
+/// How many breadcrumbs are looked at together that may answer what a run waits for, and how often: whoever writes many
+/// that answer nothing must not hide the one that does.
+const ANSWERS_AT_ONCE: usize = 256;
+const MOST_LOOKS: usize = 64;
 
 impl Run<'_> {
     /// Waits for a breadcrumb from now on.
@@ -51,7 +53,9 @@ impl Run<'_> {
         let now = self.context.now();
         let (mut effects, mut useful) = (Vec::new(), Vec::new());
         for wait in std::mem::take(&mut self.progress.waits) {
-            let answers = |found: &Arc<Breadcrumb>| Some((found.id, wait.reply(found)?));
+            let correlation_id = self.context.correlation_id();
+            let answers =
+                |found: &Arc<Breadcrumb>| Some((found.id, wait.reply(found, correlation_id)?));
             let reply = match found.iter().find_map(answers) {
                 Some((id, reply)) => {
                     useful.push(id);
@@ -134,12 +138,35 @@ impl Run<'_> {
         let (agent, resumed) = (self.agent, self.context.resumed());
         let woken_with = resumed.and_then(|resumed| resumed.with.clone());
         let mut found: Vec<_> = woken_with.into_iter().collect();
+        let looked = self.progress.since;
         for selector in waits::selectors(&self.progress.waits) {
-            let query = Query::new(selector).limit(MOST_ANSWERS);
-            found.extend(agent.store.search(&query).await?);
+            let mut query = Query::new(selector).limit(ANSWERS_AT_ONCE);
+            for _ in 0..MOST_LOOKS {
+                let page = agent.store.search(&query).await?;
+                let oldest = page.last().map(|oldest| oldest.order_key());
+                let is_last = page.len() < ANSWERS_AT_ONCE;
+                found.extend(page.into_iter().filter(|found| self.is_answer(found)));
+                match oldest {
+                    Some(oldest) if !is_last && Some(oldest.0) >= looked => {
+                        query = query.before(oldest);
+                    }
+                    Some(_) | None => break,
+                }
+            }
         }
         found.sort_by_key(|found| found.order_key());
         Ok(found)
+    }
+
+    /// Whether a breadcrumb answers anything. One that does not shall not wake the run again.
+    fn is_answer(&mut self, found: &Breadcrumb) -> bool {
+        let correlation_id = self.context.correlation_id();
+        let mut waits = self.progress.waits.iter();
+        let is_answer = waits.any(|wait| wait.reply(found, correlation_id).is_some());
+        if !is_answer {
+            self.progress.since = self.progress.since.max(Some(found.updated_at));
+        }
+        is_answer
     }
 
     /// Ends the turn of the run until somebody answers.

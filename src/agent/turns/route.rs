@@ -95,15 +95,12 @@ impl<'r> Run<'r> {
         let tool = agent.tools.get(&call.tool).map(tool::Tool::name);
         let span = tracing::debug_span!("tool_call", agent = caller, tool);
         let (id, name) = (call.id.clone(), call.tool.clone());
+        let context = context.writing_only(self.written_by_tool(&name));
         let called = async move {
-            let (tools, store) = (&agent.tools, &agent.store);
+            let (tools, store, by) = (&agent.tools, &agent.store, Some(caller));
             let outcome = match is_approved {
-                true => {
-                    tools
-                        .call_approved(call, Some(caller), context, store)
-                        .await
-                }
-                false => tools.call(call, Some(caller), context, store).await,
+                true => tools.call_approved(call, by, &context, store).await,
+                false => tools.call(call, by, &context, store).await,
             };
             let outcome = match outcome {
                 ToolOutcome::Answered(answer) => {
@@ -114,6 +111,17 @@ impl<'r> Run<'r> {
             Done::Finished(id, outcome)
         };
         self.queue.push_back(called.instrument(span).boxed());
+    }
+
+    /// What a tool may write: what the agent answers with, and not what it asks others by. A tool that writes what a model
+    /// says could ask in its name else.
+    fn written_by_tool(&self, tool: &str) -> Vec<String> {
+        let mut schemas = self.agent.definition.responds_with.clone();
+        let settings = self.agent.tools.get(tool).map(tool::Tool::settings);
+        if settings.is_some_and(|settings| settings.over_breadcrumbs) {
+            schemas.push(tool::ToolExecutor::REQUEST.to_owned());
+        }
+        schemas
     }
 
     fn request_tool(&mut self, call: ToolCall, arguments: Json, timeout: Duration) {

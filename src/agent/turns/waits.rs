@@ -64,8 +64,8 @@ impl Wait {
         }
     }
 
-    /// What a breadcrumb says to it, if it is the answer.
-    pub(super) fn reply(&self, found: &Breadcrumb) -> Option<Reply> {
+    /// What a breadcrumb says to it, if it is the answer, in a run of this correlation id.
+    pub(super) fn reply(&self, found: &Breadcrumb, correlation_id: Option<&str>) -> Option<Reply> {
         let id = &*self.request_id;
         let decided = |digest, by| {
             human::decision(found, id, digest, by).map(|decision| match decision {
@@ -77,7 +77,9 @@ impl Wait {
             Awaited::Tool { tool, .. } | Awaited::Model { tool } => {
                 tool::answer_of(found, id, tool).map(Reply::Answer)
             }
-            Awaited::Agent { agent, .. } => agents::answer_of(found, id, agent).map(Reply::Answer),
+            Awaited::Agent { agent, .. } => {
+                agents::answer_of(found, id, agent, correlation_id).map(Reply::Answer)
+            }
             Awaited::Approval { digest, by, .. } => decided(Some(&**digest), by),
             Awaited::Question { .. } => decided(None, &[]),
         }
