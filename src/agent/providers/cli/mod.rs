@@ -98,6 +98,10 @@ use std::time::Duration;
 /// kills it. A session that is dropped kills it at once. No signal is sent before that, and processes that the program
 /// started itself are left to it. A call that it does not wait for may be lost when it ends.
 ///
+/// A run that waits for a person or another agent cancels its program, and starts it again once it waits for nobody any
+/// more. So a program that hears `cancelled` should end, and one that is resumed should send its calls again by the same
+/// ids: their results are known by these.
+///
 /// Standard error goes to `tracing` at the level debug, line by line, the first 64 KiB of it in lines of up to 1 KiB. The
 /// last line is in [`CliError::Ended`], cut after 256 bytes. The token and the values given by [`env`](Self::env) are taken
 /// out of both; they can be neither in an error nor in what `Debug` prints.
