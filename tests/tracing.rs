@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::{
@@ -69,6 +69,9 @@ impl io::Write for Log {
 impl Log {
     /// Takes what this thread logs from now on, the ends of spans included.
     fn begin(level: tracing::Level) -> (Self, tracing::subscriber::DefaultGuard) {
+        // With one dispatcher alone, `tracing` may decide on another test's thread that nobody ever listens.
+        static SECOND: LazyLock<tracing::Dispatch> =
+            LazyLock::new(|| tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default()));
         let log = Self::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -77,6 +80,7 @@ impl Log {
             .with_ansi(false)
             .with_writer(move || writer.clone())
             .finish();
+        LazyLock::force(&SECOND);
         (log, tracing::subscriber::set_default(subscriber))
     }
 

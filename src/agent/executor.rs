@@ -306,6 +306,9 @@ impl UniversalExecutor for AgentExecutor {
         trigger: &Breadcrumb,
         failure: &Failure,
     ) -> Result<Response, BoxError> {
+        if !self.may_answer() {
+            return Ok(Response::none());
+        }
         let mut context = json!({"status": "error", "message": failure.message});
         if let (Value::Object(fields), Some(raw)) = (&mut context, bad_output(failure)) {
             fields.insert("raw".to_owned(), raw.into());

@@ -32,11 +32,20 @@
 //!
 //! With `"tool_calls": "breadcrumbs"`, and for tools that [live elsewhere](crate::tool::remote_tool), a call is a
 //! `tool.request.v1`, and its result the `tool.response.v1` of that request. The run is suspended meanwhile: it costs a row,
-//! holds no worker, and goes on wherever a response is seen. The model hears the same either way. Under a program that
-//! calls back the tool waits instead, so that the program is not stopped.
+//! holds no worker, and goes on wherever a response is seen. The model hears the same either way. Requests are written once
+//! the calls within the run have ended, and their time counts from then on: that of a tool is its own timeout. A response is
+//! known by the tag `request:<id>` that the request has, and is held to the tool's output schema and size. Under a program
+//! that calls back the tool waits instead, so that the program is not stopped. A dispatcher that serves a tool which needs
+//! approval has to [trust requests](crate::tool::ToolDispatcher::trusting_requests), since the agent has asked.
 //!
 //! If all tools that an answer calls are listed in `return_to_user`, or [say so themselves](crate::tool::ToolSettings), and
-//! none fails, their results are the answer (`results`, and as text `message`), and the model is not asked again.
+//! none fails, their results are the answer (`results`, and as text `message`), and the model is not asked again. Under a
+//! program that calls back this has no effect: the program decides what it says.
+//!
+//! # Programs
+//! A program is stopped while its run waits for a person or another agent, and started again when all have answered. It has
+//! to send its calls again under the same ids: then those that were made are answered from what is known, and none is made
+//! twice. A call under a new id is a new call. Each start is a turn.
 //!
 //! # What a crash repeats
 //! After each answer of the model and each result of a tool the run saves where it is. One that is tried again makes no
@@ -68,17 +77,19 @@
 //! An agent named in `use` is called as a tool of its name, one in `handoff` as `handoff-to-<name>`: it works in a run of
 //! its own, with its own permissions, and its answer is the result of the call. One in `delegate` has the last word: its
 //! answer to `delegate-to-<name>` is that of the run. They are asked by `agent.request.v1` (`agent`, `prompt`, `requestId`,
-//! `requestedBy`), which sets off an agent that subscribes to it, and answer by their `agent.response.v1`. The
+//! `requestedBy`), which sets off an agent that subscribes to it with `{"schema_name": "agent.request.v1", "role": "trigger",
+//! "context_match": [{"path": "$.agent", "op": "eq", "value": "<its id>"}]}`, and answer by their `agent.response.v1`. The
 //! [limit of hops](crate::Profile::hop_limit) ends a circle of agents.
 //!
 //! # People
 //! A call of a tool listed in `approval.tools`, or that [asks for it](crate::tool::ToolSettings::requires_approval), is not
-//! made before a person agrees: a `human.request.v1` shows tool, arguments and their `digest`, and a `human.response.v1`
-//! with the same `request_id` and `"approved": true` or `false` (or `"decision": "approve"` or `"reject"`, and a `comment`)
+//! made before a person agrees: a `human.request.v1` (`kind`, `question`, `options`, `tool`, `arguments`, `digest`,
+//! `requestId`, `requestedBy`, `expires_at`) shows it, and a `human.response.v1` that is tagged `request:<requestId>` and has
+//! the same `request_id` and `"approved": true` or `false` (or `"decision": "approve"` or `"reject"`, and a `comment`)
 //! decides. The approval is bound to tool, arguments and definitions: what was approved is what runs, once; if a definition
 //! changes meanwhile the person is asked again. What an executor wrote approves nothing, nor does who is not in `approval.by`,
 //! if that is given: names in `created_by`, which the service that writes answers of people has to see to. A tool that
-//! [asks a person](crate::tool::ask_human) gets the field `answer`. Nobody waits for ever: `wait_seconds` (`people` a day,
+//! [asks a person](crate::tool::ask_human) gets the field `answer`, from anybody who is no executor. Nobody waits for ever: `wait_seconds` (`people` a day,
 //! `agents` an hour, `model` ten minutes) ends a wait with an error that the model sees.
 //!
 //! ```

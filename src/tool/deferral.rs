@@ -48,8 +48,9 @@ pub fn ask_human(question: impl Into<Question>) -> BoxError {
     deferred("question", json!({"question": text, "options": options}))
 }
 
-/// The error by which a tool leaves its result to anybody else: a kind, by a name that whoever drives the agent knows,
-/// and what it is about. See [`handoff`] for where it can be taken up.
+/// The error by which a tool leaves its result to anybody else: a kind, by a name that whoever drives the
+/// [machine](crate::machine) knows, and what it is about. An [agent](crate::agent::AgentExecutor) knows handoffs and
+/// questions, and answers any other kind with the error `cannot_defer`.
 ///
 /// ```
 /// use serde_json::json;

@@ -12,6 +12,7 @@ mod definitions;
 mod elsewhere;
 mod ends;
 mod output;
+mod reviewed;
 mod secrets;
 #[expect(dead_code, reason = "the tests of the executors use the rest")]
 #[path = "../executor/support.rs"]

@@ -32,6 +32,8 @@ async fn the_logs_name_agent_turn_and_tool_and_repeat_nothing_that_was_said() {
         .with_span_events(FmtSpan::FULL)
         .with_writer(move || writer.clone())
         .finish();
+    // With one dispatcher alone, `tracing` may decide on another test's thread that nobody ever listens.
+    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
     let guard = tracing::subscriber::set_default(subscriber);
     let store = MemoryStore::default();
     let (fails, _) = tool("fails", |_| async {

@@ -1,7 +1,7 @@
 //! What the crate logs, spans and all levels included.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::fmt::format::FmtSpan;
 
@@ -11,6 +11,9 @@ pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
     pub(crate) fn begin() -> (Self, DefaultGuard) {
+        // With one dispatcher alone, `tracing` may decide on another test's thread that nobody ever listens.
+        static SECOND: LazyLock<tracing::Dispatch> =
+            LazyLock::new(|| tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default()));
         let log = Self::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -19,6 +22,7 @@ impl Log {
             .with_ansi(false)
             .with_writer(move || writer.clone())
             .finish();
+        LazyLock::force(&SECOND);
         (log, tracing::subscriber::set_default(subscriber))
     }
 

@@ -4,7 +4,7 @@ use crate::given::{agent, agents, redefine, runtime, until_running};
 use crate::support::{Probe, put};
 use serde_json::{Value, json};
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use universal_executor::runtime::definitions::Definitions;
 use universal_executor::{MemoryStore, Profile, Runtime};
 
@@ -14,6 +14,9 @@ struct Log(Arc<Mutex<Vec<u8>>>);
 impl Log {
     /// Takes what is logged on this thread from now on.
     fn begin() -> (Self, tracing::subscriber::DefaultGuard) {
+        // With one dispatcher alone, `tracing` may decide on another test's thread that nobody ever listens.
+        static SECOND: LazyLock<tracing::Dispatch> =
+            LazyLock::new(|| tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default()));
         let log = Self::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -21,6 +24,7 @@ impl Log {
             .with_ansi(false)
             .with_writer(move || writer.clone())
             .finish();
+        LazyLock::force(&SECOND);
         (log, tracing::subscriber::set_default(subscriber))
     }
 

@@ -6,7 +6,7 @@ use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::json;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use universal_executor::source::{Receipt, SourceError, StartAt};
@@ -38,6 +38,9 @@ impl io::Write for Log {
 
 impl Log {
     fn begin() -> (Self, tracing::subscriber::DefaultGuard) {
+        // With one dispatcher alone, `tracing` may decide on another test's thread that nobody ever listens.
+        static SECOND: LazyLock<tracing::Dispatch> =
+            LazyLock::new(|| tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default()));
         let log = Self::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -45,6 +48,7 @@ impl Log {
             .with_ansi(false)
             .with_writer(move || writer.clone())
             .finish();
+        LazyLock::force(&SECOND);
         (log, tracing::subscriber::set_default(subscriber))
     }
 

@@ -6,7 +6,9 @@ pub use others::{Approval, Colleague, OutputSlot, ToolCalls, WaitSeconds};
 use super::{AgentError, Capabilities, Trust};
 use crate::executor::{ContextBudget, Format};
 use crate::model::{Json, Subscriptions};
-use read::{budget, budgets, colleagues, format, given, output_schema, read};
+use read::{
+    budget, budgets, colleagues, format, given, output_schema, read, refuse_misspelt, responds_with,
+};
 use serde_json::Value;
 use std::num::NonZeroU32;
 
@@ -95,6 +97,7 @@ impl AgentDefinition {
                 expected: "an object",
             });
         };
+        refuse_misspelt(fields)?;
         let agent_id: String = read(fields, "agent_id", "a string")?.ok_or(AgentError::Field {
             field: "agent_id",
             expected: "a string",
@@ -110,8 +113,7 @@ impl AgentDefinition {
             system_prompt: read(fields, "system_prompt", "a string")?.unwrap_or_default(),
             context_format: format(fields)?,
             context_budget: budget(fields)?,
-            responds_with: read(fields, "responds_with", "a list of schema names")?
-                .unwrap_or_else(|| vec![super::AgentExecutor::RESPONSE.to_owned()]),
+            responds_with: responds_with(fields)?,
             capabilities: given(fields, "capabilities")
                 .map(|_| Capabilities::read(fields))
                 .transpose()?,

@@ -1,13 +1,56 @@
 //! The fields of a definition, each with the error that names it.
 
 use super::{Budgets, Colleague};
-use crate::agent::AgentError;
+use crate::agent::{AgentError, AgentExecutor};
+use crate::error::excerpt;
 use crate::executor::{ContextBudget, Format};
-use crate::model::Json;
+use crate::model::{Json, nearest};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::num::{NonZeroU64, NonZeroUsize};
+
+/// A definition may have fields of others' making, but one that is nearly a restriction is that one, misspelt, and would
+/// restrict nothing.
+pub(super) fn refuse_misspelt(fields: &Map<String, Value>) -> Result<(), AgentError> {
+    const RESTRICTIONS: [&str; 9] = [
+        "approval",
+        "budgets",
+        "capabilities",
+        "context_budget",
+        "max_turns",
+        "output_schema",
+        "responds_with",
+        "trust",
+        "wait_seconds",
+    ];
+    let unknown = fields
+        .keys()
+        .filter(|field| !RESTRICTIONS.contains(&&***field));
+    for field in unknown {
+        if let Some(near) = nearest(field, RESTRICTIONS) {
+            return Err(AgentError::UnknownField {
+                field: "context",
+                unknown: excerpt(field, 80).into_owned(),
+                known: near.to_owned(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The schemas that an agent may write. One that writes no answers has to write something else.
+pub(super) fn responds_with(fields: &Map<String, Value>) -> Result<Vec<String>, AgentError> {
+    let (field, answer) = ("responds_with", AgentExecutor::RESPONSE);
+    let written: Option<Vec<String>> = read(fields, field, "a list of schema names")?;
+    let written = written.unwrap_or_else(|| vec![answer.to_owned()]);
+    let acts = given(fields, "capabilities").is_some();
+    if !acts && !written.iter().any(|schema| schema == answer) {
+        let expected = "a list with \"agent.response.v1\" in it, unless there are \"capabilities\" to write others with";
+        return Err(AgentError::Field { field, expected });
+    }
+    Ok(written)
+}
 
 /// Other agents.
 pub(super) fn colleagues(

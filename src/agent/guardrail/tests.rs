@@ -240,6 +240,8 @@ async fn the_log_names_a_guardrail_that_failed_and_repeats_none_of_its_words() {
         .with_max_level(tracing::Level::TRACE)
         .with_writer(move || writer.clone())
         .finish();
+    // With one dispatcher alone, `tracing` may decide on another test's thread that nobody ever listens.
+    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
     let guard = tracing::subscriber::set_default(subscriber);
     let guardrails = Guardrails::default().with(Broken(Fault::Error));
 

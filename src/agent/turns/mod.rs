@@ -149,7 +149,7 @@ impl<'r> Run<'r> {
         let hears = self.hears();
         if hears {
             self.touch();
-            self.progress.spent.check(&self.agent.definition)?;
+            self.may_go_on()?;
             self.open().await?;
         }
         let limit = self.time_left();
@@ -361,11 +361,24 @@ impl<'r> Run<'r> {
         }
     }
 
+    /// Whether the agent may be heard once more. A program is, as long as it runs, and has a turn for each start.
+    fn may_go_on(&self) -> Result<(), AgentRunError> {
+        let (spent, definition) = (&self.progress.spent, &self.agent.definition);
+        let is_batch = self.progress.machine.policy().delivery == Delivery::Batch;
+        match is_batch || self.session.is_none() {
+            true => spent.check(definition),
+            false => spent.check_budgets(definition),
+        }
+    }
+
     /// The provider's side of the run.
     async fn open(&mut self) -> Result<&mut Box<dyn Session>, BoxError> {
         if self.session.is_none() {
             let (agent, context) = (self.agent, self.context);
             let task = agent.task(context).await?;
+            if agent.provider.delivery() == Delivery::Each {
+                self.progress.spent.start();
+            }
             let provider = &agent.provider;
             self.session = Some(match self.progress.session.clone() {
                 Some(saved) => provider.resume(task, saved).await?,

@@ -144,7 +144,8 @@ impl Progress {
                 cut_off,
                 usage,
             } => {
-                self.spent.add(usage, 0, true);
+                let is_turn = self.machine.policy().delivery == Delivery::Batch;
+                self.spent.add(usage, 0, is_turn);
                 // Who had the last word before a reminder still has it.
                 let settled = self
                     .ended

@@ -23,6 +23,11 @@ impl Spent {
         self.output_tokens = self.output_tokens.saturating_add(usage.output_tokens);
     }
 
+    /// A program was started.
+    pub(super) fn start(&mut self) {
+        self.turns = self.turns.saturating_add(1);
+    }
+
     pub(super) fn time(&self) -> Duration {
         Duration::from_millis(self.milliseconds)
     }
@@ -40,6 +45,14 @@ impl Spent {
         if turns >= definition.max_turns {
             return Err(AgentRunError::TurnsUsedUp { turns });
         }
+        self.check_budgets(definition)
+    }
+
+    /// Whether anything but turns is left.
+    ///
+    /// # Errors
+    /// [`AgentRunError::BudgetUsedUp`].
+    pub(super) fn check_budgets(&self, definition: &AgentDefinition) -> Result<(), AgentRunError> {
         let budgets = definition.budgets;
         let tokens = self.input_tokens.saturating_add(self.output_tokens);
         let used_up = |budget, limit| Err(AgentRunError::BudgetUsedUp { budget, limit });
