@@ -70,9 +70,8 @@ pub(crate) const EFFECTS: &[&[&str]] = &[
         "again: deliver conflicting_call: another call has the same id; call again with an id of its own",
         r#"again: execute upper {"text":"d"}"#,
     ],
-    // Executed first by asking the person.
+    // A person agrees in between, which is no effect of its own.
     &[
-        r#"approved: execute pay {"to":"ann"}"#,
         r#"approved: execute pay {"to":"ann"}"#,
         r#"approved: deliver {"to":"ann"}"#,
     ],
