@@ -93,21 +93,11 @@ impl Run<'_> {
                     ..
                 },
                 Reply::Approved,
-            ) => {
-                let approved = Approved {
-                    call: call.clone(),
-                    digest,
-                    arguments,
-                };
-                self.progress.approved.push(approved);
-                let mut pending = self.progress.machine.pending();
-                let approved = pending.find(|pending| pending.id == call).cloned();
-                drop(pending);
-                match approved {
-                    Some(call) => Ok(self.admit(call, false)),
-                    None => Ok(Vec::new()),
-                }
-            }
+            ) => Ok(self.go_on_with(Approved {
+                call,
+                digest,
+                arguments,
+            })),
             (
                 Awaited::Agent {
                     call,
@@ -147,6 +137,15 @@ impl Run<'_> {
                 Reply::Approved,
             ) => Ok(Vec::new()),
         }
+    }
+
+    /// Makes a call that a person agreed to.
+    fn go_on_with(&mut self, approved: Approved) -> Vec<Effect> {
+        let mut pending = self.progress.machine.pending();
+        let call = pending.find(|call| call.id == approved.call).cloned();
+        drop(pending);
+        self.progress.approved.push(approved);
+        call.map_or_else(Vec::new, |call| self.admit(call, false))
     }
 
     /// What may answer, oldest first: what woke the run, and what came beside it.
