@@ -21,13 +21,15 @@ use serde::{Deserialize, Serialize};
 /// A model that says it failed is asked again, three times in one run at the most.
 ///
 /// ```
+/// use futures::StreamExt;
 /// use serde_json::json;
 /// use std::sync::Arc;
 /// use universal_executor::agent::{
 ///     AgentDefinition, AgentExecutor, BreadcrumbModel, ScriptedModel, model_tool,
 /// };
+/// use universal_executor::source::StartAt;
 /// use universal_executor::tool::{ToolExecutor, ToolRegistry};
-/// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Runtime};
+/// use universal_executor::{BreadcrumbStoreExt, EventSource, MemoryStore, NewBreadcrumb, Runtime};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
 /// let definition = AgentDefinition::from_json(&json!({
@@ -43,16 +45,17 @@ use serde::{Deserialize, Serialize};
 /// let model = ToolExecutor::new(model, shared)?;
 ///
 /// let runtime = Runtime::builder(store.events()).executor(Arc::new(agent)).executor(Arc::new(model)).build()?;
+/// let mut events = store.events().subscribe(StartAt::Now).await?;
 /// let answered = async {
-///     store.create(NewBreadcrumb::new("user.message.v1").context(json!({"message": "I am Ann"}))).await?;
-///     while store.latest("agent.response.v1").await?.is_none() {
-///         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+///     let message = json!({"message": "I am Ann"});
+///     drop(store.create(NewBreadcrumb::new("user.message.v1").context(message)).await);
+///     while let Some(Ok(delivery)) = events.next().await {
+///         if delivery.event.schema_name.as_deref() == Some("agent.response.v1") {
+///             break;
+///         }
 ///     }
-///     Ok::<(), universal_executor::BoxError>(())
 /// };
-/// let mut done = Ok(());
-/// runtime.run_until(async { done = answered.await }).await?;
-/// done?;
+/// runtime.run_until(answered).await?;
 ///
 /// let response = store.latest("agent.response.v1").await?.ok_or("no response")?;
 /// assert_eq!(response.context.text("message"), Some("Hello, Ann!"));

@@ -1,8 +1,9 @@
 //! From a trigger to everything its executor subscribes to.
 
 use super::UniversalExecutor;
-use super::context::{Bound, ExecutionContext, MissingReason, MissingSource, Source};
+use super::context::ExecutionContext;
 use super::error::ExecutorError;
+use super::sources::{Bound, MissingReason, MissingSource, Source};
 use crate::clock::within;
 use crate::model::{Breadcrumb, EventKind, Fetch, Method, Order, Route, Subscription};
 use crate::store::{BreadcrumbStore, Query, Scored, StoreError, VectorQuery};

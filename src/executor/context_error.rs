@@ -1,5 +1,5 @@
-use super::context::MissingReason;
 use super::for_model::WithheldBy;
+use super::sources::MissingReason;
 use super::waits::WaitError;
 use crate::error::Retry;
 use crate::store::StoreError;

@@ -68,11 +68,12 @@ mod provenance;
 mod rate;
 mod run;
 mod schema_hints;
+mod sources;
 mod waits;
 
 pub use assemble::Fetched;
 pub use check::{InvalidExecutor, check};
-pub use context::{Bound, ExecutionContext, MissingReason, MissingSource, Resumed, Source};
+pub use context::{ExecutionContext, Resumed};
 pub use context_error::ContextError;
 pub use error::ExecutorError;
 pub use for_model::{
@@ -83,6 +84,7 @@ pub use ordering::OrderingKey;
 pub use outcome::{Failure, Outcome, Response, Suspension, suspend};
 pub use profile::{Execution, Profile, RetryPolicy};
 pub use rate::{BadRate, Rate};
+pub use sources::{Bound, MissingReason, MissingSource, Source};
 pub use waits::WaitError;
 
 pub(crate) use ambient::{Offer, under};

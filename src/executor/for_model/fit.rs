@@ -1,4 +1,4 @@
-use super::super::context::{MissingReason, MissingSource};
+use super::super::sources::{MissingReason, MissingSource};
 use super::budget::{BudgetError, ContextBudget};
 use super::render::Format;
 use super::tally::{Cost, Scale, Tally};

@@ -18,7 +18,7 @@ pub(super) use shape::shaped;
 pub use tokens::{EstimatedTokens, TokenCounter};
 pub use withheld::{HintsOf, WithheldBy};
 
-use super::context::MissingSource;
+use super::sources::MissingSource;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use serde::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
 

@@ -1,6 +1,6 @@
 //! What stands around data in a rendered text. Rendering joins these pieces, and a budget counts them.
 
-use super::super::context::MissingReason;
+use super::super::sources::MissingReason;
 use super::fence::FenceKey;
 use super::line::{escaped, is_plain, push_json, quoted};
 use super::render::Format;

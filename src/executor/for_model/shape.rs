@@ -1,9 +1,10 @@
 //! From a context to what a model may see of it.
 
 use super::{HintsOf, ModelContext, ModelItem, ModelSource, WithheldBy};
-use crate::executor::context::{ExecutionContext, MissingReason, MissingSource, Source};
+use crate::executor::context::ExecutionContext;
 use crate::executor::context_error::ContextError;
 use crate::executor::schema_hints::HintsOfSchemas;
+use crate::executor::sources::{MissingReason, MissingSource, Source};
 use crate::hints::{Budget, Hints, HintsError, HintsFailure, MAX_OUTPUT_BYTES, MAX_STEPS};
 use crate::model::{Breadcrumb, Json};
 use std::collections::BTreeSet;

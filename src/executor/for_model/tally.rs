@@ -1,6 +1,6 @@
 //! What the text of a context costs, counted piece by piece.
 
-use super::super::context::{MissingReason, MissingSource};
+use super::super::sources::{MissingReason, MissingSource};
 use super::fence::MARK_BYTES;
 use super::fit::{Candidate, is_over_budget, left_out_before};
 use super::render::Format;

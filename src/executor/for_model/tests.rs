@@ -1,4 +1,4 @@
-use super::super::context::{Bound, MissingReason, MissingSource};
+use super::super::sources::{Bound, MissingReason, MissingSource};
 use super::{
     BudgetError, ContextBudget, EstimatedTokens, FenceKey, Format, ModelContext, ModelItem,
     ModelSource,
