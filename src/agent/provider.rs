@@ -1,7 +1,7 @@
 use super::guardrail::{Denied, Guardrails};
 use super::{ChatRequest, Message, ResponseSchema, ToolSpec, Usage};
 use crate::error::BoxError;
-use crate::machine::{Delivery, RunId, ToolCall, ToolResult};
+use crate::machine::{Answer, Delivery, RunId, ToolCall, ToolResult};
 use crate::model::Json;
 use async_trait::async_trait;
 
@@ -62,7 +62,7 @@ pub trait Session: Send {
     ///
     /// # Errors
     /// As [`next`](Self::next).
-    async fn answer(&mut self, answer: crate::machine::Answer) -> Result<(), BoxError>;
+    async fn answer(&mut self, answer: Answer) -> Result<(), BoxError>;
 
     /// Ends what is under way, and waits until it has ended.
     async fn cancel(&mut self);
@@ -90,6 +90,9 @@ pub struct Task {
     pub tools: Vec<ToolSpec>,
     /// What its answer has to fit, if that is JSON.
     pub response_schema: Option<ResponseSchema>,
+    /// The calls of this run that have a result, as far as they are kept: for a program that is started again. A model
+    /// behind an API has them in its conversation, so there are none for it.
+    pub made: Vec<(ToolCall, Answer)>,
     /// What each request to a model has to pass: see [`Guardrails::input`].
     pub guardrails: Guardrails,
 }
@@ -105,6 +108,7 @@ impl Task {
             messages,
             tools: Vec::new(),
             response_schema: None,
+            made: Vec::new(),
             guardrails: Guardrails::default(),
         }
     }

@@ -77,6 +77,18 @@ impl Calls {
             .map(|known| (&known.call, &known.phase))
     }
 
+    /// Those with an answer of their own, in the order they were answered.
+    pub(super) fn answered(&self) -> impl Iterator<Item = (&ToolCall, &Answer)> {
+        self.known.iter().filter_map(|known| match &known.phase {
+            Phase::Answered(answer) => Some((&known.call, answer)),
+            Phase::Queued
+            | Phase::Executing
+            | Phase::Deferred
+            | Phase::Cancelled
+            | Phase::Forgotten => None,
+        })
+    }
+
     /// Those of which something may still be under way although they were answered.
     pub(super) fn cancelled(&self) -> impl Iterator<Item = &CallId> {
         self.known

@@ -1,4 +1,4 @@
-use super::call::ToolCall;
+use super::call::{Answer, ToolCall};
 use super::calls::{Calls, Phase};
 use super::id::{CallId, RunId};
 use super::outputs::Outputs;
@@ -70,6 +70,11 @@ impl Machine {
     /// Whether a call of this id was accepted, whatever became of it.
     pub(crate) fn knows(&self, call: &CallId) -> bool {
         self.calls.phase(call).is_some()
+    }
+
+    /// The calls that have an answer which is still kept, in the order they were answered.
+    pub fn answered(&self) -> impl Iterator<Item = (&ToolCall, &Answer)> {
+        self.calls.answered()
     }
 
     /// Who waits for an answer, in the order they came: the calls of the turn, those that were sent again and those that

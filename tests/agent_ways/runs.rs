@@ -169,6 +169,10 @@ async fn a_program_is_ended_while_a_person_thinks_and_started_again_with_what_is
         (&task["resumed"]["runs"], &task["message"]),
         (&json!(1), &Value::Null)
     );
+    // One that chooses other ids each time can see what was called.
+    let called = task["resumed"]["calls"].as_array().unwrap();
+    let paid = json!({"id": "2", "tool": "pay", "arguments": {"n": 2}, "status": "success", "output": {"n": 2}});
+    assert!(called.contains(&paid), "{called:?}");
 }
 
 #[tokio::test]

@@ -375,9 +375,13 @@ impl<'r> Run<'r> {
     async fn open(&mut self) -> Result<&mut Box<dyn Session>, BoxError> {
         if self.session.is_none() {
             let (agent, context) = (self.agent, self.context);
-            let task = agent.task(context).await?;
+            let mut task = agent.task(context).await?;
             if agent.provider.delivery() == Delivery::Each {
                 self.progress.spent.start();
+                let made = self.progress.machine.answered();
+                task.made = made
+                    .map(|(call, answer)| (call.clone(), answer.clone()))
+                    .collect();
             }
             let provider = &agent.provider;
             self.session = Some(match self.progress.session.clone() {

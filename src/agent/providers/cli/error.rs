@@ -18,11 +18,12 @@ pub enum CliError {
         source: io::Error,
     },
     /// It ended with another code than 0, or by a signal.
-    #[error("the program ended with {status}; the last it said is {last_words:?}")]
+    #[error("the program ended with {status}")]
     Ended {
         /// How it ended.
         status: ExitStatus,
-        /// The last line of its standard error, cut after 256 bytes.
+        /// The last line of its standard error, cut after 256 bytes. It is not in the text of the error, which whoever
+        /// asked the agent is shown.
         last_words: String,
     },
     /// It wrote more than its answer may have.

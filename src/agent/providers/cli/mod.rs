@@ -54,7 +54,7 @@ use std::time::Duration;
 /// | `messages` | `[{"speaker": "system" or "user", "text": ".."}]`, instructions first, then the task as data |
 /// | `tools` | `[{"name": "..", "description": "..", "inputSchema": {..}}]` |
 /// | `response_schema` | `{"name": "..", "schema": {..}, "strict": true}` if the answer has to be JSON, or `null` |
-/// | `resumed` | `null` at first; later `{"runs": how often it was started, "last": its last answer or null}` |
+/// | `resumed` | `null` at first; later `{"runs": how often it was started, "last": its last answer or null, "calls": [..]}` |
 /// | `message` | what it is told beside that, for example what is wrong with its last answer, or `null` |
 ///
 /// `messages` and `message` have to pass the [input guardrails](crate::agent::guardrail) before the program is started;
@@ -100,7 +100,9 @@ use std::time::Duration;
 ///
 /// A run that waits for a person or another agent cancels its program, and starts it again once it waits for nobody any
 /// more. So a program that hears `cancelled` should end, and one that is resumed should send its calls again by the same
-/// ids: their results are known by these.
+/// ids: their results are known by these. `resumed.calls` has them too, for a program that chooses other ids each time:
+/// `{"id", "tool", "arguments", "status"}` with `output`, or with `code` and `error`, of the calls that have a result. What
+/// it sends under a new id is a new call.
 ///
 /// Standard error goes to `tracing` at the level debug, line by line, the first 64 KiB of it in lines of up to 1 KiB. The
 /// last line is in [`CliError::Ended`], cut after 256 bytes. The token and the values given by [`env`](Self::env) are taken

@@ -54,6 +54,20 @@ struct Document<'a> {
 struct Resumed<'a> {
     runs: u64,
     last: Option<&'a str>,
+    calls: Vec<Value>,
+}
+
+/// A call and what it came to.
+fn made((call, answer): &(ToolCall, Answer)) -> Value {
+    let mut told = self::answer(answer);
+    if let Value::Object(fields) = &mut told {
+        fields.insert("id".to_owned(), call.id.as_str().into());
+        fields.insert("tool".to_owned(), (&*call.tool).into());
+        if let Arguments::Json(arguments) = &call.arguments {
+            fields.insert("arguments".to_owned(), (**arguments).clone());
+        }
+    }
+    told
 }
 
 /// The task in words that may be shown: the messages, and what the program is told beside them.
@@ -66,6 +80,7 @@ pub(super) fn document(
     let resumed = Resumed {
         runs: saved.runs,
         last: saved.last.as_deref(),
+        calls: task.made.iter().map(made).collect(),
     };
     let document = Document {
         run: &task.run,
