@@ -182,10 +182,11 @@ impl<'r> Run<'r> {
     }
 
     /// Whether the agent is heard of next. One that is not at work is not started only to be stopped again, since the run
-    /// still waits for others.
+    /// still waits for others, nor before it can be told what its calls came to.
     fn hears(&self) -> bool {
         let is_at_work = self.session.is_some();
-        self.progress.may_hear() && (is_at_work || self.progress.waits.is_empty())
+        let is_settled = self.progress.waits.is_empty() && self.running.is_empty();
+        self.progress.may_hear() && (is_at_work || is_settled)
     }
 
     async fn hear(&mut self, said: Said) -> Result<(), BoxError> {
