@@ -55,6 +55,7 @@ fn probe(store: &MemoryStore, id: &str, trigger: &str, writes: &str) -> Probe {
 fn writer(id: &str, trigger: &str, writes: &str) -> Value {
     let mut agent = agent(id, trigger, "");
     agent["responds_with"] = json!([writes]);
+    agent["capabilities"] = json!({});
     agent
 }
 
