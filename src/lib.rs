@@ -62,6 +62,8 @@ pub use runtime::Runtime;
 pub use source::{Delivery, EventSource};
 #[cfg(feature = "sqlite")]
 pub use store::SqliteStore;
+#[cfg(feature = "postgres")]
+pub use store::PostgresStore;
 pub use store::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, RunLedger, Wake, WithLedger};
 
 /// README.md, so that its code is compiled.
