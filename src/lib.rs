@@ -60,10 +60,10 @@ pub use model::{
 };
 pub use runtime::Runtime;
 pub use source::{Delivery, EventSource};
-#[cfg(feature = "sqlite")]
-pub use store::SqliteStore;
 #[cfg(feature = "postgres")]
 pub use store::PostgresStore;
+#[cfg(feature = "sqlite")]
+pub use store::SqliteStore;
 pub use store::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, RunLedger, Wake, WithLedger};
 
 /// README.md, so that its code is compiled.

@@ -58,7 +58,12 @@ impl Unclaimed {
     }
 
     /// What the claim of a run finds, if its lease is not over. The next one has to read.
-    pub(in crate::store) fn take(&self, tenant: &Arc<str>, run: &RunRef, now: Timestamp) -> Option<Leased> {
+    pub(in crate::store) fn take(
+        &self,
+        tenant: &Arc<str>,
+        run: &RunRef,
+        now: Timestamp,
+    ) -> Option<Leased> {
         let kept = self.lock().remove(&(Arc::clone(tenant), parked::name(run)));
         kept.filter(|kept| kept.holds(now)).map(|kept| kept.leased)
     }

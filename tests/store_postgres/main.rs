@@ -4,7 +4,24 @@
     clippy::unwrap_used,
     reason = "a test that cannot go on may panic, helpers included"
 )]
+#![expect(
+    clippy::panic,
+    reason = "a test that cannot go on may panic, helpers included"
+)]
+#![expect(
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on may panic, helpers included"
+)]
 
+mod alike;
+mod broken;
+mod hostile;
+#[path = "../store_memory/model.rs"]
+mod model;
+mod processes;
+mod proxy;
+#[path = "../store_memory/search.rs"]
+mod search;
 mod server;
 mod source;
 #[path = "../store_wrappers/wrapped.rs"]
@@ -44,6 +61,36 @@ impl Subject for Server {
         for store in self.connected.lock().unwrap().iter() {
             store.pass(duration);
         }
+    }
+}
+
+/// What takes random walks, and how many: each store takes time.
+type Tested = Held;
+const WALKS: u32 = 16;
+
+/// A namespace on whose clock time passes only as it is told to.
+#[derive(Default)]
+struct Held(Server);
+
+impl Subject for Held {
+    type Store = PostgresStore;
+
+    async fn fresh(&self) -> PostgresStore {
+        let store = self.0.fresh().await;
+        store.hold_clock();
+        store
+    }
+
+    async fn in_tenant(&self, store: &PostgresStore, tenant: &str) -> Option<PostgresStore> {
+        self.0.in_tenant(store, tenant).await
+    }
+
+    fn events(&self, store: &PostgresStore) -> Option<Box<dyn EventSource>> {
+        self.0.events(store)
+    }
+
+    async fn pass(&self, duration: Duration) {
+        self.0.pass(duration).await;
     }
 }
 

@@ -75,7 +75,11 @@ impl Subject for Stores {
         }
     }
 
-    async fn commit(&self, place: &Connected, changes: Vec<Change>) -> Result<Vec<Event>, BoxError> {
+    async fn commit(
+        &self,
+        place: &Connected,
+        changes: Vec<Change>,
+    ) -> Result<Vec<Event>, BoxError> {
         Ok(announce(&place.store, changes).await?)
     }
 

@@ -73,7 +73,8 @@ impl PostgresBuilder {
     }
 
     /// Sets the schema of the database that the tables are in, which is made if it is not there; `universal_executor`
-    /// by default. Stores in two schemas know nothing of each other.
+    /// by default. Stores in two schemas know nothing of each other, and the name
+    /// stands in the `application_name` of the connections.
     #[must_use]
     pub fn schema(mut self, name: impl Into<String>) -> Self {
         self.settings.schema = name.into();

@@ -66,7 +66,9 @@ const ESCAPE: char = '\u{1A}';
 /// A name as it is kept: PostgreSQL has no text with U+0000, and two names shall stay two.
 pub(super) fn name(text: &str) -> Cow<'_, str> {
     if text.contains(['\0', ESCAPE]) {
-        text.replace(ESCAPE, "\u{1A}1").replace('\0', "\u{1A}0").into()
+        text.replace(ESCAPE, "\u{1A}1")
+            .replace('\0', "\u{1A}0")
+            .into()
     } else {
         text.into()
     }
@@ -139,7 +141,15 @@ mod tests {
 
     #[test]
     fn names_with_u0000_stay_apart_and_are_read_back() {
-        for text in ["", "a", "a\0", "\u{1A}0", "\u{1A}", "\0\u{1A}\0", "\u{1A}1\u{1A}0"] {
+        for text in [
+            "",
+            "a",
+            "a\0",
+            "\u{1A}0",
+            "\u{1A}",
+            "\0\u{1A}\0",
+            "\u{1A}1\u{1A}0",
+        ] {
             let kept = name(text).into_owned();
 
             assert!(!kept.contains('\0'));

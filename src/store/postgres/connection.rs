@@ -11,21 +11,23 @@ pub(super) fn options(url: &str, settings: &Settings) -> Result<PgConnectOptions
     let name = &settings.schema;
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     let is_name = !name.is_empty()
-        && name.len() <= 48
+        && name.len() <= 40
         && name.bytes().all(is_plain)
         && !name.starts_with(|first: char| first.is_ascii_digit());
     if !is_name {
         return Err(PostgresError::InvalidSchema { name: name.clone() });
     }
     if !(url.starts_with("postgres://") || url.starts_with("postgresql://")) {
-        return Err(PostgresError::InvalidUrl("it does not begin with postgres://".into()));
+        return Err(PostgresError::InvalidUrl(
+            "it does not begin with postgres://".into(),
+        ));
     }
-    let options: PgConnectOptions = url
-        .parse()
-        .map_err(|_| PostgresError::InvalidUrl("user, host, port, database or an option is wrong".into()))?;
+    let options: PgConnectOptions = url.parse().map_err(|_| {
+        PostgresError::InvalidUrl("user, host, port, database or an option is wrong".into())
+    })?;
     let patience = millis(settings.patience);
     let options = options
-        .application_name("universal-executor")
+        .application_name(&format!("universal-executor/{name}"))
         .statement_cache_capacity(256)
         .options([
             ("search_path", name.as_str()),
@@ -42,7 +44,10 @@ fn millis(duration: Duration) -> String {
 }
 
 /// The connections that are shared. One that broke is found out when it is used.
-pub(super) async fn pool(options: PgConnectOptions, settings: &Settings) -> Result<PgPool, PostgresError> {
+pub(super) async fn pool(
+    options: PgConnectOptions,
+    settings: &Settings,
+) -> Result<PgPool, PostgresError> {
     let pool = PgPoolOptions::new()
         // One more hears of events.
         .max_connections(settings.connections + 1)
@@ -64,10 +69,14 @@ pub(super) async fn check(connection: &mut PgConnection) -> Result<(), PostgresE
         return Err(PostgresError::OldServer { found });
     }
     if !row.try_get::<bool, _>(1)? {
-        tracing::warn!("fsync is off: the database may be damaged and lose commits when the machine of the server ends");
+        tracing::warn!(
+            "fsync is off: the database may be damaged and lose commits when the machine of the server ends"
+        );
     }
     if !row.try_get::<bool, _>(2)? {
-        tracing::warn!("synchronous_commit is off: the last commits may be lost when the server ends");
+        tracing::warn!(
+            "synchronous_commit is off: the last commits may be lost when the server ends"
+        );
     }
     Ok(())
 }
@@ -90,7 +99,10 @@ mod tests {
             let shown = format!("{builder:?}");
             let error = builder.connect().await.unwrap_err();
 
-            let told = format!("{shown} {error:?} {error} {:?}", error.source().map(ToString::to_string));
+            let told = format!(
+                "{shown} {error:?} {error} {:?}",
+                error.source().map(ToString::to_string)
+            );
             assert!(!told.contains("hunter2"), "{told}");
         }
     }

@@ -43,7 +43,9 @@ impl Acknowledged {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Name, u64>> {
-        self.positions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.positions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -89,8 +91,15 @@ impl Read for Store<'_> {
         );
         let update = update
             .bind(column::names(positions.keys().map(|(tenant, _)| &**tenant)))
-            .bind(column::names(positions.keys().map(|(_, consumer)| &**consumer)))
-            .bind(positions.values().map(|position| position.cast_signed()).collect::<Vec<i64>>());
+            .bind(column::names(
+                positions.keys().map(|(_, consumer)| &**consumer),
+            ))
+            .bind(
+                positions
+                    .values()
+                    .map(|position| position.cast_signed())
+                    .collect::<Vec<i64>>(),
+            );
         update.execute(connection).await?;
         Ok(())
     }

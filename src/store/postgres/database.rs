@@ -178,7 +178,9 @@ impl Database {
                     Some("aborted") => return Err(lost.into()),
                     Some(_) | None => {}
                 },
-                Err(error) => tracing::debug!(%error, "nobody says yet what became of a transaction"),
+                Err(error) => {
+                    tracing::debug!(%error, "nobody says yet what became of a transaction")
+                }
             }
             if Instant::now() > give_up {
                 tracing::warn!(error = %lost, "the connection was lost in a commit, and what became of it is not known");

@@ -13,8 +13,8 @@ pub enum PostgresError {
     /// The connection string cannot be read: it begins with `postgres://` and says user, host and database.
     #[error("the connection string is not one of PostgreSQL")]
     InvalidUrl(#[source] BoxError),
-    /// The name of a schema has to be 1 to 48 of `a-z`, `0-9` and `_`, and to begin with none of `0-9`.
-    #[error("{name:?} cannot be the name of the schema: it may have up to 48 of a-z, 0-9 and _")]
+    /// The name of a schema has to be 1 to 40 of `a-z`, `0-9` and `_`, and to begin with none of `0-9`.
+    #[error("{name:?} cannot be the name of the schema: it may have up to 40 of a-z, 0-9 and _")]
     InvalidSchema {
         /// The name.
         name: String,
@@ -96,8 +96,12 @@ pub(super) enum Class {
 impl Class {
     pub(super) fn of(error: &sqlx::Error) -> Self {
         match error {
-            sqlx::Error::Database(said) => said.code().map_or(Self::Transient, |code| Self::of_code(&code)),
-            sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => Self::Lost,
+            sqlx::Error::Database(said) => said
+                .code()
+                .map_or(Self::Transient, |code| Self::of_code(&code)),
+            sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
+                Self::Lost
+            }
             sqlx::Error::Tls(_) | sqlx::Error::Configuration(_) => Self::Login,
             // The driver may get variants; what is not known may pass.
             _ => Self::Transient,
@@ -204,7 +208,8 @@ pub(super) fn unknown_outcome() -> StoreError {
     StoreError::Unavailable {
         store: super::NAME,
         retry_after: PAUSE,
-        source: "the connection was lost in a commit, and whether that was kept is not known".into(),
+        source: "the connection was lost in a commit, and whether that was kept is not known"
+            .into(),
     }
 }
 

@@ -94,14 +94,27 @@ async fn those_parked(
     ));
     let found = found
         .bind(tenant)
-        .bind(named.iter().map(|(_, trigger, _)| Id::from(*trigger)).collect::<Vec<_>>())
-        .bind(named.iter().map(|(.., version)| version.cast_signed()).collect::<Vec<_>>())
-        .bind(column::names(named.iter().map(|(executor, ..)| &**executor)));
+        .bind(
+            named
+                .iter()
+                .map(|(_, trigger, _)| Id::from(*trigger))
+                .collect::<Vec<_>>(),
+        )
+        .bind(
+            named
+                .iter()
+                .map(|(.., version)| version.cast_signed())
+                .collect::<Vec<_>>(),
+        )
+        .bind(column::names(
+            named.iter().map(|(executor, ..)| &**executor),
+        ));
     let mut rows = Vec::new();
     for found in found.fetch_all(connection).await? {
         let kept = row::read(&found)?;
         let state = kept.row.state_at(now);
-        if is_parked(&kept, parked) && (filter.states.is_empty() || filter.states.contains(&state)) {
+        if is_parked(&kept, parked) && (filter.states.is_empty() || filter.states.contains(&state))
+        {
             rows.push(kept);
         }
     }
@@ -129,7 +142,9 @@ async fn those_selected(
         sql.push_str(&format!(" AND ({})", any.join(" OR ")));
     }
     sql.push_str(" ORDER BY r.due NULLS LAST, r.sequence LIMIT $3");
-    let limit = filter.limit.map(|limit| i64::try_from(limit).unwrap_or(i64::MAX));
+    let limit = filter
+        .limit
+        .map(|limit| i64::try_from(limit).unwrap_or(i64::MAX));
     let mut rows = sqlx::query(AssertSqlSafe(sql))
         .bind(tenant)
         .bind(now.as_micros())

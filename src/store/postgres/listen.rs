@@ -23,7 +23,10 @@ pub(super) fn announce(database: &Arc<Database>) {
         // What is committed from now on is for the next to tell.
         database.telling.store(false, Ordering::SeqCst);
         let tell = sqlx::query("SELECT pg_notify($1, $2)").bind(CHANNEL);
-        let told = tell.bind(&database.settings.schema).execute(&database.pool).await;
+        let told = tell
+            .bind(&database.settings.schema)
+            .execute(&database.pool)
+            .await;
         if let Err(error) = told {
             tracing::debug!(%error, "other processes are not told of events, and will look by themselves");
         }

@@ -26,8 +26,8 @@ pub use stats::PostgresStats;
 
 use super::{
     BreadcrumbStore, Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lost, NewRun,
-    Query, Run, RunFilter, RunLedger, RunRef, Scored, StoreError, VectorQuery, canonical,
-    parked, unclaimed, wake,
+    Query, Run, RunFilter, RunLedger, RunRef, Scored, StoreError, VectorQuery, canonical, parked,
+    unclaimed, wake,
 };
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
 use crate::source::EventSource;
@@ -37,7 +37,9 @@ use database::{Database, Job};
 use list::List;
 use log::PostgresEvents;
 use parked::Parked;
-use runs::{ClaimNext, ClaimOne, Enqueue, FindRunning, Heartbeat, Redo, Release, Resume, Retry, Save};
+use runs::{
+    ClaimNext, ClaimOne, Enqueue, FindRunning, Heartbeat, Redo, Release, Resume, Retry, Save,
+};
 use search::Search;
 use stage::Stage;
 use stats::Count;
@@ -205,7 +207,10 @@ impl PostgresStore {
     /// that simple: a row that was added before its trigger is to learn where that came from.
     async fn take_parked(&self, run: &RunRef) -> Result<Option<Claim>, StoreError> {
         self.database.settled().await;
-        if let Some(Leased { lease, claim }) = self.database.unclaimed.take(&self.tenant.name, run, NOT_ASKED)
+        if let Some(Leased { lease, claim }) =
+            self.database
+                .unclaimed
+                .take(&self.tenant.name, run, NOT_ASKED)
             && self.parked.take(run, lease.token, lease.epoch)
         {
             return Ok(claim);
@@ -218,7 +223,9 @@ impl PostgresStore {
 
     /// A lease is about to be used: what a claim would have found is not so any more.
     fn touch(&self, lease: &Lease) {
-        self.database.unclaimed.forget(&self.tenant.name, &lease.run);
+        self.database
+            .unclaimed
+            .forget(&self.tenant.name, &lease.run);
     }
 
     /// The lease of a run has ended, whether it was taken or still parked.

@@ -52,7 +52,9 @@ impl Drop for Waiting {
         }
         // Counted before the job can end: it takes away only what it sees.
         self.progress.0.send_modify(|left| *left += 1);
-        let left = self.fate.compare_exchange(GOES_ON, LEFT, Ordering::SeqCst, Ordering::SeqCst);
+        let left = self
+            .fate
+            .compare_exchange(GOES_ON, LEFT, Ordering::SeqCst, Ordering::SeqCst);
         if left.is_err() {
             self.progress.0.send_modify(|left| *left -= 1);
         }

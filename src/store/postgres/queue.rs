@@ -24,7 +24,10 @@ pub(super) async fn is_head(writing: &mut Writing<'_>, run: &RunRef) -> sqlx::Re
         .bind(writing.tenant.id)
         .bind(column::name(&run.executor))
         .bind(column::name(line));
-    Ok(others.fetch_optional(&mut *writing.connection).await?.is_none())
+    Ok(others
+        .fetch_optional(&mut *writing.connection)
+        .await?
+        .is_none())
 }
 
 /// Makes the first run that is left in a line its head.
@@ -86,7 +89,9 @@ pub(super) async fn due(
         ),
         ") AS due ORDER BY due.due, due.sequence"
     ));
-    let numbers = most.values().map(|most| i64::try_from(*most).unwrap_or(i64::MAX));
+    let numbers = most
+        .values()
+        .map(|most| i64::try_from(*most).unwrap_or(i64::MAX));
     let asked = asked
         .bind(writing.tenant.id)
         .bind(writing.now.as_micros())
@@ -95,7 +100,9 @@ pub(super) async fn due(
     let mut due: HashMap<Arc<str>, VecDeque<Kept>> = HashMap::new();
     for found in asked.fetch_all(&mut *writing.connection).await? {
         let kept = row::read(&found)?;
-        due.entry(Arc::clone(&kept.row.run.executor)).or_default().push_back(kept);
+        due.entry(Arc::clone(&kept.row.run.executor))
+            .or_default()
+            .push_back(kept);
     }
     Ok(due)
 }
@@ -118,12 +125,32 @@ pub(super) async fn extend(
         .bind(writing.tenant.id)
         .bind(writing.now.as_micros())
         .bind(row::number_of(crate::store::RunState::Running))
-        .bind(all().map(|lease| column::Id::from(lease.run.trigger_id)).collect::<Vec<_>>())
-        .bind(all().map(|lease| lease.run.trigger_version.cast_signed()).collect::<Vec<_>>())
+        .bind(
+            all()
+                .map(|lease| column::Id::from(lease.run.trigger_id))
+                .collect::<Vec<_>>(),
+        )
+        .bind(
+            all()
+                .map(|lease| lease.run.trigger_version.cast_signed())
+                .collect::<Vec<_>>(),
+        )
         .bind(column::names(all().map(|lease| &*lease.run.executor)))
-        .bind(all().map(|lease| lease.token.cast_signed()).collect::<Vec<_>>())
-        .bind(all().map(|lease| i64::from(lease.epoch)).collect::<Vec<_>>())
-        .bind(all().map(|lease| micros(lease.run.lease)).collect::<Vec<_>>());
+        .bind(
+            all()
+                .map(|lease| lease.token.cast_signed())
+                .collect::<Vec<_>>(),
+        )
+        .bind(
+            all()
+                .map(|lease| i64::from(lease.epoch))
+                .collect::<Vec<_>>(),
+        )
+        .bind(
+            all()
+                .map(|lease| micros(lease.run.lease))
+                .collect::<Vec<_>>(),
+        );
     let extended = extend.fetch_all(&mut *writing.connection).await?;
     extended.iter().map(|row| row.try_get(0)).collect()
 }

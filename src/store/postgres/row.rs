@@ -67,7 +67,11 @@ async fn find_with(
         .bind(Id::from(run.trigger_id))
         .bind(run.trigger_version.cast_signed())
         .bind(column::name(&run.executor));
-    found.fetch_optional(connection).await?.map(|row| read(&row)).transpose()
+    found
+        .fetch_optional(connection)
+        .await?
+        .map(|row| read(&row))
+        .transpose()
 }
 
 /// Adds a row, and says where it is.
@@ -92,7 +96,11 @@ pub(super) async fn insert(writing: &mut Writing<'_>, row: &Row, head: bool) -> 
         .bind(micros(row.run.lease))
         .bind(row.run.order.as_deref().map(column::name))
         .bind(event.and_then(|event| serde_json::to_string(event).ok()))
-        .bind(row.lineage.as_ref().map(|lineage| column::name(&lineage.correlation_id)))
+        .bind(
+            row.lineage
+                .as_ref()
+                .map(|lineage| column::name(&lineage.correlation_id)),
+        )
         .bind(row.lineage.as_ref().map(|lineage| i64::from(lineage.hops)));
     insert.fetch_one(&mut *writing.connection).await
 }
@@ -122,7 +130,11 @@ pub(super) async fn update(writing: &mut Writing<'_>, kept: &Kept) -> sqlx::Resu
         .bind(row.due.map(Timestamp::as_micros))
         .bind(kept.head)
         .bind(micros(row.run.lease))
-        .bind(row.lineage.as_ref().map(|lineage| column::name(&lineage.correlation_id)))
+        .bind(
+            row.lineage
+                .as_ref()
+                .map(|lineage| column::name(&lineage.correlation_id)),
+        )
         .bind(row.lineage.as_ref().map(|lineage| i64::from(lineage.hops)))
         .bind(saved.map(|saved| saved.state.to_string()))
         .bind(saved.and_then(|saved| saved.with).map(Id::from))
@@ -196,7 +208,9 @@ pub(super) fn read(row: &PgRow) -> sqlx::Result<Kept> {
 
 fn run(row: &PgRow) -> sqlx::Result<RunRef> {
     let event: Option<String> = row.try_get(16)?;
-    let event = event.map(|text| serde_json::from_str::<Event>(&text)).transpose();
+    let event = event
+        .map(|text| serde_json::from_str::<Event>(&text))
+        .transpose();
     let event = event.map_err(|error| unreadable(16, error))?;
     let executor = column::of_name(row.try_get(1)?);
     let order: Option<String> = row.try_get(15)?;

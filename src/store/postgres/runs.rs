@@ -194,7 +194,11 @@ impl<C: Fn(&[Leased]) + Send + Sync + 'static> Job for ClaimNext<C> {
         }
         let mut due = queue::due(writing, &most).await?;
         let mut turns: Vec<(usize, &str)> = Vec::with_capacity(self.of.len());
-        turns.extend(self.of.iter().map(|limits| (limits.free, &*limits.executor)));
+        turns.extend(
+            self.of
+                .iter()
+                .map(|limits| (limits.free, &*limits.executor)),
+        );
         let mut granted = Vec::new();
         loop {
             let before = granted.len();
@@ -242,7 +246,9 @@ impl Job for Heartbeat {
 
     async fn run(&self, writing: &mut Writing<'_>) -> Result<Vec<Lost>, Fault> {
         let extended = queue::extend(writing, &self.0).await?;
-        let lost = (1..).zip(&self.0).filter(|(place, _)| !extended.contains(place));
+        let lost = (1..)
+            .zip(&self.0)
+            .filter(|(place, _)| !extended.contains(place));
         Ok(lost.map(|(_, lease)| Lost::new(lease)).collect())
     }
 }

@@ -64,7 +64,10 @@ const FIRST: &str = "
 ";
 
 /// Brings the tables to the newest version, in one transaction that others who connect wait for.
-pub(super) async fn migrate(connection: &mut PgConnection, schema: &str) -> Result<(), PostgresError> {
+pub(super) async fn migrate(
+    connection: &mut PgConnection,
+    schema: &str,
+) -> Result<(), PostgresError> {
     let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
     if found(connection, schema, known).await? == known {
         return Ok(());
@@ -75,18 +78,28 @@ pub(super) async fn migrate(connection: &mut PgConnection, schema: &str) -> Resu
         .execute(&mut *transaction)
         .await?;
     let found = found(&mut transaction, schema, known).await?;
-    let missing = MIGRATIONS.iter().skip(usize::try_from(found).unwrap_or_default());
+    let missing = MIGRATIONS
+        .iter()
+        .skip(usize::try_from(found).unwrap_or_default());
     if found == 0 {
         // Not a right that every user needs to have whose schema is there.
         let has_schema = sqlx::query("SELECT 1 FROM pg_namespace WHERE nspname = $1").bind(schema);
-        if has_schema.fetch_optional(&mut *transaction).await?.is_none() {
+        if has_schema
+            .fetch_optional(&mut *transaction)
+            .await?
+            .is_none()
+        {
             // The name was checked: it needs no quotes.
             let create = AssertSqlSafe(format!("CREATE SCHEMA {schema}"));
             sqlx::raw_sql(create).execute(&mut *transaction).await?;
         }
     }
     for (version, migration) in (found + 1..).zip(missing) {
-        tracing::info!(schema, version, "the tables of the store are brought to a version");
+        tracing::info!(
+            schema,
+            version,
+            "the tables of the store are brought to a version"
+        );
         sqlx::raw_sql(*migration).execute(&mut *transaction).await?;
         sqlx::query("UPDATE ux_schema_version SET version = $1")
             .bind(version)
@@ -98,10 +111,19 @@ pub(super) async fn migrate(connection: &mut PgConnection, schema: &str) -> Resu
 }
 
 /// The version of the tables, 0 if there are none. Fails for a newer version than the known. Reads only.
-async fn found(connection: &mut PgConnection, schema: &str, known: i64) -> Result<i64, PostgresError> {
-    let has_version = "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'ux_schema_version'";
+async fn found(
+    connection: &mut PgConnection,
+    schema: &str,
+    known: i64,
+) -> Result<i64, PostgresError> {
+    let has_version =
+        "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'ux_schema_version'";
     let has_version = sqlx::query(has_version).bind(schema);
-    if has_version.fetch_optional(&mut *connection).await?.is_none() {
+    if has_version
+        .fetch_optional(&mut *connection)
+        .await?
+        .is_none()
+    {
         return Ok(0);
     }
     let version = sqlx::query_scalar::<_, i64>("SELECT version FROM ux_schema_version");

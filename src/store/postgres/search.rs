@@ -129,7 +129,10 @@ impl<'q> Asked<'q> {
             page = page.bind(any);
         }
         if let Some((time, version, id)) = before {
-            page = page.bind(time.as_micros()).bind(version.cast_signed()).bind(Id::from(id));
+            page = page
+                .bind(time.as_micros())
+                .bind(version.cast_signed())
+                .bind(Id::from(id));
         }
         let rows = page.fetch_all(connection).await?;
         met.is_all = rows.len() < most;
@@ -172,7 +175,9 @@ impl<'q> Asked<'q> {
         }
         if has_key {
             let (time, version, id) = (next(), next(), next());
-            sql.push_str(&format!(" AND (b.updated_at, b.version, b.id) < (${time}, ${version}, ${id})"));
+            sql.push_str(&format!(
+                " AND (b.updated_at, b.version, b.id) < (${time}, ${version}, ${id})"
+            ));
         }
         sql.push_str(" ORDER BY b.updated_at DESC, b.version DESC, b.id DESC LIMIT $4");
         sql

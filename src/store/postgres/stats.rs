@@ -35,34 +35,39 @@ impl Read for Count<'_> {
     type Answer = PostgresStats;
 
     async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<PostgresStats, Fault> {
-    let bytes: i64 = sqlx::query_scalar(
+        let bytes: i64 = sqlx::query_scalar(
         "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c
          WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' AND c.relname LIKE 'ux\\_%'",
     )
     .fetch_one(&mut *connection)
     .await?;
-    let mut stats = PostgresStats {
-        bytes: bytes.cast_unsigned(),
-        ..PostgresStats::default()
-    };
-    let tenant = sqlx::query(
+        let mut stats = PostgresStats {
+            bytes: bytes.cast_unsigned(),
+            ..PostgresStats::default()
+        };
+        let tenant = sqlx::query(
         "SELECT id, latest, sequence, position, first_event, breadcrumbs, tombstones, open_runs, finished_runs
          FROM ux_tenants WHERE name = $1",
     );
-    let Some(tenant) = tenant.bind(column::name(self.0)).fetch_optional(&mut *connection).await? else {
-        return Ok(stats);
-    };
-    let tenant = Tenant::of(&tenant)?;
-    stats.breadcrumbs = tenant.breadcrumbs.cast_unsigned();
-    stats.tombstones = tenant.tombstones.cast_unsigned();
-    stats.events = (tenant.position - tenant.first_event + 1).cast_unsigned();
-    stats.position = tenant.position.cast_unsigned();
-    let runs = sqlx::query("SELECT state, count(*) FROM ux_runs WHERE tenant = $1 GROUP BY state");
-    for row in runs.bind(tenant.id).fetch_all(connection).await? {
-        if let Some(state) = state_of(row.try_get(0)?) {
-            stats.runs.insert(state, column::number(&row, 1)?);
+        let Some(tenant) = tenant
+            .bind(column::name(self.0))
+            .fetch_optional(&mut *connection)
+            .await?
+        else {
+            return Ok(stats);
+        };
+        let tenant = Tenant::of(&tenant)?;
+        stats.breadcrumbs = tenant.breadcrumbs.cast_unsigned();
+        stats.tombstones = tenant.tombstones.cast_unsigned();
+        stats.events = (tenant.position - tenant.first_event + 1).cast_unsigned();
+        stats.position = tenant.position.cast_unsigned();
+        let runs =
+            sqlx::query("SELECT state, count(*) FROM ux_runs WHERE tenant = $1 GROUP BY state");
+        for row in runs.bind(tenant.id).fetch_all(connection).await? {
+            if let Some(state) = state_of(row.try_get(0)?) {
+                stats.runs.insert(state, column::number(&row, 1)?);
+            }
         }
+        Ok(stats)
     }
-    Ok(stats)
-}
 }

@@ -74,7 +74,10 @@ pub(super) async fn find(
         columns!(),
         "FROM ux_breadcrumbs AS b WHERE b.tenant = $1 AND b.id = $2"
     ));
-    let row = found.bind(tenant).bind(Id::from(id)).fetch_optional(connection);
+    let row = found
+        .bind(tenant)
+        .bind(Id::from(id))
+        .fetch_optional(connection);
     row.await?.map(|row| read(&row, 0)).transpose()
 }
 
@@ -146,7 +149,9 @@ pub(super) async fn origin(
 /// Where the trigger of a run comes from, whose writer, correlation and hops are in these columns.
 fn origin_of(row: &PgRow, column: usize, run: &RunRef) -> sqlx::Result<Origin> {
     let executor: Option<String> = row.try_get(column)?;
-    let is_own = executor.map(column::of_name).is_some_and(|executor| *executor == *run.executor);
+    let is_own = executor
+        .map(column::of_name)
+        .is_some_and(|executor| *executor == *run.executor);
     Ok(match lineage(row, column + 1)? {
         _ if is_own => Origin::Own,
         Some(lineage) => Origin::Known(lineage),
@@ -266,7 +271,10 @@ pub(super) async fn expire(writing: &mut Writing<'_>, most: usize) -> sqlx::Resu
         .bind(writing.tenant.id)
         .bind(writing.now.as_micros())
         .bind(limit);
-    let removed = delete.execute(&mut *writing.connection).await?.rows_affected();
+    let removed = delete
+        .execute(&mut *writing.connection)
+        .await?
+        .rows_affected();
     writing.tenant.breadcrumbs -= removed.cast_signed();
     Ok(removed.cast_signed() == limit)
 }

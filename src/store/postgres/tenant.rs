@@ -75,7 +75,10 @@ impl Named {
             return Ok(Some(*id));
         }
         let id = sqlx::query_scalar("SELECT id FROM ux_tenants WHERE name = $1");
-        let id = id.bind(column::name(&self.name)).fetch_optional(connection).await?;
+        let id = id
+            .bind(column::name(&self.name))
+            .fetch_optional(connection)
+            .await?;
         Ok(id.map(|id| *self.id.get_or_init(|| id)))
     }
 }
@@ -182,7 +185,10 @@ impl<'t> Writing<'t> {
         };
         let kept = column::name(name);
         loop {
-            let row = sqlx::query(sql).bind(&*kept).bind(time.held()).bind(time.shift());
+            let row = sqlx::query(sql)
+                .bind(&*kept)
+                .bind(time.held())
+                .bind(time.shift());
             let Some(row) = row.fetch_optional(&mut *connection).await? else {
                 let insert = sqlx::query(
                     "INSERT INTO ux_tenants (name, latest, sequence, position, first_event, breadcrumbs, tombstones,
