@@ -1,13 +1,14 @@
 //! Which rows can be claimed next: those with a time, as far as no other of their ordering key is before them.
 
-use super::column;
-use super::row::{self, Kept, micros, select};
+use super::column::{self, Id};
+use super::parked::{self, Name};
+use super::row::{self, Kept, select};
 use super::tenant::Writing;
 use crate::bugs::planted;
 use crate::model::Timestamp;
-use crate::store::RunRef;
+use crate::store::{Lease, RunRef, RunState};
 use sqlx::Row as _;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,50 +108,53 @@ pub(super) async fn due(
     Ok(due)
 }
 
-/// Extends leases by their length from now; returns the names of those that are still the newest of their rows.
+/// A lease by its run, token and epoch.
+pub(super) type Held = (Name, u64, u32);
+
+pub(super) fn held(lease: &Lease) -> Held {
+    (parked::name(&lease.run), lease.token, lease.epoch)
+}
+
+/// Extends leases by their length from now; returns those that are still the newest of their rows.
 pub(super) async fn extend(
     writing: &mut Writing<'_>,
-    leases: &[crate::store::Lease],
-) -> sqlx::Result<Vec<i64>> {
+    leases: &[Lease],
+) -> sqlx::Result<HashSet<Held>> {
+    // One statement changes a row once, so each lease is in it once: with the length that was said last.
+    let until = |lease: &Lease| (writing.now + lease.run.lease).as_micros();
+    let leases = leases.iter().map(|lease| (held(lease), until(lease)));
+    let leases: HashMap<Held, i64> = leases.collect();
     let extend = sqlx::query(
-        "UPDATE ux_runs AS r SET due = $2 + u.lease
-         FROM unnest($4::uuid[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[]) WITH ORDINALITY
-             AS u (trigger_id, trigger_version, executor, token, epoch, lease, place)
+        "UPDATE ux_runs AS r SET due = u.due
+         FROM unnest($3::uuid[], $4::bigint[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[])
+             AS u (trigger_id, trigger_version, executor, token, epoch, due)
          WHERE r.tenant = $1 AND r.trigger_id = u.trigger_id AND r.trigger_version = u.trigger_version
-             AND r.executor = u.executor AND r.state = $3 AND r.token = u.token AND r.epoch = u.epoch
-         RETURNING u.place",
+             AND r.executor = u.executor AND r.state = $2 AND r.token = u.token AND r.epoch = u.epoch
+         RETURNING r.executor, r.trigger_id, r.trigger_version, r.token, r.epoch",
     );
-    let all = || leases.iter();
+    fn all<T>(leases: &HashMap<Held, i64>, of: impl Fn(&Held) -> T) -> Vec<T> {
+        leases.keys().map(of).collect()
+    }
     let extend = extend
         .bind(writing.tenant.id)
-        .bind(writing.now.as_micros())
-        .bind(row::number_of(crate::store::RunState::Running))
-        .bind(
-            all()
-                .map(|lease| column::Id::from(lease.run.trigger_id))
-                .collect::<Vec<_>>(),
-        )
-        .bind(
-            all()
-                .map(|lease| lease.run.trigger_version.cast_signed())
-                .collect::<Vec<_>>(),
-        )
-        .bind(column::names(all().map(|lease| &*lease.run.executor)))
-        .bind(
-            all()
-                .map(|lease| lease.token.cast_signed())
-                .collect::<Vec<_>>(),
-        )
-        .bind(
-            all()
-                .map(|lease| i64::from(lease.epoch))
-                .collect::<Vec<_>>(),
-        )
-        .bind(
-            all()
-                .map(|lease| micros(lease.run.lease))
-                .collect::<Vec<_>>(),
+        .bind(row::number_of(RunState::Running))
+        .bind(all(&leases, |((_, trigger, _), ..)| Id::from(*trigger)))
+        .bind(all(&leases, |((.., version), ..)| version.cast_signed()))
+        .bind(all(&leases, |((executor, ..), ..)| {
+            column::name(executor).into_owned()
+        }))
+        .bind(all(&leases, |(_, token, _)| token.cast_signed()))
+        .bind(all(&leases, |(.., epoch)| i64::from(*epoch)))
+        .bind(leases.values().copied().collect::<Vec<i64>>());
+    let mut extended = HashSet::new();
+    for row in extend.fetch_all(&mut *writing.connection).await? {
+        let executor = column::of_name(row.try_get(0)?);
+        let name = (
+            executor.into(),
+            column::id(&row, 1)?,
+            column::number(&row, 2)?,
         );
-    let extended = extend.fetch_all(&mut *writing.connection).await?;
-    extended.iter().map(|row| row.try_get(0)).collect()
+        extended.insert((name, column::number(&row, 3)?, column::count(&row, 4)?));
+    }
+    Ok(extended)
 }

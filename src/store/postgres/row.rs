@@ -243,7 +243,7 @@ fn wait(row: &PgRow, due: Option<Timestamp>) -> sqlx::Result<Option<Wait>> {
 }
 
 /// A length of time, at most as long as the clock is.
-pub(super) fn micros(length: Duration) -> i64 {
+fn micros(length: Duration) -> i64 {
     i64::try_from(length.as_micros()).unwrap_or(i64::MAX)
 }
 

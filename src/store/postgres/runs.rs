@@ -246,10 +246,11 @@ impl Job for Heartbeat {
 
     async fn run(&self, writing: &mut Writing<'_>) -> Result<Vec<Lost>, Fault> {
         let extended = queue::extend(writing, &self.0).await?;
-        let lost = (1..)
-            .zip(&self.0)
-            .filter(|(place, _)| !extended.contains(place));
-        Ok(lost.map(|(_, lease)| Lost::new(lease)).collect())
+        let lost = self
+            .0
+            .iter()
+            .filter(|lease| !extended.contains(&queue::held(lease)));
+        Ok(lost.map(Lost::new).collect())
     }
 }
 
