@@ -69,7 +69,7 @@ async fn a_server_that_ends_all_sessions_is_noticed_by_nobody() {
     .await
     .unwrap();
 
-    assert!(ended.len() >= 4, "{}", ended.len());
+    assert!(ended.len() >= 2, "{}", ended.len());
     let after = store.create(note()).await.unwrap();
     assert_eq!(store.get(after.id).await.unwrap(), after);
     for _ in 0..9 {

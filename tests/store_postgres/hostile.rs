@@ -71,7 +71,7 @@ async fn texts_of_whatever_characters_are_found_by_them() {
         ] {
             assert_eq!(
                 store.search(&Query::new(selector)).await.unwrap(),
-                [made.clone()],
+                std::slice::from_ref(&made),
                 "{text:?}"
             );
         }

@@ -3,23 +3,18 @@
 use super::builder::Settings;
 use super::connection;
 use super::cursor::Acknowledged;
-use super::error::{Class, Fault, PostgresError, ended, unknown_outcome};
+use super::error::{Fault, PostgresError};
 use super::progress::Progress;
 use super::schema;
 use super::tenant::{Time, Writing};
 use super::unclaimed::Unclaimed;
+use super::writer::{self, ATTEMPTS, Waiting, is_worth_another};
 use crate::store::StoreError;
-use sqlx::{Connection as _, PgConnection, PgPool};
+use sqlx::{PgConnection, PgPool};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::Instant;
-
-/// How often the same is tried at once, where nothing was done and another transaction or a stale connection was the
-/// reason.
-const ATTEMPTS: u32 = 20;
 
 /// Something to be done in a transaction, as often as it takes for one to be committed.
 pub(super) trait Job: Send + Sync + 'static {
@@ -68,7 +63,9 @@ pub(super) struct Database {
     pub(super) listening: AtomicBool,
     /// Changes when there may be new events.
     pub(super) announced: watch::Sender<u64>,
-    progress: Progress,
+    pub(super) progress: Progress,
+    /// Jobs that wait for the row of their tenant.
+    pub(super) waiting: Waiting,
     /// Its other side is told when this goes.
     _open: watch::Sender<()>,
     open: watch::Receiver<()>,
@@ -94,100 +91,19 @@ impl Database {
             listening: AtomicBool::default(),
             announced: watch::Sender::new(0),
             progress: Progress::default(),
+            waiting: Waiting::default(),
             _open: alive,
             open,
         })
     }
 
-    /// Does a job in a transaction, and answers when that is committed. It goes on if nobody waits for the answer any
-    /// more, since what was begun cannot be taken back.
+    /// Does a job in a transaction, and answers when that is committed.
     pub(super) async fn write<J: Job>(
         self: &Arc<Self>,
         tenant: &Arc<str>,
         job: J,
     ) -> Result<J::Answer, StoreError> {
-        let (database, tenant) = (Arc::clone(self), Arc::clone(tenant));
-        let (waiting, working) = self.progress.begin();
-        let work = tokio::spawn(async move {
-            let done = database.work(&tenant, &job).await;
-            if let Ok((answer, has_events)) = &done {
-                job.committed(answer);
-                if *has_events {
-                    super::listen::announce(&database);
-                }
-            }
-            drop(working);
-            done.map(|(answer, _)| answer)
-        });
-        let answer = work.await;
-        drop(waiting);
-        answer.map_err(|_| ended())?
-    }
-
-    /// Does a job until it is committed, refused or hopeless. Says too whether there are new events.
-    async fn work<J: Job>(&self, tenant: &str, job: &J) -> Result<(J::Answer, bool), StoreError> {
-        let mut attempt = 1;
-        loop {
-            match self.attempt(tenant, job).await {
-                Err(Fault::Driver(error)) if attempt < ATTEMPTS && is_worth_another(&error) => {
-                    tracing::debug!(%error, attempt, "a transaction of the store is done again");
-                    attempt += 1;
-                }
-                done => return Ok(done?),
-            }
-        }
-    }
-
-    async fn attempt<J: Job>(&self, tenant: &str, job: &J) -> Result<(J::Answer, bool), Fault> {
-        let mut connection = self.pool.acquire().await?;
-        let mut transaction = connection.begin().await?;
-        let limits = &self.settings.limits;
-        let worked = async {
-            let mut writing =
-                Writing::begin(&mut transaction, limits, tenant, &self.time, J::LOCKS).await?;
-            let answer = job.run(&mut writing).await?;
-            let number = std::mem::take(&mut writing.transaction);
-            Ok((answer, number, writing.end().await?))
-        };
-        let (answer, number, has_events) = match worked.await {
-            Ok(worked) => worked,
-            Err(fault) => {
-                if transaction.rollback().await.is_err() {
-                    connection.close_on_drop();
-                }
-                return Err(fault);
-            }
-        };
-        if let Err(error) = transaction.commit().await {
-            connection.close_on_drop();
-            self.resolve(&number, error).await?;
-        }
-        Ok((answer, has_events))
-    }
-
-    /// What became of a transaction whose commit was not answered: the server knows.
-    async fn resolve(&self, transaction: &str, lost: sqlx::Error) -> Result<(), Fault> {
-        const PAUSE: Duration = Duration::from_millis(50);
-        let give_up = Instant::now() + self.settings.patience;
-        let sql = "SELECT pg_xact_status($1::text::xid8)";
-        loop {
-            let status = sqlx::query_scalar::<_, Option<String>>(sql).bind(transaction);
-            match status.fetch_one(&self.pool).await {
-                Ok(status) => match status.as_deref() {
-                    Some("committed") => return Ok(()),
-                    Some("aborted") => return Err(lost.into()),
-                    Some(_) | None => {}
-                },
-                Err(error) => {
-                    tracing::debug!(%error, "nobody says yet what became of a transaction")
-                }
-            }
-            if Instant::now() > give_up {
-                tracing::warn!(error = %lost, "the connection was lost in a commit, and what became of it is not known");
-                return Err(unknown_outcome().into());
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
+        writer::write(self, tenant, job).await
     }
 
     /// Waits until what was done for callers that are gone is there to be read.
@@ -235,13 +151,5 @@ impl fmt::Debug for Database {
         f.debug_struct("Database")
             .field("schema", &self.settings.schema)
             .finish_non_exhaustive()
-    }
-}
-
-/// Whether the same again may succeed at once.
-fn is_worth_another(error: &sqlx::Error) -> bool {
-    match Class::of(error) {
-        Class::Collided | Class::Lost => true,
-        Class::Transient | Class::Permanent | Class::Login => false,
     }
 }

@@ -3,6 +3,7 @@
 use crate::error::{BoxError, Retry};
 use crate::store::StoreError;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Why a [`PostgresStore`](super::PostgresStore) cannot be connected. Variants name what the caller can do next. None
@@ -126,11 +127,11 @@ impl Class {
 }
 
 /// What the driver says, in its own words. Its debug form would have the rows in it that an error is about.
-struct Said(sqlx::Error);
+struct Said(Arc<sqlx::Error>);
 
 impl Said {
-    fn boxed(error: sqlx::Error) -> BoxError {
-        Box::new(Self(error))
+    fn boxed(error: impl Into<Arc<sqlx::Error>>) -> BoxError {
+        Box::new(Self(error.into()))
     }
 }
 
@@ -142,7 +143,7 @@ impl fmt::Debug for Said {
 
 impl fmt::Display for Said {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match &*self.0 {
             sqlx::Error::Database(said) => {
                 let code = said.code().unwrap_or_default();
                 write!(f, "{} (SQLSTATE {code})", said.message())
@@ -177,13 +178,13 @@ impl From<Fault> for StoreError {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::Refused(error) => error,
-            Fault::Driver(error) => of_driver(error),
+            Fault::Driver(error) => of_driver(error.into()),
         }
     }
 }
 
 /// What the driver says, to whoever asked the store.
-fn of_driver(error: sqlx::Error) -> StoreError {
+pub(super) fn of_driver(error: Arc<sqlx::Error>) -> StoreError {
     const SOON: Duration = Duration::from_millis(100);
     let class = Class::of(&error);
     let source = Said::boxed(error);

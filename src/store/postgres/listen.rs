@@ -10,6 +10,9 @@ use std::time::Duration;
 /// One channel for all stores of a database; what is told is the schema.
 const CHANNEL: &str = "ux_events";
 
+/// What is committed within this time is told as one.
+const TOGETHER: Duration = Duration::from_millis(5);
+
 /// Tells of new events: this process at once, and the others by a transaction of its own. The server makes all
 /// transactions that tell something wait for each other, which those with the events shall not have to.
 pub(super) fn announce(database: &Arc<Database>) {
@@ -20,7 +23,8 @@ pub(super) fn announce(database: &Arc<Database>) {
     let database = Arc::clone(database);
     // Nobody waits for it.
     drop(tokio::spawn(async move {
-        // What is committed from now on is for the next to tell.
+        // All that is committed soon after is told with it; what is committed from then on is for the next to tell.
+        tokio::time::sleep(TOGETHER).await;
         database.telling.store(false, Ordering::SeqCst);
         let tell = sqlx::query("SELECT pg_notify($1, $2)").bind(CHANNEL);
         let told = tell

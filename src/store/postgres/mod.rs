@@ -19,6 +19,7 @@ mod stats;
 mod sweep;
 mod table;
 mod tenant;
+mod writer;
 
 pub use builder::{PostgresBuilder, PostgresLimits};
 pub use error::PostgresError;
@@ -79,7 +80,7 @@ const NOT_ASKED: Timestamp = Timestamp::UNIX_EPOCH;
 ///
 /// # What limits it
 /// The commits of one tenant, the adding of runs and claims by hand follow one another, each as long as some round trips
-/// to the server; what leases, keeps alive and gives back runs does not wait for them, nor do reads. Tenants have
+/// to the server; what waits in one process is committed together. What leases, keeps alive and gives back runs does not wait for them, nor do reads. Tenants have
 /// nothing to do with each other.
 ///
 /// # Limits

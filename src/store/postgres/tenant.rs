@@ -2,7 +2,6 @@
 
 use super::builder::PostgresLimits;
 use super::column;
-use super::error::Fault;
 use crate::bugs::planted;
 use crate::model::Timestamp;
 use sqlx::postgres::PgRow;
@@ -177,7 +176,7 @@ impl<'t> Writing<'t> {
         name: &'t str,
         time: &Time,
         locks: bool,
-    ) -> Result<Self, Fault> {
+    ) -> sqlx::Result<Self> {
         let sql = if locks {
             begin!("FOR UPDATE")
         } else {
@@ -213,7 +212,7 @@ impl<'t> Writing<'t> {
     }
 
     /// Writes the row back. Says whether there are new events.
-    pub(super) async fn end(self) -> Result<bool, Fault> {
+    pub(super) async fn end(self) -> sqlx::Result<bool> {
         if self.tenant != self.before {
             self.tenant.write(self.connection).await?;
         }
