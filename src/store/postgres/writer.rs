@@ -38,6 +38,7 @@ trait Task: Send {
 }
 
 type Tasks = Vec<Box<dyn Task>>;
+type ByTenant = HashMap<Arc<str>, VecDeque<Box<dyn Task>>>;
 
 struct Asked<J: Job> {
     job: J,
@@ -101,7 +102,7 @@ impl From<sqlx::Error> for Failed {
 
 /// Jobs that wait for the row of a tenant, by tenant. One that is in here has a task that does its jobs.
 #[derive(Default)]
-pub(super) struct Waiting(Mutex<HashMap<Arc<str>, VecDeque<Box<dyn Task>>>>);
+pub(super) struct Waiting(Mutex<ByTenant>);
 
 impl Waiting {
     /// Adds a job, and says whether there has to be a task for the tenant.
@@ -128,7 +129,7 @@ impl Waiting {
         Some(jobs.drain(..most).collect())
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, VecDeque<Box<dyn Task>>>> {
+    fn lock(&self) -> MutexGuard<'_, ByTenant> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
