@@ -11,7 +11,7 @@ use universal_executor::store::{
     Claim, Commit, RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError, Write,
 };
 use universal_executor::{
-    BreadcrumbStore, BreadcrumbStoreExt, EventSource, NewBreadcrumb, PostgresStore,
+    BreadcrumbStore, BreadcrumbStoreExt, EventSource, NewBreadcrumb, Patch, PostgresStore,
 };
 
 fn note() -> NewBreadcrumb {
@@ -104,4 +104,50 @@ async fn who_waits_too_long_for_a_tenant_is_told_to_try_again() {
     assert!(matches!(late.retry(), Retry::After(_)));
     assert_eq!(read.len(), 1, "who reads does not wait");
     store.create(note()).await.unwrap();
+}
+
+#[tokio::test]
+async fn of_commits_that_wait_together_only_what_is_refused_is_undone() {
+    let namespaces = Namespaces::default();
+    let store = namespaces.builder().connect().await.unwrap();
+    let kept = store.create(note()).await.unwrap();
+    let commits = (0..30).map(|number| {
+        let mut writes = vec![Write::Create(note())];
+        if number % 3 == 0 {
+            // Found out after something was written.
+            writes.push(Write::Update {
+                id: kept.id,
+                version: 1,
+                patch: Patch::new().title("changed"),
+            });
+            writes.push(Write::Update {
+                id: kept.id,
+                version: 7,
+                patch: Patch::new(),
+            });
+        }
+        store.commit(writes.into())
+    });
+
+    let told = futures::future::join_all(commits).await;
+
+    for (number, told) in told.iter().enumerate() {
+        let is_refused = matches!(
+            told,
+            Err(StoreError::Conflict {
+                expected: 7,
+                found: 2,
+                ..
+            })
+        );
+        assert_eq!(is_refused, number % 3 == 0, "{number}: {told:?}");
+        assert_eq!(told.is_ok(), number % 3 != 0, "{number}: {told:?}");
+    }
+    assert_eq!(store.get(kept.id).await.unwrap(), kept);
+    assert_eq!(store.recent("note.v1", 100).await.unwrap().len(), 21);
+    let stats = store.stats().await.unwrap();
+    assert_eq!(
+        (stats.breadcrumbs, stats.events, stats.position),
+        (21, 21, 21)
+    );
 }
