@@ -11,9 +11,10 @@
 #   make bench-build  the benches compile and run one tiny round; `cargo bench` measures
 #   make ci           all of the above, with Cargo.lock as committed
 #   make torture      the same with 500 kills and all mistakes: some twenty minutes; see docs/torture.md
+#   make services-test  the store in PostgreSQL, on a server of its own (needs Linux on x86-64)
 #   make deny         licences, advisories and duplicate crates (needs cargo-deny)
 
-.PHONY: fmt lint features crates test doc examples bench-build torture-ci torture ci deny
+.PHONY: fmt lint features crates test doc examples bench-build torture-ci torture services-test ci deny
 .NOTPARALLEL:
 .DEFAULT_GOAL := ci
 
@@ -98,6 +99,14 @@ torture:
 	cargo build $(CARGO_FLAGS) -p torture --features _bugs
 	target/debug/torture bugs all
 	target/debug/torture controls
+
+services-test:
+	@echo "==> services-test: the store in PostgreSQL"
+	@trap 'scripts/services stop' EXIT; \
+	services=$$(scripts/services start) || exit 1; \
+	export UX_REQUIRE_SERVICES=1 $$services; \
+	cargo test $(CARGO_FLAGS) --features postgres --lib postgres && \
+	cargo test $(CARGO_FLAGS) --features postgres --test store_postgres
 
 deny:
 	@echo "==> deny: licences, advisories, bans and sources"

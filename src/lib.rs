@@ -60,6 +60,8 @@ pub use model::{
 };
 pub use runtime::Runtime;
 pub use source::{Delivery, EventSource};
+#[cfg(feature = "postgres")]
+pub use store::PostgresStore;
 #[cfg(feature = "sqlite")]
 pub use store::SqliteStore;
 pub use store::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, RunLedger, Wake, WithLedger};

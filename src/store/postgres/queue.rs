@@ -1,0 +1,160 @@
+//! Which rows can be claimed next: those with a time, as far as no other of their ordering key is before them.
+
+use super::column::{self, Id};
+use super::parked::{self, Name};
+use super::row::{self, Kept, select};
+use super::tenant::Writing;
+use crate::bugs::planted;
+use crate::model::Timestamp;
+use crate::store::{Lease, RunRef, RunState};
+use sqlx::Row as _;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Whether a run that joins the end of its line is the only one there.
+pub(super) async fn is_head(writing: &mut Writing<'_>, run: &RunRef) -> sqlx::Result<bool> {
+    let Some(line) = run.order.as_deref().filter(|_| !planted("no-lines")) else {
+        return Ok(true);
+    };
+    let others = sqlx::query(
+        "SELECT 1 FROM ux_runs WHERE tenant = $1 AND executor = $2 AND line = $3 AND line IS NOT NULL AND over IS NULL
+         LIMIT 1",
+    );
+    let others = others
+        .bind(writing.tenant.id)
+        .bind(column::name(&run.executor))
+        .bind(column::name(line));
+    Ok(others
+        .fetch_optional(&mut *writing.connection)
+        .await?
+        .is_none())
+}
+
+/// Makes the first run that is left in a line its head.
+pub(super) async fn promote(writing: &mut Writing<'_>, run: &RunRef) -> sqlx::Result<()> {
+    let Some(line) = run.order.as_deref() else {
+        return Ok(());
+    };
+    let promote = sqlx::query(
+        "UPDATE ux_runs SET head = TRUE WHERE serial = (SELECT serial FROM ux_runs
+             WHERE tenant = $1 AND executor = $2 AND line = $3 AND line IS NOT NULL AND over IS NULL
+             ORDER BY sequence LIMIT 1)",
+    );
+    let promote = promote
+        .bind(writing.tenant.id)
+        .bind(column::name(&run.executor))
+        .bind(column::name(line));
+    promote.execute(&mut *writing.connection).await.map(drop)
+}
+
+/// When to ask again for a run that is behind another; none if it is not, or is over.
+pub(super) async fn until_ahead(
+    writing: &mut Writing<'_>,
+    kept: &Kept,
+) -> sqlx::Result<Option<Timestamp>> {
+    let Some(line) = kept.row.run.order.as_deref() else {
+        return Ok(None);
+    };
+    if kept.head || kept.row.state.is_over() {
+        return Ok(None);
+    }
+    let first = sqlx::query(
+        "SELECT due, lease FROM ux_runs
+         WHERE tenant = $1 AND executor = $2 AND line = $3 AND line IS NOT NULL AND over IS NULL
+         ORDER BY sequence LIMIT 1",
+    );
+    let first = first
+        .bind(writing.tenant.id)
+        .bind(column::name(&kept.row.run.executor))
+        .bind(column::name(line));
+    let Some(first) = first.fetch_optional(&mut *writing.connection).await? else {
+        return Ok(None);
+    };
+    let due = column::some_time(&first, 0)?.filter(|due| *due > writing.now);
+    let lease = Duration::from_micros(column::number(&first, 1)?);
+    Ok(Some(due.unwrap_or(writing.now + lease)))
+}
+
+/// The rows of each executor that have been due for the longest time, as many as each may have, and which no other
+/// transaction is about to change: nobody changes them until this one ends.
+pub(super) async fn due(
+    writing: &mut Writing<'_>,
+    most: &HashMap<Arc<str>, usize>,
+) -> sqlx::Result<HashMap<Arc<str>, VecDeque<Kept>>> {
+    let asked = sqlx::query(concat!(
+        "SELECT due.* FROM unnest($3::text[], $4::bigint[]) AS asked (executor, most) CROSS JOIN LATERAL (",
+        select!(
+            "FROM ux_runs AS r WHERE r.tenant = $1 AND r.executor = asked.executor AND r.due <= $2 AND r.head
+                 AND r.due IS NOT NULL ORDER BY r.due, r.sequence LIMIT asked.most FOR UPDATE SKIP LOCKED"
+        ),
+        ") AS due ORDER BY due.due, due.sequence"
+    ));
+    let numbers = most
+        .values()
+        .map(|most| i64::try_from(*most).unwrap_or(i64::MAX));
+    let asked = asked
+        .bind(writing.tenant.id)
+        .bind(writing.now.as_micros())
+        .bind(column::names(most.keys().map(|executor| &**executor)))
+        .bind(numbers.collect::<Vec<i64>>());
+    let mut due: HashMap<Arc<str>, VecDeque<Kept>> = HashMap::new();
+    for found in asked.fetch_all(&mut *writing.connection).await? {
+        let kept = row::read(&found)?;
+        due.entry(Arc::clone(&kept.row.run.executor))
+            .or_default()
+            .push_back(kept);
+    }
+    Ok(due)
+}
+
+/// A lease by its run, token and epoch.
+pub(super) type Held = (Name, u64, u32);
+
+pub(super) fn held(lease: &Lease) -> Held {
+    (parked::name(&lease.run), lease.token, lease.epoch)
+}
+
+/// Extends leases by their length from now; returns those that are still the newest of their rows.
+pub(super) async fn extend(
+    writing: &mut Writing<'_>,
+    leases: &[Lease],
+) -> sqlx::Result<HashSet<Held>> {
+    // One statement changes a row once, so each lease is in it once: with the length that was said last.
+    let until = |lease: &Lease| (writing.now + lease.run.lease).as_micros();
+    let leases = leases.iter().map(|lease| (held(lease), until(lease)));
+    let leases: HashMap<Held, i64> = leases.collect();
+    let extend = sqlx::query(
+        "UPDATE ux_runs AS r SET due = u.due
+         FROM unnest($3::uuid[], $4::bigint[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[])
+             AS u (trigger_id, trigger_version, executor, token, epoch, due)
+         WHERE r.tenant = $1 AND r.trigger_id = u.trigger_id AND r.trigger_version = u.trigger_version
+             AND r.executor = u.executor AND r.state = $2 AND r.token = u.token AND r.epoch = u.epoch
+         RETURNING r.executor, r.trigger_id, r.trigger_version, r.token, r.epoch",
+    );
+    fn all<T>(leases: &HashMap<Held, i64>, of: impl Fn(&Held) -> T) -> Vec<T> {
+        leases.keys().map(of).collect()
+    }
+    let extend = extend
+        .bind(writing.tenant.id)
+        .bind(row::number_of(RunState::Running))
+        .bind(all(&leases, |((_, trigger, _), ..)| Id::from(*trigger)))
+        .bind(all(&leases, |((.., version), ..)| version.cast_signed()))
+        .bind(all(&leases, |((executor, ..), ..)| {
+            column::name(executor).into_owned()
+        }))
+        .bind(all(&leases, |(_, token, _)| token.cast_signed()))
+        .bind(all(&leases, |(.., epoch)| i64::from(*epoch)))
+        .bind(leases.values().copied().collect::<Vec<i64>>());
+    let mut extended = HashSet::new();
+    for row in extend.fetch_all(&mut *writing.connection).await? {
+        let executor = column::of_name(row.try_get(0)?);
+        let name = (
+            executor.into(),
+            column::id(&row, 1)?,
+            column::number(&row, 2)?,
+        );
+        extended.insert((name, column::number(&row, 3)?, column::count(&row, 4)?));
+    }
+    Ok(extended)
+}

@@ -1,0 +1,314 @@
+//! Transactions. What waits for the row of one tenant is committed together, since it is the commit that costs: each job
+//! in a savepoint of its own, so that one that is refused takes no other with it. Answers go out after the commit.
+
+use super::database::{Database, Job};
+use super::error::{Class, Fault, ended, of_driver, unknown_outcome};
+use super::listen;
+use super::progress::Working;
+use super::tenant::Writing;
+use crate::store::StoreError;
+use futures::future::BoxFuture;
+use sqlx::{Connection as _, PgConnection};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// The most jobs of one transaction.
+const MOST: usize = 64;
+
+/// How often the same is tried at once, where nothing was done and another transaction or a stale connection was the
+/// reason.
+pub(super) const ATTEMPTS: u32 = 20;
+
+/// A job with an answer.
+trait Task: Send {
+    /// Whether anybody still wants it.
+    fn is_wanted(&self) -> bool;
+
+    /// Does it, and keeps what comes of it.
+    fn run<'r>(&'r mut self, writing: &'r mut Writing<'_>) -> BoxFuture<'r, Result<(), Fault>>;
+
+    /// What comes of it is that it is refused.
+    fn refuse(&mut self, error: StoreError);
+
+    /// Answers, with why nothing was committed if that is so.
+    fn finish(self: Box<Self>, failed: Option<&Failed>);
+}
+
+type Tasks = Vec<Box<dyn Task>>;
+type ByTenant = HashMap<Arc<str>, VecDeque<Box<dyn Task>>>;
+
+struct Asked<J: Job> {
+    job: J,
+    done: Option<Result<J::Answer, StoreError>>,
+    reply: oneshot::Sender<Result<J::Answer, StoreError>>,
+    working: Working,
+}
+
+impl<J: Job> Task for Asked<J> {
+    fn is_wanted(&self) -> bool {
+        !self.reply.is_closed()
+    }
+
+    fn run<'r>(&'r mut self, writing: &'r mut Writing<'_>) -> BoxFuture<'r, Result<(), Fault>> {
+        Box::pin(async move {
+            self.done = Some(Ok(self.job.run(writing).await?));
+            Ok(())
+        })
+    }
+
+    fn refuse(&mut self, error: StoreError) {
+        self.done = Some(Err(error));
+    }
+
+    fn finish(self: Box<Self>, failed: Option<&Failed>) {
+        let done = match failed {
+            // A refusal too may be due to what was not committed.
+            Some(failed) => Err(failed.told()),
+            None => self.done.unwrap_or_else(|| Err(ended())),
+        };
+        if let Ok(answer) = &done {
+            self.job.committed(answer);
+        }
+        drop(self.working);
+        // Who asked may be gone.
+        drop(self.reply.send(done));
+    }
+}
+
+/// Why a transaction was not committed, or may not have been.
+#[derive(Debug)]
+enum Failed {
+    Driver(Arc<sqlx::Error>),
+    Unknown,
+}
+
+impl Failed {
+    fn told(&self) -> StoreError {
+        match self {
+            Self::Driver(error) => of_driver(Arc::clone(error)),
+            Self::Unknown => unknown_outcome(),
+        }
+    }
+}
+
+impl From<sqlx::Error> for Failed {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Driver(Arc::new(error))
+    }
+}
+
+/// Jobs that wait for the row of a tenant, by tenant. One that is in here has a task that does its jobs.
+#[derive(Default)]
+pub(super) struct Waiting(Mutex<ByTenant>);
+
+impl Waiting {
+    /// Adds a job, and says whether there has to be a task for the tenant.
+    fn push(&self, tenant: &Arc<str>, job: Box<dyn Task>) -> bool {
+        let mut waiting = self.lock();
+        let is_first = !waiting.contains_key(tenant);
+        waiting
+            .entry(Arc::clone(tenant))
+            .or_default()
+            .push_back(job);
+        is_first
+    }
+
+    /// The next jobs of a tenant that somebody wants; none if there are none, and then its task ends.
+    fn take(&self, tenant: &str) -> Option<Tasks> {
+        let mut waiting = self.lock();
+        let jobs = waiting.get_mut(tenant)?;
+        jobs.retain(|job| job.is_wanted());
+        if jobs.is_empty() {
+            waiting.remove(tenant);
+            return None;
+        }
+        let most = jobs.len().min(MOST);
+        Some(jobs.drain(..most).collect())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ByTenant> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Does a job in a transaction, and answers when that is committed. It goes on if nobody waits for the answer any more,
+/// since what was begun cannot be taken back.
+pub(super) async fn write<J: Job>(
+    database: &Arc<Database>,
+    tenant: &Arc<str>,
+    job: J,
+) -> Result<J::Answer, StoreError> {
+    let (waiting, working) = database.progress.begin();
+    let (reply, answer) = oneshot::channel();
+    let task = Box::new(Asked {
+        job,
+        done: None,
+        reply,
+        working,
+    });
+    if !J::LOCKS {
+        let (database, tenant) = (Arc::clone(database), Arc::clone(tenant));
+        drop(tokio::spawn(async move {
+            transact(&database, &tenant, vec![task], false).await;
+        }));
+    } else if database.waiting.push(tenant, task) {
+        let turn = Turn {
+            database: Arc::clone(database),
+            tenant: Arc::clone(tenant),
+        };
+        drop(tokio::spawn(turn.work()));
+    }
+    let answer = answer.await;
+    drop(waiting);
+    answer.map_err(|_| ended())?
+}
+
+/// The task that does the jobs of a tenant, until there are none.
+struct Turn {
+    database: Arc<Database>,
+    tenant: Arc<str>,
+}
+
+impl Turn {
+    async fn work(self) {
+        while let Some(jobs) = self.database.waiting.take(&self.tenant) {
+            transact(&self.database, &self.tenant, jobs, true).await;
+        }
+    }
+}
+
+impl Drop for Turn {
+    /// After a panic too: who waits is told that there is nobody, and the next begins anew.
+    fn drop(&mut self) {
+        let left = self.database.waiting.lock().remove(&self.tenant);
+        drop(left);
+    }
+}
+
+/// Does jobs until they are committed, or it is hopeless, and answers them.
+async fn transact(database: &Arc<Database>, tenant: &str, mut jobs: Tasks, locks: bool) {
+    let mut attempt = 1;
+    let failed = loop {
+        match commit(database, tenant, &mut jobs, locks).await {
+            Ok(has_events) => {
+                if has_events {
+                    listen::announce(database);
+                }
+                break None;
+            }
+            Err(Failed::Driver(error)) if attempt < ATTEMPTS && is_worth_another(&error) => {
+                tracing::debug!(%error, attempt, "a transaction of the store is done again");
+                attempt += 1;
+            }
+            Err(failed) => break Some(failed),
+        }
+    };
+    for job in jobs {
+        job.finish(failed.as_ref());
+    }
+}
+
+/// One transaction. Says whether there are new events.
+async fn commit(
+    database: &Database,
+    tenant: &str,
+    jobs: &mut Tasks,
+    locks: bool,
+) -> Result<bool, Failed> {
+    let mut connection = database.pool.acquire().await?;
+    let mut transaction = connection.begin().await?;
+    let worked = work(database, tenant, jobs, locks, &mut transaction).await;
+    let (number, has_events) = match worked {
+        Ok(worked) => worked,
+        Err(error) => {
+            if transaction.rollback().await.is_err() {
+                connection.close_on_drop();
+            }
+            return Err(error.into());
+        }
+    };
+    if let Err(error) = transaction.commit().await {
+        connection.close_on_drop();
+        drop(connection);
+        resolve(database, &number, error).await?;
+    }
+    Ok(has_events)
+}
+
+/// Does jobs in a transaction. Says which it is, and whether there are new events.
+async fn work(
+    database: &Database,
+    tenant: &str,
+    jobs: &mut Tasks,
+    locks: bool,
+    transaction: &mut PgConnection,
+) -> sqlx::Result<(String, bool)> {
+    let limits = &database.settings.limits;
+    let mut writing = Writing::begin(transaction, limits, tenant, &database.time, locks).await?;
+    // A job that is alone needs no savepoint, and saves the round trip.
+    let (mut before, undo) = match jobs.len() {
+        1 => ("", "ROLLBACK AND CHAIN"),
+        _ => ("SAVEPOINT job", "ROLLBACK TO SAVEPOINT job"),
+    };
+    for job in jobs {
+        let tenant = writing.tenant.clone();
+        if !before.is_empty() {
+            tell(&mut writing, before).await?;
+            before = "RELEASE SAVEPOINT job; SAVEPOINT job";
+        }
+        match job.run(&mut writing).await {
+            Ok(()) => {}
+            Err(Fault::Driver(error)) if Class::of(&error) != Class::Permanent => {
+                return Err(error);
+            }
+            Err(fault) => {
+                job.refuse(fault.into());
+                writing.tenant = tenant;
+                tell(&mut writing, undo).await?;
+            }
+        }
+    }
+    let number = std::mem::take(&mut writing.transaction);
+    Ok((number, writing.end().await?))
+}
+
+async fn tell(writing: &mut Writing<'_>, sql: &'static str) -> sqlx::Result<()> {
+    sqlx::raw_sql(sql)
+        .execute(&mut *writing.connection)
+        .await
+        .map(drop)
+}
+
+/// What became of a transaction whose commit was not answered: the server knows.
+async fn resolve(database: &Database, transaction: &str, lost: sqlx::Error) -> Result<(), Failed> {
+    const PAUSE: Duration = Duration::from_millis(50);
+    let give_up = Instant::now() + database.settings.patience;
+    let sql = "SELECT pg_xact_status($1::text::xid8)";
+    loop {
+        let status = sqlx::query_scalar::<_, Option<String>>(sql).bind(transaction);
+        match status.fetch_one(&database.pool).await {
+            Ok(status) => match status.as_deref() {
+                Some("committed") => return Ok(()),
+                Some("aborted") => return Err(lost.into()),
+                Some(_) | None => {}
+            },
+            Err(error) => tracing::debug!(%error, "nobody says yet what became of a transaction"),
+        }
+        if Instant::now() > give_up {
+            tracing::warn!(error = %lost, "the connection was lost in a commit, and what became of it is not known");
+            return Err(Failed::Unknown);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Whether the same again may succeed at once.
+pub(super) fn is_worth_another(error: &sqlx::Error) -> bool {
+    match Class::of(error) {
+        Class::Collided | Class::Lost => true,
+        Class::Transient | Class::Permanent | Class::Login => false,
+    }
+}
