@@ -6,6 +6,8 @@
     reason = "a helper that cannot do its work fails the test that uses it"
 )]
 
+mod relay;
+
 use futures::stream::BoxStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
