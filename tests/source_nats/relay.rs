@@ -28,7 +28,7 @@ impl UniversalExecutor for Answers {
     }
 
     async fn execute(&self, trigger: &Breadcrumb, _: &ExecutionContext) -> Result<Value, BoxError> {
-        Ok(json!({"to": trigger.context["n"]}))
+        Ok(json!({"to": trigger.context.get("n")}))
     }
 
     async fn respond(&self, _: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
@@ -45,7 +45,7 @@ async fn source(tenant: &str) -> NatsSource {
 
 async fn question(store: &MemoryStore, n: u64) -> Event {
     let question = NewBreadcrumb::new("question.v1").context(json!({"n": n}));
-    Event::created(&*store.create(question).await.unwrap())
+    Event::created(&store.create(question).await.unwrap())
 }
 
 #[tokio::test]
