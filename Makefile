@@ -22,8 +22,8 @@
 CARGO_FLAGS ?=
 
 # Features that bring a dependency or test support; one that joins is checked alone as well.
-# With none and all this makes eleven combinations.
-HEAVY_FEATURES := cli conformance metrics mock openai schema sqlite templates validate
+# With none and all this makes thirteen combinations.
+HEAVY_FEATURES := cli conformance metrics mock nats openai postgres schema sqlite templates validate
 
 ci: CARGO_FLAGS := --locked
 ci: fmt crates lint features test doc examples bench-build torture-ci

@@ -24,8 +24,12 @@
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod error;
+#[cfg(feature = "nats")]
+mod nats;
 
 pub use error::SourceError;
+#[cfg(feature = "nats")]
+pub use nats::{NatsError, NatsRelay, NatsSource, NatsSourceBuilder};
 
 use crate::model::Event;
 use async_trait::async_trait;
