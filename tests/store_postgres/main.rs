@@ -11,6 +11,7 @@
 
 mod alike;
 mod broken;
+mod far;
 mod hostile;
 #[path = "../store_memory/model.rs"]
 mod model;
