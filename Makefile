@@ -26,7 +26,7 @@ CARGO_FLAGS ?=
 HEAVY_FEATURES := cli conformance metrics mock nats openai postgres schema sqlite templates validate
 
 # Tests that are made of more than the default features. Those that need a server fail without one.
-FULL_TESTS := agent agent_kill agent_ways cli metrics openai source_nats sqlite_desk store_postgres store_sqlite tools
+FULL_TESTS := agent agent_kill agent_ways cli metrics openai source_nats sqlite_desk store_postgres store_sqlite tls tools
 
 ci: CARGO_FLAGS := --locked
 ci: fmt crates lint features test doc examples bench-build torture-ci
@@ -111,7 +111,7 @@ services-test:
 	@trap 'scripts/services stop' EXIT; \
 	services=$$(scripts/services start) || exit 1; \
 	export UX_REQUIRE_SERVICES=1 $$services; \
-	cargo test $(CARGO_FLAGS) --features full --lib --test source_nats --test store_postgres
+	cargo test $(CARGO_FLAGS) --features full --lib --test source_nats --test store_postgres --test tls
 
 deny:
 	@echo "==> deny: licences, advisories, bans and sources"
