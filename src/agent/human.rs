@@ -146,3 +146,24 @@ pub(super) fn hash(parts: &[&str]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_approval_is_of_a_value_and_not_of_the_order_of_its_keys() {
+        let digest_of = |text| digest("pay", &Json::from_text(text).unwrap(), "definition");
+
+        let approved = digest_of(r#"{"amount": 5, "to": {"iban": "X", "name": "Ann"}}"#);
+
+        assert_eq!(
+            digest_of(r#"{"to": {"name": "Ann", "iban": "X"}, "amount": 5}"#),
+            approved
+        );
+        assert_ne!(
+            digest_of(r#"{"amount": 6, "to": {"iban": "X", "name": "Ann"}}"#),
+            approved
+        );
+    }
+}
