@@ -5,7 +5,9 @@ use crate::error::{BoxError, Retry};
 #[non_exhaustive]
 pub enum ProviderError {
     /// There is no provider of that name.
-    #[error("the provider {name:?} is not known; known are {known}")]
+    #[error(
+        "the provider {name:?} is not known; known are {known}, and OpenAiCompatible asks all that speak chat completions"
+    )]
     UnknownProvider {
         /// What was asked for.
         name: String,

@@ -20,11 +20,15 @@ use std::sync::Arc;
 use tracing::Dispatch;
 use tracing::instrument::WithSubscriber;
 
-/// A model of a provider that speaks a protocol of its own, through the crate `genai` (feature `genai`): `anthropic`,
-/// `gemini`, `ollama`, `cohere`, `bedrock_api` and the others that `genai` knows.
+/// A model of a provider that speaks a protocol of its own, through the crate `genai` (feature `genai`).
 ///
-/// Where a provider speaks the chat completions of OpenAI, [`OpenAiCompatible`](crate::agent::OpenAiCompatible) is the
-/// better choice: it needs fewer crates, and reads with tighter bounds.
+/// | provider | what it has |
+/// |---|---|
+/// | `anthropic`, `gemini`, `gemini_ix`, `minimax`, `openai_resp` | tools, the choice of one, schemas of answers |
+/// | `bedrock_api`, `ollama`, `ollama_cloud`, `vertex` | tools |
+/// | `cohere` | text |
+///
+/// Those that speak the chat completions of OpenAI are asked by `OpenAiCompatible` (feature `openai`).
 ///
 /// It calls tools, answers in JSON of a schema, and streams; tools are called when the answer has ended. A tool whose name
 /// providers have no room for (`a.b`) goes by another one on the wire and has its own in the answer. It never tries again
@@ -48,7 +52,7 @@ use tracing::instrument::WithSubscriber;
 /// ```
 ///
 /// # What an error says
-/// The same as of [`OpenAiCompatible`](crate::agent::OpenAiCompatible), in the words of each provider. What `genai` logs is
+/// The same as of `OpenAiCompatible`, whatever the words of the provider are. What `genai` logs is
 /// kept from the log, since it quotes what providers say.
 ///
 /// # Bounds
@@ -67,8 +71,7 @@ pub struct GenaiModel {
 }
 
 impl GenaiModel {
-    /// A model of a provider, by the name that `genai` has for it in lower case; the model is the one that is asked where a
-    /// request names none.
+    /// A model of a provider; the model is the one that is asked where a request names none.
     pub fn builder(provider: impl Into<String>, model: impl Into<String>) -> GenaiModelBuilder {
         GenaiModelBuilder::new(provider.into(), model.into())
     }

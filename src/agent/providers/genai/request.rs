@@ -44,7 +44,6 @@ fn is_plain(provider: AdapterKind) -> bool {
             | AdapterKind::Cohere
             | AdapterKind::Ollama
             | AdapterKind::OllamaCloud
-            | AdapterKind::OpenCodeGo
             | AdapterKind::Vertex
     )
 }
