@@ -21,8 +21,8 @@
 CARGO_FLAGS ?=
 
 # Features that bring a dependency or test support; one that joins is checked alone as well.
-# With none and all this makes eleven combinations.
-HEAVY_FEATURES := cli conformance metrics mock openai schema sqlite templates validate
+# With none and all this makes twelve combinations.
+HEAVY_FEATURES := cli conformance genai metrics mock openai schema sqlite templates validate
 
 ci: CARGO_FLAGS := --locked
 ci: fmt crates lint features test doc examples bench-build torture-ci
@@ -53,8 +53,8 @@ test:
 	@echo "==> test: unit, integration and documentation tests"
 	cargo test $(CARGO_FLAGS)
 	@echo "==> test: what needs a feature that is not on by default"
-	cargo test $(CARGO_FLAGS) --features cli,metrics,openai,sqlite,templates,validate --lib --test agent --test agent_kill --test agent_ways --test cli --test metrics --test openai --test sqlite_desk --test store_sqlite --test tools
-	cargo test $(CARGO_FLAGS) --features cli,metrics,openai,sqlite --doc -- sqlite Sqlite providers
+	cargo test $(CARGO_FLAGS) --features cli,genai,metrics,openai,sqlite,templates,validate --lib --test agent --test agent_kill --test agent_ways --test cli --test genai --test key_order --test metrics --test openai --test sqlite_desk --test store_sqlite --test tools
+	cargo test $(CARGO_FLAGS) --features cli,genai,metrics,openai,sqlite --doc -- sqlite Sqlite providers
 
 doc:
 	@echo "==> doc: the documentation, warnings are errors"
