@@ -2,14 +2,17 @@
 
 use super::builder::Settings;
 use super::connection;
+use super::connections::Connections;
 use super::cursor::Acknowledged;
 use super::error::{Fault, PostgresError};
 use super::progress::Progress;
 use super::schema;
-use super::tenant::{Time, Writing};
+use super::tenant::{Named, Time};
 use super::unclaimed::Unclaimed;
 use super::writer::{self, ATTEMPTS, Waiting, is_worth_another};
+use super::writing::{Wanted, Writing};
 use crate::store::StoreError;
+use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgConnection, PgPool};
 use std::fmt;
 use std::sync::Arc;
@@ -24,6 +27,9 @@ pub(super) trait Job: Send + Sync + 'static {
     /// Whether it works with the row of the tenant, which no other such job does until it is committed. What it
     /// changes of that row is lost otherwise.
     const LOCKS: bool;
+
+    /// Adds what it is going to look at.
+    fn wants(&self, _wanted: &mut Wanted) {}
 
     /// Does it. An error undoes it.
     fn run(
@@ -54,7 +60,9 @@ pub(super) struct Database {
     pub(super) time: Time,
     pub(super) acknowledged: Acknowledged,
     pub(super) unclaimed: Unclaimed,
-    pub(super) pool: PgPool,
+    pub(super) connections: Connections,
+    /// Has the connection that hears of the events of other processes.
+    pub(super) hearing: PgPool,
     /// Whether a sweep is going on.
     pub(super) sweeping: AtomicBool,
     /// Whether somebody is about to tell other processes of events.
@@ -74,18 +82,21 @@ pub(super) struct Database {
 impl Database {
     pub(super) async fn connect(url: &str, settings: Settings) -> Result<Self, PostgresError> {
         let options = connection::options(url, &settings)?;
-        let pool = connection::pool(options, &settings).await?;
-        let mut first = pool.acquire().await?;
+        let pool = PgPoolOptions::new().max_connections(1);
+        let hearing = pool.connect_lazy_with(options.clone());
+        let connections = Connections::new(options, &settings);
+        let mut first = connections.one().await?;
         connection::check(&mut first).await?;
         schema::migrate(&mut first, &settings.schema).await?;
-        drop(first);
+        first.give_back();
         let (alive, open) = watch::channel(());
         Ok(Self {
             settings: Arc::new(settings),
             time: Time::default(),
             acknowledged: Acknowledged::default(),
             unclaimed: Unclaimed::default(),
-            pool,
+            connections,
+            hearing,
             sweeping: AtomicBool::default(),
             telling: AtomicBool::default(),
             listening: AtomicBool::default(),
@@ -100,7 +111,7 @@ impl Database {
     /// Does a job in a transaction, and answers when that is committed.
     pub(super) async fn write<J: Job>(
         self: &Arc<Self>,
-        tenant: &Arc<str>,
+        tenant: &Arc<Named>,
         job: J,
     ) -> Result<J::Answer, StoreError> {
         writer::write(self, tenant, job).await
@@ -126,8 +137,12 @@ impl Database {
     }
 
     async fn attempt_read<R: Read>(&self, read: &R) -> Result<R::Answer, Fault> {
-        let mut connection = self.pool.acquire().await?;
-        read.run(&mut connection, &self.time).await
+        let mut connection = self.connections.one().await?;
+        let answer = read.run(&mut connection, &self.time).await;
+        if !matches!(answer, Err(Fault::Driver(_))) {
+            connection.give_back();
+        }
+        answer
     }
 
     /// Ends with the last pointer to this.
@@ -137,11 +152,11 @@ impl Database {
 
     /// Ends when the last pointer has gone and the connections are closed.
     pub(super) fn closed(&self) -> impl Future<Output = ()> + use<> {
-        let (mut open, pool) = (self.open(), self.pool.clone());
+        let (mut open, hearing) = (self.open(), self.hearing.clone());
         async move {
             // Nothing is ever sent.
             while open.changed().await.is_ok() {}
-            pool.close().await;
+            hearing.close().await;
         }
     }
 }

@@ -1,6 +1,8 @@
 mod builder;
+mod changes;
 mod column;
 mod connection;
+mod connections;
 mod cursor;
 mod database;
 mod error;
@@ -20,6 +22,7 @@ mod sweep;
 mod table;
 mod tenant;
 mod writer;
+mod writing;
 
 pub use builder::{PostgresBuilder, PostgresLimits};
 pub use error::PostgresError;
@@ -195,13 +198,13 @@ impl PostgresStore {
     fn source(&self, consumer: Option<Arc<str>>) -> PostgresEvents {
         PostgresEvents {
             database: Arc::clone(&self.database),
-            tenant: Arc::clone(&self.tenant.name),
+            tenant: Arc::clone(&self.tenant),
             consumer,
         }
     }
 
     async fn write<J: Job>(&self, job: J) -> Result<J::Answer, StoreError> {
-        self.database.write(&self.tenant.name, job).await
+        self.database.write(&self.tenant, job).await
     }
 
     /// The claim of a lease that is parked here: its row is leased already, so this at most reads. None if it is not
@@ -279,7 +282,7 @@ impl BreadcrumbStore for PostgresStore {
         let tenant = &self.tenant;
         let (found, expired) = self.database.read(Search { tenant, query }).await?;
         if expired > retention::MANY_EXPIRED {
-            sweep::sweep(&self.database, &self.tenant.name);
+            sweep::sweep(&self.database, &self.tenant);
         }
         Ok(found)
     }
@@ -305,7 +308,7 @@ impl BreadcrumbStore for PostgresStore {
             self.forget(lease);
         }
         if has_expired {
-            sweep::sweep(&self.database, &self.tenant.name);
+            sweep::sweep(&self.database, &self.tenant);
         }
         Ok(committed)
     }

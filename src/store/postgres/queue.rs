@@ -1,51 +1,34 @@
 //! Which rows can be claimed next: those with a time, as far as no other of their ordering key is before them.
 
+use super::changes::Line;
 use super::column::{self, Id};
 use super::parked::{self, Name};
 use super::row::{self, Kept, select};
-use super::tenant::Writing;
-use crate::bugs::planted;
+use super::writing::Writing;
 use crate::model::Timestamp;
-use crate::store::{Lease, RunRef, RunState};
-use sqlx::Row as _;
+use crate::store::{Lease, RunState};
+use sqlx::{PgConnection, Row as _};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Whether a run that joins the end of its line is the only one there.
-pub(super) async fn is_head(writing: &mut Writing<'_>, run: &RunRef) -> sqlx::Result<bool> {
-    let Some(line) = run.order.as_deref().filter(|_| !planted("no-lines")) else {
-        return Ok(true);
-    };
-    let others = sqlx::query(
-        "SELECT 1 FROM ux_runs WHERE tenant = $1 AND executor = $2 AND line = $3 AND line IS NOT NULL AND over IS NULL
-         LIMIT 1",
-    );
-    let others = others
-        .bind(writing.tenant.id)
-        .bind(column::name(&run.executor))
-        .bind(column::name(line));
-    Ok(others
-        .fetch_optional(&mut *writing.connection)
-        .await?
-        .is_none())
-}
-
-/// Makes the first run that is left in a line its head.
-pub(super) async fn promote(writing: &mut Writing<'_>, run: &RunRef) -> sqlx::Result<()> {
-    let Some(line) = run.order.as_deref() else {
-        return Ok(());
-    };
+/// Makes the first run that is left in each of some lines its head.
+pub(super) async fn promote(
+    connection: &mut PgConnection,
+    tenant: i64,
+    lines: &HashSet<Line>,
+) -> sqlx::Result<()> {
     let promote = sqlx::query(
-        "UPDATE ux_runs SET head = TRUE WHERE serial = (SELECT serial FROM ux_runs
-             WHERE tenant = $1 AND executor = $2 AND line = $3 AND line IS NOT NULL AND over IS NULL
-             ORDER BY sequence LIMIT 1)",
+        "UPDATE ux_runs SET head = TRUE WHERE serial IN (SELECT (SELECT r.serial FROM ux_runs AS r
+             WHERE r.tenant = $1 AND r.executor = u.executor AND r.line = u.line AND r.line IS NOT NULL
+                 AND r.over IS NULL ORDER BY r.sequence LIMIT 1)
+             FROM unnest($2::text[], $3::text[]) AS u (executor, line))",
     );
     let promote = promote
-        .bind(writing.tenant.id)
-        .bind(column::name(&run.executor))
-        .bind(column::name(line));
-    promote.execute(&mut *writing.connection).await.map(drop)
+        .bind(tenant)
+        .bind(column::names(lines.iter().map(|(executor, _)| &**executor)))
+        .bind(column::names(lines.iter().map(|(_, line)| &**line)));
+    promote.execute(connection).await.map(drop)
 }
 
 /// When to ask again for a run that is behind another; none if it is not, or is over.
@@ -59,6 +42,7 @@ pub(super) async fn until_ahead(
     if kept.head || kept.row.state.is_over() {
         return Ok(None);
     }
+    writing.flush().await?;
     let first = sqlx::query(
         "SELECT due, lease FROM ux_runs
          WHERE tenant = $1 AND executor = $2 AND line = $3 AND line IS NOT NULL AND over IS NULL
@@ -147,7 +131,7 @@ pub(super) async fn extend(
         .bind(all(&leases, |(.., epoch)| i64::from(*epoch)))
         .bind(leases.values().copied().collect::<Vec<i64>>());
     let mut extended = HashSet::new();
-    for row in extend.fetch_all(&mut *writing.connection).await? {
+    for row in extend.fetch_all(writing.tells()).await? {
         let executor = column::of_name(row.try_get(0)?);
         let name = (
             executor.into(),
