@@ -4,11 +4,12 @@ use super::builder::Settings;
 use super::connection;
 use super::connections::Connections;
 use super::cursor::Acknowledged;
-use super::error::{Fault, PostgresError};
+use super::error::{Fault, PostgresError, ended};
 use super::progress::Progress;
 use super::schema;
 use super::tenant::{Named, Time};
 use super::unclaimed::Unclaimed;
+use super::vectors;
 use super::writer::{self, ATTEMPTS, Waiting, is_worth_another};
 use super::writing::{Wanted, Writing};
 use crate::store::StoreError;
@@ -41,12 +42,12 @@ pub(super) trait Job: Send + Sync + 'static {
     fn committed(&self, _answer: &Self::Answer) {}
 }
 
-/// Something to be read, as often as it takes.
+/// Something to be read or told in one statement, as often as it takes.
 pub(super) trait Read: Send + Sync {
     /// What comes of it.
-    type Answer: Send;
+    type Answer: Send + 'static;
 
-    /// Reads it.
+    /// Does it.
     fn run(
         &self,
         connection: &mut PgConnection,
@@ -63,6 +64,8 @@ pub(super) struct Database {
     pub(super) connections: Connections,
     /// Has the connection that hears of the events of other processes.
     pub(super) hearing: PgPool,
+    /// Whether there is a table for vectors.
+    pub(super) has_vectors: bool,
     /// Whether a sweep is going on.
     pub(super) sweeping: AtomicBool,
     /// Whether somebody is about to tell other processes of events.
@@ -88,6 +91,7 @@ impl Database {
         let mut first = connections.one().await?;
         connection::check(&mut first).await?;
         schema::migrate(&mut first, &settings.schema).await?;
+        let has_vectors = settings.vectors && vectors::prepare(&mut first).await;
         first.give_back();
         let (alive, open) = watch::channel(());
         Ok(Self {
@@ -97,6 +101,7 @@ impl Database {
             unclaimed: Unclaimed::default(),
             connections,
             hearing,
+            has_vectors,
             sweeping: AtomicBool::default(),
             telling: AtomicBool::default(),
             listening: AtomicBool::default(),
@@ -117,6 +122,23 @@ impl Database {
         writer::write(self, tenant, job).await
     }
 
+    /// Does what one statement does, which is the same if it is done twice, and finishes it whoever waits for it.
+    pub(super) async fn repeat<R: Read + 'static>(
+        self: &Arc<Self>,
+        job: R,
+    ) -> Result<R::Answer, StoreError> {
+        let (waiting, working) = self.progress.begin();
+        let database = Arc::clone(self);
+        let done = tokio::spawn(async move {
+            let done = database.retry(&job).await;
+            drop(working);
+            done
+        });
+        let done = done.await;
+        drop(waiting);
+        done.map_err(|_| ended())?
+    }
+
     /// Waits until what was done for callers that are gone is there to be read.
     pub(super) async fn settled(&self) {
         self.progress.settled().await;
@@ -125,9 +147,13 @@ impl Database {
     /// Reads with one connection. Every commit that was answered before is there.
     pub(super) async fn read<R: Read>(&self, read: R) -> Result<R::Answer, StoreError> {
         self.settled().await;
+        self.retry(&read).await
+    }
+
+    async fn retry<R: Read>(&self, read: &R) -> Result<R::Answer, StoreError> {
         let mut attempt = 1;
         loop {
-            match self.attempt_read(&read).await {
+            match self.attempt_read(read).await {
                 Err(Fault::Driver(error)) if attempt < ATTEMPTS && is_worth_another(&error) => {
                     attempt += 1;
                 }

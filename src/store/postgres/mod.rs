@@ -21,6 +21,7 @@ mod stats;
 mod sweep;
 mod table;
 mod tenant;
+mod vectors;
 mod writer;
 mod writing;
 
@@ -52,6 +53,7 @@ use std::sync::{Arc, OnceLock};
 use table::Get;
 use tenant::Named;
 use unclaimed::Leased;
+use vectors::Index;
 
 const NAME: &str = "PostgresStore";
 
@@ -89,7 +91,8 @@ const NOT_ASKED: Timestamp = Timestamp::UNIX_EPOCH;
 /// # Limits
 /// See [`PostgresLimits`]. Old versions are not kept; an event that comes again after its run was forgotten runs again.
 /// The events of a version that was replaced since come without the context. It needs PostgreSQL 14 or later, no
-/// extension, and a pooler between only if that keeps sessions.
+/// extension, and a pooler between only if that keeps sessions. Where the extension `vector` is to be had there is a table
+/// for vectors as well, see [`has_vectors`](PostgresStore::has_vectors).
 ///
 /// ```no_run
 /// use universal_executor::{BreadcrumbStoreExt, NewBreadcrumb, PostgresStore};
@@ -159,6 +162,26 @@ impl PostgresStore {
     /// Only if the store is unavailable.
     pub async fn stats(&self) -> Result<PostgresStats, StoreError> {
         self.database.read(Count(&self.tenant.name)).await
+    }
+
+    /// Whether there is a table for vectors: the server has the extension `vector` (pgvector), and it was there or could be
+    /// made. Nothing is kept in it yet, see [`capabilities`](BreadcrumbStore::capabilities).
+    #[must_use]
+    pub fn has_vectors(&self) -> bool {
+        self.database.has_vectors
+    }
+
+    /// Makes an index (HNSW, cosine) for the vectors of one model with so many dimensions, 1 to 2,000, unless it is
+    /// there. Several processes may do so at once; while it is made, no vectors can be written.
+    ///
+    /// # Errors
+    /// [`StoreError::Unsupported`] without [`has_vectors`](Self::has_vectors), [`StoreError::Forbidden`] for another
+    /// number of dimensions, else only if the store is unavailable.
+    pub async fn index_vectors(&self, model: &str, dimensions: u32) -> Result<(), StoreError> {
+        if !self.has_vectors() {
+            return Err(vectors::unsupported());
+        }
+        self.database.read(Index { model, dimensions }).await
     }
 
     /// Gives this handle back, and waits until all others and their subscriptions are gone too and the connections are
@@ -288,10 +311,7 @@ impl BreadcrumbStore for PostgresStore {
     }
 
     async fn vector_search(&self, _: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
-        Err(StoreError::Unsupported {
-            store: NAME,
-            operation: "vector search",
-        })
+        Err(vectors::unsupported())
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
@@ -365,7 +385,11 @@ impl RunLedger for PostgresStore {
 
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {
         leases.iter().for_each(|lease| self.touch(lease));
-        let lost = self.write(Heartbeat(leases.to_vec())).await?;
+        let heartbeat = Heartbeat {
+            tenant: Arc::clone(&self.tenant),
+            leases: leases.to_vec(),
+        };
+        let lost = self.database.repeat(heartbeat).await?;
         for lease in leases {
             if lost
                 .iter()
@@ -400,10 +424,11 @@ impl RunLedger for PostgresStore {
         let limit = self.database.settings.limits.breadcrumb_bytes;
         self.touch(lease);
         let save = Save {
+            tenant: Arc::clone(&self.tenant),
             lease: lease.clone(),
             state: canonical::state(&state, limit)?,
         };
-        self.write(save).await
+        self.database.repeat(save).await
     }
 
     async fn resume(&self, run: &RunRef, with: BreadcrumbId) -> Result<(), StoreError> {

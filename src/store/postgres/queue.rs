@@ -4,11 +4,12 @@ use super::changes::Line;
 use super::column::{self, Id};
 use super::parked::{self, Name};
 use super::row::{self, Kept, select};
+use super::tenant::{Time, clock};
 use super::writing::Writing;
 use crate::model::Timestamp;
 use crate::store::{Lease, RunState};
 use sqlx::{PgConnection, Row as _};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -101,26 +102,34 @@ pub(super) fn held(lease: &Lease) -> Held {
 
 /// Extends leases by their length from now; returns those that are still the newest of their rows.
 pub(super) async fn extend(
-    writing: &mut Writing<'_>,
+    connection: &mut PgConnection,
+    tenant: i64,
+    time: &Time,
     leases: &[Lease],
 ) -> sqlx::Result<HashSet<Held>> {
-    // One statement changes a row once, so each lease is in it once: with the length that was said last.
-    let until = |lease: &Lease| (writing.now + lease.run.lease).as_micros();
-    let leases = leases.iter().map(|lease| (held(lease), until(lease)));
-    let leases: HashMap<Held, i64> = leases.collect();
-    let extend = sqlx::query(
-        "UPDATE ux_runs AS r SET due = u.due
-         FROM unnest($3::uuid[], $4::bigint[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[])
-             AS u (trigger_id, trigger_version, executor, token, epoch, due)
+    // One statement changes a row once, so each lease is in it once: with the length that was said last. In their order
+    // none waits for another that waits for it.
+    let leases = leases
+        .iter()
+        .map(|lease| (held(lease), row::micros(lease.run.lease)));
+    let leases: BTreeMap<Held, i64> = leases.collect();
+    let extend = sqlx::query(concat!(
+        "UPDATE ux_runs AS r SET due = ",
+        clock!(),
+        " + u.lease
+         FROM unnest($5::uuid[], $6::bigint[], $7::text[], $8::bigint[], $9::bigint[], $10::bigint[])
+             AS u (trigger_id, trigger_version, executor, token, epoch, lease)
          WHERE r.tenant = $1 AND r.trigger_id = u.trigger_id AND r.trigger_version = u.trigger_version
-             AND r.executor = u.executor AND r.state = $2 AND r.token = u.token AND r.epoch = u.epoch
+             AND r.executor = u.executor AND r.state = $4 AND r.token = u.token AND r.epoch = u.epoch
          RETURNING r.executor, r.trigger_id, r.trigger_version, r.token, r.epoch",
-    );
-    fn all<T>(leases: &HashMap<Held, i64>, of: impl Fn(&Held) -> T) -> Vec<T> {
+    ));
+    fn all<T>(leases: &BTreeMap<Held, i64>, of: impl Fn(&Held) -> T) -> Vec<T> {
         leases.keys().map(of).collect()
     }
     let extend = extend
-        .bind(writing.tenant.id)
+        .bind(tenant)
+        .bind(time.held())
+        .bind(time.shift())
         .bind(row::number_of(RunState::Running))
         .bind(all(&leases, |((_, trigger, _), ..)| Id::from(*trigger)))
         .bind(all(&leases, |((.., version), ..)| version.cast_signed()))
@@ -131,7 +140,7 @@ pub(super) async fn extend(
         .bind(all(&leases, |(.., epoch)| i64::from(*epoch)))
         .bind(leases.values().copied().collect::<Vec<i64>>());
     let mut extended = HashSet::new();
-    for row in extend.fetch_all(writing.tells()).await? {
+    for row in extend.fetch_all(connection).await? {
         let executor = column::of_name(row.try_get(0)?);
         let name = (
             executor.into(),

@@ -9,7 +9,7 @@ use super::writing::{Known, Writing};
 use super::{table, wake};
 use crate::model::{BreadcrumbId, Event, Json, Timestamp};
 use crate::store::row::{Row, Wait};
-use crate::store::{Lineage, RunRef, RunState, Saved};
+use crate::store::{Lease, Lineage, RunRef, RunState, Saved};
 use sqlx::postgres::PgRow;
 use sqlx::query_builder::Separated;
 use sqlx::{PgConnection, Postgres, Row as _};
@@ -170,6 +170,30 @@ pub(super) fn update(statement: &mut Statement, rows: &[&Kept]) {
         .push(") WHERE r.serial = u.serial)");
 }
 
+/// Keeps the progress of the run of a lease, and says whether that is still the newest of its row. With which breadcrumb
+/// it was woken stays.
+pub(super) async fn save(
+    connection: &mut PgConnection,
+    tenant: i64,
+    lease: &Lease,
+    state: &Json,
+) -> sqlx::Result<bool> {
+    let save = sqlx::query(
+        "UPDATE ux_runs SET saved = $7 WHERE tenant = $1 AND trigger_id = $2 AND trigger_version = $3 AND executor = $4
+             AND token = $5 AND epoch = $6 AND state = $8",
+    );
+    let save = save
+        .bind(tenant)
+        .bind(Id::from(lease.run.trigger_id))
+        .bind(lease.run.trigger_version.cast_signed())
+        .bind(column::name(&lease.run.executor))
+        .bind(lease.token.cast_signed())
+        .bind(i64::from(lease.epoch))
+        .bind(state.to_string())
+        .bind(number_of(RunState::Running));
+    Ok(save.execute(connection).await?.rows_affected() > 0)
+}
+
 /// The columns that can change.
 const NAMES: &str =
     "state, epoch, attempts, abandoned, token, granted_at, enqueued_at, sequence, due, head, lease,
@@ -324,7 +348,7 @@ fn wait(row: &PgRow, due: Option<Timestamp>) -> sqlx::Result<Option<Wait>> {
 }
 
 /// A length of time, at most as long as the clock is.
-fn micros(length: Duration) -> i64 {
+pub(super) fn micros(length: Duration) -> i64 {
     i64::try_from(length.as_micros()).unwrap_or(i64::MAX)
 }
 

@@ -13,7 +13,7 @@ use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::{End, Origin, Row};
 use crate::store::{Claim, ExecutorLimits, Lease, Lost, NewRun, RunRef, RunState, StoreError};
 use sqlx::PgConnection;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 /// Adds rows; those that exist stay as they are.
@@ -237,16 +237,21 @@ fn leased(row: &Row) -> Leased {
 }
 
 /// Extends leases by their length from now; returns those that are lost.
-pub(super) struct Heartbeat(pub(super) Vec<Lease>);
+pub(super) struct Heartbeat {
+    pub(super) tenant: Arc<Named>,
+    pub(super) leases: Vec<Lease>,
+}
 
-impl Job for Heartbeat {
+impl Read for Heartbeat {
     type Answer = Vec<Lost>;
-    const LOCKS: bool = false;
 
-    async fn run(&self, writing: &mut Writing<'_>) -> Result<Vec<Lost>, Fault> {
-        let extended = queue::extend(writing, &self.0).await?;
+    async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<Vec<Lost>, Fault> {
+        let extended = match self.tenant.id(connection).await? {
+            Some(tenant) => queue::extend(connection, tenant, time, &self.leases).await?,
+            None => HashSet::new(),
+        };
         let lost = self
-            .0
+            .leases
             .iter()
             .filter(|lease| !extended.contains(&queue::held(lease)));
         Ok(lost.map(Lost::new).collect())
@@ -299,23 +304,24 @@ impl Job for Release {
 
 /// Keeps the progress of a run.
 pub(super) struct Save {
+    pub(super) tenant: Arc<Named>,
     pub(super) lease: Lease,
     pub(super) state: Json,
 }
 
-impl Job for Save {
+impl Read for Save {
     type Answer = ();
-    const LOCKS: bool = false;
 
-    fn wants(&self, wanted: &mut Wanted) {
-        wanted.runs.push(self.lease.run.clone());
-    }
-
-    async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
-        let mut kept = held(writing, &self.lease).await?;
-        kept.row.save(self.state.clone());
-        writing.put(kept);
-        Ok(())
+    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<(), Fault> {
+        let is_saved = match self.tenant.id(connection).await? {
+            Some(tenant) => row::save(connection, tenant, &self.lease, &self.state).await?,
+            None => false,
+        };
+        if is_saved {
+            return Ok(());
+        }
+        let run = self.lease.run.clone();
+        Err(StoreError::LeaseLost { run }.into())
     }
 }
 
