@@ -131,7 +131,7 @@ impl Claimed {
 }
 
 impl Raw {
-    /// As many connections as a store has by default.
+    /// As many connections as the store has beside it.
     pub(crate) const CONNECTIONS: usize = 8;
 
     pub(crate) async fn connect(url: &str, schema: &str) -> Self {

@@ -2,6 +2,7 @@
 
 use super::answering::{Answering, Done, answer_one, question};
 use super::block_on;
+use super::raw::Raw;
 use futures::future::join_all;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use universal_executor::{BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Post
 /// Connects to the tables in a schema, which are made if they are not there.
 pub(crate) async fn connect(url: &str, schema: &str) -> PostgresStore {
     let builder = PostgresStore::builder(url).schema(schema);
+    let builder = builder.connections(Raw::CONNECTIONS as u32);
     builder.connect().await.unwrap()
 }
 

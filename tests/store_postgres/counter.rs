@@ -1,7 +1,6 @@
 //! A proxy before the server that counts how often it is asked.
 
 use sqlx::postgres::PgConnectOptions;
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -75,9 +74,6 @@ struct Messages {
     /// What is not a whole message yet.
     rest: Vec<u8>,
     has_started: bool,
-    /// The names of statements that tell others.
-    telling: HashSet<Vec<u8>>,
-    is_telling: bool,
 }
 
 impl Messages {
@@ -86,7 +82,7 @@ impl Messages {
         self.rest.extend_from_slice(more);
         let mut count = 0;
         while let Some((kind, body)) = self.next() {
-            count += usize::from(self.is_counted(kind, &body));
+            count += usize::from(is_counted(kind, &body));
         }
         count
     }
@@ -106,28 +102,10 @@ impl Messages {
         self.has_started = message[4..8] != ASKS_FOR_TLS;
         Some((0, Vec::new()))
     }
+}
 
-    fn is_counted(&mut self, kind: u8, body: &[u8]) -> bool {
-        let mut texts = body.split(|byte| *byte == 0).map(<[u8]>::to_vec);
-        let (first, second) = (
-            texts.next().unwrap_or_default(),
-            texts.next().unwrap_or_default(),
-        );
-        match kind {
-            // A statement is prepared: its name, then itself.
-            b'P' if second.windows(9).any(|word| word == b"pg_notify") => {
-                self.telling.insert(first);
-                self.is_telling = true;
-                false
-            }
-            // It is bound: to a portal without a name, then its name.
-            b'B' => {
-                self.is_telling |= self.telling.contains(&second);
-                false
-            }
-            b'S' => !std::mem::take(&mut self.is_telling),
-            b'Q' => true,
-            _ => false,
-        }
-    }
+/// Whether the server answers a message before the client goes on: a query, or the end of what belongs together.
+fn is_counted(kind: u8, body: &[u8]) -> bool {
+    let tells = body.windows(9).any(|word| word == b"pg_notify");
+    kind == b'S' || (kind == b'Q' && !tells)
 }

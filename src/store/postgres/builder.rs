@@ -66,7 +66,7 @@ impl PostgresBuilder {
             settings: Settings {
                 schema: "universal_executor".to_owned(),
                 limits: PostgresLimits::default(),
-                connections: 8,
+                connections: 16,
                 patience: Duration::from_secs(10),
                 poll: Duration::from_secs(1),
                 vectors: true,
@@ -90,7 +90,9 @@ impl PostgresBuilder {
         self
     }
 
-    /// Sets how many connections there are at the most, beside the one that hears of events: 8 by default, at least 2.
+    /// Sets how many connections there are at the most, beside the one that hears of events: 16 by default, at least 2.
+    /// They are made when they are needed, and closed when nobody needed them for 5 minutes. With as many as a context has
+    /// sources, all of them are fetched at once.
     #[must_use]
     pub fn connections(mut self, most: u32) -> Self {
         self.settings.connections = most.max(2);

@@ -2,6 +2,7 @@
 //! little later by itself.
 
 use super::database::Database;
+use sqlx::AssertSqlSafe;
 use sqlx::postgres::PgListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,8 +35,12 @@ pub(super) fn announce(database: &Arc<Database>) {
 
 async fn tell(database: &Database) -> sqlx::Result<()> {
     let mut connection = database.connections.one().await?;
-    let tell = sqlx::query("SELECT pg_notify($1, $2)").bind(CHANNEL);
-    let tell = tell.bind(&database.settings.schema);
+    // The name of the schema was checked, and needs no quotes. What is a hint need not be on the disk.
+    let tell = format!(
+        "BEGIN; SET LOCAL synchronous_commit = off; SELECT pg_notify('{CHANNEL}', '{}'); END",
+        database.settings.schema
+    );
+    let tell = sqlx::raw_sql(AssertSqlSafe(tell));
     tell.execute(&mut *connection).await?;
     connection.give_back();
     Ok(())

@@ -312,7 +312,8 @@ impl<'t> Writing<'t> {
 }
 
 /// Begins a transaction, and asks for the row of the tenant, the clock, the number of the transaction and whether the
-/// time of a breadcrumb is over: in one message, which cannot have parameters but is made of numbers only.
+/// time of a breadcrumb is over: in one message, which cannot have parameters but is made of numbers only. What follows
+/// finds rows by their keys, whatever the parameters are: a plan for each time would cost more than doing it.
 fn begin(tenant: i64, time: &Time, locks: bool) -> String {
     let held = time
         .held()
@@ -332,7 +333,7 @@ fn begin(tenant: i64, time: &Time, locks: bool) -> String {
         ("", "FALSE".to_owned())
     };
     format!(
-        "BEGIN; SELECT t.*, {clock}, pg_current_xact_id()::text, {has_expired}
+        "BEGIN; SET LOCAL plan_cache_mode = force_generic_plan; SELECT t.*, {clock}, pg_current_xact_id()::text, {has_expired}
          FROM (SELECT {columns} FROM ux_tenants WHERE id = {tenant} {lock}) AS t"
     )
 }
