@@ -11,16 +11,19 @@
 
 mod alike;
 mod broken;
+mod counter;
 mod far;
 mod hostile;
 #[path = "../store_memory/model.rs"]
 mod model;
 mod processes;
 mod proxy;
+mod round_trips;
 #[path = "../store_memory/search.rs"]
 mod search;
 mod server;
 mod source;
+mod vectors;
 
 use server::Namespaces;
 use std::sync::Mutex;
