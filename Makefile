@@ -11,7 +11,7 @@
 #   make bench-build  the benches compile and run one tiny round; `cargo bench` measures
 #   make ci           all of the above, with Cargo.lock as committed
 #   make torture      the same with 500 kills and all mistakes: some twenty minutes; see docs/torture.md
-#   make services-test  the store in PostgreSQL, on a server of its own (needs Linux on x86-64)
+#   make services-test  of the tests only what needs PostgreSQL and NATS, on servers of its own (Linux on x86-64)
 #   make deny         licences, advisories and duplicate crates (needs cargo-deny)
 
 .PHONY: fmt lint features crates test doc examples bench-build torture-ci torture services-test ci deny
@@ -24,6 +24,9 @@ CARGO_FLAGS ?=
 # Features that bring a dependency or test support; one that joins is checked alone as well.
 # With none and all this makes thirteen combinations.
 HEAVY_FEATURES := cli conformance metrics mock nats openai postgres schema sqlite templates validate
+
+# Tests that are made of more than the default features. Those that need a server fail without one.
+FULL_TESTS := agent agent_kill agent_ways cli metrics openai source_nats sqlite_desk store_postgres store_sqlite tls tools
 
 ci: CARGO_FLAGS := --locked
 ci: fmt crates lint features test doc examples bench-build torture-ci
@@ -53,9 +56,12 @@ crates:
 test:
 	@echo "==> test: unit, integration and documentation tests"
 	cargo test $(CARGO_FLAGS)
-	@echo "==> test: what needs a feature that is not on by default"
-	cargo test $(CARGO_FLAGS) --features cli,metrics,openai,sqlite,templates,validate --lib --test agent --test agent_kill --test agent_ways --test cli --test metrics --test openai --test sqlite_desk --test store_sqlite --test tools
-	cargo test $(CARGO_FLAGS) --features cli,metrics,openai,sqlite --doc -- sqlite Sqlite providers
+	@echo "==> test: what needs a feature that is not on by default, with PostgreSQL and NATS"
+	@trap 'scripts/services stop' EXIT; \
+	services=$$(scripts/services start) || exit 1; \
+	export UX_REQUIRE_SERVICES=1 $$services; \
+	cargo test $(CARGO_FLAGS) --features full --lib $(FULL_TESTS:%=--test %)
+	cargo test $(CARGO_FLAGS) --features full --doc -- nats postgres Postgres providers sqlite Sqlite
 
 doc:
 	@echo "==> doc: the documentation, warnings are errors"
@@ -101,12 +107,11 @@ torture:
 	target/debug/torture controls
 
 services-test:
-	@echo "==> services-test: the store in PostgreSQL"
+	@echo "==> services-test: the store in PostgreSQL, and events through NATS"
 	@trap 'scripts/services stop' EXIT; \
 	services=$$(scripts/services start) || exit 1; \
 	export UX_REQUIRE_SERVICES=1 $$services; \
-	cargo test $(CARGO_FLAGS) --features postgres --lib postgres && \
-	cargo test $(CARGO_FLAGS) --features postgres --test store_postgres
+	cargo test $(CARGO_FLAGS) --features full --lib --test source_nats --test store_postgres --test tls
 
 deny:
 	@echo "==> deny: licences, advisories, bans and sources"

@@ -11,6 +11,7 @@
 
 mod alike;
 mod broken;
+mod far;
 mod hostile;
 #[path = "../store_memory/model.rs"]
 mod model;
@@ -20,8 +21,6 @@ mod proxy;
 mod search;
 mod server;
 mod source;
-#[path = "../store_wrappers/wrapped.rs"]
-mod wrapped;
 
 use server::Namespaces;
 use std::sync::Mutex;
@@ -92,5 +91,3 @@ impl Subject for Held {
 }
 
 universal_executor::store_conformance!(postgres, Held::default());
-universal_executor::store_conformance!(observed, wrapped::Watched(Held::default()));
-universal_executor::store_conformance!(without_faults, wrapped::Faultless(Held::default()));

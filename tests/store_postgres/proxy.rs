@@ -1,10 +1,13 @@
-//! A proxy before the server that does harm to commits.
+//! A proxy before the server that does harm to commits, or stands for a long way there.
 
 use sqlx::postgres::PgConnectOptions;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// What happens to the next commit.
 #[derive(Clone, Copy)]
@@ -23,18 +26,25 @@ pub(crate) struct Proxy {
 
 impl Proxy {
     pub(crate) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
         let next = Arc::new(AtomicU8::new(0));
-        let options: PgConnectOptions = crate::server::url().parse().unwrap();
-        let server = (options.get_host().to_owned(), options.get_port());
         let harm = Arc::clone(&next);
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let server = TcpStream::connect(server.clone()).await.unwrap();
-                tokio::spawn(pass(client, server, Arc::clone(&harm)));
-            }
+        let port = accept(move |client, server| {
+            tokio::spawn(pass(client, server, Arc::clone(&harm)));
         });
+        let port = port.await;
+        Self { port, next }
+    }
+
+    /// Does no harm, but everything takes so long to get through, each way.
+    pub(crate) async fn far(delay: Duration) -> Self {
+        let port = accept(move |client, server| {
+            let (from_client, to_client) = client.into_split();
+            let (from_server, to_server) = server.into_split();
+            tokio::spawn(carry(from_client, to_server, delay));
+            tokio::spawn(carry(from_server, to_client, delay));
+        });
+        let port = port.await;
+        let next = Arc::new(AtomicU8::new(0));
         Self { port, next }
     }
 
@@ -55,6 +65,50 @@ impl Proxy {
     /// Whether the harm was done.
     pub(crate) fn is_done(&self) -> bool {
         self.next.load(Ordering::SeqCst) == 0
+    }
+}
+
+/// Listens, connects each who comes with the server, and says on which port.
+async fn accept(pass_on: impl Fn(TcpStream, TcpStream) + Send + 'static) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let options: PgConnectOptions = crate::server::url().parse().unwrap();
+    let address = (options.get_host().to_owned(), options.get_port());
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(address.clone()).await.unwrap();
+            server.set_nodelay(true).unwrap();
+            client.set_nodelay(true).unwrap();
+            pass_on(client, server);
+        }
+    });
+    port
+}
+
+/// Passes on what it reads, each piece so much later.
+async fn carry(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin + Send + 'static,
+    delay: Duration,
+) {
+    const UNDERWAY: usize = 1_024;
+    let (sender, mut underway) = mpsc::channel::<(Instant, Vec<u8>)>(UNDERWAY);
+    tokio::spawn(async move {
+        while let Some((due, piece)) = underway.recv().await {
+            tokio::time::sleep_until(due).await;
+            if to.write_all(&piece).await.is_err() {
+                return;
+            }
+        }
+    });
+    let mut buffer = [0; 16 << 10];
+    while let Ok(size) = from.read(&mut buffer).await
+        && size > 0
+    {
+        let piece = (Instant::now() + delay, buffer[..size].to_vec());
+        if sender.send(piece).await.is_err() {
+            return;
+        }
     }
 }
 

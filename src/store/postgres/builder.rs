@@ -65,7 +65,7 @@ impl PostgresBuilder {
             settings: Settings {
                 schema: "universal_executor".to_owned(),
                 limits: PostgresLimits::default(),
-                connections: 8,
+                connections: 10,
                 patience: Duration::from_secs(10),
                 poll: Duration::from_secs(1),
             },
@@ -88,7 +88,8 @@ impl PostgresBuilder {
         self
     }
 
-    /// Sets how many connections there are at the most, beside the one that hears of events: 8 by default, at least 2.
+    /// Sets how many connections there are at the most, beside the one that hears of events: 10 by default, at least 2.
+    /// The sources of a trigger are fetched by as many connections at once.
     #[must_use]
     pub fn connections(mut self, most: u32) -> Self {
         self.settings.connections = most.max(2);
