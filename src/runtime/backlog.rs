@@ -37,10 +37,7 @@ impl Due {
     pub const MOST_COUNTED: usize = 1_000;
 }
 
-pub(super) async fn of(
-    source: &dyn EventSource,
-    roster: &Roster,
-) -> Result<Backlog, StoreError> {
+pub(super) async fn of(source: &dyn EventSource, roster: &Roster) -> Result<Backlog, StoreError> {
     let mut backlog = Backlog {
         behind: clock::within(Duration::from_secs(5), source.behind())
             .await
@@ -64,7 +61,11 @@ async fn due(ledger: &dyn RunLedger, executor: Arc<str>) -> Result<Due, StoreErr
     let waiting = in_time(ledger.runs(&waiting)).await?;
     let now = Timestamp::from_micros(clock::wall_micros());
     let since = |run: &crate::store::Run| run.due.unwrap_or(run.enqueued_at);
-    let due: Vec<Timestamp> = waiting.iter().map(since).filter(|due| *due <= now).collect();
+    let due: Vec<Timestamp> = waiting
+        .iter()
+        .map(since)
+        .filter(|due| *due <= now)
+        .collect();
     Ok(Due {
         executor,
         due: due.len(),

@@ -2,8 +2,8 @@
 
 use crate::server::{url, uuid};
 use crate::stage::{Relayed, answered, ask, eventually, runtime};
-use futures::StreamExt as _;
 use futures::future::{join_all, pending};
+use futures::{FutureExt as _, StreamExt as _};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -112,7 +112,10 @@ async fn how_far_a_group_is_behind_is_told() {
     assert_eq!((before, source.behind().await.unwrap()), (Some(3), Some(2)));
     let backed = Backed::new(source, store.events());
     assert_eq!(backed.behind().await.unwrap(), Some(2));
-    let alone = NatsSource::builder(url(), &*tenant).connect().await.unwrap();
+    let alone = NatsSource::builder(url(), &*tenant)
+        .connect()
+        .await
+        .unwrap();
     assert_eq!(alone.behind().await.unwrap(), None);
 }
 
@@ -131,13 +134,15 @@ async fn many_workers_answer_every_question_once() {
         }
     };
 
-    let all = workers
-        .iter()
-        .map(|worker| worker.run_until(answered(&store, 100)));
+    let ended = answered(&store, 100).shared();
+    let all = workers.iter().map(|worker| worker.run_until(ended.clone()));
     let (reports, ()) = futures::join!(join_all(all), asked);
 
     let answers = crate::stage::answers(&store).await;
     assert!(answers.values().all(|count| *count == 1), "{answers:?}");
-    let responded: u64 = reports.into_iter().map(|report| report.unwrap().responded).sum();
+    let responded: u64 = reports
+        .into_iter()
+        .map(|report| report.unwrap().responded)
+        .sum();
     assert_eq!(responded, 100);
 }

@@ -105,7 +105,11 @@ async fn if_no_event_is_ever_told_every_question_is_found_in_the_store() {
     let report = worker.run_until(asked).await.unwrap();
 
     answered_once(&store, 20).await;
-    assert_eq!((report.events, report.found_by_sweep), (0, 20), "{report:?}");
+    assert_eq!(
+        (report.events, report.found_by_sweep),
+        (0, 20),
+        "{report:?}"
+    );
 }
 
 #[tokio::test]
@@ -159,7 +163,13 @@ async fn a_relay_makes_a_stream_again_that_was_deleted() {
     let (store, tenant) = (MemoryStore::default(), uuid());
     let _relay = Relayed::begin(server.url(), &tenant, &store).await;
     let source = NatsSource::builder(server.url(), &*tenant);
-    let mut events = source.connect().await.unwrap().subscribe(StartAt::Beginning).await.unwrap();
+    let mut events = source
+        .connect()
+        .await
+        .unwrap()
+        .subscribe(StartAt::Beginning)
+        .await
+        .unwrap();
     ask(&store, 1).await;
     next(&mut events).await;
     let client = async_nats::connect(server.url()).await.unwrap();

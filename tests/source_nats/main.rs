@@ -8,11 +8,11 @@
 mod groups;
 mod hostile;
 mod lost;
-mod relay;
-mod server;
 #[path = "../store_postgres/server.rs"]
 #[cfg(feature = "postgres")]
 mod postgres;
+mod relay;
+mod server;
 mod stage;
 #[cfg(feature = "postgres")]
 mod workers;

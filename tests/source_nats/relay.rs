@@ -4,9 +4,7 @@ use crate::server::{url, uuid};
 use crate::stage::{Answers, ask};
 use futures::StreamExt as _;
 use universal_executor::source::{NatsRelay, NatsSource, StartAt};
-use universal_executor::{
-    BreadcrumbStoreExt as _, EventSource as _, MemoryStore, Runtime,
-};
+use universal_executor::{BreadcrumbStoreExt as _, EventSource as _, MemoryStore, Runtime};
 
 async fn source(tenant: &str) -> NatsSource {
     let builder = NatsSource::builder(url(), tenant).group("workers");

@@ -23,7 +23,8 @@ pub(crate) fn setting(name: &str) -> String {
         "{name} is not set: see scripts/services"
     );
     // Not by a macro, whose output the harness would keep to itself.
-    let skipped = format!("SKIPPED: tests of NatsSource, as {name} is not set; see scripts/services\n");
+    let skipped =
+        format!("SKIPPED: tests of NatsSource, as {name} is not set; see scripts/services\n");
     std::io::stderr().write_all(skipped.as_bytes()).unwrap();
     std::process::exit(0);
 }
@@ -82,7 +83,10 @@ impl Server {
             .stderr(Stdio::null())
             .spawn();
         self.process = Some(process.unwrap());
-        while tokio::net::TcpStream::connect(self.address()).await.is_err() {
+        while tokio::net::TcpStream::connect(self.address())
+            .await
+            .is_err()
+        {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

@@ -3,12 +3,15 @@
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use universal_executor::runtime::RuntimeBuilder;
 use universal_executor::source::{NatsRelay, NatsServer, StartAt};
-use universal_executor::store::{Query, Write};
+use universal_executor::store::Query;
+#[cfg(feature = "postgres")]
+use universal_executor::store::Write;
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt as _, Event, EventSource,
-    ExecutionContext, MemoryStore, NewBreadcrumb, Response, Runtime, RuntimeBuilder, Selector,
-    Subscription, Subscriptions, UniversalExecutor, async_trait,
+    ExecutionContext, MemoryStore, NewBreadcrumb, Response, Runtime, Selector, Subscription,
+    Subscriptions, UniversalExecutor, async_trait,
 };
 
 /// Answers every question with its number.
@@ -97,14 +100,14 @@ pub(crate) async fn answered(store: &impl BreadcrumbStore, questions: usize) {
     eventually(async || answers(store).await.len() >= questions).await;
 }
 
-/// Waits until something is so; half a minute and not longer.
+/// Waits until something is so; a minute and not longer.
 pub(crate) async fn eventually(is_so: impl AsyncFn() -> bool) {
     let waits = async {
         while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    let waited = tokio::time::timeout(Duration::from_secs(30), waits).await;
+    let waited = tokio::time::timeout(Duration::from_secs(60), waits).await;
     waited.unwrap_or_else(|_| panic!("it does not become so"));
 }
 
@@ -112,7 +115,11 @@ pub(crate) async fn eventually(is_so: impl AsyncFn() -> bool) {
 pub(crate) struct Relayed(tokio::task::JoinHandle<()>);
 
 impl Relayed {
-    pub(crate) async fn begin(server: impl Into<NatsServer>, tenant: &str, store: &MemoryStore) -> Self {
+    pub(crate) async fn begin(
+        server: impl Into<NatsServer>,
+        tenant: &str,
+        store: &MemoryStore,
+    ) -> Self {
         Self::of(server, tenant, store.events()).await
     }
 
@@ -122,7 +129,9 @@ impl Relayed {
         events: impl EventSource,
     ) -> Self {
         let relay = NatsRelay::connect(server, tenant).await.unwrap();
-        Self(tokio::spawn(async move { relay.run(events).await.unwrap() }))
+        Self(tokio::spawn(
+            async move { relay.run(events).await.unwrap() },
+        ))
     }
 }
 

@@ -3,14 +3,18 @@
 use crate::postgres::{Namespaces, store_in};
 use crate::server::{Server, url, uuid};
 use crate::stage::{Answers, Relayed, answered, answers, ask_all, eventually, runtime};
-use futures::StreamExt as _;
 use futures::future::join_all;
+use futures::{FutureExt as _, StreamExt as _};
 use std::time::Duration;
 use universal_executor::source::{Backed, NatsServer, NatsSource, StartAt};
 use universal_executor::{BreadcrumbStore, EventSource as _, PostgresStore, Runtime};
 
 /// A worker with a relay, on a store and a server.
-async fn worker(server: impl Into<NatsServer>, tenant: &str, store: &PostgresStore) -> (Runtime, Relayed) {
+async fn worker(
+    server: impl Into<NatsServer>,
+    tenant: &str,
+    store: &PostgresStore,
+) -> (Runtime, Relayed) {
     let server = server.into();
     let relayed = Relayed::of(server.clone(), tenant, store.events_of("nats")).await;
     let quick = NatsSource::builder(server, tenant).group("workers");
@@ -38,13 +42,17 @@ async fn four_workers_with_two_stores_answer_each_question_once() {
         }
     };
 
+    let ended = answered(&stores[1], 200).shared();
     let all = workers
         .iter()
-        .map(|(worker, _)| worker.run_until(answered(&stores[1], 200)));
+        .map(|(worker, _)| worker.run_until(ended.clone()));
     let (reports, ()) = futures::join!(join_all(all), asked);
 
     answered_once(&stores[0], 200).await;
-    let responded: u64 = reports.into_iter().map(|report| report.unwrap().responded).sum();
+    let responded: u64 = reports
+        .into_iter()
+        .map(|report| report.unwrap().responded)
+        .sum();
     assert_eq!(responded, 200);
 }
 
@@ -121,7 +129,10 @@ async fn a_backlog_tells_what_waits_in_the_source_and_in_the_ledger() {
     };
     store.ledger().unwrap().enqueue(runs).await.unwrap();
     eventually(async || named.behind().await.unwrap() == Some(20)).await;
-    let quick = NatsSource::builder(url(), &*tenant).connect().await.unwrap();
+    let quick = NatsSource::builder(url(), &*tenant)
+        .connect()
+        .await
+        .unwrap();
     let source = Backed::new(quick, store.events_of("workers"));
     let runtime = Runtime::builder(source).executor(answers).build().unwrap();
 
@@ -131,7 +142,10 @@ async fn a_backlog_tells_what_waits_in_the_source_and_in_the_ledger() {
 
     assert_eq!((before.behind, before.executors[0].due), (Some(20), 10));
     assert!(before.executors[0].oldest.is_some(), "{before:?}");
-    assert_eq!((after.executors[0].due, after.executors[0].oldest), (0, None));
+    assert_eq!(
+        (after.executors[0].due, after.executors[0].oldest),
+        (0, None)
+    );
     assert_eq!(store.events_of("nobody").behind().await.unwrap(), None);
     assert_eq!(store.events().behind().await.unwrap(), None);
 }

@@ -20,7 +20,9 @@ pub enum NatsError {
         source: BoxError,
     },
     /// The server is so old that its answers mean something else.
-    #[error("the NATS server is of version {version:?}, and {oldest} is the oldest that can be used")]
+    #[error(
+        "the NATS server is of version {version:?}, and {oldest} is the oldest that can be used"
+    )]
     TooOld {
         /// What it says of itself.
         version: String,

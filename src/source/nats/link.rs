@@ -4,7 +4,9 @@ use super::{NatsError, NatsServer, subject};
 use crate::backoff::full_jitter;
 use crate::clock::later;
 use crate::error::Retry;
-use async_nats::jetstream::context::CreateStreamErrorKind;
+use async_nats::jetstream::context::{
+    ConsumerInfoError, ConsumerInfoErrorKind, CreateStreamErrorKind,
+};
 use async_nats::jetstream::stream::{self, RetentionPolicy, Stream};
 use async_nats::jetstream::{self, Context, ErrorCode};
 use async_nats::{Client, ConnectError, ConnectErrorKind};
@@ -50,9 +52,7 @@ impl Link {
         let client = options
             .name("universal-executor")
             .connection_timeout(Duration::from_secs(5))
-            .reconnect_delay_callback(|attempts| {
-                pause(u32::try_from(attempts).unwrap_or(u32::MAX))
-            })
+            .reconnect_delay_callback(|attempts| pause(u32::try_from(attempts).unwrap_or(u32::MAX)))
             .connect(addresses)
             .await
             .map_err(not_connected)?;
@@ -93,16 +93,19 @@ impl Link {
         Ok(())
     }
 
-    /// How many messages a consumer has not acknowledged.
-    pub(super) async fn behind(&self, consumer: &str) -> Result<u64, NatsError> {
+    /// How many messages a consumer has not acknowledged; none if there is no such consumer.
+    pub(super) async fn behind(&self, consumer: &str) -> Result<Option<u64>, NatsError> {
         const ASK: &str = "say how far the consumer is";
-        let failed = |error: async_nats::Error| NatsError::failed(ASK, error);
         let stream = self.jetstream.get_stream_no_info(&self.stream).await;
-        let stream = stream.map_err(|error| failed(error.into()))?;
-        let info = stream.consumer_info(consumer).await;
-        let info = info.map_err(|error| failed(error.into()))?;
-        let on_their_way = u64::try_from(info.num_ack_pending).unwrap_or(u64::MAX);
-        Ok(info.num_pending.saturating_add(on_their_way))
+        let stream = stream.map_err(|error| NatsError::failed(ASK, error))?;
+        match stream.consumer_info(consumer).await {
+            Ok(info) => {
+                let on_their_way = u64::try_from(info.num_ack_pending).unwrap_or(u64::MAX);
+                Ok(Some(info.num_pending.saturating_add(on_their_way)))
+            }
+            Err(error) if is_unknown(&error) => Ok(None),
+            Err(error) => Err(NatsError::failed(ASK, error)),
+        }
     }
 
     /// Makes the stream, or checks the one that is there.
@@ -136,6 +139,17 @@ impl Link {
                 difference,
             }),
         }
+    }
+}
+
+/// Whether there is no consumer of this name.
+pub(super) fn is_unknown(error: &ConsumerInfoError) -> bool {
+    match error.kind() {
+        ConsumerInfoErrorKind::NotFound => true,
+        ConsumerInfoErrorKind::JetStream(said) => {
+            said.error_code() == ErrorCode::CONSUMER_NOT_FOUND
+        }
+        _ => false,
     }
 }
 

@@ -174,13 +174,13 @@ impl EventSource for NatsSource {
         subscription::begin(self.clone(), from).await
     }
 
-    /// None without a group: nobody knows which subscription is meant.
+    /// None before the group has subscribed, and without one: nobody knows which subscription is meant.
     async fn behind(&self) -> Result<Option<u64>, SourceError> {
         match &self.group {
             Some(group) => {
                 let name = subject::durable(group, &self.tenant);
                 let behind = self.link.behind(&name).await;
-                behind.map(Some).map_err(subscription::unavailable)
+                behind.map_err(subscription::unavailable)
             }
             None => Ok(None),
         }

@@ -170,7 +170,8 @@ mod tests {
         let new = new.context(serde_json::json!({"text": "y".repeat(500)}));
         let event = Event::created(&new.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH));
         let room_for = |bytes| smallest(&event, bytes).unwrap();
-        let event_of = |bytes| -> Event { serde_json::from_slice(&room_for(bytes).unwrap()).unwrap() };
+        let event_of =
+            |bytes| -> Event { serde_json::from_slice(&room_for(bytes).unwrap()).unwrap() };
 
         assert!(event_of(1_000).context.is_some());
         assert_eq!((event_of(500).context, event_of(500).tags.len()), (None, 1));

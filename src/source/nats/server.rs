@@ -171,7 +171,12 @@ fn addresses(text: &str) -> Result<(Vec<String>, Option<Login>), NatsError> {
 
 /// Text of an address, with `%` and two digits for what cannot stand there.
 fn plain(escaped: &str) -> Result<String, NatsError> {
-    let wrong = || setting("login in the address", "a % without two hex digits, or no UTF-8");
+    let wrong = || {
+        setting(
+            "login in the address",
+            "a % without two hex digits, or no UTF-8",
+        )
+    };
     let mut bytes = Vec::with_capacity(escaped.len());
     let mut parts = escaped.split('%');
     bytes.extend_from_slice(parts.next().unwrap_or_default().as_bytes());
@@ -192,6 +197,12 @@ fn setting(setting: &'static str, source: impl Into<crate::error::BoxError>) -> 
 
 impl From<&str> for NatsServer {
     fn from(addresses: &str) -> Self {
+        Self::new(addresses)
+    }
+}
+
+impl From<&String> for NatsServer {
+    fn from(addresses: &String) -> Self {
         Self::new(addresses)
     }
 }
@@ -240,7 +251,12 @@ mod tests {
 
     #[test]
     fn a_login_that_cannot_be_read_is_refused_without_being_shown() {
-        for hostile in ["nats://ann:sk-%zz@h", "nats://sk-%@h", "nats://sk-%é@h", "nats://sk-%FF@h"] {
+        for hostile in [
+            "nats://ann:sk-%zz@h",
+            "nats://sk-%@h",
+            "nats://sk-%é@h",
+            "nats://sk-%FF@h",
+        ] {
             let error = addresses(hostile).err().unwrap();
 
             assert!(!format!("{error:?} {error}").contains("sk-"), "{hostile}");

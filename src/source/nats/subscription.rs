@@ -1,6 +1,6 @@
 //! One subscription: a pull consumer, made again when it is lost.
 
-use super::link::pause;
+use super::link::{is_unknown, pause};
 use super::place::Place;
 use super::returned::Returned;
 use super::{LARGEST_MESSAGE, NatsError, NatsSource};
@@ -9,9 +9,8 @@ use crate::error::Retry;
 use crate::model::Event;
 use crate::source::{Delivery, Receipt, SourceError, StartAt};
 use async_nats::jetstream::consumer::{Config, PullConsumer, pull};
-use async_nats::jetstream::context::ConsumerInfoErrorKind;
 use async_nats::jetstream::stream::Stream;
-use async_nats::jetstream::{AckKind, ErrorCode, Message};
+use async_nats::jetstream::{AckKind, Message};
 use async_trait::async_trait;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
@@ -190,15 +189,8 @@ async fn find(stream: &Stream, name: &str) -> Result<Option<PullConsumer>, NatsE
                 .map(Some)
                 .map_err(|error| NatsError::failed(FIND, error))
         }
-        Err(error) => match error.kind() {
-            ConsumerInfoErrorKind::NotFound => Ok(None),
-            ConsumerInfoErrorKind::JetStream(said)
-                if said.error_code() == ErrorCode::CONSUMER_NOT_FOUND =>
-            {
-                Ok(None)
-            }
-            _ => Err(NatsError::failed(FIND, error)),
-        },
+        Err(error) if is_unknown(&error) => Ok(None),
+        Err(error) => Err(NatsError::failed(FIND, error)),
     }
 }
 
@@ -237,7 +229,11 @@ fn check(wanted: &pull::Config, found: &Config) -> Result<(), NatsError> {
     } else {
         if found.ack_wait != wanted.ack_wait {
             let (found, wanted) = (found.ack_wait, wanted.ack_wait);
-            tracing::warn!(?found, ?wanted, "the consumer waits otherwise for acknowledgements");
+            tracing::warn!(
+                ?found,
+                ?wanted,
+                "the consumer waits otherwise for acknowledgements"
+            );
         }
         return Ok(());
     };
