@@ -8,23 +8,24 @@
 //!
 //! This process asks 400 questions (`--questions 1000`) and starts the workers (`--workers 8`), which are this program
 //! again. Each claims what it can do; none knows how many others there are. What one had in hand when it was killed is
-//! taken up by another when its lease is over, here after 2 s. With `--kill` it kills some itself, all but one, and with
-//! `--restart` a worker that is gone is started anew. `SERVICE_SECONDS` says when to give up, and asks for less.
+//! taken up by another when its lease is over, here after 2 s; what three in a row died of is given up. With `--kill` it kills
+//! every second worker itself, and with `--restart` one that is gone is started anew. `SERVICE_SECONDS` says when to give
+//! up, 30 at least, and asks for less.
 
 #![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
 
 use futures::FutureExt as _;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use universal_executor::source::{Backed, NatsRelay, NatsSource, StartAt};
-use universal_executor::store::{Query, RunState, Write};
+use universal_executor::store::{DeadLetter, Query, RunState, Write};
 use universal_executor::{
-    BoxError, Breadcrumb, BreadcrumbStore, EventSource as _, ExecutionContext, NewBreadcrumb,
+    BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, EventSource as _, ExecutionContext, NewBreadcrumb,
     PostgresStore, Profile, Response, Runtime, Selector, Subscription, Subscriptions,
     UniversalExecutor, async_trait,
 };
@@ -135,49 +136,58 @@ async fn watch(store: &PostgresStore, nats: &str) -> Result<(), BoxError> {
     let limit = env::var("SERVICE_SECONDS").ok();
     let questions = number("--questions", if limit.is_some() { 100 } else { 400 })?;
     let patience = match limit {
-        Some(seconds) => Duration::from_secs(30).max(Duration::from_secs(seconds.parse()?)),
+        Some(seconds) => Duration::from_secs(seconds.parse::<u64>()?.max(30)),
         None => Duration::from_secs(600),
     };
     let batch = format!("batch:{}-{}", std::process::id(), store_time(store).await?);
-    ask(store, &batch, questions).await?;
+    let asked = ask(store, &batch, questions).await?;
     let mut crew = Crew::start(number("--workers", 4)?)?;
-    let (group, relayed) = (
-        NatsSource::builder(nats, PLACE)
-            .group("workers")
-            .connect()
-            .await?,
-        store.events_of("nats"),
-    );
+    let group = NatsSource::builder(nats, PLACE).group("workers");
+    let (group, relayed) = (group.connect().await?, store.events_of("nats"));
     let started = Instant::now();
     loop {
         let answers = answers(store, &batch).await?;
+        let given_up = given_up(store, &asked).await?;
         let waiting = store.stats().await?.runs.get(&RunState::Ready).copied();
         let behind = [relayed.behind().await, group.behind().await];
         let [to_relay, to_take] = behind.map(|behind| behind.ok().flatten().unwrap_or_default());
         println!(
-            "{:>3} s  {}  | answered {} of {questions}, runs waiting {}, events to relay {to_relay}, to take {to_take}",
+            "{:>3} s | {} | answered {} of {questions}, given up {given_up}; waiting: {} runs, {to_relay} events to relay, {to_take} to take in",
             started.elapsed().as_secs(),
             crew.line(&answers)?,
             answers.len(),
             waiting.unwrap_or_default(),
         );
-        if answers.len() >= questions {
-            break check(answers, questions);
+        if answers.len() + given_up >= questions {
+            return check(&answers, given_up, questions);
         }
         if started.elapsed() > patience {
-            break Err("the time is up".into());
+            return Err("the time is up".into());
         }
-        if !crew.is_alive()? {
-            break Err("no worker is left: start this again with --restart".into());
+        if crew.alive()?.is_empty() {
+            return Err(
+                "no worker is left: start this again, with --restart or without harm".into(),
+            );
         }
         if flag("--kill") {
-            crew.kill_one()?;
+            crew.kill_one(answers.len())?;
         }
         if flag("--restart") {
             crew.restart()?;
         }
         sleep(Duration::from_secs(1)).await;
     }
+}
+
+/// How many of these questions nobody will answer: each left a dead letter.
+async fn given_up(
+    store: &PostgresStore,
+    asked: &BTreeSet<BreadcrumbId>,
+) -> Result<usize, BoxError> {
+    let query = Query::new(Selector::schema(DeadLetter::SCHEMA)).limit(100_000);
+    let letters = store.search(&query).await?;
+    let runs = letters.iter().filter_map(|letter| DeadLetter::run_of(letter));
+    Ok(runs.filter(|run| asked.contains(&run.trigger_id)).count())
 }
 
 /// The time of the newest breadcrumb there, which tells the batches of one pid apart.
@@ -188,16 +198,22 @@ async fn store_time(store: &PostgresStore) -> Result<i64, BoxError> {
         .map_or(0, |newest| newest.updated_at.as_micros()))
 }
 
-async fn ask(store: &PostgresStore, batch: &str, questions: usize) -> Result<(), BoxError> {
+async fn ask(
+    store: &PostgresStore,
+    batch: &str,
+    questions: usize,
+) -> Result<BTreeSet<BreadcrumbId>, BoxError> {
+    let mut ids = BTreeSet::new();
     let numbers: Vec<usize> = (1..=questions).collect();
     for some in numbers.chunks(100) {
         let asked = some.iter().map(|number| {
             let question = NewBreadcrumb::new("question.v1").tag(batch);
             Write::Create(question.context(json!({"number": number})))
         });
-        store.commit(asked.collect::<Vec<_>>().into()).await?;
+        let committed = store.commit(asked.collect::<Vec<_>>().into()).await?;
+        ids.extend(committed.ids());
     }
-    Ok(())
+    Ok(ids)
 }
 
 /// Who answered each question, every time.
@@ -218,49 +234,60 @@ async fn answers(
     Ok(answers)
 }
 
-fn check(answers: BTreeMap<u64, Vec<String>>, questions: usize) -> Result<(), BoxError> {
+fn check(
+    answers: &BTreeMap<u64, Vec<String>>,
+    given_up: usize,
+    questions: usize,
+) -> Result<(), BoxError> {
     let twice: Vec<&u64> = answers
         .iter()
-        .filter(|(_, by)| by.len() > 1)
-        .map(|(n, _)| n)
+        .filter_map(|(number, by)| (by.len() > 1).then_some(number))
         .collect();
-    if answers.len() != questions || !twice.is_empty() {
-        return Err(format!(
-            "{} answers to {questions} questions, twice: {twice:?}",
-            answers.len()
-        )
-        .into());
+    let answered = answers.len();
+    if answered + given_up != questions || !twice.is_empty() {
+        return Err(format!("{answered} of {questions} were answered, twice: {twice:?}").into());
     }
-    println!("{questions} questions, {questions} answers, none twice");
+    println!("{questions} questions, {answered} answers, none twice, {given_up} given up");
     Ok(())
 }
 
 /// The worker processes, those that are gone included.
-struct Crew(Vec<(String, Child)>);
+struct Crew {
+    workers: Vec<(String, Child)>,
+    size: usize,
+    /// How many were killed here, and how many answers there were then.
+    killed: usize,
+    answers: usize,
+}
 
 impl Crew {
-    fn start(workers: usize) -> Result<Self, BoxError> {
-        let mut crew = Self(Vec::new());
-        for _ in 0..workers {
+    fn start(size: usize) -> Result<Self, BoxError> {
+        let mut crew = Self {
+            workers: Vec::new(),
+            size,
+            killed: 0,
+            answers: 0,
+        };
+        for _ in 0..size {
             crew.add()?;
         }
         Ok(crew)
     }
 
     fn add(&mut self) -> Result<(), BoxError> {
-        let name = format!("w{}", self.0.len() + 1);
+        let name = format!("w{}", self.workers.len() + 1);
         let child = Command::new(env::current_exe()?)
             .args(["--worker", &name])
             .stdin(Stdio::piped())
             .spawn()?;
-        self.0.push((name, child));
+        self.workers.push((name, child));
         Ok(())
     }
 
     /// How many answers each gave.
     fn line(&mut self, answers: &BTreeMap<u64, Vec<String>>) -> Result<String, BoxError> {
         let mut parts = Vec::new();
-        for (name, child) in &mut self.0 {
+        for (name, child) in &mut self.workers {
             let done = answers.values().flatten().filter(|by| *by == name).count();
             let state = match child.try_wait()? {
                 None => format!("pid {}", child.id()),
@@ -273,7 +300,7 @@ impl Crew {
 
     fn alive(&mut self) -> Result<Vec<&mut Child>, BoxError> {
         let mut alive = Vec::new();
-        for (_, child) in &mut self.0 {
+        for (_, child) in &mut self.workers {
             if child.try_wait()?.is_none() {
                 alive.push(child);
             }
@@ -281,25 +308,21 @@ impl Crew {
         Ok(alive)
     }
 
-    fn is_alive(&mut self) -> Result<bool, BoxError> {
-        Ok(!self.alive()?.is_empty())
-    }
-
-    /// Kills the one that is there the longest, unless it is the last.
-    fn kill_one(&mut self) -> Result<(), BoxError> {
-        let mut alive = self.alive()?;
-        if alive.len() > 1
-            && let Some(oldest) = alive.first_mut()
-        {
-            oldest.kill()?;
-            oldest.wait()?;
+    /// Kills the one that is there the longest, if something was answered since the last.
+    fn kill_one(&mut self, answers: usize) -> Result<(), BoxError> {
+        if answers > self.answers && self.killed < self.size / 2 {
+            (self.killed, self.answers) = (self.killed + 1, answers);
+            if let Some(oldest) = self.alive()?.first_mut() {
+                oldest.kill()?;
+                oldest.wait()?;
+            }
         }
         Ok(())
     }
 
-    /// Starts one for the first that is gone and has no successor yet.
+    /// Starts one if one is missing.
     fn restart(&mut self) -> Result<(), BoxError> {
-        match self.alive()?.len() < number("--workers", 4)? {
+        match self.alive()?.len() < self.size {
             true => self.add(),
             false => Ok(()),
         }
@@ -309,8 +332,10 @@ impl Crew {
 impl Drop for Crew {
     /// Without the pipe they end by themselves, when they have finished what they have in hand.
     fn drop(&mut self) {
-        for (_, child) in &mut self.0 {
+        for (_, child) in &mut self.workers {
             drop(child.stdin.take());
+        }
+        for (_, child) in &mut self.workers {
             drop(child.wait());
         }
     }

@@ -245,3 +245,151 @@ impl fmt::Debug for Backed {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{BreadcrumbId, Event, NewBreadcrumb, Timestamp};
+    use std::collections::VecDeque;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use tokio::sync::Notify;
+    use tokio::time::timeout;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Delivers what it is fed, to whoever subscribes, once.
+    #[derive(Clone, Default)]
+    struct Fed(Arc<Inner>);
+
+    #[derive(Default)]
+    struct Inner {
+        waiting: Mutex<VecDeque<Event>>,
+        fed: Notify,
+        subscriptions: AtomicUsize,
+        is_out: AtomicBool,
+    }
+
+    impl Fed {
+        fn feed(&self, version: u64) {
+            let mut event = Event::created(
+                &NewBreadcrumb::new("a").first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH),
+            );
+            event.version = version;
+            self.0.waiting.lock().unwrap().push_back(event);
+            self.0.fed.notify_one();
+        }
+
+        fn is_out(&self, out: bool) {
+            self.0.is_out.store(out, Ordering::SeqCst);
+            self.0.fed.notify_one();
+        }
+
+        fn check(&self) -> Result<(), SourceError> {
+            match self.0.is_out.load(Ordering::SeqCst) {
+                true => Err(SourceError::Unavailable {
+                    retry_after: SECOND,
+                    source: "it is out".into(),
+                }),
+                false => Ok(()),
+            }
+        }
+
+        fn subscriptions(&self) -> usize {
+            self.0.subscriptions.load(Ordering::SeqCst)
+        }
+
+        async fn next(&self) -> Result<Delivery, SourceError> {
+            loop {
+                self.check()?;
+                if let Some(event) = self.0.waiting.lock().unwrap().pop_front() {
+                    return Ok(Delivery::new(event).at(7));
+                }
+                self.0.fed.notified().await;
+            }
+        }
+    }
+
+    #[async_trait]
+    impl EventSource for Fed {
+        async fn subscribe(&self, _: StartAt) -> Result<Deliveries, SourceError> {
+            self.check()?;
+            self.0.subscriptions.fetch_add(1, Ordering::SeqCst);
+            let deliveries = stream::unfold(self.clone(), |fed| async move {
+                let next = fed.next().await;
+                Some((next, fed))
+            });
+            Ok(deliveries.boxed())
+        }
+
+        fn is_complete(&self) -> bool {
+            true
+        }
+    }
+
+    async fn backed() -> (Fed, Fed, Deliveries) {
+        let (quick, sure) = (Fed::default(), Fed::default());
+        let source = Backed::new(quick.clone(), sure.clone());
+        assert!(source.is_complete());
+        let events = source.subscribe(StartAt::Now).await.unwrap();
+        (quick, sure, events)
+    }
+
+    /// The version and position of the next event, if there is one in time.
+    async fn within(events: &mut Deliveries, time: Duration) -> Option<(u64, Option<u64>)> {
+        let delivery = timeout(time, events.next()).await.ok()?.unwrap().unwrap();
+        Some((delivery.event.version, delivery.position))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_the_quick_source_delivers_the_other_is_asked_from_time_to_time() {
+        let (quick, sure, mut events) = backed().await;
+        sure.feed(1);
+        assert_eq!(within(&mut events, SECOND).await, Some((1, None)));
+        quick.feed(2);
+        assert_eq!(within(&mut events, SECOND).await, Some((2, Some(7))));
+        assert_eq!(within(&mut events, 5 * SECOND).await, None);
+
+        sure.feed(3);
+
+        assert_eq!(within(&mut events, 20 * SECOND).await, None);
+        assert_eq!(within(&mut events, 60 * SECOND).await, Some((3, None)));
+        assert_eq!((quick.subscriptions(), sure.subscriptions()), (1, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_the_quick_source_is_out_the_other_is_listened_to() {
+        let (quick, sure, mut events) = backed().await;
+        assert_eq!(within(&mut events, 5 * SECOND).await, None);
+
+        quick.is_out(true);
+        sure.feed(1);
+        assert_eq!(within(&mut events, SECOND).await, Some((1, None)));
+        assert_eq!(within(&mut events, 30 * SECOND).await, None);
+        sure.feed(2);
+        assert_eq!(within(&mut events, SECOND).await, Some((2, None)));
+        quick.is_out(false);
+        quick.feed(3);
+
+        assert_eq!(within(&mut events, 10 * SECOND).await, Some((3, Some(7))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_begins_without_the_quick_source_and_not_without_the_other() {
+        let (quick, sure) = (Fed::default(), Fed::default());
+        let source = Backed::new(quick.clone(), sure.clone());
+        quick.is_out(true);
+        let mut events = source.subscribe(StartAt::Now).await.unwrap();
+        sure.feed(1);
+        assert_eq!(within(&mut events, SECOND).await, Some((1, None)));
+        sure.is_out(true);
+        quick.is_out(false);
+
+        let without = source.subscribe(StartAt::Now).await;
+
+        assert!(without.is_err());
+        sure.is_out(false);
+        quick.feed(2);
+        assert_eq!(within(&mut events, 60 * SECOND).await, Some((2, Some(7))));
+    }
+}

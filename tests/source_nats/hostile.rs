@@ -133,7 +133,8 @@ async fn a_tenant_is_no_pattern_and_cannot_break_a_line() {
         let source = source(&hostile).await;
         let mut events = source.subscribe(StartAt::Beginning).await.unwrap();
 
-        let first = events.next().await.unwrap().unwrap();
+        let first = tokio::time::timeout(Duration::from_secs(20), events.next()).await;
+        let first = first.unwrap().unwrap().unwrap();
         assert_eq!(
             first.event.breadcrumb_id, event.breadcrumb_id,
             "{hostile:?}"
@@ -155,7 +156,7 @@ async fn a_stream_or_consumer_for_something_else_is_refused() {
     NatsRelay::connect(url(), &*tenant).await.unwrap();
     let stream = jetstream.get_stream("BREADCRUMBS").await.unwrap();
     let fine = |group: &str| pull::Config {
-        durable_name: Some(format!("{group}-{tenant}")),
+        durable_name: Some(format!("{group}@{tenant}")),
         filter_subject: format!("breadcrumbs.{tenant}.>"),
         max_ack_pending: 1_024,
         ack_wait: Duration::from_secs(30),

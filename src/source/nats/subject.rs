@@ -1,4 +1,5 @@
-//! Names in NATS: what is not allowed in them is written as `%` and two hex digits, so that different names stay different.
+//! Names in NATS: what is not allowed in them is written as `=` and two hex digits, so that different names stay different.
+//! Not as `%`: a server of 2.9 takes the name of a consumer for a format.
 
 use super::NatsError;
 use crate::model::{Event, EventKind};
@@ -56,13 +57,13 @@ pub(super) fn of_all() -> String {
 
 /// The name of a durable consumer, which NATS wants without dots.
 pub(super) fn durable(group: &str, tenant: &str) -> String {
-    format!("{}-{}", token(group), token(tenant))
+    format!("{}@{}", token(group), token(tenant))
 }
 
 /// A name as one token: without dots, wildcards, spaces and control characters.
 fn token(name: &str) -> String {
     match name.is_empty() {
-        true => "%".to_owned(),
+        true => "=".to_owned(),
         false => escaped(name),
     }
 }
@@ -83,7 +84,7 @@ fn escaped(name: &str) -> String {
         let mut bytes = [0; 4];
         for byte in character.encode_utf8(&mut bytes).bytes() {
             // Writing to a string cannot fail.
-            if write!(text, "%{byte:02X}").is_err() {
+            if write!(text, "={byte:02X}").is_err() {
                 text.clear();
             }
         }
@@ -103,9 +104,16 @@ mod tests {
             of_event("acme", Some("user.message.v1")),
             "breadcrumbs.acme.user.message.v1"
         );
-        assert_eq!(of_event("a.b", None), "breadcrumbs.a%2Eb._");
+        assert_eq!(of_event("a.b", None), "breadcrumbs.a=2Eb._");
         assert_eq!(of_event("a", Some("")), "breadcrumbs.a._");
-        assert_eq!(of_tenant("*"), "breadcrumbs.%2A.>");
+        assert_eq!(of_tenant("*"), "breadcrumbs.=2A.>");
+    }
+
+    #[test]
+    fn a_group_of_one_tenant_is_none_of_another() {
+        assert_eq!(durable("agents", "a.b"), "agents@a=2Eb");
+        assert_ne!(durable("a-b", "c"), durable("a", "b-c"));
+        assert_ne!(durable("a@b", "c"), durable("a", "b@c"));
     }
 
     #[test]
@@ -131,7 +139,7 @@ mod tests {
         fn no_name_matches_more_than_itself_and_no_two_are_the_same(tenant in ".{0,12}", other in ".{0,12}", schema in ".{0,12}") {
             let subject = of_event(&tenant, Some(&schema));
 
-            let allowed = |c: char| c.is_ascii_alphanumeric() || "_-.%".contains(c);
+            let allowed = |c: char| c.is_ascii_alphanumeric() || "_-.=".contains(c);
             prop_assert!(subject.chars().all(allowed), "{subject}");
             prop_assert!(subject.split('.').all(|token| !token.is_empty()), "{subject}");
             prop_assert_eq!(tenant == other, of_tenant(&tenant) == of_tenant(&other));
