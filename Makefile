@@ -76,6 +76,7 @@ examples:
 			openai_compatible) features="--features openai" ;; \
 			service) features="--features metrics" ;; \
 			human_approval|sqlite) features="--features sqlite" ;; \
+			workers) features="--features nats,postgres" ;; \
 			*) features= ;; \
 		esac; \
 		SERVICE_SECONDS=1 cargo run $(CARGO_FLAGS) --quiet $$features --example "$$name" || { echo "example $$name failed" >&2; exit 1; }; \

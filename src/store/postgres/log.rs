@@ -197,6 +197,39 @@ impl EventSource for PostgresEvents {
     fn is_complete(&self) -> bool {
         true
     }
+
+    async fn behind(&self) -> Result<Option<u64>, SourceError> {
+        let Some(consumer) = &self.consumer else {
+            return Ok(None);
+        };
+        let behind = self.database.read(Behind {
+            tenant: &self.tenant,
+            consumer,
+        });
+        behind.await.map_err(unavailable)
+    }
+}
+
+/// How far a consumer is behind the last event; none if it never subscribed.
+struct Behind<'b> {
+    tenant: &'b str,
+    consumer: &'b str,
+}
+
+impl Read for Behind<'_> {
+    type Answer = Option<u64>;
+
+    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<Option<u64>, Fault> {
+        let behind = sqlx::query_scalar::<_, i64>(
+            "SELECT greatest(t.position - c.position, 0) FROM ux_tenants AS t
+             JOIN ux_consumers AS c ON c.tenant = t.id WHERE t.name = $1 AND c.name = $2",
+        );
+        let behind = behind
+            .bind(column::name(self.tenant))
+            .bind(column::name(self.consumer));
+        let behind = behind.fetch_optional(connection).await?;
+        Ok(behind.map(i64::cast_unsigned))
+    }
 }
 
 impl PostgresEvents {
