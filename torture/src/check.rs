@@ -2,13 +2,12 @@
 
 use crate::executors::{Answer, Role};
 use crate::history::{End, History, Span};
-use crate::oracle::{Attempt, Job, Trigger};
+use crate::oracle::{Attempt, Harm, Job, Trigger};
 use crate::point::POINTS;
 use crate::settings::Settings;
 use crate::snapshot::{Row, Snapshot};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
 use universal_executor::store::RunState;
 
 /// More deliveries than these must not be taken in without being acknowledged: the queues of a worker together.
@@ -24,6 +23,8 @@ pub struct Verdict {
     pub broken: Vec<String>,
     /// What the campaign was to show and did not: it proves less than it says.
     pub unshown: Vec<String>,
+    /// Versions of which no event came, and that had been replaced when somebody looked: their newer version has a run.
+    pub passed_over: usize,
 }
 
 /// Whether a run failed since it was lost with its workers: three in a row, or as many as it has attempts.
@@ -61,6 +62,7 @@ pub fn check(history: &History, snapshot: &Snapshot, settings: &Settings) -> Ver
     check.letters();
     check.loops();
     check.processes();
+    check.canaries();
     check.coverage();
     check.found
 }
@@ -102,6 +104,14 @@ impl Check<'_> {
             match rows.get(&(role, accepted.trigger)) {
                 Some(1) => {}
                 Some(several) => self.found(format!("{several} runs of one name: {accepted:?}")),
+                None if self.settings.may_lose_events()
+                    && rows.keys().any(|(other, newer)| {
+                        let trigger = accepted.trigger;
+                        (*other, newer.id) == (role, trigger.id) && newer.version > trigger.version
+                    }) =>
+                {
+                    self.found.passed_over += 1;
+                }
                 None => self.found(format!("lost: {accepted:?}")),
             }
         }
@@ -229,7 +239,7 @@ impl Check<'_> {
             .flatten()
             .map(|answer| (answer.trigger, answer))
             .collect();
-        let mut last: HashMap<Arc<str>, (Trigger, Span)> = HashMap::new();
+        let mut last: HashMap<String, (Trigger, Span)> = HashMap::new();
         for row in self.rows_of(Role::Clerk).to_vec() {
             let (Some(lane), Some(answer)) = (row.lane.clone(), answers.get(&row.trigger)) else {
                 continue;
@@ -380,15 +390,23 @@ impl Check<'_> {
     /// Whether the faults landed where they can do harm.
     fn coverage(&mut self) {
         let kills = self.history.ends.values();
+        let mut all = 0;
         let kills: Vec<usize> = kills
             .filter_map(|end| match end {
-                End::Killed { executing } => Some(*executing),
+                End::Killed {
+                    executing,
+                    locked_out,
+                } => {
+                    all += 1;
+                    // While the store was out of reach there was nothing to execute.
+                    (!locked_out || *executing > 0).then_some(*executing)
+                }
                 End::AtPoint | End::Told { .. } | End::ByItself => None,
             })
             .collect();
         let landed = kills.iter().filter(|executing| **executing > 0).count();
-        if (kills.len() as u64) < self.settings.kills * 9 / 10 {
-            self.unshown(format!("only {} kills", kills.len()));
+        if all < self.settings.kills * 9 / 10 {
+            self.unshown(format!("only {all} kills"));
         }
         if landed * 10 < kills.len() * 7 {
             self.unshown(format!(
@@ -406,6 +424,46 @@ impl Check<'_> {
         }
         if self.settings.stops > 0 && self.history.overtaken == 0 {
             self.unshown("nobody overtook a worker that was stopped");
+        }
+        self.harms();
+    }
+
+    /// Whether as much was done to servers as was to be done.
+    fn harms(&mut self) {
+        let asked = self.settings.servers;
+        for (harm, least) in [
+            (Harm::PostgresRestarted, asked.postgres_restarts),
+            (Harm::NatsRestarted, asked.nats_restarts),
+            (Harm::StreamDeleted, asked.streams_deleted),
+            (Harm::AnswerLost, asked.answers_lost / 2),
+            (Harm::Cut, asked.cuts),
+            (Harm::Slow, asked.slow),
+        ] {
+            let done = self.history.harms.get(&harm).copied().unwrap_or_default();
+            if done < least {
+                self.unshown(format!("{}: {done} times and not {least}", harm.name()));
+            }
+        }
+    }
+
+    /// What is of another tenant was seen by nobody, and nobody made a run of it.
+    fn canaries(&mut self) {
+        for (executor, trigger) in &self.history.leaks {
+            self.found.broken.push(format!(
+                "{executor} saw something of another tenant: {trigger:?}"
+            ));
+        }
+        let Snapshot {
+            canaries, strays, ..
+        } = self.snapshot;
+        if *strays > 0 {
+            self.found(format!("{strays} runs and answers of another tenant"));
+        }
+        if (*canaries as u64) < self.history.canaries {
+            self.found(format!("{canaries} triggers of another tenant are left"));
+        }
+        if self.settings.triggers > 2 * self.settings.canary_every && self.history.canaries == 0 {
+            self.unshown("nothing was written for another tenant");
         }
     }
 }

@@ -1,11 +1,14 @@
 //! Starts the workers, and does them harm: kills them at random moments and at chosen points, stops them past their
-//! leases, tells them to end, locks their store. Every worker that is gone is started again.
+//! leases, tells them to end, locks their store, restarts its server and that of its events. Every worker that is gone is started again.
 
+use crate::BoxError;
+use crate::backend::Place;
 use crate::bugs::Bug;
-use crate::oracle::{Oracle, Record};
+use crate::oracle::{Harm, Oracle, Record};
 use crate::point::{BEFORE_COMMIT, Deed, POINTS, Point, Trap};
+use crate::proxy::Proxy;
+use crate::servers::Servers;
 use crate::settings::Settings;
-use crate::{BoxError, backend};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt as _;
@@ -271,19 +274,93 @@ pub async fn points(slot: &mut Slot, oracle: &Oracle, settings: &Settings) -> Re
     Ok(())
 }
 
-/// Locks the store for others to write to, as a backup or a tool of an administrator may.
-pub async fn lock(folder: &Path, settings: &Settings) -> Result<(), BoxError> {
-    for _ in 0..settings.locks {
-        sleep(Duration::from_secs(5)).await;
-        let (folder, time) = (folder.to_owned(), Duration::from_millis(settings.lock_for));
-        tokio::task::spawn_blocking(move || hold_lock(&folder, time)).await??;
+/// Restarts servers and deletes the stream, one after the other and in no order.
+pub async fn restart(
+    servers: Option<&Servers>,
+    folder: &Path,
+    settings: &Settings,
+) -> Result<(), BoxError> {
+    let Some(servers) = servers else {
+        return Ok(());
+    };
+    let oracle = Oracle::open(folder)?;
+    let asked = settings.servers;
+    let mut random = fastrand::Rng::with_seed(settings.seed ^ 4);
+    let mut harms = Vec::new();
+    for (harm, times) in [
+        (Harm::PostgresRestarted, asked.postgres_restarts),
+        (Harm::NatsRestarted, asked.nats_restarts),
+        (Harm::StreamDeleted, asked.streams_deleted),
+    ] {
+        harms.extend((0..times).map(|_| harm));
+    }
+    random.shuffle(&mut harms);
+    for harm in harms {
+        let (least, most) = asked.restart_every;
+        sleep(Duration::from_millis(random.u64(least..most))).await;
+        let down = random.f64() * asked.down;
+        match harm {
+            Harm::PostgresRestarted => {
+                oracle.note(&Record::Locked)?;
+                servers.restart_postgres(down).await?;
+                oracle.note(&Record::Unlocked)?;
+            }
+            Harm::NatsRestarted => servers.restart_nats(down).await?,
+            Harm::StreamDeleted => servers.delete_stream().await?,
+            Harm::AnswerLost | Harm::Cut | Harm::Slow => {}
+        }
+        oracle.note(&Record::Harmed(harm))?;
     }
     Ok(())
 }
 
-fn hold_lock(folder: &Path, time: Duration) -> Result<(), BoxError> {
+/// Does harm on the way to PostgreSQL.
+pub async fn meddle(proxy: Option<&Proxy>, settings: &Settings) -> Result<(), BoxError> {
+    let Some(proxy) = proxy else { return Ok(()) };
+    let asked = settings.servers;
+    let mut random = fastrand::Rng::with_seed(settings.seed ^ 5);
+    let mut harms = Vec::new();
+    for (harm, times) in [
+        (Harm::AnswerLost, asked.answers_lost),
+        (Harm::Cut, asked.cuts),
+        (Harm::Slow, asked.slow),
+    ] {
+        harms.extend((0..times).map(|_| harm));
+    }
+    random.shuffle(&mut harms);
+    for harm in harms {
+        let (least, most) = asked.every;
+        sleep(Duration::from_millis(random.u64(least..most))).await;
+        match harm {
+            Harm::AnswerLost => proxy.lose_an_answer(),
+            Harm::Cut => proxy.cut()?,
+            Harm::Slow => {
+                proxy.delay(random.u64(5..60))?;
+                sleep(Duration::from_millis(random.u64(200..1_000))).await;
+                proxy.delay(0)?;
+            }
+            Harm::PostgresRestarted | Harm::NatsRestarted | Harm::StreamDeleted => {}
+        }
+    }
+    Ok(())
+}
+
+/// Locks the store for others to write to, as a backup or a tool of an administrator may.
+pub async fn lock(folder: &Path, settings: &Settings) -> Result<(), BoxError> {
+    for _ in 0..settings.locks {
+        sleep(Duration::from_secs(5)).await;
+        let Place::Sqlite { file } = Place::read(folder)? else {
+            return Ok(());
+        };
+        let (folder, time) = (folder.to_owned(), Duration::from_millis(settings.lock_for));
+        tokio::task::spawn_blocking(move || hold_lock(&folder, &file, time)).await??;
+    }
+    Ok(())
+}
+
+fn hold_lock(folder: &Path, file: &Path, time: Duration) -> Result<(), BoxError> {
     let oracle = Oracle::open(folder)?;
-    let connection = rusqlite::Connection::open(backend::file(folder))?;
+    let connection = rusqlite::Connection::open(file)?;
     connection.busy_timeout(Duration::from_millis(200))?;
     // A worker may be stopped while it writes, and SQLite is not fair: it may be long before it is this one's turn.
     while let Err(error) = connection.execute_batch("BEGIN IMMEDIATE") {

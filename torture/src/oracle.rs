@@ -74,10 +74,21 @@ pub enum Record {
         /// How long it took after it was told, in milliseconds.
         took: Option<u64>,
     },
-    /// The store is locked by somebody else.
+    /// The store is locked by somebody else, or its server is down.
     Locked,
     /// It is free again.
     Unlocked,
+    /// Harm was done to a server, or on the way to it.
+    Harmed(Harm),
+    /// A trigger was written for another tenant.
+    Canary,
+    /// A worker saw something of another tenant.
+    Leaked {
+        /// The executor.
+        executor: String,
+        /// What triggered it.
+        trigger: Trigger,
+    },
     /// How many deliveries a worker has taken in at the most without having acknowledged them.
     Inbox {
         /// Who.
@@ -85,6 +96,38 @@ pub enum Record {
         /// How many.
         most: u64,
     },
+}
+
+/// What is done to servers, and on the way to them.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(tag = "harm", rename_all = "snake_case")]
+pub enum Harm {
+    /// PostgreSQL ended as in a crash, and was started again.
+    PostgresRestarted,
+    /// NATS was killed, and started again.
+    NatsRestarted,
+    /// The stream of NATS was deleted.
+    StreamDeleted,
+    /// A commit was done, and its answer never arrived.
+    AnswerLost,
+    /// All connections to PostgreSQL were cut.
+    Cut,
+    /// All connections to PostgreSQL were slow for a while.
+    Slow,
+}
+
+impl Harm {
+    /// What it is called in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PostgresRestarted => "postgres_restarted",
+            Self::NatsRestarted => "nats_restarted",
+            Self::StreamDeleted => "stream_deleted",
+            Self::AnswerLost => "answer_of_commit_lost",
+            Self::Cut => "connections_cut",
+            Self::Slow => "connections_slow",
+        }
+    }
 }
 
 /// A version of a trigger.

@@ -40,13 +40,13 @@ fn all_well() -> (Vec<Record>, Snapshot) {
             reason: None,
             lane: Some("lane:1".into()),
         };
-        snapshot.rows.entry("clerk").or_default().push(row);
+        snapshot.rows.entry("clerk".to_owned()).or_default().push(row);
         let answer = Answer {
             trigger,
             attempt: 1,
             pid: PID,
         };
-        snapshot.answers.entry("clerk").or_default().push(answer);
+        snapshot.answers.entry("clerk".to_owned()).or_default().push(answer);
     }
     (records, snapshot)
 }
