@@ -104,12 +104,12 @@ async fn harm(
             .iter_mut()
             .map(|slot| nemesis::points(slot, oracle, settings));
         let done = tokio::try_join!(
-            nemesis::kill(&mut crew.killed, folder, oracle, settings),
-            futures::future::try_join_all(stops),
-            futures::future::try_join_all(points),
-            nemesis::lock(folder, settings),
-            nemesis::restart(servers, folder, settings),
-            nemesis::meddle(proxy, settings),
+            timed("kills", nemesis::kill(&mut crew.killed, folder, oracle, settings)),
+            timed("stops", futures::future::try_join_all(stops)),
+            timed("points", futures::future::try_join_all(points)),
+            timed("locks", nemesis::lock(folder, settings)),
+            timed("restarts", nemesis::restart(servers, folder, settings)),
+            timed("meddling", nemesis::meddle(proxy, settings)),
         );
         over.store(true, Ordering::Relaxed);
         done?;
@@ -141,6 +141,14 @@ async fn harm(
         slot.end(oracle).await?;
     }
     Ok(())
+}
+
+/// Says how long something took.
+async fn timed<T>(what: &str, work: impl Future<Output = T>) -> T {
+    let begun = Instant::now();
+    let done = work.await;
+    say(format_args!("{what}: over after {:?}", begun.elapsed()));
+    done
 }
 
 /// Holds what the store of a campaign said against what its oracle knows, also of one that was kept.

@@ -408,7 +408,8 @@ impl Check<'_> {
         if all < self.settings.kills * 9 / 10 {
             self.unshown(format!("only {all} kills"));
         }
-        if landed * 10 < kills.len() * 7 {
+        const FEW: usize = 10;
+        if kills.len() >= FEW && landed * 10 < kills.len() * 7 {
             self.unshown(format!(
                 "only {landed} of {} kills landed while something executed",
                 kills.len()

@@ -233,10 +233,15 @@ pub async fn kill(
         let which = random.usize(..slots.len());
         if let Some(slot) = slots.get_mut(which) {
             let asked = Instant::now();
-            while !follow.is_at_work(slot.pid)? && asked.elapsed() < AT_WORK {
+            while !follow.has_begun(slot.pid)? && asked.elapsed() < AT_WORK {
                 sleep(Duration::from_millis(20)).await;
             }
             sleep(Duration::from_millis(random.u64(..200))).await;
+            // Most of them while it is at something, and some at any moment whatever.
+            let waits = random.u8(..4) > 0;
+            while waits && !follow.is_at_work(slot.pid)? && asked.elapsed() < AT_WORK {
+                sleep(Duration::from_millis(5)).await;
+            }
             slot.kill(oracle).await?;
         }
     }

@@ -170,8 +170,8 @@ impl Settings {
         let through_nats = u64::from(on == On::Nats);
         Self {
             on,
-            triggers: 1_500,
-            rate: 60,
+            triggers: 700,
+            rate: 40,
             locks: 0,
             lock_for: 12_000,
             servers: Harms {
@@ -223,7 +223,7 @@ impl Settings {
     /// A short one in which nobody is told of anything.
     pub fn deaf_on(seed: u64, on: On) -> Self {
         Self {
-            triggers: 300,
+            triggers: 150,
             workers: Workers {
                 killed: 1,
                 stopped: 1,
@@ -233,7 +233,8 @@ impl Settings {
             stops: 0,
             each_point: 0,
             poison: 0,
-            loops: 1,
+            // Each turn of a circle would have to be found.
+            loops: 0,
             servers: Harms::default(),
             deaf: true,
             ..Self::ci_on(seed, on)

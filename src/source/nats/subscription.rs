@@ -1,6 +1,7 @@
 //! One subscription: a pull consumer, made again when it is lost.
 
 use super::{NatsError, NatsSource};
+use crate::bugs::planted;
 use crate::clock::later;
 use crate::model::Event;
 use crate::source::{Delivery, Receipt, SourceError, StartAt};
@@ -257,7 +258,10 @@ impl Receipt for NatsReceipt {
         if let Some(position) = self.position {
             self.returned.set(position, later(Instant::now(), delay));
         }
-        let kind = AckKind::Nak(Some(delay.min(self.longest)));
+        let kind = match planted("nak-late") {
+            true => AckKind::Term,
+            false => AckKind::Nak(Some(delay.min(self.longest))),
+        };
         self.message.double_ack_with(kind).await.map_err(untold)
     }
 }

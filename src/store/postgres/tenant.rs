@@ -152,6 +152,15 @@ macro_rules! begin {
     };
 }
 
+/// A mistake that is made on purpose: a position that is taken while others may still commit what is before it.
+async fn position_before_the_lock(connection: &mut PgConnection) -> sqlx::Result<i64> {
+    /// No commit of a campaign has so many events.
+    const APART: i64 = 100;
+    let next = "SELECT nextval(pg_get_serial_sequence('ux_breadcrumbs', 'serial'))";
+    let next: i64 = sqlx::query_scalar(next).fetch_one(connection).await?;
+    Ok(next * APART)
+}
+
 /// What a job works with: the transaction, and the tenant it is about.
 pub(super) struct Writing<'t> {
     pub(super) connection: &'t mut PgConnection,
@@ -183,6 +192,10 @@ impl<'t> Writing<'t> {
             begin!("")
         };
         let kept = column::name(name);
+        let early = match locks && planted("late-committer") {
+            true => Some(position_before_the_lock(connection).await?),
+            false => None,
+        };
         loop {
             let row = sqlx::query(sql)
                 .bind(&*kept)
@@ -197,7 +210,8 @@ impl<'t> Writing<'t> {
                 insert.bind(&*kept).execute(&mut *connection).await?;
                 continue;
             };
-            let tenant = Tenant::of(&row)?;
+            let mut tenant = Tenant::of(&row)?;
+            tenant.position = early.unwrap_or(tenant.position);
             return Ok(Self {
                 connection,
                 limits,
