@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 const LONG: Duration = Duration::from_secs(30);
 
 /// The longest to wait for a worker to begin something before it is killed all the same.
-const AT_WORK: Duration = Duration::from_secs(3);
+const AT_WORK: Duration = Duration::from_secs(8);
 
 /// A place for a worker: one process after the other.
 pub struct Slot {
@@ -120,7 +120,7 @@ impl Slot {
         self.signal(Signal::CONT)
     }
 
-    /// Has it kill itself at a point.
+    /// Has it kill itself at a point. Unless it is revived it is gone then.
     async fn kill_at(&mut self, oracle: &Oracle, point: Point, after: u64) -> Result<(), BoxError> {
         self.end(oracle).await?;
         // It may die of something else before it gets there.
@@ -141,8 +141,6 @@ impl Slot {
                 break;
             }
         }
-        self.again(None)?;
-        sleep(Duration::from_millis(300)).await;
         Ok(())
     }
 
@@ -272,11 +270,16 @@ pub async fn stop(
 pub async fn points(slot: &mut Slot, oracle: &Oracle, settings: &Settings) -> Result<(), BoxError> {
     let mut random = fastrand::Rng::with_seed(settings.seed ^ 3);
     for _ in 0..settings.each_point {
-        for point in POINTS {
+        for (number, point) in POINTS.into_iter().enumerate() {
             slot.kill_at(oracle, point, random.u64(..3)).await?;
+            // Every other time it lives for a while, to be told to end.
+            if number % 2 == 0 {
+                slot.revive(oracle)?;
+                sleep(Duration::from_millis(300)).await;
+            }
         }
     }
-    Ok(())
+    slot.revive(oracle)
 }
 
 /// Restarts servers and deletes the stream, one after the other and in no order.

@@ -170,7 +170,7 @@ impl Settings {
         let through_nats = u64::from(on == On::Nats);
         Self {
             on,
-            triggers: 700,
+            triggers: 500,
             rate: 40,
             locks: 0,
             lock_for: 12_000,
@@ -199,10 +199,10 @@ impl Settings {
         let through_nats = on == On::Nats;
         Self {
             on,
-            triggers: 25_000,
-            backlog: 3_000,
+            triggers: 12_000,
+            backlog: 2_000,
             rate: 60,
-            kill_every: (200, 1_300),
+            kill_every: (100, 1_000),
             stops: 120,
             locks: 0,
             lock_for: ci.lock_for,
