@@ -94,17 +94,16 @@ async fn harm(
 
     let (over, loaded) = (AtomicBool::new(false), AtomicBool::new(false));
     let faults = async {
-        let each = settings.stops.div_ceil(crew.stopped.len().max(1) as u64);
-        let stops = crew
-            .stopped
-            .iter_mut()
-            .map(|slot| nemesis::stop(slot, oracle, settings, each));
+        let kills = shares(settings.kills, &mut crew.killed)
+            .map(|(slot, times)| nemesis::kill(slot, oracle, settings, times));
+        let stops = shares(settings.stops, &mut crew.stopped)
+            .map(|(slot, times)| nemesis::stop(slot, oracle, settings, times));
         let points = crew
             .pointed
             .iter_mut()
             .map(|slot| nemesis::points(slot, oracle, settings));
         let done = tokio::try_join!(
-            timed("kills", nemesis::kill(&mut crew.killed, folder, oracle, settings)),
+            timed("kills", futures::future::try_join_all(kills)),
             timed("stops", futures::future::try_join_all(stops)),
             timed("points", futures::future::try_join_all(points)),
             timed("locks", nemesis::lock(folder, settings)),
@@ -141,6 +140,17 @@ async fn harm(
         slot.end(oracle).await?;
     }
     Ok(())
+}
+
+/// How often something is done to each.
+fn shares(times: u64, slots: &mut [Slot]) -> impl Iterator<Item = (&mut Slot, u64)> {
+    let among = slots.len().max(1) as u64;
+    let (each, rest) = (times / among, times % among);
+    let times = move |number: u64| each + u64::from(number < rest);
+    slots
+        .iter_mut()
+        .zip(0..)
+        .map(move |(slot, number)| (slot, times(number)))
 }
 
 /// Says how long something took.

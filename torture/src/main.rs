@@ -40,6 +40,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
+use tokio::signal::unix::{SignalKind, signal};
 pub use universal_executor::BoxError;
 
 const USAGE: &str = "torture ci|full [--on sqlite|postgres|postgres+nats] [seed]
@@ -103,36 +104,46 @@ fn now() -> Result<u64, BoxError> {
     Ok(now.as_secs())
 }
 
-/// The servers of what is tortured, if that has any.
-async fn servers_of(on: On) -> Result<Option<Servers>, BoxError> {
-    match on {
-        On::Sqlite => Ok(None),
-        On::Postgres | On::Nats => Ok(Some(Servers::start().await?)),
-    }
-}
-
 /// Runs one after the other until one does not do well. Prints what each came to, and keeps the files of one in which
 /// something is wrong.
 async fn campaigns(on: On, all: &[Settings]) -> Result<ExitCode, BoxError> {
-    let servers = servers_of(on).await?;
-    let run = async {
+    on_servers(on, async |servers| {
         for settings in all {
             let folder = folder(settings)?;
             let shown = folder.display();
             say(format_args!("seed {} in {shown}", settings.seed));
-            let report = campaign::run(&folder, settings, servers.as_ref()).await?;
+            let report = campaign::run(&folder, settings, servers).await?;
             let code = verdict(&report)?;
             if code != ExitCode::SUCCESS {
                 println!("see {shown}");
                 return Ok(code);
             }
-            clear(&folder, servers.as_ref()).await?;
+            clear(&folder, servers).await?;
         }
         Ok(ExitCode::SUCCESS)
+    })
+    .await
+}
+
+/// Does something on servers, if what is tortured has any, and stops them afterwards, also if it is interrupted.
+async fn on_servers(
+    on: On,
+    work: impl AsyncFnOnce(Option<&Servers>) -> Result<ExitCode, BoxError>,
+) -> Result<ExitCode, BoxError> {
+    let servers = match on {
+        On::Sqlite => None,
+        On::Postgres | On::Nats => Some(Servers::start().await?),
     };
-    let code = run.await;
-    servers::stop(servers).await;
-    code
+    let mut terminate = signal(SignalKind::terminate())?;
+    let done = tokio::select! {
+        done = work(servers.as_ref()) => done,
+        _ = terminate.recv() => Err("interrupted".into()),
+        _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
+    };
+    if let Some(servers) = servers {
+        servers.stop().await?;
+    }
+    done
 }
 
 /// Removes what a campaign left.
@@ -180,11 +191,9 @@ async fn mistakes(
     if chosen.is_empty() {
         return Err("there is no mistake of this name".into());
     }
-    let on_servers = chosen.iter().find(|(_, on)| *on != On::Sqlite);
-    let servers = servers_of(on_servers.map_or(On::Sqlite, |(_, on)| *on)).await?;
-    let code = with(&chosen, servers.as_ref()).await;
-    servers::stop(servers).await;
-    code
+    let needs = chosen.iter().find(|(_, on)| *on != On::Sqlite);
+    let on = needs.map_or(On::Sqlite, |(_, on)| *on);
+    on_servers(on, async |servers| with(&chosen, servers).await).await
 }
 
 /// The campaigns that show mistakes, without any: each has to find nothing.

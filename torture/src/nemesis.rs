@@ -212,36 +212,31 @@ fn is_stopped(pid: u32) -> bool {
     status.is_ok_and(|status| state(&status) == Some('T'))
 }
 
-/// Kills at random moments, but not before there is something to kill: a machine that is busy with other things takes
-/// long to start a worker.
+/// Kills so many times at random moments, but not before there is something to kill: a machine that is busy with other
+/// things takes long to start a worker.
 pub async fn kill(
-    slots: &mut [Slot],
-    folder: &Path,
+    slot: &mut Slot,
     oracle: &Oracle,
     settings: &Settings,
+    times: u64,
 ) -> Result<(), BoxError> {
-    let mut random = fastrand::Rng::with_seed(settings.seed ^ 1);
-    let mut follow = Oracle::follow(folder)?;
-    for _ in 0..settings.kills {
+    let mut random = fastrand::Rng::with_seed(settings.seed ^ 1 ^ u64::from(slot.pid));
+    let mut follow = Oracle::follow(&slot.folder)?;
+    for _ in 0..times {
         let (least, most) = settings.kill_every;
         sleep(Duration::from_millis(random.u64(least..most))).await;
-        for slot in &mut *slots {
-            slot.revive(oracle)?;
+        slot.revive(oracle)?;
+        let asked = Instant::now();
+        while !follow.has_begun(slot.pid)? && asked.elapsed() < AT_WORK {
+            sleep(Duration::from_millis(20)).await;
         }
-        let which = random.usize(..slots.len());
-        if let Some(slot) = slots.get_mut(which) {
-            let asked = Instant::now();
-            while !follow.has_begun(slot.pid)? && asked.elapsed() < AT_WORK {
-                sleep(Duration::from_millis(20)).await;
-            }
-            sleep(Duration::from_millis(random.u64(..200))).await;
-            // Most of them while it is at something, and some at any moment whatever.
-            let waits = random.u8(..4) > 0;
-            while waits && !follow.is_at_work(slot.pid)? && asked.elapsed() < AT_WORK {
-                sleep(Duration::from_millis(5)).await;
-            }
-            slot.kill(oracle).await?;
+        sleep(Duration::from_millis(random.u64(..200))).await;
+        // Most of them while it is at something, and some at any moment whatever.
+        let waits = random.u8(..4) > 0;
+        while waits && !follow.is_at_work(slot.pid)? && asked.elapsed() < AT_WORK {
+            sleep(Duration::from_millis(5)).await;
         }
+        slot.kill(oracle).await?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use crate::backend::Place;
 use crate::settings::On;
-use crate::{BoxError, say};
+use crate::BoxError;
 use sqlx::Connection as _;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -126,13 +126,4 @@ async fn services(name: &str, words: &[&str]) -> Result<Output, BoxError> {
         return Err(format!("scripts/services {} failed: {}", words.join(" "), done.status).into());
     }
     Ok(done)
-}
-
-/// Says what is left behind where servers could not be stopped.
-pub async fn stop(servers: Option<Servers>) {
-    if let Some(servers) = servers
-        && let Err(error) = servers.stop().await
-    {
-        say(format_args!("the servers may still run: {error}"));
-    }
 }

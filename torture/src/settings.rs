@@ -31,9 +31,9 @@ pub struct Settings {
     pub rate: u64,
     /// Workers that are killed at random moments, stopped, and killed at chosen points.
     pub workers: Workers,
-    /// Kills at random moments, and the least and the most time between two.
+    /// Kills at random moments.
     pub kills: u64,
-    /// Least and most time between two kills.
+    /// The least and the most time between two kills of one worker.
     pub kill_every: (u64, u64),
     /// How often a worker is stopped past its leases and let go again.
     pub stops: u64,
@@ -118,7 +118,7 @@ impl Settings {
                 pointed: 1,
             },
             kills: 12,
-            kill_every: (700, 1_900),
+            kill_every: (1_400, 3_800),
             stops: 4,
             each_point: 1,
             locks: 1,
@@ -150,7 +150,7 @@ impl Settings {
                 pointed: 1,
             },
             kills: 500,
-            kill_every: (500, 1_900),
+            kill_every: (1_500, 5_700),
             stops: 200,
             each_point: 5,
             locks: 3,
@@ -199,11 +199,16 @@ impl Settings {
         let through_nats = on == On::Nats;
         Self {
             on,
-            triggers: 12_000,
+            triggers: 5_000,
             backlog: 2_000,
             rate: 60,
-            kill_every: (100, 1_000),
-            stops: 120,
+            workers: Workers {
+                killed: 3,
+                stopped: 1,
+                pointed: 1,
+            },
+            kill_every: (300, 3_000),
+            stops: 60,
             locks: 0,
             lock_for: ci.lock_for,
             servers: Harms {
