@@ -187,6 +187,7 @@ impl On {
     pub fn of(name: &str) -> Result<Self, BoxError> {
         let all = [Self::Sqlite, Self::Postgres, Self::Nats];
         let found = all.into_iter().find(|on| on.name() == name);
-        found.ok_or_else(|| format!("{name:?} is none of sqlite, postgres and postgres+nats").into())
+        found
+            .ok_or_else(|| format!("{name:?} is none of sqlite, postgres and postgres+nats").into())
     }
 }

@@ -119,11 +119,9 @@ pub const BUGS: [Bug; 15] = [
         },
     )
     .on(&[On::Nats]),
-    bug(
-        "no-tenant",
-        "a read does not ask whose it is",
-        |settings| settings.canary_every = 4,
-    )
+    bug("no-tenant", "a read does not ask whose it is", |settings| {
+        settings.canary_every = 4
+    })
     .on(&[On::Postgres]),
 ];
 

@@ -72,11 +72,19 @@ async fn main() -> Result<ExitCode, BoxError> {
         }
         ["ci", rest @ ..] => {
             let (on, seed) = chosen(rest)?;
-            campaigns(on, &[Settings::ci_on(seed, on), Settings::deaf_on(seed, on)]).await
+            campaigns(
+                on,
+                &[Settings::ci_on(seed, on), Settings::deaf_on(seed, on)],
+            )
+            .await
         }
         ["full", rest @ ..] => {
             let (on, seed) = chosen(rest)?;
-            campaigns(on, &[Settings::full_on(seed, on), Settings::deaf_on(seed, on)]).await
+            campaigns(
+                on,
+                &[Settings::full_on(seed, on), Settings::deaf_on(seed, on)],
+            )
+            .await
         }
         ["bugs", ..] if !cfg!(feature = "_bugs") => Err("this needs the feature _bugs".into()),
         ["bugs", which] => mistakes(which, bugs).await,
@@ -207,7 +215,10 @@ async fn controls(bugs: &[(Bug, On)], servers: Option<&Servers>) -> Result<ExitC
         let folder = folder(&settings)?;
         let report = run_on(&folder, &settings, servers).await?;
         let (name, on, broken) = (bug.name, on.name(), &report.verdict.broken);
-        println!("{name} on {on} without it: {} broken promises", broken.len());
+        println!(
+            "{name} on {on} without it: {} broken promises",
+            broken.len()
+        );
         if broken.is_empty() {
             clear(&folder, servers).await?;
         } else {

@@ -87,7 +87,11 @@ impl Report {
             slowest_end_ms: told.max().unwrap_or(0),
             died_by_themselves: ends().filter(|end| **end == End::ByItself).count(),
             locks: history.locks,
-            harms: history.harms.iter().map(|(harm, times)| (harm.name(), *times)).collect(),
+            harms: history
+                .harms
+                .iter()
+                .map(|(harm, times)| (harm.name(), *times))
+                .collect(),
             canaries: history.canaries,
             taken_from_the_living: history.stolen.len(),
             inbox: history.inbox,

@@ -1,8 +1,8 @@
 //! PostgreSQL and NATS for campaigns, and what is done to them. `scripts/services` starts, restarts and stops them.
 
+use crate::BoxError;
 use crate::backend::Place;
 use crate::settings::On;
-use crate::BoxError;
 use sqlx::Connection as _;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -123,7 +123,12 @@ async fn services(name: &str, words: &[&str]) -> Result<Output, BoxError> {
         .output()
         .await?;
     if !done.status.success() {
-        return Err(format!("scripts/services {} failed: {}", words.join(" "), done.status).into());
+        return Err(format!(
+            "scripts/services {} failed: {}",
+            words.join(" "),
+            done.status
+        )
+        .into());
     }
     Ok(done)
 }

@@ -50,7 +50,9 @@ impl Snapshot {
     /// Reads all of it.
     pub async fn read(store: &Store) -> Result<Self, BoxError> {
         let mut snapshot = Self::default();
-        snapshot.read_others(&store.in_tenant(OTHERS).handle()).await?;
+        snapshot
+            .read_others(&store.in_tenant(OTHERS).handle())
+            .await?;
         let store = &store.handle();
         let ledger = store.ledger().ok_or("the store has no ledger")?;
         for role in Role::ALL {

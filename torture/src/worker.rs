@@ -42,8 +42,7 @@ pub async fn run(folder: &Path, slot: &str) -> Result<(), BoxError> {
     let source = Noisy::new(store.beside(events), seed);
     let runtime = runtime(source, slot, &Arc::new(store), &oracle, &settings)?;
 
-    let mut signals =
-        Box::pin(stream::poll_fn(move |context| terminate.poll_recv(context)));
+    let mut signals = Box::pin(stream::poll_fn(move |context| terminate.poll_recv(context)));
     let report = tokio::select! {
         report = work(&runtime, &mut signals) => report?,
         () = place.relay(&inner, None) => return Err("the relay ended".into()),
