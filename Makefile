@@ -10,11 +10,12 @@
 #   make torture-ci   workers on one SQLite file are killed, stopped and misled, and three mistakes have to be found
 #   make bench-build  the benches compile and run one tiny round; `cargo bench` measures
 #   make ci           all of the above, with Cargo.lock as committed
-#   make torture      the same with 500 kills and all mistakes: some twenty minutes; see docs/torture.md
+#   make torture-services  the same campaign on PostgreSQL and on PostgreSQL with NATS (needs Linux on x86-64)
+#   make torture      the same with 500 kills on each, and all mistakes: more than an hour; see docs/torture.md
 #   make services-test  of the tests only what needs PostgreSQL and NATS, on servers of its own (Linux on x86-64)
 #   make deny         licences, advisories and duplicate crates (needs cargo-deny)
 
-.PHONY: fmt lint features crates test doc examples bench-build torture-ci torture services-test ci deny
+.PHONY: fmt lint features crates test doc examples bench-build torture-ci torture-services torture services-test ci deny
 .NOTPARALLEL:
 .DEFAULT_GOAL := ci
 
@@ -99,13 +100,23 @@ torture-ci:
 	target/debug/torture ci $(SEED) || { [ $$? -eq 2 ] && target/debug/torture ci $(SEED); }
 	target/debug/torture bugs some
 
+torture-services:
+	@echo "==> torture-services: campaigns against workers that share PostgreSQL, without and with NATS"
+	cargo build $(CARGO_FLAGS) -p torture --features _bugs
+	@for on in postgres postgres+nats; do \
+		echo "==> torture-services: $$on"; \
+		target/debug/torture ci --on $$on $(SEED) || { [ $$? -eq 2 ] && target/debug/torture ci --on $$on $(SEED); } || exit 1; \
+	done
+
 torture:
-	@echo "==> torture: a full campaign, then every mistake, and the same campaigns without one"
+	@echo "==> torture: full campaigns, then every mistake, and the same campaigns without one"
 	cargo build $(CARGO_FLAGS) -p torture
 	target/debug/torture full $(SEED)
+	target/debug/torture full --on postgres $(SEED)
+	target/debug/torture full --on postgres+nats $(SEED)
 	cargo build $(CARGO_FLAGS) -p torture --features _bugs
 	target/debug/torture bugs all
-	target/debug/torture controls
+	target/debug/torture controls all
 
 services-test:
 	@echo "==> services-test: the store in PostgreSQL, and events through NATS"

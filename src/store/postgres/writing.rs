@@ -11,6 +11,7 @@ use super::row::{self, Kept};
 use super::table::{self, Found, Writer};
 use super::tenant::{Named, Tenant, Time};
 use super::{column, retention};
+use crate::bugs::planted;
 use crate::model::{Breadcrumb, BreadcrumbId, Event, Timestamp};
 use crate::store::RunRef;
 use crate::store::row::Origin;
@@ -84,9 +85,14 @@ impl<'t> Writing<'t> {
         locks: bool,
     ) -> sqlx::Result<Self> {
         let id = named.id_or_new(connection).await?;
+        let early = match locks && planted("late-committer") {
+            true => Some(position_before_the_lock(connection).await?),
+            false => None,
+        };
         let row = sqlx::raw_sql(AssertSqlSafe(begin(id, time, locks)));
         let row = row.fetch_one(&mut *connection).await?;
-        let tenant = Tenant::of(&row)?;
+        let mut tenant = Tenant::of(&row)?;
+        tenant.position = early.unwrap_or(tenant.position);
         Ok(Self {
             connection,
             limits,
@@ -309,6 +315,15 @@ impl<'t> Writing<'t> {
         self.tenant.sequence += 1;
         self.tenant.sequence
     }
+}
+
+/// A mistake that is made on purpose: a position that is taken while others may still commit what is before it.
+async fn position_before_the_lock(connection: &mut PgConnection) -> sqlx::Result<i64> {
+    /// No commit of a campaign has so many events.
+    const APART: i64 = 100;
+    let next = "SELECT nextval(pg_get_serial_sequence('ux_breadcrumbs', 'serial'))";
+    let next: i64 = sqlx::query_scalar(next).fetch_one(connection).await?;
+    Ok(next * APART)
 }
 
 /// Begins a transaction, and asks for the row of the tenant, the clock, the number of the transaction and whether the
