@@ -203,7 +203,7 @@ impl EventSource for PostgresEvents {
             return Ok(None);
         };
         let behind = self.database.read(Behind {
-            tenant: &self.tenant,
+            tenant: &self.tenant.name,
             consumer,
         });
         behind.await.map_err(unavailable)
