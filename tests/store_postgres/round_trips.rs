@@ -24,7 +24,7 @@ async fn notes(store: &PostgresStore, n: usize) -> Vec<BreadcrumbId> {
 async fn claim(store: &PostgresStore, run: &RunRef) -> Lease {
     match store.claim(run, None).await.unwrap() {
         Claim::Granted { lease, .. } => lease,
-        other => panic!("granted and not {other:?}"),
+        other => unreachable!("granted and not {other:?}"),
     }
 }
 
