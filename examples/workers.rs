@@ -25,9 +25,9 @@ use tokio::time::{Instant, sleep};
 use universal_executor::source::{Backed, NatsRelay, NatsSource, StartAt};
 use universal_executor::store::{DeadLetter, Query, RunState, Write};
 use universal_executor::{
-    BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, EventSource as _, ExecutionContext, NewBreadcrumb,
-    PostgresStore, Profile, Response, Runtime, Selector, Subscription, Subscriptions,
-    UniversalExecutor, async_trait,
+    BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, EventSource as _, ExecutionContext,
+    NewBreadcrumb, PostgresStore, Profile, Response, Runtime, Selector, Subscription,
+    Subscriptions, UniversalExecutor, async_trait,
 };
 
 const LEASE: Duration = Duration::from_secs(2);
@@ -186,7 +186,9 @@ async fn given_up(
 ) -> Result<usize, BoxError> {
     let query = Query::new(Selector::schema(DeadLetter::SCHEMA)).limit(100_000);
     let letters = store.search(&query).await?;
-    let runs = letters.iter().filter_map(|letter| DeadLetter::run_of(letter));
+    let runs = letters
+        .iter()
+        .filter_map(|letter| DeadLetter::run_of(letter));
     Ok(runs.filter(|run| asked.contains(&run.trigger_id)).count())
 }
 
