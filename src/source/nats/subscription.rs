@@ -4,6 +4,7 @@ use super::link::{is_unknown, pause};
 use super::place::Place;
 use super::returned::Returned;
 use super::{LARGEST_MESSAGE, NatsError, NatsSource};
+use crate::bugs::planted;
 use crate::clock::later;
 use crate::error::Retry;
 use crate::model::Event;
@@ -269,7 +270,10 @@ impl Receipt for NatsReceipt {
                 reason: "too many were given back",
             });
         }
-        let kind = AckKind::Nak(Some(delay.min(self.longest)));
+        let kind = match planted("nak-late") {
+            true => AckKind::Term,
+            false => AckKind::Nak(Some(delay.min(self.longest))),
+        };
         self.message.double_ack_with(kind).await.map_err(untold)
     }
 }
