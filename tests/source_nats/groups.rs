@@ -73,11 +73,12 @@ async fn an_event_is_acknowledged_once_its_run_is_in_the_ledger_and_not_before()
         }
         Fault::None
     }));
-    let source = group("workers", &tenant).connect().await.unwrap();
+    let soon = group("workers", &tenant).ack_wait(Duration::from_secs(1));
+    let source = soon.clone().connect().await.unwrap();
     let behind = source.clone();
     let relay = NatsRelay::connect(url(), &*tenant).await.unwrap();
     relay.publish(&ask(&inner, 1).await).await.unwrap();
-    let dies = runtime(source.clone(), &store).build().unwrap();
+    let dies = runtime(source, &store).build().unwrap();
     // The worker is gone when it has tried twice.
     let tried = eventually(async || refused.load(Ordering::SeqCst) >= 2);
     tokio::select! {
@@ -88,11 +89,14 @@ async fn an_event_is_acknowledged_once_its_run_is_in_the_ledger_and_not_before()
     assert_eq!(behind.behind().await.unwrap(), Some(1));
 
     is_full.store(false, Ordering::SeqCst);
-    let next = group("workers", &tenant).connect().await.unwrap();
+    let next = soon.connect().await.unwrap();
     let lives = runtime(next, &store).build().unwrap();
-    lives.run_until(answered(&inner, 1)).await.unwrap();
+    let acknowledged = async {
+        answered(&inner, 1).await;
+        eventually(async || behind.behind().await.unwrap() == Some(0)).await;
+    };
 
-    eventually(async || behind.behind().await.unwrap() == Some(0)).await;
+    lives.run_until(acknowledged).await.unwrap();
 }
 
 #[tokio::test]

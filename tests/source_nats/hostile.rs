@@ -309,7 +309,8 @@ async fn with_the_certificates_of_a_server_it_is_talked_to_by_tls() {
     let stranger = NatsRelay::connect(trusting("stranger.pem"), &*tenant).await;
 
     relay.unwrap().publish(&ask(&store, 1).await).await.unwrap();
-    assert!(stranger.is_err());
+    let refused = stranger.unwrap_err();
+    assert!(matches!(refused, NatsError::Refused(_)), "{refused:?}");
 }
 
 /// A relay that dies before the store knows how far it came publishes again, maybe after the server has forgotten.
