@@ -147,7 +147,7 @@ impl Quick {
             match delivered {
                 Some(Ok(delivery)) => {
                     self.failures = 0;
-                    self.is_out.send_if_modified(|out| std::mem::take(out));
+                    self.is_out.send_if_modified(std::mem::take);
                     if let Some(position) = delivery.position {
                         self.from = StartAt::After(position);
                     }

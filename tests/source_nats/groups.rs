@@ -3,22 +3,26 @@
 use crate::server::{url, uuid};
 use crate::stage::{Relayed, answered, ask, eventually, runtime};
 use futures::future::{join_all, pending};
+use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use universal_executor::source::{Backed, NatsRelay, NatsSource, NatsSourceBuilder, StartAt};
+use universal_executor::source::{
+    Backed, NatsRelay, NatsSource, NatsSourceBuilder, SourceError, StartAt,
+};
 use universal_executor::store::{Fault, Faulty, Operation};
-use universal_executor::{BreadcrumbId, EventSource, MemoryStore};
+use universal_executor::{BreadcrumbId, Delivery, EventSource, MemoryStore};
 
 fn group(name: &str, tenant: &str) -> NatsSourceBuilder {
     NatsSource::builder(url(), tenant).group(name)
 }
 
 /// Takes events until none has come for some time, and acknowledges them.
-async fn taken(source: NatsSource) -> BTreeMap<BreadcrumbId, usize> {
-    let mut events = source.subscribe(StartAt::Beginning).await.unwrap();
+async fn taken(
+    mut events: BoxStream<'static, Result<Delivery, SourceError>>,
+) -> BTreeMap<BreadcrumbId, usize> {
     let mut taken = BTreeMap::new();
     while let Ok(next) = tokio::time::timeout(Duration::from_secs(2), events.next()).await {
         let delivery = next.unwrap().unwrap();
@@ -32,19 +36,21 @@ async fn taken(source: NatsSource) -> BTreeMap<BreadcrumbId, usize> {
 async fn two_groups_each_see_all_and_the_workers_of_one_share_it() {
     let (store, tenant) = (MemoryStore::default(), uuid());
     let relay = NatsRelay::connect(url(), &*tenant).await.unwrap();
+    let mut workers = Vec::new();
+    for name in ["shared", "shared", "alone"] {
+        // Few at a time: else the first to ask has them all.
+        let few = group(name, &tenant).max_unacknowledged(4);
+        let source = few.connect().await.unwrap();
+        workers.push(source.subscribe(StartAt::Beginning).await.unwrap());
+    }
     let mut all = BTreeSet::new();
     for n in 0..40 {
         let event = ask(&store, n).await;
         relay.publish(&event).await.unwrap();
         all.insert(event.breadcrumb_id);
     }
-    let workers = ["shared", "shared", "alone"].map(|name| async {
-        // Few at a time: else the first to ask has them all.
-        let few = group(name, &tenant).max_unacknowledged(4);
-        taken(few.connect().await.unwrap()).await
-    });
 
-    let taken = join_all(workers).await;
+    let taken = join_all(workers.into_iter().map(taken)).await;
 
     let (one, other, alone) = (&taken[0], &taken[1], &taken[2]);
     assert!(!one.is_empty() && !other.is_empty());
@@ -58,41 +64,39 @@ async fn two_groups_each_see_all_and_the_workers_of_one_share_it() {
 async fn an_event_is_acknowledged_once_its_run_is_in_the_ledger_and_not_before() {
     let (inner, tenant) = (MemoryStore::default(), uuid());
     let is_full = Arc::new(AtomicBool::new(true));
-    let full = Arc::clone(&is_full);
+    let refused = Arc::new(AtomicUsize::new(0));
+    let (full, refusals) = (Arc::clone(&is_full), Arc::clone(&refused));
     let store = Arc::new(Faulty::new(inner.clone(), move |operation, _| {
-        match operation == Operation::Enqueue && full.load(Ordering::SeqCst) {
-            true => Fault::Fail,
-            false => Fault::None,
+        if operation == Operation::Enqueue && full.load(Ordering::SeqCst) {
+            refusals.fetch_add(1, Ordering::SeqCst);
+            return Fault::Fail;
         }
+        Fault::None
     }));
-    let source = group("workers", &tenant).connect().await.unwrap();
+    let soon = group("workers", &tenant).ack_wait(Duration::from_secs(1));
+    let source = soon.clone().connect().await.unwrap();
     let behind = source.clone();
     let relay = NatsRelay::connect(url(), &*tenant).await.unwrap();
     relay.publish(&ask(&inner, 1).await).await.unwrap();
-    let dies = runtime(source.clone(), &store).build().unwrap();
-    let refused = Arc::new(AtomicBool::new(false));
-    {
-        // Until it has tried, for longer than it takes to be tried again; then the worker is gone.
-        let (tried, fell) = (Arc::clone(&refused), behind.clone());
-        let tries = async {
-            eventually(async || fell.behind().await.unwrap() == Some(1)).await;
-            tokio::time::sleep(Duration::from_millis(1_500)).await;
-            tried.store(true, Ordering::SeqCst);
-        };
-        tokio::select! {
-            _ = dies.run_until(pending()) => {}
-            () = tries => {}
-        }
+    let dies = runtime(source, &store).build().unwrap();
+    // The worker is gone when it has tried twice.
+    let tried = eventually(async || refused.load(Ordering::SeqCst) >= 2);
+    tokio::select! {
+        _ = dies.run_until(pending()) => {}
+        () = tried => {}
     }
-    assert!(refused.load(Ordering::SeqCst));
+    drop(dies);
     assert_eq!(behind.behind().await.unwrap(), Some(1));
 
     is_full.store(false, Ordering::SeqCst);
-    let next = group("workers", &tenant).connect().await.unwrap();
+    let next = soon.connect().await.unwrap();
     let lives = runtime(next, &store).build().unwrap();
-    lives.run_until(answered(&inner, 1)).await.unwrap();
+    let acknowledged = async {
+        answered(&inner, 1).await;
+        eventually(async || behind.behind().await.unwrap() == Some(0)).await;
+    };
 
-    eventually(async || behind.behind().await.unwrap() == Some(0)).await;
+    lives.run_until(acknowledged).await.unwrap();
 }
 
 #[tokio::test]

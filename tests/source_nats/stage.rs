@@ -108,7 +108,7 @@ pub(crate) async fn eventually(is_so: impl AsyncFn() -> bool) {
         }
     };
     let waited = tokio::time::timeout(Duration::from_secs(60), waits).await;
-    waited.unwrap_or_else(|_| panic!("it does not become so"));
+    waited.unwrap();
 }
 
 /// Publishes what a store in memory commits, until it is dropped.

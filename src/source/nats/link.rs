@@ -180,11 +180,19 @@ fn not_connected(error: ConnectError) -> NatsError {
         ConnectErrorKind::Authentication
         | ConnectErrorKind::AuthorizationViolation
         | ConnectErrorKind::Tls => NatsError::Refused(error.into()),
+        ConnectErrorKind::Io if is_mistrust(&error) => NatsError::Refused(error.into()),
         ConnectErrorKind::Dns
         | ConnectErrorKind::TimedOut
         | ConnectErrorKind::Io
         | ConnectErrorKind::MaxReconnects => NatsError::Unreachable(error.into()),
     }
+}
+
+/// Whether it is a certificate that is not trusted, which the client takes for data that cannot be read.
+fn is_mistrust(error: &ConnectError) -> bool {
+    let source = std::error::Error::source(error);
+    let source = source.and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(|source| source.kind() == std::io::ErrorKind::InvalidData)
 }
 
 /// How long is waited before what failed so often in a row is tried again: longer and longer, up to 30 s, and not by all
