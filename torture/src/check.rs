@@ -5,7 +5,7 @@ mod coverage;
 use crate::executors::{Answer, Role};
 use crate::history::{End, History, Span};
 use crate::oracle::{Attempt, Job, Trigger};
-use crate::settings::Settings;
+use crate::settings::{On, Settings};
 use crate::snapshot::{Row, Snapshot};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -28,14 +28,6 @@ pub struct Verdict {
     pub passed_over: usize,
 }
 
-/// Whether a run failed since it was lost with its workers: three in a row, or as many as it has attempts.
-fn lost_its_workers(row: &Row) -> bool {
-    match row.reason.as_deref() {
-        Some("crash_loop") => true,
-        Some("attempts_used_up") => row.attempts > ATTEMPTS,
-        Some(_) | None => false,
-    }
-}
 
 struct Check<'c> {
     history: &'c History,
@@ -81,12 +73,25 @@ impl Check<'_> {
         self.snapshot.rows.get(role.id()).map_or(&[], Vec::as_slice)
     }
 
+    /// Whether a run failed since it was lost with its workers: three in a row, or as many as it has attempts. Where the
+    /// server ends as well the last attempt may be one whose answer could not be committed.
+    fn lost_its_workers(&self, row: &Row) -> bool {
+        match row.reason.as_deref() {
+            Some("crash_loop") => true,
+            Some("attempts_used_up") => {
+                row.attempts > ATTEMPTS || self.settings.servers.postgres_restarts > 0
+            }
+            Some(_) | None => false,
+        }
+    }
+
     /// How many triggers take their worker down.
     fn poison(&self) -> usize {
         let accepted = self.history.accepted.values();
         accepted
             .filter(|accepted| accepted.job == Job::Poison)
             .count()
+            + self.history.unclear_poison
     }
 
     fn every_trigger_has_an_outcome(&mut self) {
@@ -167,7 +172,7 @@ impl Check<'_> {
                 (RunState::Done, Some(Job::Refused | Job::Poison)) => false,
                 (RunState::Done, _) => true,
                 (RunState::Failed, Some(Job::Refused)) => {
-                    reason == Some("permanent") || lost_its_workers(&row)
+                    reason == Some("permanent") || self.lost_its_workers(&row)
                 }
                 (RunState::Failed, Some(Job::Once)) => reason == Some("outcome_unknown"),
                 (RunState::Failed, _) if reason == Some("hop_limit") => {
@@ -175,7 +180,7 @@ impl Check<'_> {
                 }
                 (RunState::Failed, job) => {
                     crash_loops += usize::from(job != Some(Job::Poison));
-                    lost_its_workers(&row)
+                    self.lost_its_workers(&row)
                 }
                 // Of another's turn, or its own.
                 (RunState::Skipped, _) => matches!(role, Role::Ping | Role::Pong),
@@ -200,7 +205,7 @@ impl Check<'_> {
         // Three workers in a row may die at one run by chance, but not often; more often beside poison, since runs that
         // lose a worker together are claimed again together.
         let by_chance = self.history.deaths() / 3 + self.history.stops as usize / 3;
-        let by_chance = by_chance.min(self.history.accepted.len() / 100);
+        let by_chance = by_chance.min(self.history.accepted.len() / 100) + self.by_outages();
         let beside_poison = 8 * self.poison();
         if crash_loops > by_chance + beside_poison {
             self.found(format!(
@@ -208,6 +213,16 @@ impl Check<'_> {
                 role.id()
             ));
         }
+    }
+
+    /// How many runs may have lost three workers in a row when the server was down for longer than a lease: each time all
+    /// that every worker holds is lost, also what it has not begun, and what is lost together is claimed again together.
+    fn by_outages(&self) -> usize {
+        const HELD: u64 = 16;
+        let workers = self.settings.workers;
+        let workers = workers.killed + workers.stopped + workers.pointed;
+        let outages = self.settings.servers.postgres_restarts;
+        usize::try_from(outages * HELD).unwrap_or(usize::MAX) * workers / 3
     }
 
     fn both_halves(&mut self) {
@@ -341,7 +356,9 @@ impl Check<'_> {
                     } else {
                         0
                     };
-                    let most = self.settings.drain + 2_000 + locked;
+                    // What is on its way to a server may take until the runtime gives up on it.
+                    let slow = if self.settings.on == On::Sqlite { 0 } else { 5_000 };
+                    let most = self.settings.drain + 2_000 + locked + slow;
                     // It executed poison while it drained, or was told before it had begun.
                     let is_new = !self.history.spawned.contains(pid);
                     let aborted = code.is_none() && (poison > 0 || is_new);

@@ -134,7 +134,8 @@ impl Tenant {
     }
 }
 
-/// The row of a tenant, the clock, the number of the transaction, and whether the time of a breadcrumb is over.
+/// The row of a tenant, the clock, the number of the transaction, whether the time of a breadcrumb is over, and since when
+/// the server knows its transactions by their numbers.
 macro_rules! begin {
     ($lock:literal) => {
         concat!(
@@ -143,7 +144,7 @@ macro_rules! begin {
             ", pg_current_xact_id()::text, EXISTS (SELECT 1 FROM ux_breadcrumbs AS b WHERE b.tenant = t.id
                  AND b.ttl <= ",
             clock!(),
-            " AND b.ttl IS NOT NULL AND NOT b.deleted)
+            " AND b.ttl IS NOT NULL AND NOT b.deleted), (SELECT since FROM ux_alive)
              FROM (SELECT id, latest, sequence, position, first_event, breadcrumbs, tombstones, open_runs, finished_runs
                  FROM ux_tenants WHERE name = $1 ",
             $lock,
@@ -161,6 +162,14 @@ async fn position_before_the_lock(connection: &mut PgConnection) -> sqlx::Result
     Ok(next * APART)
 }
 
+/// What a server knows a transaction by. After a crash it gives a number again that it had not written down.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Transaction {
+    pub(super) number: String,
+    /// Is another after a crash.
+    pub(super) since: String,
+}
+
 /// What a job works with: the transaction, and the tenant it is about.
 pub(super) struct Writing<'t> {
     pub(super) connection: &'t mut PgConnection,
@@ -170,8 +179,7 @@ pub(super) struct Writing<'t> {
     /// Its row. Written back when the job is done, if the job has it locked.
     pub(super) tenant: Tenant,
     pub(super) now: Timestamp,
-    /// The number of the transaction.
-    pub(super) transaction: String,
+    pub(super) transaction: Transaction,
     /// Whether the time of a breadcrumb is over.
     pub(super) has_expired: bool,
     before: Tenant,
@@ -210,6 +218,12 @@ impl<'t> Writing<'t> {
                 insert.bind(&*kept).execute(&mut *connection).await?;
                 continue;
             };
+            let Some(since) = row.try_get(12)? else {
+                // The first after a crash, or the first of all.
+                let begin = "INSERT INTO ux_alive (since) VALUES (gen_random_uuid()) ON CONFLICT DO NOTHING";
+                sqlx::raw_sql(begin).execute(&mut *connection).await?;
+                continue;
+            };
             let mut tenant = Tenant::of(&row)?;
             tenant.position = early.unwrap_or(tenant.position);
             return Ok(Self {
@@ -219,7 +233,10 @@ impl<'t> Writing<'t> {
                 before: tenant.clone(),
                 tenant,
                 now: column::time(&row, 9)?,
-                transaction: row.try_get(10)?,
+                transaction: Transaction {
+                    number: row.try_get(10)?,
+                    since,
+                },
                 has_expired: row.try_get(11)?,
             });
         }

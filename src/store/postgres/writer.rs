@@ -5,7 +5,7 @@ use super::database::{Database, Job};
 use super::error::{Class, Fault, ended, of_driver, unknown_outcome};
 use super::listen;
 use super::progress::Working;
-use super::tenant::Writing;
+use super::tenant::{Transaction, Writing};
 use crate::store::StoreError;
 use futures::future::BoxFuture;
 use sqlx::{Connection as _, PgConnection};
@@ -221,7 +221,7 @@ async fn commit(
     let mut connection = database.pool.acquire().await?;
     let mut transaction = connection.begin().await?;
     let worked = work(database, tenant, jobs, locks, &mut transaction).await;
-    let (number, has_events) = match worked {
+    let (transaction_id, has_events) = match worked {
         Ok(worked) => worked,
         Err(error) => {
             if transaction.rollback().await.is_err() {
@@ -233,7 +233,7 @@ async fn commit(
     if let Err(error) = transaction.commit().await {
         connection.close_on_drop();
         drop(connection);
-        resolve(database, &number, error).await?;
+        resolve(database, &transaction_id, error).await?;
     }
     Ok(has_events)
 }
@@ -245,7 +245,7 @@ async fn work(
     jobs: &mut Tasks,
     locks: bool,
     transaction: &mut PgConnection,
-) -> sqlx::Result<(String, bool)> {
+) -> sqlx::Result<(Transaction, bool)> {
     let limits = &database.settings.limits;
     let mut writing = Writing::begin(transaction, limits, tenant, &database.time, locks).await?;
     // A job that is alone needs no savepoint, and saves the round trip.
@@ -271,8 +271,8 @@ async fn work(
             }
         }
     }
-    let number = std::mem::take(&mut writing.transaction);
-    Ok((number, writing.end().await?))
+    let transaction = std::mem::take(&mut writing.transaction);
+    Ok((transaction, writing.end().await?))
 }
 
 async fn tell(writing: &mut Writing<'_>, sql: &'static str) -> sqlx::Result<()> {
@@ -282,19 +282,31 @@ async fn tell(writing: &mut Writing<'_>, sql: &'static str) -> sqlx::Result<()> 
         .map(drop)
 }
 
-/// What became of a transaction whose commit was not answered: the server knows.
-async fn resolve(database: &Database, transaction: &str, lost: sqlx::Error) -> Result<(), Failed> {
+/// What became of a transaction whose commit was not answered: the server knows, unless it has crashed since. Then another
+/// transaction may have got the number, and what is said of that is no answer; but one that is not there is undone.
+async fn resolve(
+    database: &Database,
+    transaction: &Transaction,
+    lost: sqlx::Error,
+) -> Result<(), Failed> {
     const PAUSE: Duration = Duration::from_millis(50);
     let give_up = Instant::now() + database.settings.patience;
-    let sql = "SELECT pg_xact_status($1::text::xid8)";
+    let sql = "SELECT pg_xact_status($1::text::xid8), EXISTS (SELECT 1 FROM ux_alive WHERE since = $2)";
     loop {
-        let status = sqlx::query_scalar::<_, Option<String>>(sql).bind(transaction);
+        let status = sqlx::query_as::<_, (Option<String>, bool)>(sql)
+            .bind(&transaction.number)
+            .bind(&transaction.since);
         match status.fetch_one(&database.pool).await {
-            Ok(status) => match status.as_deref() {
-                Some("committed") => return Ok(()),
+            Ok((status, is_the_same)) => match status.as_deref() {
+                Some("committed") if is_the_same => return Ok(()),
+                Some("committed") => {
+                    tracing::warn!(error = %lost, "the server crashed in a commit, and what became of it is not known");
+                    return Err(Failed::Unknown);
+                }
                 Some("aborted") => return Err(lost.into()),
                 Some(_) | None => {}
             },
+            Err(error) if is_unheard_of(&error) => return Err(lost.into()),
             Err(error) => tracing::debug!(%error, "nobody says yet what became of a transaction"),
         }
         if Instant::now() > give_up {
@@ -303,6 +315,13 @@ async fn resolve(database: &Database, transaction: &str, lost: sqlx::Error) -> R
         }
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// Whether the server says that it has not come to the number of a transaction yet: it crashed and forgot it.
+fn is_unheard_of(error: &sqlx::Error) -> bool {
+    const INVALID_PARAMETER: &str = "22023";
+    let code = error.as_database_error().and_then(|said| said.code());
+    code.is_some_and(|code| code == INVALID_PARAMETER)
 }
 
 /// Whether the same again may succeed at once.
