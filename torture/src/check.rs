@@ -28,7 +28,6 @@ pub struct Verdict {
     pub passed_over: usize,
 }
 
-
 struct Check<'c> {
     history: &'c History,
     snapshot: &'c Snapshot,
@@ -83,6 +82,13 @@ impl Check<'_> {
             }
             Some(_) | None => false,
         }
+    }
+
+    /// Whether nobody who claimed a run got round to ending it, for so often that it was given up unseen.
+    fn was_never_ended(&self, row: &Row) -> bool {
+        const BEYOND: u32 = 4;
+        let given_up = row.reason.as_deref() == Some("crash_loop");
+        given_up && row.attempts > ATTEMPTS + BEYOND && self.settings.servers.postgres_restarts > 0
     }
 
     /// How many triggers take their worker down.
@@ -174,7 +180,9 @@ impl Check<'_> {
                 (RunState::Failed, Some(Job::Refused)) => {
                     reason == Some("permanent") || self.lost_its_workers(&row)
                 }
-                (RunState::Failed, Some(Job::Once)) => reason == Some("outcome_unknown"),
+                (RunState::Failed, Some(Job::Once)) => {
+                    reason == Some("outcome_unknown") || self.was_never_ended(&row)
+                }
                 (RunState::Failed, _) if reason == Some("hop_limit") => {
                     matches!(role, Role::Ping | Role::Pong)
                 }
@@ -357,7 +365,11 @@ impl Check<'_> {
                         0
                     };
                     // What is on its way to a server may take until the runtime gives up on it.
-                    let slow = if self.settings.on == On::Sqlite { 0 } else { 5_000 };
+                    let slow = if self.settings.on == On::Sqlite {
+                        0
+                    } else {
+                        5_000
+                    };
                     let most = self.settings.drain + 2_000 + locked + slow;
                     // It executed poison while it drained, or was told before it had begun.
                     let is_new = !self.history.spawned.contains(pid);

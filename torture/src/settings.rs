@@ -215,6 +215,7 @@ impl Settings {
             kill_every: (300, 2_000),
             stops: 40,
             each_point: 3,
+            patience: 120_000,
             locks: 0,
             lock_for: ci.lock_for,
             servers: Harms {

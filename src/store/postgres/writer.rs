@@ -291,7 +291,8 @@ async fn resolve(
 ) -> Result<(), Failed> {
     const PAUSE: Duration = Duration::from_millis(50);
     let give_up = Instant::now() + database.settings.patience;
-    let sql = "SELECT pg_xact_status($1::text::xid8), EXISTS (SELECT 1 FROM ux_alive WHERE since = $2)";
+    let sql =
+        "SELECT pg_xact_status($1::text::xid8), EXISTS (SELECT 1 FROM ux_alive WHERE since = $2)";
     loop {
         let status = sqlx::query_as::<_, (Option<String>, bool)>(sql)
             .bind(&transaction.number)
