@@ -170,13 +170,7 @@ impl Reading {
                 };
                 self.history.ends.insert(*pid, end);
             }
-            Record::Stopped { pid } => {
-                history.stops += 1;
-                let open = self.open.get(pid).into_iter().flatten();
-                let runs = open.map(|attempt| (attempt.executor.clone(), attempt.trigger));
-                self.stopped.insert(*pid, runs.collect());
-                self.paused.insert(*pid);
-            }
+            Record::Stopped { pid } => self.stop(*pid),
             Record::Continued { pid } => {
                 // Its runs may be taken over a little later, as those that wait longer come first.
                 // It stopped itself at a point, and lives.
@@ -192,17 +186,27 @@ impl Reading {
                 let end = self.end_of(*pid, *code, *took);
                 self.history.ends.insert(*pid, end);
             }
-            Record::Locked => {
-                history.locks += 1;
-                self.is_locked = true;
-                // Their heartbeats cannot be written.
-                self.paused.extend(self.open.keys());
-                self.locked_out.extend(&self.told);
-            }
+            Record::Locked => self.lock(),
             Record::Unlocked => self.is_locked = false,
             Record::Harmed(_) | Record::Canary | Record::Leaked { .. } => history.count(record),
             Record::Inbox { most, .. } => history.inbox = history.inbox.max(*most),
         }
+    }
+
+    fn stop(&mut self, pid: u32) {
+        self.history.stops += 1;
+        let open = self.open.get(&pid).into_iter().flatten();
+        let runs = open.map(|attempt| (attempt.executor.clone(), attempt.trigger));
+        self.stopped.insert(pid, runs.collect());
+        self.paused.insert(pid);
+    }
+
+    fn lock(&mut self) {
+        self.history.locks += 1;
+        self.is_locked = true;
+        // Their heartbeats cannot be written.
+        self.paused.extend(self.open.keys());
+        self.locked_out.extend(&self.told);
     }
 
     fn end_of(&mut self, pid: u32, code: Option<i32>, took: Option<u64>) -> End {
