@@ -168,7 +168,8 @@ impl Check<'_> {
         for row in self.rows_of(role).to_vec() {
             // Who claims a run only to end it may be lost as well, and executes nothing: how often that happened is told by
             // those who execute.
-            if row.state != RunState::Failed && row.attempts > ATTEMPTS {
+            let was_executed = !matches!(row.state, RunState::Failed | RunState::Superseded);
+            if was_executed && row.attempts > ATTEMPTS {
                 self.found(format!("more attempts than it may have: {row:?}"));
             }
             let job = self.history.job(row.trigger);
