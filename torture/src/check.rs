@@ -5,7 +5,7 @@ mod coverage;
 use crate::executors::{Answer, Role};
 use crate::history::{End, History, Span};
 use crate::oracle::{Attempt, Job, Trigger};
-use crate::settings::Settings;
+use crate::settings::{On, Settings};
 use crate::snapshot::{Row, Snapshot};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -26,15 +26,6 @@ pub struct Verdict {
     pub unshown: Vec<String>,
     /// Versions of which no event came, and that had been replaced when somebody looked: their newer version has a run.
     pub passed_over: usize,
-}
-
-/// Whether a run failed since it was lost with its workers: three in a row, or as many as it has attempts.
-fn lost_its_workers(row: &Row) -> bool {
-    match row.reason.as_deref() {
-        Some("crash_loop") => true,
-        Some("attempts_used_up") => row.attempts > ATTEMPTS,
-        Some(_) | None => false,
-    }
 }
 
 struct Check<'c> {
@@ -81,12 +72,32 @@ impl Check<'_> {
         self.snapshot.rows.get(role.id()).map_or(&[], Vec::as_slice)
     }
 
+    /// Whether a run failed since it was lost with its workers: three in a row, or as many as it has attempts. Where the
+    /// server ends as well the last attempt may be one whose answer could not be committed.
+    fn lost_its_workers(&self, row: &Row) -> bool {
+        match row.reason.as_deref() {
+            Some("crash_loop") => true,
+            Some("attempts_used_up") => {
+                row.attempts > ATTEMPTS || self.settings.servers.postgres_restarts > 0
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    /// Whether nobody who claimed a run got round to ending it, for so often that it was given up unseen.
+    fn was_never_ended(&self, row: &Row) -> bool {
+        const BEYOND: u32 = 4;
+        let given_up = row.reason.as_deref() == Some("crash_loop");
+        given_up && row.attempts > ATTEMPTS + BEYOND && self.settings.servers.postgres_restarts > 0
+    }
+
     /// How many triggers take their worker down.
     fn poison(&self) -> usize {
         let accepted = self.history.accepted.values();
         accepted
             .filter(|accepted| accepted.job == Job::Poison)
             .count()
+            + self.history.unclear_poison
     }
 
     fn every_trigger_has_an_outcome(&mut self) {
@@ -157,7 +168,8 @@ impl Check<'_> {
         for row in self.rows_of(role).to_vec() {
             // Who claims a run only to end it may be lost as well, and executes nothing: how often that happened is told by
             // those who execute.
-            if row.state != RunState::Failed && row.attempts > ATTEMPTS {
+            let was_executed = !matches!(row.state, RunState::Failed | RunState::Superseded);
+            if was_executed && row.attempts > ATTEMPTS {
                 self.found(format!("more attempts than it may have: {row:?}"));
             }
             let job = self.history.job(row.trigger);
@@ -167,15 +179,17 @@ impl Check<'_> {
                 (RunState::Done, Some(Job::Refused | Job::Poison)) => false,
                 (RunState::Done, _) => true,
                 (RunState::Failed, Some(Job::Refused)) => {
-                    reason == Some("permanent") || lost_its_workers(&row)
+                    reason == Some("permanent") || self.lost_its_workers(&row)
                 }
-                (RunState::Failed, Some(Job::Once)) => reason == Some("outcome_unknown"),
+                (RunState::Failed, Some(Job::Once)) => {
+                    reason == Some("outcome_unknown") || self.was_never_ended(&row)
+                }
                 (RunState::Failed, _) if reason == Some("hop_limit") => {
                     matches!(role, Role::Ping | Role::Pong)
                 }
                 (RunState::Failed, job) => {
                     crash_loops += usize::from(job != Some(Job::Poison));
-                    lost_its_workers(&row)
+                    self.lost_its_workers(&row)
                 }
                 // Of another's turn, or its own.
                 (RunState::Skipped, _) => matches!(role, Role::Ping | Role::Pong),
@@ -200,7 +214,7 @@ impl Check<'_> {
         // Three workers in a row may die at one run by chance, but not often; more often beside poison, since runs that
         // lose a worker together are claimed again together.
         let by_chance = self.history.deaths() / 3 + self.history.stops as usize / 3;
-        let by_chance = by_chance.min(self.history.accepted.len() / 100);
+        let by_chance = by_chance.min(self.history.accepted.len() / 100) + self.by_outages();
         let beside_poison = 8 * self.poison();
         if crash_loops > by_chance + beside_poison {
             self.found(format!(
@@ -208,6 +222,16 @@ impl Check<'_> {
                 role.id()
             ));
         }
+    }
+
+    /// How many runs may have lost three workers in a row when the server was down for longer than a lease: each time all
+    /// that every worker holds is lost, also what it has not begun, and what is lost together is claimed again together.
+    fn by_outages(&self) -> usize {
+        const HELD: u64 = 16;
+        let workers = self.settings.workers;
+        let workers = workers.killed + workers.stopped + workers.pointed;
+        let outages = self.settings.servers.postgres_restarts;
+        usize::try_from(outages * HELD).unwrap_or(usize::MAX) * workers / 3
     }
 
     fn both_halves(&mut self) {
@@ -341,7 +365,13 @@ impl Check<'_> {
                     } else {
                         0
                     };
-                    let most = self.settings.drain + 2_000 + locked;
+                    // What is on its way to a server may take until the runtime gives up on it.
+                    let slow = if self.settings.on == On::Sqlite {
+                        0
+                    } else {
+                        5_000
+                    };
+                    let most = self.settings.drain + 2_000 + locked + slow;
                     // It executed poison while it drained, or was told before it had begun.
                     let is_new = !self.history.spawned.contains(pid);
                     let aborted = code.is_none() && (poison > 0 || is_new);

@@ -47,6 +47,8 @@ pub struct History {
     pub accepted: BTreeMap<Trigger, Accepted>,
     /// How many the store gave no clear answer about.
     pub unclear: usize,
+    /// How many of them are poison, if they are kept.
+    pub unclear_poison: usize,
     /// Every attempt.
     pub attempts: HashMap<Attempt, Vec<Span>>,
     /// How often each trigger had an effect that must happen at most once.
@@ -109,6 +111,16 @@ impl History {
         self.accepted.get(&trigger).map(|accepted| accepted.job)
     }
 
+    /// Counts what is only counted.
+    fn count(&mut self, record: &Record) {
+        match record {
+            Record::Harmed(harm) => *self.harms.entry(*harm).or_default() += 1,
+            Record::Canary => self.canaries += 1,
+            Record::Leaked { executor, trigger } => self.leaks.push((executor.clone(), *trigger)),
+            _ => {}
+        }
+    }
+
     /// How many processes died without being told to.
     pub fn deaths(&self) -> usize {
         let ends = self.ends.values();
@@ -128,7 +140,10 @@ impl Reading {
             Record::Accepted(accepted) => {
                 history.accepted.insert(accepted.trigger, accepted.clone());
             }
-            Record::Unclear { .. } => history.unclear += 1,
+            Record::Unclear { job, .. } => {
+                history.unclear += 1;
+                history.unclear_poison += usize::from(*job == Job::Poison);
+            }
             Record::Started(attempt) => self.begin(line, attempt),
             Record::Ended(attempt) => self.end(line, attempt),
             Record::Dropped(attempt) => {
@@ -155,13 +170,7 @@ impl Reading {
                 };
                 self.history.ends.insert(*pid, end);
             }
-            Record::Stopped { pid } => {
-                history.stops += 1;
-                let open = self.open.get(pid).into_iter().flatten();
-                let runs = open.map(|attempt| (attempt.executor.clone(), attempt.trigger));
-                self.stopped.insert(*pid, runs.collect());
-                self.paused.insert(*pid);
-            }
+            Record::Stopped { pid } => self.stop(*pid),
             Record::Continued { pid } => {
                 // Its runs may be taken over a little later, as those that wait longer come first.
                 // It stopped itself at a point, and lives.
@@ -177,21 +186,27 @@ impl Reading {
                 let end = self.end_of(*pid, *code, *took);
                 self.history.ends.insert(*pid, end);
             }
-            Record::Locked => {
-                history.locks += 1;
-                self.is_locked = true;
-                // Their heartbeats cannot be written.
-                self.paused.extend(self.open.keys());
-                self.locked_out.extend(&self.told);
-            }
+            Record::Locked => self.lock(),
             Record::Unlocked => self.is_locked = false,
-            Record::Harmed(harm) => *history.harms.entry(*harm).or_default() += 1,
-            Record::Canary => history.canaries += 1,
-            Record::Leaked { executor, trigger } => {
-                history.leaks.push((executor.clone(), *trigger));
-            }
+            Record::Harmed(_) | Record::Canary | Record::Leaked { .. } => history.count(record),
             Record::Inbox { most, .. } => history.inbox = history.inbox.max(*most),
         }
+    }
+
+    fn stop(&mut self, pid: u32) {
+        self.history.stops += 1;
+        let open = self.open.get(&pid).into_iter().flatten();
+        let runs = open.map(|attempt| (attempt.executor.clone(), attempt.trigger));
+        self.stopped.insert(pid, runs.collect());
+        self.paused.insert(pid);
+    }
+
+    fn lock(&mut self) {
+        self.history.locks += 1;
+        self.is_locked = true;
+        // Their heartbeats cannot be written.
+        self.paused.extend(self.open.keys());
+        self.locked_out.extend(&self.told);
     }
 
     fn end_of(&mut self, pid: u32, code: Option<i32>, took: Option<u64>) -> End {

@@ -15,9 +15,6 @@ use universal_executor::{
     Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt as _, NewBreadcrumb, Patch,
 };
 
-/// More runs than these wait: no more triggers for a while.
-const BEHIND: usize = 1_500;
-
 /// How many lanes there are; half of the jobs are in one.
 const LANES: u64 = 48;
 
@@ -59,7 +56,7 @@ pub async fn generate(
     while n < settings.backlog + settings.triggers || !faults_are_over.load(Ordering::Relaxed) {
         n += 1;
         if n.is_multiple_of(settings.rate.max(1)) {
-            wait_for_room(store).await;
+            wait_for_room(store, settings.behind).await;
         }
         if n.is_multiple_of(settings.canary_every.max(1)) {
             sing(&others, oracle, n, &mut random).await?;
@@ -100,13 +97,13 @@ async fn sing<S: BreadcrumbStore>(
 }
 
 /// Waits while the workers are far behind.
-async fn wait_for_room<S: BreadcrumbStore>(store: &S) {
-    let open = RunFilter::all().state(RunState::Ready).limit(BEHIND);
+async fn wait_for_room<S: BreadcrumbStore>(store: &S, behind: usize) {
+    let open = RunFilter::all().state(RunState::Ready).limit(behind);
     while let Some(ledger) = store.ledger()
         && ledger
             .runs(&open)
             .await
-            .is_ok_and(|runs| runs.len() >= BEHIND)
+            .is_ok_and(|runs| runs.len() >= behind)
     {
         sleep(Duration::from_millis(200)).await;
     }
@@ -190,7 +187,7 @@ fn note(
         }
         Err(error) => {
             say(format_args!("trigger {n} is unclear: {error}"));
-            oracle.note(&Record::Unclear { n })?;
+            oracle.note(&Record::Unclear { n, job })?;
             Ok(None)
         }
     }

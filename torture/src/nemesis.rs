@@ -232,7 +232,7 @@ pub async fn kill(
         }
         sleep(Duration::from_millis(random.u64(..200))).await;
         // Most of them while it is at something, and some at any moment whatever.
-        let waits = random.u8(..4) > 0;
+        let waits = random.u8(..8) > 0;
         while waits && !follow.is_at_work(slot.pid)? && asked.elapsed() < AT_WORK {
             sleep(Duration::from_millis(5)).await;
         }

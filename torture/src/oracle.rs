@@ -19,6 +19,8 @@ pub enum Record {
     Unclear {
         /// Its number.
         n: u64,
+        /// What it asks for.
+        job: Job,
     },
     /// `execute` begins.
     Started(Attempt),

@@ -29,6 +29,8 @@ pub struct Settings {
     pub backlog: u64,
     /// How many triggers a second.
     pub rate: u64,
+    /// More runs than these wait: no more triggers for a while.
+    pub behind: usize,
     /// Workers that are killed at random moments, stopped, and killed at chosen points.
     pub workers: Workers,
     /// Kills at random moments.
@@ -112,6 +114,7 @@ impl Settings {
             triggers: 2_000,
             backlog: 0,
             rate: 100,
+            behind: 1_500,
             workers: Workers {
                 killed: 2,
                 stopped: 1,
@@ -171,7 +174,8 @@ impl Settings {
         Self {
             on,
             triggers: 500,
-            rate: 40,
+            rate: 30,
+            behind: 40,
             locks: 0,
             lock_for: 12_000,
             servers: Harms {
@@ -199,26 +203,29 @@ impl Settings {
         let through_nats = on == On::Nats;
         Self {
             on,
-            triggers: 5_000,
-            backlog: 2_000,
-            rate: 60,
+            triggers: 2_000,
+            backlog: 0,
+            rate: ci.rate,
+            behind: ci.behind,
             workers: Workers {
                 killed: 3,
                 stopped: 1,
                 pointed: 1,
             },
-            kill_every: (300, 3_000),
-            stops: 60,
+            kill_every: (300, 2_000),
+            stops: 40,
+            each_point: 3,
+            patience: 120_000,
             locks: 0,
             lock_for: ci.lock_for,
             servers: Harms {
                 postgres_restarts: if through_nats { 30 } else { 60 },
                 nats_restarts: if through_nats { 30 } else { 0 },
                 streams_deleted: if through_nats { 5 } else { 0 },
-                answers_lost: 400,
-                cuts: 60,
-                slow: 30,
-                restart_every: (3_000, 12_000),
+                answers_lost: 300,
+                cuts: 30,
+                slow: 15,
+                restart_every: (2_000, 8_000),
                 ..ci.servers
             },
             ..full

@@ -7,7 +7,7 @@ use super::error::{Class, Fault, ended, of_driver, unknown_outcome};
 use super::listen;
 use super::progress::Working;
 use super::tenant::Named;
-use super::writing::{Ended, Wanted, Writing};
+use super::writing::{Ended, Transaction, Wanted, Writing};
 use crate::store::StoreError;
 use futures::future::BoxFuture;
 use sqlx::PgConnection;
@@ -315,17 +315,27 @@ async fn work(
     ended.map(Some).map_err(|error| Failed::of(error, is_alone))
 }
 
-/// What became of a transaction whose commit was not answered: the server knows.
-async fn resolve(database: &Database, transaction: &str, lost: sqlx::Error) -> Result<(), Failed> {
+/// What became of a transaction whose commit was not answered: the server knows, unless it has crashed since. Then another
+/// transaction may have got the number, and what is said of that is no answer; but one that is not there is undone.
+async fn resolve(
+    database: &Database,
+    transaction: &Transaction,
+    lost: sqlx::Error,
+) -> Result<(), Failed> {
     const PAUSE: Duration = Duration::from_millis(50);
     let give_up = Instant::now() + database.settings.patience;
     loop {
         match status(database, transaction).await {
-            Ok(status) => match status.as_deref() {
-                Some("committed") => return Ok(()),
+            Ok((status, is_the_same)) => match status.as_deref() {
+                Some("committed") if is_the_same => return Ok(()),
+                Some("committed") => {
+                    tracing::warn!(error = %lost, "the server crashed in a commit, and what became of it is not known");
+                    return Err(Failed::Unknown);
+                }
                 Some("aborted") => return Err(lost.into()),
                 Some(_) | None => {}
             },
+            Err(error) if is_unheard_of(&error) => return Err(lost.into()),
             Err(error) => tracing::debug!(%error, "nobody says yet what became of a transaction"),
         }
         if Instant::now() > give_up {
@@ -336,12 +346,26 @@ async fn resolve(database: &Database, transaction: &str, lost: sqlx::Error) -> R
     }
 }
 
-async fn status(database: &Database, transaction: &str) -> sqlx::Result<Option<String>> {
+async fn status(
+    database: &Database,
+    transaction: &Transaction,
+) -> sqlx::Result<(Option<String>, bool)> {
     let mut connection = database.connections.one().await?;
-    let status = sqlx::query_scalar("SELECT pg_xact_status($1::text::xid8)").bind(transaction);
+    let sql =
+        "SELECT pg_xact_status($1::text::xid8), EXISTS (SELECT 1 FROM ux_alive WHERE since = $2)";
+    let status = sqlx::query_as(sql)
+        .bind(&transaction.number)
+        .bind(&transaction.since);
     let status = status.fetch_one(&mut *connection).await?;
     connection.give_back();
     Ok(status)
+}
+
+/// Whether the server says that it has not come to the number of a transaction yet: it crashed and forgot it.
+fn is_unheard_of(error: &sqlx::Error) -> bool {
+    const INVALID_PARAMETER: &str = "22023";
+    let code = error.as_database_error().and_then(|said| said.code());
+    code.is_some_and(|code| code == INVALID_PARAMETER)
 }
 
 /// Whether the same again may succeed at once.

@@ -38,10 +38,18 @@ pub(super) struct Known {
     pub(super) is_alone: bool,
 }
 
+/// What a server knows a transaction by. After a crash it gives a number again that it had not written down.
+#[derive(Clone, Debug)]
+pub(super) struct Transaction {
+    pub(super) number: String,
+    /// Is another after a crash.
+    pub(super) since: String,
+}
+
 /// How a transaction ends.
 pub(super) struct Ended {
-    /// Its number.
-    pub(super) transaction: String,
+    /// Which it is.
+    pub(super) transaction: Transaction,
     /// Whether there are new events.
     pub(super) has_events: bool,
 }
@@ -57,8 +65,7 @@ pub(super) struct Writing<'t> {
     pub(super) now: Timestamp,
     /// Whether the time of a breadcrumb is over.
     pub(super) has_expired: bool,
-    /// The number of the transaction.
-    transaction: String,
+    transaction: Transaction,
     is_locked: bool,
     /// The row of the tenant as it was first, as it is in its table, and as it was before the job at hand.
     first: Tenant,
@@ -91,6 +98,10 @@ impl<'t> Writing<'t> {
         };
         let row = sqlx::raw_sql(AssertSqlSafe(begin(id, time, locks)));
         let row = row.fetch_one(&mut *connection).await?;
+        let since = match sqlx::Row::try_get(&row, 12)? {
+            Some(since) => since,
+            None => first_since_a_crash(connection).await?,
+        };
         let mut tenant = Tenant::of(&row)?;
         tenant.position = early.unwrap_or(tenant.position);
         Ok(Self {
@@ -102,7 +113,10 @@ impl<'t> Writing<'t> {
             before: tenant.clone(),
             tenant,
             now: column::time(&row, 9)?,
-            transaction: sqlx::Row::try_get(&row, 10)?,
+            transaction: Transaction {
+                number: sqlx::Row::try_get(&row, 10)?,
+                since,
+            },
             has_expired: sqlx::Row::try_get(&row, 11)?,
             is_locked: locks,
             runs: HashMap::new(),
@@ -326,8 +340,16 @@ async fn position_before_the_lock(connection: &mut PgConnection) -> sqlx::Result
     Ok(next * APART)
 }
 
-/// Begins a transaction, and asks for the row of the tenant, the clock, the number of the transaction and whether the
-/// time of a breadcrumb is over: in one message, which cannot have parameters but is made of numbers only. What follows
+/// Notes since when the server knows its transactions by their numbers: it has forgotten that in a crash, or never knew.
+async fn first_since_a_crash(connection: &mut PgConnection) -> sqlx::Result<String> {
+    let note = "INSERT INTO ux_alive (since) VALUES (gen_random_uuid()) ON CONFLICT DO NOTHING";
+    sqlx::raw_sql(note).execute(&mut *connection).await?;
+    let since = sqlx::query_scalar("SELECT since FROM ux_alive");
+    since.fetch_one(connection).await
+}
+
+/// Begins a transaction, and asks for the row of the tenant, the clock, the number of the transaction, whether the time of
+/// a breadcrumb is over, and since when the server knows its transactions by their numbers: in one message, which cannot have parameters but is made of numbers only. What follows
 /// finds rows by their keys, whatever the parameters are: a plan for each time would cost more than doing it.
 fn begin(tenant: i64, time: &Time, locks: bool) -> String {
     let held = time
@@ -348,7 +370,8 @@ fn begin(tenant: i64, time: &Time, locks: bool) -> String {
         ("", "FALSE".to_owned())
     };
     format!(
-        "BEGIN; SET LOCAL plan_cache_mode = force_generic_plan; SELECT t.*, {clock}, pg_current_xact_id()::text, {has_expired}
+        "BEGIN; SET LOCAL plan_cache_mode = force_generic_plan; SELECT t.*, {clock}, pg_current_xact_id()::text, {has_expired},
+             (SELECT since FROM ux_alive)
          FROM (SELECT {columns} FROM ux_tenants WHERE id = {tenant} {lock}) AS t"
     )
 }

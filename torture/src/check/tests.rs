@@ -76,9 +76,9 @@ fn nothing_is_found_where_all_went_well() {
     assert_eq!(found(|_, _| ()), Vec::<String>::new());
 }
 
-type Harm = fn(&mut Vec<Record>, &mut Snapshot);
+type Change = fn(&mut Vec<Record>, &mut Snapshot);
 
-fn each_is_found(harms: &[(&str, Harm)]) {
+fn each_is_found(harms: &[(&str, Change)]) {
     for (name, harm) in harms {
         let found = found(*harm);
         assert!(
@@ -211,7 +211,7 @@ fn a_version_without_a_run_is_lost_unless_its_event_may_be_and_a_newer_one_has_a
 }
 
 #[test]
-fn who_is_claimed_to_be_ended_may_be_claimed_more_often() {
+fn a_run_that_failed_may_have_been_claimed_more_often_than_executed() {
     let found = found(|_, snapshot| {
         let row = &mut rows(snapshot)[0];
         (row.state, row.attempts) = (RunState::Failed, 9);
@@ -219,7 +219,7 @@ fn who_is_claimed_to_be_ended_may_be_claimed_more_often() {
     });
 
     assert!(
-        !found.iter().any(|found| found.contains("attempts")),
+        !found.iter().any(|found| found.contains("more attempts")),
         "{found:?}"
     );
 }
