@@ -48,7 +48,7 @@ pub(super) fn push(statement: &mut Statement, tenant: i64, last: i64, events: &[
         .push_bind(all(events, |event| event.updated_at.as_micros()))
         .push_bind(all(events, |event| kind(event.kind)))
         .push_bind(all(events, |event| event.schema_name.clone()))
-        .push_bind(all(events, |event| tags(event)));
+        .push_bind(all(events, tags));
     statement
         .push(") WITH ORDINALITY AS u (id, version, updated_at, kind, schema_name, tags, place))");
 }
