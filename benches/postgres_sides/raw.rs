@@ -40,17 +40,6 @@ const BREADCRUMB: &str =
 
 impl Sql {
     fn new() -> Self {
-        let tenant = |and: &str, n: &str| {
-            format!(
-                "WITH t AS (UPDATE ux_tenants SET latest = greatest(latest + {n}, {NOW}), position = position + {n},
-                     breadcrumbs = breadcrumbs + {n} {and} WHERE id = 1 RETURNING latest, position, sequence)"
-            )
-        };
-        let over = |n: &str| {
-            format!(
-                ", sequence = sequence + {n}, open_runs = open_runs - {n}, finished_runs = finished_runs + {n}"
-            )
-        };
         let lease = format!(
             "state = 1, attempts = attempts + 1, token = token + 1, granted_at = {NOW}, due = {NOW} + 60000000"
         );
@@ -58,16 +47,6 @@ impl Sql {
             "SELECT serial FROM ux_runs WHERE tenant = 1 AND executor = 'answerer' AND due <= {NOW} AND head
              AND due IS NOT NULL ORDER BY due, sequence"
         );
-        let many = |tenant: &str, writer: &str, rest: &str| {
-            format!(
-                "{tenant}, b AS (INSERT INTO {BREADCRUMB} SELECT 1, u.id::uuid, 1, 'answer.v1', t.latest + u.place - $3,
-                     t.latest + u.place - $3, FALSE, 1, 0, {writer}, '', ARRAY['session:1'], u.context
-                     FROM t, unnest($1::text[], $2::text[]) WITH ORDINALITY AS u (id, context, place))
-                 {rest}
-                 INSERT INTO ux_events SELECT 1, t.position + u.place - $3, u.id::uuid, 1, t.latest + u.place - $3, 0,
-                     'answer.v1', '[\"session:1\"]' FROM t, unnest($1::text[]) WITH ORDINALITY AS u (id, place)"
-            )
-        };
         Self {
             create: format!(
                 "{} INSERT INTO {BREADCRUMB} SELECT 1, $1::text::uuid, 1, 'question.v1', latest, latest, FALSE, 1, 0,
@@ -111,6 +90,33 @@ impl Sql {
             ),
         }
     }
+}
+
+/// Takes the next times and positions of the tenant, which nobody else does until the commit.
+fn tenant(and: &str, n: &str) -> String {
+    format!(
+        "WITH t AS (UPDATE ux_tenants SET latest = greatest(latest + {n}, {NOW}), position = position + {n},
+             breadcrumbs = breadcrumbs + {n} {and} WHERE id = 1 RETURNING latest, position, sequence)"
+    )
+}
+
+/// Counts runs that are over.
+fn over(n: &str) -> String {
+    format!(
+        ", sequence = sequence + {n}, open_runs = open_runs - {n}, finished_runs = finished_runs + {n}"
+    )
+}
+
+/// Writes many breadcrumbs and their events.
+fn many(tenant: &str, writer: &str, rest: &str) -> String {
+    format!(
+        "{tenant}, b AS (INSERT INTO {BREADCRUMB} SELECT 1, u.id::uuid, 1, 'answer.v1', t.latest + u.place - $3,
+             t.latest + u.place - $3, FALSE, 1, 0, {writer}, '', ARRAY['session:1'], u.context
+             FROM t, unnest($1::text[], $2::text[]) WITH ORDINALITY AS u (id, context, place))
+         {rest}
+         INSERT INTO ux_events SELECT 1, t.position + u.place - $3, u.id::uuid, 1, t.latest + u.place - $3, 0,
+             'answer.v1', '[\"session:1\"]' FROM t, unnest($1::text[]) WITH ORDINALITY AS u (id, place)"
+    )
 }
 
 /// A run that was claimed.

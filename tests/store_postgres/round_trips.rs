@@ -24,7 +24,7 @@ async fn notes(store: &PostgresStore, n: usize) -> Vec<BreadcrumbId> {
 async fn claim(store: &PostgresStore, run: &RunRef) -> Lease {
     match store.claim(run, None).await.unwrap() {
         Claim::Granted { lease, .. } => lease,
-        other => panic!("granted and not {other:?}"),
+        other => unreachable!("granted and not {other:?}"),
     }
 }
 
@@ -36,15 +36,26 @@ async fn respond(store: &PostgresStore, lease: Lease) -> Committed {
     store.commit(commit).await.unwrap()
 }
 
-/// A store behind a counter. Its connection has prepared what the tests do: nothing is counted of that.
+/// A store behind a counter.
 async fn counted(namespaces: &Namespaces) -> (Counter, PostgresStore) {
     let counter = Counter::start().await;
     let builder = PostgresStore::builder(counter.url()).schema(namespaces.one());
-    let store = builder.connect().await.unwrap();
-    life_of_a_run(&counter, &store).await;
-    what_is_read_and_written(&counter, &store).await;
-    (counter, store)
+    (counter, builder.connect().await.unwrap())
 }
+
+/// How often each of some operations asks the server once its statements are prepared: what is done side by side now and
+/// then needs another connection, which has to prepare them as well.
+fn least(counts: Vec<Vec<(&'static str, usize)>>) -> Vec<(&'static str, usize)> {
+    let least = counts.into_iter().reduce(|mut least, counts| {
+        for (least, count) in least.iter_mut().zip(counts) {
+            least.1 = least.1.min(count.1);
+        }
+        least
+    });
+    least.unwrap()
+}
+
+const ROUNDS: usize = 6;
 
 /// How often the server is asked from the adding of a run to its end.
 async fn life_of_a_run(counter: &Counter, store: &PostgresStore) -> Vec<(&'static str, usize)> {
@@ -108,7 +119,11 @@ async fn reads_cost_one_round_trip_and_commits_no_more_than_by_hand() {
     let namespaces = Namespaces::default();
     let (counter, store) = counted(&namespaces).await;
 
-    let counts = what_is_read_and_written(&counter, &store).await;
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        rounds.push(what_is_read_and_written(&counter, &store).await);
+    }
+    let counts = least(rounds);
 
     // A commit begins with the row of the tenant, looks at what it changes, writes, and ends.
     let expected = [
@@ -126,7 +141,11 @@ async fn each_step_of_a_run_costs_no_more_round_trips_than_it_did() {
     let namespaces = Namespaces::default();
     let (counter, store) = counted(&namespaces).await;
 
-    let counts = life_of_a_run(&counter, &store).await;
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        rounds.push(life_of_a_run(&counter, &store).await);
+    }
+    let counts = least(rounds);
 
     let expected = [
         ("claim_next", 4),
@@ -145,23 +164,34 @@ async fn each_step_of_a_run_costs_no_more_round_trips_than_it_did() {
 async fn what_waits_together_costs_as_much_as_one() {
     let namespaces = Namespaces::default();
     let (counter, store) = counted(&namespaces).await;
-    let runs = notes(&store, 40).await.into_iter();
+
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        rounds.push(many_together(&counter, &store).await);
+    }
+    let counts = least(rounds);
+
+    // One of those that are committed together finds out who is next in its line.
+    assert_eq!(counts, [("enqueue 40", 4), ("commit 41", 5)]);
+}
+
+async fn many_together(counter: &Counter, store: &PostgresStore) -> Vec<(&'static str, usize)> {
+    let runs = notes(store, 40).await.into_iter();
     let runs: Vec<RunRef> = runs.map(|id| RunRef::new("agent", id, 1)).collect();
+    let line = format!("line of {}", runs[0].trigger_id);
+    let in_a_line = runs.iter().map(|run| run.clone().ordered_by(Some(&*line)));
+    let in_a_line = in_a_line.map(NewRun::from).collect();
     counter.take();
 
-    let in_a_line = runs.iter().map(|run| run.clone().ordered_by(Some("line")));
-    let in_a_line = in_a_line.map(NewRun::from).collect();
     store.enqueue(in_a_line).await.unwrap();
     let enqueue = counter.take();
-    let first = claim(&store, &runs[0]).await;
+    let first = claim(store, &runs[0]).await;
     counter.take();
     let others = join_all((0..40).map(|_| store.create(note())));
-    let (first, others) = tokio::join!(respond(&store, first), others);
+    let (first, others) = tokio::join!(respond(store, first), others);
     let commits = counter.take();
 
     assert_eq!(first.written.len(), 1);
     assert!(others.iter().all(Result::is_ok));
-    assert_eq!(enqueue, 4);
-    // The first is done alone, all that came in the meantime together; one finds out who is next in its line.
-    assert!(commits <= 3 + 5, "{commits}");
+    vec![("enqueue 40", enqueue), ("commit 41", commits)]
 }

@@ -66,7 +66,7 @@ impl PostgresBuilder {
             settings: Settings {
                 schema: "universal_executor".to_owned(),
                 limits: PostgresLimits::default(),
-                connections: 16,
+                connections: 10,
                 patience: Duration::from_secs(10),
                 poll: Duration::from_secs(1),
                 vectors: true,
@@ -90,9 +90,8 @@ impl PostgresBuilder {
         self
     }
 
-    /// Sets how many connections there are at the most, beside the one that hears of events: 16 by default, at least 2.
-    /// They are made when they are needed, and closed when nobody needed them for 5 minutes. With as many as a context has
-    /// sources, all of them are fetched at once.
+    /// Sets how many connections there are at the most, beside the one that hears of events: 10 by default, at least 2.
+    /// The sources of a trigger are fetched by as many connections at once.
     #[must_use]
     pub fn connections(mut self, most: u32) -> Self {
         self.settings.connections = most.max(2);

@@ -162,6 +162,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn texts_of_an_array_are_quoted_whatever_they_are() {
+        let hostile = ["NULL", "", "a,b", r#"a"b"#, r"a\b", "{}"].map(String::from);
+
+        assert_eq!(texts(&[]), "{}");
+        assert_eq!(texts(&hostile), r#"{"NULL","","a,b","a\"b","a\\b","{}"}"#);
+    }
+
+    #[test]
     fn names_with_u0000_stay_apart_and_are_read_back() {
         for text in [
             "",

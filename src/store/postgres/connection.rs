@@ -35,6 +35,11 @@ pub(super) fn options(url: &str, settings: &Settings) -> Result<PgConnectOptions
             // A process that was stopped in a transaction shall not keep others from the tenant.
             ("idle_in_transaction_session_timeout", &patience),
             ("default_transaction_isolation", "read committed"),
+            // Everything is found by an index. A plan that was made while the tables were small would read all of them,
+            // and be kept when they are not.
+            ("enable_seqscan", "off"),
+            ("enable_hashjoin", "off"),
+            ("enable_mergejoin", "off"),
         ]);
     Ok(options.disable_statement_logging())
 }

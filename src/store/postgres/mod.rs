@@ -84,8 +84,8 @@ const NOT_ASKED: Timestamp = Timestamp::UNIX_EPOCH;
 /// of a run tells whether what was written for it was kept.
 ///
 /// # What limits it
-/// The commits of one tenant, the adding of runs and claims by hand follow one another, each as long as some round trips
-/// to the server; what waits in one process is committed together. What leases, keeps alive and gives back runs does not wait for them, nor do reads. Tenants have
+/// The commits of one tenant, the adding of runs and claims by hand follow one another, each as long as three or four round
+/// trips to the server; what waits in one process is committed together, in as many. What leases, keeps alive and gives back runs does not wait for them, nor do reads. Tenants have
 /// nothing to do with each other.
 ///
 /// # Limits

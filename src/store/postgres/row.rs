@@ -45,9 +45,9 @@ macro_rules! known {
     ($lock:literal) => {
         concat!(
             "SELECT r.*, u.place, b.id IS NOT NULL, b.writer, b.correlation, b.hops,
-                 coalesce(r.line, u.line) IS NULL OR NOT EXISTS (SELECT 1 FROM ux_runs AS o
+                 coalesce(r.line, u.line) IS NULL OR (SELECT o.serial FROM ux_runs AS o
                      WHERE o.tenant = $1 AND o.executor = u.executor AND o.line = coalesce(r.line, u.line)
-                         AND o.line IS NOT NULL AND o.over IS NULL)
+                         AND o.line IS NOT NULL AND o.over IS NULL LIMIT 1) IS NULL
              FROM unnest($2::uuid[], $3::bigint[], $4::text[], $5::text[]) WITH ORDINALITY
                  AS u (trigger_id, trigger_version, executor, line, place)
              LEFT JOIN LATERAL (",
