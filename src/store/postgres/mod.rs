@@ -80,7 +80,7 @@ const NOT_ASKED: Timestamp = Timestamp::UNIX_EPOCH;
 /// # What it survives
 /// The end of a process at any moment, and of the server: a commit is there in full or not at all, and one that was
 /// answered is there, if the server has `fsync` and `synchronous_commit` on. Where the connection is lost in a commit the
-/// server is asked what became of it; if it does not say, the answer is [`StoreError::Unavailable`], and only the lease
+/// server is asked what became of it; if it does not say, or may mean another since it crashed, the answer is [`StoreError::Unavailable`], and only the lease
 /// of a run tells whether what was written for it was kept.
 ///
 /// # What limits it
