@@ -74,10 +74,7 @@ examples:
 		name=$$(basename "$$file" .rs); \
 		echo "==> examples: $$name"; \
 		case $$name in \
-			openai_compatible) features="--features openai" ;; \
-			service) features="--features metrics" ;; \
-			human_approval|sqlite) features="--features sqlite" ;; \
-			workers) features="--features nats,postgres" ;; \
+			human_approval|openai_compatible|service|sqlite|workers) features="--features full" ;; \
 			*) features= ;; \
 		esac; \
 		SERVICE_SECONDS=1 cargo run $(CARGO_FLAGS) --quiet $$features --example "$$name" || { echo "example $$name failed" >&2; exit 1; }; \
@@ -87,7 +84,7 @@ examples:
 # longer than all other steps together and prove no more.
 bench-build:
 	@echo "==> bench-build: the benches compile and run one tiny round"
-	cargo bench $(CARGO_FLAGS) --features metrics,sqlite,templates --profile dev --bench '*' -- --quick
+	cargo bench $(CARGO_FLAGS) --features full --profile dev --bench '*' -- --quick
 
 # The seed of a campaign, where it shall be the same each time.
 SEED ?=

@@ -24,10 +24,6 @@ mod search;
 mod server;
 mod source;
 mod vectors;
-#[expect(
-    dead_code,
-    reason = "of what wraps a store only that around a source is tried here"
-)]
 #[path = "../store_wrappers/wrapped.rs"]
 mod wrapped;
 
