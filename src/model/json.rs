@@ -146,7 +146,7 @@ impl Json {
     ///
     /// # Errors
     /// The serde error if it is not JSON after all.
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn checked_before(text: String) -> Result<Self, serde_json::Error> {
         let text = RawValue::from_string(text)?;
         Ok(Self::of_text(text, Findings::default()))

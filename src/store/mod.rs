@@ -38,12 +38,20 @@ pub mod metrics;
 pub mod mock;
 mod observed;
 mod operation;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod parked;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod query;
 mod returned;
 mod row;
 mod run;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod unclaimed;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod wake;
 mod with_ledger;
 mod wrap;
 
@@ -57,6 +65,8 @@ pub use lineage::{Lineage, Saved, Wake};
 pub use memory::{MemoryLimits, MemoryStore};
 pub use observed::Observed;
 pub use operation::Operation;
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresBuilder, PostgresError, PostgresLimits, PostgresStats, PostgresStore};
 pub use query::{Query, Scored, VectorQuery};
 pub use run::{NewRun, Run, RunFilter, RunRef, RunState};
 #[cfg(feature = "sqlite")]

@@ -433,7 +433,7 @@ proptest! {
 
     #[test]
     fn the_ledger_does_what_the_model_does(steps in vec(step(), 1..80)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (mut real, mut model) = (Real::new().await, Model::default());
             for (index, step) in steps.iter().enumerate() {

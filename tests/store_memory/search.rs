@@ -186,7 +186,7 @@ proptest! {
 
     #[test]
     fn a_search_finds_what_a_filter_over_everything_finds(steps in vec(step(), 0..40), asked in vec(asked(), 1..20)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let subject = Tested::default();
             let store = subject.fresh().await;

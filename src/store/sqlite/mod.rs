@@ -6,7 +6,6 @@ mod database;
 mod error;
 mod list;
 mod log;
-mod parked;
 mod progress;
 mod queue;
 mod readers;
@@ -20,8 +19,6 @@ mod stats;
 mod sweep;
 mod table;
 mod tenant;
-mod unclaimed;
-mod wake;
 mod writer;
 
 pub use builder::{Durability, SqliteBuilder, SqliteLimits};
@@ -32,6 +29,7 @@ use super::row::Origin;
 use super::{
     BreadcrumbStore, Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lost, NewRun,
     Query, Run, RunFilter, RunLedger, RunRef, RunState, Scored, StoreError, VectorQuery, canonical,
+    parked, unclaimed, wake,
 };
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
 use crate::source::EventSource;

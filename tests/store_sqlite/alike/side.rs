@@ -304,7 +304,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
                 r"-?\d{4,6}-\d\d-\d\dT[\d:.]+Z",
             );
             Regex::new(&format!(
-                "{id}|{time}|[0-9a-f]{{64}}|MemoryStore|SqliteStore"
+                "{id}|{time}|[0-9a-f]{{64}}|MemoryStore|PostgresStore|SqliteStore"
             ))
             .unwrap()
         });

@@ -6,24 +6,24 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Executor, trigger and version of a run.
-pub(super) type Name = (Arc<str>, BreadcrumbId, u64);
+pub(in crate::store) type Name = (Arc<str>, BreadcrumbId, u64);
 
 /// Token and epoch of each lease that is parked; a clone is the same.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Parked(Arc<Mutex<HashMap<Name, (u64, u32)>>>);
+pub(in crate::store) struct Parked(Arc<Mutex<HashMap<Name, (u64, u32)>>>);
 
 impl Parked {
-    pub(super) fn add<'l>(&self, leases: impl Iterator<Item = &'l Lease>) {
+    pub(in crate::store) fn add<'l>(&self, leases: impl Iterator<Item = &'l Lease>) {
         let leases = leases.map(|lease| (name(&lease.run), (lease.token, lease.epoch)));
         self.lock().extend(leases);
     }
 
-    pub(super) fn contains(&self, run: &RunRef) -> bool {
+    pub(in crate::store) fn contains(&self, run: &RunRef) -> bool {
         self.lock().contains_key(&name(run))
     }
 
     /// Takes a lease out; false if it is not the one that is parked.
-    pub(super) fn take(&self, run: &RunRef, token: u64, epoch: u32) -> bool {
+    pub(in crate::store) fn take(&self, run: &RunRef, token: u64, epoch: u32) -> bool {
         let name = name(run);
         let mut parked = self.lock();
         let is_parked = parked.get(&name) == Some(&(token, epoch));
@@ -34,12 +34,12 @@ impl Parked {
     }
 
     /// What is parked now.
-    pub(super) fn all(&self) -> HashMap<Name, (u64, u32)> {
+    pub(in crate::store) fn all(&self) -> HashMap<Name, (u64, u32)> {
         self.lock().clone()
     }
 
     /// Takes out what is not parked any more, as others have it or it is over. What was parked meanwhile stays.
-    pub(super) fn keep(&self, before: &HashMap<Name, (u64, u32)>, still: &HashSet<Name>) {
+    pub(in crate::store) fn keep(&self, before: &HashMap<Name, (u64, u32)>, still: &HashSet<Name>) {
         self.lock()
             .retain(|name, lease| before.get(name) != Some(lease) || still.contains(name));
     }
@@ -49,7 +49,7 @@ impl Parked {
     }
 }
 
-pub(super) fn name(run: &RunRef) -> Name {
+pub(in crate::store) fn name(run: &RunRef) -> Name {
     (
         Arc::clone(&run.executor),
         run.trigger_id,

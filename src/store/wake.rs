@@ -36,7 +36,7 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, 
     Value::deserialize(deserializer).map(Some)
 }
 
-pub(super) fn to_text(wake: &Wake) -> String {
+pub(in crate::store) fn to_text(wake: &Wake) -> String {
     match wake.since {
         None => json!(wake.selectors).to_string(),
         Some(since) => json!({"selectors": wake.selectors, "since": since.as_micros()}).to_string(),
@@ -44,7 +44,7 @@ pub(super) fn to_text(wake: &Wake) -> String {
 }
 
 /// What was written, until a time at the latest.
-pub(super) fn of_text(text: &str, until: Option<Timestamp>) -> serde_json::Result<Wake> {
+pub(in crate::store) fn of_text(text: &str, until: Option<Timestamp>) -> serde_json::Result<Wake> {
     let (selectors, since) = match serde_json::from_str(text)? {
         Form::Selectors(selectors) => (selectors, None),
         Form::Since { selectors, since } => (selectors, Some(Timestamp::from_micros(since))),

@@ -13,16 +13,16 @@ const MOST: usize = 10_000;
 
 /// A run that was leased.
 #[derive(Clone, Debug)]
-pub(super) struct Leased {
-    pub(super) lease: Lease,
+pub(in crate::store) struct Leased {
+    pub(in crate::store) lease: Lease,
     /// What its claim finds. None if the row does not say where the trigger came from: it may be the executor's own.
-    pub(super) claim: Option<Claim>,
+    pub(in crate::store) claim: Option<Claim>,
 }
 
 /// By tenant and run. All handles on a file share it: who uses a lease through another handle than that in which it is
 /// parked changes the row as well.
 #[derive(Debug, Default)]
-pub(super) struct Unclaimed(Mutex<HashMap<(Arc<str>, Name), Kept>>);
+pub(in crate::store) struct Unclaimed(Mutex<HashMap<(Arc<str>, Name), Kept>>);
 
 /// A run that was leased, and when by a clock that is never set.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Kept {
 }
 
 impl Unclaimed {
-    pub(super) fn add(&self, tenant: &Arc<str>, leased: &[Leased], now: Timestamp) {
+    pub(in crate::store) fn add(&self, tenant: &Arc<str>, leased: &[Leased], now: Timestamp) {
         let mut kept = self.lock();
         if kept.len() + leased.len() > MOST {
             kept.retain(|_, kept| kept.holds(now));
@@ -58,14 +58,25 @@ impl Unclaimed {
     }
 
     /// What the claim of a run finds, if its lease is not over. The next one has to read.
-    pub(super) fn take(&self, tenant: &Arc<str>, run: &RunRef, now: Timestamp) -> Option<Leased> {
+    pub(in crate::store) fn take(
+        &self,
+        tenant: &Arc<str>,
+        run: &RunRef,
+        now: Timestamp,
+    ) -> Option<Leased> {
         let kept = self.lock().remove(&(Arc::clone(tenant), parked::name(run)));
         kept.filter(|kept| kept.holds(now)).map(|kept| kept.leased)
     }
 
     /// A lease is about to be used, so its row will be another.
-    pub(super) fn forget(&self, tenant: &Arc<str>, run: &RunRef) {
+    pub(in crate::store) fn forget(&self, tenant: &Arc<str>, run: &RunRef) {
         self.lock().remove(&(Arc::clone(tenant), parked::name(run)));
+    }
+
+    /// Forgets all, when tests move a clock.
+    #[cfg(all(feature = "conformance", feature = "postgres"))]
+    pub(in crate::store) fn clear(&self) {
+        self.lock().clear();
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<(Arc<str>, Name), Kept>> {

@@ -1,0 +1,298 @@
+//! One subscription: a pull consumer, made again when it is lost.
+
+use super::link::{is_unknown, pause};
+use super::place::Place;
+use super::returned::Returned;
+use super::{LARGEST_MESSAGE, NatsError, NatsSource};
+use crate::bugs::planted;
+use crate::clock::later;
+use crate::error::Retry;
+use crate::model::Event;
+use crate::source::{Delivery, Receipt, SourceError, StartAt};
+use async_nats::jetstream::consumer::{Config, PullConsumer, pull};
+use async_nats::jetstream::stream::Stream;
+use async_nats::jetstream::{AckKind, Message};
+use async_trait::async_trait;
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+struct Subscription {
+    source: NatsSource,
+    /// Where a consumer begins that has to be made.
+    place: Place,
+    messages: Option<pull::Stream>,
+    /// How often in a row it could not go on, and when it is tried again.
+    failures: u32,
+    again: Instant,
+    returned: Arc<Returned>,
+}
+
+pub(super) async fn begin(
+    source: NatsSource,
+    from: StartAt,
+) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+    let mut subscription = Subscription {
+        source,
+        place: Place::new(from),
+        messages: None,
+        failures: 0,
+        again: Instant::now(),
+        returned: Arc::default(),
+    };
+    subscription.open().await.map_err(unavailable)?;
+    Ok(stream::unfold(subscription, |mut subscription| async move {
+        let next = subscription.next().await;
+        Some((next, subscription))
+    })
+    .boxed())
+}
+
+impl Subscription {
+    async fn next(&mut self) -> Result<Delivery, SourceError> {
+        loop {
+            sleep_until(self.again).await;
+            if self.messages.is_none()
+                && let Err(error) = self.open().await
+            {
+                return Err(self.lost(error));
+            }
+            let Some(messages) = &mut self.messages else {
+                continue;
+            };
+            let ended = match messages.next().await {
+                Some(Ok(message)) => {
+                    self.failures = 0;
+                    if let Some(delivery) = self.delivery(message).await {
+                        return Ok(delivery);
+                    }
+                    continue;
+                }
+                Some(Err(error)) => NatsError::failed("go on delivering", error),
+                None => NatsError::failed("go on delivering", "the consumer ended"),
+            };
+            self.messages = None;
+            return Err(self.lost(ended));
+        }
+    }
+
+    /// Makes the consumer, or goes on with the one that is there.
+    async fn open(&mut self) -> Result<(), NatsError> {
+        let stream = self.source.link.make_stream().await?;
+        let (created, last) = {
+            let info = stream.cached_info();
+            (info.created, info.state.last_sequence)
+        };
+        if self.place.is_of_another(created) {
+            self.returned = Arc::default();
+        }
+        let place = self.place.begin(created, last, self.returned.first());
+        let wanted = self.source.config(place);
+        let known = match &wanted.durable_name {
+            Some(name) => find(&stream, name).await?,
+            None => None,
+        };
+        let consumer = match known {
+            Some(known) => {
+                let acknowledged = known.cached_info().ack_floor.stream_sequence;
+                self.place.goes_on_after(acknowledged);
+                known
+            }
+            None => make(&stream, &wanted).await?,
+        };
+        check(&wanted, &consumer.cached_info().config)?;
+        let messages = consumer
+            .stream()
+            .max_messages_per_batch(self.source.max_unacknowledged.min(256))
+            .heartbeat(Duration::from_secs(5))
+            .expires(Duration::from_secs(15))
+            .messages()
+            .await;
+        let messages = messages.map_err(|error| NatsError::failed("ask for messages", error))?;
+        self.messages = Some(messages);
+        Ok(())
+    }
+
+    /// What a message announces; none if that is nothing that could ever be read.
+    async fn delivery(&mut self, message: Message) -> Option<Delivery> {
+        let position = message.info().ok().map(|info| info.stream_sequence);
+        if let Some(left) = position.and_then(|position| self.returned.early(position)) {
+            let delay = left.min(self.source.ack_wait);
+            drop(message.ack_with(AckKind::Nak(Some(delay))).await);
+            return None;
+        }
+        if let Some(position) = position {
+            self.place.reached(position);
+        }
+        let event = match read(&message.payload) {
+            Ok(event) => event,
+            Err(Unreadable { why, bytes }) => {
+                tracing::warn!(
+                    position,
+                    bytes,
+                    why,
+                    "a message in the stream is no event, and is left out"
+                );
+                drop(message.ack_with(AckKind::Term).await);
+                return None;
+            }
+        };
+        let receipt = NatsReceipt {
+            message,
+            position,
+            longest: self.source.ack_wait,
+            returned: Arc::clone(&self.returned),
+        };
+        let delivery = Delivery::new(event).with_receipt(Arc::new(receipt));
+        Some(match position {
+            Some(position) => delivery.at(position),
+            None => delivery,
+        })
+    }
+
+    fn lost(&mut self, error: NatsError) -> SourceError {
+        self.failures = self.failures.saturating_add(1);
+        self.again = later(Instant::now(), pause(self.failures));
+        unavailable(error)
+    }
+}
+
+/// Why a message is no event; without what is in it.
+struct Unreadable {
+    why: &'static str,
+    bytes: usize,
+}
+
+fn read(payload: &[u8]) -> Result<Event, Unreadable> {
+    let unreadable = |why| Unreadable {
+        why,
+        bytes: payload.len(),
+    };
+    if payload.len() > LARGEST_MESSAGE {
+        return Err(unreadable("it is too large"));
+    }
+    serde_json::from_slice(payload).map_err(|_| unreadable("it is not the JSON of an event"))
+}
+
+/// The consumer of this name, if there is one.
+async fn find(stream: &Stream, name: &str) -> Result<Option<PullConsumer>, NatsError> {
+    const FIND: &str = "find the consumer";
+    match stream.consumer_info(name).await {
+        Ok(info) if info.config.deliver_subject.is_some() => Err(NatsError::OtherConsumer {
+            consumer: name.to_owned(),
+            difference: "it pushes".to_owned(),
+        }),
+        Ok(_) => {
+            let found = stream.get_consumer(name).await;
+            found
+                .map(Some)
+                .map_err(|error| NatsError::failed(FIND, error))
+        }
+        Err(error) if is_unknown(&error) => Ok(None),
+        Err(error) => Err(NatsError::failed(FIND, error)),
+    }
+}
+
+/// Makes a consumer. Another worker may have made it a moment before, to begin at another place.
+async fn make(stream: &Stream, wanted: &pull::Config) -> Result<PullConsumer, NatsError> {
+    let made = stream.create_consumer(wanted.clone()).await;
+    let error = match made {
+        Ok(made) => return Ok(made),
+        Err(error) => NatsError::failed("make the consumer", error),
+    };
+    match &wanted.durable_name {
+        Some(name) => find(stream, name).await?.ok_or(error),
+        None => Err(error),
+    }
+}
+
+/// Whether a consumer is the one that is wanted, as far as it matters: one that was there before, or what a server made
+/// that does not know all it was told.
+fn check(wanted: &pull::Config, found: &Config) -> Result<(), NatsError> {
+    let difference = if found.filter_subject != wanted.filter_subject {
+        format!(
+            "it filters {:?}, and {:?} is needed",
+            found.filter_subject, wanted.filter_subject
+        )
+    } else if found.max_deliver != wanted.max_deliver {
+        format!("it gives up after {} deliveries", found.max_deliver)
+    } else if found.ack_policy != wanted.ack_policy {
+        format!("its acknowledgements are {:?}", found.ack_policy)
+    } else if found.max_ack_pending != wanted.max_ack_pending {
+        format!(
+            "it waits after {} unacknowledged events, and {} are wanted",
+            found.max_ack_pending, wanted.max_ack_pending
+        )
+    } else if found.headers_only {
+        "it leaves out what is in the messages".to_owned()
+    } else {
+        if found.ack_wait != wanted.ack_wait {
+            let (found, wanted) = (found.ack_wait, wanted.ack_wait);
+            tracing::warn!(
+                ?found,
+                ?wanted,
+                "the consumer waits otherwise for acknowledgements"
+            );
+        }
+        return Ok(());
+    };
+    Err(NatsError::OtherConsumer {
+        consumer: wanted.durable_name.clone().unwrap_or_default(),
+        difference,
+    })
+}
+
+struct NatsReceipt {
+    message: Message,
+    position: Option<u64>,
+    /// How long the server is told to wait at the most.
+    longest: Duration,
+    returned: Arc<Returned>,
+}
+
+#[async_trait]
+impl Receipt for NatsReceipt {
+    /// Waits until the server says that it knows.
+    async fn ack(&self) -> Result<(), SourceError> {
+        if let Some(position) = self.position {
+            self.returned.forget(position);
+        }
+        self.message.double_ack().await.map_err(untold)
+    }
+
+    async fn nack(&self, delay: Duration) -> Result<(), SourceError> {
+        if let Some(position) = self.position
+            && !self.returned.set(position, later(Instant::now(), delay))
+        {
+            return Err(SourceError::NotTakenBack {
+                reason: "too many were given back",
+            });
+        }
+        let kind = match planted("nak-late") {
+            true => AckKind::Term,
+            false => AckKind::Nak(Some(delay.min(self.longest))),
+        };
+        self.message.double_ack_with(kind).await.map_err(untold)
+    }
+}
+
+fn untold(source: async_nats::Error) -> SourceError {
+    SourceError::Unavailable {
+        retry_after: Duration::from_secs(1),
+        source,
+    }
+}
+
+pub(super) fn unavailable(error: NatsError) -> SourceError {
+    let retry_after = match error.retry() {
+        Retry::After(delay) => delay,
+        // Somebody may put it right.
+        Retry::Never => Duration::from_secs(30),
+    };
+    SourceError::Unavailable {
+        retry_after,
+        source: error.into(),
+    }
+}

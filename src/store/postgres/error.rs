@@ -1,0 +1,249 @@
+//! What the driver says, as errors of this crate. It may quote statements and values, and never says who connects how.
+
+use crate::error::{BoxError, Retry};
+use crate::store::StoreError;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Why a [`PostgresStore`](super::PostgresStore) cannot be connected. Variants name what the caller can do next. None
+/// of them has the connection string or the password in it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PostgresError {
+    /// The connection string cannot be read: it begins with `postgres://` and says user, host and database.
+    #[error("the connection string is not one of PostgreSQL")]
+    InvalidUrl(#[source] BoxError),
+    /// The name of a schema has to be 1 to 40 of `a-z`, `0-9` and `_`, and to begin with none of `0-9`.
+    #[error("{name:?} cannot be the name of the schema: it may have up to 40 of a-z, 0-9 and _")]
+    InvalidSchema {
+        /// The name.
+        name: String,
+    },
+    /// A newer version of this crate made the tables: use that one. Nothing was changed.
+    #[error("schema {schema} has version {found}, and versions up to {known} are known")]
+    NewerSchema {
+        /// The schema that the tables are in.
+        schema: String,
+        /// Their version.
+        found: i64,
+        /// The newest version that this crate knows.
+        known: i64,
+    },
+    /// The server is older than 14, and lacks what the store needs.
+    #[error("the server is version {found} of PostgreSQL, and at least 14 is needed")]
+    OldServer {
+        /// The major version of the server.
+        found: i32,
+    },
+    /// User, password or database are not right, or the user may not make the tables.
+    #[error("the server refuses the connection")]
+    Refused(#[source] BoxError),
+    /// The server cannot be reached, or has no connection left.
+    #[error("the server is unavailable")]
+    Unavailable {
+        /// When to try again.
+        retry_after: Duration,
+        /// What the driver says.
+        source: BoxError,
+    },
+}
+
+impl PostgresError {
+    /// Whether connecting again could succeed.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Unavailable { retry_after, .. } => Retry::After(*retry_after),
+            Self::InvalidUrl(_)
+            | Self::InvalidSchema { .. }
+            | Self::NewerSchema { .. }
+            | Self::OldServer { .. }
+            | Self::Refused(_) => Retry::Never,
+        }
+    }
+}
+
+impl From<sqlx::Error> for PostgresError {
+    fn from(error: sqlx::Error) -> Self {
+        match Class::of(&error) {
+            Class::Permanent | Class::Login => Self::Refused(Said::boxed(error)),
+            Class::Collided | Class::Lost | Class::Transient => Self::Unavailable {
+                retry_after: PAUSE,
+                source: Said::boxed(error),
+            },
+        }
+    }
+}
+
+/// When to try again what the server could not do.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What an error of the driver means.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Class {
+    /// Another transaction was in the way, and nothing was done: the same again may succeed at once.
+    Collided,
+    /// The connection is gone. What was not committed is not done; of a commit nobody knows.
+    Lost,
+    /// The server cannot do it now.
+    Transient,
+    /// The server will not do it, however often it is asked.
+    Permanent,
+    /// The server does not let the user in.
+    Login,
+}
+
+impl Class {
+    pub(super) fn of(error: &sqlx::Error) -> Self {
+        match error {
+            sqlx::Error::Database(said) => said
+                .code()
+                .map_or(Self::Transient, |code| Self::of_code(&code)),
+            sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
+                Self::Lost
+            }
+            sqlx::Error::Tls(_) | sqlx::Error::Configuration(_) => Self::Login,
+            // The driver may get variants; what is not known may pass.
+            _ => Self::Transient,
+        }
+    }
+
+    /// The meaning of an SQLSTATE.
+    fn of_code(code: &str) -> Self {
+        match code {
+            "40001" | "40P01" => Self::Collided,
+            // A server that stops, or a session that idled in a transaction for too long.
+            "57P01" | "57P02" | "25P03" => Self::Lost,
+            "3D000" => Self::Login,
+            _ => match code.get(..2) {
+                Some("08") => Self::Lost,
+                Some("28") => Self::Login,
+                Some("22" | "23" | "42") => Self::Permanent,
+                Some(_) | None => Self::Transient,
+            },
+        }
+    }
+}
+
+/// What the driver says, in its own words. Its debug form would have the rows in it that an error is about.
+struct Said(Arc<sqlx::Error>);
+
+impl Said {
+    fn boxed(error: impl Into<Arc<sqlx::Error>>) -> BoxError {
+        Box::new(Self(error.into()))
+    }
+}
+
+impl fmt::Debug for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Said({:?})", self.to_string())
+    }
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.0 {
+            sqlx::Error::Database(said) => {
+                let code = said.code().unwrap_or_default();
+                write!(f, "{} (SQLSTATE {code})", said.message())
+            }
+            other => other.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Said {}
+
+/// Why a job of the store fails: what it asks for is refused, or the driver gave up.
+#[derive(Debug)]
+pub(super) enum Fault {
+    Refused(StoreError),
+    Driver(sqlx::Error),
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<sqlx::Error> for Fault {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Driver(error)
+    }
+}
+
+impl From<Fault> for StoreError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Refused(error) => error,
+            Fault::Driver(error) => of_driver(error.into()),
+        }
+    }
+}
+
+/// What the driver says, to whoever asked the store.
+pub(super) fn of_driver(error: Arc<sqlx::Error>) -> StoreError {
+    const SOON: Duration = Duration::from_millis(100);
+    let class = Class::of(&error);
+    let source = Said::boxed(error);
+    let retry_after = match class {
+        Class::Permanent => {
+            return StoreError::Forbidden {
+                reason: format!("{} refuses it: {source}", super::NAME),
+            };
+        }
+        Class::Collided => SOON,
+        Class::Lost | Class::Transient | Class::Login => PAUSE,
+    };
+    StoreError::Unavailable {
+        store: super::NAME,
+        retry_after,
+        source,
+    }
+}
+
+/// The connection was lost while the server was asked to commit, and it does not say what became of it.
+pub(super) fn unknown_outcome() -> StoreError {
+    StoreError::Unavailable {
+        store: super::NAME,
+        retry_after: PAUSE,
+        source: "the connection was lost in a commit, and whether that was kept is not known"
+            .into(),
+    }
+}
+
+/// The task of a job has ended without an answer.
+pub(super) fn ended() -> StoreError {
+    StoreError::Unavailable {
+        store: super::NAME,
+        retry_after: PAUSE,
+        source: "the task of the store has ended".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_class_of_an_error_says_what_to_do_next() {
+        for (code, class) in [
+            ("40001", Class::Collided),
+            ("40P01", Class::Collided),
+            ("55P03", Class::Transient),
+            ("53300", Class::Transient),
+            ("57P01", Class::Lost),
+            ("57P03", Class::Transient),
+            ("08006", Class::Lost),
+            ("22021", Class::Permanent),
+            ("23505", Class::Permanent),
+            ("28P01", Class::Login),
+            ("57014", Class::Transient),
+            ("XX000", Class::Transient),
+        ] {
+            assert_eq!(Class::of_code(code), class, "{code}");
+        }
+    }
+}

@@ -1,0 +1,460 @@
+mod builder;
+mod changes;
+mod column;
+mod connection;
+mod connections;
+mod cursor;
+mod database;
+mod error;
+mod list;
+mod listen;
+mod log;
+mod progress;
+mod queue;
+mod retention;
+mod row;
+mod runs;
+mod schema;
+mod search;
+mod stage;
+mod stats;
+mod sweep;
+mod table;
+mod tenant;
+mod vectors;
+mod writer;
+mod writing;
+
+pub use builder::{PostgresBuilder, PostgresLimits};
+pub use error::PostgresError;
+pub use stats::PostgresStats;
+
+use super::{
+    BreadcrumbStore, Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lost, NewRun,
+    Query, Run, RunFilter, RunLedger, RunRef, Scored, StoreError, VectorQuery, canonical, parked,
+    unclaimed, wake,
+};
+use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
+use crate::source::EventSource;
+use async_trait::async_trait;
+use builder::Settings;
+use database::{Database, Job};
+use list::List;
+use log::PostgresEvents;
+use parked::Parked;
+use runs::{
+    ClaimNext, ClaimOne, Enqueue, FindRunning, Heartbeat, Redo, Release, Resume, Retry, Save,
+};
+use search::Search;
+use stage::Stage;
+use stats::Count;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use table::Get;
+use tenant::Named;
+use unclaimed::Leased;
+use vectors::Index;
+
+const NAME: &str = "PostgresStore";
+
+/// The clock is the server's, which is not asked for whether a lease holds that was just granted: for that it is enough
+/// how much time passed here.
+const NOT_ASKED: Timestamp = Timestamp::UNIX_EPOCH;
+
+/// A store in PostgreSQL: the whole contract, shared by as many processes on as many machines as are connected.
+///
+/// A clone is another handle on the same data, [`in_tenant`](Self::in_tenant) one that is bound to another tenant. What
+/// is done goes through a pool of connections, and what changes something through a transaction in a task of its own:
+/// it is finished or undone whatever becomes of who asked for it. The connections are closed when the last handle, with
+/// its subscriptions, is gone. It needs a runtime of Tokio with I/O and time.
+///
+/// # Several processes
+/// A run is claimed by one of them. Each hears of what the others commit by `NOTIFY`, or when it next looks, every
+/// second. They may start at once; a process of an older version of this crate goes on until the tables are changed for
+/// a newer one, and cannot be started after that.
+///
+/// # Time
+/// The clock is that of the server, for all. Every commit of a tenant gets a later time than the one before, also after
+/// that clock was set back; leases and times to wait for go by it as it is.
+///
+/// # What it survives
+/// The end of a process at any moment, and of the server: a commit is there in full or not at all, and one that was
+/// answered is there, if the server has `fsync` and `synchronous_commit` on. Where the connection is lost in a commit the
+/// server is asked what became of it; if it does not say, or may mean another since it crashed, the answer is [`StoreError::Unavailable`], and only the lease
+/// of a run tells whether what was written for it was kept.
+///
+/// # What limits it
+/// The commits of one tenant, the adding of runs and claims by hand follow one another, each as long as three or four round
+/// trips to the server; what waits in one process is committed together, in as many. What leases, keeps alive and gives back runs does not wait for them, nor do reads. Tenants have
+/// nothing to do with each other.
+///
+/// # Limits
+/// See [`PostgresLimits`]. Old versions are not kept; an event that comes again after its run was forgotten runs again.
+/// The events of a version that was replaced since come without the context. It needs PostgreSQL 14 or later, no
+/// extension, and a pooler between only if that keeps sessions. Where the extension `vector` is to be had there is a table
+/// for vectors as well, see [`has_vectors`](PostgresStore::has_vectors).
+///
+/// ```no_run
+/// use universal_executor::{BreadcrumbStoreExt, NewBreadcrumb, PostgresStore};
+///
+/// # async fn example() -> Result<(), universal_executor::BoxError> {
+/// let store = PostgresStore::connect("postgres://agents:secret@db.internal/agents?sslmode=verify-full").await?;
+/// let message = store.create(NewBreadcrumb::new("user.message.v1")).await?;
+///
+/// assert_eq!(store.latest("user.message.v1").await?, Some(message));
+/// # Ok(())
+/// # }
+/// ```
+pub struct PostgresStore {
+    database: Arc<Database>,
+    tenant: Arc<Named>,
+    parked: Parked,
+}
+
+impl PostgresStore {
+    /// Connects to a database as it is set up by default, and makes the tables in it if they are not there.
+    ///
+    /// The connection string is `postgres://user:password@host:port/database`, and may go on with `?sslmode=verify-full`,
+    /// `&sslrootcert=..` and so on: without, TLS is used if the server offers it, whoever it says it is.
+    ///
+    /// # Errors
+    /// See [`PostgresError`].
+    pub async fn connect(url: impl Into<String>) -> Result<Self, PostgresError> {
+        Self::builder(url).connect().await
+    }
+
+    /// Says how to connect.
+    #[must_use]
+    pub fn builder(url: impl Into<String>) -> PostgresBuilder {
+        PostgresBuilder::new(url.into())
+    }
+
+    /// A handle on the same store, bound to a tenant.
+    #[must_use]
+    pub fn in_tenant(&self, tenant: &str) -> Self {
+        Self {
+            database: Arc::clone(&self.database),
+            tenant: Arc::new(Named::new(tenant)),
+            parked: Parked::default(),
+        }
+    }
+
+    /// The commits of this tenant as events, by whatever process. A subscriber that falls more than
+    /// [`PostgresLimits::events`] behind is told how many it missed.
+    #[must_use]
+    pub fn events(&self) -> impl EventSource + use<> {
+        self.source(None)
+    }
+
+    /// The same for a consumer with a name that is remembered: a subscription goes on after the last event up to which
+    /// everything is acknowledged, also after a restart. Where a subscription is to begin counts the first time only.
+    ///
+    /// Acknowledgements are stored soon; those that a crash takes come again. One subscription of a name at a time makes
+    /// sense.
+    #[must_use]
+    pub fn events_of(&self, consumer: &str) -> impl EventSource + use<> {
+        self.source(Some(consumer.into()))
+    }
+
+    /// How much there is, of this tenant and in the tables. Counting runs takes longer the more there are.
+    ///
+    /// # Errors
+    /// Only if the store is unavailable.
+    pub async fn stats(&self) -> Result<PostgresStats, StoreError> {
+        self.database.read(Count(&self.tenant.name)).await
+    }
+
+    /// Whether there is a table for vectors: the server has the extension `vector` (pgvector), and it was there or could be
+    /// made. Nothing is kept in it yet, see [`capabilities`](BreadcrumbStore::capabilities).
+    #[must_use]
+    pub fn has_vectors(&self) -> bool {
+        self.database.has_vectors
+    }
+
+    /// Makes an index (HNSW, cosine) for the vectors of one model with so many dimensions, 1 to 2,000, unless it is
+    /// there. Several processes may do so at once; while it is made, no vectors can be written.
+    ///
+    /// # Errors
+    /// [`StoreError::Unsupported`] without [`has_vectors`](Self::has_vectors), [`StoreError::Forbidden`] for another
+    /// number of dimensions, else only if the store is unavailable.
+    pub async fn index_vectors(&self, model: &str, dimensions: u32) -> Result<(), StoreError> {
+        if !self.has_vectors() {
+            return Err(vectors::unsupported());
+        }
+        self.database.read(Index { model, dimensions }).await
+    }
+
+    /// Gives this handle back, and waits until all others and their subscriptions are gone too and the connections are
+    /// closed.
+    ///
+    /// Nothing depends on it but the last acknowledgements of [`events_of`](Self::events_of): what was committed is in
+    /// the database, however the process ends.
+    pub async fn close(self) {
+        let closed = self.database.closed();
+        drop(self);
+        closed.await;
+    }
+
+    /// Moves the clock of this store ahead, so that tests need not wait.
+    #[cfg(feature = "conformance")]
+    #[doc(hidden)]
+    pub fn pass(&self, duration: std::time::Duration) {
+        self.database.time.pass(duration);
+        self.database.unclaimed.clear();
+    }
+
+    /// Stops the clock of this store, so that only [`pass`](Self::pass) moves it.
+    #[cfg(feature = "conformance")]
+    #[doc(hidden)]
+    pub fn hold_clock(&self) {
+        self.database.time.hold();
+    }
+
+    async fn start(url: &str, settings: Settings) -> Result<Self, PostgresError> {
+        Ok(Self {
+            database: Arc::new(Database::connect(url, settings).await?),
+            tenant: Arc::new(Named::new("default")),
+            parked: Parked::default(),
+        })
+    }
+
+    fn source(&self, consumer: Option<Arc<str>>) -> PostgresEvents {
+        PostgresEvents {
+            database: Arc::clone(&self.database),
+            tenant: Arc::clone(&self.tenant),
+            consumer,
+        }
+    }
+
+    async fn write<J: Job>(&self, job: J) -> Result<J::Answer, StoreError> {
+        self.database.write(&self.tenant, job).await
+    }
+
+    /// The claim of a lease that is parked here: its row is leased already, so this at most reads. None if it is not
+    /// that simple: a row that was added before its trigger is to learn where that came from.
+    async fn take_parked(&self, run: &RunRef) -> Result<Option<Claim>, StoreError> {
+        self.database.settled().await;
+        if let Some(Leased { lease, claim }) =
+            self.database
+                .unclaimed
+                .take(&self.tenant.name, run, NOT_ASKED)
+            && self.parked.take(run, lease.token, lease.epoch)
+        {
+            return Ok(claim);
+        }
+        let tenant = &self.tenant;
+        let row = self.database.read(FindRunning { tenant, run }).await?;
+        let taken = row.filter(|row| self.parked.take(run, row.token, row.epoch));
+        Ok(taken.map(|row| row.granted()))
+    }
+
+    /// A lease is about to be used: what a claim would have found is not so any more.
+    fn touch(&self, lease: &Lease) {
+        self.database
+            .unclaimed
+            .forget(&self.tenant.name, &lease.run);
+    }
+
+    /// The lease of a run has ended, whether it was taken or still parked.
+    fn forget(&self, lease: &Lease) {
+        self.parked.take(&lease.run, lease.token, lease.epoch);
+    }
+}
+
+impl Clone for PostgresStore {
+    /// Another handle on the same data; leases parked in one handle are not seen by the other.
+    fn clone(&self) -> Self {
+        Self {
+            database: Arc::clone(&self.database),
+            tenant: Arc::clone(&self.tenant),
+            parked: Parked::default(),
+        }
+    }
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(NAME)
+            .field("schema", &self.database.settings.schema)
+            .field("tenant", &self.tenant.name)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl BreadcrumbStore for PostgresStore {
+    fn tenant(&self) -> &str {
+        &self.tenant.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+            .reads_own_writes(true)
+            .tombstones(self.database.settings.limits.tombstones > 0)
+            .chosen_author(true)
+            .lineage(true)
+    }
+
+    async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
+        let tenant = &self.tenant;
+        self.database.read(Get { tenant, id }).await.map(Arc::new)
+    }
+
+    async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
+        query.selector.check().map_err(StoreError::InvalidQuery)?;
+        let tenant = &self.tenant;
+        let (found, expired) = self.database.read(Search { tenant, query }).await?;
+        if expired > retention::MANY_EXPIRED {
+            sweep::sweep(&self.database, &self.tenant);
+        }
+        Ok(found)
+    }
+
+    async fn vector_search(&self, _: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
+        Err(vectors::unsupported())
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+        let limit = self.database.settings.limits.breadcrumb_bytes;
+        let writes = canonical::writes(commit.writes, limit)?;
+        let end = canonical::end(commit.end, limit)?;
+        let lease = end.as_ref().map(|(lease, _)| lease.clone());
+        if let Some(lease) = &lease {
+            self.touch(lease);
+        }
+        let stage = Stage { writes, end };
+        let (committed, has_expired) = self.write(stage).await?;
+        if let Some(lease) = &lease {
+            self.forget(lease);
+        }
+        if has_expired {
+            sweep::sweep(&self.database, &self.tenant);
+        }
+        Ok(committed)
+    }
+
+    fn ledger(&self) -> Option<&dyn RunLedger> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl RunLedger for PostgresStore {
+    async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError> {
+        self.write(Enqueue(runs)).await
+    }
+
+    async fn claim(&self, run: &RunRef, instead_of: Option<Lease>) -> Result<Claim, StoreError> {
+        if instead_of.is_none()
+            && self.parked.contains(run)
+            && let Some(claim) = self.take_parked(run).await?
+        {
+            return Ok(claim);
+        }
+        if let Some(older) = &instead_of {
+            self.touch(older);
+        }
+        let claim = ClaimOne {
+            run: run.clone(),
+            instead_of: instead_of.clone(),
+            parked: self.parked.clone(),
+            taken: OnceLock::new(),
+        };
+        let claim = self.write(claim).await?;
+        if let Some(older) = &instead_of {
+            self.forget(older);
+        }
+        Ok(claim)
+    }
+
+    async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError> {
+        let (parked, tenant) = (self.parked.clone(), Arc::clone(&self.tenant.name));
+        let database = Arc::clone(&self.database);
+        let park = move |leased: &[Leased]| {
+            database.unclaimed.add(&tenant, leased, NOT_ASKED);
+            parked.add(leased.iter().map(|leased| &leased.lease));
+        };
+        let claim = ClaimNext {
+            n,
+            of: of.to_vec(),
+            park,
+        };
+        let leased = self.write(claim).await?;
+        Ok(leased.len())
+    }
+
+    async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {
+        leases.iter().for_each(|lease| self.touch(lease));
+        let heartbeat = Heartbeat {
+            tenant: Arc::clone(&self.tenant),
+            leases: leases.to_vec(),
+        };
+        let lost = self.database.repeat(heartbeat).await?;
+        for lease in leases {
+            if lost
+                .iter()
+                .any(|lost| lost.run == lease.run && lost.token == lease.token)
+            {
+                self.forget(lease);
+            }
+        }
+        Ok(lost)
+    }
+
+    async fn retry(&self, lease: Lease, at: Timestamp, counts: bool) -> Result<(), StoreError> {
+        self.touch(&lease);
+        let retry = Retry {
+            lease: lease.clone(),
+            at,
+            counts,
+        };
+        self.write(retry).await?;
+        self.forget(&lease);
+        Ok(())
+    }
+
+    async fn release(&self, lease: Lease) -> Result<(), StoreError> {
+        self.touch(&lease);
+        self.write(Release(lease.clone())).await?;
+        self.forget(&lease);
+        Ok(())
+    }
+
+    async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
+        let limit = self.database.settings.limits.breadcrumb_bytes;
+        self.touch(lease);
+        let save = Save {
+            tenant: Arc::clone(&self.tenant),
+            lease: lease.clone(),
+            state: canonical::state(&state, limit)?,
+        };
+        self.database.repeat(save).await
+    }
+
+    async fn resume(&self, run: &RunRef, with: BreadcrumbId) -> Result<(), StoreError> {
+        let resume = Resume {
+            run: run.clone(),
+            with,
+        };
+        self.write(resume).await
+    }
+
+    async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
+        self.write(Redo(run.clone())).await
+    }
+
+    async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
+        let before = self.parked.all();
+        let list = List {
+            tenant: &self.tenant,
+            filter,
+            parked: &before,
+        };
+        let rows = self.database.read(list).await?;
+        if list::is_of_all_parked(filter) {
+            let still = rows.iter().map(|row| parked::name(&row.run)).collect();
+            self.parked.keep(&before, &still);
+        }
+        Ok(rows)
+    }
+}

@@ -1,0 +1,153 @@
+//! Which rows can be claimed next: those with a time, as far as no other of their ordering key is before them.
+
+use super::changes::Line;
+use super::column::{self, Id};
+use super::parked::{self, Name};
+use super::row::{self, Kept, select};
+use super::tenant::{Time, clock};
+use super::writing::Writing;
+use crate::model::Timestamp;
+use crate::store::{Lease, RunState};
+use sqlx::{PgConnection, Row as _};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Makes the first run that is left in each of some lines its head.
+pub(super) async fn promote(
+    connection: &mut PgConnection,
+    tenant: i64,
+    lines: &HashSet<Line>,
+) -> sqlx::Result<()> {
+    let promote = sqlx::query(
+        "UPDATE ux_runs SET head = TRUE WHERE serial IN (SELECT (SELECT r.serial FROM ux_runs AS r
+             WHERE r.tenant = $1 AND r.executor = u.executor AND r.line = u.line AND r.line IS NOT NULL
+                 AND r.over IS NULL ORDER BY r.sequence LIMIT 1)
+             FROM unnest($2::text[], $3::text[]) AS u (executor, line))",
+    );
+    let promote = promote
+        .bind(tenant)
+        .bind(column::names(lines.iter().map(|(executor, _)| &**executor)))
+        .bind(column::names(lines.iter().map(|(_, line)| &**line)));
+    promote.execute(connection).await.map(drop)
+}
+
+/// When to ask again for a run that is behind another; none if it is not, or is over.
+pub(super) async fn until_ahead(
+    writing: &mut Writing<'_>,
+    kept: &Kept,
+) -> sqlx::Result<Option<Timestamp>> {
+    let Some(line) = kept.row.run.order.as_deref() else {
+        return Ok(None);
+    };
+    if kept.head || kept.row.state.is_over() {
+        return Ok(None);
+    }
+    writing.flush().await?;
+    let first = sqlx::query(
+        "SELECT due, lease FROM ux_runs
+         WHERE tenant = $1 AND executor = $2 AND line = $3 AND line IS NOT NULL AND over IS NULL
+         ORDER BY sequence LIMIT 1",
+    );
+    let first = first
+        .bind(writing.tenant.id)
+        .bind(column::name(&kept.row.run.executor))
+        .bind(column::name(line));
+    let Some(first) = first.fetch_optional(&mut *writing.connection).await? else {
+        return Ok(None);
+    };
+    let due = column::some_time(&first, 0)?.filter(|due| *due > writing.now);
+    let lease = Duration::from_micros(column::number(&first, 1)?);
+    Ok(Some(due.unwrap_or(writing.now + lease)))
+}
+
+/// The rows of each executor that have been due for the longest time, as many as each may have, and which no other
+/// transaction is about to change: nobody changes them until this one ends.
+pub(super) async fn due(
+    writing: &mut Writing<'_>,
+    most: &HashMap<Arc<str>, usize>,
+) -> sqlx::Result<HashMap<Arc<str>, VecDeque<Kept>>> {
+    let asked = sqlx::query(concat!(
+        "SELECT due.* FROM unnest($3::text[], $4::bigint[]) AS asked (executor, most) CROSS JOIN LATERAL (",
+        select!(
+            "FROM ux_runs AS r WHERE r.tenant = $1 AND r.executor = asked.executor AND r.due <= $2 AND r.head
+                 AND r.due IS NOT NULL ORDER BY r.due, r.sequence LIMIT asked.most FOR UPDATE SKIP LOCKED"
+        ),
+        ") AS due ORDER BY due.due, due.sequence"
+    ));
+    let numbers = most
+        .values()
+        .map(|most| i64::try_from(*most).unwrap_or(i64::MAX));
+    let asked = asked
+        .bind(writing.tenant.id)
+        .bind(writing.now.as_micros())
+        .bind(column::names(most.keys().map(|executor| &**executor)))
+        .bind(numbers.collect::<Vec<i64>>());
+    let mut due: HashMap<Arc<str>, VecDeque<Kept>> = HashMap::new();
+    for found in asked.fetch_all(&mut *writing.connection).await? {
+        let kept = row::read(&found)?;
+        due.entry(Arc::clone(&kept.row.run.executor))
+            .or_default()
+            .push_back(kept);
+    }
+    Ok(due)
+}
+
+/// A lease by its run, token and epoch.
+pub(super) type Held = (Name, u64, u32);
+
+pub(super) fn held(lease: &Lease) -> Held {
+    (parked::name(&lease.run), lease.token, lease.epoch)
+}
+
+/// Extends leases by their length from now; returns those that are still the newest of their rows.
+pub(super) async fn extend(
+    connection: &mut PgConnection,
+    tenant: i64,
+    time: &Time,
+    leases: &[Lease],
+) -> sqlx::Result<HashSet<Held>> {
+    // One statement changes a row once, so each lease is in it once: with the length that was said last. In their order
+    // none waits for another that waits for it.
+    let leases = leases
+        .iter()
+        .map(|lease| (held(lease), row::micros(lease.run.lease)));
+    let leases: BTreeMap<Held, i64> = leases.collect();
+    let extend = sqlx::query(concat!(
+        "UPDATE ux_runs AS r SET due = ",
+        clock!(),
+        " + u.lease
+         FROM unnest($5::uuid[], $6::bigint[], $7::text[], $8::bigint[], $9::bigint[], $10::bigint[])
+             AS u (trigger_id, trigger_version, executor, token, epoch, lease)
+         WHERE r.tenant = $1 AND r.trigger_id = u.trigger_id AND r.trigger_version = u.trigger_version
+             AND r.executor = u.executor AND r.state = $4 AND r.token = u.token AND r.epoch = u.epoch
+         RETURNING r.executor, r.trigger_id, r.trigger_version, r.token, r.epoch",
+    ));
+    fn all<T>(leases: &BTreeMap<Held, i64>, of: impl Fn(&Held) -> T) -> Vec<T> {
+        leases.keys().map(of).collect()
+    }
+    let extend = extend
+        .bind(tenant)
+        .bind(time.held())
+        .bind(time.shift())
+        .bind(row::number_of(RunState::Running))
+        .bind(all(&leases, |((_, trigger, _), ..)| Id::from(*trigger)))
+        .bind(all(&leases, |((.., version), ..)| version.cast_signed()))
+        .bind(all(&leases, |((executor, ..), ..)| {
+            column::name(executor).into_owned()
+        }))
+        .bind(all(&leases, |(_, token, _)| token.cast_signed()))
+        .bind(all(&leases, |(.., epoch)| i64::from(*epoch)))
+        .bind(leases.values().copied().collect::<Vec<i64>>());
+    let mut extended = HashSet::new();
+    for row in extend.fetch_all(connection).await? {
+        let executor = column::of_name(row.try_get(0)?);
+        let name = (
+            executor.into(),
+            column::id(&row, 1)?,
+            column::number(&row, 2)?,
+        );
+        extended.insert((name, column::number(&row, 3)?, column::count(&row, 4)?));
+    }
+    Ok(extended)
+}

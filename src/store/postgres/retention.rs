@@ -1,0 +1,79 @@
+//! What is over its limit is forgotten, oldest first and in batches, by the commits that come after.
+
+use super::writing::Writing;
+
+/// A search that meets more breadcrumbs whose time is over has them removed, for the next one.
+pub(super) const MANY_EXPIRED: usize = 64;
+
+/// The most rows of a kind that one transaction removes: as much as many commits together add.
+const MOST: i64 = 16_384;
+
+const EVENTS: &str = "DELETE FROM ux_events WHERE tenant = $1 AND position < $2";
+
+const TOMBSTONES: &str = "
+    DELETE FROM ux_breadcrumbs WHERE serial IN (SELECT serial FROM ux_breadcrumbs
+        WHERE tenant = $1 AND deleted ORDER BY updated_at LIMIT $2)";
+
+const RUNS: &str = "
+    DELETE FROM ux_runs WHERE serial IN (SELECT serial FROM ux_runs
+        WHERE tenant = $1 AND over IS NOT NULL ORDER BY over LIMIT $2)";
+
+/// Whether there are clearly more events, tombstones or runs that are over than the limits say.
+pub(super) fn has_excess(writing: &Writing<'_>) -> bool {
+    let (limits, tenant) = (writing.limits, &writing.tenant);
+    excess(tenant.events(), limits.events) > 0
+        || excess(tenant.tombstones, limits.tombstones) > 0
+        || excess(tenant.finished_runs, limits.finished_runs) > 0
+}
+
+/// Forgets those.
+pub(super) async fn forget(writing: &mut Writing<'_>) -> sqlx::Result<()> {
+    let limits = writing.limits;
+    let events = excess(writing.tenant.events(), limits.events);
+    if events > 0 {
+        let first = writing.tenant.first_event + events;
+        remove(writing, EVENTS, first).await?;
+        writing.tenant.first_event = first;
+    }
+    let tombstones = excess(writing.tenant.tombstones, limits.tombstones);
+    if tombstones > 0 {
+        writing.tenant.tombstones -= remove(writing, TOMBSTONES, tombstones).await?;
+    }
+    let runs = excess(writing.tenant.finished_runs, limits.finished_runs);
+    if runs > 0 {
+        writing.tenant.finished_runs -= remove(writing, RUNS, runs).await?;
+    }
+    Ok(())
+}
+
+async fn remove(writing: &mut Writing<'_>, sql: &'static str, bound: i64) -> sqlx::Result<i64> {
+    let delete = sqlx::query(sql).bind(writing.tenant.id).bind(bound);
+    let removed = delete.execute(writing.tells()).await?;
+    Ok(removed.rows_affected().cast_signed())
+}
+
+/// How many to remove: none until there is enough for a batch, a sixteenth of the limit but no more than 256.
+fn excess(kept: i64, limit: usize) -> i64 {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let over = kept.saturating_sub(limit);
+    if over > (limit / 16).min(256) {
+        over.min(MOST)
+    } else {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_limits_are_exact_and_large_ones_are_kept_in_batches() {
+        assert_eq!((excess(3, 3), excess(4, 3), excess(1, 0)), (0, 1, 1));
+        assert_eq!(
+            (excess(100_256, 100_000), excess(100_257, 100_000)),
+            (0, 257)
+        );
+        assert_eq!((excess(1_000_000, 10), excess(5, usize::MAX)), (MOST, 0));
+    }
+}

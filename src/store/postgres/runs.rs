@@ -1,0 +1,468 @@
+//! The run ledger of one tenant: every transition, each a job.
+
+use super::database::{Job, Read};
+use super::error::Fault;
+use super::parked::Parked;
+use super::row::{self, Kept};
+use super::tenant::{Named, Time};
+use super::unclaimed::Leased;
+use super::writing::{Known, Wanted, Writing};
+use super::{NAME, queue};
+use crate::bugs::planted;
+use crate::model::{BreadcrumbId, Json, Timestamp};
+use crate::store::row::{End, Origin, Row};
+use crate::store::{Claim, ExecutorLimits, Lease, Lost, NewRun, RunRef, RunState, StoreError};
+use sqlx::PgConnection;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, OnceLock};
+
+/// Adds rows; those that exist stay as they are.
+pub(super) struct Enqueue(pub(super) Vec<NewRun>);
+
+impl Job for Enqueue {
+    type Answer = ();
+    const LOCKS: bool = true;
+
+    fn wants(&self, wanted: &mut Wanted) {
+        wanted.runs.extend(self.0.iter().map(|new| new.run.clone()));
+    }
+
+    async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
+        let before = writing.tenant.open_runs;
+        for new in &self.0 {
+            let known = writing.known(&new.run).await?;
+            add(writing, known, &new.run, new.at);
+        }
+        if writing.tenant.open_runs > before {
+            check_room(writing, 0)?;
+        }
+        Ok(())
+    }
+}
+
+/// Claims one run by hand.
+pub(super) struct ClaimOne {
+    pub(super) run: RunRef,
+    pub(super) instead_of: Option<Lease>,
+    pub(super) parked: Parked,
+    /// The parked lease that this took, to be found by the next attempt if one fails.
+    pub(super) taken: OnceLock<(u64, u32)>,
+}
+
+impl Job for ClaimOne {
+    type Answer = Claim;
+    const LOCKS: bool = true;
+
+    fn wants(&self, wanted: &mut Wanted) {
+        wanted.runs.push(self.run.clone());
+        let older = self.instead_of.as_ref().map(|older| older.run.clone());
+        wanted.runs.extend(older);
+    }
+
+    async fn run(&self, writing: &mut Writing<'_>) -> Result<Claim, Fault> {
+        let run = &self.run;
+        let older = match &self.instead_of {
+            Some(older) => Some(held(writing, older).await?),
+            None => None,
+        };
+        let mut known = writing.known(run).await?;
+        let own = matches!(known.origin, Origin::Own);
+        if !own && known.kept.is_none() && older.is_none() {
+            check_room(writing, 1)?;
+        }
+        if let Some(older) = older {
+            end(writing, older, over(RunState::Superseded, None), &[]);
+            // It may stand first in its line by now.
+            known = writing.known(run).await?;
+        }
+        if own {
+            if let Some(kept) = known.kept {
+                self.skip(writing, kept);
+            }
+            return Ok(Claim::Own);
+        }
+        let kept = add(writing, known, run, None);
+        Ok(match queue::until_ahead(writing, &kept).await? {
+            Some(until) => Claim::Running { until },
+            None => self.claim_out_of_order(writing, kept).0,
+        })
+    }
+}
+
+impl ClaimOne {
+    /// What a claim finds, whatever stands before it in its line, and the row as it is then.
+    fn claim_out_of_order(&self, writing: &mut Writing<'_>, mut kept: Kept) -> (Claim, Kept) {
+        let row = &kept.row;
+        let lease_over = row.due.is_none_or(|due| due <= writing.now);
+        let claim = match row.state {
+            RunState::Running if self.takes_parked(row) => row.granted(),
+            RunState::Running if !lease_over => Claim::Running {
+                until: row.due.unwrap_or(writing.now),
+            },
+            RunState::Suspended if !lease_over || row.due.is_none() => {
+                Claim::Suspended { until: row.due }
+            }
+            RunState::Ready | RunState::Running | RunState::Suspended => {
+                kept.row.grant(self.run.lease, writing.now);
+                kept.row.due = Some(writing.now + self.run.lease);
+                writing.put(kept.clone());
+                kept.row.granted()
+            }
+            RunState::Superseded => Claim::Superseded,
+            RunState::Done | RunState::Failed | RunState::Skipped => Claim::Done {
+                state: row.state,
+                written: row.written.clone(),
+            },
+        };
+        (claim, kept)
+    }
+
+    fn takes_parked(&self, row: &Row) -> bool {
+        let lease = (row.token, row.epoch);
+        let takes = self.parked.take(&self.run, row.token, row.epoch);
+        if takes {
+            self.taken.get_or_init(|| lease);
+        }
+        takes || self.taken.get() == Some(&lease)
+    }
+
+    /// Ends a row that nobody has claimed, such as that of an executor's own breadcrumb.
+    fn skip(&self, writing: &mut Writing<'_>, kept: Kept) {
+        // It will not run, so it need not wait for those before it.
+        let (claim, kept) = self.claim_out_of_order(writing, kept);
+        match claim {
+            Claim::Granted { .. } => end(writing, kept, over(RunState::Skipped, Some("own")), &[]),
+            Claim::Own
+            | Claim::Done { .. }
+            | Claim::Running { .. }
+            | Claim::Suspended { .. }
+            | Claim::Superseded => {}
+        }
+    }
+}
+
+/// Reads the row of a run that is running, and says everything that a claim of it would. None if that would change it: a
+/// row that was added before its trigger is to learn where that came from.
+pub(super) struct FindRunning<'r> {
+    pub(super) tenant: &'r Named,
+    pub(super) run: &'r RunRef,
+}
+
+impl Read for FindRunning<'_> {
+    type Answer = Option<Row>;
+
+    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<Option<Row>, Fault> {
+        let Some(tenant) = self.tenant.id(connection).await? else {
+            return Ok(None);
+        };
+        let Some(known) = row::find(connection, tenant, self.run).await? else {
+            return Ok(None);
+        };
+        let is_own = matches!(known.origin, Origin::Own);
+        let lineage = known.origin.lineage();
+        let row = known.kept.map(|kept| kept.row).filter(|row| {
+            let knows_all = row.lineage.is_some() || lineage.is_none();
+            !is_own && knows_all && row.state == RunState::Running
+        });
+        Ok(row)
+    }
+}
+
+/// Leases due runs, one of each executor in turn.
+pub(super) struct ClaimNext<C> {
+    pub(super) n: usize,
+    pub(super) of: Vec<ExecutorLimits>,
+    /// What to do with the leases.
+    pub(super) park: C,
+}
+
+impl<C: Fn(&[Leased]) + Send + Sync + 'static> Job for ClaimNext<C> {
+    type Answer = Vec<Leased>;
+    const LOCKS: bool = false;
+
+    async fn run(&self, writing: &mut Writing<'_>) -> Result<Vec<Leased>, Fault> {
+        // An executor may be named more than once, and then has the places of all its names.
+        let mut most: HashMap<Arc<str>, usize> = HashMap::with_capacity(self.of.len());
+        for limits in &self.of {
+            let free = most.entry(Arc::clone(&limits.executor)).or_default();
+            *free = free.saturating_add(limits.free).min(self.n);
+        }
+        most.retain(|_, most| *most > 0);
+        if most.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut due = queue::due(writing, &most).await?;
+        let mut turns: Vec<(usize, &str)> = Vec::with_capacity(self.of.len());
+        turns.extend(
+            self.of
+                .iter()
+                .map(|limits| (limits.free, &*limits.executor)),
+        );
+        let mut granted = Vec::new();
+        loop {
+            let before = granted.len();
+            for (free, executor) in turns.iter_mut().filter(|(free, _)| *free > 0) {
+                if granted.len() == self.n {
+                    break;
+                }
+                let Some(mut kept) = due.get_mut(*executor).and_then(|due| due.pop_front()) else {
+                    continue;
+                };
+                let length = kept.row.run.lease;
+                kept.row.grant(length, writing.now);
+                kept.row.due = Some(writing.now + length);
+                *free -= 1;
+                granted.push(kept);
+            }
+            if granted.len() == before {
+                break;
+            }
+        }
+        row::update_granted(writing, &granted).await?;
+        Ok(granted.iter().map(|kept| leased(&kept.row)).collect())
+    }
+
+    fn committed(&self, leased: &Vec<Leased>) {
+        (self.park)(leased);
+    }
+}
+
+fn leased(row: &Row) -> Leased {
+    // Whoever wrote the trigger was another, if that is known.
+    let knows_origin = row.lineage.is_some();
+    Leased {
+        lease: row.lease(),
+        claim: knows_origin.then(|| row.granted()),
+    }
+}
+
+/// Extends leases by their length from now; returns those that are lost.
+pub(super) struct Heartbeat {
+    pub(super) tenant: Arc<Named>,
+    pub(super) leases: Vec<Lease>,
+}
+
+impl Read for Heartbeat {
+    type Answer = Vec<Lost>;
+
+    async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<Vec<Lost>, Fault> {
+        let extended = match self.tenant.id(connection).await? {
+            Some(tenant) => queue::extend(connection, tenant, time, &self.leases).await?,
+            None => HashSet::new(),
+        };
+        let lost = self
+            .leases
+            .iter()
+            .filter(|lease| !extended.contains(&queue::held(lease)));
+        Ok(lost.map(Lost::new).collect())
+    }
+}
+
+/// Gives a run back, to be tried again at a time.
+pub(super) struct Retry {
+    pub(super) lease: Lease,
+    pub(super) at: Timestamp,
+    pub(super) counts: bool,
+}
+
+impl Job for Retry {
+    type Answer = ();
+    const LOCKS: bool = false;
+
+    fn wants(&self, wanted: &mut Wanted) {
+        wanted.runs.push(self.lease.run.clone());
+    }
+
+    async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
+        let mut kept = held(writing, &self.lease).await?;
+        kept.row.retry(self.counts);
+        kept.row.due = Some(self.at);
+        writing.put(kept);
+        Ok(())
+    }
+}
+
+/// Gives a run back as if it had not been claimed.
+pub(super) struct Release(pub(super) Lease);
+
+impl Job for Release {
+    type Answer = ();
+    const LOCKS: bool = false;
+
+    fn wants(&self, wanted: &mut Wanted) {
+        wanted.runs.push(self.0.run.clone());
+    }
+
+    async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
+        let mut kept = held(writing, &self.0).await?;
+        kept.row.release();
+        kept.row.due = Some(writing.now);
+        writing.put(kept);
+        Ok(())
+    }
+}
+
+/// Keeps the progress of a run.
+pub(super) struct Save {
+    pub(super) tenant: Arc<Named>,
+    pub(super) lease: Lease,
+    pub(super) state: Json,
+}
+
+impl Read for Save {
+    type Answer = ();
+
+    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<(), Fault> {
+        let is_saved = match self.tenant.id(connection).await? {
+            Some(tenant) => row::save(connection, tenant, &self.lease, &self.state).await?,
+            None => false,
+        };
+        if is_saved {
+            return Ok(());
+        }
+        let run = self.lease.run.clone();
+        Err(StoreError::LeaseLost { run }.into())
+    }
+}
+
+/// Wakes a suspended run.
+pub(super) struct Resume {
+    pub(super) run: RunRef,
+    pub(super) with: BreadcrumbId,
+}
+
+impl Job for Resume {
+    type Answer = ();
+    const LOCKS: bool = false;
+
+    fn wants(&self, wanted: &mut Wanted) {
+        wanted.runs.push(self.run.clone());
+    }
+
+    async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
+        let mut kept = there(writing, &self.run).await?.0;
+        kept.row.resume(self.with, writing.now)?;
+        kept.row.due = Some(writing.now);
+        writing.put(kept);
+        Ok(())
+    }
+}
+
+/// Runs a failed run again, behind all others.
+pub(super) struct Redo(pub(super) RunRef);
+
+impl Job for Redo {
+    type Answer = ();
+    const LOCKS: bool = true;
+
+    fn wants(&self, wanted: &mut Wanted) {
+        wanted.runs.push(self.0.clone());
+    }
+
+    async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
+        check_room(writing, 1)?;
+        let (mut kept, is_alone) = there(writing, &self.0).await?;
+        if kept.row.state != RunState::Failed {
+            return Err(kept.row.wrong_state("redo").into());
+        }
+        reopen(writing, &mut kept, is_alone);
+        Ok(())
+    }
+}
+
+/// The row of a lease that is still the newest.
+pub(super) async fn held(writing: &mut Writing<'_>, lease: &Lease) -> Result<Kept, Fault> {
+    let kept = writing.run(&lease.run).await?;
+    let held = kept.filter(|kept| kept.row.is_held(lease));
+    held.ok_or_else(|| {
+        StoreError::LeaseLost {
+            run: lease.run.clone(),
+        }
+        .into()
+    })
+}
+
+/// Ends the lease of a row, in a job that has the tenant locked.
+pub(super) fn end(writing: &mut Writing<'_>, mut kept: Kept, end: End, written: &[BreadcrumbId]) {
+    kept.row.written.extend(written);
+    match end {
+        End::Continues => {}
+        End::Suspended { wake, state, at } => kept.row.due = kept.row.suspend(wake, state, at),
+        End::Over { state, reason } => {
+            let sequence = writing.next_sequence();
+            kept.row.finish(state, reason, sequence.cast_unsigned());
+            (kept.row.due, kept.head) = (None, false);
+            writing.tenant.open_runs -= 1;
+            writing.tenant.finished_runs += 1;
+        }
+    }
+    writing.put(kept);
+}
+
+/// The row of a run, which is added if none is known.
+fn add(writing: &mut Writing<'_>, known: Known, run: &RunRef, at: Option<Timestamp>) -> Kept {
+    let is_alone = known.is_alone || planted("no-lines");
+    let lineage = known.origin.lineage();
+    if let Some(mut kept) = known.kept {
+        let learned = kept.row.lineage.is_none() && lineage.is_some();
+        let again = planted("no-key") && kept.row.state == RunState::Done;
+        if kept.row.learn(lineage) || again {
+            reopen(writing, &mut kept, is_alone);
+        } else if learned {
+            writing.put(kept.clone());
+        }
+        return kept;
+    }
+    let sequence = writing.next_sequence();
+    writing.tenant.open_runs += 1;
+    let mut row = Row::new(run.clone(), sequence.cast_unsigned(), lineage, writing.now);
+    row.due = Some(at.unwrap_or(writing.now).max(writing.now));
+    let kept = Kept {
+        serial: None,
+        head: is_alone,
+        row,
+    };
+    writing.put(kept.clone());
+    kept
+}
+
+fn over(state: RunState, reason: Option<&str>) -> End {
+    End::Over {
+        state,
+        reason: reason.map(str::to_owned),
+    }
+}
+
+/// Makes a run that is over ready again, behind all others.
+fn reopen(writing: &mut Writing<'_>, kept: &mut Kept, is_alone: bool) {
+    let sequence = writing.next_sequence();
+    writing.tenant.open_runs += 1;
+    writing.tenant.finished_runs -= 1;
+    kept.head = is_alone;
+    kept.row.reopen(sequence.cast_unsigned(), writing.now);
+    kept.row.due = Some(writing.now);
+    writing.put(kept.clone());
+}
+
+/// The row of a run, and whether no other is in its line.
+async fn there(writing: &mut Writing<'_>, run: &RunRef) -> Result<(Kept, bool), Fault> {
+    let known = writing.known(run).await?;
+    let is_alone = known.is_alone;
+    let kept = known.kept.map(|kept| (kept, is_alone));
+    kept.ok_or_else(|| StoreError::UnknownRun { run: run.clone() }.into())
+}
+
+/// Room for so many more rows.
+fn check_room(writing: &Writing<'_>, more: usize) -> Result<(), Fault> {
+    let limit = writing.limits.open_runs;
+    let open = usize::try_from(writing.tenant.open_runs).unwrap_or_default();
+    if open.saturating_add(more) > limit {
+        return Err(StoreError::Full {
+            store: NAME,
+            what: "open runs",
+            limit,
+        }
+        .into());
+    }
+    Ok(())
+}

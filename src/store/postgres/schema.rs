@@ -1,0 +1,144 @@
+//! The tables, and how those of an older version become these.
+
+use super::error::PostgresError;
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+
+/// What leads from each version to the next; the version of a schema is how many of them it has seen.
+const MIGRATIONS: &[&str] = &[FIRST, SECOND];
+
+/// Every time is in microseconds since 1970, every JSON is text as it was written, for nothing but reading: what is
+/// asked of JSON is looked at in this crate, so `jsonb` would only cost time and forget the order of keys.
+const FIRST: &str = "
+    -- `latest` is the time of the last commit, `sequence` and `position` the last of runs and events; what follows
+    -- counts rows, so that a limit costs no scan. Who commits has the row locked until that is done: so positions and
+    -- times are in the order of the commits, and none becomes visible after a later one.
+    CREATE TABLE ux_tenants (
+        id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name TEXT NOT NULL UNIQUE, latest BIGINT NOT NULL,
+        sequence BIGINT NOT NULL, position BIGINT NOT NULL, first_event BIGINT NOT NULL, breadcrumbs BIGINT NOT NULL,
+        tombstones BIGINT NOT NULL, open_runs BIGINT NOT NULL, finished_runs BIGINT NOT NULL
+    ) WITH (fillfactor = 50);
+
+    -- The current version of each breadcrumb, or its tombstone, and which run wrote it.
+    CREATE TABLE ux_breadcrumbs (
+        serial BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, tenant BIGINT NOT NULL, id UUID NOT NULL,
+        version BIGINT NOT NULL, updated_at BIGINT NOT NULL, created_at BIGINT NOT NULL, ttl BIGINT,
+        visibility SMALLINT NOT NULL, sensitivity SMALLINT NOT NULL, deleted BOOLEAN NOT NULL, schema_name TEXT,
+        writer TEXT, correlation TEXT, hops BIGINT, created_by TEXT, updated_by TEXT, title TEXT NOT NULL,
+        description TEXT, semantic_version TEXT, tags TEXT[] NOT NULL, llm_hints TEXT, context TEXT NOT NULL
+    );
+    CREATE UNIQUE INDEX ux_breadcrumbs_by_id ON ux_breadcrumbs (tenant, id);
+    CREATE INDEX ux_breadcrumbs_by_time ON ux_breadcrumbs (tenant, updated_at) WHERE NOT deleted;
+    CREATE INDEX ux_breadcrumbs_by_schema ON ux_breadcrumbs (tenant, schema_name, updated_at) WHERE NOT deleted;
+    CREATE INDEX ux_breadcrumbs_by_tags ON ux_breadcrumbs USING gin (tags) WHERE NOT deleted;
+    CREATE INDEX ux_breadcrumbs_by_end ON ux_breadcrumbs (tenant, ttl) WHERE ttl IS NOT NULL AND NOT deleted;
+    CREATE INDEX ux_tombstones ON ux_breadcrumbs (tenant, updated_at) WHERE deleted;
+
+    -- `head` says that no other run stands before it in its line; `over` is none while it is not over.
+    CREATE TABLE ux_runs (
+        serial BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, tenant BIGINT NOT NULL, executor TEXT NOT NULL,
+        trigger_id UUID NOT NULL, trigger_version BIGINT NOT NULL, state SMALLINT NOT NULL, epoch BIGINT NOT NULL,
+        attempts BIGINT NOT NULL, abandoned BIGINT NOT NULL, token BIGINT NOT NULL, granted_at BIGINT NOT NULL,
+        enqueued_at BIGINT NOT NULL, sequence BIGINT NOT NULL, due BIGINT, lease BIGINT NOT NULL,
+        head BOOLEAN NOT NULL, line TEXT, event TEXT, correlation TEXT, hops BIGINT, saved TEXT, woken_by UUID,
+        wake TEXT, suspended_at BIGINT, written UUID[] NOT NULL, reason TEXT, over BIGINT
+    ) WITH (fillfactor = 70);
+    CREATE UNIQUE INDEX ux_runs_by_name ON ux_runs (tenant, trigger_id, trigger_version, executor);
+    CREATE INDEX ux_runs_by_state ON ux_runs (tenant, state, due, sequence);
+    CREATE INDEX ux_runs_due ON ux_runs (tenant, executor, due, sequence) WHERE head AND due IS NOT NULL;
+    CREATE INDEX ux_runs_lines ON ux_runs (tenant, executor, line, sequence) WHERE line IS NOT NULL AND over IS NULL;
+    CREATE INDEX ux_runs_over ON ux_runs (tenant, over) WHERE over IS NOT NULL;
+
+    -- The context is the breadcrumb's, as long as that has the version.
+    CREATE TABLE ux_events (
+        tenant BIGINT NOT NULL, position BIGINT NOT NULL, breadcrumb_id UUID NOT NULL, version BIGINT NOT NULL,
+        updated_at BIGINT NOT NULL, kind SMALLINT NOT NULL, schema_name TEXT, tags TEXT NOT NULL,
+        PRIMARY KEY (tenant, position)
+    );
+
+    CREATE TABLE ux_consumers (
+        tenant BIGINT NOT NULL, name TEXT NOT NULL, position BIGINT NOT NULL, PRIMARY KEY (tenant, name)
+    );
+
+    CREATE TABLE ux_schema_version (version BIGINT NOT NULL);
+    INSERT INTO ux_schema_version VALUES (0);
+";
+
+/// What the server has known of since it crashed last, or was another: it keeps no row of a table without a log then.
+const SECOND: &str = "
+    CREATE UNLOGGED TABLE ux_alive (one BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (one), since TEXT NOT NULL);
+";
+
+/// Brings the tables to the newest version, in one transaction that others who connect wait for.
+pub(super) async fn migrate(
+    connection: &mut PgConnection,
+    schema: &str,
+) -> Result<(), PostgresError> {
+    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+    if found(connection, schema, known).await? == known {
+        return Ok(());
+    }
+    let mut transaction = connection.begin().await?;
+    sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended('universal-executor ' || $1, 0))")
+        .bind(schema)
+        .execute(&mut *transaction)
+        .await?;
+    let found = found(&mut transaction, schema, known).await?;
+    let missing = MIGRATIONS
+        .iter()
+        .skip(usize::try_from(found).unwrap_or_default());
+    if found == 0 {
+        // Not a right that every user needs to have whose schema is there.
+        let has_schema = sqlx::query("SELECT 1 FROM pg_namespace WHERE nspname = $1").bind(schema);
+        if has_schema
+            .fetch_optional(&mut *transaction)
+            .await?
+            .is_none()
+        {
+            // The name was checked: it needs no quotes.
+            let create = AssertSqlSafe(format!("CREATE SCHEMA {schema}"));
+            sqlx::raw_sql(create).execute(&mut *transaction).await?;
+        }
+    }
+    for (version, migration) in (found + 1..).zip(missing) {
+        tracing::info!(
+            schema,
+            version,
+            "the tables of the store are brought to a version"
+        );
+        sqlx::raw_sql(*migration).execute(&mut *transaction).await?;
+        sqlx::query("UPDATE ux_schema_version SET version = $1")
+            .bind(version)
+            .execute(&mut *transaction)
+            .await?;
+    }
+    transaction.commit().await?;
+    Ok(())
+}
+
+/// The version of the tables, 0 if there are none. Fails for a newer version than the known. Reads only.
+async fn found(
+    connection: &mut PgConnection,
+    schema: &str,
+    known: i64,
+) -> Result<i64, PostgresError> {
+    let has_version =
+        "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'ux_schema_version'";
+    let has_version = sqlx::query(has_version).bind(schema);
+    if has_version
+        .fetch_optional(&mut *connection)
+        .await?
+        .is_none()
+    {
+        return Ok(0);
+    }
+    let version = sqlx::query_scalar::<_, i64>("SELECT version FROM ux_schema_version");
+    let found = version.fetch_optional(&mut *connection).await?.unwrap_or(0);
+    if found > known {
+        return Err(PostgresError::NewerSchema {
+            schema: schema.to_owned(),
+            found,
+            known,
+        });
+    }
+    Ok(found)
+}

@@ -1,0 +1,181 @@
+//! One commit, in a transaction: an error rolls all of it back.
+
+use super::database::Job;
+use super::error::Fault;
+use super::table::{self, Found, Writer};
+use super::writing::{Wanted, Writing};
+use super::{NAME, runs};
+use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, JsonError, Patch, Timestamp};
+use crate::store::row::End;
+use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// Writes, ends a run and notes the events of both.
+pub(super) struct Stage {
+    pub(super) writes: Vec<Write>,
+    pub(super) end: Option<(Lease, RunEnd)>,
+}
+
+impl Job for Stage {
+    /// What was written, and whether more breadcrumbs than were removed may be over.
+    type Answer = (Committed, bool);
+    const LOCKS: bool = true;
+
+    fn wants(&self, wanted: &mut Wanted) {
+        let run = self.end.as_ref().map(|(lease, _)| lease.run.clone());
+        wanted.runs.extend(run);
+        let changed = self.writes.iter().filter_map(|write| match write {
+            Write::Create(_) => None,
+            Write::Update { id, .. } | Write::Delete { id, .. } => Some(*id),
+        });
+        wanted.breadcrumbs.extend(changed);
+    }
+
+    async fn run(&self, writing: &mut Writing<'_>) -> Result<(Committed, bool), Fault> {
+        /// What expired makes room for at least so much more.
+        const EXPIRED_AT_ONCE: usize = 64;
+        let at_once = EXPIRED_AT_ONCE.max(self.writes.len() + 1);
+        let has_expired = table::expire(writing, at_once).await?;
+        let row = match &self.end {
+            Some((lease, _)) => Some(runs::held(writing, lease).await?),
+            None => None,
+        };
+        let writer = row.as_ref().map(|kept| Writer {
+            executor: Arc::clone(&kept.row.run.executor),
+            lineage: kept.row.lineage().next(),
+        });
+        let mut staged = Staged::begin(writing, writer);
+        for (index, write) in self.writes.iter().enumerate() {
+            staged.write(index, write.clone()).await?;
+        }
+        if let Some((lease, RunEnd::Failed(letter))) = &self.end {
+            let (index, limits) = (staged.written.len(), staged.writing.limits);
+            let letter = letter.breadcrumb(lease, staged.writing.name);
+            let letter = canonical::new_breadcrumb(index, letter, limits.breadcrumb_bytes)?;
+            staged.write(index, Write::Create(letter)).await?;
+        }
+        let (writing, committed) = staged.end()?;
+        if let (Some((_, end)), Some(row)) = (self.end.clone(), row) {
+            if let RunEnd::Suspended { .. } = &end {
+                // What is committed from now on is later than this, also if nothing was written.
+                writing.next_time();
+            }
+            let end = End::of(end, Timestamp::from_micros(writing.tenant.latest));
+            runs::end(writing, row, end, &committed.ids());
+        }
+        Ok((committed, has_expired))
+    }
+}
+
+struct Staged<'w, 't> {
+    writing: &'w mut Writing<'t>,
+    writer: Option<Writer>,
+    has_created: bool,
+    written: Vec<Arc<Breadcrumb>>,
+    /// The time of the commit before.
+    begun: i64,
+}
+
+impl<'w, 't> Staged<'w, 't> {
+    fn begin(writing: &'w mut Writing<'t>, writer: Option<Writer>) -> Self {
+        Self {
+            begun: writing.tenant.latest,
+            writing,
+            writer,
+            has_created: false,
+            written: Vec::new(),
+        }
+    }
+
+    async fn write(&mut self, index: usize, write: Write) -> Result<(), Fault> {
+        let at = self.writing.next_time();
+        match write {
+            Write::Create(new) => {
+                let created = Arc::new(new.first_version(Uuid::now_v7().into(), at));
+                self.check_size(index, &created)?;
+                self.writing.create(&created, self.writer.as_ref());
+                self.has_created = true;
+                self.announce(EventKind::Created, created);
+            }
+            Write::Update { id, version, patch } => {
+                let before = self.find(id).await?;
+                if before.breadcrumb.version != version {
+                    return Err(StoreError::Conflict {
+                        id,
+                        expected: version,
+                        found: before.breadcrumb.version,
+                    }
+                    .into());
+                }
+                let after = Arc::new(before.breadcrumb.patched(patch, at));
+                self.check_size(index, &after)?;
+                self.writing.replace(&after, false, self.writer.as_ref());
+                self.announce(EventKind::Updated, after);
+            }
+            Write::Delete { id, by } => {
+                let before = self.find(id).await?;
+                let patch = Patch {
+                    updated_by: by,
+                    ..Patch::new()
+                };
+                let tombstone = Arc::new(before.breadcrumb.patched(patch, at));
+                self.writing.replace(&tombstone, true, self.writer.as_ref());
+                self.announce(EventKind::Deleted, tombstone);
+            }
+        }
+        Ok(())
+    }
+
+    fn end(self) -> Result<(&'w mut Writing<'t>, Committed), StoreError> {
+        let writing = self.writing;
+        let limit = writing.limits.breadcrumbs;
+        let kept = usize::try_from(writing.tenant.breadcrumbs).unwrap_or_default();
+        if self.has_created && kept > limit {
+            return Err(StoreError::Full {
+                store: NAME,
+                what: "breadcrumbs",
+                limit,
+            });
+        }
+        Ok((writing, Committed::new(self.written)))
+    }
+
+    async fn find(&mut self, id: BreadcrumbId) -> Result<Found, Fault> {
+        let found = self.writing.breadcrumb(id).await?;
+        let living = Found::living(found, id, self.writing.now);
+        let living = living.map_err(|error| match error {
+            // Deleted by this commit, which fails: there will be no tombstone.
+            StoreError::NotFound {
+                id,
+                tombstone: Some(tombstone),
+            } if tombstone.updated_at.as_micros() > self.begun => StoreError::NotFound {
+                id,
+                tombstone: None,
+            },
+            error => error,
+        });
+        Ok(living?)
+    }
+
+    /// The whole breadcrumb: each of its parts may fit and all of them together not.
+    fn check_size(&self, index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
+        let (size, limit) = (breadcrumb.size(), self.writing.limits.breadcrumb_bytes);
+        if size > limit {
+            return Err(StoreError::Rejected {
+                what: format!("write {index}"),
+                source: JsonError::TooLarge { size, limit },
+            });
+        }
+        Ok(())
+    }
+
+    fn announce(&mut self, kind: EventKind, breadcrumb: Arc<Breadcrumb>) {
+        self.writing.announce(match kind {
+            EventKind::Created => Event::created(&breadcrumb),
+            EventKind::Updated => Event::updated(&breadcrumb),
+            EventKind::Deleted | EventKind::Ping => Event::deleted(&breadcrumb),
+        });
+        self.written.push(breadcrumb);
+    }
+}

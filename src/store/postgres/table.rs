@@ -1,0 +1,303 @@
+//! The breadcrumbs of a tenant as rows.
+
+use super::changes::{Statement, Written};
+use super::column::{self, Id, id, json, lineage, name_of, number, some_time, time, unreadable};
+use super::database::Read;
+use super::error::Fault;
+use super::tenant::{Named, Time, clock};
+use super::writing::Writing;
+use crate::model::{Breadcrumb, BreadcrumbId, Json, Sensitivity, Timestamp, Visibility};
+use crate::store::row::Origin;
+use crate::store::{Lineage, RunRef, StoreError};
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row as _};
+use std::sync::Arc;
+
+/// A breadcrumb, or what is left of it.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) breadcrumb: Breadcrumb,
+    pub(super) deleted: bool,
+}
+
+/// Which run wrote a version.
+#[derive(Clone, Debug)]
+pub(super) struct Writer {
+    pub(super) executor: Arc<str>,
+    pub(super) lineage: Lineage,
+}
+
+impl Found {
+    /// Whether it is there at a time: neither deleted nor over.
+    pub(super) fn lives(&self, now: Timestamp) -> bool {
+        !self.deleted && self.breadcrumb.ttl.is_none_or(|end| now < end)
+    }
+
+    /// The breadcrumb if it is there, else why it is not.
+    pub(super) fn living(
+        found: Option<Self>,
+        id: BreadcrumbId,
+        now: Timestamp,
+    ) -> Result<Self, StoreError> {
+        match found {
+            Some(found) if found.lives(now) => Ok(found),
+            Some(Self {
+                breadcrumb,
+                deleted: true,
+                ..
+            }) => Err(StoreError::NotFound {
+                id,
+                tombstone: Some(Arc::new(breadcrumb)),
+            }),
+            Some(_) | None => Err(StoreError::NotFound {
+                id,
+                tombstone: None,
+            }),
+        }
+    }
+}
+
+/// The columns of a breadcrumb `b`, in the order in which [`read`] wants them.
+macro_rules! columns {
+    () => {
+        "b.id, b.version, b.schema_name, b.updated_at, b.created_at, b.ttl, b.deleted, b.visibility, b.sensitivity,
+         b.created_by, b.updated_by, b.title, b.description, b.semantic_version, b.tags, b.llm_hints, b.context "
+    };
+}
+pub(super) use columns;
+
+/// Those of some breadcrumbs that are there, or their tombstones, for jobs that may change them.
+pub(super) async fn find(
+    connection: &mut PgConnection,
+    tenant: i64,
+    ids: &[BreadcrumbId],
+) -> sqlx::Result<Vec<Found>> {
+    let found = sqlx::query(concat!(
+        "SELECT ",
+        columns!(),
+        "FROM ux_breadcrumbs AS b WHERE b.tenant = $1 AND b.id = ANY($2)"
+    ));
+    let ids: Vec<Id> = ids.iter().copied().map(Id::from).collect();
+    let rows = found.bind(tenant).bind(ids).fetch_all(connection);
+    rows.await?.iter().map(|row| read(row, 0)).collect()
+}
+
+/// Reads a breadcrumb that is there.
+pub(super) struct Get<'t> {
+    pub(super) tenant: &'t Named,
+    pub(super) id: BreadcrumbId,
+}
+
+impl Read for Get<'_> {
+    type Answer = Breadcrumb;
+
+    async fn run(&self, connection: &mut PgConnection, clock: &Time) -> Result<Breadcrumb, Fault> {
+        let none = || StoreError::NotFound {
+            id: self.id,
+            tombstone: None,
+        };
+        let tenant = self.tenant.id(connection).await?.ok_or_else(none)?;
+        let found = get(connection, tenant, self.id, clock).await?;
+        let (found, now) = found.ok_or_else(none)?;
+        Ok(Found::living(Some(found), self.id, now)?.breadcrumb)
+    }
+}
+
+/// A breadcrumb or its tombstone, and what the clock shows.
+async fn get(
+    connection: &mut PgConnection,
+    tenant: i64,
+    id: BreadcrumbId,
+    clock: &Time,
+) -> sqlx::Result<Option<(Found, Timestamp)>> {
+    let found = sqlx::query(concat!(
+        "SELECT ",
+        clock!(),
+        ", ",
+        columns!(),
+        "FROM ux_breadcrumbs AS b WHERE b.tenant = $1 AND b.id = $4"
+    ));
+    let found = found
+        .bind(tenant)
+        .bind(clock.held())
+        .bind(clock.shift())
+        .bind(Id::from(id));
+    let Some(row) = found.fetch_optional(connection).await? else {
+        return Ok(None);
+    };
+    Ok(Some((read(&row, 1)?, time(&row, 0)?)))
+}
+
+/// What is known of where the trigger of a run comes from. The columns say whether its version is the current one, and
+/// the writer, correlation and hops of that.
+pub(super) fn origin(row: &PgRow, column: usize, run: &RunRef) -> sqlx::Result<Origin> {
+    let is_current: bool = row.try_get(column)?;
+    if !is_current {
+        return Ok(Origin::Unknown);
+    }
+    let executor: Option<String> = row.try_get(column + 1)?;
+    let is_own = executor
+        .map(column::of_name)
+        .is_some_and(|executor| *executor == *run.executor);
+    Ok(match lineage(row, column + 2)? {
+        _ if is_own => Origin::Own,
+        Some(lineage) => Origin::Known(lineage),
+        None => Origin::Known(Lineage::origin(run.trigger_id)),
+    })
+}
+
+/// Adds to a statement that breadcrumbs are new.
+pub(super) fn insert(statement: &mut Statement, tenant: i64, new: &[Written]) {
+    if new.is_empty() {
+        return;
+    }
+    statement.push(
+        ", created AS (INSERT INTO ux_breadcrumbs (id, version, updated_at, created_at, ttl, deleted, visibility,
+             sensitivity, schema_name, writer, correlation, hops, created_by, updated_by, title, description,
+             semantic_version, tags, llm_hints, context, tenant) SELECT u.*, ",
+    );
+    statement.push_bind(tenant).push("::bigint FROM ");
+    let new: Vec<&Written> = new.iter().collect();
+    push_columns(statement, &new);
+    statement.push(")");
+}
+
+/// Adds to a statement that versions take the place of those before, or tombstones.
+pub(super) fn replace(statement: &mut Statement, tenant: i64, new: &[&Written]) {
+    if new.is_empty() {
+        return;
+    }
+    statement.push(
+        ", replaced AS (UPDATE ux_breadcrumbs AS b SET version = u.version, updated_at = u.updated_at, ttl = u.ttl,
+             deleted = u.deleted, visibility = u.visibility, sensitivity = u.sensitivity, schema_name = u.schema_name,
+             writer = u.writer, correlation = u.correlation, hops = u.hops, updated_by = u.updated_by, title = u.title,
+             description = u.description, semantic_version = u.semantic_version, tags = u.tags,
+             llm_hints = u.llm_hints, context = u.context FROM ",
+    );
+    push_columns(statement, new);
+    statement
+        .push(" WHERE b.id = u.id AND b.tenant = ")
+        .push_bind(tenant)
+        .push(")");
+}
+
+/// Adds breadcrumbs to a statement as a table `u`.
+fn push_columns(statement: &mut Statement, rows: &[&Written]) {
+    fn all<'w, T>(rows: &[&'w Written], of: impl Fn(&'w Breadcrumb) -> T) -> Vec<T> {
+        rows.iter().map(|row| of(&row.breadcrumb)).collect()
+    }
+    fn of_writers<'w, T>(rows: &[&'w Written], of: impl Fn(&'w Writer) -> T) -> Vec<Option<T>> {
+        rows.iter()
+            .map(|row| row.writer.as_ref().map(&of))
+            .collect()
+    }
+    let tombstones: Vec<bool> = rows.iter().map(|row| row.is_tombstone).collect();
+    statement.push("(SELECT u.id, u.version, u.updated_at, u.created_at, u.ttl, u.deleted, u.visibility, u.sensitivity,
+             u.schema_name, u.writer, u.correlation, u.hops, u.created_by, u.updated_by, u.title, u.description,
+             u.semantic_version, u.tags::text[] AS tags, u.llm_hints, u.context FROM unnest(");
+    let mut columns = statement.separated(", ");
+    columns
+        .push_bind(all(rows, |row| Id::from(row.id)))
+        .push_bind(all(rows, |row| row.version.cast_signed()))
+        .push_bind(all(rows, |row| row.updated_at.as_micros()))
+        .push_bind(all(rows, |row| row.created_at.as_micros()))
+        .push_bind(all(rows, |row| row.ttl.map(Timestamp::as_micros)))
+        .push_bind(tombstones)
+        .push_bind(all(rows, |row| visibility(row.visibility)))
+        .push_bind(all(rows, |row| sensitivity(row.sensitivity)))
+        .push_bind(all(rows, |row| row.schema_name.clone()))
+        .push_bind(of_writers(rows, |writer| name_of(&writer.executor)))
+        .push_bind(of_writers(rows, |writer| {
+            name_of(&writer.lineage.correlation_id)
+        }))
+        .push_bind(of_writers(rows, |writer| i64::from(writer.lineage.hops)))
+        .push_bind(all(rows, |row| row.created_by.clone()))
+        .push_bind(all(rows, |row| row.updated_by.clone()))
+        .push_bind(all(rows, |row| row.title.clone()))
+        .push_bind(all(rows, |row| row.description.clone()))
+        .push_bind(all(rows, |row| row.semantic_version.clone()))
+        .push_bind(all(rows, |row| column::texts(&row.tags)))
+        .push_bind(all(rows, |row| row.llm_hints.as_ref().map(Json::to_string)))
+        .push_bind(all(rows, |row| row.context.to_string()));
+    statement.push(
+        ") AS u (id, version, updated_at, created_at, ttl, deleted, visibility, sensitivity, schema_name, writer,
+             correlation, hops, created_by, updated_by, title, description, semantic_version, tags, llm_hints,
+             context)) AS u",
+    );
+}
+
+/// Removes up to `most` breadcrumbs whose time is over, and says whether there were as many.
+pub(super) async fn expire(writing: &mut Writing<'_>, most: usize) -> sqlx::Result<bool> {
+    if !writing.has_expired {
+        return Ok(false);
+    }
+    let limit = i64::try_from(most).unwrap_or(i64::MAX);
+    let delete = sqlx::query(
+        "DELETE FROM ux_breadcrumbs WHERE serial IN (SELECT serial FROM ux_breadcrumbs
+             WHERE tenant = $1 AND ttl <= $2 AND ttl IS NOT NULL AND NOT deleted ORDER BY ttl LIMIT $3)",
+    );
+    let delete = delete
+        .bind(writing.tenant.id)
+        .bind(writing.now.as_micros())
+        .bind(limit);
+    let removed = delete.execute(writing.tells()).await?.rows_affected();
+    writing.tenant.breadcrumbs -= removed.cast_signed();
+    writing.has_expired = removed.cast_signed() == limit;
+    Ok(writing.has_expired)
+}
+
+/// The breadcrumb whose columns begin here.
+pub(super) fn read(row: &PgRow, first: usize) -> sqlx::Result<Found> {
+    let at = |column: usize| first + column;
+    let hints: Option<String> = row.try_get(at(15))?;
+    let breadcrumb = Breadcrumb {
+        id: id(row, at(0))?,
+        owner_id: None,
+        schema_name: row.try_get(at(2))?,
+        title: row.try_get(at(11))?,
+        description: row.try_get(at(12))?,
+        semantic_version: row.try_get(at(13))?,
+        tags: row.try_get(at(14))?,
+        context: json(at(16), row.try_get(at(16))?)?,
+        llm_hints: hints.map(|hints| json(at(15), hints)).transpose()?,
+        visibility: match row.try_get::<i16, _>(at(7))? {
+            0 => Visibility::Public,
+            1 => Visibility::Team,
+            2 => Visibility::Private,
+            _ => return Err(unreadable(at(7), "no visibility")),
+        },
+        sensitivity: match row.try_get::<i16, _>(at(8))? {
+            0 => Sensitivity::Low,
+            1 => Sensitivity::Pii,
+            2 => Sensitivity::Secret,
+            _ => return Err(unreadable(at(8), "no sensitivity")),
+        },
+        version: number(row, at(1))?,
+        ttl: some_time(row, at(5))?,
+        ttl_type: None,
+        created_at: time(row, at(4))?,
+        updated_at: time(row, at(3))?,
+        created_by: row.try_get(at(9))?,
+        updated_by: row.try_get(at(10))?,
+    };
+    Ok(Found {
+        breadcrumb,
+        deleted: row.try_get(at(6))?,
+    })
+}
+
+const fn visibility(visibility: Visibility) -> i16 {
+    match visibility {
+        Visibility::Public => 0,
+        Visibility::Team => 1,
+        Visibility::Private => 2,
+    }
+}
+
+const fn sensitivity(sensitivity: Sensitivity) -> i16 {
+    match sensitivity {
+        Sensitivity::Low => 0,
+        Sensitivity::Pii => 1,
+        Sensitivity::Secret => 2,
+    }
+}

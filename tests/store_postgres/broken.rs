@@ -1,0 +1,179 @@
+//! Connections that break, and servers and transactions that make wait.
+
+use crate::proxy::{Harm, Proxy};
+use crate::server::{Namespaces, store_in, url};
+use futures::StreamExt as _;
+use sqlx::Connection as _;
+use std::time::Duration;
+use universal_executor::error::Retry;
+use universal_executor::source::StartAt;
+use universal_executor::store::{
+    Claim, Commit, RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError, Write,
+};
+use universal_executor::{
+    BreadcrumbStore, BreadcrumbStoreExt, EventSource, NewBreadcrumb, Patch, PostgresStore,
+};
+
+fn note() -> NewBreadcrumb {
+    NewBreadcrumb::new("note.v1")
+}
+
+async fn through(proxy: &Proxy, namespace: &str) -> PostgresStore {
+    let builder = PostgresStore::builder(proxy.url()).schema(namespace);
+    builder.connect().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_commit_is_done_once_whatever_becomes_of_the_connection_in_it() {
+    for harm in [Harm::LosesAnswer, Harm::CutsBefore] {
+        let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
+        let store = through(&proxy, &namespaces.one()).await;
+        let trigger = store.create(note()).await.unwrap();
+        let run = RunRef::new("agent", trigger.id, 1);
+        let Claim::Granted { lease, .. } = store.claim(&run, None).await.unwrap() else {
+            panic!("granted")
+        };
+
+        proxy.harm_next(harm);
+        let commit = Commit {
+            writes: vec![Write::Create(NewBreadcrumb::new("answer.v1")); 2],
+            end: Some((lease, RunEnd::Done)),
+        };
+        let committed = store.commit(commit).await.unwrap();
+
+        assert!(proxy.is_done());
+        let found = store.recent("answer.v1", 10).await.unwrap();
+        let mut written = committed.written;
+        written.reverse();
+        assert_eq!(found, written);
+        let rows = store.runs(&RunFilter::all()).await.unwrap();
+        assert_eq!(rows.len(), 1);
+        assert_eq!(rows[0].state, RunState::Done);
+    }
+}
+
+#[tokio::test]
+async fn what_a_server_says_of_a_commit_is_no_answer_if_it_crashed_since() {
+    let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
+    let namespace = namespaces.one();
+    let store = through(&proxy, &namespace).await;
+    store.create(note()).await.unwrap();
+    // After a crash it is another, and the number of the transaction may be that of another one.
+    let crash = format!(
+        "CREATE FUNCTION {namespace}.crash() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN UPDATE {namespace}.ux_alive SET since = 'later'; RETURN NULL; END $$;
+         CREATE TRIGGER crash AFTER INSERT ON {namespace}.ux_breadcrumbs EXECUTE FUNCTION {namespace}.crash()"
+    );
+    let mut other = sqlx::PgConnection::connect(&url()).await.unwrap();
+    sqlx::raw_sql(sqlx::AssertSqlSafe(crash))
+        .execute(&mut other)
+        .await
+        .unwrap();
+
+    proxy.harm_next(Harm::LosesAnswer);
+    let told = store.create(note()).await.unwrap_err();
+
+    assert!(matches!(told, StoreError::Unavailable { .. }), "{told:?}");
+    assert!(proxy.is_done());
+    store.create(note()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_ends_all_sessions_is_noticed_by_nobody() {
+    let namespaces = Namespaces::default();
+    let namespace = namespaces.one();
+    let store = store_in(&namespace).connect().await.unwrap();
+    let mut events = store.events().subscribe(StartAt::Now).await.unwrap();
+    futures::future::join_all((0..8).map(|_| store.create(note()))).await;
+    let mut other = sqlx::PgConnection::connect(&url()).await.unwrap();
+
+    let ended = sqlx::query(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1",
+    )
+    .bind(format!("universal-executor/{namespace}"))
+    .fetch_all(&mut other)
+    .await
+    .unwrap();
+
+    assert!(ended.len() >= 2, "{}", ended.len());
+    let after = store.create(note()).await.unwrap();
+    assert_eq!(store.get(after.id).await.unwrap(), after);
+    for _ in 0..9 {
+        events.next().await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn who_waits_too_long_for_a_tenant_is_told_to_try_again() {
+    let namespaces = Namespaces::default();
+    let namespace = namespaces.one();
+    let patience = Duration::from_millis(200);
+    let store = store_in(&namespace)
+        .patience(patience)
+        .connect()
+        .await
+        .unwrap();
+    store.create(note()).await.unwrap();
+    let mut other = sqlx::PgConnection::connect(&url()).await.unwrap();
+    let mut transaction = other.begin().await.unwrap();
+    let lock = format!("SELECT id FROM {namespace}.ux_tenants FOR UPDATE");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(lock))
+        .execute(&mut *transaction)
+        .await
+        .unwrap();
+
+    let late = store.create(note()).await.unwrap_err();
+    let read = store.recent("note.v1", 10).await.unwrap();
+    transaction.rollback().await.unwrap();
+
+    assert!(matches!(late, StoreError::Unavailable { .. }), "{late:?}");
+    assert!(matches!(late.retry(), Retry::After(_)));
+    assert_eq!(read.len(), 1, "who reads does not wait");
+    store.create(note()).await.unwrap();
+}
+
+#[tokio::test]
+async fn of_commits_that_wait_together_only_what_is_refused_is_undone() {
+    let namespaces = Namespaces::default();
+    let store = namespaces.builder().connect().await.unwrap();
+    let kept = store.create(note()).await.unwrap();
+    let commits = (0..30).map(|number| {
+        let mut writes = vec![Write::Create(note())];
+        if number % 3 == 0 {
+            // Found out after something was written.
+            writes.push(Write::Update {
+                id: kept.id,
+                version: 1,
+                patch: Patch::new().title("changed"),
+            });
+            writes.push(Write::Update {
+                id: kept.id,
+                version: 7,
+                patch: Patch::new(),
+            });
+        }
+        store.commit(writes.into())
+    });
+
+    let told = futures::future::join_all(commits).await;
+
+    for (number, told) in told.iter().enumerate() {
+        let is_refused = matches!(
+            told,
+            Err(StoreError::Conflict {
+                expected: 7,
+                found: 2,
+                ..
+            })
+        );
+        assert_eq!(is_refused, number % 3 == 0, "{number}: {told:?}");
+        assert_eq!(told.is_ok(), number % 3 != 0, "{number}: {told:?}");
+    }
+    assert_eq!(store.get(kept.id).await.unwrap(), kept);
+    assert_eq!(store.recent("note.v1", 100).await.unwrap().len(), 21);
+    let stats = store.stats().await.unwrap();
+    assert_eq!(
+        (stats.breadcrumbs, stats.events, stats.position),
+        (21, 21, 21)
+    );
+}

@@ -1,0 +1,98 @@
+//! The store in PostgreSQL: the promises of every store, and those of its own. `scripts/services` starts the server that
+//! they need.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on may panic, helpers included"
+)]
+#![expect(
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on may panic, helpers included"
+)]
+
+mod alike;
+mod broken;
+mod counter;
+mod far;
+mod hostile;
+#[path = "../store_memory/model.rs"]
+mod model;
+mod processes;
+mod proxy;
+mod round_trips;
+#[path = "../store_memory/search.rs"]
+mod search;
+mod server;
+mod source;
+mod vectors;
+#[path = "../store_wrappers/wrapped.rs"]
+mod wrapped;
+
+use server::Namespaces;
+use std::sync::Mutex;
+use std::time::Duration;
+use universal_executor::store::conformance::Subject;
+use universal_executor::{EventSource, PostgresStore};
+
+/// A fresh namespace for each store, on whose clock time passes by moving it.
+#[derive(Default)]
+struct Server {
+    connected: Mutex<Vec<PostgresStore>>,
+    namespaces: Namespaces,
+}
+
+impl Subject for Server {
+    type Store = PostgresStore;
+
+    async fn fresh(&self) -> PostgresStore {
+        let store = self.namespaces.builder().connect().await.unwrap();
+        self.connected.lock().unwrap().push(store.clone());
+        store
+    }
+
+    async fn in_tenant(&self, store: &PostgresStore, tenant: &str) -> Option<PostgresStore> {
+        Some(store.in_tenant(tenant))
+    }
+
+    fn events(&self, store: &PostgresStore) -> Option<Box<dyn EventSource>> {
+        Some(Box::new(store.events()))
+    }
+
+    async fn pass(&self, duration: Duration) {
+        for store in self.connected.lock().unwrap().iter() {
+            store.pass(duration);
+        }
+    }
+}
+
+/// What takes random walks, and how many: each store takes time.
+type Tested = Held;
+const WALKS: u32 = 16;
+
+/// A namespace on whose clock time passes only as it is told to: a server that has much to do may take longer than the
+/// suite lets a lease hold.
+#[derive(Default)]
+struct Held(Server);
+
+impl Subject for Held {
+    type Store = PostgresStore;
+
+    async fn fresh(&self) -> PostgresStore {
+        let store = self.0.fresh().await;
+        store.hold_clock();
+        store
+    }
+
+    async fn in_tenant(&self, store: &PostgresStore, tenant: &str) -> Option<PostgresStore> {
+        self.0.in_tenant(store, tenant).await
+    }
+
+    fn events(&self, store: &PostgresStore) -> Option<Box<dyn EventSource>> {
+        self.0.events(store)
+    }
+
+    async fn pass(&self, duration: Duration) {
+        self.0.pass(duration).await;
+    }
+}
+
+universal_executor::store_conformance!(postgres, Held::default());

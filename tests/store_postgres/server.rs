@@ -1,0 +1,81 @@
+//! The server that the tests need, and what is made and removed on it.
+
+use sqlx::Connection as _;
+use std::io::Write as _;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use universal_executor::PostgresStore;
+use universal_executor::store::PostgresBuilder;
+
+/// Where the server is. Without one all tests are skipped at once, but not where a missing server is a mistake.
+pub(crate) fn url() -> String {
+    if let Ok(url) = std::env::var("POSTGRES_URL") {
+        return url;
+    }
+    let is_set = |name| std::env::var_os(name).is_some();
+    assert!(
+        !is_set("CI") && !is_set("UX_REQUIRE_SERVICES"),
+        "POSTGRES_URL is not set: see scripts/services"
+    );
+    // Not by a macro, whose output the harness would keep to itself.
+    let skipped =
+        "SKIPPED: the tests of PostgresStore, as POSTGRES_URL is not set; see scripts/services\n";
+    std::io::stderr().write_all(skipped.as_bytes()).unwrap();
+    std::process::exit(0);
+}
+
+/// Namespaces on the server, each for one store; they go when the test ends.
+#[derive(Default)]
+pub(crate) struct Namespaces(Mutex<Vec<String>>);
+
+impl Namespaces {
+    /// The name of one more.
+    pub(crate) fn one(&self) -> String {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("ux_test_{}_{number}", std::process::id());
+        self.0.lock().unwrap().push(name.clone());
+        name
+    }
+
+    /// Connects to a store of its own.
+    pub(crate) fn builder(&self) -> PostgresBuilder {
+        store_in(&self.one())
+    }
+}
+
+/// Connects to the store in a namespace.
+pub(crate) fn store_in(namespace: &str) -> PostgresBuilder {
+    PostgresStore::builder(url())
+        .schema(namespace)
+        .connections(4)
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        let names = std::mem::take(&mut *self.0.lock().unwrap());
+        if names.is_empty() {
+            return;
+        }
+        // A test may end in its runtime, where nothing may block.
+        let dropped = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime.unwrap().block_on(sql(&names))
+        });
+        // What a test that failed leaves behind is in the way of nobody.
+        drop(dropped.join());
+    }
+}
+
+async fn sql(namespaces: &[String]) -> sqlx::Result<()> {
+    let mut connection = sqlx::PgConnection::connect(&url()).await?;
+    let set = "SET lock_timeout = '5s'; SET client_min_messages = 'warning'";
+    sqlx::raw_sql(set).execute(&mut connection).await?;
+    for name in namespaces {
+        let drop = sqlx::AssertSqlSafe(format!("DROP SCHEMA IF EXISTS {name} CASCADE"));
+        sqlx::raw_sql(drop).execute(&mut connection).await?;
+    }
+    connection.close().await
+}
