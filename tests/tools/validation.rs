@@ -12,10 +12,11 @@ fn search() -> ToolRegistry {
     let schema = json!({
         "type": "object",
         "properties": {
-            "query": {"type": "string", "minLength": 3},
+            // In the order of their names, since that is how some builds of serde_json keep them.
             "limit": {"type": "integer", "minimum": 1, "maximum": 50},
-            "sort": {"enum": ["new", "old"]},
+            "query": {"type": "string", "minLength": 3},
             "site": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+            "sort": {"enum": ["new", "old"]},
         },
         "required": ["query"],
         "additionalProperties": false,
