@@ -141,7 +141,12 @@ impl Check<'_> {
         for row in self.rows_of(role).to_vec() {
             let answers = answers.remove(&row.trigger).unwrap_or_default();
             match (row.state, answers.as_slice()) {
-                (RunState::Done, [answer]) if answer.attempt == row.attempts => {}
+                (RunState::Done, [answer]) if answer.attempt == row.attempts && !answer.failed => {}
+                // Who asks waits, so a failure is answered as well.
+                (RunState::Failed, [answer]) if role == Role::Helper && answer.failed => {}
+                (RunState::Failed, []) if role == Role::Helper => {
+                    self.found(format!("a failure that nobody was told of: {row:?}"));
+                }
                 (RunState::Done, [answer]) => self.found(format!(
                     "the answer of attempt {} stands, and attempt {} had the lease: {row:?}",
                     answer.attempt, row.attempts

@@ -50,6 +50,7 @@ fn all_well() -> (Vec<Record>, Snapshot) {
             trigger,
             attempt: 1,
             pid: PID,
+            failed: false,
         };
         snapshot
             .answers
@@ -149,6 +150,38 @@ fn attempts_beyond_the_last_are_found() {
             records.extend(records.iter().find_map(sixth));
         }),
     ]);
+}
+
+#[test]
+fn a_failure_of_whom_others_wait_for_has_to_be_told() {
+    let judged = |is_told: bool| {
+        found(|_, snapshot| {
+            let lost = Row {
+                trigger: Trigger {
+                    id: BreadcrumbId::NIL,
+                    version: 1,
+                },
+                state: RunState::Failed,
+                attempts: 3,
+                reason: Some("crash_loop".to_owned()),
+                lane: None,
+            };
+            let told = Answer {
+                trigger: lost.trigger,
+                attempt: 3,
+                pid: PID,
+                failed: true,
+            };
+            snapshot.letters.push(("helper".to_owned(), lost.trigger));
+            snapshot.rows.insert("helper".to_owned(), vec![lost]);
+            let answers = if is_told { vec![told] } else { Vec::new() };
+            snapshot.answers.insert("helper".to_owned(), answers);
+        })
+    };
+    let untold = |found: &[String]| found.iter().any(|found| found.contains("nobody was told"));
+
+    assert!(untold(&judged(false)));
+    assert!(!untold(&judged(true)));
 }
 
 #[test]
