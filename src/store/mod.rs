@@ -26,6 +26,8 @@ mod commit;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod draft;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod durable;
 mod error;
 mod ext;
 #[cfg(feature = "conformance")]

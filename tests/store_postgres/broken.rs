@@ -104,6 +104,43 @@ async fn a_server_that_ends_all_sessions_is_noticed_by_nobody() {
 }
 
 #[tokio::test]
+async fn a_connection_over_which_nothing_comes_any_more_is_given_up_with_all_others() {
+    let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
+    let builder = PostgresStore::builder(proxy.url()).schema(namespaces.one());
+    let builder = builder.patience(Duration::from_millis(500));
+    let store = builder.connect().await.unwrap();
+    let kept = store.create(note()).await.unwrap();
+    // Several connections, which are kept.
+    futures::future::join_all((0..4).map(|_| store.get(kept.id))).await;
+
+    proxy.fall_silent();
+    let (read, written) = tokio::join!(store.get(kept.id), store.create(note()));
+
+    for told in [read.unwrap_err(), written.unwrap_err()] {
+        assert!(matches!(told, StoreError::Unavailable { .. }), "{told:?}");
+        assert!(matches!(told.retry(), Retry::After(_)));
+    }
+    // Over new connections, as nothing else would be answered.
+    assert_eq!(store.get(kept.id).await.unwrap(), kept);
+    store.create(note()).await.unwrap();
+    assert_eq!(store.recent("note.v1", 10).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_commit_over_a_connection_that_falls_silent_is_asked_after() {
+    let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
+    let builder = PostgresStore::builder(proxy.url()).schema(namespaces.one());
+    let builder = builder.patience(Duration::from_millis(500));
+    let store = builder.connect().await.unwrap();
+
+    proxy.harm_next(Harm::SwallowsAnswer);
+    let created = store.create(note()).await.unwrap();
+
+    assert!(proxy.is_done());
+    assert_eq!(store.recent("note.v1", 10).await.unwrap(), [created]);
+}
+
+#[tokio::test]
 async fn who_waits_too_long_for_a_tenant_is_told_to_try_again() {
     let namespaces = Namespaces::default();
     let namespace = namespaces.one();

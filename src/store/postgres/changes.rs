@@ -2,11 +2,12 @@
 
 use super::parked::Name;
 use super::row::Kept;
-use super::table::Writer;
-use super::tenant::Tenant;
+use super::tenant;
 use super::{log, queue, row, table};
 use crate::model::{Breadcrumb, BreadcrumbId, Event};
 use crate::store::RunRef;
+use crate::store::durable::found::Writer;
+use crate::store::durable::tenant::Tenant;
 use sqlx::{PgConnection, Postgres, QueryBuilder};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -83,7 +84,7 @@ impl Changes {
         row::insert(&mut statement, tenant, &new);
         row::update(&mut statement, &known);
         match changed {
-            Some(tenant) => tenant.update(&mut statement),
+            Some(tenant) => tenant::update(&mut statement, tenant),
             None => drop(statement.push(" SELECT")),
         }
         statement.build().execute(&mut *connection).await?;

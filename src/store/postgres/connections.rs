@@ -12,7 +12,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// How long a connection is kept that nobody needs.
 const IDLE: Duration = Duration::from_secs(300);
@@ -55,6 +55,23 @@ impl Connections {
             home: self,
             _permit: permit,
         })
+    }
+
+    /// An answer of the server, or that it takes too long: then nobody may be there any more, which the network need not
+    /// tell. It is later than the server itself gives up waiting for a lock, and so as not to find out one by one, none
+    /// of the connections that are kept is used again.
+    pub(super) async fn in_time<T>(&self, answer: impl Future<Output = T>) -> sqlx::Result<T> {
+        let limit = self.patience.saturating_mul(2);
+        if let Ok(answer) = timeout(limit, answer).await {
+            return Ok(answer);
+        }
+        let kept = std::mem::take(&mut *self.lock());
+        drop(kept);
+        let silent = format!("the server did not answer within {limit:?}");
+        Err(sqlx::Error::Io(io::Error::new(
+            io::ErrorKind::TimedOut,
+            silent,
+        )))
     }
 
     /// Connects, waiting for a server that is just about to start.

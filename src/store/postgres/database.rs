@@ -3,16 +3,17 @@
 use super::builder::Settings;
 use super::connection;
 use super::connections::Connections;
-use super::cursor::Acknowledged;
+use super::cursor::Acknowledgements;
 use super::error::{Fault, PostgresError, ended};
 use super::progress::Progress;
 use super::schema;
-use super::tenant::{Named, Time};
+use super::tenant::Named;
 use super::unclaimed::Unclaimed;
 use super::vectors;
 use super::writer::{self, ATTEMPTS, Waiting, is_worth_another};
 use super::writing::{Wanted, Writing};
 use crate::store::StoreError;
+use crate::store::durable::tenant::Time;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgConnection, PgPool};
 use std::fmt;
@@ -47,6 +48,9 @@ pub(super) trait Read: Send + Sync {
     /// What comes of it.
     type Answer: Send + 'static;
 
+    /// Whether it may take as long as it takes.
+    const TAKES_LONG: bool = false;
+
     /// Does it.
     fn run(
         &self,
@@ -59,7 +63,7 @@ pub(super) trait Read: Send + Sync {
 pub(super) struct Database {
     pub(super) settings: Arc<Settings>,
     pub(super) time: Time,
-    pub(super) acknowledged: Acknowledged,
+    pub(super) acknowledged: Acknowledgements,
     pub(super) unclaimed: Unclaimed,
     pub(super) connections: Connections,
     /// Has the connection that hears of the events of other processes.
@@ -97,7 +101,7 @@ impl Database {
         Ok(Self {
             settings: Arc::new(settings),
             time: Time::default(),
-            acknowledged: Acknowledged::default(),
+            acknowledged: Acknowledgements::default(),
             unclaimed: Unclaimed::default(),
             connections,
             hearing,
@@ -164,7 +168,13 @@ impl Database {
 
     async fn attempt_read<R: Read>(&self, read: &R) -> Result<R::Answer, Fault> {
         let mut connection = self.connections.one().await?;
-        let answer = read.run(&mut connection, &self.time).await;
+        let answer = read.run(&mut connection, &self.time);
+        let answer = if R::TAKES_LONG {
+            answer.await
+        } else {
+            let answered = self.connections.in_time(answer).await;
+            answered.unwrap_or_else(|silent| Err(silent.into()))
+        };
         if !matches!(answer, Err(Fault::Driver(_))) {
             connection.give_back();
         }

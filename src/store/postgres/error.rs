@@ -3,6 +3,7 @@
 use crate::error::{BoxError, Retry};
 use crate::store::StoreError;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,6 +101,8 @@ impl Class {
             sqlx::Error::Database(said) => said
                 .code()
                 .map_or(Self::Transient, |code| Self::of_code(&code)),
+            // It has taken long enough.
+            sqlx::Error::Io(error) if error.kind() == io::ErrorKind::TimedOut => Self::Transient,
             sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
                 Self::Lost
             }

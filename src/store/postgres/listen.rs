@@ -41,7 +41,8 @@ async fn tell(database: &Database) -> sqlx::Result<()> {
         database.settings.schema
     );
     let tell = sqlx::raw_sql(AssertSqlSafe(tell));
-    tell.execute(&mut *connection).await?;
+    let told = tell.execute(&mut *connection);
+    database.connections.in_time(told).await??;
     connection.give_back();
     Ok(())
 }

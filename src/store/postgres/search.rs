@@ -4,10 +4,11 @@ use super::column::Id;
 use super::database::Read;
 use super::error::Fault;
 use super::table::{self, columns};
-use super::tenant::{Named, Time, clock};
+use super::tenant::{Named, clock};
 use crate::bugs::planted;
 use crate::model::{Breadcrumb, Order, Timestamp};
 use crate::store::Query;
+use crate::store::durable::tenant::Time;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use std::sync::Arc;
 

@@ -4,8 +4,9 @@ use super::column;
 use super::database::Read;
 use super::error::Fault;
 use super::row::state_of;
-use super::tenant::{Tenant, Time};
+use super::tenant;
 use crate::store::RunState;
+use crate::store::durable::tenant::Time;
 use sqlx::{PgConnection, Row as _};
 use std::collections::BTreeMap;
 
@@ -56,7 +57,7 @@ impl Read for Count<'_> {
         else {
             return Ok(stats);
         };
-        let tenant = Tenant::of(&tenant)?;
+        let tenant = tenant::read(&tenant)?;
         stats.breadcrumbs = tenant.breadcrumbs.cast_unsigned();
         stats.tombstones = tenant.tombstones.cast_unsigned();
         stats.events = tenant.events().cast_unsigned();

@@ -4,8 +4,8 @@
 use super::NAME;
 use super::database::Read;
 use super::error::Fault;
-use super::tenant::Time;
 use crate::store::StoreError;
+use crate::store::durable::tenant::Time;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 /// The most dimensions that an index can have.
@@ -82,6 +82,7 @@ pub(super) struct Index<'m> {
 
 impl Read for Index<'_> {
     type Answer = ();
+    const TAKES_LONG: bool = true;
 
     async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<(), Fault> {
         if !(1..=MOST_DIMENSIONS).contains(&self.dimensions) {

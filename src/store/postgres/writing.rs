@@ -8,12 +8,15 @@ use super::builder::PostgresLimits;
 use super::changes::{Changes, Line, Written, line_of};
 use super::parked::{self, Name};
 use super::row::{self, Kept};
-use super::table::{self, Found, Writer};
-use super::tenant::{Named, Tenant, Time};
+use super::table;
+use super::tenant;
+use super::tenant::Named;
 use super::{column, retention};
 use crate::bugs::planted;
 use crate::model::{Breadcrumb, BreadcrumbId, Event, Timestamp};
 use crate::store::RunRef;
+use crate::store::durable::found::{Found, Writer};
+use crate::store::durable::tenant::{Tenant, Time};
 use crate::store::row::Origin;
 use sqlx::{AssertSqlSafe, PgConnection};
 use std::collections::HashMap;
@@ -102,7 +105,7 @@ impl<'t> Writing<'t> {
             Some(since) => since,
             None => first_since_a_crash(connection).await?,
         };
-        let mut tenant = Tenant::of(&row)?;
+        let mut tenant = tenant::read(&row)?;
         tenant.position = early.unwrap_or(tenant.position);
         Ok(Self {
             connection,
@@ -203,6 +206,7 @@ impl<'t> Writing<'t> {
             .or_else(|| self.earlier.replaced.get(&id));
         if let Some(written) = changed {
             return Ok(Some(Found {
+                row: (),
                 breadcrumb: Breadcrumb::clone(&written.breadcrumb),
                 deleted: written.is_tombstone,
             }));

@@ -2,15 +2,16 @@
 
 use super::builder::Settings;
 use super::connection;
-use super::cursor::Acknowledged;
 use super::error::{Fault, SqliteError, ended};
 use super::progress::{Progress, Watcher};
 use super::readers::{self, Queue, Reader, Reads};
 use super::sweep::Sweep;
-use super::tenant::{Time, Writing};
+use super::tenant::Writing;
 use super::unclaimed::Unclaimed;
 use super::writer::{Job, StoreAcknowledged, Task, Writer};
 use crate::store::StoreError;
+use crate::store::durable::cursor::Acknowledged;
+use crate::store::durable::tenant::Time;
 use rusqlite::Connection;
 use std::fmt;
 use std::path::{Path, PathBuf};

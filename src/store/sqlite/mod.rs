@@ -44,7 +44,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use table::Found;
-use tenant::{Tenant, Writing};
+use tenant::Writing;
 use unclaimed::Leased;
 
 const NAME: &str = "SqliteStore";
@@ -217,7 +217,7 @@ impl SqliteStore {
         let read = move |connection: &Connection, is_wanted: &dyn Fn() -> bool| {
             let id = match id.get() {
                 Some(id) => *id,
-                None => match Tenant::find(connection, &name)? {
+                None => match tenant::find(connection, &name)? {
                     Some(found) => *id.get_or_init(|| found.id),
                     None => return Ok(T::default()),
                 },
