@@ -8,9 +8,9 @@
 #   make doc          the documentation, broken links are errors
 #   make examples     every file in examples/ runs to its end
 #   make torture-ci   workers on one SQLite file are killed, stopped and misled, and three mistakes have to be found
+#   make torture-services  the same campaign on PostgreSQL and on PostgreSQL with NATS (needs Linux on x86-64)
 #   make bench-build  the benches compile and run one tiny round; `cargo bench` measures
 #   make ci           all of the above, with Cargo.lock as committed
-#   make torture-services  the same campaign on PostgreSQL and on PostgreSQL with NATS (needs Linux on x86-64)
 #   make torture      the same with 500 kills on each, and all mistakes: more than an hour; see docs/torture.md
 #   make services-test  of the tests only what needs PostgreSQL and NATS, on servers of its own (Linux on x86-64)
 #   make deny         licences, advisories and duplicate crates (needs cargo-deny)
@@ -30,7 +30,7 @@ HEAVY_FEATURES := cli conformance genai metrics mock nats openai postgres schema
 FULL_TESTS := agent agent_kill agent_ways cli genai key_order metrics openai source_nats sqlite_desk store_postgres store_sqlite tls tools
 
 ci: CARGO_FLAGS := --locked
-ci: fmt crates lint features test doc examples bench-build torture-ci
+ci: fmt crates lint features test doc examples bench-build torture-ci torture-services
 	@echo "==> ci: everything passed"
 
 fmt:

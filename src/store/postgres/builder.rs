@@ -100,7 +100,8 @@ impl PostgresBuilder {
 
     /// Sets how long to wait for a connection, or for what another transaction has locked, before an operation fails
     /// with [`StoreError::Unavailable`](crate::store::StoreError::Unavailable); 10 s by default. The server ends a
-    /// transaction in which this process does nothing for as long.
+    /// transaction in which this process does nothing for as long, and a connection over which nothing is heard for twice
+    /// as long is given up with all others, as nobody need be there any more.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.settings.patience = patience;
