@@ -61,6 +61,7 @@ universal_executor::store_conformance! { @promises two, Two,
     canonical_depth
     canonical_size
     canonical_tags
+    canonical_schema_name
     canonical_runs
     whole_selector
     conditions

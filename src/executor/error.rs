@@ -364,6 +364,11 @@ mod tests {
                 size,
                 limit,
             },
+            StoreError::SchemaTooLong {
+                write: 0,
+                size,
+                limit,
+            },
             StoreError::EmptyWake,
             StoreError::Unsupported {
                 store: "s",

@@ -90,6 +90,16 @@ pub enum StoreError {
         /// The most that is allowed.
         limit: usize,
     },
+    /// The name of a schema is longer than a store keeps.
+    #[error("write {write} has a schema name of {size} bytes where at most {limit} are allowed")]
+    SchemaTooLong {
+        /// The index of the write.
+        write: usize,
+        /// Its size in bytes.
+        size: usize,
+        /// The most that is allowed.
+        limit: usize,
+    },
     /// A run would be suspended for ever: say what or when it waits for.
     #[error("nothing could wake the run: it waits for neither a breadcrumb nor a time")]
     EmptyWake,
@@ -144,6 +154,7 @@ impl StoreError {
             | Self::TooManyWrites { .. }
             | Self::TooManyTags { .. }
             | Self::TagTooLong { .. }
+            | Self::SchemaTooLong { .. }
             | Self::EmptyWake
             | Self::InvalidQuery(_)
             | Self::Unsupported { .. } => Retry::Never,
@@ -164,6 +175,7 @@ impl StoreError {
             Self::TooManyWrites { .. } => "too_many_writes",
             Self::TooManyTags { .. } => "too_many_tags",
             Self::TagTooLong { .. } => "tag_too_long",
+            Self::SchemaTooLong { .. } => "schema_too_long",
             Self::EmptyWake => "empty_wake",
             Self::InvalidQuery(_) => "invalid_query",
             Self::Full { .. } => "full",

@@ -132,8 +132,8 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError::Conflict`] or [`StoreError::NotFound`] for a stale update, [`StoreError::LeaseLost`] if the run
-    /// is no longer the caller's, [`StoreError::Rejected`], [`StoreError::TooManyTags`] or [`StoreError::TagTooLong`]
-    /// for what no store keeps, [`StoreError::EmptyWake`] or [`StoreError::InvalidQuery`] for a run that would wait
+    /// is no longer the caller's, [`StoreError::Rejected`], [`StoreError::TooManyTags`], [`StoreError::TagTooLong`] or
+    /// [`StoreError::SchemaTooLong`] for what no store keeps, [`StoreError::EmptyWake`] or [`StoreError::InvalidQuery`] for a run that would wait
     /// for ever. Nothing is written then.
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError>;
 

@@ -6,6 +6,7 @@ use futures::StreamExt as _;
 use sqlx::Connection as _;
 use std::time::Duration;
 use universal_executor::error::Retry;
+use universal_executor::model::Timestamp;
 use universal_executor::source::StartAt;
 use universal_executor::store::{
     Claim, Commit, RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError, Write,
@@ -167,6 +168,65 @@ async fn who_waits_too_long_for_a_tenant_is_told_to_try_again() {
     assert!(matches!(late.retry(), Retry::After(_)));
     assert_eq!(read.len(), 1, "who reads does not wait");
     store.create(note()).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_gave_up_on_a_tenant_keeps_nobody_from_reading_another() {
+    let namespaces = Namespaces::default();
+    let namespace = namespaces.one();
+    let store = store_in(&namespace).connect().await.unwrap();
+    let elsewhere = store.in_tenant("elsewhere");
+    store.create(note()).await.unwrap();
+    elsewhere.create(note()).await.unwrap();
+    let mut other = sqlx::PgConnection::connect(&url()).await.unwrap();
+    let mut transaction = other.begin().await.unwrap();
+    let lock = format!(
+        "SELECT id FROM {namespace}.ux_tenants WHERE name = '{}' FOR UPDATE",
+        store.tenant()
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(lock))
+        .execute(&mut *transaction)
+        .await
+        .unwrap();
+
+    let given_up = tokio::time::timeout(Duration::from_millis(50), store.create(note()));
+    assert!(given_up.await.is_err(), "it waits for the tenant");
+    let read = tokio::time::timeout(Duration::from_secs(5), elsewhere.recent("note.v1", 10));
+
+    let read = read.await.expect("the other tenant is locked by nobody");
+    assert_eq!(read.unwrap().len(), 1);
+    transaction.rollback().await.unwrap();
+    assert_eq!(store.recent("note.v1", 10).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_commit_looks_at_no_breadcrumb_whose_time_is_not_over() {
+    const LIVING: usize = 1_000;
+    let namespaces = Namespaces::default();
+    let namespace = namespaces.one();
+    let store = store_in(&namespace).connect().await.unwrap();
+    let end = Timestamp::from_micros(i64::MAX / 4);
+    for _ in 0..LIVING / 100 {
+        let living = vec![Write::Create(note().ttl(end)); 100];
+        store.commit(living.into()).await.unwrap();
+    }
+    for _ in 0..20 {
+        store.create(note()).await.unwrap();
+    }
+    // The server counts what a session did once that ends.
+    store.close().await;
+
+    let mut other = sqlx::PgConnection::connect(&url()).await.unwrap();
+    let read: i64 = sqlx::query_scalar(
+        "SELECT idx_tup_read FROM pg_stat_user_indexes
+         WHERE schemaname = $1 AND indexrelname = 'ux_breadcrumbs_by_end'",
+    )
+    .bind(&namespace)
+    .fetch_one(&mut other)
+    .await
+    .unwrap();
+
+    assert!(read < LIVING as i64, "{read}");
 }
 
 #[tokio::test]

@@ -97,7 +97,12 @@ impl Check<'_> {
         accepted
             .filter(|accepted| accepted.job == Job::Poison)
             .count()
-            + self.history.unclear_poison
+            + self.unclear(Job::Poison)
+    }
+
+    /// How many triggers of a kind may be kept without anybody knowing of them.
+    fn unclear(&self, job: Job) -> usize {
+        self.history.unclear.get(&job).copied().unwrap_or_default()
     }
 
     fn every_trigger_has_an_outcome(&mut self) {
@@ -170,6 +175,7 @@ impl Check<'_> {
     fn rows(&mut self, role: Role) {
         let versions: HashSet<Trigger> = self.rows_of(role).iter().map(|row| row.trigger).collect();
         let mut crash_loops = 0;
+        let (mut refused, mut once) = (self.unclear(Job::Refused), self.unclear(Job::Once));
         for row in self.rows_of(role).to_vec() {
             // Who claims a run only to end it may be lost as well, and executes nothing: how often that happened is told by
             // those who execute.
@@ -191,6 +197,14 @@ impl Check<'_> {
                 }
                 (RunState::Failed, _) if reason == Some("hop_limit") => {
                     matches!(role, Role::Ping | Role::Pong)
+                }
+                (RunState::Failed, None) if reason == Some("permanent") && refused > 0 => {
+                    refused -= 1;
+                    role == Role::Clerk
+                }
+                (RunState::Failed, None) if reason == Some("outcome_unknown") && once > 0 => {
+                    once -= 1;
+                    role == Role::Pager
                 }
                 (RunState::Failed, job) => {
                     crash_loops += usize::from(job != Some(Job::Poison));

@@ -64,7 +64,8 @@ mod writes;
 pub use announce::announce;
 pub use atomic::{a_failing_write_leaves_nothing, atomic, cancel_safe, commits_are_announced};
 pub use canonical::{
-    canonical_depth, canonical_nul, canonical_runs, canonical_size, canonical_tags,
+    canonical_depth, canonical_nul, canonical_runs, canonical_schema_name, canonical_size,
+    canonical_tags,
 };
 pub use claims::{
     a_claim_by_hand_adds_the_row, a_claim_by_hand_does_not_wait, a_run_is_due_at_its_time,
@@ -181,6 +182,7 @@ macro_rules! store_conformance {
             canonical_depth
             canonical_size
             canonical_tags
+            canonical_schema_name
             canonical_runs
             whole_selector
             conditions

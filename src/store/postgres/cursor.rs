@@ -9,7 +9,7 @@ use crate::store::StoreError;
 use crate::store::durable::cursor::{Acknowledged, Cursor, Name};
 use crate::store::durable::tenant::Time;
 use sqlx::PgConnection;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -56,8 +56,13 @@ struct Store<'p>(&'p HashMap<Name, u64>);
 impl Read for Store<'_> {
     type Answer = ();
 
+    fn tenant(&self) -> Option<&str> {
+        None
+    }
+
     async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<(), Fault> {
-        let positions = self.0;
+        // In their order, none who stores them waits for another who waits for it.
+        let positions: BTreeMap<_, _> = self.0.iter().collect();
         let update = sqlx::query(
             "UPDATE ux_consumers AS c SET position = greatest(c.position, u.position)
              FROM unnest($1::text[], $2::text[], $3::bigint[]) AS u (tenant, consumer, position)

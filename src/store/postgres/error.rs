@@ -106,6 +106,8 @@ impl Class {
             sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
                 Self::Lost
             }
+            // What is kept cannot be read, and will not change by itself.
+            sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => Self::Permanent,
             sqlx::Error::Tls(_) | sqlx::Error::Configuration(_) => Self::Login,
             // The driver may get variants; what is not known may pass.
             _ => Self::Transient,
@@ -117,12 +119,13 @@ impl Class {
         match code {
             "40001" | "40P01" => Self::Collided,
             // A server that stops, or a session that idled in a transaction for too long.
-            "57P01" | "57P02" | "25P03" => Self::Lost,
+            "57P01" | "57P02" | "57P05" | "25P03" => Self::Lost,
             "3D000" => Self::Login,
             _ => match code.get(..2) {
                 Some("08") => Self::Lost,
                 Some("28") => Self::Login,
-                Some("22" | "23" | "42") => Self::Permanent,
+                // Data, constraints, limits of the server, and rights or names.
+                Some("22" | "23" | "42" | "54") => Self::Permanent,
                 Some(_) | None => Self::Transient,
             },
         }
@@ -237,7 +240,9 @@ mod tests {
             ("40P01", Class::Collided),
             ("55P03", Class::Transient),
             ("53300", Class::Transient),
+            ("54000", Class::Permanent),
             ("57P01", Class::Lost),
+            ("57P05", Class::Lost),
             ("57P03", Class::Transient),
             ("08006", Class::Lost),
             ("22021", Class::Permanent),

@@ -25,6 +25,10 @@ pub(super) struct List<'f> {
 impl Read for List<'_> {
     type Answer = Vec<Run>;
 
+    fn tenant(&self) -> Option<&str> {
+        Some(&self.tenant.name)
+    }
+
     async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<Vec<Run>, Fault> {
         match self.tenant.id(connection).await? {
             Some(tenant) => list(connection, tenant, self.filter, self.parked, time).await,

@@ -77,6 +77,10 @@ struct From<'p> {
 impl Read for From<'_> {
     type Answer = Page;
 
+    fn tenant(&self) -> Option<&str> {
+        Some(self.tenant)
+    }
+
     async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<Page, Fault> {
         let mut page = Page::empty();
         let largest = i64::try_from(Event::MAX_CONTEXT_BYTES).unwrap_or(i64::MAX);
@@ -154,6 +158,10 @@ struct Behind<'b> {
 
 impl Read for Behind<'_> {
     type Answer = Option<u64>;
+
+    fn tenant(&self) -> Option<&str> {
+        Some(self.tenant)
+    }
 
     async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<Option<u64>, Fault> {
         let behind = sqlx::query_scalar::<_, i64>(

@@ -233,7 +233,7 @@ impl PostgresStore {
     /// The claim of a lease that is parked here: its row is leased already, so this at most reads. None if it is not
     /// that simple: a row that was added before its trigger is to learn where that came from.
     async fn take_parked(&self, run: &RunRef) -> Result<Option<Claim>, StoreError> {
-        self.database.settled().await;
+        self.database.settled(&self.tenant.name).await?;
         if let Some(Leased { lease, claim }) =
             self.database
                 .unclaimed
@@ -302,8 +302,12 @@ impl BreadcrumbStore for PostgresStore {
 
     async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
         query.selector.check().map_err(StoreError::InvalidQuery)?;
-        let tenant = &self.tenant;
-        let (found, expired) = self.database.read(Search { tenant, query }).await?;
+        let search = Search {
+            tenant: &self.tenant,
+            query,
+            connections: &self.database.connections,
+        };
+        let (found, expired) = self.database.read(search).await?;
         if expired > retention::MANY_EXPIRED {
             sweep::sweep(&self.database, &self.tenant);
         }

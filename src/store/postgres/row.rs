@@ -349,7 +349,9 @@ fn wait(row: &PgRow, due: Option<Timestamp>) -> sqlx::Result<Option<Wait>> {
 
 /// A length of time, at most as long as the clock is.
 pub(super) fn micros(length: Duration) -> i64 {
-    i64::try_from(length.as_micros()).unwrap_or(i64::MAX)
+    /// No time is later than this from now.
+    const MOST: i64 = i64::MAX / 4;
+    i64::try_from(length.as_micros()).map_or(MOST, |micros| micros.min(MOST))
 }
 
 pub(super) const fn number_of(state: RunState) -> i16 {

@@ -1,6 +1,7 @@
 //! Queries: candidates newest first, as far as SQL can tell, each looked at in full.
 
 use super::column::Id;
+use super::connections::Connections;
 use super::database::Read;
 use super::error::Fault;
 use super::table::{self, columns};
@@ -19,42 +20,51 @@ const PAGE: usize = 256;
 pub(super) struct Search<'q> {
     pub(super) tenant: &'q Named,
     pub(super) query: &'q Query,
+    /// Tell when a page takes too long; all of them may.
+    pub(super) connections: &'q Connections,
 }
 
 impl Read for Search<'_> {
     type Answer = (Vec<Arc<Breadcrumb>>, usize);
+    const TAKES_LONG: bool = true;
+
+    fn tenant(&self) -> Option<&str> {
+        Some(&self.tenant.name)
+    }
 
     async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<Self::Answer, Fault> {
-        match self.tenant.id(connection).await? {
-            Some(tenant) => search(connection, tenant, self.query, time).await,
-            None => Ok((Vec::new(), 0)),
+        let Self {
+            tenant,
+            query,
+            connections,
+        } = *self;
+        let id = tenant.id(connection);
+        let Some(tenant) = connections.in_time(id).await?? else {
+            return Ok((Vec::new(), 0));
+        };
+        let Some(asked) = Asked::of(tenant, query, time) else {
+            return Ok((Vec::new(), 0));
+        };
+        // Most queries are answered by the first candidates.
+        let few = query.limit.clamp(1, PAGE);
+        let page = asked.page(connection, Met::default(), few);
+        let mut found = connections.in_time(page).await??;
+        if !found.is_all {
+            // What changes between two pages shall be in neither or in one of them, so both are of one snapshot.
+            let begun = connections.in_time(connection.begin_with(SNAPSHOT));
+            let mut snapshot = begun.await??;
+            found = Met::default();
+            while !found.is_all {
+                let page = asked.page(&mut snapshot, found, PAGE);
+                found = connections.in_time(page).await??;
+            }
+            connections.in_time(snapshot.commit()).await??;
         }
-    }
-}
-
-async fn search(
-    connection: &mut PgConnection,
-    tenant: i64,
-    query: &Query,
-    time: &Time,
-) -> Result<(Vec<Arc<Breadcrumb>>, usize), Fault> {
-    let Some(asked) = Asked::of(tenant, query, time) else {
-        return Ok((Vec::new(), 0));
-    };
-    let mut found = asked.page(connection, Met::default()).await?;
-    if !found.is_all {
-        // What changes between two pages shall be in neither or in one of them, so both are of one snapshot.
-        let mut snapshot = connection.begin_with(SNAPSHOT).await?;
-        found = Met::default();
-        while !found.is_all {
-            found = asked.page(&mut snapshot, found).await?;
+        if query.order == Order::OldestFirst {
+            found.selected.reverse();
         }
-        snapshot.commit().await?;
+        Ok((found.selected, found.expired))
     }
-    if query.order == Order::OldestFirst {
-        found.selected.reverse();
-    }
-    Ok((found.selected, found.expired))
 }
 
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
@@ -112,9 +122,13 @@ impl<'q> Asked<'q> {
         })
     }
 
-    /// Adds what the next page has.
-    async fn page(&self, connection: &mut PgConnection, mut met: Met) -> Result<Met, Fault> {
-        let most = self.query.limit.clamp(1, PAGE);
+    /// Adds what the next page has, of up to so many candidates.
+    async fn page(
+        &self,
+        connection: &mut PgConnection,
+        mut met: Met,
+        most: usize,
+    ) -> Result<Met, Fault> {
         let before = met.last.or(self.query.before);
         let mut page = sqlx::query(AssertSqlSafe(self.sql(before.is_some())))
             .bind(self.tenant)

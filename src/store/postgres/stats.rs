@@ -35,6 +35,10 @@ pub(super) struct Count<'t>(pub(super) &'t str);
 impl Read for Count<'_> {
     type Answer = PostgresStats;
 
+    fn tenant(&self) -> Option<&str> {
+        Some(self.0)
+    }
+
     async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<PostgresStats, Fault> {
         let bytes: i64 = sqlx::query_scalar(
         "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c

@@ -48,6 +48,10 @@ pub(super) struct Get<'t> {
 impl Read for Get<'_> {
     type Answer = Breadcrumb;
 
+    fn tenant(&self) -> Option<&str> {
+        Some(&self.tenant.name)
+    }
+
     async fn run(&self, connection: &mut PgConnection, clock: &Time) -> Result<Breadcrumb, Fault> {
         let none = || StoreError::NotFound {
             id: self.id,

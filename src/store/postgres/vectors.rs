@@ -84,6 +84,10 @@ impl Read for Index<'_> {
     type Answer = ();
     const TAKES_LONG: bool = true;
 
+    fn tenant(&self) -> Option<&str> {
+        None
+    }
+
     async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<(), Fault> {
         if !(1..=MOST_DIMENSIONS).contains(&self.dimensions) {
             let reason = format!(

@@ -162,7 +162,7 @@ pub(super) async fn write<J: Job>(
     tenant: &Arc<Named>,
     job: J,
 ) -> Result<J::Answer, StoreError> {
-    let (waiting, working) = database.progress.begin();
+    let (waiting, working) = database.progress.begin(&tenant.name);
     let (reply, answer) = oneshot::channel();
     let task = Box::new(Asked {
         job,

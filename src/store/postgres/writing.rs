@@ -365,8 +365,9 @@ fn begin(tenant: i64, time: &Time, locks: bool) -> String {
     );
     let columns = "id, latest, sequence, position, first_event, breadcrumbs, tombstones, open_runs, finished_runs";
     let (lock, has_expired) = if locks {
+        // What changes from row to row, as a clock does, an index is not asked for.
         let expired = format!(
-            "EXISTS (SELECT 1 FROM ux_breadcrumbs AS b WHERE b.tenant = {tenant} AND b.ttl <= {clock}
+            "EXISTS (SELECT 1 FROM ux_breadcrumbs AS b WHERE b.tenant = {tenant} AND b.ttl <= (SELECT {clock})
                  AND b.ttl IS NOT NULL AND NOT b.deleted)"
         );
         ("FOR UPDATE", expired)

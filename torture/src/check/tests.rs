@@ -129,6 +129,25 @@ fn each_kind_of_harm_is_found_by_its_name() {
 }
 
 #[test]
+fn what_nobody_knows_of_may_end_as_one_that_was_not_clearly_kept_and_no_other() {
+    let judged = |unclear: Option<Job>| {
+        found(|records, snapshot| {
+            records.retain(|record| !matches!(record, Record::Accepted(one) if one.n == 2));
+            records.extend(unclear.map(|job| Record::Unclear { n: 2, job }));
+            let row = &mut rows(snapshot)[1];
+            (row.state, row.reason) = (RunState::Failed, Some("permanent".to_owned()));
+            let letter = ("clerk".to_owned(), row.trigger);
+            snapshot.letters.push(letter);
+            snapshot.answers.get_mut("clerk").unwrap().pop();
+        })
+    };
+
+    assert_eq!(judged(Some(Job::Refused)), Vec::<String>::new());
+    assert!(!judged(Some(Job::Plain)).is_empty());
+    assert!(!judged(None).is_empty());
+}
+
+#[test]
 fn attempts_beyond_the_last_are_found() {
     each_is_found(&[
         ("a wrong end", |_, snapshot| {
