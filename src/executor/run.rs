@@ -393,6 +393,11 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         }
     }
 
+    /// Whether the store is told which run a commit is of: it has a ledger, or knows what an earlier attempt wrote.
+    pub(super) fn tells_of_run(&self) -> bool {
+        self.ledger.is_some() || self.executor.store().capabilities().run_keys
+    }
+
     async fn commit(
         &self,
         writes: Vec<Write>,
@@ -405,7 +410,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
             .map_err(store_error("read what the response changes"))?
             .map_err(|reason| ExecutorError::BadResponse { reason })?;
         let span = tracing::debug_span!("commit", executor = self.executor.id(), trigger = %self.lease.run.trigger_id);
-        let end = self.ledger.map(|_| (self.lease.clone(), end));
+        let end = self.tells_of_run().then(|| (self.lease.clone(), end));
         let again = planted("blind-retry").then(|| writes.clone());
         let commit = store.commit(Commit { writes, end }).instrument(span);
         let mut committed = self.in_time(commit).await;

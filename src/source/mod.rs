@@ -24,12 +24,18 @@
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod error;
+#[cfg(any(feature = "openai", feature = "rcrt"))]
+pub(crate) mod frames;
 #[cfg(feature = "nats")]
 mod nats;
+#[cfg(feature = "rcrt")]
+pub(crate) mod sse;
 
 pub use error::SourceError;
 #[cfg(feature = "nats")]
 pub use nats::{NatsError, NatsRelay, NatsSource, NatsSourceBuilder};
+#[cfg(feature = "rcrt")]
+pub use sse::{BearerToken, Missed, SseError, SseHealth, SseSource, SseSourceBuilder, TokenError};
 
 use crate::model::Event;
 use async_trait::async_trait;

@@ -4,7 +4,6 @@ mod cli;
 mod completions;
 #[cfg(feature = "openai")]
 mod openai;
-mod secret;
 
 pub use by_breadcrumb::model_tool;
 pub(super) use by_breadcrumb::{input_of, response_of};
@@ -12,4 +11,4 @@ pub(super) use by_breadcrumb::{input_of, response_of};
 pub use cli::{CliError, CliProvider, RawOutput};
 #[cfg(feature = "openai")]
 pub use openai::{OpenAiCompatible, OpenAiCompatibleBuilder, ProviderError};
-pub use secret::Secret;
+pub use crate::secret::Secret;

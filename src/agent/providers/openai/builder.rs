@@ -1,7 +1,8 @@
 use super::{Key, OpenAiCompatible, Secret};
 use crate::error::{BoxError, Retry};
 use futures::FutureExt;
-use reqwest::{Client, Url, redirect, retry};
+use crate::http;
+use reqwest::Url;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -143,14 +144,10 @@ impl OpenAiCompatibleBuilder {
         {
             return Err(ProviderError::BadKey);
         }
-        let client = Client::builder()
+        let client = http::client()
             .connect_timeout(self.connect_timeout)
             .read_timeout(self.read_timeout)
             .timeout(self.total_timeout)
-            // A redirect would take the key elsewhere, and whether to try again is the run's to say.
-            .redirect(redirect::Policy::none())
-            .retry(retry::never())
-            .user_agent(concat!("universal-executor/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| ProviderError::Http(error.into()))?;
         Ok(OpenAiCompatible {
@@ -164,21 +161,8 @@ impl OpenAiCompatibleBuilder {
 }
 
 fn endpoint(base: &str) -> Result<Url, ProviderError> {
-    let bad = |problem| ProviderError::BadUrl { problem };
-    let mut url = Url::parse(base.trim()).map_err(|_| bad("cannot be read"))?;
-    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-        return Err(bad("is not one of http or https"));
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(bad("has credentials in it, which belong into the key"));
-    }
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err(bad("has a query or a fragment"));
-    }
-    let mut path = url.path_segments_mut().map_err(|()| bad("has no path"))?;
-    path.pop_if_empty().extend(["chat", "completions"]);
-    drop(path);
-    Ok(url)
+    let base = http::base_url(base).map_err(|problem| ProviderError::BadUrl { problem })?;
+    Ok(http::below(&base, &["chat", "completions"]))
 }
 
 impl fmt::Debug for OpenAiCompatibleBuilder {
