@@ -199,7 +199,8 @@ async fn all_subscriptions_share_one_connection_and_it_ends_with_the_last() {
 
     assert_eq!(server.seen("GET", "/events/stream").len(), 1);
     drop(streams);
-    subscribed(&other).await;
+    let again = subscribed(&other).await;
+    drop(again);
     assert_eq!(server.seen("GET", "/events/stream").len(), 1);
 }
 
