@@ -19,29 +19,29 @@ use universal_executor::{
 };
 
 /// A text that may be a definition, and where it is.
-pub struct Source {
+pub(crate) struct Source {
     /// The file, or the breadcrumb.
-    pub place: String,
+    pub(crate) place: String,
     /// Its JSON.
-    pub text: String,
+    pub(crate) text: String,
 }
 
 /// What there is to say.
 #[derive(Debug, Default)]
-pub struct Report {
+pub(crate) struct Report {
     /// One line each, with the place.
-    pub errors: Vec<String>,
+    pub(crate) errors: Vec<String>,
     /// One line each, with the place.
-    pub warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
     /// How many definitions were read.
-    pub definitions: usize,
+    pub(crate) definitions: usize,
 }
 
 /// The files of a folder that end with `.json`, in order.
 ///
 /// # Errors
 /// Fails if the folder or a file cannot be read.
-pub fn from_folder(folder: &Path) -> std::io::Result<Vec<Source>> {
+pub(crate) fn from_folder(folder: &Path) -> std::io::Result<Vec<Source>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -60,7 +60,7 @@ pub fn from_folder(folder: &Path) -> std::io::Result<Vec<Source>> {
 ///
 /// # Errors
 /// Fails if the store does.
-pub async fn from_store(store: &dyn BreadcrumbStore) -> Result<Vec<Source>, BoxError> {
+pub(crate) async fn from_store(store: &dyn BreadcrumbStore) -> Result<Vec<Source>, BoxError> {
     let mut found = Vec::new();
     for schema in ["agent.def.v1", "tool.v1"] {
         let query = Query::new(Selector::schema(schema)).limit(1_000);
@@ -75,7 +75,7 @@ pub async fn from_store(store: &dyn BreadcrumbStore) -> Result<Vec<Source>, BoxE
 
 /// Checks each definition, and then all together.
 #[must_use]
-pub fn check(sources: &[Source]) -> Report {
+pub(crate) fn check(sources: &[Source]) -> Report {
     let mut report = Report::default();
     let mut defined = Vec::new();
     for Source { place, text } in sources {
@@ -85,25 +85,39 @@ pub fn check(sources: &[Source]) -> Report {
             Ok(subscriptions) => subscriptions,
             Err(error) => {
                 let at = error.subscription().map(|index| format!("[{index}]"));
-                let field = [error.field()].into_iter().filter(|field| !field.is_empty());
-                let at = format!("{path}{}", at.unwrap_or_default());
-                let at: Vec<&str> = [&*at].into_iter().filter(|at| !at.is_empty()).chain(field).collect();
-                report.errors.push(format!("{place}: {}: {}", at.join("."), error.problem()));
+                let mut at = format!("{path}{}", at.unwrap_or_default());
+                if !error.field().is_empty() {
+                    at = format!("{at}.{}", error.field());
+                }
+                report
+                    .errors
+                    .push(format!("{place}: {at}: {}", error.problem()));
                 continue;
             }
         };
         for warning in subscriptions.warnings() {
             let at = warning.subscription();
-            report.warnings.push(format!("{place}: {path}[{at}]: {}", warning.message()));
+            report
+                .warnings
+                .push(format!("{place}: {path}[{at}]: {}", warning.message()));
         }
         let odd = shadows(subscriptions.as_slice());
-        report.warnings.extend(odd.into_iter().map(|(at, odd)| format!("{place}: {path}[{at}]: {odd}")));
+        report.warnings.extend(
+            odd.into_iter()
+                .map(|(at, odd)| format!("{place}: {path}[{at}]: {odd}")),
+        );
         defined.push(Defined::new(place, &definition, subscriptions));
     }
     report.definitions = defined.len();
-    let graph = Graph::of(defined.iter().map(|defined| defined as &dyn UniversalExecutor));
+    let graph = Graph::of(
+        defined
+            .iter()
+            .map(|defined| defined as &dyn UniversalExecutor),
+    );
     let cycles = graph.cycles().iter();
-    report.warnings.extend(cycles.map(|cycle| format!("a cycle: {cycle}")));
+    report
+        .warnings
+        .extend(cycles.map(|cycle| format!("a cycle: {cycle}")));
     report.warnings.extend(unwritten(&defined));
     report
 }
@@ -131,7 +145,9 @@ fn shadows(all: &[Subscription]) -> Vec<(usize, String)> {
             let odd = match (one.role, other.role) {
                 _ if is_same && one.role != other.role => "selects the same in another role as",
                 (Role::Trigger, Role::Trigger) if is_same => "selects the same as",
-                (Role::Context, Role::Context) if is_same && one.fetch == other.fetch && one.scope == other.scope => {
+                (Role::Context, Role::Context)
+                    if is_same && one.fetch == other.fetch && one.scope == other.scope =>
+                {
                     "fetches the same under another key as"
                 }
                 (Role::Trigger, Role::Trigger)
@@ -151,16 +167,26 @@ fn shadows(all: &[Subscription]) -> Vec<(usize, String)> {
 fn covers(wide: &Selector, narrow: &Selector) -> bool {
     let any_schema = wide.schema_name().is_none_or(|schema| schema == "*");
     (any_schema || wide.schema_name() == narrow.schema_name())
-        && wide.all_of_tags().iter().all(|tag| narrow.all_of_tags().contains(tag))
+        && wide
+            .all_of_tags()
+            .iter()
+            .all(|tag| narrow.all_of_tags().contains(tag))
         && (wide.any_of_tags().is_none() || wide.any_of_tags() == narrow.any_of_tags())
-        && wide.conditions().iter().all(|one| narrow.conditions().contains(one))
+        && wide
+            .conditions()
+            .iter()
+            .all(|one| narrow.conditions().contains(one))
 }
 
 /// The schemas that are subscribed to and that no definition says it writes.
 fn unwritten(defined: &[Defined]) -> Vec<String> {
-    let written = defined.iter().filter_map(|defined| defined.profile.responds_with.as_ref());
+    let written = defined
+        .iter()
+        .filter_map(|defined| defined.profile.responds_with.as_ref());
     let written: BTreeSet<&str> = written.flatten().map(|schema| &**schema).collect();
-    let all = defined.iter().flat_map(|defined| defined.subscriptions.as_slice());
+    let all = defined
+        .iter()
+        .flat_map(|defined| defined.subscriptions.as_slice());
     let wanted: BTreeSet<&str> = all.filter_map(|one| one.selector.schema_name()).collect();
     let missing = wanted.difference(&written).filter(|schema| **schema != "*");
     missing
@@ -185,11 +211,19 @@ impl Defined {
             None => ("tool", "tool.response.v1"),
         };
         let said = context.get("responds_with").and_then(Value::as_array);
-        let said = said.map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect());
+        let said = said.map(|list| {
+            list.iter()
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect()
+        });
         Self {
-            id: text("agent_id").or_else(|| text("name")).unwrap_or_else(|| place.to_owned()),
+            id: text("agent_id")
+                .or_else(|| text("name"))
+                .unwrap_or_else(|| place.to_owned()),
             subscriptions,
-            profile: Profile::new(kind).responds_with(said.unwrap_or_else(|| vec![writes.to_owned()])),
+            profile: Profile::new(kind)
+                .responds_with(said.unwrap_or_else(|| vec![writes.to_owned()])),
             store: MemoryStore::default(),
         }
     }
@@ -231,7 +265,9 @@ async fn sources() -> Result<Vec<Source>, BoxError> {
         #[cfg(feature = "rcrt")]
         (Some(url), Some(owner)) => {
             let token = universal_executor::Secret::new(env::var("RCRT_TOKEN")?);
-            let store = universal_executor::RcrtStore::builder(url, owner).token(token).build()?;
+            let store = universal_executor::RcrtStore::builder(url, owner)
+                .token(token)
+                .build()?;
             from_store(&store).await
         }
         #[cfg(not(feature = "rcrt"))]

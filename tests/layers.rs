@@ -45,8 +45,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "agent",
         &[
-            "backoff", "bugs", "clock", "error", "executor", "hints", "http", "machine", "model", "secret", "source",
-            "store", "tool",
+            "backoff", "bugs", "clock", "error", "executor", "hints", "http", "machine", "model",
+            "secret", "source", "store", "tool",
         ],
     ),
     (

@@ -37,12 +37,18 @@ pub(crate) enum Heard {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Frame {
     /// Its name, `message` unless the stream says another.
-    #[cfg_attr(not(feature = "rcrt"), expect(dead_code, reason = "models have no use for it"))]
+    #[cfg_attr(
+        not(feature = "rcrt"),
+        expect(dead_code, reason = "models have no use for it")
+    )]
     pub(crate) name: String,
     /// Its data, lines parted by a line feed.
     pub(crate) data: Vec<u8>,
     /// The last id that the stream told of.
-    #[cfg_attr(not(feature = "rcrt"), expect(dead_code, reason = "models have no use for it"))]
+    #[cfg_attr(
+        not(feature = "rcrt"),
+        expect(dead_code, reason = "models have no use for it")
+    )]
     pub(crate) id: Option<String>,
 }
 

@@ -98,7 +98,9 @@ pub enum StoreError {
     InvalidQuery(#[source] ConditionError),
     /// The store would have to look at more breadcrumbs than it may, and those it saw are not all: name a schema or a tag
     /// that fewer have.
-    #[error("{store} looked at {looked_at} breadcrumbs, and there are more; name a schema or a tag that fewer have")]
+    #[error(
+        "{store} looked at {looked_at} breadcrumbs, and there are more; name a schema or a tag that fewer have"
+    )]
     TooFar {
         /// The store.
         store: &'static str,

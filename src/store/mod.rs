@@ -21,6 +21,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod answered;
 mod canonical;
 mod commit;
 #[cfg(feature = "conformance")]
@@ -57,6 +58,7 @@ mod wake;
 mod with_ledger;
 mod wrap;
 
+pub(crate) use answered::{answered, run_tag};
 pub use commit::{Commit, Committed, DeadLetter, FailureClass, RunEnd, Write};
 pub use error::StoreError;
 pub use ext::BreadcrumbStoreExt;
@@ -172,7 +174,8 @@ pub struct Capabilities {
     /// [`BreadcrumbStore::vector_search`] tells how near each breadcrumb is, and not only their order.
     pub scores: bool,
     /// It has no ledger, and knows all the same what a run wrote in an earlier attempt: a commit for a run carries its
-    /// [end](Commit::end), whose lease the store cannot check and which it does not record.
+    /// [end](Commit::end), whose lease the store cannot check and which it does not record. What a run responds with
+    /// has the tags `ux:run:<key of the run>` and `ux:slot:<place>/<how many>`.
     pub run_keys: bool,
 }
 

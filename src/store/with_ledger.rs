@@ -175,7 +175,9 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> BreadcrumbStore for WithLedger<S, L
         let kind = match &end {
             // What it asks on its way, it may ask again.
             RunEnd::Continues | RunEnd::Suspended { .. } => RunEnd::Continues,
-            RunEnd::Done | RunEnd::Failed(_) | RunEnd::Skipped(_) | RunEnd::Superseded => RunEnd::Done,
+            RunEnd::Done | RunEnd::Failed(_) | RunEnd::Skipped(_) | RunEnd::Superseded => {
+                RunEnd::Done
+            }
         };
         match &end {
             RunEnd::Continues => return self.write(ledger, &lease, writes, kind).await,

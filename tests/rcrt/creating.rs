@@ -18,20 +18,35 @@ fn answer(text: &str) -> Write {
 }
 
 fn lease() -> Lease {
-    Lease::new(RunRef::new("echo", BreadcrumbId::NIL, 1), 1, Timestamp::UNIX_EPOCH)
+    Lease::new(
+        RunRef::new("echo", BreadcrumbId::NIL, 1),
+        1,
+        Timestamp::UNIX_EPOCH,
+    )
 }
 
 /// Commits answers as a part of the run that is always the same.
-async fn respond(store: &RcrtStore, texts: &[&str], end: RunEnd) -> Result<Vec<BreadcrumbId>, StoreError> {
+async fn respond(
+    store: &RcrtStore,
+    texts: &[&str],
+    end: RunEnd,
+) -> Result<Vec<BreadcrumbId>, StoreError> {
     let writes = texts.iter().map(|text| answer(text)).collect();
-    let commit = Commit { writes, end: Some((lease(), end)) };
+    let commit = Commit {
+        writes,
+        end: Some((lease(), end)),
+    };
     store.commit(commit).await.map(|committed| committed.ids())
 }
 
 async fn texts(store: &RcrtStore) -> Vec<String> {
     let query = Query::new(Selector::schema("answer.v1")).limit(100);
     let found = store.search(&query).await.unwrap();
-    found.iter().rev().map(|one| one.context.text("text").unwrap().to_owned()).collect()
+    found
+        .iter()
+        .rev()
+        .map(|one| one.context.text("text").unwrap().to_owned())
+        .collect()
 }
 
 #[tokio::test]
@@ -43,10 +58,16 @@ async fn a_response_carries_the_key_of_its_run_in_a_header_and_as_a_tag() {
 
     let key = lease().key(store.tenant());
     let sent: Vec<_> = server.seen("POST", "/breadcrumbs");
-    let keys: Vec<_> = sent.iter().map(|sent| sent.header("idempotency-key").unwrap()).collect();
+    let keys: Vec<_> = sent
+        .iter()
+        .map(|sent| sent.header("idempotency-key").unwrap())
+        .collect();
     assert_eq!(keys, [format!("{key}:0:0"), format!("{key}:1:0")]);
     let second = store.get(ids[1]).await.unwrap();
-    assert_eq!(second.tags, [format!("ux:run:{key}"), "ux:slot:1".to_owned()]);
+    assert_eq!(
+        second.tags,
+        [format!("ux:run:{key}"), "ux:slot:1/2".to_owned()]
+    );
 }
 
 #[tokio::test]
@@ -54,7 +75,9 @@ async fn a_second_attempt_finds_what_the_first_created_and_creates_the_rest() {
     let store = store(&Server::start().await);
     let first = respond(&store, &["a"], RunEnd::Done).await.unwrap();
 
-    let second = respond(&store, &["a again", "b"], RunEnd::Done).await.unwrap();
+    let second = respond(&store, &["a again", "b"], RunEnd::Done)
+        .await
+        .unwrap();
 
     assert_eq!((second[0], second.len()), (first[0], 2));
     assert_eq!(texts(&store).await, ["a", "b"]);
@@ -62,7 +85,11 @@ async fn a_second_attempt_finds_what_the_first_created_and_creates_the_rest() {
 
 #[tokio::test]
 async fn what_was_created_although_the_answer_says_otherwise_is_found() {
-    for fault in [Fault::DoAndSay(500, "database error"), Fault::DoAndClose, Fault::DoAndSay(504, "gateway timeout")] {
+    for fault in [
+        Fault::DoAndSay(500, "database error"),
+        Fault::DoAndClose,
+        Fault::DoAndSay(504, "gateway timeout"),
+    ] {
         let server = Server::start().await;
         let store = store(&server);
         server.fail(CREATE, fault.clone());
@@ -111,7 +138,11 @@ async fn a_request_that_was_surely_not_taken_is_sent_again_under_its_key() {
 
     respond(&store, &["a"], RunEnd::Done).await.unwrap();
 
-    let keys: Vec<_> = server.seen("POST", "/breadcrumbs").iter().map(|sent| sent.headers["idempotency-key"].clone()).collect();
+    let keys: Vec<_> = server
+        .seen("POST", "/breadcrumbs")
+        .iter()
+        .map(|sent| sent.headers["idempotency-key"].clone())
+        .collect();
     assert_eq!(keys.len(), 2);
     assert_eq!(keys[0], keys[1]);
 }
@@ -139,7 +170,10 @@ async fn outside_a_run_a_lost_answer_is_told_and_nothing_is_sent_twice() {
 
     assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
     assert_eq!(server.seen("POST", "/breadcrumbs").len(), 1);
-    assert_eq!(store.latest("answer.v1").await.unwrap().unwrap().tags, Vec::<String>::new());
+    assert_eq!(
+        store.latest("answer.v1").await.unwrap().unwrap().tags,
+        Vec::<String>::new()
+    );
 }
 
 #[tokio::test]
@@ -161,7 +195,16 @@ async fn a_run_cannot_be_suspended_without_a_ledger() {
     let store = store(&server);
     let wake = Wake::on(Selector::schema("a.v1"));
 
-    let error = respond(&store, &["a"], RunEnd::Suspended { wake, state: json!({}).into() }).await.unwrap_err();
+    let error = respond(
+        &store,
+        &["a"],
+        RunEnd::Suspended {
+            wake,
+            state: json!({}).into(),
+        },
+    )
+    .await
+    .unwrap_err();
 
     assert!(matches!(error, StoreError::Unsupported { .. }), "{error}");
     assert!(server.seen("POST", "/").is_empty());
@@ -172,12 +215,20 @@ async fn what_the_server_will_never_take_is_a_permanent_error_with_its_words() {
     let server = Server::start().await;
     let store = store(&server);
 
-    for (status, code) in [(403, "forbidden"), (413, "rejected"), (415, "refused"), (422, "refused")] {
+    for (status, code) in [
+        (403, "forbidden"),
+        (413, "rejected"),
+        (415, "refused"),
+        (422, "refused"),
+    ] {
         server.fail(CREATE, Fault::Refuse(status, "emitter role required"));
         let error = respond(&store, &["a"], RunEnd::Done).await.unwrap_err();
         assert_eq!(error.code(), code, "{status}");
         if status == 403 {
-            assert!(error.to_string().contains("emitter role required"), "{error}");
+            assert!(
+                error.to_string().contains("emitter role required"),
+                "{error}"
+            );
         }
     }
     assert_eq!(texts(&store).await, Vec::<String>::new());

@@ -1,7 +1,11 @@
 //! The store and the source on an RCRT server, against a server of its own on loopback that keeps breadcrumbs as that does,
 //! and misbehaves on command.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "helpers of tests"
+)]
 
 mod creating;
 mod follow;

@@ -26,7 +26,11 @@ impl Subject for Stream {
         None
     }
 
-    async fn in_tenant(&self, (server, _): &(Server, RcrtStore), tenant: &str) -> Option<(Server, RcrtStore)> {
+    async fn in_tenant(
+        &self,
+        (server, _): &(Server, RcrtStore),
+        tenant: &str,
+    ) -> Option<(Server, RcrtStore)> {
         let store = builder(server, tenant).build().ok()?;
         Some((server.clone(), store))
     }
@@ -39,7 +43,11 @@ impl Subject for Stream {
         Box::new(store.events())
     }
 
-    async fn commit(&self, (_, store): &(Server, RcrtStore), changes: Vec<Change>) -> Result<Vec<Event>, BoxError> {
+    async fn commit(
+        &self,
+        (_, store): &(Server, RcrtStore),
+        changes: Vec<Change>,
+    ) -> Result<Vec<Event>, BoxError> {
         Ok(announce(store, changes).await?)
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 use universal_executor::store::conformance::Subject;
-use universal_executor::{BreadcrumbStore, EventSource, RcrtStore};
+use universal_executor::{BreadcrumbStore, EventSource, MemoryStore, RcrtStore, WithLedger};
 
 #[derive(Default)]
 struct Rcrt {
@@ -73,24 +73,87 @@ universal_executor::store_conformance! { @promises rcrt, Rcrt::default(),
     tenants_apart
 }
 
+/// The server beside a ledger in memory.
+#[derive(Default)]
+struct Beside(Rcrt);
+
+impl Subject for Beside {
+    type Store = WithLedger<RcrtStore, MemoryStore>;
+
+    async fn fresh(&self) -> Self::Store {
+        WithLedger::new(self.0.fresh().await, MemoryStore::default())
+    }
+
+    async fn in_tenant(&self, _: &Self::Store, _: &str) -> Option<Self::Store> {
+        None
+    }
+
+    fn events(&self, _: &Self::Store) -> Option<Box<dyn EventSource>> {
+        None
+    }
+
+    async fn pass(&self, duration: Duration) {
+        tokio::time::sleep(duration).await;
+    }
+}
+
+// What is about the ledger alone is tried in tests/with_ledger.rs; these write to the server.
+universal_executor::store_conformance! { @promises beside, Beside::default(),
+    canonical_runs
+    one_run
+    other_names_are_other_runs
+    of_many_claims_one_is_granted
+    fenced
+    ordered
+    a_heartbeat_tells_what_is_lost
+    the_next_attempt_goes_on_with_what_was_saved
+    a_skipped_run_keeps_its_reason
+    a_later_version_supersedes
+    a_lost_lease_leaves_no_dead_letter
+    racing_resumes_let_one_through
+    a_wait_ends_at_its_time
+    a_run_can_wait_again
+    everything_a_run_writes_comes_from_it
+}
+
 #[test]
 fn every_promise_about_breadcrumbs_is_kept_or_left_out_on_purpose() -> std::io::Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let kept = fs::read_to_string(root.join("tests/rcrt/stores.rs"))?;
+    let kept = kept
+        .split("universal_executor::store_conformance!")
+        .nth(1)
+        .unwrap();
     let is_kept = |name: &str| kept.lines().any(|line| line.trim() == name);
     let mut promises = Vec::new();
-    for file in ["writes", "canonical", "queries", "pages", "atomic", "tenants"] {
+    for file in [
+        "writes",
+        "canonical",
+        "queries",
+        "pages",
+        "atomic",
+        "tenants",
+    ] {
         let path = format!("src/store/conformance/{file}.rs");
         let text = fs::read_to_string(root.join(path))?;
-        let names = text.lines().filter_map(|line| line.strip_prefix("pub async fn "));
+        let names = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("pub async fn "));
         promises.extend(names.filter_map(|line| Some(line.split_once('<')?.0.to_owned())));
     }
 
     // These are about a ledger, or about events.
-    let elsewhere = ["canonical_runs", "runs_of_tenants_are_apart", "commits_are_announced"];
+    let elsewhere = [
+        "canonical_runs",
+        "runs_of_tenants_are_apart",
+        "commits_are_announced",
+    ];
     for name in &promises {
         let out = LEFT_OUT.contains(&&**name) || elsewhere.contains(&&**name);
-        assert!(is_kept(name) != out, "{name} is neither kept nor left out, or both");
+        assert!(
+            is_kept(name) != out,
+            "{name} is neither kept nor left out, or both"
+        );
     }
     assert!(promises.len() > 25, "{promises:?}");
     Ok(())
@@ -101,6 +164,8 @@ async fn the_store_says_what_it_cannot_do() {
     let able = store(&Server::start().await).capabilities();
 
     assert!(able.reads_own_writes && able.vector_search && able.run_keys);
-    assert!(!able.atomic && !able.tombstones && !able.chosen_author && !able.lineage && !able.scores);
+    assert!(
+        !able.atomic && !able.tombstones && !able.chosen_author && !able.lineage && !able.scores
+    );
     assert_eq!(store(&Server::start().await).tenant(), OWNER);
 }

@@ -9,7 +9,9 @@ use universal_executor::store::StoreError;
 use universal_executor::{BreadcrumbStoreExt, NewBreadcrumb, RcrtStore, Secret};
 
 fn of_agent(server: &Server, agent: &str) -> RcrtStore {
-    let builder = RcrtStore::builder(server.base_url(), OWNER).agent(agent).role("emitter");
+    let builder = RcrtStore::builder(server.base_url(), OWNER)
+        .agent(agent)
+        .role("emitter");
     builder.build().unwrap()
 }
 
@@ -25,11 +27,23 @@ async fn a_token_is_asked_for_once_and_sent_in_the_header_only() {
     let asked = server.seen("POST", "/auth/token");
     assert_eq!(asked.len(), 1);
     let body = asked[0].json();
-    assert_eq!((&body["owner_id"], &body["agent_id"], &body["roles"][0]), (&OWNER.into(), &"agent-1".into(), &"emitter".into()));
-    for seen in server.seen("POST", "/breadcrumbs").iter().chain(&server.seen("GET", "/breadcrumbs")) {
+    assert_eq!(
+        (&body["owner_id"], &body["agent_id"], &body["roles"][0]),
+        (&OWNER.into(), &"agent-1".into(), &"emitter".into())
+    );
+    for seen in server
+        .seen("POST", "/breadcrumbs")
+        .iter()
+        .chain(&server.seen("GET", "/breadcrumbs"))
+    {
         let token = format!("issued:{OWNER}:1");
-        assert_eq!(seen.header("authorization"), Some(&*format!("Bearer {token}")));
-        assert!(!seen.path.contains(&token) && !seen.query.values().any(|value| value.contains(&token)));
+        assert_eq!(
+            seen.header("authorization"),
+            Some(&*format!("Bearer {token}"))
+        );
+        assert!(
+            !seen.path.contains(&token) && !seen.query.values().any(|value| value.contains(&token))
+        );
     }
     assert!(!format!("{store:?}").contains("issued:"));
 }
@@ -47,7 +61,10 @@ async fn a_token_that_the_server_refuses_is_renewed_once() {
     for n in 2..=3 {
         server.lock().expired.insert(format!("issued:{OWNER}:{n}"));
     }
-    let error = store.create(NewBreadcrumb::new("note.v1")).await.unwrap_err();
+    let error = store
+        .create(NewBreadcrumb::new("note.v1"))
+        .await
+        .unwrap_err();
     assert!(matches!(error, StoreError::Forbidden { .. }), "{error}");
     assert_eq!(server.seen("POST", "/auth/token").len(), 3);
 }
@@ -58,7 +75,10 @@ async fn a_fixed_token_that_ended_is_an_error_that_does_not_have_it() {
     let store = store(&server);
     server.lock().expired.insert(token_of(OWNER));
 
-    let error = store.create(NewBreadcrumb::new("note.v1")).await.unwrap_err();
+    let error = store
+        .create(NewBreadcrumb::new("note.v1"))
+        .await
+        .unwrap_err();
 
     assert!(matches!(error, StoreError::Forbidden { .. }), "{error}");
     assert!(!format!("{error} {error:?} {store:?}").contains(&token_of(OWNER)));
@@ -69,7 +89,10 @@ async fn a_fixed_token_that_ended_is_an_error_that_does_not_have_it() {
 async fn an_agent_that_gets_no_token_is_told_why() {
     let server = Server::start().await;
 
-    let error = of_agent(&server, "nobody").latest("note.v1").await.unwrap_err();
+    let error = of_agent(&server, "nobody")
+        .latest("note.v1")
+        .await
+        .unwrap_err();
 
     assert!(matches!(error, StoreError::Refused { .. }), "{error}");
     assert!(format!("{error:?}").contains("no such agent"), "{error:?}");
@@ -84,7 +107,10 @@ async fn a_function_may_give_the_tokens() {
         counted.fetch_add(1, Ordering::Relaxed);
         async { Ok((Secret::new(token_of(OWNER)), None)) }
     });
-    let store = RcrtStore::builder(server.base_url(), OWNER).token_from(token).build().unwrap();
+    let store = RcrtStore::builder(server.base_url(), OWNER)
+        .token_from(token)
+        .build()
+        .unwrap();
 
     for _ in 0..2 {
         store.create(NewBreadcrumb::new("note.v1")).await.unwrap();

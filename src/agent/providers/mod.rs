@@ -5,10 +5,10 @@ mod completions;
 #[cfg(feature = "openai")]
 mod openai;
 
+pub use crate::secret::Secret;
 pub use by_breadcrumb::model_tool;
 pub(super) use by_breadcrumb::{input_of, response_of};
 #[cfg(feature = "cli")]
 pub use cli::{CliError, CliProvider, RawOutput};
 #[cfg(feature = "openai")]
 pub use openai::{OpenAiCompatible, OpenAiCompatibleBuilder, ProviderError};
-pub use crate::secret::Secret;

@@ -103,7 +103,9 @@ impl KeyPolicy {
         ];
         let named = NAMES
             .into_iter()
-            .fold(Self::new(), |policy, (schema, key)| policy.name(schema, key));
+            .fold(Self::new(), |policy, (schema, key)| {
+                policy.name(schema, key)
+            });
         named.others_with_underscores().limit(1)
     }
 

@@ -32,7 +32,8 @@ fn event(name: &str, data: &str, id: Option<&str>) -> Heard {
 
 #[test]
 fn comments_other_fields_and_every_kind_of_line_end_are_understood() {
-    let body = b": hello\n\ndata: one\r\n\r\nother: x\rdata:two\r\rdata: a\ndata:  b\n\n\n\ndata\n\n";
+    let body =
+        b": hello\n\ndata: one\r\n\r\nother: x\rdata:two\r\rdata: a\ndata:  b\n\n\n\ndata\n\n";
 
     assert_eq!(data(body), ["one", "two", "a\n b", ""]);
 }
@@ -57,7 +58,13 @@ fn a_time_to_come_again_is_a_number_of_milliseconds() {
     let (heard, _) = hear(&[b"retry: 1500\n\nretry: soon\n\nretry:\n\n: alive\n\n"]);
 
     let seconds = Heard::Retry(Duration::from_millis(1_500));
-    let wanted = [seconds, Heard::Nothing, Heard::Nothing, Heard::Nothing, Heard::Nothing];
+    let wanted = [
+        seconds,
+        Heard::Nothing,
+        Heard::Nothing,
+        Heard::Nothing,
+        Heard::Nothing,
+    ];
     assert_eq!(heard, wanted);
 }
 
@@ -104,8 +111,20 @@ fn an_event_of_lines_without_end_is_refused_at_the_limit() {
 fn body() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         prop::sample::select(vec![
-            "data: ", "data:", "data", "id: 4", "event: x", "retry: 10", "\r", "\n", "\r\n",
-            "\n\n", ":", "ü", "{}", "\u{FEFF}",
+            "data: ",
+            "data:",
+            "data",
+            "id: 4",
+            "event: x",
+            "retry: 10",
+            "\r",
+            "\n",
+            "\r\n",
+            "\n\n",
+            ":",
+            "ü",
+            "{}",
+            "\u{FEFF}",
         ])
         .prop_map(|text| text.as_bytes().to_vec()),
         prop::collection::vec(any::<u8>(), 0..6),

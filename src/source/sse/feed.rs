@@ -68,7 +68,8 @@ impl Feed {
 
     pub(super) fn ready(&self) {
         self.health().is_connected = true;
-        self.progress.send_modify(|progress| progress.is_ready = true);
+        self.progress
+            .send_modify(|progress| progress.is_ready = true);
     }
 
     pub(super) fn broke(&self, why: &str) {

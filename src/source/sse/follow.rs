@@ -129,7 +129,12 @@ impl Follower {
 
     /// Notes what was there before the first connection: nobody is told of that.
     async fn begin(&mut self) -> Result<(), BoxError> {
-        let Some(missed) = self.settings.missed.clone().filter(|_| self.caught_up.is_none()) else {
+        let Some(missed) = self
+            .settings
+            .missed
+            .clone()
+            .filter(|_| self.caught_up.is_none())
+        else {
             return Ok(());
         };
         let newest = missed.newest().await?;
@@ -162,7 +167,11 @@ impl Follower {
         let event = serde_json::from_slice::<Event>(&frame.data);
         let Ok(event) = event else {
             self.feed.health().unreadable += 1;
-            tracing::debug!(name = frame.name, bytes = frame.data.len(), "an event of the stream cannot be read");
+            tracing::debug!(
+                name = frame.name,
+                bytes = frame.data.len(),
+                "an event of the stream cannot be read"
+            );
             return;
         };
         if let Some(id) = frame.id {
@@ -206,7 +215,10 @@ impl Follower {
                 until: later(now, self.settings.grace),
             },
             Step::Answered(Err(error), _) => {
-                tracing::warn!(error = &*error, "what the stream left out is looked for later");
+                tracing::warn!(
+                    error = &*error,
+                    "what the stream left out is looked for later"
+                );
                 // Until then what comes is told of all the same.
                 self.go_live(line);
                 Look::Waits(later(now, self.settings.reconnect))

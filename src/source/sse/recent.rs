@@ -42,13 +42,20 @@ mod tests {
         let mut recent = Recent::default();
         let id = |n: usize| BreadcrumbId::from(uuid::Uuid::from_u128(n as u128));
 
-        let new = [recent.note(id(0), 1), recent.note(id(0), 1), recent.note(id(0), 2)];
+        let new = [
+            recent.note(id(0), 1),
+            recent.note(id(0), 1),
+            recent.note(id(0), 2),
+        ];
         for n in 1..=Recent::MOST {
             recent.note(id(n), 1);
         }
 
         assert_eq!(new, [true, false, true]);
-        assert_eq!((recent.known.len(), recent.order.len()), (Recent::MOST, Recent::MOST));
+        assert_eq!(
+            (recent.known.len(), recent.order.len()),
+            (Recent::MOST, Recent::MOST)
+        );
         assert!(!recent.knows(id(0), 1) && recent.knows(id(1), 1));
     }
 }

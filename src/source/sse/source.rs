@@ -99,12 +99,19 @@ impl SseSource {
     /// The connection there is, or a new one. One whose runtime has ended is none.
     fn running(&self) -> Arc<Running> {
         let mut running = self.lock();
-        if let Some(running) = running.as_ref().filter(|running| !running.task.is_finished()) {
+        if let Some(running) = running
+            .as_ref()
+            .filter(|running| !running.task.is_finished())
+        {
             return Arc::clone(running);
         }
         let feed = Arc::new(Feed::new(self.0.settings.buffer));
         let stop = CancellationToken::new();
-        let follow = follow(Arc::clone(&self.0.settings), Arc::clone(&feed), stop.clone());
+        let follow = follow(
+            Arc::clone(&self.0.settings),
+            Arc::clone(&feed),
+            stop.clone(),
+        );
         let new = Arc::new(Running {
             feed,
             task: tokio::spawn(follow),
@@ -115,7 +122,10 @@ impl SseSource {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<Running>>> {
-        self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0
+            .running
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

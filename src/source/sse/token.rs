@@ -245,9 +245,7 @@ async fn issue(client: Client, url: Url, agent: Arc<Agent>) -> Result<Given, Tok
     let issued: Issued = serde_json::from_slice(&text)
         .map_err(|_| TokenError::Unavailable("the answer has no token".into()))?;
     let lasts = issued.exp.map(|end| {
-        let micros = end
-            .saturating_mul(1_000_000)
-            .saturating_sub(wall_micros());
+        let micros = end.saturating_mul(1_000_000).saturating_sub(wall_micros());
         Duration::from_micros(u64::try_from(micros).unwrap_or(0))
     });
     Ok((Secret::new(issued.token), Some(lasts.unwrap_or(ASKED_FOR))))
@@ -263,7 +261,12 @@ mod tests {
         let asked = AtomicU32::new(0);
         BearerToken::asked(move || {
             let number = asked.fetch_add(1, Ordering::Relaxed) + 1;
-            async move { Ok((Secret::new(format!("t{number}")), Some(Duration::from_secs(10)))) }
+            async move {
+                Ok((
+                    Secret::new(format!("t{number}")),
+                    Some(Duration::from_secs(10)),
+                ))
+            }
         })
     }
 

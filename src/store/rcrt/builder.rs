@@ -132,6 +132,12 @@ impl RcrtBuilder {
         self
     }
 
+    /// Sets how many bytes are read of one page of a list; 16 MiB by default. A page that is larger is read in smaller ones.
+    pub fn max_list_bytes(mut self, bytes: usize) -> Self {
+        self.settings.max_list_bytes = bytes;
+        self
+    }
+
     /// Sets how long is looked for a breadcrumb that may have been created, before it is created again; 5 s by default.
     pub fn lookup_patience(mut self, patience: Duration) -> Self {
         self.settings.patience = patience;
@@ -167,7 +173,8 @@ impl RcrtBuilder {
     /// # Errors
     /// [`RcrtError`] if the URL or the owner cannot be used.
     pub fn build(self) -> Result<RcrtStore, RcrtError> {
-        let base = http::base_url(&self.base_url).map_err(|problem| RcrtError::BadUrl { problem })?;
+        let base =
+            http::base_url(&self.base_url).map_err(|problem| RcrtError::BadUrl { problem })?;
         if self.owner.is_empty() {
             return Err(RcrtError::NoOwner);
         }
@@ -188,7 +195,13 @@ impl RcrtBuilder {
                 },
             ),
         };
-        let link = Link::new(client, base.clone(), token.clone(), self.concurrency, self.settings.pause);
+        let link = Link::new(
+            client,
+            base.clone(),
+            token.clone(),
+            self.concurrency,
+            self.settings.pause,
+        );
         let reader = super::read::Reader::new(link, self.owner.into(), self.settings);
         let url = http::below(&base, &["events", "stream"]);
         let (first, longest) = self.stream.reconnect;

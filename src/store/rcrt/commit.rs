@@ -31,7 +31,10 @@ pub(super) async fn commit(reader: &Reader, commit: Commit) -> Result<Committed,
         Some((_, RunEnd::Done | RunEnd::Skipped(_) | RunEnd::Superseded | RunEnd::Continues))
         | None => {}
     }
-    let mut slot = slots(end.as_ref(), &reader.owner);
+    let creations = writes
+        .iter()
+        .filter(|write| matches!(write, Write::Create(_)));
+    let mut slot = slots(end.as_ref(), &reader.owner, creations.count());
     let mut marked = Vec::with_capacity(writes.len());
     for write in &mut writes {
         marked.push(match write {
@@ -105,7 +108,9 @@ fn rehearse(
     for (index, write) in writes.iter().enumerate() {
         match write {
             Write::Create(new) => {
-                let new = new.clone().first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
+                let new = new
+                    .clone()
+                    .first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
                 fits(index, &new)?;
             }
             Write::Update { id, version, patch } => {

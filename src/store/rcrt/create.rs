@@ -94,7 +94,9 @@ async fn created_in(reader: &Reader, slot: &Slot) -> Result<Option<BreadcrumbId>
         }
     }
     let found = reader.fulls(ids).await.map_err(store_error)?;
-    let oldest = found.iter().min_by_key(|found| (found.created_at, found.id));
+    let oldest = found
+        .iter()
+        .min_by_key(|found| (found.created_at, found.id));
     Ok(oldest.map(|found| found.id))
 }
 

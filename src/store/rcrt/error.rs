@@ -8,9 +8,9 @@ use crate::store::StoreError;
 /// The largest body that the server takes, in bytes: 2 MiB.
 pub(super) const MAX_BODY: usize = 2 << 20;
 
-/// The error of a request that cannot be helped here.
+/// The error of a request that cannot be helped here, and of which it is known what became of it.
 pub(super) fn store_error(failure: Failure) -> StoreError {
-    if failure.is_passing() || failure.may_be_done() {
+    if failure.is_passing() {
         return StoreError::Unavailable {
             store: NAME,
             retry_after: failure.retry_after(),

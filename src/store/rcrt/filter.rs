@@ -75,8 +75,12 @@ mod tests {
 
     #[test]
     fn the_tag_that_names_one_thing_is_asked_for_with_the_schema() {
-        let selector = Selector::schema("a.v1").all_tags(["workspace:tools", "tool:response", "request:1"]);
-        assert_eq!(of(&Query::new(selector)), [(Some("a.v1"), Some("request:1"))]);
+        let selector =
+            Selector::schema("a.v1").all_tags(["workspace:tools", "tool:response", "request:1"]);
+        assert_eq!(
+            of(&Query::new(selector)),
+            [(Some("a.v1"), Some("request:1"))]
+        );
 
         let scoped = Query::new(Selector::schema("*").all_tags(["x"])).scope_tag("session:1");
         assert_eq!(of(&scoped), [(None, Some("session:1"))]);
@@ -88,9 +92,18 @@ mod tests {
 
         assert_eq!(any(Selector::any()), [(None, Some("a")), (None, Some("b"))]);
         assert_eq!(any(Selector::schema("a.v1")), [(Some("a.v1"), None)]);
-        assert_eq!(of(&Query::new(Selector::any().any_tags(["a"]))), [(None, Some("a"))]);
-        assert_eq!(of(&Query::new(Selector::any().any_tags(Vec::<String>::new()))), []);
+        assert_eq!(
+            of(&Query::new(Selector::any().any_tags(["a"]))),
+            [(None, Some("a"))]
+        );
+        assert_eq!(
+            of(&Query::new(Selector::any().any_tags(Vec::<String>::new()))),
+            []
+        );
         let many = (0..20).map(|n| n.to_string());
-        assert_eq!(of(&Query::new(Selector::any().any_tags(many))), [(None, None)]);
+        assert_eq!(
+            of(&Query::new(Selector::any().any_tags(many))),
+            [(None, None)]
+        );
     }
 }

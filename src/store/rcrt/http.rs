@@ -162,14 +162,16 @@ impl Link {
             let token = self.token.header().await?;
             // It is never closed, so there is always a place.
             let _place = self.places.acquire().await;
-            let response = self.request(call, token.as_ref()).send().await.map_err(broken)?;
+            let response = self
+                .request(call, token.as_ref())
+                .send()
+                .await
+                .map_err(broken)?;
             let status = response.status();
             if status.is_success() {
                 return whole(response, call.max_bytes).await;
             }
-            if status == StatusCode::UNAUTHORIZED
-                && !renewed
-                && self.token.refused(token.as_ref())
+            if status == StatusCode::UNAUTHORIZED && !renewed && self.token.refused(token.as_ref())
             {
                 renewed = true;
                 continue;
@@ -181,7 +183,10 @@ impl Link {
     /// Waits before the same is sent again.
     pub(super) async fn pause(&self, tries: u32) {
         let (first, longest) = self.pause;
-        let chance = Uuid::new_v4().as_bytes().first().map_or(0.0, |byte| f64::from(*byte) / 255.0);
+        let chance = Uuid::new_v4()
+            .as_bytes()
+            .first()
+            .map_or(0.0, |byte| f64::from(*byte) / 255.0);
         let half = |chance| full_jitter(tries, first, longest, chance) / 2;
         sleep(half(1.0) + half(chance)).await;
     }

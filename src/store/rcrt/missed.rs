@@ -35,7 +35,10 @@ impl Missed for Reader {
             }
             if pages.looked_at >= self.settings.max_looked_at {
                 // What is newest is told of; a look into the store finds the rest.
-                tracing::warn!(looked_at = pages.looked_at, "more happened than is looked at");
+                tracing::warn!(
+                    looked_at = pages.looked_at,
+                    "more happened than is looked at"
+                );
                 break;
             }
         }

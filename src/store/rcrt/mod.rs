@@ -61,8 +61,10 @@ use std::time::Duration;
 /// - **A commit of several writes is not atomic.** It is checked as a whole before anything is written, and then written
 ///   one by one; what fails in the middle, or is dropped, leaves what was written before.
 /// - **No ledger.** Alone it answers at least once. What a run responds with carries the tags `ux:run:<key of the run>`
-///   and `ux:slot:<number>` and an idempotency key made of them, so that a second attempt finds what the first one created
-///   and creates only the rest. Two workers that create the same at the same time may leave both; readers take the oldest.
+///   and `ux:slot:<place>/<how many>` and an idempotency key made of them, so that a second attempt finds what the first one created
+///   and creates only the rest; a trigger that comes again late is not executed again if all of its response is there, so
+///   a runtime that [starts at the beginning](crate::runtime::RuntimeBuilder::start_at) finds what was in flight when it died.
+///   What responds with nothing, or with updates alone, is executed again then. Two workers that create the same at the same time may leave both; readers take the oldest.
 ///   Updates of a run are not known again: they are made again from the version that is there. [`WithLedger`](super::WithLedger) keeps one run for each trigger.
 /// - **Nothing is cleared.** The server takes null for keeping a field, so setting a context or hints to null is
 ///   [`StoreError::Unsupported`].
@@ -89,6 +91,7 @@ const NAME: &str = "RcrtStore";
 #[derive(Clone, Copy, Debug)]
 struct Settings {
     max_looked_at: usize,
+    max_list_bytes: usize,
     patience: Duration,
     pause: (Duration, Duration),
 }
@@ -97,6 +100,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             max_looked_at: 10_000,
+            max_list_bytes: 16 << 20,
             patience: Duration::from_secs(5),
             pause: (Duration::from_millis(50), Duration::from_secs(1)),
         }

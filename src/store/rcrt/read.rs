@@ -12,9 +12,8 @@ use reqwest::Url;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// How many bytes are read of one breadcrumb, and of a list.
+/// How many bytes are read of one breadcrumb.
 const MAX_FULL: usize = 8 << 20;
-const MAX_PAGE: usize = 16 << 20;
 
 /// How many rows a list is asked for at a time.
 const FIRST_PAGE: usize = 20;
@@ -71,7 +70,9 @@ impl Reader {
             .into_iter()
             .filter(|id| !self.foreign.knows(*id))
             .collect();
-        let reads = ids.into_iter().map(|id| async move { (id, self.full(id).await) });
+        let reads = ids
+            .into_iter()
+            .map(|id| async move { (id, self.full(id).await) });
         let mut answers = stream::iter(reads).buffered(AT_ONCE);
         let mut found = Vec::new();
         while let Some((id, answer)) = answers.next().await {
@@ -128,7 +129,7 @@ impl Reader {
     }
 
     async fn rows(&self, url: &Url) -> Result<(Vec<Row>, usize), Failure> {
-        let text = self.link.get(url, MAX_PAGE).await?;
+        let text = self.link.get(url, self.settings.max_list_bytes).await?;
         wire::rows(&text).map_err(|_| Failure::Unreadable("it is no list of breadcrumbs".into()))
     }
 }
@@ -165,7 +166,9 @@ impl Pages<'_> {
             };
             self.looked_at += count;
             let pulled_up = overlap == 1
-                && rows.first().is_some_and(|row| !self.seen.contains(&row.breadcrumb.id));
+                && rows
+                    .first()
+                    .is_some_and(|row| !self.seen.contains(&row.breadcrumb.id));
             if pulled_up {
                 self.offset = self.offset.saturating_sub(self.size);
                 continue;
@@ -180,9 +183,25 @@ impl Pages<'_> {
 
     /// The rows that came to the top since the list was begun.
     pub(super) async fn newer(&mut self) -> Result<Vec<Row>, Failure> {
-        let (rows, count) = self.page(0, PAGE).await?;
-        self.looked_at += count;
-        Ok(self.fresh(rows))
+        let mut newer = Vec::new();
+        let mut offset = 0;
+        loop {
+            let (rows, count) = match self.page(offset, self.size).await {
+                Err(Failure::TooLarge { .. }) if self.size > 1 => {
+                    self.size = (self.size / 4).max(1);
+                    continue;
+                }
+                answer => answer?,
+            };
+            self.looked_at += count;
+            offset += self.size;
+            let fresh = self.fresh(rows);
+            let is_last = fresh.is_empty() || count < self.size;
+            newer.extend(fresh);
+            if is_last || self.looked_at >= 2 * self.reader.settings.max_looked_at {
+                return Ok(newer);
+            }
+        }
     }
 
     /// Whether more than one page was read.
@@ -191,7 +210,9 @@ impl Pages<'_> {
     }
 
     fn fresh(&mut self, rows: Vec<Row>) -> Vec<Row> {
-        let new = rows.into_iter().filter(|row| self.seen.insert(row.breadcrumb.id));
+        let new = rows
+            .into_iter()
+            .filter(|row| self.seen.insert(row.breadcrumb.id));
         new.collect()
     }
 

@@ -59,7 +59,9 @@ impl Found {
             let oldest = rows.last().map(|row| row.breadcrumb.updated_at);
             // Rows of one time are in any order, so all of that time have to be seen.
             let is_enough = self.0.len() >= query.limit
-                && oldest.is_some_and(|oldest| self.worst(query.limit).is_none_or(|worst| oldest < worst));
+                && oldest.is_some_and(|oldest| {
+                    self.worst(query.limit).is_none_or(|worst| oldest < worst)
+                });
             if is_enough {
                 break;
             }
@@ -149,7 +151,10 @@ pub(super) async fn nearest(
     let text = excerpt(&wanted.text, MAX_TEXT);
     let mut nn = query.limit.saturating_mul(2).clamp(10, MOST_NEIGHBOURS);
     loop {
-        let (rows, count) = reader.nearest(&filter, &text, nn).await.map_err(store_error)?;
+        let (rows, count) = reader
+            .nearest(&filter, &text, nn)
+            .await
+            .map_err(store_error)?;
         let candidates = rows.iter().filter(|row| query.selects(&row.breadcrumb));
         let ids = candidates.map(|row| row.breadcrumb.id);
         let mut found = reader.fulls(ids).await.map_err(store_error)?;

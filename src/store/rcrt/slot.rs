@@ -1,6 +1,7 @@
 //! The names under which what is created can be found again. Pure.
 
 use crate::model::NewBreadcrumb;
+use crate::store::answered::{run_tag, slot_of, slot_tag};
 use crate::store::{Lease, RunEnd};
 use uuid::Uuid;
 
@@ -10,15 +11,15 @@ pub(super) struct Slot {
     /// What all keys of it begin with.
     key: String,
     /// The tags it has; none if it cannot be told from others.
-    pub(super) tags: Vec<String>,
+    tags: Vec<String>,
 }
 
 impl Slot {
     /// The response of a run: `number` is the place among what it creates. The same in every attempt.
-    fn of_run(run_key: &str, number: usize) -> Self {
+    fn of_run(run_key: &str, number: usize, of: usize) -> Self {
         Self {
             key: format!("{run_key}:{number}"),
-            tags: vec![run_tag(run_key), format!("ux:slot:{number}")],
+            tags: vec![run_tag(run_key), slot_tag(number, of)],
         }
     }
 
@@ -47,8 +48,12 @@ impl Slot {
         self.tags.first().map(String::as_str)
     }
 
+    /// Whether what has these tags was created in it, be it by an attempt that created more or less beside it.
     pub(super) fn is_on(&self, tags: &[String]) -> bool {
-        !self.tags.is_empty() && self.tags.iter().all(|tag| tags.contains(tag))
+        let place = |tags| slot_of(tags).map(|(number, _)| number);
+        self.tag()
+            .is_some_and(|tag| tags.iter().any(|other| other == tag))
+            && place(&self.tags) == place(tags)
     }
 
     /// Adds its tags to what is created, if they are not there.
@@ -61,13 +66,12 @@ impl Slot {
     }
 }
 
-/// The tag of what a run answered.
-pub(super) fn run_tag(run_key: &str) -> String {
-    format!("ux:run:{run_key}")
-}
-
 /// The slots of the creations of a commit.
-pub(super) fn slots(end: Option<&(Lease, RunEnd)>, tenant: &str) -> impl FnMut() -> Slot {
+pub(super) fn slots(
+    end: Option<&(Lease, RunEnd)>,
+    tenant: &str,
+    of: usize,
+) -> impl FnMut() -> Slot {
     let run_key = end.and_then(|(lease, end)| match end {
         RunEnd::Done | RunEnd::Failed(_) | RunEnd::Skipped(_) | RunEnd::Superseded => {
             Some(lease.key(tenant))
@@ -78,7 +82,7 @@ pub(super) fn slots(end: Option<&(Lease, RunEnd)>, tenant: &str) -> impl FnMut()
     let mut number = 0;
     move || {
         let slot = match &run_key {
-            Some(key) => Slot::of_run(key, number),
+            Some(key) => Slot::of_run(key, number, of),
             None if in_run => Slot::of_write(),
             None => Slot::anonymous(),
         };
@@ -97,7 +101,7 @@ mod tests {
         let run = RunRef::new("echo", BreadcrumbId::NIL, 1);
         let lease = Lease::new(run, 1, Timestamp::UNIX_EPOCH);
         let end = end.map(|end| (lease, end));
-        let mut slots = slots(end.as_ref(), "t");
+        let mut slots = slots(end.as_ref(), "t", 2);
         [slots(), slots()]
     }
 
@@ -108,7 +112,10 @@ mod tests {
         assert_eq!(done, again);
         assert_ne!(done[0], done[1]);
         assert_eq!(done[0].tag(), done[1].tag());
-        assert_ne!(first(Some(RunEnd::Continues)), first(Some(RunEnd::Continues)));
+        assert_ne!(
+            first(Some(RunEnd::Continues)),
+            first(Some(RunEnd::Continues))
+        );
         assert!(first(None)[0].tags.is_empty());
     }
 

@@ -44,7 +44,12 @@ pub(super) fn rows(text: &[u8]) -> Result<(Vec<Row>, usize), serde_json::Error> 
         Err(error) => {
             // The words of the parser may quote what it read.
             let (line, column) = (error.line(), error.column());
-            tracing::warn!(line, column, bytes = item.get().len(), "a breadcrumb of a list cannot be read and is left out");
+            tracing::warn!(
+                line,
+                column,
+                bytes = item.get().len(),
+                "a breadcrumb of a list cannot be read and is left out"
+            );
             None
         }
     };

@@ -6,8 +6,16 @@ use uuid::Uuid;
 
 /// The fields that whoever writes may set.
 const WRITABLE: [&str; 10] = [
-    "title", "context", "tags", "schema_name", "description", "semantic_version", "llm_hints", "visibility",
-    "sensitivity", "ttl",
+    "title",
+    "context",
+    "tags",
+    "schema_name",
+    "description",
+    "semantic_version",
+    "llm_hints",
+    "visibility",
+    "sensitivity",
+    "ttl",
 ];
 
 #[derive(Default)]
@@ -46,7 +54,9 @@ impl Crumbs {
     /// Replaces what a patch names; null keeps.
     pub(crate) fn patch(&mut self, id: &str, patch: &Value) {
         let now = self.now();
-        let Some(fields) = self.all.get_mut(id) else { return };
+        let Some(fields) = self.all.get_mut(id) else {
+            return;
+        };
         for name in WRITABLE {
             if let Some(value) = patch.get(name).filter(|value| !value.is_null()) {
                 fields.insert(name.to_owned(), as_kept(name, value.clone()));
@@ -81,7 +91,10 @@ impl Crumbs {
     fn now(&mut self) -> String {
         let now = jiff::Timestamp::now().as_microsecond();
         self.last = now.max(self.last + 1);
-        format!("{:.6}", jiff::Timestamp::from_microsecond(self.last).unwrap())
+        format!(
+            "{:.6}",
+            jiff::Timestamp::from_microsecond(self.last).unwrap()
+        )
     }
 }
 

@@ -34,7 +34,10 @@ impl Server {
                 answer
             }
             ("DELETE", ["breadcrumbs", id]) => {
-                let is_own = state.crumbs.get(id).is_some_and(|found| found["owner_id"] == *owner);
+                let is_own = state
+                    .crumbs
+                    .get(id)
+                    .is_some_and(|found| found["owner_id"] == *owner);
                 match is_own && state.crumbs.remove(id) {
                     true => Answer::json(&json!({"ok": true})),
                     false => Answer::text(404, "not found"),
@@ -62,8 +65,12 @@ impl Server {
 
     /// Tells all streams of the owner what was written.
     fn announce(&self, state: &State, answer: &Answer) {
-        let Ok(written) = serde_json::from_slice::<Value>(&answer.body) else { return };
-        let Some(found) = written["id"].as_str().and_then(|id| state.crumbs.get(id)) else { return };
+        let Ok(written) = serde_json::from_slice::<Value>(&answer.body) else {
+            return;
+        };
+        let Some(found) = written["id"].as_str().and_then(|id| state.crumbs.get(id)) else {
+            return;
+        };
         if state.stream.is_deaf {
             return;
         }
@@ -89,7 +96,9 @@ impl State {
         }
         let token = format!("issued:{}:{}", owner.as_str().unwrap(), self.issued);
         let exp = jiff::Timestamp::now().as_second() + asked["ttl_sec"].as_i64().unwrap();
-        Answer::json(&json!({"token": token, "owner_id": owner, "agent_id": agent, "roles": asked["roles"], "exp": exp}))
+        Answer::json(
+            &json!({"token": token, "owner_id": owner, "agent_id": agent, "roles": asked["roles"], "exp": exp}),
+        )
     }
 
     fn create(&mut self, owner: &str, request: &Request) -> Answer {
@@ -108,10 +117,16 @@ impl State {
     }
 
     fn patch(&mut self, owner: &str, id: &str, request: &Request) -> Answer {
-        let Some(found) = self.crumbs.get(id).filter(|found| found["owner_id"] == *owner) else {
+        let Some(found) = self
+            .crumbs
+            .get(id)
+            .filter(|found| found["owner_id"] == *owner)
+        else {
             return Answer::text(500, "database error");
         };
-        let expected = request.header("if-match").and_then(|text| text.trim_matches('"').parse::<u64>().ok());
+        let expected = request
+            .header("if-match")
+            .and_then(|text| text.trim_matches('"').parse::<u64>().ok());
         if expected.is_some_and(|expected| found["version"] != expected) {
             return Answer::text(412, "version mismatch");
         }
@@ -134,7 +149,9 @@ impl State {
 
     /// Those with the most words of the text first.
     fn nearest(&self, request: &Request) -> Answer {
-        let Some(text) = request.query.get("q") else { return Answer::json(&json!([])) };
+        let Some(text) = request.query.get("q") else {
+            return Answer::json(&json!([]));
+        };
         let near = |found: &&Map<String, Value>| {
             let all = json!(found).to_string();
             std::cmp::Reverse(text.split(' ').filter(|word| all.contains(*word)).count())
@@ -142,11 +159,18 @@ impl State {
         let mut rows: Vec<_> = self.matching(request).collect();
         rows.sort_by_key(near);
         let nn = request.query.get("nn").map_or(5, |nn| nn.parse().unwrap());
-        let rows: Vec<Value> = rows.into_iter().take(nn).map(|found| row(found, request)).collect();
+        let rows: Vec<Value> = rows
+            .into_iter()
+            .take(nn)
+            .map(|found| row(found, request))
+            .collect();
         Answer::json(&json!(rows))
     }
 
-    fn matching<'s>(&'s self, request: &'s Request) -> impl Iterator<Item = &'s Map<String, Value>> {
+    fn matching<'s>(
+        &'s self,
+        request: &'s Request,
+    ) -> impl Iterator<Item = &'s Map<String, Value>> {
         let (tag, schema) = (request.query.get("tag"), request.query.get("schema_name"));
         self.crumbs.newest_first().into_iter().filter(move |found| {
             let tagged = |tag: &String| found["tags"].as_array().unwrap().contains(&json!(tag));
@@ -161,7 +185,11 @@ fn row(found: &Map<String, Value>, request: &Request) -> Value {
         "id": found["id"], "title": found["title"], "tags": found["tags"], "version": found["version"],
         "updated_at": found["updated_at"], "schema_name": null,
     });
-    if request.query.get("include_context").is_some_and(|yes| yes == "true") {
+    if request
+        .query
+        .get("include_context")
+        .is_some_and(|yes| yes == "true")
+    {
         row["schema_name"] = found["schema_name"].clone();
         row["context"] = found["context"].clone();
         for name in ["description", "semantic_version", "llm_hints"] {
@@ -176,7 +204,8 @@ fn checked(request: &Request) -> Result<Value, Answer> {
     if request.body.len() > MAX_BODY {
         return Err(Answer::text(413, "length limit exceeded"));
     }
-    let body: Value = serde_json::from_slice(&request.body).map_err(|_| Answer::text(422, "not JSON"))?;
+    let body: Value =
+        serde_json::from_slice(&request.body).map_err(|_| Answer::text(422, "not JSON"))?;
     match body.to_string().contains("\\u0000") {
         true => Err(Answer::text(500, "database error")),
         false => Ok(body),

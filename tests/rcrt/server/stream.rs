@@ -11,6 +11,8 @@ pub(crate) struct Ways {
     pub(crate) is_deaf: bool,
     /// Nothing is sent, not even pings.
     pub(crate) is_silent: bool,
+    /// Bytes are sent that never complete a frame, and nothing else.
+    pub(crate) drips: bool,
     /// How often each frame is sent.
     pub(crate) copies: usize,
     /// Frames have ids.
@@ -28,6 +30,7 @@ impl Default for Ways {
         Self {
             is_deaf: false,
             is_silent: false,
+            drips: false,
             copies: 1,
             has_ids: false,
             noise: "",
@@ -49,7 +52,9 @@ impl Server {
     ) -> Option<()> {
         let mut frames = self.frames.subscribe();
         let status = self.lock().stream.status;
-        let head = format!("HTTP/1.1 {status} Some\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n");
+        let head = format!(
+            "HTTP/1.1 {status} Some\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+        );
         writer.write_all(head.as_bytes()).await.ok()?;
         if status != 200 {
             return None;
@@ -68,16 +73,29 @@ impl Server {
                     _ => continue,
                 },
             };
-            let (is_silent, has_ids, noise, piece) = {
+            let (is_silent, drips, has_ids, noise, piece) = {
                 let state = self.lock();
                 let ways = &state.stream;
-                (ways.is_silent, ways.has_ids, ways.noise, ways.piece)
+                (
+                    ways.is_silent,
+                    ways.drips,
+                    ways.has_ids,
+                    ways.noise,
+                    ways.piece,
+                )
             };
-            if is_silent {
+            if drips {
+                writer.write_all(b"x").await.ok()?;
+            }
+            if is_silent || drips {
                 continue;
             }
             number += 1;
-            let id = if has_ids { format!("id: {number}\n") } else { String::new() };
+            let id = if has_ids {
+                format!("id: {number}\n")
+            } else {
+                String::new()
+            };
             let frame = format!("{noise}{id}data: {frame}\n\n");
             for piece in frame.as_bytes().chunks(piece) {
                 writer.write_all(piece).await.ok()?;

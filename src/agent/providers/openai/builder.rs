@@ -1,7 +1,7 @@
 use super::{Key, OpenAiCompatible, Secret};
 use crate::error::{BoxError, Retry};
-use futures::FutureExt;
 use crate::http;
+use futures::FutureExt;
 use reqwest::Url;
 use std::fmt;
 use std::sync::Arc;

@@ -29,7 +29,10 @@ fn the_body_of_a_write_has_enums_in_lower_case_and_no_author() {
     let (new, patch) = (create_body(&new).unwrap(), patch_body(&patch).unwrap());
 
     let new: Value = serde_json::from_str(&new).unwrap();
-    assert_eq!((&new["visibility"], &new["sensitivity"]), (&json!("team"), &json!("low")));
+    assert_eq!(
+        (&new["visibility"], &new["sensitivity"]),
+        (&json!("team"), &json!("low"))
+    );
     assert_eq!(new.get("created_by"), None);
     assert_eq!(patch, r#"{"title":"b"}"#);
 }
@@ -43,13 +46,18 @@ fn a_patch_that_would_clear_a_field_is_told() {
 
 #[test]
 fn a_version_is_known_as_made_by_a_patch_whoever_made_it() {
-    let before = NewBreadcrumb::new("note.v1").first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
+    let before =
+        NewBreadcrumb::new("note.v1").first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
     let patch = Patch::new().context(json!({"n": 1}));
     let mut after = before.patched(patch.clone(), Timestamp::from_micros(7));
     after.updated_by = Some("somebody".to_owned());
 
     assert!(is_made_by(&after, &before, &patch));
-    assert!(!is_made_by(&after, &before, &Patch::new().context(json!({"n": 2}))));
+    assert!(!is_made_by(
+        &after,
+        &before,
+        &Patch::new().context(json!({"n": 2}))
+    ));
     assert!(!is_made_by(&before, &before, &patch));
 }
 
@@ -57,8 +65,21 @@ fn a_version_is_known_as_made_by_a_patch_whoever_made_it() {
 fn answer() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         prop::sample::select(vec![
-            LIST, "[", "]", "{", "}", ",", "{\"id\":", "\"01890a5d-ac96-774b-bcce-b302099a8057\"",
-            "\"version\":", "1", "1e400", "\"\\ud800\"", "null", "\"context\":", "[[[[[[",
+            LIST,
+            "[",
+            "]",
+            "{",
+            "}",
+            ",",
+            "{\"id\":",
+            "\"01890a5d-ac96-774b-bcce-b302099a8057\"",
+            "\"version\":",
+            "1",
+            "1e400",
+            "\"\\ud800\"",
+            "null",
+            "\"context\":",
+            "[[[[[[",
         ])
         .prop_map(|text| text.as_bytes().to_vec()),
         prop::collection::vec(any::<u8>(), 0..8),
