@@ -242,6 +242,20 @@ async fn a_subscription_to_a_server_that_is_not_there_fails() {
 }
 
 #[tokio::test]
+async fn a_server_that_takes_the_request_and_never_answers_is_given_up() {
+    let server = Server::start().await;
+    let store = quick(&server);
+    server.fail(Match("GET", "/events/stream"), super::server::Fault::Hang);
+
+    let first = store.events().subscribe(StartAt::Now).await;
+    let mut events = subscribed(&store.events()).await;
+
+    assert!(matches!(first, Err(SourceError::Unavailable { .. })));
+    let id = create(&store).await;
+    assert_eq!(next(&mut events).await, (id, 1));
+}
+
+#[tokio::test]
 async fn a_token_that_ended_is_renewed_for_the_stream() {
     let server = Server::start().await;
     let store = RcrtStore::builder(server.base_url(), OWNER).agent("agent-1");

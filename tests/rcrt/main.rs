@@ -19,7 +19,8 @@ mod updating;
 
 use server::Server;
 use std::time::Duration;
-use universal_executor::store::RcrtBuilder;
+use universal_executor::source::{BearerToken, SseError, SseSource, TokenError};
+use universal_executor::store::{RcrtBuilder, RcrtError};
 use universal_executor::{RcrtStore, Secret};
 
 const OWNER: &str = "00000000-0000-0000-0000-000000000001";
@@ -35,4 +36,16 @@ fn builder(server: &Server, owner: &str) -> RcrtBuilder {
 
 fn store(server: &Server) -> RcrtStore {
     builder(server, OWNER).build().unwrap()
+}
+
+#[test]
+fn stores_sources_and_their_errors_may_cross_threads() {
+    fn shared<T: Send + Sync + 'static>() {}
+    shared::<RcrtStore>();
+    shared::<RcrtBuilder>();
+    shared::<RcrtError>();
+    shared::<SseSource>();
+    shared::<SseError>();
+    shared::<BearerToken>();
+    shared::<TokenError>();
 }

@@ -4,7 +4,7 @@ use super::catch_up::{Look, Step};
 use super::connect::{self, Broke};
 use super::feed::Feed;
 use super::settings::Settings;
-use crate::clock::later;
+use crate::clock::{later, within};
 use crate::error::BoxError;
 use crate::model::{Event, EventKind, Timestamp};
 use crate::source::frames::{Frame, Frames, Heard};
@@ -94,7 +94,9 @@ impl Follower {
 
     async fn connection(&mut self) -> Result<std::convert::Infallible, Broke> {
         self.begin().await.map_err(Broke::Unseeded)?;
-        let response = connect::open(&self.settings, self.last_id.as_deref()).await?;
+        let opened = connect::open(&self.settings, self.last_id.as_deref());
+        let opened = within(self.settings.watchdog, opened).await;
+        let response = opened.ok_or(Broke::Silent)??;
         self.feed.health().connections += 1;
         let look = self.ask();
         let mut line = Line {

@@ -2,10 +2,14 @@
 
 use super::filter::Filter;
 use super::read::Reader;
+use super::wire::Row;
 use crate::error::BoxError;
 use crate::model::{BreadcrumbId, Event, Timestamp};
 use crate::source::Missed;
 use async_trait::async_trait;
+
+/// How many breadcrumbs are held at a time.
+const AT_ONCE: usize = 64;
 
 #[async_trait]
 impl Missed for Reader {
@@ -22,7 +26,7 @@ impl Missed for Reader {
     ) -> Result<Vec<Event>, BoxError> {
         let mut pages = self.list(&Filter::default());
         let mut ids = Vec::new();
-        let mut want = |row: &super::wire::Row| {
+        let mut want = |row: &Row| {
             let row = &row.breadcrumb;
             if row.updated_at > after && wanted(row.id, row.version) {
                 ids.push(row.id);
@@ -45,9 +49,14 @@ impl Missed for Reader {
         if pages.took_time() {
             pages.newer().await?.iter().for_each(&mut want);
         }
-        let mut found = self.fulls(ids).await?;
-        found.sort_unstable_by_key(crate::model::Breadcrumb::order_key);
-        let found = found.iter().filter(|full| wanted(full.id, full.version));
-        Ok(found.map(Event::updated).collect())
+        let mut found = Vec::new();
+        for some in ids.chunks(AT_ONCE) {
+            let fulls = self.fulls(some.iter().copied()).await?;
+            let fulls = fulls.iter().filter(|full| wanted(full.id, full.version));
+            // Without contexts, as there may be many of them.
+            found.extend(fulls.map(|full| Event::updated(full).envelope()));
+        }
+        found.sort_unstable_by_key(|event| (event.updated_at, event.version, event.breadcrumb_id));
+        Ok(found)
     }
 }

@@ -153,7 +153,7 @@ impl Server {
             let request = read(&mut reader).await?;
             let fault = self.lock().faulty(&request);
             self.lock().seen.push(request.clone());
-            if request.path == "/events/stream" {
+            if request.path == "/events/stream" && fault.is_none() {
                 let owner = self.owner_of(&request)?;
                 return self.stream(&mut writer, &request, &owner).await;
             }
