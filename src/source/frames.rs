@@ -9,8 +9,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Frames {
     line: Vec<u8>,
-    data: Vec<u8>,
-    has_data: bool,
+    /// What the frame has of data so far; none if it has no such field.
+    data: Option<Vec<u8>>,
     name: Vec<u8>,
     id: Option<String>,
     /// Whether the frame has any line so far.
@@ -37,18 +37,10 @@ pub(crate) enum Heard {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Frame {
     /// Its name, `message` unless the stream says another.
-    #[cfg_attr(
-        not(feature = "rcrt"),
-        expect(dead_code, reason = "models have no use for it")
-    )]
     pub(crate) name: String,
     /// Its data, lines parted by a line feed.
     pub(crate) data: Vec<u8>,
     /// The last id that the stream told of.
-    #[cfg_attr(
-        not(feature = "rcrt"),
-        expect(dead_code, reason = "models have no use for it")
-    )]
     pub(crate) id: Option<String>,
 }
 
@@ -68,8 +60,7 @@ impl Frames {
     pub(crate) fn new(max_line: usize, max_event: usize) -> Self {
         Self {
             line: Vec::new(),
-            data: Vec::new(),
-            has_data: false,
+            data: None,
             name: Vec::new(),
             id: None,
             begun: false,
@@ -125,13 +116,13 @@ impl Frames {
     }
 
     fn end_frame(&mut self) -> Option<Heard> {
-        let (data, name) = (mem::take(&mut self.data), mem::take(&mut self.name));
+        let (data, name) = (self.data.take(), mem::take(&mut self.name));
         if !mem::take(&mut self.begun) {
             return None;
         }
-        if !mem::take(&mut self.has_data) {
+        let Some(data) = data else {
             return Some(Heard::Nothing);
-        }
+        };
         let name = match name.is_empty() {
             true => "message".to_owned(),
             false => String::from_utf8_lossy(&name).into_owned(),
@@ -147,12 +138,15 @@ impl Frames {
         let value = value.strip_prefix(b" ").unwrap_or(value);
         match name {
             b"data" => {
-                let before = self.data.len() + usize::from(self.has_data);
+                let before = self.data.as_ref().map_or(0, |data| data.len() + 1);
                 within("an event", before + value.len(), self.max_event)?;
-                if mem::replace(&mut self.has_data, true) {
-                    self.data.push(b'\n');
+                match &mut self.data {
+                    Some(data) => {
+                        data.push(b'\n');
+                        data.extend_from_slice(value);
+                    }
+                    None => self.data = Some(value.to_vec()),
                 }
-                self.data.extend_from_slice(value);
             }
             b"event" => self.name = value.to_vec(),
             b"id" if !value.contains(&0) && value.len() <= MAX_ID => {

@@ -42,8 +42,7 @@ async fn next(events: &mut Deliveries) -> (BreadcrumbId, u64) {
     loop {
         match timeout(SOON, events.next()).await.unwrap().unwrap() {
             Ok(delivery) => return (delivery.event.breadcrumb_id, delivery.event.version),
-            Err(SourceError::Unavailable { .. }) => {}
-            Err(error) => panic!("{error}"),
+            Err(error) => assert!(matches!(error, SourceError::Unavailable { .. }), "{error}"),
         }
     }
 }

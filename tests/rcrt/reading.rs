@@ -37,7 +37,10 @@ async fn what_others_own_is_in_the_list_and_not_in_the_answer_and_is_read_once()
 
     let found = [(); 2].map(|()| Query::new(Selector::schema("note.v1")));
     for query in found {
-        assert_eq!(ours.search(&query).await.unwrap(), [kept.clone()]);
+        assert_eq!(
+            ours.search(&query).await.unwrap(),
+            std::slice::from_ref(&kept)
+        );
     }
 
     // Five to learn that they are not ours, and ours twice.

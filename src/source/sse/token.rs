@@ -6,8 +6,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, StatusCode, Url};
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -204,22 +203,32 @@ fn header_of(token: &Secret) -> Result<HeaderValue, TokenError> {
 async fn issue(client: Client, url: Url, agent: Arc<Agent>) -> Result<Given, TokenError> {
     const ASKED_FOR: Duration = Duration::from_secs(3_600);
     const MAX_BYTES: usize = 64 << 10;
+    #[derive(Serialize)]
+    struct Asked<'a> {
+        owner_id: &'a str,
+        agent_id: &'a str,
+        #[serde(skip_serializing_if = "<[String]>::is_empty")]
+        roles: &'a [String],
+        ttl_sec: u64,
+    }
     #[derive(Deserialize)]
     struct Issued {
         token: String,
         exp: Option<i64>,
     }
-    let mut body = json!({
-        "owner_id": agent.owner, "agent_id": agent.id, "ttl_sec": ASKED_FOR.as_secs(),
-    });
-    if !agent.roles.is_empty() {
-        body["roles"] = json!(agent.roles);
-    }
+    let asked = Asked {
+        owner_id: &agent.owner,
+        agent_id: &agent.id,
+        roles: &agent.roles,
+        ttl_sec: ASKED_FOR.as_secs(),
+    };
+    // Texts and numbers can always be written.
+    let body = serde_json::to_string(&asked).unwrap_or_default();
     let lost = |error: reqwest::Error| TokenError::Unavailable(error.without_url().into());
     let request = client
         .post(url)
         .header(CONTENT_TYPE, "application/json")
-        .body(body.to_string());
+        .body(body);
     let mut response = request.send().await.map_err(lost)?;
     let status = response.status();
     let mut text = Vec::new();

@@ -6,6 +6,10 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until};
 
 /// How the server streams.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent faults, each set by name"
+)]
 pub(crate) struct Ways {
     /// Pings go on, and events do not.
     pub(crate) is_deaf: bool,
