@@ -1,6 +1,8 @@
 //! What clients over HTTP have in common: the client, a base URL, a bearer token in a header, and when to come again.
 
+#[cfg(any(feature = "openai", feature = "rcrt"))]
 use crate::secret::Secret;
+#[cfg(any(feature = "openai", feature = "rcrt"))]
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, ClientBuilder, Url, redirect, retry};
 use std::time::Duration;
@@ -11,6 +13,8 @@ pub(crate) fn client() -> ClientBuilder {
         // A redirect would take the key elsewhere, and whether to try again is the caller's to say.
         .redirect(redirect::Policy::none())
         .retry(retry::never())
+        // What is read is bounded as it comes, so it must not grow afterwards.
+        .no_gzip()
         .user_agent(concat!("universal-executor/", env!("CARGO_PKG_VERSION")))
 }
 
@@ -26,10 +30,14 @@ pub(crate) fn base_url(text: &str) -> Result<Url, &'static str> {
     if url.query().is_some() || url.fragment().is_some() {
         return Err("has a query or a fragment");
     }
+    if url.cannot_be_a_base() {
+        return Err("has no path");
+    }
     Ok(url)
 }
 
 /// The URL of a path below another, however that one ends.
+#[cfg(any(feature = "openai", feature = "rcrt"))]
 pub(crate) fn below(base: &Url, path: &[&str]) -> Url {
     let mut url = base.clone();
     // A URL of http always has a path.
@@ -40,6 +48,7 @@ pub(crate) fn below(base: &Url, path: &[&str]) -> Url {
 }
 
 /// The header that carries a secret, marked as sensitive, so that no layer below prints it; none if no header can hold it.
+#[cfg(any(feature = "openai", feature = "rcrt"))]
 pub(crate) fn bearer(secret: &Secret) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(&format!("Bearer {}", secret.reveal())).ok()?;
     value.set_sensitive(true);
@@ -47,6 +56,7 @@ pub(crate) fn bearer(secret: &Secret) -> Option<HeaderValue> {
 }
 
 /// The text of a header, if it is one.
+#[cfg(any(feature = "openai", feature = "rcrt"))]
 pub(crate) fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
@@ -64,7 +74,7 @@ pub(crate) fn retry_after(header: &str, now: i64) -> Option<Duration> {
     Some(Duration::from_micros(u64::try_from(micros).unwrap_or(0)))
 }
 
-#[cfg(test)]
+#[cfg(all(test, any(feature = "openai", feature = "rcrt")))]
 mod tests {
     use super::*;
 

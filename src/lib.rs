@@ -25,8 +25,11 @@
 //! |---|---|
 //! | `schema` | `tool::tool_fn` and `tool::tool_fn_blocking`: tools over types of your own, with schemas made from them |
 //! | `sqlite` | `SqliteStore`: a durable store in one file, which several processes may share |
+//! | `postgres` | `PostgresStore`: a durable store for workers on many machines, in PostgreSQL (sqlx, rustls) |
+//! | `nats` | `source::NatsSource` and `source::NatsRelay`: events through NATS JetStream (async-nats, rustls) |
 //! | `cli` | `agent::CliProvider`: agents that are programs of their own, which call back over HTTP on loopback (hyper) |
 //! | `openai` | `agent::OpenAiCompatible`: models behind an endpoint that speaks the chat completions of OpenAI (reqwest, rustls) |
+//! | `genai` | `agent::GenaiModel`: models of providers that speak protocols of their own, as Anthropic and Gemini (genai, reqwest, rustls) |
 //! | `rcrt` | `RcrtStore`: breadcrumbs on an RCRT server, and `source::SseSource`: events from it or another server that sends them (reqwest, rustls) |
 //! | `templates` | rules of the type `template` in [`hints`], in Handlebars |
 //! | `validate` | input and output of [`tool`]s are checked against their JSON Schemas |
@@ -42,7 +45,7 @@ mod clock;
 pub mod error;
 pub mod executor;
 pub mod hints;
-#[cfg(any(feature = "openai", feature = "rcrt"))]
+#[cfg(any(feature = "genai", feature = "openai", feature = "rcrt"))]
 mod http;
 pub mod machine;
 pub mod model;
@@ -77,6 +80,11 @@ pub use store::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, RunLedger, Wak
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The page on PostgreSQL, so that its code is compiled.
+#[cfg(all(doctest, feature = "postgres"))]
+#[doc = include_str!("../docs/from-sqlite-to-postgres.md")]
+struct FromSqliteToPostgres;
 
 /// The page on SQLite, so that its code is compiled and run.
 #[cfg(all(doctest, feature = "sqlite"))]

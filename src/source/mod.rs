@@ -21,6 +21,7 @@
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
 
+mod backed;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod error;
@@ -31,9 +32,10 @@ mod nats;
 #[cfg(feature = "rcrt")]
 pub(crate) mod sse;
 
+pub use backed::Backed;
 pub use error::SourceError;
 #[cfg(feature = "nats")]
-pub use nats::{NatsError, NatsRelay, NatsSource, NatsSourceBuilder};
+pub use nats::{NatsError, NatsRelay, NatsServer, NatsSource, NatsSourceBuilder};
 #[cfg(feature = "rcrt")]
 pub use sse::{BearerToken, Missed, SseError, SseHealth, SseSource, SseSourceBuilder, TokenError};
 
@@ -89,6 +91,15 @@ pub trait EventSource: Send + Sync + 'static {
     fn is_complete(&self) -> bool {
         false
     }
+
+    /// How many events it keeps for the consumer it delivers to that were not acknowledged yet, if it knows: not delivered,
+    /// or on their way.
+    ///
+    /// # Errors
+    /// Fails if the source cannot be reached.
+    async fn behind(&self) -> Result<Option<u64>, SourceError> {
+        Ok(None)
+    }
 }
 
 /// A source behind a pointer is one too.
@@ -105,6 +116,10 @@ macro_rules! forward {
 
             fn is_complete(&self) -> bool {
                 (**self).is_complete()
+            }
+
+            async fn behind(&self) -> Result<Option<u64>, SourceError> {
+                (**self).behind().await
             }
         }
     };

@@ -11,16 +11,19 @@
 
 mod alike;
 mod broken;
+mod counter;
 mod far;
 mod hostile;
 #[path = "../store_memory/model.rs"]
 mod model;
 mod processes;
 mod proxy;
+mod round_trips;
 #[path = "../store_memory/search.rs"]
 mod search;
 mod server;
 mod source;
+mod vectors;
 #[path = "../store_wrappers/wrapped.rs"]
 mod wrapped;
 
@@ -93,5 +96,3 @@ impl Subject for Held {
 }
 
 universal_executor::store_conformance!(postgres, Held::default());
-universal_executor::store_conformance!(observed, wrapped::Watched(Held::default()));
-universal_executor::store_conformance!(without_faults, wrapped::Faultless(Held::default()));

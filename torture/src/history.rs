@@ -1,6 +1,6 @@
 //! What the lines of the oracle say, put in order.
 
-use crate::oracle::{Accepted, Attempt, Job, Record, Trigger};
+use crate::oracle::{Accepted, Attempt, Harm, Job, Record, Trigger};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// An attempt: from its first line to its last, if the process lived to write it.
@@ -19,6 +19,8 @@ pub enum End {
     Killed {
         /// Attempts under way.
         executing: usize,
+        /// Whether the store was out of reach, so that there was little to be under way.
+        locked_out: bool,
     },
     /// It killed itself at a point.
     AtPoint,
@@ -30,7 +32,8 @@ pub enum End {
         took: u64,
         /// Attempts of which the end was not noted.
         executing: usize,
-        /// Whether another process had the store locked meanwhile, so that it could not so much as open it.
+        /// Whether another process had the store locked meanwhile, or its server was down, so that it could not so much
+        /// as open it.
         locked_out: bool,
     },
     /// It ended by itself.
@@ -66,8 +69,14 @@ pub struct History {
     pub inbox: u64,
     /// Processes.
     pub spawned: HashSet<u32>,
-    /// How often the store was locked.
+    /// How often the store was locked, or its server down.
     pub locks: u32,
+    /// What was done to servers, and on the way to them, and how often.
+    pub harms: BTreeMap<Harm, u64>,
+    /// Triggers of another tenant.
+    pub canaries: u64,
+    /// Executors that saw something of it, and the triggers that had them see it.
+    pub leaks: Vec<(String, Trigger)>,
 }
 
 /// What is known while the lines are read.
@@ -139,7 +148,12 @@ impl Reading {
             Record::Spawned { pid, .. } => drop(history.spawned.insert(*pid)),
             Record::Killed { pid } => {
                 let executing = self.gone(*pid);
-                self.history.ends.insert(*pid, End::Killed { executing });
+                let locked_out = self.is_locked;
+                let end = End::Killed {
+                    executing,
+                    locked_out,
+                };
+                self.history.ends.insert(*pid, end);
             }
             Record::Stopped { pid } => {
                 history.stops += 1;
@@ -171,6 +185,11 @@ impl Reading {
                 self.locked_out.extend(&self.told);
             }
             Record::Unlocked => self.is_locked = false,
+            Record::Harmed(harm) => *history.harms.entry(*harm).or_default() += 1,
+            Record::Canary => history.canaries += 1,
+            Record::Leaked { executor, trigger } => {
+                history.leaks.push((executor.clone(), *trigger));
+            }
             Record::Inbox { most, .. } => history.inbox = history.inbox.max(*most),
         }
     }

@@ -56,6 +56,7 @@ pub(super) struct Settings {
     pub(super) connections: u32,
     pub(super) patience: Duration,
     pub(super) poll: Duration,
+    pub(super) vectors: bool,
 }
 
 impl PostgresBuilder {
@@ -65,9 +66,10 @@ impl PostgresBuilder {
             settings: Settings {
                 schema: "universal_executor".to_owned(),
                 limits: PostgresLimits::default(),
-                connections: 10,
+                connections: 16,
                 patience: Duration::from_secs(10),
                 poll: Duration::from_secs(1),
+                vectors: true,
             },
         }
     }
@@ -88,8 +90,9 @@ impl PostgresBuilder {
         self
     }
 
-    /// Sets how many connections there are at the most, beside the one that hears of events: 10 by default, at least 2.
-    /// The sources of a trigger are fetched by as many connections at once.
+    /// Sets how many connections there are at the most, beside the one that hears of events: 16 by default, at least 2.
+    /// They are made when they are needed, and closed when nobody needed them for 5 minutes. With as many as a context has
+    /// sources, all of them are fetched at once.
     #[must_use]
     pub fn connections(mut self, most: u32) -> Self {
         self.settings.connections = most.max(2);
@@ -110,6 +113,15 @@ impl PostgresBuilder {
     #[must_use]
     pub fn poll_every(mut self, interval: Duration) -> Self {
         self.settings.poll = interval;
+        self
+    }
+
+    /// Leaves the extension `vector` (pgvector) alone: there will be no table for vectors, see
+    /// [`has_vectors`](PostgresStore::has_vectors). By default the extension is made in the schema `public` where the
+    /// server has it and the user may, and nothing is said if not.
+    #[must_use]
+    pub fn without_vectors(mut self) -> Self {
+        self.settings.vectors = false;
         self
     }
 

@@ -1,16 +1,14 @@
 //! One request over HTTP, and its answer as far as the limits let it be read.
 
-use super::{OpenAiCompatible, Secret, failure};
+use super::{OpenAiCompatible, Secret};
 use crate::agent::ModelError;
 use crate::agent::providers::completions::failure::classify;
+use crate::agent::providers::web::{self, MAX_ERROR_BYTES, broken};
 use crate::clock;
 use crate::http::{bearer, header, retry_after};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use tracing::debug;
-
-/// How much is read of the body of an error.
-const MAX_ERROR_BYTES: usize = 64 << 10;
 
 /// The body of an answer that is no error.
 pub(super) struct Body {
@@ -50,7 +48,7 @@ impl Body {
         let delay = header(body.response.headers(), &RETRY_AFTER)
             .and_then(|text| retry_after(text, clock::wall_micros()));
         let text = body.start().await;
-        let failed = failure::failed(status.as_u16(), delay, &text).without(key);
+        let failed = web::failed(status.as_u16(), delay, &text).without(key);
         Err(classify(&failed))
     }
 
@@ -130,15 +128,5 @@ impl Body {
 
     fn kind(&self) -> &str {
         header(self.response.headers(), &CONTENT_TYPE).unwrap_or_default()
-    }
-}
-
-/// A connection that was not made, broke or was waited for too long. The URL is taken out of the error.
-fn broken(error: reqwest::Error, to: &'static str) -> ModelError {
-    let error = error.without_url();
-    match error.is_timeout() {
-        true if error.is_connect() => ModelError::TimedOut { to: "connect" },
-        true => ModelError::TimedOut { to },
-        false => ModelError::Unavailable(error.into()),
     }
 }

@@ -1,0 +1,89 @@
+//! What models behind HTTP have in common: the client, its limits, and what a status comes to.
+
+use super::ProviderError;
+use super::completions::failure::Failed;
+use crate::agent::ModelError;
+use crate::http;
+use reqwest::{Client, Url};
+use serde_json::Value;
+use std::time::Duration;
+
+/// How much is read of the body of an error.
+pub(super) const MAX_ERROR_BYTES: usize = 64 << 10;
+
+/// How long is waited for what.
+#[derive(Clone, Copy)]
+pub(super) struct Timeouts {
+    pub(super) connect: Duration,
+    pub(super) read: Duration,
+    pub(super) total: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            read: Duration::from_secs(120),
+            total: Duration::from_secs(600),
+        }
+    }
+}
+
+impl Timeouts {
+    /// A client that keeps to them.
+    pub(super) fn client(self) -> Result<Client, ProviderError> {
+        http::client()
+            .connect_timeout(self.connect)
+            .read_timeout(self.read)
+            .timeout(self.total)
+            .build()
+            .map_err(|error| ProviderError::Http(error.into()))
+    }
+}
+
+/// Reads a URL to which paths can be added.
+pub(super) fn base_url(text: &str) -> Result<Url, ProviderError> {
+    http::base_url(text).map_err(|problem| ProviderError::BadUrl { problem })
+}
+
+/// Reads the body that came with a status; a page of HTML, or nothing, is as good as no body.
+pub(super) fn failed(status: u16, retry_after: Option<Duration>, body: &[u8]) -> Failed {
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let mut failed = Failed::of(body.get("error").unwrap_or(&body));
+    failed.status = status;
+    failed.retry_after = retry_after;
+    failed
+}
+
+/// A connection that was not made, broke or was waited for too long. The URL is taken out of the error.
+pub(super) fn broken(error: reqwest::Error, to: &'static str) -> ModelError {
+    let error = error.without_url();
+    match error.is_timeout() {
+        true if error.is_connect() => ModelError::TimedOut { to: "connect" },
+        true => ModelError::TimedOut { to },
+        false => ModelError::Unavailable(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_that_cannot_be_used_is_refused_and_not_repeated() {
+        let bases = [
+            "",
+            "localhost",
+            "ftp://host/v1",
+            "https://ann:s3cret@host/v1",
+            "https://host/v1?key=s3cret",
+        ];
+
+        for base in bases {
+            let error = base_url(base).unwrap_err();
+
+            assert!(matches!(error, ProviderError::BadUrl { .. }), "{base}");
+            assert!(!format!("{error} {error:?}").contains("s3cret"), "{error}");
+        }
+    }
+}
