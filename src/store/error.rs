@@ -96,6 +96,25 @@ pub enum StoreError {
     /// The selector of a query, or one that a run waits for, cannot be evaluated.
     #[error("the query cannot be evaluated")]
     InvalidQuery(#[source] ConditionError),
+    /// The store would have to look at more breadcrumbs than it may, and those it saw are not all: name a schema or a tag
+    /// that fewer have.
+    #[error(
+        "{store} looked at {looked_at} breadcrumbs, and there are more; name a schema or a tag that fewer have"
+    )]
+    TooFar {
+        /// The store.
+        store: &'static str,
+        /// How many it looked at.
+        looked_at: usize,
+    },
+    /// The backend answered and will not do it, however often it is asked.
+    #[error("{store} refuses it")]
+    Refused {
+        /// The store.
+        store: &'static str,
+        /// What it says.
+        source: BoxError,
+    },
     /// A bound of the store is reached.
     #[error("{store} is full: it holds at most {limit} {what}")]
     Full {
@@ -146,6 +165,8 @@ impl StoreError {
             | Self::TagTooLong { .. }
             | Self::EmptyWake
             | Self::InvalidQuery(_)
+            | Self::TooFar { .. }
+            | Self::Refused { .. }
             | Self::Unsupported { .. } => Retry::Never,
         }
     }
@@ -166,6 +187,8 @@ impl StoreError {
             Self::TagTooLong { .. } => "tag_too_long",
             Self::EmptyWake => "empty_wake",
             Self::InvalidQuery(_) => "invalid_query",
+            Self::TooFar { .. } => "too_far",
+            Self::Refused { .. } => "refused",
             Self::Full { .. } => "full",
             Self::Unsupported { .. } => "unsupported",
             Self::Unavailable { .. } => "unavailable",

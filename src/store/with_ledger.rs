@@ -41,7 +41,8 @@ use std::sync::Arc;
 ///
 /// # What it cannot promise
 /// A response and the end of its run are two steps, in this order. The lease is renewed right before the first.
-/// - **At least once.** If the process dies between the two, the commit is dropped or the ledger fails, the run is tried
+/// - **At least once.** A store with [`Capabilities::run_keys`] is told of the run, and finds again what that responded
+///   with before. For any other: if the process dies between the two, the commit is dropped or the ledger fails, the run is tried
 ///   again and responds again. An error of a commit does not mean that nothing was written. What an executor writes on
 ///   the way is written again as well.
 /// - **A stale worker may write.** It writes nothing if its lease is known to be lost. But one that is held up, for
@@ -84,16 +85,20 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
         }
     }
 
-    /// Writes as long as the lease is held.
+    /// Writes as long as the lease is held. A store that knows what a run wrote before is told which run it is of, and
+    /// whether the run responds with it.
     async fn write(
         &self,
         ledger: &dyn RunLedger,
         lease: &Lease,
         writes: Vec<Write>,
+        kind: RunEnd,
     ) -> Result<Committed, StoreError> {
+        let run_keys = self.store.capabilities().run_keys;
+        let end = run_keys.then(|| (lease.clone(), kind));
         match ledger.heartbeat(std::slice::from_ref(lease)).await?.pop() {
             Some(lost) => Err(StoreError::LeaseLost { run: lost.run }),
-            None => self.store.commit(writes.into()).await,
+            None => self.store.commit(Commit { writes, end }).await,
         }
     }
 
@@ -135,7 +140,9 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> BreadcrumbStore for WithLedger<S, L
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.store.capabilities().lineage(false)
+        let store = self.store.capabilities();
+        let run_keys = store.run_keys && self.ledger().is_none();
+        store.lineage(false).run_keys(run_keys)
     }
 
     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
@@ -155,12 +162,25 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> BreadcrumbStore for WithLedger<S, L
         let Some((lease, end)) = end else {
             return self.store.commit(writes.into()).await;
         };
-        let ledger = self.ledger().ok_or(StoreError::Unsupported {
-            store: NAME,
-            operation: "runs without a ledger",
-        })?;
+        let Some(ledger) = self.ledger() else {
+            if self.store.capabilities().run_keys {
+                let end = Some((lease, end));
+                return self.store.commit(Commit { writes, end }).await;
+            }
+            return Err(StoreError::Unsupported {
+                store: NAME,
+                operation: "runs without a ledger",
+            });
+        };
+        let kind = match &end {
+            // What it asks on its way, it may ask again.
+            RunEnd::Continues | RunEnd::Suspended { .. } => RunEnd::Continues,
+            RunEnd::Done | RunEnd::Failed(_) | RunEnd::Skipped(_) | RunEnd::Superseded => {
+                RunEnd::Done
+            }
+        };
         match &end {
-            RunEnd::Continues => return self.write(ledger, &lease, writes).await,
+            RunEnd::Continues => return self.write(ledger, &lease, writes, kind).await,
             RunEnd::Failed(letter) => {
                 writes.push(Write::Create(letter.breadcrumb(&lease, self.tenant())));
             }
@@ -171,7 +191,7 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> BreadcrumbStore for WithLedger<S, L
             // Then the end is the only step, and the ledger checks the lease itself.
             Committed::default()
         } else {
-            self.write(ledger, &lease, writes).await?
+            self.write(ledger, &lease, writes, kind).await?
         };
         let mut asked = None;
         if let RunEnd::Suspended { wake, .. } = &end

@@ -248,6 +248,7 @@ impl BreadcrumbStore for MemoryStore {
             .tombstones(self.shared.limits.tombstones > 0)
             .chosen_author(true)
             .lineage(true)
+            .atomic(true)
     }
 
     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
