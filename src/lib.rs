@@ -25,8 +25,9 @@
 //! |---|---|
 //! | `schema` | `tool::tool_fn` and `tool::tool_fn_blocking`: tools over types of your own, with schemas made from them |
 //! | `sqlite` | `SqliteStore`: a durable store in one file, which several processes may share |
+//! | `embed-local` | `store::meaning::LocalEmbedder`: search by [meaning](store::meaning) with a model of words in a folder (Model2Vec) |
 //! | `cli` | `agent::CliProvider`: agents that are programs of their own, which call back over HTTP on loopback (hyper) |
-//! | `openai` | `agent::OpenAiCompatible`: models behind an endpoint that speaks the chat completions of OpenAI (reqwest, rustls) |
+//! | `openai` | `agent::OpenAiCompatible`: models behind an endpoint that speaks the chat completions of OpenAI, and `agent::OpenAiEmbedder` (reqwest, rustls) |
 //! | `templates` | rules of the type `template` in [`hints`], in Handlebars |
 //! | `validate` | input and output of [`tool`]s are checked against their JSON Schemas |
 //! | `metrics` | counters and histograms of the runtime through the `metrics` facade: [`runtime::metrics`] |

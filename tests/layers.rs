@@ -18,7 +18,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("source", &["backoff", "bugs", "clock", "error", "model"]),
     (
         "store",
-        &["backoff", "bugs", "clock", "error", "model", "source"],
+        &[
+            "backoff", "bugs", "clock", "error", "hints", "model", "source",
+        ],
     ),
     (
         "executor",

@@ -153,7 +153,7 @@ pub use provider::{Provider, Said, Session, Task};
 #[cfg(feature = "cli")]
 pub use providers::{CliError, CliProvider, RawOutput};
 #[cfg(feature = "openai")]
-pub use providers::{OpenAiCompatible, OpenAiCompatibleBuilder, ProviderError};
+pub use providers::{OpenAiCompatible, OpenAiCompatibleBuilder, OpenAiEmbedder, ProviderError};
 pub use providers::{Secret, model_tool};
 pub use recorded::RecordedModel;
 pub use scripted::ScriptedModel;

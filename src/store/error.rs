@@ -1,3 +1,4 @@
+use super::meaning::EmbedError;
 use super::run::{RunRef, RunState};
 use crate::error::{BoxError, Retry};
 use crate::model::{Breadcrumb, BreadcrumbId, ConditionError, JsonError};
@@ -96,6 +97,9 @@ pub enum StoreError {
     /// The selector of a query, or one that a run waits for, cannot be evaluated.
     #[error("the query cannot be evaluated")]
     InvalidQuery(#[source] ConditionError),
+    /// A text has no vector, so that nothing is found by its meaning.
+    #[error("the text cannot be embedded")]
+    Embedding(#[from] EmbedError),
     /// A bound of the store is reached.
     #[error("{store} is full: it holds at most {limit} {what}")]
     Full {
@@ -135,6 +139,7 @@ impl StoreError {
             Self::Unavailable { retry_after, .. } => Retry::After(*retry_after),
             Self::Full { .. } => Retry::After(WHEN_FULL),
             Self::Conflict { .. } => Retry::After(Duration::ZERO),
+            Self::Embedding(error) => error.retry(),
             Self::NotFound { .. }
             | Self::LeaseLost { .. }
             | Self::UnknownRun { .. }
@@ -166,6 +171,7 @@ impl StoreError {
             Self::TagTooLong { .. } => "tag_too_long",
             Self::EmptyWake => "empty_wake",
             Self::InvalidQuery(_) => "invalid_query",
+            Self::Embedding(_) => "embedding",
             Self::Full { .. } => "full",
             Self::Unsupported { .. } => "unsupported",
             Self::Unavailable { .. } => "unavailable",

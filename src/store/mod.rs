@@ -32,6 +32,7 @@ mod ext;
 mod faulty;
 mod ledger;
 mod lineage;
+pub mod meaning;
 mod memory;
 pub mod metrics;
 #[cfg(feature = "mock")]
@@ -46,6 +47,7 @@ mod query;
 mod returned;
 mod row;
 mod run;
+pub(crate) mod schema_hints;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

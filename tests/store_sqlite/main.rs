@@ -34,7 +34,8 @@ mod wrapped;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use universal_executor::store::conformance::Subject;
+use universal_executor::store::conformance::{Subject, WordCounts};
+use universal_executor::store::meaning::Meaning;
 use universal_executor::store::{Durability, SqliteBuilder};
 use universal_executor::{EventSource, SqliteStore};
 
@@ -72,6 +73,16 @@ fn quick(path: &Path) -> SqliteBuilder {
 struct File {
     folder: Folder,
     opened: std::sync::Mutex<Vec<SqliteStore>>,
+    meaning: Option<Meaning>,
+}
+
+impl File {
+    fn with_meaning() -> Self {
+        Self {
+            meaning: Some(Meaning::by(WordCounts)),
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for File {
@@ -79,6 +90,7 @@ impl Default for File {
         Self {
             folder: Folder::new(),
             opened: std::sync::Mutex::default(),
+            meaning: None,
         }
     }
 }
@@ -119,7 +131,11 @@ impl Subject for File {
     async fn fresh(&self) -> SqliteStore {
         let number = self.opened.lock().unwrap().len();
         let path = self.folder.0.join(format!("{number}.db"));
-        let store = quick(&path).open().await.unwrap();
+        let mut builder = quick(&path);
+        if let Some(meaning) = &self.meaning {
+            builder = builder.meaning(meaning.clone());
+        }
+        let store = builder.open().await.unwrap();
         self.opened.lock().unwrap().push(store.clone());
         store
     }
@@ -140,5 +156,6 @@ impl Subject for File {
 }
 
 universal_executor::store_conformance!(sqlite, File::default());
+universal_executor::store_conformance!(with_meaning, File::with_meaning());
 universal_executor::store_conformance!(observed, wrapped::Watched(File::default()));
 universal_executor::store_conformance!(without_faults, wrapped::Faultless(File::default()));

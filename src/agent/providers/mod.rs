@@ -11,5 +11,5 @@ pub(super) use by_breadcrumb::{input_of, response_of};
 #[cfg(feature = "cli")]
 pub use cli::{CliError, CliProvider, RawOutput};
 #[cfg(feature = "openai")]
-pub use openai::{OpenAiCompatible, OpenAiCompatibleBuilder, ProviderError};
+pub use openai::{OpenAiCompatible, OpenAiCompatibleBuilder, OpenAiEmbedder, ProviderError};
 pub use secret::Secret;

@@ -43,6 +43,9 @@ pub enum ProviderError {
     /// The key cannot be sent.
     #[error("the key has characters that no HTTP header may have")]
     BadKey,
+    /// An embedder is to be of one model.
+    #[error("no model is named, and an embedder has one; name it with `model`")]
+    NoModel,
     /// The HTTP client cannot be made.
     #[error("the HTTP client cannot be made")]
     Http(#[source] BoxError),
@@ -128,6 +131,11 @@ impl OpenAiCompatibleBuilder {
     /// # Errors
     /// [`ProviderError`] if the URL or the key cannot be used.
     pub fn build(self) -> Result<OpenAiCompatible, ProviderError> {
+        self.build_at(&["chat", "completions"])
+    }
+
+    /// A client of what is at a path below the base URL.
+    pub(super) fn build_at(self, path: &[&str]) -> Result<OpenAiCompatible, ProviderError> {
         let key = match self.key {
             Wanted::Key(key) => key,
             Wanted::Variable(name) => {
@@ -155,7 +163,7 @@ impl OpenAiCompatibleBuilder {
             .map_err(|error| ProviderError::Http(error.into()))?;
         Ok(OpenAiCompatible {
             client,
-            endpoint: endpoint(&self.base_url)?,
+            endpoint: endpoint(&self.base_url, path)?,
             key,
             model: self.model,
             max_bytes: self.max_bytes,
@@ -163,7 +171,7 @@ impl OpenAiCompatibleBuilder {
     }
 }
 
-fn endpoint(base: &str) -> Result<Url, ProviderError> {
+fn endpoint(base: &str, added: &[&str]) -> Result<Url, ProviderError> {
     let bad = |problem| ProviderError::BadUrl { problem };
     let mut url = Url::parse(base.trim()).map_err(|_| bad("cannot be read"))?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
@@ -176,7 +184,7 @@ fn endpoint(base: &str) -> Result<Url, ProviderError> {
         return Err(bad("has a query or a fragment"));
     }
     let mut path = url.path_segments_mut().map_err(|()| bad("has no path"))?;
-    path.pop_if_empty().extend(["chat", "completions"]);
+    path.pop_if_empty().extend(added);
     drop(path);
     Ok(url)
 }
@@ -196,7 +204,7 @@ mod tests {
     #[test]
     fn the_path_of_chat_completions_is_added_whether_or_not_the_url_ends_with_a_slash() {
         for base in ["http://localhost:1/v1", "http://localhost:1/v1/"] {
-            let url = endpoint(base).unwrap();
+            let url = endpoint(base, &["chat", "completions"]).unwrap();
             assert_eq!(url.as_str(), "http://localhost:1/v1/chat/completions");
         }
     }
@@ -212,7 +220,7 @@ mod tests {
         ];
 
         for base in bases {
-            let error = endpoint(base).unwrap_err();
+            let error = endpoint(base, &["embeddings"]).unwrap_err();
 
             assert!(matches!(error, ProviderError::BadUrl { .. }), "{base}");
             assert!(!format!("{error} {error:?}").contains("s3cret"), "{error}");

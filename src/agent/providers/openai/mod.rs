@@ -1,9 +1,11 @@
 mod builder;
+mod embedder;
 mod failure;
 mod http;
 mod sse;
 
 pub use builder::{OpenAiCompatibleBuilder, ProviderError};
+pub use embedder::OpenAiEmbedder;
 
 use self::http::Body;
 use self::sse::EventReader;
