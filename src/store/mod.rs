@@ -2,7 +2,7 @@
 //!
 //! [`BreadcrumbStore`] is the only thing an executor reads from and writes to; [`RunLedger`] is what makes a
 //! redelivered event, a second worker or a crash harmless. [`MemoryStore`] has both, as has `SqliteStore` (feature
-//! `sqlite`) in a file; [`WithLedger`] joins the breadcrumbs of one store to the ledger of another. [`Observed`] tells how
+//! `sqlite`) in a file; both search by [`meaning`] if they are given an embedder. [`WithLedger`] joins the breadcrumbs of one store to the ledger of another. [`Observed`] tells how
 //! long each call of any of them takes and how it ends, and `Faulty` (feature `conformance`) lets calls fail on purpose.
 //!
 //! ```
@@ -122,10 +122,12 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
     /// [`StoreError::InvalidQuery`] if its selector cannot be evaluated.
     async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError>;
 
-    /// The breadcrumbs nearest in meaning to a text, nearest first.
+    /// The breadcrumbs nearest in meaning to a text, nearest first, of those as near the newest. A text that says nothing
+    /// is near to none.
     ///
     /// # Errors
-    /// [`StoreError::Unsupported`] without [`Capabilities::vector_search`].
+    /// [`StoreError::Unsupported`] without [`Capabilities::vector_search`], [`StoreError::Embedding`] if the text has no
+    /// vector, [`StoreError::InvalidQuery`] if the selector cannot be evaluated.
     async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError>;
 
     /// Writes breadcrumbs, ends a run and announces both, all or nothing.
