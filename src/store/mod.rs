@@ -2,8 +2,9 @@
 //!
 //! [`BreadcrumbStore`] is the only thing an executor reads from and writes to; [`RunLedger`] is what makes a
 //! redelivered event, a second worker or a crash harmless. [`MemoryStore`] has both, as has `SqliteStore` (feature
-//! `sqlite`) in a file; both search by [`meaning`] if they are given an embedder. [`WithLedger`] joins the breadcrumbs of one store to the ledger of another. [`Observed`] tells how
-//! long each call of any of them takes and how it ends, and `Faulty` (feature `conformance`) lets calls fail on purpose.
+//! `sqlite`) in a file; both search by [`meaning`] if they are given an embedder. [`WithLedger`] joins the breadcrumbs of
+//! one store to the ledger of another. [`Observed`] tells how long each call of any of them takes and how it ends, and
+//! `Faulty` (feature `conformance`) lets calls fail on purpose.
 //!
 //! ```
 //! use serde_json::json;

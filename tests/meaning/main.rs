@@ -4,6 +4,10 @@
     reason = "a test that cannot go on may panic, helpers included"
 )]
 #![expect(
+    clippy::panic,
+    reason = "a test that cannot go on may panic, helpers included"
+)]
+#![expect(
     clippy::indexing_slicing,
     reason = "a test that cannot go on may panic, helpers included"
 )]
