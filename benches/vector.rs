@@ -8,11 +8,11 @@
 )]
 #![expect(clippy::print_stdout, reason = "a bench reports on standard output")]
 
-#[expect(dead_code, reason = "the store in a file says how it is by itself")]
 mod support;
 
 use serde_json::json;
 use std::hint::black_box;
+use std::path::Path;
 use std::sync::Arc;
 use universal_executor::store::meaning::{EmbedError, Embedder, Meaning};
 use universal_executor::store::{Durability, MemoryLimits, Query, VectorQuery, Write};
@@ -33,14 +33,7 @@ fn main() {
         std::env::temp_dir().join(format!("universal-executor-vectors-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
 
-    let (memory, file) = tokio.block_on(async {
-        let memory = MemoryStore::with_meaning(MemoryLimits::default(), Meaning::by(Numbers));
-        let file = SqliteStore::builder(folder.join("vectors.db")).durability(Durability::Normal);
-        let file = file.meaning(Meaning::by(Numbers)).open().await.unwrap();
-        fill(&memory, n).await;
-        fill(&file, n).await;
-        (memory, file)
-    });
+    let (memory, file) = tokio.block_on(stores(&folder, n));
     let plain = Plain::new(n);
     let query = |selector| VectorQuery::new(Query::new(selector).limit(WANTED), "0");
     let (all, few) = (
@@ -51,10 +44,8 @@ fn main() {
         let found = tokio.block_on(store.vector_search(query)).unwrap();
         let numbers = found
             .iter()
-            .map(|one| one.breadcrumb.context["n"].as_u64().unwrap());
-        numbers
-            .map(|n| usize::try_from(n).unwrap())
-            .collect::<Vec<_>>()
+            .map(|one| one.breadcrumb.title.parse().unwrap());
+        numbers.collect::<Vec<usize>>()
     };
     let expected = plain.nearest(&vector_of(0));
     assert_eq!(
@@ -92,6 +83,16 @@ fn main() {
     println!("  vectors of {} MiB", (n * DIMENSIONS * 4) >> 20);
     tokio.block_on(file.close());
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A store in memory and one in a file, with so many notes.
+async fn stores(folder: &Path, n: usize) -> (MemoryStore, SqliteStore) {
+    let memory = MemoryStore::with_meaning(MemoryLimits::default(), Meaning::by(Numbers));
+    let file = SqliteStore::builder(folder.join("vectors.db")).durability(Durability::Normal);
+    let file = file.meaning(Meaning::by(Numbers)).open().await.unwrap();
+    fill(&memory, n).await;
+    fill(&file, n).await;
+    (memory, file)
 }
 
 async fn fill(store: &dyn BreadcrumbStore, n: usize) {
