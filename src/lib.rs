@@ -28,9 +28,10 @@
 //! | `postgres` | `PostgresStore`: a durable store for workers on many machines, in PostgreSQL (sqlx, rustls) |
 //! | `nats` | `source::NatsSource`, `source::NatsRelay` and `source::NatsServer`: events through NATS JetStream (async-nats, rustls) |
 //! | `cli` | `agent::CliProvider`: agents that are programs of their own, which call back over HTTP on loopback (hyper) |
-//! | `openai` | `agent::OpenAiCompatible`: models behind an endpoint that speaks the chat completions of OpenAI (reqwest, rustls) |
+//! | `openai` | `agent::OpenAiCompatible`: models behind an endpoint that speaks the chat completions of OpenAI, and `agent::OpenAiEmbedder` (reqwest, rustls) |
 //! | `genai` | `agent::GenaiModel`: models of providers that speak protocols of their own, as Anthropic and Gemini (genai, reqwest, rustls) |
 //! | `rcrt` | `RcrtStore`: breadcrumbs on an RCRT server, and `source::SseSource`: events from it or another server that sends them (reqwest, rustls) |
+//! | `embed-local` | `store::meaning::LocalEmbedder`: search by [meaning](store::meaning) with a model of words in a folder (Model2Vec) |
 //! | `templates` | rules of the type `template` in [`hints`], in Handlebars |
 //! | `validate` | input and output of [`tool`]s are checked against their JSON Schemas |
 //! | `metrics` | counters and histograms of the runtime through the `metrics` facade: [`runtime::metrics`] |

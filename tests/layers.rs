@@ -26,7 +26,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "store",
         &[
-            "backoff", "bugs", "clock", "error", "http", "model", "secret", "source",
+            "backoff", "bugs", "clock", "error", "hints", "http", "model", "secret", "source",
         ],
     ),
     (

@@ -1,3 +1,4 @@
+use super::meaning::EmbedError;
 use super::run::{RunRef, RunState};
 use crate::error::{BoxError, Retry};
 use crate::model::{Breadcrumb, BreadcrumbId, ConditionError, JsonError};
@@ -115,6 +116,9 @@ pub enum StoreError {
         /// What it says.
         source: BoxError,
     },
+    /// A text has no vector, so that nothing is found by its meaning.
+    #[error("the text cannot be embedded")]
+    Embedding(#[from] EmbedError),
     /// A bound of the store is reached.
     #[error("{store} is full: it holds at most {limit} {what}")]
     Full {
@@ -154,6 +158,7 @@ impl StoreError {
             Self::Unavailable { retry_after, .. } => Retry::After(*retry_after),
             Self::Full { .. } => Retry::After(WHEN_FULL),
             Self::Conflict { .. } => Retry::After(Duration::ZERO),
+            Self::Embedding(error) => error.retry(),
             Self::NotFound { .. }
             | Self::LeaseLost { .. }
             | Self::UnknownRun { .. }
@@ -189,6 +194,7 @@ impl StoreError {
             Self::InvalidQuery(_) => "invalid_query",
             Self::TooFar { .. } => "too_far",
             Self::Refused { .. } => "refused",
+            Self::Embedding(_) => "embedding",
             Self::Full { .. } => "full",
             Self::Unsupported { .. } => "unsupported",
             Self::Unavailable { .. } => "unavailable",

@@ -2,7 +2,8 @@
 //!
 //! [`BreadcrumbStore`] is the only thing an executor reads from and writes to; [`RunLedger`] is what makes a
 //! redelivered event, a second worker or a crash harmless. [`MemoryStore`] has both, as has `SqliteStore` (feature
-//! `sqlite`) in a file; `RcrtStore` (feature `rcrt`) is on a server without a ledger; [`WithLedger`] joins the breadcrumbs of one store to the ledger of another. [`Observed`] tells how
+//! `sqlite`) in a file; both search by [`meaning`] if they are given an embedder. `RcrtStore` (feature `rcrt`) is on a server
+//! without a ledger; [`WithLedger`] joins the breadcrumbs of one store to the ledger of another. [`Observed`] tells how
 //! long each call of any of them takes and how it ends, and `Faulty` (feature `conformance`) lets calls fail on purpose.
 //!
 //! ```
@@ -33,6 +34,7 @@ mod ext;
 mod faulty;
 mod ledger;
 mod lineage;
+pub mod meaning;
 mod memory;
 pub mod metrics;
 #[cfg(feature = "mock")]
@@ -49,6 +51,7 @@ mod rcrt;
 mod returned;
 mod row;
 mod run;
+pub(crate) mod schema_hints;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -126,10 +129,12 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
     /// [`StoreError::InvalidQuery`] if its selector cannot be evaluated.
     async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError>;
 
-    /// The breadcrumbs nearest in meaning to a text, nearest first.
+    /// The breadcrumbs nearest in meaning to a text, nearest first, of those as near the newest. A text that says nothing
+    /// is near to none.
     ///
     /// # Errors
-    /// [`StoreError::Unsupported`] without [`Capabilities::vector_search`].
+    /// [`StoreError::Unsupported`] without [`Capabilities::vector_search`], [`StoreError::Embedding`] if the text has no
+    /// vector, [`StoreError::InvalidQuery`] if the selector cannot be evaluated.
     async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError>;
 
     /// Writes breadcrumbs, ends a run and announces both, all or nothing.

@@ -21,6 +21,6 @@ pub(super) use by_breadcrumb::{input_of, response_of};
 #[cfg(feature = "cli")]
 pub use cli::{CliError, CliProvider, RawOutput};
 #[cfg(feature = "openai")]
-pub use openai::{OpenAiCompatible, OpenAiCompatibleBuilder};
+pub use openai::{OpenAiCompatible, OpenAiCompatibleBuilder, OpenAiEmbedder};
 #[cfg(any(feature = "genai", feature = "openai"))]
 pub use provider_error::ProviderError;

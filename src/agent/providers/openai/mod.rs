@@ -1,7 +1,9 @@
 mod builder;
+mod embedder;
 mod http;
 
 pub use builder::OpenAiCompatibleBuilder;
+pub use embedder::OpenAiEmbedder;
 
 use self::http::Body;
 use super::Secret;
