@@ -75,7 +75,7 @@ mod tests {
 
         assert_eq!(ids(&[]), None);
         assert_eq!(ids(&[slot(4, 1, "other")]), None);
-        assert_eq!(ids(&[first.clone()]), None);
+        assert_eq!(ids(std::slice::from_ref(&first)), None);
         assert_eq!(ids(&[second.clone(), again.clone()]), Some(vec![3, 2]));
         assert_eq!(ids(&[second, again, first]), Some(vec![1, 2]));
     }

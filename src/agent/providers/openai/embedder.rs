@@ -3,6 +3,7 @@
 use super::http::Body;
 use super::{OpenAiCompatible, builder};
 use crate::agent::ModelError;
+use crate::agent::providers::ProviderError;
 use crate::agent::providers::completions::failure::{Failed, classify};
 use crate::error::Retry;
 use crate::store::meaning::{EmbedError, Embedder};
@@ -63,7 +64,7 @@ impl OpenAiEmbedder {
         {
             fields.insert("dimensions".to_owned(), self.dimensions.into());
         }
-        let key = self.inner.key().await?;
+        let key = self.inner.key.get().await?;
         let body = Body::of(&self.inner, sent.to_string(), key.as_ref()).await?;
         let text = body.whole().await?;
         let answer: Answer = serde_json::from_slice(&text)
@@ -144,10 +145,10 @@ impl builder::OpenAiCompatibleBuilder {
     /// the URL.
     ///
     /// # Errors
-    /// [`ProviderError`](super::ProviderError) if the URL or the key cannot be used, or no model is named.
-    pub fn embedder(self, dimensions: usize) -> Result<OpenAiEmbedder, super::ProviderError> {
+    /// [`ProviderError`] if the URL or the key cannot be used, or no model is named.
+    pub fn embedder(self, dimensions: usize) -> Result<OpenAiEmbedder, ProviderError> {
         let inner = self.build_at(&["embeddings"])?;
-        let model = inner.model.clone().ok_or(super::ProviderError::NoModel)?;
+        let model = inner.model.clone().ok_or(ProviderError::NoModel)?;
         Ok(OpenAiEmbedder::new(inner, model, dimensions))
     }
 }
