@@ -334,9 +334,10 @@ async fn a_response_that_changes_something_is_made_again_from_what_is_there() {
     let joined = Joined::serving(failing(1, unavailable));
     let tally = put(&joined.service, "tally.v1", json!({})).await;
     let question = joined.asked().await;
-    let probe = joined
-        .probe()
-        .writing(Response::update(tally.id, 1, Patch::new().title("counted")));
+    let probe =
+        joined
+            .probe()
+            .writing(Response::update(tally.id, 1, Patch::new().title("counted")));
 
     probe.sees(&question).await.unwrap_err();
     let outcome = probe.sees(&question).await.unwrap();

@@ -49,6 +49,13 @@ async fn texts(store: &RcrtStore) -> Vec<String> {
         .collect()
 }
 
+/// The keys of all creations that were sent, in order.
+fn keys(server: &Server) -> Vec<String> {
+    let sent = server.seen("POST", "/breadcrumbs");
+    let keys = sent.iter().map(|sent| &sent.headers["idempotency-key"]);
+    keys.cloned().collect()
+}
+
 #[tokio::test]
 async fn a_response_carries_the_key_of_its_run_in_a_header_and_as_a_tag() {
     let server = Server::start().await;
@@ -57,12 +64,7 @@ async fn a_response_carries_the_key_of_its_run_in_a_header_and_as_a_tag() {
     let ids = respond(&store, &["a", "b"], RunEnd::Done).await.unwrap();
 
     let key = lease().key(store.tenant());
-    let sent: Vec<_> = server.seen("POST", "/breadcrumbs");
-    let keys: Vec<_> = sent
-        .iter()
-        .map(|sent| sent.header("idempotency-key").unwrap())
-        .collect();
-    assert_eq!(keys, [format!("{key}:0:0"), format!("{key}:1:0")]);
+    assert_eq!(keys(&server), [format!("{key}:0:0"), format!("{key}:1:0")]);
     let second = store.get(ids[1]).await.unwrap();
     assert_eq!(
         second.tags,
@@ -113,7 +115,25 @@ async fn a_key_that_was_used_up_by_nothing_is_not_taken_for_done() {
     respond(&store, &["a"], RunEnd::Done).await.unwrap();
 
     assert_eq!(texts(&store).await, ["a"]);
-    assert_eq!(server.seen("POST", "/breadcrumbs").len(), 3);
+    let numbers = [0, 1, 1, 2].map(|epoch| format!("{key}:0:{epoch}"));
+    assert_eq!(keys(&server), numbers);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_lost_uses_up_no_key_so_that_a_second_attempt_comes_by_the_same_ones() {
+    for fault in [Fault::Close, Fault::Refuse(503, "try again")] {
+        let server = Server::start().await;
+        let store = store(&server);
+        server.fail(CREATE, fault.clone());
+
+        let first = respond(&store, &["a"], RunEnd::Done).await.unwrap();
+        let second = respond(&store, &["a"], RunEnd::Done).await.unwrap();
+
+        assert_eq!(first, second, "{fault:?}");
+        assert_eq!(texts(&store).await, ["a"], "{fault:?}");
+        let key = lease().key(store.tenant());
+        assert_eq!(keys(&server), vec![format!("{key}:0:0"); 3], "{fault:?}");
+    }
 }
 
 #[tokio::test]
@@ -122,12 +142,30 @@ async fn a_server_that_never_creates_is_unavailable_after_four_keys() {
     let store = store(&server);
     for _ in 0..4 {
         server.fail(CREATE, Fault::Burn);
+        // And then it has seen the key.
+        server.fail(CREATE, Fault::Before(|_| {}));
     }
 
     let error = respond(&store, &["a"], RunEnd::Done).await.unwrap_err();
 
     assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
-    assert_eq!(server.seen("POST", "/breadcrumbs").len(), 4);
+    let key = lease().key(store.tenant());
+    let numbers = [0, 0, 1, 1, 2, 2, 3, 3].map(|epoch| format!("{key}:0:{epoch}"));
+    assert_eq!(keys(&server), numbers);
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_is_unavailable_after_three_requests() {
+    let server = Server::start().await;
+    let store = store(&server);
+    for _ in 0..3 {
+        server.fail(CREATE, Fault::Close);
+    }
+
+    let error = respond(&store, &["a"], RunEnd::Done).await.unwrap_err();
+
+    assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
+    assert_eq!(keys(&server).len(), 3);
 }
 
 #[tokio::test]
@@ -138,11 +176,7 @@ async fn a_request_that_was_surely_not_taken_is_sent_again_under_its_key() {
 
     respond(&store, &["a"], RunEnd::Done).await.unwrap();
 
-    let keys: Vec<_> = server
-        .seen("POST", "/breadcrumbs")
-        .iter()
-        .map(|sent| sent.headers["idempotency-key"].clone())
-        .collect();
+    let keys = keys(&server);
     assert_eq!(keys.len(), 2);
     assert_eq!(keys[0], keys[1]);
 }

@@ -15,6 +15,7 @@ mod server;
 mod sources;
 mod stores;
 mod tokens;
+mod torture;
 mod updating;
 
 use server::Server;

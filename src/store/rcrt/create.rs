@@ -25,7 +25,8 @@ const TRIES: u32 = 3;
 /// Creates a breadcrumb, or finds the one that was created in its slot.
 ///
 /// A key that was seen (409) says nothing: it may have been used up by a creation that failed. So whatever is not a clear
-/// answer is settled by looking for the tag of the slot, and if there is nothing, under another key.
+/// answer is settled by looking for the tag of the slot. Another key is taken only when the server says that it has seen
+/// this one: whoever creates in the same slot later then comes by the same keys, and does not find one that nobody used.
 pub(super) async fn create(
     reader: &Reader,
     index: usize,
@@ -33,6 +34,7 @@ pub(super) async fn create(
     slot: &Slot,
 ) -> Result<BreadcrumbId, StoreError> {
     let body = commit::body(index, wire::create_body(new))?;
+    let mut patience = reader.settings.patience;
     let (mut epoch, mut tries) = (0, 1);
     loop {
         let failure = match send(reader, &body, &slot.key(epoch)).await {
@@ -40,32 +42,40 @@ pub(super) async fn create(
             Err(failure) => failure,
         };
         let is_seen = failure.status() == Some(409);
-        if !is_seen && !failure.may_be_done() {
-            if !failure.is_passing() || tries == TRIES {
-                return Err(write_error(failure, index, body.len()));
+        if is_seen || failure.may_be_done() {
+            tracing::debug!(%failure, slot = slot.key(epoch), "a breadcrumb may have been created");
+            if slot.tag().is_none() {
+                return Err(unknown(failure));
             }
+            if let Some(id) = look_up(reader, slot, patience).await? {
+                return Ok(id);
+            }
+            // What was on its way has come by now.
+            patience = Duration::ZERO;
+        } else if !failure.is_passing() {
+            return Err(write_error(failure, index, body.len()));
+        }
+        if is_seen && epoch < MAX_EPOCH {
+            (epoch, tries) = (epoch + 1, 1);
+        } else if !is_seen && tries < TRIES {
             reader.link.pause(tries).await;
             tries += 1;
-            continue;
-        }
-        tracing::debug!(%failure, slot = slot.key(epoch), "a breadcrumb may have been created");
-        if slot.tag().is_none() {
+        } else if is_seen || failure.may_be_done() {
             return Err(unknown(failure));
+        } else {
+            return Err(write_error(failure, index, body.len()));
         }
-        if let Some(id) = look_up(reader, slot).await? {
-            return Ok(id);
-        }
-        if epoch == MAX_EPOCH {
-            return Err(unknown(failure));
-        }
-        epoch += 1;
     }
 }
 
 /// The id of what was created in a slot, as soon as it is there; the oldest, should there be several.
-async fn look_up(reader: &Reader, slot: &Slot) -> Result<Option<BreadcrumbId>, StoreError> {
+async fn look_up(
+    reader: &Reader,
+    slot: &Slot,
+    patience: Duration,
+) -> Result<Option<BreadcrumbId>, StoreError> {
     const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-    let end = Instant::now() + reader.settings.patience;
+    let end = Instant::now() + patience;
     let mut pause = Duration::from_millis(50);
     loop {
         if let Some(id) = created_in(reader, slot).await? {

@@ -72,7 +72,9 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
                 {
                     return Ok(done);
                 }
-                let with = saved.with.map(|with| Saved::new(Json::default(), Some(with)));
+                let with = saved
+                    .with
+                    .map(|with| Saved::new(Json::default(), Some(with)));
                 Ok(Claim::Granted {
                     lease,
                     attempt,

@@ -34,7 +34,9 @@ impl State {
         let is_meant = |(Match(method, end), _): &(Match, Fault)| {
             request.method == *method && request.path.ends_with(end)
         };
-        let at = self.faults.iter().position(is_meant)?;
-        self.faults.remove(at).map(|(_, fault)| fault)
+        match self.faults.iter().position(is_meant) {
+            Some(at) => self.faults.remove(at).map(|(_, fault)| fault),
+            None => self.bad_luck(request),
+        }
     }
 }

@@ -4,8 +4,10 @@ mod crumbs;
 mod faults;
 mod routes;
 mod stream;
+mod weather;
 
 pub(crate) use faults::{Fault, Match};
+pub(crate) use weather::{Dice, Weather};
 
 use crumbs::Crumbs;
 use serde_json::Value;
@@ -78,6 +80,12 @@ pub(crate) struct State {
     pub(crate) expired: HashSet<String>,
     pub(crate) issued: u64,
     pub(crate) stream: stream::Ways,
+    /// What goes wrong by chance.
+    pub(crate) weather: Weather,
+    pub(crate) dice: Dice,
+    /// How many streams were ended, and how many calls went wrong by chance.
+    pub(crate) cuts: usize,
+    pub(crate) spoilt: usize,
 }
 
 #[derive(Clone)]

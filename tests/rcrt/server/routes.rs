@@ -47,6 +47,14 @@ impl Server {
         }
     }
 
+    /// Writes as another client of an owner, and returns the id.
+    pub(crate) fn put(&self, owner: &str, new: &Value) -> String {
+        let mut state = self.lock();
+        let id = state.crumbs.create(owner, new);
+        self.announce(&state, &Answer::json(&json!({"id": id})));
+        id
+    }
+
     /// The owner whose token a request has.
     pub(super) fn owner_of(&self, request: &Request) -> Option<String> {
         let token = request.header("authorization")?.strip_prefix("Bearer ")?;

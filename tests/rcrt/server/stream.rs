@@ -1,5 +1,6 @@
 //! The stream of events: bare frames, pings, no ids unless told otherwise, and no replay.
 
+use super::weather::Act;
 use super::{Request, Server};
 use std::time::Duration;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
@@ -64,6 +65,7 @@ impl Server {
             return None;
         }
         let (mut ping, mut number) = (Instant::now(), 0);
+        let mut held = Vec::new();
         loop {
             let frame = tokio::select! {
                 biased;
@@ -100,10 +102,17 @@ impl Server {
             } else {
                 String::new()
             };
+            let is_ping = frame == PING;
             let frame = format!("{noise}{id}data: {frame}\n\n");
-            for piece in frame.as_bytes().chunks(piece) {
-                writer.write_all(piece).await.ok()?;
-                writer.flush().await.ok()?;
+            let acts = self.lock().weathered(frame, is_ping, piece, &mut held);
+            for act in acts {
+                let Act::Write(bytes, piece) = act else {
+                    return None;
+                };
+                for piece in bytes.chunks(piece) {
+                    writer.write_all(piece).await.ok()?;
+                    writer.flush().await.ok()?;
+                }
             }
         }
     }
