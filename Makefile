@@ -62,7 +62,7 @@ test:
 	services=$$(scripts/services start) || exit 1; \
 	export UX_REQUIRE_SERVICES=1 $$services; \
 	cargo test $(CARGO_FLAGS) --features full --lib $(FULL_TESTS:%=--test %)
-	cargo test $(CARGO_FLAGS) --features full --doc -- meaning nats postgres Postgres providers rcrt sse sqlite Sqlite
+	cargo test $(CARGO_FLAGS) --features full --doc -- meaning nats postgres Postgres providers rcrt Rcrt sse sqlite Sqlite
 
 doc:
 	@echo "==> doc: the documentation, warnings are errors"

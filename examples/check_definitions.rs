@@ -37,6 +37,16 @@ pub(crate) struct Report {
     pub(crate) definitions: usize,
 }
 
+impl Report {
+    /// How the program ends: with 1 on errors, else with 0.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self.errors.is_empty() {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::from(1),
+        }
+    }
+}
+
 /// The files of a folder that end with `.json`, in order.
 ///
 /// # Errors
@@ -294,8 +304,5 @@ async fn main() -> Result<ExitCode, BoxError> {
         report.errors.len(),
         report.warnings.len()
     );
-    Ok(match report.errors.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(1),
-    })
+    Ok(report.exit_code())
 }

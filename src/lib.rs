@@ -92,6 +92,11 @@ struct FromSqliteToPostgres;
 #[doc = include_str!("../docs/scaling.md")]
 struct ScalingPostgres;
 
+/// The page on RCRT servers, so that its code is compiled.
+#[cfg(all(doctest, feature = "rcrt", feature = "sqlite"))]
+#[doc = include_str!("../docs/on-an-rcrt-server.md")]
+struct OnAnRcrtServer;
+
 /// The page on SQLite, so that its code is compiled and run.
 #[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../docs/from-memory-to-sqlite.md")]

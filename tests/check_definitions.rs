@@ -8,6 +8,7 @@ mod program;
 
 use program::{Report, check, from_folder, from_store};
 use std::path::Path;
+use std::process::ExitCode;
 use universal_executor::{BoxError, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb};
 
 fn of(folder: &str) -> std::io::Result<Report> {
@@ -30,6 +31,7 @@ fn definitions_as_they_are_found_load_with_warnings() -> std::io::Result<()> {
         (3, 0),
         "{report:?}"
     );
+    assert_eq!(report.exit_code(), ExitCode::SUCCESS);
     let selectors = "context.subscriptions.selectors";
     for words in [
         &[
@@ -89,6 +91,7 @@ fn what_is_wrong_is_an_error_with_its_file_and_path() -> std::io::Result<()> {
         (0, 3),
         "{report:?}"
     );
+    assert_eq!(report.exit_code(), ExitCode::from(1));
     for words in [
         &[
             "mistyped.json",

@@ -60,12 +60,15 @@ use std::time::Duration;
 /// See [`capabilities`](BreadcrumbStore::capabilities).
 /// - **A commit of several writes is not atomic.** It is checked as a whole before anything is written, and then written
 ///   one by one; what fails in the middle, or is dropped, leaves what was written before.
-/// - **No ledger.** Alone it answers at least once. What a run responds with carries the tags `ux:run:<key of the run>`
-///   and `ux:slot:<place>/<how many>` and an idempotency key made of them, so that a second attempt finds what the first one created
-///   and creates only the rest; a trigger that comes again late is not executed again if all of its response is there, so
-///   a runtime that [starts at the beginning](crate::runtime::RuntimeBuilder::start_at) finds what was in flight when it died.
-///   What responds with nothing, or with updates alone, is executed again then. Two workers that create the same at the same time may leave both; readers take the oldest.
-///   Updates of a run are not known again: they are made again from the version that is there. [`WithLedger`](super::WithLedger) keeps one run for each trigger.
+/// - **No ledger.** Alone it answers at least once, normally once. What a run responds with carries the tags
+///   `ux:run:<key of the run>` and `ux:slot:<place>/<how many>`, and is created under the idempotency key
+///   `<key of the run>:<place>:<try>`, so that a second attempt finds what the first one created and creates only the rest.
+///   Of several in one place, which a creation that takes longer than
+///   [`lookup_patience`](RcrtBuilder::lookup_patience) can leave, readers take the oldest.
+/// - **What was in flight when a process died** is found by a runtime that starts at the beginning and
+///   [looks back](crate::runtime::RuntimeBuilder::look_back), a day for example; a trigger whose whole response is there is
+///   not executed again. What responds with nothing, or with updates alone, is executed again then, and an update is made
+///   again from the version that is there. [`WithLedger`](super::WithLedger) keeps one run for each trigger instead.
 /// - **Nothing is cleared.** The server takes null for keeping a field, so setting a context or hints to null is
 ///   [`StoreError::Unsupported`].
 /// - **No tombstones.** What was deleted is gone, and nobody is told.

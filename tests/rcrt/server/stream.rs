@@ -105,15 +105,21 @@ impl Server {
             let is_ping = frame == PING;
             let frame = format!("{noise}{id}data: {frame}\n\n");
             let acts = self.lock().weathered(frame, is_ping, piece, &mut held);
-            for act in acts {
-                let Act::Write(bytes, piece) = act else {
-                    return None;
-                };
-                for piece in bytes.chunks(piece) {
-                    writer.write_all(piece).await.ok()?;
-                    writer.flush().await.ok()?;
-                }
-            }
+            play(writer, acts).await?;
         }
     }
+}
+
+/// Does to a stream what it is told, unless that ends it.
+async fn play(writer: &mut (impl AsyncWrite + Unpin), acts: Vec<Act>) -> Option<()> {
+    for act in acts {
+        let Act::Write(bytes, piece) = act else {
+            return None;
+        };
+        for piece in bytes.chunks(piece) {
+            writer.write_all(piece).await.ok()?;
+            writer.flush().await.ok()?;
+        }
+    }
+    Some(())
 }

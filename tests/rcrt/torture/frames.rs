@@ -7,10 +7,13 @@ use std::time::Duration;
 use tokio::time::sleep;
 use universal_executor::{MemoryStore, RcrtStore, WithLedger};
 
+/// Nobody dies here, so no lease runs out however slow the machine is.
+const LEASE: Duration = Duration::from_secs(120);
+
 /// Lets a runtime with a ledger in memory answer what is asked meanwhile, until all is answered.
 async fn answer(stage: &mut Stage, events: &RcrtStore, asks: impl AsyncFnOnce(&mut Stage)) {
     let both = WithLedger::new(events.clone(), MemoryStore::default());
-    let runtime = runtime(events, both, &stage.path("oracle"));
+    let runtime = runtime(events, both, &stage.path("oracle"), LEASE);
     let runtime = runtime.build().unwrap();
     let asked = async {
         while !events.events().health().is_connected {

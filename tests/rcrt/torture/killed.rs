@@ -16,6 +16,9 @@ const WORKER: &str = "UX_RCRT_WORKER";
 
 const KILLS: usize = 15;
 
+/// What a killed worker held is free again after this.
+const LEASE: Duration = Duration::from_secs(1);
+
 /// What [`start`] starts; does nothing by itself.
 #[tokio::test]
 async fn worker_that_is_killed() {
@@ -28,9 +31,9 @@ async fn worker_that_is_killed() {
             // A kill takes nothing from the kernel, so nobody has to wait for the disk.
             let ledger = SqliteStore::builder(ledger).durability(Durability::Normal);
             let both = WithLedger::new(server.clone(), ledger.open().await.unwrap());
-            runtime(&server, both, &oracle)
+            runtime(&server, both, &oracle, LEASE)
         }
-        None => runtime(&server, server.clone(), &oracle),
+        None => runtime(&server, server.clone(), &oracle, LEASE),
     };
     let day = Duration::from_secs(24 * 60 * 60);
     let runtime = built

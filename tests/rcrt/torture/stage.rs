@@ -167,7 +167,7 @@ pub(super) fn store(url: &str) -> RcrtStore {
         .retry_pause(Duration::from_millis(1), Duration::from_millis(5))
         .reconnect(Duration::from_millis(5), Duration::from_millis(50))
         .check_every(Duration::from_millis(50))
-        .watchdog(Duration::from_secs(2))
+        .watchdog(Duration::from_secs(30))
         .build()
         .unwrap()
 }
@@ -177,9 +177,10 @@ pub(super) fn runtime<S: BreadcrumbStore>(
     server: &RcrtStore,
     store: S,
     oracle: &Path,
+    lease: Duration,
 ) -> universal_executor::runtime::RuntimeBuilder {
     Runtime::builder(server.events())
-        .executor(Echo::on(store, Oracle::at(oracle)))
+        .executor(Echo::on(store, Oracle::at(oracle), lease))
         .sweep_every(Duration::from_millis(100))
         .reconcile_every(Duration::from_millis(200))
 }
@@ -193,14 +194,12 @@ pub(super) struct Echo<S> {
 }
 
 impl<S: BreadcrumbStore> Echo<S> {
-    fn on(store: S, oracle: Oracle) -> Self {
+    fn on(store: S, oracle: Oracle, lease: Duration) -> Self {
         let mut retry = RetryPolicy::default();
         (retry.attempts, retry.base) = (10, Duration::from_millis(50));
         Self {
             subscriptions: Subscriptions::new([Subscription::trigger("question.v1")]).unwrap(),
-            profile: Profile::new("tool")
-                .lease(Duration::from_secs(1))
-                .retry(retry),
+            profile: Profile::new("tool").lease(lease).retry(retry),
             store,
             oracle: Arc::new(oracle),
         }
