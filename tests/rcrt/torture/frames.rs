@@ -27,7 +27,7 @@ async fn answer(stage: &mut Stage, events: &RcrtStore, asks: impl AsyncFnOnce(&m
 
 /// Every question was executed once and answered once.
 fn each_once(stage: &Stage) {
-    assert_eq!(stage.judge(), 0);
+    assert_eq!(stage.judge(), Vec::<String>::new());
     let executions = stage.oracle.read().executions;
     assert_eq!(executions.len(), stage.asked());
     let again: Vec<_> = executions.iter().filter(|(_, times)| **times > 1).collect();

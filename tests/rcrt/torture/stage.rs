@@ -19,6 +19,9 @@ use universal_executor::{
 /// How long a campaign may take to come to rest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How many questions a worker has in hand.
+pub(super) const INFLIGHT: usize = 8;
+
 /// A server, a folder that goes with it, and the questions so far.
 pub(super) struct Stage {
     pub(super) server: Server,
@@ -107,8 +110,8 @@ impl Stage {
         open.map(|(_, id)| id).collect()
     }
 
-    /// Every question has one answer in all its parts and nothing else, or one dead letter; returns how many of these.
-    pub(super) fn judge(&self) -> usize {
+    /// Every question has one answer in all its parts and nothing else, or one dead letter; returns why there are these.
+    pub(super) fn judge(&self) -> Vec<String> {
         let seed = self.seed;
         let (answers, parts, letters) = (
             self.count("answer.v1", "to"),
@@ -127,7 +130,17 @@ impl Stage {
         for id in answers.keys().chain(parts.keys()).chain(letters.keys()) {
             assert!(self.asked.contains(id), "seed {seed}: nobody asked {id}");
         }
-        letters.len()
+        self.classes()
+    }
+
+    /// The classes of the dead letters.
+    fn classes(&self) -> Vec<String> {
+        let state = self.server.lock();
+        let found = state.crumbs.newest_first().into_iter();
+        let letters = found.filter(|found| found["schema_name"] == DeadLetter::SCHEMA);
+        letters
+            .map(|letter| letter["context"]["class"].as_str().unwrap().to_owned())
+            .collect()
     }
 
     /// How many breadcrumbs of a schema name each question.
@@ -181,6 +194,7 @@ pub(super) fn runtime<S: BreadcrumbStore>(
 ) -> universal_executor::runtime::RuntimeBuilder {
     Runtime::builder(server.events())
         .executor(Echo::on(store, Oracle::at(oracle), lease))
+        .max_inflight(INFLIGHT)
         .sweep_every(Duration::from_millis(100))
         .reconcile_every(Duration::from_millis(200))
 }
