@@ -23,11 +23,11 @@
 CARGO_FLAGS ?=
 
 # Features that bring a dependency or test support; one that joins is checked alone as well.
-# With none and all this makes fourteen combinations.
-HEAVY_FEATURES := cli conformance genai metrics mock nats openai postgres schema sqlite templates validate
+# With none and all this makes sixteen combinations.
+HEAVY_FEATURES := cli conformance embed-local genai metrics mock nats openai postgres rcrt schema sqlite templates validate
 
 # Tests that are made of more than the default features. Those that need a server fail without one.
-FULL_TESTS := agent agent_kill agent_ways cli genai key_order metrics openai source_nats sqlite_desk store_postgres store_sqlite tls tools
+FULL_TESTS := agent agent_kill agent_ways cli genai key_order meaning metrics openai rcrt source_nats sqlite_desk store_postgres store_sqlite tls tools
 
 ci: CARGO_FLAGS := --locked
 ci: fmt crates lint features test doc examples bench-build torture-ci torture-services
@@ -62,7 +62,7 @@ test:
 	services=$$(scripts/services start) || exit 1; \
 	export UX_REQUIRE_SERVICES=1 $$services; \
 	cargo test $(CARGO_FLAGS) --features full --lib $(FULL_TESTS:%=--test %)
-	cargo test $(CARGO_FLAGS) --features full --doc -- nats postgres Postgres providers sqlite Sqlite
+	cargo test $(CARGO_FLAGS) --features full --doc -- meaning nats postgres Postgres providers rcrt Rcrt sse sqlite Sqlite
 
 doc:
 	@echo "==> doc: the documentation, warnings are errors"

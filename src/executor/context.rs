@@ -1,11 +1,11 @@
 use super::context_error::ContextError;
 use super::for_model::{self, ModelContext};
 use super::handle::RunHandle;
-use super::schema_hints::{self, HintsOfSchemas};
 use super::sources::{MissingSource, Source};
 use crate::hints::Hints;
 use crate::model::{Breadcrumb, Json, Selector, Timestamp};
 use crate::store::BreadcrumbStore;
+use crate::store::schema_hints::{self, HintsOfSchemas};
 use serde::de::DeserializeOwned;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};

@@ -370,6 +370,14 @@ mod tests {
                 limit,
             },
             StoreError::EmptyWake,
+            StoreError::TooFar {
+                store: "s",
+                looked_at: count,
+            },
+            StoreError::Refused {
+                store: "s",
+                source: "no".into(),
+            },
             StoreError::Unsupported {
                 store: "s",
                 operation: "o",

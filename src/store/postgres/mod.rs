@@ -293,6 +293,7 @@ impl BreadcrumbStore for PostgresStore {
             .tombstones(self.database.settings.limits.tombstones > 0)
             .chosen_author(true)
             .lineage(true)
+            .atomic(true)
     }
 
     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {

@@ -2,6 +2,7 @@
 
 use super::SqliteStore;
 use super::error::SqliteError;
+use crate::store::meaning::Meaning;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -66,6 +67,8 @@ pub(super) struct Settings {
     pub(super) busy_timeout: Duration,
     pub(super) poll: Duration,
     pub(super) readers: usize,
+    pub(super) meaning: Option<Meaning>,
+    pub(super) forgets_vectors: bool,
 }
 
 impl SqliteBuilder {
@@ -78,6 +81,8 @@ impl SqliteBuilder {
                 busy_timeout: Duration::from_secs(5),
                 poll: Duration::from_millis(200),
                 readers: 4,
+                meaning: None,
+                forgets_vectors: false,
             },
         }
     }
@@ -116,6 +121,22 @@ impl SqliteBuilder {
     #[must_use]
     pub fn readers(mut self, readers: usize) -> Self {
         self.settings.readers = readers.clamp(1, 64);
+        self
+    }
+
+    /// Has the store keep vectors of what is written, also of what was before, and search by them. The file remembers the
+    /// model: with another it does not open, see [`forget_vectors`](Self::forget_vectors).
+    #[must_use]
+    pub fn meaning(mut self, meaning: Meaning) -> Self {
+        self.settings.meaning = Some(meaning);
+        self
+    }
+
+    /// Forgets all vectors in the file at opening, and whose they were. They are made anew, if there is an embedder: to be
+    /// asked for once, when another model is to be used, or hints have changed.
+    #[must_use]
+    pub fn forget_vectors(mut self) -> Self {
+        self.settings.forgets_vectors = true;
         self
     }
 

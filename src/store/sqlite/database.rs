@@ -12,6 +12,7 @@ use super::writer::{Job, StoreAcknowledged, Task, Writer};
 use crate::store::StoreError;
 use crate::store::durable::cursor::Acknowledged;
 use crate::store::durable::tenant::Time;
+use crate::store::meaning::Keepers;
 use rusqlite::Connection;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,8 @@ pub(super) struct Database {
     pub(super) time: Arc<Time>,
     pub(super) acknowledged: Arc<Acknowledged>,
     pub(super) unclaimed: Arc<Unclaimed>,
+    /// None: nothing has a vector.
+    pub(super) keepers: Option<Keepers>,
     progress: Arc<Progress>,
     writes: mpsc::Sender<Box<dyn Job>>,
     /// Whether a sweep is going on.
@@ -43,6 +46,7 @@ impl Database {
     pub(super) async fn open(path: PathBuf, settings: Settings) -> Result<Self, SqliteError> {
         let absolute =
             std::path::absolute(&path).map_err(|error| SqliteError::CannotOpen(error.into()))?;
+        let keepers = settings.meaning.clone().map(Keepers::new);
         let settings = Arc::new(settings);
         let (jobs, writes) = mpsc::channel(WAITING);
         let (reads, reading) = readers::queue(WAITING);
@@ -78,6 +82,7 @@ impl Database {
             time: Arc::default(),
             acknowledged,
             unclaimed: Arc::default(),
+            keepers,
             progress,
             writes: jobs,
             sweeping: Arc::default(),

@@ -1,0 +1,154 @@
+//! Vectors beside breadcrumbs. What takes a vector away, a new version or the end of its breadcrumb, is a trigger of the
+//! tables, so that no way to change a row can forget it.
+
+use super::builder::Settings;
+use super::column::blob;
+use super::error::{Fault, SqliteError};
+use super::tenant::Writing;
+use super::{search, table};
+use crate::model::Timestamp;
+use crate::store::meaning::{
+    EmbedError, Made, Meaning, Nearest, Page, from_bytes, similarity, to_bytes,
+};
+use crate::store::{Scored, StoreError, VectorQuery};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+use std::sync::Arc;
+
+/// The vector of a row.
+pub(super) const OF: &str =
+    "SELECT vector FROM ux_vectors WHERE serial = ?1 AND vector IS NOT NULL";
+
+/// The next rows after a time, and whether they are without a vector.
+pub(super) const WITHOUT: &str = "
+    SELECT b.updated_at, b.serial, v.serial IS NULL
+    FROM ux_breadcrumbs AS b INDEXED BY ux_breadcrumbs_by_time LEFT JOIN ux_vectors AS v ON v.serial = b.serial
+    WHERE b.tenant = ?1 AND b.deleted = 0 AND b.updated_at > ?2 ORDER BY b.updated_at LIMIT ?3";
+
+/// Forgets what shall be forgotten, and notes whose the vectors are.
+pub(super) fn begin(connection: &mut Connection, settings: &Settings) -> Result<(), SqliteError> {
+    if settings.meaning.is_none() && !settings.forgets_vectors {
+        return Ok(());
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    if settings.forgets_vectors {
+        transaction.execute_batch("DELETE FROM ux_vectors; DELETE FROM ux_embedder")?;
+    }
+    if let Some(meaning) = &settings.meaning {
+        match kept(&transaction)? {
+            Some((model, dimensions)) => meaning.check(&model, dimensions)?,
+            None => {
+                let dimensions = i64::try_from(meaning.dimensions()).unwrap_or(i64::MAX);
+                let insert = "INSERT INTO ux_embedder VALUES (1, ?1, ?2)";
+                transaction.execute(insert, (meaning.model(), dimensions))?;
+            }
+        }
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+/// Fails if the vectors are by another model by now: another process may have had them forgotten.
+pub(super) fn check(connection: &Connection, meaning: &Meaning) -> Result<(), Fault> {
+    let (model, dimensions) = kept(connection)?.unwrap_or_default();
+    let checked = meaning.check(&model, dimensions);
+    checked.map_err(|error: EmbedError| StoreError::from(error).into())
+}
+
+/// The model and the dimensions of the vectors.
+fn kept(connection: &Connection) -> rusqlite::Result<Option<(String, usize)>> {
+    let mut kept = connection.prepare_cached("SELECT model, dimensions FROM ux_embedder")?;
+    let kept = kept.query_row((), |row| {
+        let dimensions: i64 = row.get(1)?;
+        Ok((row.get(0)?, usize::try_from(dimensions).unwrap_or_default()))
+    });
+    kept.optional()
+}
+
+/// Breadcrumbs without a vector.
+pub(super) fn without(
+    connection: &Connection,
+    tenant: i64,
+    after: Timestamp,
+    most: usize,
+    now: Timestamp,
+) -> Result<Page, Fault> {
+    /// How many rows are looked at.
+    const ROWS: i64 = 4_096;
+    let (mut found, mut until, mut looked_at) = (Vec::new(), after, 0);
+    let mut rows = connection.prepare_cached(WITHOUT)?;
+    let mut rows = rows.query((tenant, after.as_micros(), ROWS))?;
+    while found.len() < most
+        && let Some(row) = rows.next()?
+    {
+        looked_at += 1;
+        until = Timestamp::from_micros(row.get(0)?);
+        if row.get(2)? {
+            let one = table::at(connection, row.get(1)?)?;
+            let one = one.filter(|one| one.lives(now));
+            found.extend(one.map(|one| Arc::new(one.breadcrumb)));
+        }
+    }
+    Ok(Page {
+        more: found.len() == most || looked_at == ROWS,
+        found,
+        until,
+    })
+}
+
+/// Keeps vectors of the versions that are still there.
+pub(super) fn put(
+    writing: &mut Writing<'_>,
+    meaning: &Meaning,
+    made: &[Made],
+) -> Result<(), Fault> {
+    check(writing.connection, meaning)?;
+    let mut put = writing.sql(
+        "INSERT OR IGNORE INTO ux_vectors SELECT serial, ?4 FROM ux_breadcrumbs
+         WHERE tenant = ?1 AND id = ?2 AND version = ?3 AND deleted = 0",
+    )?;
+    for Made {
+        id,
+        version,
+        vector,
+    } in made
+    {
+        let vector = vector.as_deref().map(to_bytes);
+        put.execute((writing.tenant.id, blob(*id), version.cast_signed(), vector))?;
+    }
+    Ok(())
+}
+
+/// The nearest of what a query selects. Ends early once nobody waits for it.
+pub(super) fn nearest(
+    connection: &Connection,
+    tenant: i64,
+    (query, to): (&VectorQuery, &[f32]),
+    now: Timestamp,
+    is_wanted: &dyn Fn() -> bool,
+) -> Result<Vec<Scored>, Fault> {
+    let mut nearest = Nearest::new(query);
+    let mut vector = vec![0.0; to.len()];
+    let mut vectors = connection.prepare_cached(OF)?;
+    search::each_candidate(connection, tenant, &query.query, |serial| {
+        let mut rows = vectors.query([serial])?;
+        let Some(row) = rows.next()? else {
+            return Ok(is_wanted());
+        };
+        if !from_bytes(
+            row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?,
+            &mut vector,
+        ) {
+            return Ok(is_wanted());
+        }
+        let score = similarity(&vector, to);
+        if nearest.wants(score)
+            && let Some(one) = table::at(connection, serial)?
+            && one.lives(now)
+            && query.query.selects(&one.breadcrumb)
+        {
+            nearest.add(score, Arc::new(one.breadcrumb));
+        }
+        Ok(is_wanted())
+    })?;
+    Ok(nearest.into_scored())
+}

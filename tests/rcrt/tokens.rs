@@ -1,0 +1,120 @@
+//! Tokens: asked for, renewed, sent in a header and nowhere else.
+
+use super::server::{Server, token_of};
+use super::{OWNER, store};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use universal_executor::source::BearerToken;
+use universal_executor::store::StoreError;
+use universal_executor::{BreadcrumbStoreExt, NewBreadcrumb, RcrtStore, Secret};
+
+fn of_agent(server: &Server, agent: &str) -> RcrtStore {
+    let builder = RcrtStore::builder(server.base_url(), OWNER)
+        .agent(agent)
+        .role("emitter");
+    builder.build().unwrap()
+}
+
+#[tokio::test]
+async fn a_token_is_asked_for_once_and_sent_in_the_header_only() {
+    let server = Server::start().await;
+    let store = of_agent(&server, "agent-1");
+
+    for _ in 0..3 {
+        store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
+    }
+
+    let asked = server.seen("POST", "/auth/token");
+    assert_eq!(asked.len(), 1);
+    let body = asked[0].json();
+    assert_eq!(
+        (&body["owner_id"], &body["agent_id"], &body["roles"][0]),
+        (&OWNER.into(), &"agent-1".into(), &"emitter".into())
+    );
+    for seen in server
+        .seen("POST", "/breadcrumbs")
+        .iter()
+        .chain(&server.seen("GET", "/breadcrumbs"))
+    {
+        let token = format!("issued:{OWNER}:1");
+        assert_eq!(
+            seen.header("authorization"),
+            Some(&*format!("Bearer {token}"))
+        );
+        assert!(
+            !seen.path.contains(&token) && !seen.query.values().any(|value| value.contains(&token))
+        );
+    }
+    assert!(!format!("{store:?}").contains("issued:"));
+}
+
+#[tokio::test]
+async fn a_token_that_the_server_refuses_is_renewed_once() {
+    let server = Server::start().await;
+    let store = of_agent(&server, "agent-1");
+    store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
+    server.lock().expired.insert(format!("issued:{OWNER}:1"));
+
+    store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
+    assert_eq!(server.seen("POST", "/auth/token").len(), 2);
+
+    for n in 2..=3 {
+        server.lock().expired.insert(format!("issued:{OWNER}:{n}"));
+    }
+    let error = store
+        .create(NewBreadcrumb::new("note.v1"))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, StoreError::Forbidden { .. }), "{error}");
+    assert_eq!(server.seen("POST", "/auth/token").len(), 3);
+}
+
+#[tokio::test]
+async fn a_fixed_token_that_ended_is_an_error_that_does_not_have_it() {
+    let server = Server::start().await;
+    let store = store(&server);
+    server.lock().expired.insert(token_of(OWNER));
+
+    let error = store
+        .create(NewBreadcrumb::new("note.v1"))
+        .await
+        .unwrap_err();
+
+    assert!(matches!(error, StoreError::Forbidden { .. }), "{error}");
+    assert!(!format!("{error} {error:?} {store:?}").contains(&token_of(OWNER)));
+    assert_eq!(server.seen("POST", "/breadcrumbs").len(), 1);
+}
+
+#[tokio::test]
+async fn an_agent_that_gets_no_token_is_told_why() {
+    let server = Server::start().await;
+
+    let error = of_agent(&server, "nobody")
+        .latest("note.v1")
+        .await
+        .unwrap_err();
+
+    assert!(matches!(error, StoreError::Refused { .. }), "{error}");
+    assert!(format!("{error:?}").contains("no such agent"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_function_may_give_the_tokens() {
+    let server = Server::start().await;
+    let asked = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&asked);
+    let token = BearerToken::asked(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async { Ok((Secret::new(token_of(OWNER)), None)) }
+    });
+    let store = RcrtStore::builder(server.base_url(), OWNER)
+        .token_from(token)
+        .build()
+        .unwrap();
+
+    for _ in 0..2 {
+        store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
+    }
+
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+}
