@@ -204,7 +204,7 @@ impl Meaning {
     }
 
     /// Fails if vectors are by another model.
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) fn check(&self, kept: &str, dimensions: usize) -> Result<(), EmbedError> {
         if kept == self.model() && dimensions == self.dimensions() {
             return Ok(());

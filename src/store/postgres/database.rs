@@ -5,6 +5,7 @@ use super::connection;
 use super::connections::Connections;
 use super::cursor::Acknowledged;
 use super::error::{Fault, PostgresError, ended};
+use super::pgvector::{self, Pgvector};
 use super::progress::Progress;
 use super::schema;
 use super::tenant::{Named, Time};
@@ -13,6 +14,7 @@ use super::vectors;
 use super::writer::{self, ATTEMPTS, Waiting, is_worth_another};
 use super::writing::{Wanted, Writing};
 use crate::store::StoreError;
+use crate::store::meaning::Keepers;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgConnection, PgPool};
 use std::fmt;
@@ -64,8 +66,12 @@ pub(super) struct Database {
     pub(super) connections: Connections,
     /// Has the connection that hears of the events of other processes.
     pub(super) hearing: PgPool,
-    /// Whether there is a table for vectors.
-    pub(super) has_vectors: bool,
+    /// None: there are no tables for vectors.
+    pub(super) pgvector: Option<Pgvector>,
+    /// None: nothing has a vector.
+    pub(super) keepers: Option<Keepers>,
+    /// Whether there is an index for the vectors of the embedder.
+    pub(super) is_indexed: AtomicBool,
     /// Whether a sweep is going on.
     pub(super) sweeping: AtomicBool,
     /// Whether somebody is about to tell other processes of events.
@@ -91,8 +97,16 @@ impl Database {
         let mut first = connections.one().await?;
         connection::check(&mut first).await?;
         schema::migrate(&mut first, &settings.schema).await?;
-        let has_vectors = settings.vectors && vectors::prepare(&mut first).await;
+        let pgvector = pgvector::prepare(&mut first, &settings).await?;
+        let mut is_indexed = false;
+        if pgvector.is_some() {
+            vectors::begin(&mut first, &settings).await?;
+            if let Some(meaning) = &settings.meaning {
+                is_indexed = pgvector::is_indexed(&mut first, meaning.dimensions()).await?;
+            }
+        }
         first.give_back();
+        let keepers = settings.meaning.clone().map(Keepers::new);
         let (alive, open) = watch::channel(());
         Ok(Self {
             settings: Arc::new(settings),
@@ -101,7 +115,9 @@ impl Database {
             unclaimed: Unclaimed::default(),
             connections,
             hearing,
-            has_vectors,
+            pgvector,
+            keepers,
+            is_indexed: AtomicBool::new(is_indexed),
             sweeping: AtomicBool::default(),
             telling: AtomicBool::default(),
             listening: AtomicBool::default(),
