@@ -257,9 +257,16 @@ async fn a_search_by_meaning_asks_the_server_once_and_with_an_index_thrice() {
     let notes = (0..30).map(|n| {
         let context = json!({"text": format!("w500{}", " pears".repeat(n)), "n": n});
         let hints = json!({"include": ["text"]});
-        Write::Create(NewBreadcrumb::new("note.v1").context(context).llm_hints(hints))
+        Write::Create(
+            NewBreadcrumb::new("note.v1")
+                .context(context)
+                .llm_hints(hints),
+        )
     });
-    store.commit(notes.collect::<Vec<_>>().into()).await.unwrap();
+    store
+        .commit(notes.collect::<Vec<_>>().into())
+        .await
+        .unwrap();
     let mut least = Vec::new();
 
     for is_indexed in [false, true] {

@@ -56,8 +56,8 @@
 //! an embedder or since it crashed, is made up for in the background when the tenant is used next.
 //!
 //! # What it does not do
-//! It never searches by words, and knows nothing of an approximate index: stores in memory and in SQLite compare with every
-//! vector that the selector leaves.
+//! It never searches by words. Stores compare with every vector that the selector leaves; only one in PostgreSQL can have an
+//! index, which is quicker among very many and approximate.
 
 mod error;
 mod keeper;
