@@ -169,7 +169,10 @@ impl Read for Index<'_> {
         // Transactions that have begun are waited for, however long they are.
         for sql in [
             "SET lock_timeout = 0".to_owned(),
-            format!("DROP INDEX CONCURRENTLY IF EXISTS {}", name(self.dimensions)),
+            format!(
+                "DROP INDEX CONCURRENTLY IF EXISTS {}",
+                name(self.dimensions)
+            ),
             self.create(),
             "RESET lock_timeout".to_owned(),
             INDEX_UNLOCK.to_owned(),
