@@ -120,7 +120,7 @@ services-test:
 	@trap 'scripts/services stop' EXIT; \
 	services=$$(scripts/services start) || exit 1; \
 	export UX_REQUIRE_SERVICES=1 $$services; \
-	cargo test $(CARGO_FLAGS) --features full --lib --test source_nats --test store_postgres --test tls
+	cargo test $(CARGO_FLAGS) --features full --lib --test meaning --test source_nats --test store_postgres --test tls
 
 deny:
 	@echo "==> deny: licences, advisories, bans and sources"

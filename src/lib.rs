@@ -97,6 +97,11 @@ struct ScalingPostgres;
 #[doc = include_str!("../docs/on-an-rcrt-server.md")]
 struct OnAnRcrtServer;
 
+/// The page on search by meaning, so that its code is compiled.
+#[cfg(all(doctest, feature = "embed-local", feature = "sqlite"))]
+#[doc = include_str!("../docs/search-by-meaning.md")]
+struct SearchByMeaning;
+
 /// The page on SQLite, so that its code is compiled and run.
 #[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../docs/from-memory-to-sqlite.md")]

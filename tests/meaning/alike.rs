@@ -1,6 +1,6 @@
-//! The store in memory and the one in a file find the same, in the same order, with the same scores.
+//! All stores find the same, in the same order, with the same scores.
 
-use crate::{Folder, in_memory};
+use crate::{Folder, in_memory, on_server};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::json;
@@ -107,6 +107,28 @@ proptest! {
         });
 
         prop_assert_eq!(memory, file);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn whatever_is_written_memory_and_postgres_find_the_same(
+        steps in vec(step(), 0..40),
+        queries in vec(query(), 1..6),
+    ) {
+        let Some(server) = on_server() else { return Ok(()) };
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let meaning = || Meaning::by(WordCounts);
+
+        let (memory, postgres) = tokio.block_on(async {
+            let memory = in_memory(meaning());
+            let postgres = server.builder().meaning(meaning()).connect().await.unwrap();
+            (found(&memory, &steps, &queries).await, found(&postgres, &steps, &queries).await)
+        });
+
+        prop_assert_eq!(memory, postgres);
     }
 }
 

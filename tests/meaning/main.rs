@@ -15,9 +15,14 @@
 mod alike;
 mod fetch;
 mod kept;
+mod postgres;
 mod semantic;
+#[path = "../store_postgres/server.rs"]
+mod server;
 mod told;
 
+use server::Namespaces;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use universal_executor::store::meaning::Meaning;
@@ -47,6 +52,23 @@ impl Drop for Folder {
     fn drop(&mut self) {
         drop(std::fs::remove_dir_all(&self.0));
     }
+}
+
+/// Where to make stores in PostgreSQL, if there is a server: where tests must not be skipped there has to be one.
+fn on_server() -> Option<Namespaces> {
+    let is_set = |name| std::env::var_os(name).is_some();
+    if is_set("POSTGRES_URL") {
+        return Some(Namespaces::default());
+    }
+    assert!(
+        !is_set("CI") && !is_set("UX_REQUIRE_SERVICES"),
+        "POSTGRES_URL is not set: see scripts/services"
+    );
+    // Not by a macro, whose output the harness would keep to itself.
+    let skipped =
+        "SKIPPED: a test of search by meaning in PostgreSQL, as POSTGRES_URL is not set\n";
+    std::io::stderr().write_all(skipped.as_bytes()).unwrap();
+    None
 }
 
 fn in_memory(meaning: Meaning) -> MemoryStore {

@@ -1,6 +1,6 @@
 //! What a model of words finds among fifty short texts, with real weights; see `scripts/test-model`.
 
-use crate::{Folder, in_memory, near};
+use crate::{Folder, in_memory, near, on_server};
 use serde_json::json;
 use std::io::Write as _;
 use std::path::Path;
@@ -138,25 +138,36 @@ async fn of_twenty_questions_most_find_their_answer_among_the_first_three() {
 }
 
 #[tokio::test]
-async fn memory_and_a_file_find_the_same_ten() {
+async fn all_stores_find_the_same_ten() {
     let Some(model) = model().await else { return };
     let folder = Folder::new();
     let memory = in_memory(Meaning::by(model.clone()));
     let file = folder
         .file()
-        .meaning(Meaning::by(model))
+        .meaning(Meaning::by(model.clone()))
         .open()
         .await
         .unwrap();
+    let server = on_server();
+    let postgres = match &server {
+        Some(server) => {
+            let builder = server.builder().meaning(Meaning::by(model));
+            Some(builder.connect().await.unwrap())
+        }
+        None => None,
+    };
     fill(&memory).await;
     fill(&file).await;
+    if let Some(postgres) = &postgres {
+        fill(postgres).await;
+    }
 
     for (question, _) in QUESTIONS {
-        assert_eq!(
-            near(&memory, question, 10).await,
-            near(&file, question, 10).await,
-            "{question}"
-        );
+        let expected = near(&memory, question, 10).await;
+        assert_eq!(near(&file, question, 10).await, expected, "{question}");
+        if let Some(postgres) = &postgres {
+            assert_eq!(near(postgres, question, 10).await, expected, "{question}");
+        }
     }
 }
 

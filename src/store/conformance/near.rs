@@ -68,6 +68,8 @@ pub async fn the_nearest_come_first<S: Subject>(subject: &S) -> Result<(), Broke
         same(ids(&found).first(), Some(&first), "what is nearest")?;
         same(found.len(), 3, "how many are found")?;
         let scores: Vec<_> = found.iter().filter_map(|one| one.score).collect();
+        let tells = store.capabilities().scores;
+        expect(!tells || scores.len() == 3, "scores are told as declared")?;
         expect(scores.is_sorted_by(|a, b| a >= b), "the nearest come first")?;
         expect(
             scores.iter().all(|score| (-1.0..=1.0).contains(score)),

@@ -56,8 +56,8 @@
 //! an embedder or since it crashed, is made up for in the background when the tenant is used next.
 //!
 //! # What it does not do
-//! It never searches by words, and knows nothing of an approximate index: stores in memory and in SQLite compare with every
-//! vector that the selector leaves.
+//! It never searches by words. Stores compare with every vector that the selector leaves; only one in PostgreSQL can have an
+//! index, which is quicker among very many and approximate.
 
 mod error;
 mod keeper;
@@ -204,7 +204,7 @@ impl Meaning {
     }
 
     /// Fails if vectors are by another model.
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) fn check(&self, kept: &str, dimensions: usize) -> Result<(), EmbedError> {
         if kept == self.model() && dimensions == self.dimensions() {
             return Ok(());

@@ -39,6 +39,12 @@ impl<'q> Nearest<'q> {
                     .is_some_and(|Reverse(last)| score >= last.score))
     }
 
+    /// Whether there are as many as the query asks for.
+    #[cfg(feature = "postgres")]
+    pub(in crate::store) fn is_full(&self) -> bool {
+        self.found.len() >= self.query.query.limit
+    }
+
     /// Adds a breadcrumb that is wanted and selected.
     pub(in crate::store) fn add(&mut self, score: f64, breadcrumb: Arc<Breadcrumb>) {
         self.found.push(Reverse(Found {

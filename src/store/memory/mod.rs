@@ -308,6 +308,7 @@ impl BreadcrumbStore for MemoryStore {
             .lineage(true)
             .atomic(true)
             .vector_search(self.keeper.is_some())
+            .scores(self.keeper.is_some())
     }
 
     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {

@@ -3,7 +3,7 @@
 use super::parked::Name;
 use super::row::Kept;
 use super::tenant;
-use super::{log, queue, row, table};
+use super::{log, queue, row, table, vectors};
 use crate::model::{Breadcrumb, BreadcrumbId, Event};
 use crate::store::RunRef;
 use crate::store::durable::found::Writer;
@@ -73,11 +73,15 @@ impl Changes {
         tenant: i64,
         position: i64,
         changed: Option<&Tenant>,
+        has_vectors: bool,
     ) -> sqlx::Result<()> {
         let mut statement = Statement::new("WITH nothing AS (SELECT)");
         table::insert(&mut statement, tenant, &self.created);
         let replaced: Vec<&Written> = self.replaced.values().collect();
         table::replace(&mut statement, tenant, &replaced);
+        if has_vectors {
+            vectors::forget(&mut statement, tenant, self.replaced.keys().copied());
+        }
         log::push(&mut statement, tenant, position, &self.events);
         let (known, new): (Vec<&Kept>, Vec<&Kept>) =
             self.runs.values().partition(|kept| kept.serial.is_some());

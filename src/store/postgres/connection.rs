@@ -78,9 +78,9 @@ pub(super) async fn check(connection: &mut PgConnection) -> Result<(), PostgresE
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::store::postgres::PostgresStore;
     use std::error::Error as _;
+    use std::time::Duration;
 
     #[tokio::test]
     async fn what_cannot_be_connected_is_told_without_the_password() {

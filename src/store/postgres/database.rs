@@ -5,6 +5,7 @@ use super::connection;
 use super::connections::Connections;
 use super::cursor::Acknowledgements;
 use super::error::{Fault, PostgresError, ended, of_driver};
+use super::pgvector::{self, Pgvector};
 use super::progress::Progress;
 use super::schema;
 use super::tenant::Named;
@@ -14,6 +15,7 @@ use super::writer::{self, ATTEMPTS, Waiting, is_worth_another};
 use super::writing::{Wanted, Writing};
 use crate::store::StoreError;
 use crate::store::durable::tenant::Time;
+use crate::store::meaning::Keepers;
 use sqlx::PgConnection;
 use sqlx::postgres::PgConnectOptions;
 use std::fmt;
@@ -71,8 +73,12 @@ pub(super) struct Database {
     pub(super) connections: Connections,
     /// How to connect, for who hears of the events of other processes.
     pub(super) options: PgConnectOptions,
-    /// Whether there is a table for vectors.
-    pub(super) has_vectors: bool,
+    /// None: there are no tables for vectors.
+    pub(super) pgvector: Option<Pgvector>,
+    /// None: nothing has a vector.
+    pub(super) keepers: Option<Keepers>,
+    /// Whether there is an index for the vectors of the embedder.
+    pub(super) is_indexed: AtomicBool,
     /// Whether a sweep is going on.
     pub(super) sweeping: AtomicBool,
     /// Whether somebody is about to tell other processes of events.
@@ -105,11 +111,19 @@ impl Database {
         {
             schema::migrate(&mut first, &settings.schema).await?;
         }
-        let has_vectors = settings.vectors && {
-            let prepared = connections.in_time(vectors::prepare(&mut first));
-            prepared.await?
-        };
+        let pgvector = connections.in_time(pgvector::prepare(&mut first, &settings));
+        let pgvector = pgvector.await??;
+        let mut is_indexed = false;
+        if pgvector.is_some() {
+            // Forgetting many takes long.
+            vectors::begin(&mut first, &settings).await?;
+            if let Some(meaning) = &settings.meaning {
+                let indexed = pgvector::is_indexed(&mut first, meaning.dimensions());
+                is_indexed = connections.in_time(indexed).await??;
+            }
+        }
         first.give_back();
+        let keepers = settings.meaning.clone().map(Keepers::new);
         let ((alive, open), (ends, ended)) = (watch::channel(()), watch::channel(()));
         Ok(Self {
             settings: Arc::new(settings),
@@ -118,7 +132,9 @@ impl Database {
             unclaimed: Unclaimed::default(),
             connections,
             options,
-            has_vectors,
+            pgvector,
+            keepers,
+            is_indexed: AtomicBool::new(is_indexed),
             sweeping: AtomicBool::default(),
             telling: AtomicBool::default(),
             listening: AtomicBool::default(),

@@ -2,6 +2,7 @@
 
 use crate::error::{BoxError, Retry};
 use crate::store::StoreError;
+use crate::store::meaning::EmbedError;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -37,6 +38,16 @@ pub enum PostgresError {
         /// The major version of the server.
         found: i32,
     },
+    /// Search by meaning is asked for, and the extension `vector` (pgvector) is not there and cannot be made: have it
+    /// installed on the server and made by who may, or connect without an embedder. The cause says what is missing.
+    #[error(
+        "search by meaning takes the extension `vector` (pgvector), which cannot be used: have it made by \
+         `CREATE EXTENSION vector`, or connect without an embedder"
+    )]
+    NoVectors(#[source] BoxError),
+    /// The vectors in the tables are by another model, see [`EmbedError::OtherModel`]. Nothing was changed.
+    #[error("the embedder does not fit the vectors in the tables")]
+    Embedder(#[from] EmbedError),
     /// User, password or database are not right, or the user may not make the tables.
     #[error("the server refuses the connection")]
     Refused(#[source] BoxError),
@@ -56,9 +67,11 @@ impl PostgresError {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Unavailable { retry_after, .. } => Retry::After(*retry_after),
+            Self::Embedder(error) => error.retry(),
             Self::InvalidUrl(_)
             | Self::InvalidSchema { .. }
             | Self::NewerSchema { .. }
+            | Self::NoVectors(_)
             | Self::OldServer { .. }
             | Self::Refused(_) => Retry::Never,
         }

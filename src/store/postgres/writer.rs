@@ -306,8 +306,8 @@ async fn work(
     locks: bool,
     connection: &mut PgConnection,
 ) -> Result<Option<Ended>, Failed> {
-    let (limits, is_alone) = (&database.settings.limits, jobs.len() == 1);
-    let mut writing = Writing::begin(connection, limits, tenant, &database.time, locks).await?;
+    let is_alone = jobs.len() == 1;
+    let mut writing = Writing::begin(connection, database, tenant, locks).await?;
     let mut wanted = Wanted::default();
     jobs.iter().for_each(|job| job.wants(&mut wanted));
     writing.read(wanted).await?;

@@ -6,6 +6,7 @@
 
 use super::builder::PostgresLimits;
 use super::changes::{Changes, Line, Written, line_of};
+use super::database::Database;
 use super::parked::{self, Name};
 use super::row::{self, Kept};
 use super::table;
@@ -61,6 +62,8 @@ pub(super) struct Ended {
 pub(super) struct Writing<'t> {
     pub(super) connection: &'t mut PgConnection,
     pub(super) limits: &'t PostgresLimits,
+    /// Whether there is a table for vectors.
+    has_vectors: bool,
     /// The name of the tenant.
     pub(super) name: &'t str,
     /// Its row, which may be changed if it is locked.
@@ -89,11 +92,11 @@ impl<'t> Writing<'t> {
     /// the transaction open.
     pub(super) async fn begin(
         connection: &'t mut PgConnection,
-        limits: &'t PostgresLimits,
+        database: &'t Database,
         named: &'t Named,
-        time: &Time,
         locks: bool,
     ) -> sqlx::Result<Self> {
+        let time = &database.time;
         let id = named.id_or_new(connection).await?;
         let early = match locks && planted("late-committer") {
             true => Some(position_before_the_lock(connection).await?),
@@ -109,7 +112,8 @@ impl<'t> Writing<'t> {
         tenant.position = early.unwrap_or(tenant.position);
         Ok(Self {
             connection,
-            limits,
+            limits: &database.settings.limits,
+            has_vectors: database.pgvector.is_some(),
             name: &named.name,
             first: tenant.clone(),
             written: tenant.clone(),
@@ -281,7 +285,13 @@ impl<'t> Writing<'t> {
         }
         let id = self.tenant.id;
         changes
-            .write(self.connection, id, self.tenant.position, tenant)
+            .write(
+                self.connection,
+                id,
+                self.tenant.position,
+                tenant,
+                self.has_vectors,
+            )
             .await?;
         self.written = self.tenant.clone();
         self.runs.clear();

@@ -69,6 +69,7 @@ pub(super) struct Settings {
     pub(super) readers: usize,
     pub(super) meaning: Option<Meaning>,
     pub(super) forgets_vectors: bool,
+    pub(super) vector_cache: usize,
 }
 
 impl SqliteBuilder {
@@ -83,6 +84,7 @@ impl SqliteBuilder {
                 readers: 4,
                 meaning: None,
                 forgets_vectors: false,
+                vector_cache: 256 << 20,
             },
         }
     }
@@ -129,6 +131,14 @@ impl SqliteBuilder {
     #[must_use]
     pub fn meaning(mut self, meaning: Meaning) -> Self {
         self.settings.meaning = Some(meaning);
+        self
+    }
+
+    /// Sets how many bytes of memory vectors may take that were read for a search, so that the next one need not read them:
+    /// 256 MiB by default, which is enough for 170,000 of 384 dimensions.
+    #[must_use]
+    pub fn vector_cache(mut self, bytes: usize) -> Self {
+        self.settings.vector_cache = bytes;
         self
     }
 

@@ -1,6 +1,7 @@
 //! One open file: the thread that writes, those that read, and what its handles share.
 
 use super::builder::Settings;
+use super::cache::Cache;
 use super::connection;
 use super::error::{Fault, SqliteError, ended};
 use super::progress::{Progress, Watcher};
@@ -32,6 +33,7 @@ pub(super) struct Database {
     pub(super) unclaimed: Arc<Unclaimed>,
     /// None: nothing has a vector.
     pub(super) keepers: Option<Keepers>,
+    pub(super) cache: Arc<Cache>,
     progress: Arc<Progress>,
     writes: mpsc::Sender<Box<dyn Job>>,
     /// Whether a sweep is going on.
@@ -47,6 +49,7 @@ impl Database {
         let absolute =
             std::path::absolute(&path).map_err(|error| SqliteError::CannotOpen(error.into()))?;
         let keepers = settings.meaning.clone().map(Keepers::new);
+        let cache = Arc::new(Cache::new(settings.vector_cache));
         let settings = Arc::new(settings);
         let (jobs, writes) = mpsc::channel(WAITING);
         let (reads, reading) = readers::queue(WAITING);
@@ -83,6 +86,7 @@ impl Database {
             acknowledged,
             unclaimed: Arc::default(),
             keepers,
+            cache,
             progress,
             writes: jobs,
             sweeping: Arc::default(),

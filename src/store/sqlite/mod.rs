@@ -1,4 +1,5 @@
 mod builder;
+mod cache;
 mod column;
 mod connection;
 mod cursor;
@@ -48,6 +49,7 @@ use std::sync::{Arc, OnceLock};
 use table::Found;
 use tenant::Writing;
 use unclaimed::Leased;
+use vectors::Near;
 
 const NAME: &str = "SqliteStore";
 
@@ -319,6 +321,7 @@ impl BreadcrumbStore for SqliteStore {
             .lineage(true)
             .atomic(true)
             .vector_search(self.keeper.is_some())
+            .scores(self.keeper.is_some())
     }
 
     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
@@ -364,10 +367,15 @@ impl BreadcrumbStore for SqliteStore {
         let Some(to) = meaning.of_query(&query.text).await? else {
             return Ok(Vec::new());
         };
-        let query = query.clone();
+        let (query, cache) = (query.clone(), Arc::clone(&self.database.cache));
         let read = move |connection: &Connection, tenant, now, is_wanted: &dyn Fn() -> bool| {
-            vectors::check(connection, &meaning)?;
-            vectors::nearest(connection, tenant, (&query, &to), now, is_wanted)
+            let near = Near {
+                query: &query,
+                to: &to,
+                meaning: &meaning,
+                cache: &cache,
+            };
+            vectors::nearest(connection, tenant, &near, now, is_wanted)
         };
         self.read(read).await
     }

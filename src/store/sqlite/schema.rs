@@ -66,10 +66,12 @@ const FIRST: &str = "
     ) STRICT, WITHOUT ROWID;
 ";
 
-/// Vectors, each beside its breadcrumb and gone with the version it is of. They are of one embedder.
+/// Vectors, each beside its breadcrumb and gone with the version it is of. They are of one embedder; `since` is another
+/// number each time they were forgotten.
 const VECTORS: &str = "
     CREATE TABLE ux_embedder (
-        only INTEGER PRIMARY KEY CHECK (only = 1), model TEXT NOT NULL, dimensions INTEGER NOT NULL
+        only INTEGER PRIMARY KEY CHECK (only = 1), model TEXT NOT NULL, dimensions INTEGER NOT NULL,
+        since INTEGER NOT NULL
     ) STRICT;
 
     -- Four bytes for each dimension, the lowest first; none for what says nothing that could have a vector.

@@ -27,7 +27,7 @@ pub(super) fn search(
     if query.limit == 0 {
         return Ok((found, expired));
     }
-    each_candidate(connection, tenant, query, |serial| {
+    each_candidate(connection, tenant, query, |_, serial| {
         // The index is a filter and no more: the query itself says what it selects.
         let Some(one) = table::at(connection, serial)? else {
             return Ok(true);
@@ -45,12 +45,12 @@ pub(super) fn search(
     Ok((found, expired))
 }
 
-/// Hands out the rows of all that a query could select, newest first, until it is told that this is enough.
+/// Hands out the times and rows of all that a query could select, newest first, until it is told that this is enough.
 pub(super) fn each_candidate(
     connection: &Connection,
     tenant: i64,
     query: &Query,
-    mut take: impl FnMut(i64) -> Result<bool, Fault>,
+    mut take: impl FnMut(i64, i64) -> Result<bool, Fault>,
 ) -> Result<(), Fault> {
     let asked = Asked::of(query);
     let before = query.before.map(|(time, ..)| time);
@@ -61,7 +61,7 @@ pub(super) fn each_candidate(
     let mut candidates = connection.prepare_cached(&sql)?;
     let mut candidates = candidates.query(params_from_iter(values))?;
     while let Some(candidate) = candidates.next()? {
-        if !take(candidate.get(1)?)? {
+        if !take(candidate.get(0)?, candidate.get(1)?)? {
             break;
         }
     }

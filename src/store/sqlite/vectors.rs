@@ -2,6 +2,7 @@
 //! tables, so that no way to change a row can forget it.
 
 use super::builder::Settings;
+use super::cache::{Cache, Key};
 use super::column::blob;
 use super::error::{Fault, SqliteError};
 use super::tenant::Writing;
@@ -11,7 +12,7 @@ use crate::store::meaning::{
     EmbedError, Made, Meaning, Nearest, Page, from_bytes, similarity, to_bytes,
 };
 use crate::store::{Scored, StoreError, VectorQuery};
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+use rusqlite::{Connection, OptionalExtension, Statement, TransactionBehavior};
 use std::sync::Arc;
 
 /// The vector of a row.
@@ -35,10 +36,10 @@ pub(super) fn begin(connection: &mut Connection, settings: &Settings) -> Result<
     }
     if let Some(meaning) = &settings.meaning {
         match kept(&transaction)? {
-            Some((model, dimensions)) => meaning.check(&model, dimensions)?,
+            Some(kept) => meaning.check(&kept.model, kept.dimensions)?,
             None => {
                 let dimensions = i64::try_from(meaning.dimensions()).unwrap_or(i64::MAX);
-                let insert = "INSERT INTO ux_embedder VALUES (1, ?1, ?2)";
+                let insert = "INSERT INTO ux_embedder VALUES (1, ?1, ?2, random())";
                 transaction.execute(insert, (meaning.model(), dimensions))?;
             }
         }
@@ -47,19 +48,32 @@ pub(super) fn begin(connection: &mut Connection, settings: &Settings) -> Result<
     Ok(())
 }
 
-/// Fails if the vectors are by another model by now: another process may have had them forgotten.
-pub(super) fn check(connection: &Connection, meaning: &Meaning) -> Result<(), Fault> {
-    let (model, dimensions) = kept(connection)?.unwrap_or_default();
-    let checked = meaning.check(&model, dimensions);
-    checked.map_err(|error: EmbedError| StoreError::from(error).into())
+/// Says since when there are vectors. Fails if they are by another model by now: another process may have had them
+/// forgotten.
+pub(super) fn check(connection: &Connection, meaning: &Meaning) -> Result<i64, Fault> {
+    let kept = kept(connection)?.unwrap_or_default();
+    let checked = meaning.check(&kept.model, kept.dimensions);
+    checked.map_err(|error: EmbedError| StoreError::from(error))?;
+    Ok(kept.since)
 }
 
-/// The model and the dimensions of the vectors.
-fn kept(connection: &Connection) -> rusqlite::Result<Option<(String, usize)>> {
-    let mut kept = connection.prepare_cached("SELECT model, dimensions FROM ux_embedder")?;
+/// Whose the vectors are.
+#[derive(Default)]
+struct Kept {
+    model: String,
+    dimensions: usize,
+    since: i64,
+}
+
+fn kept(connection: &Connection) -> rusqlite::Result<Option<Kept>> {
+    let mut kept = connection.prepare_cached("SELECT model, dimensions, since FROM ux_embedder")?;
     let kept = kept.query_row((), |row| {
         let dimensions: i64 = row.get(1)?;
-        Ok((row.get(0)?, usize::try_from(dimensions).unwrap_or_default()))
+        Ok(Kept {
+            model: row.get(0)?,
+            dimensions: usize::try_from(dimensions).unwrap_or_default(),
+            since: row.get(2)?,
+        })
     });
     kept.optional()
 }
@@ -118,29 +132,42 @@ pub(super) fn put(
     Ok(())
 }
 
+/// What is searched by meaning, and near to what.
+pub(super) struct Near<'q> {
+    pub(super) query: &'q VectorQuery,
+    pub(super) to: &'q [f32],
+    pub(super) meaning: &'q Meaning,
+    pub(super) cache: &'q Cache,
+}
+
 /// The nearest of what a query selects. Ends early once nobody waits for it.
 pub(super) fn nearest(
     connection: &Connection,
     tenant: i64,
-    (query, to): (&VectorQuery, &[f32]),
+    near: &Near<'_>,
     now: Timestamp,
     is_wanted: &dyn Fn() -> bool,
 ) -> Result<Vec<Scored>, Fault> {
+    let (query, to) = (near.query, near.to);
+    let since = check(connection, near.meaning)?;
     let mut nearest = Nearest::new(query);
     let mut vector = vec![0.0; to.len()];
     let mut vectors = connection.prepare_cached(OF)?;
-    search::each_candidate(connection, tenant, &query.query, |serial| {
-        let mut rows = vectors.query([serial])?;
-        let Some(row) = rows.next()? else {
-            return Ok(is_wanted());
+    let mut cached = near.cache.search(since, to.len());
+    search::each_candidate(connection, tenant, &query.query, |time, serial| {
+        let key = Key {
+            tenant,
+            serial,
+            time,
         };
-        if !from_bytes(
-            row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?,
-            &mut vector,
-        ) {
-            return Ok(is_wanted());
-        }
-        let score = similarity(&vector, to);
+        let score = match cached.get(key) {
+            Some(known) => similarity(known, to),
+            None if read(&mut vectors, serial, &mut vector)? => {
+                cached.missed(key, &vector);
+                similarity(&vector, to)
+            }
+            None => return Ok(is_wanted()),
+        };
         if nearest.wants(score)
             && let Some(one) = table::at(connection, serial)?
             && one.lives(now)
@@ -150,5 +177,15 @@ pub(super) fn nearest(
         }
         Ok(is_wanted())
     })?;
+    cached.end();
     Ok(nearest.into_scored())
+}
+
+/// Reads the vector of a row. False if it has none.
+fn read(vectors: &mut Statement<'_>, serial: i64, vector: &mut [f32]) -> rusqlite::Result<bool> {
+    let mut rows = vectors.query([serial])?;
+    match rows.next()? {
+        Some(row) => Ok(from_bytes(row.get_ref(0)?.as_blob()?, vector)),
+        None => Ok(false),
+    }
 }
