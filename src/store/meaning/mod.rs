@@ -195,10 +195,12 @@ impl Meaning {
         Ok(found.into_iter().next().flatten())
     }
 
+    #[cfg(feature = "sqlite")]
     pub(in crate::store) fn model(&self) -> &str {
         self.embedder.model()
     }
 
+    #[cfg(feature = "sqlite")]
     pub(in crate::store) fn dimensions(&self) -> usize {
         self.embedder.dimensions()
     }

@@ -241,7 +241,7 @@ impl<S: BreadcrumbStore> UniversalExecutor for Echo<S> {
     async fn execute(&self, trigger: &Breadcrumb, _: &ExecutionContext) -> Result<Value, BoxError> {
         self.oracle.begins(trigger.id);
         let n = trigger.context["n"].as_u64().unwrap();
-        sleep(Duration::from_millis(5 + n % 20)).await;
+        sleep(Duration::from_millis(20 + n % 40)).await;
         self.oracle.ends(trigger.id);
         Ok(json!({"to": trigger.id, "n": n}))
     }
