@@ -8,6 +8,7 @@ use super::builder::PostgresLimits;
 use super::changes::{Changes, Line, Written, line_of};
 use super::database::Database;
 use super::parked::{self, Name};
+use super::pgvector::Pgvector;
 use super::row::{self, Kept};
 use super::table::{self, Found, Writer};
 use super::tenant::{Named, Tenant, Time};
@@ -59,8 +60,8 @@ pub(super) struct Ended {
 pub(super) struct Writing<'t> {
     pub(super) connection: &'t mut PgConnection,
     pub(super) limits: &'t PostgresLimits,
-    /// Whether there is a table for vectors.
-    has_vectors: bool,
+    /// None: there are no vectors to be forgotten.
+    pgvector: Option<&'t Pgvector>,
     /// The name of the tenant.
     pub(super) name: &'t str,
     /// Its row, which may be changed if it is locked.
@@ -110,7 +111,7 @@ impl<'t> Writing<'t> {
         Ok(Self {
             connection,
             limits: &database.settings.limits,
-            has_vectors: database.pgvector.is_some(),
+            pgvector: database.pgvector.as_ref(),
             name: &named.name,
             first: tenant.clone(),
             written: tenant.clone(),
@@ -286,7 +287,7 @@ impl<'t> Writing<'t> {
                 id,
                 self.tenant.position,
                 tenant,
-                self.has_vectors,
+                self.pgvector.is_some(),
             )
             .await?;
         self.written = self.tenant.clone();
