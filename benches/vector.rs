@@ -36,13 +36,21 @@ fn main() {
         .enable_all()
         .build()
         .unwrap();
+    let plain = Plain::new(n);
+    here(&tokio, &plain, n);
+    match std::env::var("POSTGRES_URL") {
+        Ok(url) => on_server(&tokio, &url, &plain, n),
+        Err(_) => println!("PostgreSQL is left out: POSTGRES_URL is not set, see scripts/services"),
+    }
+}
+
+/// In memory and in a file.
+fn here(tokio: &Runtime, plain: &Plain, n: usize) {
     let folder =
         std::env::temp_dir().join(format!("universal-executor-vectors-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-
     let (memory, file) = tokio.block_on(stores(&folder, n));
     let reading = tokio.block_on(open(&folder, 0));
-    let plain = Plain::new(n);
     let query = |selector| VectorQuery::new(Query::new(selector).limit(WANTED), "0");
     let (all, few) = (
         query(Selector::schema("note.v1")),
@@ -95,10 +103,6 @@ fn main() {
     tokio.block_on(file.close());
     tokio.block_on(reading.close());
     std::fs::remove_dir_all(&folder).unwrap();
-    match std::env::var("POSTGRES_URL") {
-        Ok(url) => on_server(&tokio, &url, &plain, n),
-        Err(_) => println!("PostgreSQL is left out: POSTGRES_URL is not set, see scripts/services"),
-    }
 }
 
 /// The same on a server.

@@ -221,6 +221,18 @@ fn a_store_in_a_file_may_cross_threads() {
     )>();
 }
 
+#[cfg(feature = "postgres")]
+#[test]
+fn a_store_in_postgresql_may_cross_threads() {
+    fn shared<T: Send + Sync + 'static>() {}
+    shared::<(
+        universal_executor::PostgresStore,
+        universal_executor::store::PostgresBuilder,
+        universal_executor::store::PostgresError,
+        universal_executor::store::PostgresStats,
+    )>();
+}
+
 #[test]
 fn a_clone_of_json_a_selector_or_subscriptions_is_a_pointer() {
     assert_eq!(size_of::<Json>(), size_of::<usize>());

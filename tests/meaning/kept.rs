@@ -293,6 +293,25 @@ async fn a_file_that_was_written_without_an_embedder_is_made_up_for() {
 }
 
 #[tokio::test]
+async fn a_file_that_was_searched_before_is_searched_as_it_is_now() {
+    let folder = Folder::new();
+    let store = folder.file().meaning(Meaning::by(Told::new()));
+    let store = store.open().await.unwrap();
+    let written = store.create(note("apples")).await.unwrap();
+    store.create(note("pears")).await.unwrap();
+    assert_eq!(near(&store, "plums", 10).await.len(), 2);
+
+    let plums = Patch::new().context(json!({"text": "plums"}));
+    store.update(written.id, 1, plums).await.unwrap();
+
+    for _ in 0..2 {
+        let found = store.vector_search(&query("plums")).await.unwrap();
+        assert_eq!(found[0].breadcrumb.version, 2);
+        assert!(found[0].score > Some(0.99), "{found:?}");
+    }
+}
+
+#[tokio::test]
 async fn vectors_in_a_file_are_made_once() {
     let folder = Folder::new();
     let embedder = Told::new();

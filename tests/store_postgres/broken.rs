@@ -218,8 +218,8 @@ async fn a_commit_looks_at_no_breadcrumb_whose_time_is_not_over() {
 
     let mut other = sqlx::PgConnection::connect(&url()).await.unwrap();
     let read: i64 = sqlx::query_scalar(
-        "SELECT idx_tup_read FROM pg_stat_user_indexes
-         WHERE schemaname = $1 AND indexrelname = 'ux_breadcrumbs_by_end'",
+        "SELECT (sum(i.idx_tup_read) + min(t.seq_tup_read))::bigint FROM pg_stat_user_indexes AS i
+         JOIN pg_stat_user_tables AS t USING (relid) WHERE i.schemaname = $1 AND i.relname = 'ux_breadcrumbs'",
     )
     .bind(&namespace)
     .fetch_one(&mut other)

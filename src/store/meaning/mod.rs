@@ -195,12 +195,12 @@ impl Meaning {
         Ok(found.into_iter().next().flatten())
     }
 
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) fn model(&self) -> &str {
         self.embedder.model()
     }
 
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) fn dimensions(&self) -> usize {
         self.embedder.dimensions()
     }

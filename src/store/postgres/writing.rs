@@ -8,6 +8,7 @@ use super::builder::PostgresLimits;
 use super::changes::{Changes, Line, Written, line_of};
 use super::database::Database;
 use super::parked::{self, Name};
+use super::pgvector::Pgvector;
 use super::row::{self, Kept};
 use super::table;
 use super::tenant;
@@ -62,8 +63,8 @@ pub(super) struct Ended {
 pub(super) struct Writing<'t> {
     pub(super) connection: &'t mut PgConnection,
     pub(super) limits: &'t PostgresLimits,
-    /// Whether there is a table for vectors.
-    has_vectors: bool,
+    /// None: there are no vectors to be forgotten.
+    pgvector: Option<&'t Pgvector>,
     /// The name of the tenant.
     pub(super) name: &'t str,
     /// Its row, which may be changed if it is locked.
@@ -113,7 +114,7 @@ impl<'t> Writing<'t> {
         Ok(Self {
             connection,
             limits: &database.settings.limits,
-            has_vectors: database.pgvector.is_some(),
+            pgvector: database.pgvector.as_ref(),
             name: &named.name,
             first: tenant.clone(),
             written: tenant.clone(),
@@ -290,7 +291,7 @@ impl<'t> Writing<'t> {
                 id,
                 self.tenant.position,
                 tenant,
-                self.has_vectors,
+                self.pgvector.is_some(),
             )
             .await?;
         self.written = self.tenant.clone();
@@ -375,10 +376,10 @@ fn begin(tenant: i64, time: &Time, locks: bool) -> String {
     );
     let columns = "id, latest, sequence, position, first_event, breadcrumbs, tombstones, open_runs, finished_runs";
     let (lock, has_expired) = if locks {
-        // What changes from row to row, as a clock does, an index is not asked for.
+        // The first that ends: an index is not asked with a clock, which changes from row to row.
         let expired = format!(
-            "EXISTS (SELECT 1 FROM ux_breadcrumbs AS b WHERE b.tenant = {tenant} AND b.ttl <= (SELECT {clock})
-                 AND b.ttl IS NOT NULL AND NOT b.deleted)"
+            "coalesce((SELECT b.ttl FROM ux_breadcrumbs AS b WHERE b.tenant = {tenant} AND b.ttl IS NOT NULL
+                 AND NOT b.deleted ORDER BY b.ttl LIMIT 1) <= {clock}, FALSE)"
         );
         ("FOR UPDATE", expired)
     } else {
