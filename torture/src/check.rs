@@ -47,6 +47,7 @@ pub fn check(history: &History, snapshot: &Snapshot, settings: &Settings) -> Ver
     for role in Role::ALL {
         check.one_answer_for_each_run(role);
         check.rows(role);
+        check.attempts(role);
     }
     check.both_halves();
     check.lanes();
@@ -220,16 +221,6 @@ impl Check<'_> {
                 self.found(format!("a wrong end: {job:?} {row:?}"));
             }
         }
-        let too_often = self
-            .history
-            .attempts
-            .keys()
-            .filter(|attempt| attempt.executor == role.id() && attempt.attempt > ATTEMPTS);
-        for attempt in too_often {
-            self.found
-                .broken
-                .push(format!("executed once more than allowed: {attempt:?}"));
-        }
         // Three workers in a row may die at one run by chance, but not often; more often beside poison, since runs that
         // lose a worker together are claimed again together.
         let by_chance = self.history.deaths() / 3 + self.history.stops as usize / 3;
@@ -240,6 +231,19 @@ impl Check<'_> {
                 "{crash_loops} runs of {} count as poison and are not",
                 role.id()
             ));
+        }
+    }
+
+    fn attempts(&mut self, role: Role) {
+        let too_often = self
+            .history
+            .attempts
+            .keys()
+            .filter(|attempt| attempt.executor == role.id() && attempt.attempt > ATTEMPTS);
+        for attempt in too_often {
+            self.found
+                .broken
+                .push(format!("executed once more than allowed: {attempt:?}"));
         }
     }
 
