@@ -100,7 +100,7 @@ async fn those_parked(
          JOIN LATERAL (",
         select!(
             "FROM ux_runs AS r WHERE r.tenant = $1 AND r.trigger_id = u.trigger_id
-                 AND r.trigger_version = u.trigger_version AND r.executor = u.executor"
+                 AND r.trigger_version = u.trigger_version AND r.executor = u.executor LIMIT 1"
         ),
         ") AS r ON TRUE"
     ));

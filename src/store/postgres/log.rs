@@ -62,8 +62,8 @@ const NEXT: &str = "
     SELECT t.first_event, t.position, e.*
     FROM ux_tenants AS t LEFT JOIN LATERAL (
         SELECT e.position AS place, e.kind, e.breadcrumb_id, e.version, e.updated_at, e.schema_name, e.tags, b.context
-        FROM ux_events AS e LEFT JOIN ux_breadcrumbs AS b ON b.tenant = e.tenant AND b.id = e.breadcrumb_id
-            AND b.version = e.version AND octet_length(b.context) <= $4
+        FROM ux_events AS e LEFT JOIN LATERAL (SELECT b.context FROM ux_breadcrumbs AS b WHERE b.tenant = e.tenant
+            AND b.id = e.breadcrumb_id AND b.version = e.version AND octet_length(b.context) <= $4 LIMIT 1) AS b ON TRUE
         WHERE e.tenant = t.id AND e.position >= $2 ORDER BY e.position LIMIT $3
     ) AS e ON TRUE
     WHERE t.name = $1 ORDER BY e.place";

@@ -40,7 +40,8 @@ macro_rules! select {
 }
 pub(super) use select;
 
-/// What is known of the runs with these names, lines and places.
+/// What is known of the runs with these names, lines and places. What is limited is looked up for each of them: a plan that
+/// was made before the server knew how large the tables are would read all of the tenant instead.
 macro_rules! known {
     ($lock:literal) => {
         concat!(
@@ -57,8 +58,8 @@ macro_rules! known {
             ),
             $lock,
             ") AS r ON TRUE
-             LEFT JOIN ux_breadcrumbs AS b
-                 ON b.tenant = $1 AND b.id = u.trigger_id AND b.version = u.trigger_version"
+             LEFT JOIN LATERAL (SELECT b.id, b.writer, b.correlation, b.hops FROM ux_breadcrumbs AS b
+                 WHERE b.tenant = $1 AND b.id = u.trigger_id AND b.version = u.trigger_version LIMIT 1) AS b ON TRUE"
         )
     };
 }

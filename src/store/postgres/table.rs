@@ -136,10 +136,11 @@ pub(super) fn replace(statement: &mut Statement, tenant: i64, new: &[&Written]) 
              llm_hints = u.llm_hints, context = u.context FROM ",
     );
     push_columns(statement, new);
+    // Each row is looked up: a plan that was made before the server knew how large the table is would read all of it.
     statement
-        .push(" WHERE b.id = u.id AND b.tenant = ")
+        .push(" CROSS JOIN LATERAL (SELECT k.serial FROM ux_breadcrumbs AS k WHERE k.id = u.id AND k.tenant = ")
         .push_bind(tenant)
-        .push(")");
+        .push(" LIMIT 1) AS k WHERE b.serial = k.serial)");
 }
 
 /// Adds breadcrumbs to a statement as a table `u`.
