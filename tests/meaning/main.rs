@@ -14,6 +14,7 @@
 
 mod alike;
 mod fetch;
+mod given_up;
 mod kept;
 mod postgres;
 mod semantic;

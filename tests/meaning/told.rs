@@ -29,6 +29,16 @@ pub(crate) enum Does {
     Fail,
     /// Refuses all texts with this word.
     Refuse(&'static str),
+    /// Fails at texts with this word.
+    Break(&'static str),
+    /// The same, and at everything after so many calls.
+    Sink(&'static str, usize),
+    /// Panics at texts with this word.
+    Panic(&'static str),
+    /// Answers texts with this word with a number that is none.
+    SpoilOne(&'static str),
+    /// Cannot answer more texts than this at once.
+    AtMost(usize),
     /// Answers with one vector too few.
     Forget,
     /// Answers with vectors that are one number short.
@@ -82,17 +92,29 @@ impl Embedder for Told {
         self.0.asked.lock().unwrap().push(texts.to_vec());
         let does = *self.0.does.lock().unwrap();
         let mut counts = WordCounts.embed(texts).await?;
+        let has = |word| texts.iter().any(|text| text.contains(word));
+        let (model, source) = (self.0.model.to_owned(), "as it was told".into());
         match does {
             Does::Answer => {}
             Does::Wait => self.0.gate.acquire().await.unwrap().forget(),
             Does::Fail => return Err(self.unavailable()),
-            Does::Refuse(word) => {
-                if texts.iter().any(|text| text.contains(word)) {
-                    return Err(EmbedError::Refused {
-                        model: self.0.model.to_owned(),
-                        source: "as it was told".into(),
-                    });
-                }
+            Does::Refuse(word) if has(word) => return Err(EmbedError::Refused { model, source }),
+            Does::Break(word) if has(word) => return Err(EmbedError::Failed { model, source }),
+            Does::Sink(word, after) if has(word) || self.asked().len() > after => {
+                return Err(EmbedError::Failed { model, source });
+            }
+            Does::Panic(word) if has(word) => panic!("as it was told"),
+            Does::AtMost(most) if texts.len() > most => {
+                return Err(EmbedError::Unusable { model, source });
+            }
+            Does::Refuse(_)
+            | Does::Break(_)
+            | Does::Sink(..)
+            | Does::Panic(_)
+            | Does::AtMost(_) => {}
+            Does::SpoilOne(word) => {
+                let found = texts.iter().position(|text| text.contains(word));
+                found.into_iter().for_each(|at| counts[at][0] = f32::NAN);
             }
             Does::Forget => drop(counts.pop()),
             Does::Shorten => drop(counts[0].pop()),

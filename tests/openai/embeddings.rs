@@ -84,10 +84,12 @@ async fn a_failure_says_whether_to_wait_and_whether_it_is_about_the_text() {
 
     let error = failure(limited).await;
     assert_eq!(error.retry(), Retry::After(Duration::from_secs(7)));
-    for status in [500, 503] {
-        let error = failure(Reply::json(status, &echo)).await;
-        assert!(matches!(error, EmbedError::Unavailable { .. }), "{error:?}");
-    }
+    assert!(matches!(error, EmbedError::Unavailable { .. }), "{error:?}");
+    let error = failure(Reply::json(503, &echo)).await;
+    assert!(matches!(error, EmbedError::Unavailable { .. }), "{error:?}");
+    let error = failure(Reply::json(500, &echo)).await;
+    assert!(matches!(error, EmbedError::Failed { .. }), "{error:?}");
+    assert_eq!(error.retry(), Retry::After(Duration::ZERO));
     for status in [400, 413, 422] {
         let error = failure(Reply::json(status, &echo)).await;
         assert!(matches!(error, EmbedError::Refused { .. }), "{error:?}");
@@ -109,7 +111,8 @@ async fn an_answer_that_is_none_is_tried_again() {
     ] {
         let error = failure(Reply::body(200, "application/json", &[], body)).await;
 
-        assert!(matches!(error, EmbedError::Unavailable { .. }), "{error:?}");
+        assert!(matches!(error, EmbedError::Failed { .. }), "{error:?}");
+        assert_eq!(error.retry(), Retry::After(Duration::ZERO));
     }
 }
 

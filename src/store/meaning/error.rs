@@ -5,13 +5,21 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmbedError {
-    /// The embedder is unreachable or sheds load.
+    /// The embedder sheds load or takes too long, whatever the texts are: a store waits for it.
     #[error("the embedder {model:?} is unavailable")]
     Unavailable {
         /// Its model.
         model: String,
         /// When to try again.
         retry_after: Duration,
+        /// What it says.
+        source: BoxError,
+    },
+    /// The embedder failed or cannot be reached. A store finds out whether that is because of one of the texts.
+    #[error("the embedder {model:?} failed")]
+    Failed {
+        /// Its model.
+        model: String,
         /// What it says.
         source: BoxError,
     },
@@ -63,6 +71,7 @@ impl EmbedError {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Unavailable { retry_after, .. } => Retry::After(*retry_after),
+            Self::Failed { .. } => Retry::After(Duration::ZERO),
             Self::Refused { .. }
             | Self::Unusable { .. }
             | Self::BadAnswer { .. }

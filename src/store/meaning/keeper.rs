@@ -1,6 +1,6 @@
 //! Keeps vectors up with what is written: after each commit, and in passes that find what has none.
 
-use super::{EmbedError, Meaning, text};
+use super::{Meaning, text};
 use crate::backoff::full_jitter;
 use crate::clock::within;
 use crate::error::Retry;
@@ -43,7 +43,8 @@ pub(in crate::store) struct Page {
     pub(in crate::store) more: bool,
 }
 
-/// The vector of a version of a breadcrumb, of length one; none if it says nothing that could have one.
+/// The vector of a version of a breadcrumb, of length one; none if it says nothing that could have one, or nothing that the
+/// embedder can do.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Made {
     pub(in crate::store) id: BreadcrumbId,
@@ -162,7 +163,7 @@ impl Keeper {
         }
     }
 
-    /// Makes vectors of all that has none, and says of how many breadcrumbs the embedder refuses the text.
+    /// Makes vectors of all that has none, and says of how many breadcrumbs the embedder cannot do the text.
     ///
     /// # Errors
     /// If the store or the embedder fails; what was made until then stays.
@@ -213,7 +214,7 @@ impl Keeper {
         Ok(Some(refused))
     }
 
-    /// Makes vectors of breadcrumbs and puts them, and says how many the embedder refuses. The store is not kept open while
+    /// Makes vectors of breadcrumbs and puts them, and says how many the embedder cannot do. The store is not kept open while
     /// it is asked.
     async fn make<S: Vectors>(
         &self,
@@ -238,42 +239,22 @@ impl Keeper {
                     None => made.push(of_version(breadcrumb, None)),
                 }
             }
-            for (breadcrumb, vector) in wanted.iter().zip(self.vectors(&asked).await?) {
-                match vector {
-                    Some(vector) => made.push(of_version(breadcrumb, vector)),
-                    None => refused += 1,
-                }
+            let found = self.meaning.each(&asked).await;
+            refused += found.refused;
+            for (breadcrumb, direction) in wanted.into_iter().zip(found.directions) {
+                made.push(of_version(breadcrumb, direction));
             }
-            if let Some(store) = reopen() {
+            // Also before it fails, so that the next pass does not ask for the same again.
+            if !made.is_empty()
+                && let Some(store) = reopen()
+            {
                 store.put_vectors(made).await?;
+            }
+            if let Some(error) = found.failed {
+                return Err(error.into());
             }
         }
         Ok(refused)
-    }
-
-    /// The directions of texts, and none at all for one that is refused.
-    async fn vectors(&self, texts: &[String]) -> Result<Vec<Option<Option<Vec<f32>>>>, StoreError> {
-        if texts.is_empty() {
-            return Ok(Vec::new());
-        }
-        match self.meaning.directions(texts).await {
-            Ok(all) => return Ok(all.into_iter().map(Some).collect()),
-            Err(EmbedError::Refused { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-        // One of them is the cause, and must not keep the others from being found.
-        let mut found = Vec::with_capacity(texts.len());
-        for text in texts {
-            match self.meaning.directions(std::slice::from_ref(text)).await {
-                Ok(one) => found.push(one.into_iter().next()),
-                Err(error @ EmbedError::Refused { .. }) => {
-                    tracing::warn!(error = %Chain(&error), "a text is not embedded");
-                    found.push(None);
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(found)
     }
 }
 
@@ -393,7 +374,7 @@ fn pause(error: &StoreError, failed: u32) -> Duration {
 }
 
 /// An error and its causes on one line.
-struct Chain<'e>(&'e dyn std::error::Error);
+pub(super) struct Chain<'e>(pub(super) &'e dyn std::error::Error);
 
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

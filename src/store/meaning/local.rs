@@ -58,12 +58,11 @@ impl Embedder for LocalEmbedder {
     async fn embed(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, EmbedError> {
         let (model, texts) = (self.model.clone(), texts.to_vec());
         let embed = move || Ok(model.encode_with_args(&texts, None, texts.len().max(1)));
-        on_thread(embed)
-            .await
-            .map_err(|source| EmbedError::Unusable {
-                model: self.name.clone(),
-                source,
-            })
+        // The tokenizer panics at texts that it cannot take apart.
+        on_thread(embed).await.map_err(|source| EmbedError::Failed {
+            model: self.name.clone(),
+            source,
+        })
     }
 
     fn dimensions(&self) -> usize {

@@ -50,6 +50,9 @@
 //! [`MAX_TEXT_BYTES`] count. A breadcrumb whose hints cannot be used has no vector, and neither has one that says nothing.
 //! A definition that changes has no effect on vectors that were made before.
 //!
+//! A text that the embedder cannot do has no vector either, and is not tried again until its breadcrumb changes or vectors
+//! are forgotten. An embedder that can do nothing is waited for.
+//!
 //! # When
 //! By default a commit returns once what it wrote has vectors, or after [`Meaning::patience`]; with [`Meaning::later`] they
 //! are made in the background. A commit never fails because of them: what is missing, also from before the store was given
@@ -59,6 +62,7 @@
 //! It never searches by words. Stores compare with every vector that the selector leaves; only one in PostgreSQL can have an
 //! index, which is quicker among very many and approximate.
 
+mod each;
 mod error;
 mod keeper;
 #[cfg(feature = "embed-local")]
@@ -78,7 +82,9 @@ pub(in crate::store) use vector::similarity;
 pub(in crate::store) use vector::{from_bytes, to_bytes};
 
 use async_trait::async_trait;
+use futures::FutureExt as _;
 use std::fmt::Debug;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -160,7 +166,12 @@ impl Meaning {
 
     /// The directions of texts; none for a text that has none. What an embedder answers is checked here.
     async fn directions(&self, texts: &[String]) -> Result<Vec<Option<Vec<f32>>>, EmbedError> {
-        let answer = self.embedder.embed(texts).await?;
+        // A panic is a failure like others: commits outlive it, and so does what makes up for what is missing.
+        let asked = AssertUnwindSafe(async { self.embedder.embed(texts).await });
+        let answer = asked.catch_unwind().await.unwrap_or_else(|_| {
+            let (model, source) = (self.embedder.model().to_owned(), "it panicked".into());
+            Err(EmbedError::Failed { model, source })
+        })?;
         let (model, dimensions) = (self.embedder.model(), self.embedder.dimensions());
         let bad = |problem| EmbedError::BadAnswer {
             model: model.to_owned(),

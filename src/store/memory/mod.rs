@@ -147,8 +147,9 @@ impl MemoryStore {
         }
     }
 
-    /// Waits until everything that was written to this tenant before has a vector, and says of how many breadcrumbs the
-    /// embedder refuses the text. A store without an embedder has nothing to wait for.
+    /// Waits until everything that was written to this tenant before has a vector, and says of how many breadcrumbs it
+    /// found the text to be one that the embedder cannot do: those are not tried again until they change. A
+    /// store without an embedder has nothing to wait for.
     ///
     /// # Errors
     /// If the embedder fails.

@@ -178,9 +178,10 @@ impl PostgresStore {
         self.database.pgvector.is_some()
     }
 
-    /// Waits until everything that was written to this tenant before has a vector, and says of how many breadcrumbs the
-    /// embedder refuses the text: those are tried again by the next store that is connected. A store without an embedder has
-    /// nothing to wait for.
+    /// Waits until everything that was written to this tenant before has a vector, and says of how many breadcrumbs it
+    /// found the text to be one that the embedder cannot do: those are not tried again until they change or vectors are
+    /// forgotten. A
+    /// store without an embedder has nothing to wait for.
     ///
     /// # Errors
     /// If the store is unavailable or the embedder fails.

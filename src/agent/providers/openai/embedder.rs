@@ -123,7 +123,16 @@ fn failed(model: &str, error: ModelError) -> EmbedError {
                 ..
             }
     );
+    // Some servers answer so for a text that they cannot do.
+    let may_be_about_the_text = matches!(
+        error,
+        ModelError::Unavailable(_) | ModelError::BadAnswer { .. }
+    );
     match error.retry() {
+        Retry::After(_) if may_be_about_the_text => EmbedError::Failed {
+            model,
+            source: error.into(),
+        },
         Retry::After(retry_after) => EmbedError::Unavailable {
             model,
             retry_after,
