@@ -5,10 +5,11 @@ use super::store;
 use serde_json::json;
 use universal_executor::model::Timestamp;
 use universal_executor::store::{
-    Commit, DeadLetter, FailureClass, Lease, Query, RunEnd, RunRef, StoreError, Write,
+    Claim, Commit, DeadLetter, FailureClass, Lease, Query, RunEnd, RunRef, StoreError, Write,
 };
 use universal_executor::{
-    BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, RcrtStore, Selector, Wake,
+    BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RcrtStore,
+    RunLedger, Selector, Wake, WithLedger,
 };
 
 const CREATE: Match = Match("POST", "/breadcrumbs");
@@ -23,6 +24,10 @@ fn lease() -> Lease {
         1,
         Timestamp::UNIX_EPOCH,
     )
+}
+
+fn failed() -> RunEnd {
+    RunEnd::Failed(DeadLetter::new(FailureClass::Permanent, "error", 1))
 }
 
 /// Commits answers as a part of the run that is always the same.
@@ -213,7 +218,6 @@ async fn outside_a_run_a_lost_answer_is_told_and_nothing_is_sent_twice() {
 #[tokio::test]
 async fn the_dead_letter_of_a_run_is_written_once() {
     let store = store(&Server::start().await);
-    let failed = || RunEnd::Failed(DeadLetter::new(FailureClass::Permanent, "error", 1));
 
     let first = respond(&store, &[], failed()).await.unwrap();
     let second = respond(&store, &[], failed()).await.unwrap();
@@ -266,4 +270,41 @@ async fn what_the_server_will_never_take_is_a_permanent_error_with_its_words() {
         }
     }
     assert_eq!(texts(&store).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_run_that_fails_after_a_part_of_its_response_leaves_a_dead_letter() {
+    let store = store(&Server::start().await);
+    let part = respond(&store, &["a"], RunEnd::Done).await.unwrap();
+
+    let letter = respond(&store, &[], failed()).await.unwrap();
+
+    assert_ne!(letter, part);
+    let letter = store.get(letter[0]).await.unwrap();
+    assert_eq!(letter.schema_name.as_deref(), Some(DeadLetter::SCHEMA));
+    assert_eq!(texts(&store).await, ["a"]);
+}
+
+#[tokio::test]
+async fn beside_a_ledger_too_a_run_that_fails_after_a_part_of_its_response_leaves_a_dead_letter() {
+    let server = Server::start().await;
+    let (store, runs) = (store(&server), MemoryStore::default());
+    let Claim::Granted { lease, .. } = runs.claim(&lease().run, None).await.unwrap() else {
+        panic!("the run is new")
+    };
+    let both = WithLedger::new(store.clone(), runs);
+    let ends = |writes, end| Commit {
+        writes,
+        end: Some((lease.clone(), end)),
+    };
+    server.fail(CREATE, Fault::Before(|_| {}));
+    server.fail(CREATE, Fault::Refuse(422, "no such schema"));
+    let response = vec![answer("a"), answer("b")];
+    both.commit(ends(response, RunEnd::Done)).await.unwrap_err();
+
+    let written = both.commit(ends(Vec::new(), failed())).await.unwrap().ids();
+
+    let letter = store.latest(DeadLetter::SCHEMA).await.unwrap().unwrap();
+    assert_eq!(written, [letter.id]);
+    assert_eq!(texts(&store).await, ["a"]);
 }

@@ -63,6 +63,7 @@ use std::time::Duration;
 /// - **No ledger.** Alone it answers at least once, normally once. What a run responds with carries the tags
 ///   `ux:run:<key of the run>` and `ux:slot:<place>/<how many>`, and is created under the idempotency key
 ///   `<key of the run>:<place>:<try>`, so that a second attempt finds what the first one created and creates only the rest.
+///   The places of a dead letter and what is written with it begin with an `f`.
 ///   Of several in one place, which a creation that takes longer than
 ///   [`lookup_patience`](RcrtBuilder::lookup_patience) can leave, readers take the oldest.
 /// - **What was in flight when a process died** is found by a runtime that starts at the beginning and

@@ -115,7 +115,7 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
     }
 
     /// Writes as long as the lease is held. A store that knows what a run wrote before is told which run it is of, and
-    /// whether the run responds with it.
+    /// whether the run ends with it, and how.
     async fn write(
         &self,
         ledger: &dyn RunLedger,
@@ -204,12 +204,14 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> BreadcrumbStore for WithLedger<S, L
         let kind = match &end {
             // What it asks on its way, it may ask again.
             RunEnd::Continues | RunEnd::Suspended { .. } => RunEnd::Continues,
-            RunEnd::Done | RunEnd::Failed(_) | RunEnd::Skipped(_) | RunEnd::Superseded => {
-                RunEnd::Done
-            }
+            RunEnd::Failed(letter) => RunEnd::Failed(letter.clone()),
+            RunEnd::Done | RunEnd::Skipped(_) | RunEnd::Superseded => RunEnd::Done,
         };
+        let mut has_letter = false;
         match &end {
             RunEnd::Continues => return self.write(ledger, &lease, writes, kind).await,
+            // A store that is told of the failure writes the dead letter itself.
+            RunEnd::Failed(_) if self.store.capabilities().run_keys => has_letter = true,
             RunEnd::Failed(letter) => {
                 writes.push(Write::Create(letter.breadcrumb(&lease, self.tenant())));
             }
@@ -220,7 +222,7 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> BreadcrumbStore for WithLedger<S, L
             RunEnd::Done => self.keep(ledger, &lease, &writes).await?,
             RunEnd::Skipped(_) | RunEnd::Superseded => {}
         }
-        let committed = if writes.is_empty() {
+        let committed = if writes.is_empty() && !has_letter {
             // Then the end is the only step, and the ledger checks the lease itself.
             Committed::default()
         } else {
