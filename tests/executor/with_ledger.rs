@@ -330,6 +330,44 @@ async fn a_response_waits_for_a_store_that_is_away_and_is_not_made_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_response_waits_for_minutes_at_the_most_and_not_for_ever() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let joined = Joined::serving(failing(usize::MAX, || StoreError::Unavailable {
+        store: "shim",
+        retry_after: 60 * 24 * 365 * MINUTE,
+        source: "down for maintenance".into(),
+    }));
+    let question = joined.asked().await;
+    let probe = joined.probe();
+    probe.sees(&question).await.unwrap_err();
+
+    tokio::time::advance(60 * MINUTE).await;
+    probe.sees(&question).await.unwrap_err();
+    let row = runs(&joined.ledger).await.remove(0);
+    let (waiting, due) = (probe.executed(), row.due.unwrap());
+    tokio::time::advance(4 * 24 * 60 * MINUTE).await;
+    probe.sees(&question).await.unwrap_err();
+
+    assert_eq!((waiting, probe.executed()), (1, 2));
+    assert!(due.since(row.enqueued_at) <= 65 * MINUTE + MINUTE / 60);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longer_a_response_waits_the_longer_are_its_pauses() {
+    let joined = Joined::serving(failing(usize::MAX, unavailable));
+    let question = joined.asked().await;
+    let probe = joined.probe();
+    probe.sees(&question).await.unwrap_err();
+
+    tokio::time::advance(Duration::from_secs(32 * 60)).await;
+    probe.sees(&question).await.unwrap_err();
+
+    let row = runs(&joined.ledger).await.remove(0);
+    let waits = row.due.unwrap().since(row.enqueued_at);
+    assert!(waits >= Duration::from_secs(34 * 60), "{waits:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_response_that_changes_something_is_made_again_from_what_is_there() {
     let joined = Joined::serving(failing(1, unavailable));
     let tally = put(&joined.service, "tally.v1", json!({})).await;

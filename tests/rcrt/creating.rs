@@ -142,10 +142,10 @@ async fn an_answer_that_is_lost_uses_up_no_key_so_that_a_second_attempt_comes_by
 }
 
 #[tokio::test]
-async fn a_server_that_never_creates_is_unavailable_after_four_keys() {
+async fn a_server_that_never_creates_is_unavailable_after_three_keys() {
     let server = Server::start().await;
     let store = store(&server);
-    for _ in 0..4 {
+    for _ in 0..3 {
         server.fail(CREATE, Fault::Burn);
         // And then it has seen the key.
         server.fail(CREATE, Fault::Before(|_| {}));
@@ -155,8 +155,29 @@ async fn a_server_that_never_creates_is_unavailable_after_four_keys() {
 
     assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
     let key = lease().key(store.tenant());
-    let numbers = [0, 0, 1, 1, 2, 2, 3, 3].map(|epoch| format!("{key}:0:{epoch}"));
+    let numbers = [0, 0, 1, 1, 2].map(|epoch| format!("{key}:0:{epoch}"));
     assert_eq!(keys(&server), numbers);
+}
+
+#[tokio::test]
+async fn keys_that_earlier_attempts_used_up_are_passed_by_and_when_there_are_no_more_the_run_ends()
+{
+    let server = Server::start().await;
+    let store = store(&server);
+    let key = lease().key(store.tenant());
+    let burn = |epoch| server.lock().keys.insert(format!("{key}:0:{epoch}"));
+
+    (0..40).for_each(|epoch| assert!(burn(epoch)));
+    respond(&store, &["a"], RunEnd::Done).await.unwrap();
+    let created = texts(&store).await;
+    let id = store.latest("answer.v1").await.unwrap().unwrap().id;
+    store.delete(id).await.unwrap();
+    (41..64).for_each(|epoch| assert!(burn(epoch)));
+    let error = respond(&store, &["a"], RunEnd::Done).await.unwrap_err();
+
+    assert_eq!(created, ["a"]);
+    assert!(matches!(error, StoreError::Refused { .. }), "{error}");
+    assert_eq!(texts(&store).await, Vec::<String>::new());
 }
 
 #[tokio::test]

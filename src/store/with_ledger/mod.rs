@@ -44,7 +44,8 @@ use std::sync::Arc;
 ///
 /// A response of nothing but creations is executed once: it is kept in the ledger before it is written, so that whoever
 /// claims the run after a crash, or after the store was away, writes it from there and answers
-/// [`Claim::Done`](super::Claim::Done). It waits for the store as long as that is away.
+/// [`Claim::Done`](super::Claim::Done). It waits for the store as long as that is away, with pauses of up to five minutes;
+/// three days after it was added the run is executed again instead, which counts as an attempt.
 ///
 /// # What it cannot promise
 /// A response and the end of its run are two steps, in this order. The lease is renewed right before the first.
