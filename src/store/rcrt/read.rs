@@ -108,6 +108,7 @@ impl Reader {
             url: self.url(&["breadcrumbs"], filter),
             size: FIRST_PAGE,
             offset: 0,
+            alone: false,
             seen: HashSet::new(),
             looked_at: 0,
             ended: false,
@@ -140,8 +141,11 @@ pub(super) struct Pages<'r> {
     url: Url,
     size: usize,
     offset: usize,
+    /// Whether the next row is asked for without the one before it, which would make the answer too large.
+    alone: bool,
     seen: HashSet<BreadcrumbId>,
-    /// How many rows were read, those included that others had pushed down and those that cannot be read.
+    /// How many rows were read, those included that others had pushed down and those that cannot be read. One that is too
+    /// large counts as a page.
     pub(super) looked_at: usize,
     ended: bool,
 }
@@ -149,27 +153,39 @@ pub(super) struct Pages<'r> {
 impl Pages<'_> {
     /// The rows of the next page that were not there before; none at the end. What is written meanwhile pushes rows down,
     /// which then come twice; what is deleted pulls them up, so each page begins with a row that has to be known.
+    ///
+    /// A server whose every answer is too large, or that never shows a row that is known, ends it after as many rows as may
+    /// be looked at.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<Row>>, Failure> {
         while !self.ended {
-            let overlap = usize::from(self.offset > 0);
+            let overlap = usize::from(self.offset > 0 && !self.alone);
             let (rows, count) = match self.page(self.offset - overlap, self.size + overlap).await {
                 Err(Failure::TooLarge { .. }) if self.size > 1 => {
                     self.size = (self.size / 4).max(1);
                     continue;
                 }
-                Err(Failure::TooLarge { .. }) => {
+                Err(Failure::TooLarge { .. }) if overlap > 0 => {
+                    self.alone = true;
+                    continue;
+                }
+                Err(failure @ Failure::TooLarge { .. }) => {
                     tracing::warn!("a row of a list is too large and is left out");
-                    (self.offset, self.looked_at) = (self.offset + 1, self.looked_at + 1);
+                    (self.offset, self.looked_at) = (self.offset + 1, self.looked_at + PAGE);
+                    if self.has_looked_at_all() {
+                        return Err(failure);
+                    }
+                    self.alone = true;
                     continue;
                 }
                 answer => answer?,
             };
+            self.alone = false;
             self.looked_at += count;
             let pulled_up = overlap == 1
                 && rows
                     .first()
                     .is_some_and(|row| !self.seen.contains(&row.breadcrumb.id));
-            if pulled_up {
+            if pulled_up && !self.has_looked_at_all() {
                 self.offset = self.offset.saturating_sub(self.size);
                 continue;
             }
@@ -202,6 +218,10 @@ impl Pages<'_> {
                 return Ok(newer);
             }
         }
+    }
+
+    fn has_looked_at_all(&self) -> bool {
+        self.looked_at >= self.reader.settings.max_looked_at
     }
 
     /// Whether more than one page was read.
