@@ -1,12 +1,12 @@
 //! Tokens: asked for, renewed, sent in a header and nowhere else.
 
 use super::server::{Server, token_of};
-use super::{OWNER, store};
+use super::{OWNER, builder, store};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use universal_executor::source::BearerToken;
 use universal_executor::store::StoreError;
-use universal_executor::{BreadcrumbStoreExt, NewBreadcrumb, RcrtStore, Secret};
+use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, RcrtStore, Secret};
 
 fn of_agent(server: &Server, agent: &str) -> RcrtStore {
     let builder = RcrtStore::builder(server.base_url(), OWNER)
@@ -96,6 +96,33 @@ async fn an_agent_that_gets_no_token_is_told_why() {
 
     assert!(matches!(error, StoreError::Refused { .. }), "{error}");
     assert!(format!("{error:?}").contains("no such agent"), "{error:?}");
+}
+
+#[tokio::test]
+async fn what_is_created_with_a_token_of_another_owner_is_an_error() {
+    let server = Server::start().await;
+    let token = Secret::new(token_of("theirs"));
+    let store = builder(&server, OWNER).token(token).build().unwrap();
+
+    let error = store
+        .create(NewBreadcrumb::new("note.v1"))
+        .await
+        .unwrap_err();
+
+    assert!(matches!(error, StoreError::Forbidden { .. }), "{error}");
+    assert!(error.to_string().contains("another owner"), "{error}");
+    assert_eq!(store.latest("note.v1").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn an_owner_is_the_same_in_capitals() {
+    let server = Server::start().await;
+    let token = Secret::new(token_of("0a"));
+    let store = builder(&server, "0A").token(token).build().unwrap();
+
+    let created = store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
+
+    assert_eq!(store.get(created.id).await.unwrap(), created);
 }
 
 #[tokio::test]

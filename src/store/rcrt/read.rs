@@ -22,6 +22,17 @@ const PAGE: usize = 100;
 /// How many breadcrumbs are read whole at a time.
 const AT_ONCE: usize = 8;
 
+/// What is there under an id.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is taken apart at once, and most are of this owner"
+)]
+pub(super) enum Look {
+    Own(Breadcrumb),
+    Foreign,
+    Gone,
+}
+
 /// What all handles on the store of an owner share.
 #[derive(Clone)]
 pub(super) struct Reader {
@@ -43,22 +54,32 @@ impl Reader {
 
     /// A breadcrumb as the server has it now; none if there is none of this owner.
     pub(super) async fn full(&self, id: BreadcrumbId) -> Result<Option<Breadcrumb>, Failure> {
+        match self.look(id).await? {
+            Look::Own(full) => Ok(Some(full)),
+            Look::Foreign | Look::Gone => Ok(None),
+        }
+    }
+
+    /// The same, and whether it is there and belongs to another owner.
+    pub(super) async fn look(&self, id: BreadcrumbId) -> Result<Look, Failure> {
         let url = self.link.url(&["breadcrumbs", &id.to_string(), "full"]);
         let text = match self.link.get(&url, MAX_FULL).await {
-            Err(failure) if failure.status() == Some(404) => return Ok(None),
+            Err(failure) if failure.status() == Some(404) => return Ok(Look::Gone),
             answer => answer?,
         };
         // The words of the parser may quote what it read.
         let full = wire::full(&text).map_err(|_| {
             Failure::Unreadable(format!("breadcrumb {id} is nothing this crate keeps").into())
         })?;
-        if full.owner_id.as_deref() != Some(&*self.owner) {
+        // The server writes UUIDs in lower case, whatever it was given.
+        let is_own = |owner: &str| owner.eq_ignore_ascii_case(&self.owner);
+        if !full.owner_id.as_deref().is_some_and(is_own) {
             self.foreign.note(id);
-            return Ok(None);
+            return Ok(Look::Foreign);
         }
         let now = Timestamp::from_micros(wall_micros());
         let lives = full.id == id && full.ttl.is_none_or(|ttl| ttl > now);
-        Ok(lives.then_some(full))
+        Ok(if lives { Look::Own(full) } else { Look::Gone })
     }
 
     /// The same of several, in their order. Those that are not there or cannot be read are left out.
