@@ -5,7 +5,7 @@ use crate::secret::Secret;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
-use reqwest::{Client, StatusCode, Url};
+use reqwest::{Client, Url};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -240,7 +240,8 @@ async fn issue(client: Client, url: Url, agent: Arc<Agent>) -> Result<Given, Tok
             ));
         }
     }
-    if status != StatusCode::OK {
+    // What a success says has the token in it, and is told nowhere.
+    if !status.is_success() {
         let said = excerpt(String::from_utf8_lossy(&text).trim(), 200).into_owned();
         return Err(match status.is_client_error() && status.as_u16() != 429 {
             true => TokenError::Refused {
