@@ -1,4 +1,4 @@
-use crate::clock::wall_micros;
+use crate::clock::{later, wall_micros};
 use crate::error::{BoxError, Retry, excerpt};
 use crate::http;
 use crate::secret::Secret;
@@ -143,7 +143,7 @@ impl BearerToken {
         }
         let (token, lasts) = ask().await?;
         let header = header_of(&token)?;
-        let until = lasts.map(|lasts| Instant::now() + lasts - margin(lasts));
+        let until = lasts.map(|lasts| later(Instant::now(), lasts - margin(lasts)));
         let held = Held {
             header: header.clone(),
             until,
@@ -295,6 +295,13 @@ mod tests {
 
         assert_eq!(first, ["Bearer t1", "Bearer t1"]);
         assert_eq!(later, "Bearer t2");
+    }
+
+    #[tokio::test]
+    async fn a_token_may_last_for_ever() {
+        let token = BearerToken::asked(|| async { Ok((Secret::new("t"), Some(Duration::MAX))) });
+
+        assert_eq!([sent(&token).await, sent(&token).await], ["Bearer t"; 2]);
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@ use super::http::{Call, Failure};
 use super::read::Reader;
 use super::slot::Slot;
 use super::{NAME, commit, wire};
+use crate::clock::later;
 use crate::model::{BreadcrumbId, NewBreadcrumb};
 use crate::store::StoreError;
 use reqwest::Method;
@@ -79,7 +80,7 @@ async fn look_up(
     patience: Duration,
 ) -> Result<Option<BreadcrumbId>, StoreError> {
     const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-    let end = Instant::now() + patience;
+    let end = later(Instant::now(), patience);
     let mut pause = Duration::from_millis(50);
     loop {
         if let Some(id) = created_in(reader, slot).await? {
