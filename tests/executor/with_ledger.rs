@@ -2,8 +2,8 @@
 
 use crate::support::{Call, Do, Probe, Shim, all, event_of, eventually, put, runs, unavailable};
 use serde_json::json;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use universal_executor::executor::ExecutorError;
 use universal_executor::store::{
@@ -589,6 +589,41 @@ async fn without_a_ledger_beside_it_there_is_none() {
         matches!(outcome, Ok(Outcome::Responded { .. })),
         "{outcome:?}"
     );
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_ledger_of_another_tenant_is_warned_of() {
+    // With one dispatcher alone, `tracing` may decide on another test's thread that nobody ever listens.
+    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
+    let warned = |tenant: &str| {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .finish();
+        let store = MemoryStore::default().in_tenant("ours");
+        tracing::subscriber::with_default(subscriber, || {
+            WithLedger::new(store, MemoryStore::default().in_tenant(tenant))
+        });
+        let said = log.0.lock().unwrap();
+        String::from_utf8_lossy(&said).contains("another tenant")
+    };
+
+    assert_eq!((warned("theirs"), warned("ours")), (true, false));
 }
 
 #[test]

@@ -38,13 +38,15 @@ use std::time::Duration;
 /// use universal_executor::{BoxError, BreadcrumbStoreExt, NewBreadcrumb, RcrtStore, SqliteStore, WithLedger};
 ///
 /// # async fn example() -> Result<(), BoxError> {
-/// let server = RcrtStore::builder("http://localhost:8080", "00000000-0000-0000-0000-000000000001")
+/// let owner = "00000000-0000-0000-0000-000000000001";
+/// let server = RcrtStore::builder("http://localhost:8080", owner)
 ///     .agent("00000000-0000-0000-0000-0000000000aa")
 ///     .role("emitter")
 ///     .build()?;
 /// let events = server.events();
-/// // With a ledger beside it, each trigger has one run, and what answers it is written once.
-/// let store = WithLedger::new(server, SqliteStore::builder("runs.db").open().await?);
+/// // With a ledger beside it, each trigger has one run, and what answers it is written once. Runs are apart by owner.
+/// let runs = SqliteStore::builder("runs.db").open().await?.in_tenant(owner);
+/// let store = WithLedger::new(server, runs);
 /// let said = store.create(NewBreadcrumb::new("user.message.v1")).await?;
 /// # drop((events, said));
 /// # Ok(())

@@ -80,7 +80,8 @@ use std::sync::Arc;
 ///
 /// # Tenants
 /// Its tenant is that of the store, from which keys of runs are made; the rows are in the tenant of the handle that has
-/// the ledger. Bind both to the same, or the runs of two tenants meet in one ledger.
+/// the ledger. Bind both to the same, or the runs of two tenants meet in one ledger: a worker of one then claims those of
+/// the other, does not find their triggers, and ends them. A warning tells of two that differ.
 #[derive(Clone, Debug)]
 pub struct WithLedger<S, L> {
     store: S,
@@ -93,6 +94,14 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
     /// The breadcrumbs of a store with the ledger of another. Without a ledger there this has none either.
     #[must_use]
     pub fn new(store: S, ledger_store: L) -> Self {
+        let (tenant, of_ledger) = (store.tenant(), ledger_store.tenant());
+        if tenant != of_ledger && ledger_store.ledger().is_some() {
+            tracing::warn!(
+                tenant,
+                of_ledger,
+                "the ledger is bound to another tenant than the store; bind it to the same"
+            );
+        }
         Self {
             store,
             ledger_store,
