@@ -1,8 +1,9 @@
 //! What is created because of a run is there once, whatever becomes of the answers.
 
 use super::server::{Fault, Match, Server};
-use super::store;
+use super::{OWNER, builder, store};
 use serde_json::json;
+use std::time::Duration;
 use universal_executor::model::Timestamp;
 use universal_executor::store::{
     Claim, Commit, DeadLetter, FailureClass, Lease, Query, RunEnd, RunRef, StoreError, Write,
@@ -106,6 +107,18 @@ async fn what_was_created_although_the_answer_says_otherwise_is_found() {
         assert_eq!(texts(&store).await, ["a"], "{fault:?}");
         assert_eq!(server.seen("POST", "/breadcrumbs").len(), 1, "{fault:?}");
     }
+}
+
+#[tokio::test]
+async fn patience_may_be_without_end() {
+    let server = Server::start().await;
+    let store = builder(&server, OWNER).lookup_patience(Duration::MAX);
+    let store = store.build().unwrap();
+    server.fail(CREATE, Fault::DoAndClose);
+
+    respond(&store, &["a"], RunEnd::Done).await.unwrap();
+
+    assert_eq!(texts(&store).await, ["a"]);
 }
 
 #[tokio::test]
