@@ -1,4 +1,4 @@
-use crate::clock::{later, wall_micros};
+use crate::clock::{later, wall_micros, within};
 use crate::error::{BoxError, Retry, excerpt};
 use crate::http;
 use crate::secret::Secret;
@@ -12,6 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
+
+/// How long a token is waited for.
+const LONGEST_ASK: Duration = Duration::from_secs(30);
 
 /// The token that requests to a server carry, in a header and nowhere else. Clones share it, and renew it once for all.
 ///
@@ -97,7 +100,7 @@ impl BearerToken {
     }
 
     /// A token that a function gives, with how long it lasts if that is known. It is asked again shortly before the end,
-    /// and once when the server refuses the token. Its error must not have the token in it.
+    /// and once when the server refuses the token, and has 30 s to answer. Its error must not have the token in it.
     #[must_use]
     pub fn asked<F, T>(ask: F) -> Self
     where
@@ -141,7 +144,10 @@ impl BearerToken {
         if let Some(held) = self.held() {
             return Ok(Some(held));
         }
-        let (token, lasts) = ask().await?;
+        // All others wait for the answer.
+        let given = within(LONGEST_ASK, ask()).await;
+        let (token, lasts) =
+            given.ok_or_else(|| TokenError::Unavailable("no answer within 30 s".into()))??;
         let header = header_of(&token)?;
         let until = lasts.map(|lasts| later(Instant::now(), lasts - margin(lasts)));
         let held = Held {
@@ -295,6 +301,28 @@ mod tests {
 
         assert_eq!(first, ["Bearer t1", "Bearer t1"]);
         assert_eq!(later, "Bearer t2");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_function_that_hangs_is_an_error_and_keeps_nobody_else_waiting() {
+        let hangs = AtomicU32::new(1);
+        let token = BearerToken::asked(move || {
+            let hang = hangs.swap(0, Ordering::Relaxed) == 1;
+            async move {
+                if hang {
+                    std::future::pending::<()>().await;
+                }
+                Ok((Secret::new("t"), None))
+            }
+        });
+
+        let first = token.header().await;
+
+        assert!(
+            matches!(first, Err(TokenError::Unavailable(_))),
+            "{first:?}"
+        );
+        assert_eq!(sent(&token).await, "Bearer t");
     }
 
     #[tokio::test]
