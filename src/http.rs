@@ -61,6 +61,29 @@ pub(crate) fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'
     headers.get(name)?.to_str().ok()
 }
 
+/// What an answer says that is an error, up to so many bytes, without the token of the request, should it repeat that.
+#[cfg(feature = "rcrt")]
+pub(crate) async fn said(
+    response: &mut reqwest::Response,
+    token: Option<&HeaderValue>,
+    limit: usize,
+) -> String {
+    const MAX_BYTES: usize = 16 << 10;
+    let mut text = Vec::new();
+    while text.len() < MAX_BYTES {
+        match response.chunk().await {
+            Ok(Some(chunk)) => text.extend_from_slice(&chunk),
+            Ok(None) | Err(_) => break,
+        }
+    }
+    let mut said = String::from_utf8_lossy(&text).into_owned();
+    let token = token.and_then(|token| token.to_str().ok()?.strip_prefix("Bearer "));
+    if let Some(token) = token.filter(|token| !token.is_empty()) {
+        said = said.replace(token, "..");
+    }
+    crate::error::excerpt(said.trim(), limit).into_owned()
+}
+
 /// The time of a `Retry-After`: seconds, or an HTTP date. `now` is in microseconds since 1970.
 pub(crate) fn retry_after(header: &str, now: i64) -> Option<Duration> {
     let header = header.trim();

@@ -2,8 +2,8 @@
 
 use crate::support::{Call, Do, Probe, Shim, all, event_of, eventually, put, runs, unavailable};
 use serde_json::json;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use universal_executor::executor::ExecutorError;
 use universal_executor::store::{
@@ -330,6 +330,44 @@ async fn a_response_waits_for_a_store_that_is_away_and_is_not_made_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_response_waits_for_minutes_at_the_most_and_not_for_ever() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let joined = Joined::serving(failing(usize::MAX, || StoreError::Unavailable {
+        store: "shim",
+        retry_after: 60 * 24 * 365 * MINUTE,
+        source: "down for maintenance".into(),
+    }));
+    let question = joined.asked().await;
+    let probe = joined.probe();
+    probe.sees(&question).await.unwrap_err();
+
+    tokio::time::advance(60 * MINUTE).await;
+    probe.sees(&question).await.unwrap_err();
+    let row = runs(&joined.ledger).await.remove(0);
+    let (waiting, due) = (probe.executed(), row.due.unwrap());
+    tokio::time::advance(4 * 24 * 60 * MINUTE).await;
+    probe.sees(&question).await.unwrap_err();
+
+    assert_eq!((waiting, probe.executed()), (1, 2));
+    assert!(due.since(row.enqueued_at) <= 65 * MINUTE + MINUTE / 60);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longer_a_response_waits_the_longer_are_its_pauses() {
+    let joined = Joined::serving(failing(usize::MAX, unavailable));
+    let question = joined.asked().await;
+    let probe = joined.probe();
+    probe.sees(&question).await.unwrap_err();
+
+    tokio::time::advance(Duration::from_secs(32 * 60)).await;
+    probe.sees(&question).await.unwrap_err();
+
+    let row = runs(&joined.ledger).await.remove(0);
+    let waits = row.due.unwrap().since(row.enqueued_at);
+    assert!(waits >= Duration::from_secs(34 * 60), "{waits:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_response_that_changes_something_is_made_again_from_what_is_there() {
     let joined = Joined::serving(failing(1, unavailable));
     let tally = put(&joined.service, "tally.v1", json!({})).await;
@@ -551,6 +589,41 @@ async fn without_a_ledger_beside_it_there_is_none() {
         matches!(outcome, Ok(Outcome::Responded { .. })),
         "{outcome:?}"
     );
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_ledger_of_another_tenant_is_warned_of() {
+    // With one dispatcher alone, `tracing` may decide on another test's thread that nobody ever listens.
+    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
+    let warned = |tenant: &str| {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .finish();
+        let store = MemoryStore::default().in_tenant("ours");
+        tracing::subscriber::with_default(subscriber, || {
+            WithLedger::new(store, MemoryStore::default().in_tenant(tenant))
+        });
+        let said = log.0.lock().unwrap();
+        String::from_utf8_lossy(&said).contains("another tenant")
+    };
+
+    assert_eq!((warned("theirs"), warned("ours")), (true, false));
 }
 
 #[test]

@@ -1,14 +1,16 @@
 //! What is created because of a run is there once, whatever becomes of the answers.
 
 use super::server::{Fault, Match, Server};
-use super::store;
+use super::{OWNER, builder, store};
 use serde_json::json;
+use std::time::Duration;
 use universal_executor::model::Timestamp;
 use universal_executor::store::{
-    Commit, DeadLetter, FailureClass, Lease, Query, RunEnd, RunRef, StoreError, Write,
+    Claim, Commit, DeadLetter, FailureClass, Lease, Query, RunEnd, RunRef, StoreError, Write,
 };
 use universal_executor::{
-    BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, RcrtStore, Selector, Wake,
+    BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RcrtStore,
+    RunLedger, Selector, Wake, WithLedger,
 };
 
 const CREATE: Match = Match("POST", "/breadcrumbs");
@@ -23,6 +25,10 @@ fn lease() -> Lease {
         1,
         Timestamp::UNIX_EPOCH,
     )
+}
+
+fn failed() -> RunEnd {
+    RunEnd::Failed(DeadLetter::new(FailureClass::Permanent, "error", 1))
 }
 
 /// Commits answers as a part of the run that is always the same.
@@ -104,6 +110,18 @@ async fn what_was_created_although_the_answer_says_otherwise_is_found() {
 }
 
 #[tokio::test]
+async fn patience_may_be_without_end() {
+    let server = Server::start().await;
+    let store = builder(&server, OWNER).lookup_patience(Duration::MAX);
+    let store = store.build().unwrap();
+    server.fail(CREATE, Fault::DoAndClose);
+
+    respond(&store, &["a"], RunEnd::Done).await.unwrap();
+
+    assert_eq!(texts(&store).await, ["a"]);
+}
+
+#[tokio::test]
 async fn a_key_that_was_used_up_by_nothing_is_not_taken_for_done() {
     let server = Server::start().await;
     let store = store(&server);
@@ -137,10 +155,10 @@ async fn an_answer_that_is_lost_uses_up_no_key_so_that_a_second_attempt_comes_by
 }
 
 #[tokio::test]
-async fn a_server_that_never_creates_is_unavailable_after_four_keys() {
+async fn a_server_that_never_creates_is_unavailable_after_three_keys() {
     let server = Server::start().await;
     let store = store(&server);
-    for _ in 0..4 {
+    for _ in 0..3 {
         server.fail(CREATE, Fault::Burn);
         // And then it has seen the key.
         server.fail(CREATE, Fault::Before(|_| {}));
@@ -150,8 +168,29 @@ async fn a_server_that_never_creates_is_unavailable_after_four_keys() {
 
     assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
     let key = lease().key(store.tenant());
-    let numbers = [0, 0, 1, 1, 2, 2, 3, 3].map(|epoch| format!("{key}:0:{epoch}"));
+    let numbers = [0, 0, 1, 1, 2].map(|epoch| format!("{key}:0:{epoch}"));
     assert_eq!(keys(&server), numbers);
+}
+
+#[tokio::test]
+async fn keys_that_earlier_attempts_used_up_are_passed_by_and_when_there_are_no_more_the_run_ends()
+{
+    let server = Server::start().await;
+    let store = store(&server);
+    let key = lease().key(store.tenant());
+    let burn = |epoch| server.lock().keys.insert(format!("{key}:0:{epoch}"));
+
+    (0..40).for_each(|epoch| assert!(burn(epoch)));
+    respond(&store, &["a"], RunEnd::Done).await.unwrap();
+    let created = texts(&store).await;
+    let id = store.latest("answer.v1").await.unwrap().unwrap().id;
+    store.delete(id).await.unwrap();
+    (41..64).for_each(|epoch| assert!(burn(epoch)));
+    let error = respond(&store, &["a"], RunEnd::Done).await.unwrap_err();
+
+    assert_eq!(created, ["a"]);
+    assert!(matches!(error, StoreError::Refused { .. }), "{error}");
+    assert_eq!(texts(&store).await, Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -213,7 +252,6 @@ async fn outside_a_run_a_lost_answer_is_told_and_nothing_is_sent_twice() {
 #[tokio::test]
 async fn the_dead_letter_of_a_run_is_written_once() {
     let store = store(&Server::start().await);
-    let failed = || RunEnd::Failed(DeadLetter::new(FailureClass::Permanent, "error", 1));
 
     let first = respond(&store, &[], failed()).await.unwrap();
     let second = respond(&store, &[], failed()).await.unwrap();
@@ -266,4 +304,41 @@ async fn what_the_server_will_never_take_is_a_permanent_error_with_its_words() {
         }
     }
     assert_eq!(texts(&store).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_run_that_fails_after_a_part_of_its_response_leaves_a_dead_letter() {
+    let store = store(&Server::start().await);
+    let part = respond(&store, &["a"], RunEnd::Done).await.unwrap();
+
+    let letter = respond(&store, &[], failed()).await.unwrap();
+
+    assert_ne!(letter, part);
+    let letter = store.get(letter[0]).await.unwrap();
+    assert_eq!(letter.schema_name.as_deref(), Some(DeadLetter::SCHEMA));
+    assert_eq!(texts(&store).await, ["a"]);
+}
+
+#[tokio::test]
+async fn beside_a_ledger_too_a_run_that_fails_after_a_part_of_its_response_leaves_a_dead_letter() {
+    let server = Server::start().await;
+    let (store, runs) = (store(&server), MemoryStore::default());
+    let Claim::Granted { lease, .. } = runs.claim(&lease().run, None).await.unwrap() else {
+        panic!("the run is new")
+    };
+    let both = WithLedger::new(store.clone(), runs);
+    let ends = |writes, end| Commit {
+        writes,
+        end: Some((lease.clone(), end)),
+    };
+    server.fail(CREATE, Fault::Before(|_| {}));
+    server.fail(CREATE, Fault::Refuse(422, "no such schema"));
+    let response = vec![answer("a"), answer("b")];
+    both.commit(ends(response, RunEnd::Done)).await.unwrap_err();
+
+    let written = both.commit(ends(Vec::new(), failed())).await.unwrap().ids();
+
+    let letter = store.latest(DeadLetter::SCHEMA).await.unwrap().unwrap();
+    assert_eq!(written, [letter.id]);
+    assert_eq!(texts(&store).await, ["a"]);
 }

@@ -4,11 +4,14 @@ use super::server::{Fault, Match, Server, token_of};
 use super::{OWNER, builder, store};
 use serde_json::json;
 use std::error::Error;
+use std::time::Duration;
+use tokio::time::timeout;
 use universal_executor::store::{Query, StoreError, VectorQuery};
 use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Patch, Selector};
 
 const LIST: Match = Match("GET", "/breadcrumbs");
 const FULL: Match = Match("GET", "/full");
+const SOON: Duration = Duration::from_secs(20);
 
 fn note(n: usize) -> NewBreadcrumb {
     NewBreadcrumb::new("note.v1").context(json!({"n": n}))
@@ -251,6 +254,52 @@ async fn a_list_whose_rows_are_large_is_read_in_smaller_pages() {
     let found = store.recent("note.v1", 45).await.unwrap();
 
     assert_eq!(found.len(), 45);
+}
+
+#[tokio::test]
+async fn a_row_that_is_too_large_is_left_out_and_the_others_are_read() {
+    let server = Server::start().await;
+    let store = builder(&server, OWNER)
+        .max_list_bytes(40_000)
+        .build()
+        .unwrap();
+    // Two of 25,000 bytes do not fit into one answer, and one of 50,000 does not at all.
+    for (n, bytes) in [
+        (0, 25_000),
+        (1, 25_000),
+        (2, 50_000),
+        (3, 50_000),
+        (4, 25_000),
+        (5, 9),
+    ] {
+        let large = json!({"n": n, "text": "x".repeat(bytes)});
+        let new = NewBreadcrumb::new("note.v1").context(large);
+        store.create(new).await.unwrap();
+    }
+
+    let found = timeout(SOON, store.recent("note.v1", 10)).await.unwrap();
+
+    let found = found.unwrap();
+    let numbers: Vec<_> = found.iter().map(|one| &one.context["n"]).collect();
+    assert_eq!(numbers, [5, 4, 1, 0]);
+}
+
+#[tokio::test]
+async fn a_server_whose_lists_are_always_too_large_is_an_error() {
+    let server = Server::start().await;
+    let store = builder(&server, OWNER)
+        .max_list_bytes(1_000)
+        .max_looked_at(500)
+        .build()
+        .unwrap();
+    for _ in 0..100 {
+        server.fail(LIST, Fault::Say(vec![b' '; 2_000]));
+    }
+
+    let error = store.recent("note.v1", 10).await.unwrap_err();
+
+    assert!(matches!(error, StoreError::Refused { .. }), "{error}");
+    assert!(server.seen("GET", "/breadcrumbs").len() < 10);
 }
 
 #[tokio::test]

@@ -57,6 +57,7 @@ universal_executor::store_conformance! { @promises rcrt, Rcrt::default(),
     canonical_depth
     canonical_size
     canonical_tags
+    canonical_schema_name
     whole_selector
     conditions
     a_condition_that_cannot_be_evaluated_is_an_error

@@ -1,12 +1,14 @@
 //! Tokens: asked for, renewed, sent in a header and nowhere else.
 
-use super::server::{Server, token_of};
-use super::{OWNER, store};
+use super::server::{Fault, Match, Server, token_of};
+use super::{OWNER, builder, store};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use universal_executor::source::BearerToken;
+use universal_executor::source::{BearerToken, StartAt};
 use universal_executor::store::StoreError;
-use universal_executor::{BreadcrumbStoreExt, NewBreadcrumb, RcrtStore, Secret};
+use universal_executor::{
+    BreadcrumbStore, BreadcrumbStoreExt, EventSource as _, NewBreadcrumb, RcrtStore, Secret,
+};
 
 fn of_agent(server: &Server, agent: &str) -> RcrtStore {
     let builder = RcrtStore::builder(server.base_url(), OWNER)
@@ -86,6 +88,59 @@ async fn a_fixed_token_that_ended_is_an_error_that_does_not_have_it() {
 }
 
 #[tokio::test]
+async fn a_stream_that_is_refused_tells_why_without_the_token() {
+    let server = Server::start().await;
+    let said: &'static str = Box::leak(format!("invalid {}", token_of(OWNER)).into_boxed_str());
+    for _ in 0..100 {
+        server.fail(Match("GET", "/events/stream"), Fault::Refuse(401, said));
+    }
+
+    let error = store(&server)
+        .events()
+        .subscribe(StartAt::Now)
+        .await
+        .err()
+        .unwrap();
+
+    let text = format!("{error} {error:?} {error:#?}");
+    assert!(text.contains("401") && text.contains("invalid"), "{text}");
+    assert!(!text.contains(&token_of(OWNER)), "{text}");
+}
+
+#[tokio::test]
+async fn a_token_that_comes_with_another_success_is_taken() {
+    let server = Server::start().await;
+    let answer = Fault::DoAndSay(201, r#"{"token": "issued:theirs:1"}"#);
+    server.fail(Match("POST", "/auth/token"), answer);
+
+    let found = of_agent(&server, "agent-1").latest("note.v1").await;
+
+    assert_eq!(found.unwrap(), None);
+    let listed = server.seen("GET", "/breadcrumbs").remove(0);
+    assert_eq!(
+        listed.header("authorization"),
+        Some("Bearer issued:theirs:1")
+    );
+}
+
+#[tokio::test]
+async fn a_success_without_a_token_is_quoted_nowhere() {
+    let server = Server::start().await;
+    let answer = Fault::DoAndSay(203, r#"{"access_token": "s3cret"}"#);
+    for _ in 0..3 {
+        server.fail(Match("POST", "/auth/token"), answer.clone());
+    }
+
+    let error = of_agent(&server, "agent-1")
+        .latest("note.v1")
+        .await
+        .unwrap_err();
+
+    assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
+    assert!(!format!("{error} {error:?}").contains("s3cret"));
+}
+
+#[tokio::test]
 async fn an_agent_that_gets_no_token_is_told_why() {
     let server = Server::start().await;
 
@@ -96,6 +151,33 @@ async fn an_agent_that_gets_no_token_is_told_why() {
 
     assert!(matches!(error, StoreError::Refused { .. }), "{error}");
     assert!(format!("{error:?}").contains("no such agent"), "{error:?}");
+}
+
+#[tokio::test]
+async fn what_is_created_with_a_token_of_another_owner_is_an_error() {
+    let server = Server::start().await;
+    let token = Secret::new(token_of("theirs"));
+    let store = builder(&server, OWNER).token(token).build().unwrap();
+
+    let error = store
+        .create(NewBreadcrumb::new("note.v1"))
+        .await
+        .unwrap_err();
+
+    assert!(matches!(error, StoreError::Forbidden { .. }), "{error}");
+    assert!(error.to_string().contains("another owner"), "{error}");
+    assert_eq!(store.latest("note.v1").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn an_owner_is_the_same_in_capitals() {
+    let server = Server::start().await;
+    let token = Secret::new(token_of("0a"));
+    let store = builder(&server, "0A").token(token).build().unwrap();
+
+    let created = store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
+
+    assert_eq!(store.get(created.id).await.unwrap(), created);
 }
 
 #[tokio::test]

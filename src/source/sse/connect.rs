@@ -2,7 +2,7 @@
 
 use super::settings::Settings;
 use super::token::TokenError;
-use crate::error::{BoxError, excerpt};
+use crate::error::BoxError;
 use crate::http;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use reqwest::{Response, StatusCode};
@@ -47,11 +47,9 @@ pub(super) async fn open(settings: &Settings, last_id: Option<&str>) -> Result<R
             continue;
         }
         if status != StatusCode::OK {
-            let text = response.chunk().await.ok().flatten().unwrap_or_default();
-            let said = excerpt(String::from_utf8_lossy(&text).trim(), 200).into_owned();
             return Err(Broke::Status {
                 status: status.as_u16(),
-                said,
+                said: http::said(&mut response, token.as_ref(), 200).await,
             });
         }
         let kind = http::header(response.headers(), &CONTENT_TYPE).unwrap_or_default();

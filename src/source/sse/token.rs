@@ -1,17 +1,20 @@
-use crate::clock::wall_micros;
+use crate::clock::{later, wall_micros, within};
 use crate::error::{BoxError, Retry, excerpt};
 use crate::http;
 use crate::secret::Secret;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
-use reqwest::{Client, StatusCode, Url};
+use reqwest::{Client, Url};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
+
+/// How long a token is waited for.
+const LONGEST_ASK: Duration = Duration::from_secs(30);
 
 /// The token that requests to a server carry, in a header and nowhere else. Clones share it, and renew it once for all.
 ///
@@ -97,7 +100,7 @@ impl BearerToken {
     }
 
     /// A token that a function gives, with how long it lasts if that is known. It is asked again shortly before the end,
-    /// and once when the server refuses the token. Its error must not have the token in it.
+    /// and once when the server refuses the token, and has 30 s to answer. Its error must not have the token in it.
     #[must_use]
     pub fn asked<F, T>(ask: F) -> Self
     where
@@ -141,9 +144,12 @@ impl BearerToken {
         if let Some(held) = self.held() {
             return Ok(Some(held));
         }
-        let (token, lasts) = ask().await?;
+        // All others wait for the answer.
+        let given = within(LONGEST_ASK, ask()).await;
+        let (token, lasts) =
+            given.ok_or_else(|| TokenError::Unavailable("no answer within 30 s".into()))??;
         let header = header_of(&token)?;
-        let until = lasts.map(|lasts| Instant::now() + lasts - margin(lasts));
+        let until = lasts.map(|lasts| later(Instant::now(), lasts - margin(lasts)));
         let held = Held {
             header: header.clone(),
             until,
@@ -240,7 +246,8 @@ async fn issue(client: Client, url: Url, agent: Arc<Agent>) -> Result<Given, Tok
             ));
         }
     }
-    if status != StatusCode::OK {
+    // What a success says has the token in it, and is told nowhere.
+    if !status.is_success() {
         let said = excerpt(String::from_utf8_lossy(&text).trim(), 200).into_owned();
         return Err(match status.is_client_error() && status.as_u16() != 429 {
             true => TokenError::Refused {
@@ -294,6 +301,35 @@ mod tests {
 
         assert_eq!(first, ["Bearer t1", "Bearer t1"]);
         assert_eq!(later, "Bearer t2");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_function_that_hangs_is_an_error_and_keeps_nobody_else_waiting() {
+        let hangs = AtomicU32::new(1);
+        let token = BearerToken::asked(move || {
+            let hang = hangs.swap(0, Ordering::Relaxed) == 1;
+            async move {
+                if hang {
+                    std::future::pending::<()>().await;
+                }
+                Ok((Secret::new("t"), None))
+            }
+        });
+
+        let first = token.header().await;
+
+        assert!(
+            matches!(first, Err(TokenError::Unavailable(_))),
+            "{first:?}"
+        );
+        assert_eq!(sent(&token).await, "Bearer t");
+    }
+
+    #[tokio::test]
+    async fn a_token_may_last_for_ever() {
+        let token = BearerToken::asked(|| async { Ok((Secret::new("t"), Some(Duration::MAX))) });
+
+        assert_eq!([sent(&token).await, sent(&token).await], ["Bearer t"; 2]);
     }
 
     #[tokio::test]

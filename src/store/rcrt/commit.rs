@@ -2,7 +2,7 @@
 
 use super::NAME;
 use super::error::{MAX_BODY, store_error, too_large};
-use super::read::Reader;
+use super::read::{Look, Reader};
 use super::slot::slots;
 use super::wire;
 use crate::clock::wall_micros;
@@ -72,7 +72,7 @@ pub(super) async fn commit(reader: &Reader, commit: Commit) -> Result<Committed,
             }
         });
     }
-    Ok(Committed::new(written(reader, done).await))
+    written(reader, done).await.map(Committed::new)
 }
 
 /// What became of a write.
@@ -183,23 +183,30 @@ pub(super) fn body(
 }
 
 /// What was written, as the server has it. It is done by now, so what cannot be read, or has changed since, is told as it
-/// was meant.
-async fn written(reader: &Reader, done: Vec<Done>) -> Vec<Arc<Breadcrumb>> {
+/// was meant. Only what this owner will never see is an error.
+async fn written(reader: &Reader, done: Vec<Done>) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
     let read = |done| async move {
-        match done {
-            Done::Made(made) => made,
-            Done::Created(id, new) => match reader.full(id).await {
-                Ok(Some(found)) if found.version == 1 => found,
-                Ok(_) | Err(_) => {
-                    let mut meant = new.first_version(id, now());
-                    meant.owner_id = Some(reader.owner.to_string());
-                    meant
-                }
-            },
+        let (id, new) = match done {
+            Done::Made(made) => return Ok(Arc::new(made)),
+            Done::Created(id, new) => (id, new),
+        };
+        match reader.look(id).await {
+            Ok(Look::Own(found)) if found.version == 1 => Ok(Arc::new(found)),
+            Ok(Look::Foreign) => Err(StoreError::Forbidden {
+                reason: format!(
+                    "the token is of another owner than the store, and {id} was created there; use a token of {}",
+                    reader.owner
+                ),
+            }),
+            Ok(Look::Own(_) | Look::Gone) | Err(_) => {
+                let mut meant = new.first_version(id, now());
+                meant.owner_id = Some(reader.owner.to_string());
+                Ok(Arc::new(meant))
+            }
         }
     };
     let read = stream::iter(done.into_iter().map(read)).buffered(AT_ONCE);
-    read.map(Arc::new).collect().await
+    read.try_collect().await
 }
 
 fn now() -> Timestamp {

@@ -6,6 +6,7 @@ use super::http::{Call, Failure};
 use super::read::Reader;
 use super::slot::Slot;
 use super::{NAME, commit, wire};
+use crate::clock::later;
 use crate::model::{BreadcrumbId, NewBreadcrumb};
 use crate::store::StoreError;
 use reqwest::Method;
@@ -16,10 +17,10 @@ use tokio::time::{Instant, sleep};
 /// How many bytes are read of an answer that is an id.
 pub(super) const MAX_ANSWER: usize = 64 << 10;
 
-/// How often a key may be used up by a creation that left nothing.
-const MAX_EPOCH: u32 = 3;
+/// How many keys there are for one creation. Each attempt comes by all that earlier ones used up and left nothing.
+const MAX_KEYS: u32 = 64;
 
-/// How often in a row the server may be out of reach.
+/// How often the server may fail otherwise.
 const TRIES: u32 = 3;
 
 /// Creates a breadcrumb, or finds the one that was created in its slot.
@@ -27,6 +28,7 @@ const TRIES: u32 = 3;
 /// A key that was seen (409) says nothing: it may have been used up by a creation that failed. So whatever is not a clear
 /// answer is settled by looking for the tag of the slot. Another key is taken only when the server says that it has seen
 /// this one: whoever creates in the same slot later then comes by the same keys, and does not find one that nobody used.
+/// When all keys are used up no later attempt can do better, so that is an error for good.
 pub(super) async fn create(
     reader: &Reader,
     index: usize,
@@ -55,12 +57,15 @@ pub(super) async fn create(
         } else if !failure.is_passing() {
             return Err(write_error(failure, index, body.len()));
         }
-        if is_seen && epoch < MAX_EPOCH {
-            (epoch, tries) = (epoch + 1, 1);
-        } else if !is_seen && tries < TRIES {
+        if is_seen {
+            epoch += 1;
+            if epoch == MAX_KEYS {
+                return Err(used_up(failure));
+            }
+        } else if tries < TRIES {
             reader.link.pause(tries).await;
             tries += 1;
-        } else if is_seen || failure.may_be_done() {
+        } else if failure.may_be_done() {
             return Err(unknown(failure));
         } else {
             return Err(write_error(failure, index, body.len()));
@@ -75,7 +80,7 @@ async fn look_up(
     patience: Duration,
 ) -> Result<Option<BreadcrumbId>, StoreError> {
     const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-    let end = Instant::now() + patience;
+    let end = later(Instant::now(), patience);
     let mut pause = Duration::from_millis(50);
     loop {
         if let Some(id) = created_in(reader, slot).await? {
@@ -132,6 +137,20 @@ fn unknown(failure: Failure) -> StoreError {
     }
 }
 
+/// A write that cannot be done under any of its keys.
+fn used_up(failure: Failure) -> StoreError {
+    StoreError::Refused {
+        store: NAME,
+        source: Box::new(UsedUp(failure)),
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 #[error("the breadcrumb may have been created or not")]
 struct OutcomeUnknown(#[source] Failure);
+
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the server has seen all {MAX_KEYS} idempotency keys of the breadcrumb and has no such breadcrumb; redo the run"
+)]
+struct UsedUp(#[source] Failure);

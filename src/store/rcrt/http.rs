@@ -2,7 +2,7 @@
 
 use crate::backoff::full_jitter;
 use crate::clock;
-use crate::error::{BoxError, excerpt};
+use crate::error::BoxError;
 use crate::http;
 use crate::source::{BearerToken, TokenError};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
@@ -13,8 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use uuid::Uuid;
 
-/// How much is read of the text of an error, and how much of that is told, in bytes.
-const MAX_ERROR_BYTES: usize = 16 << 10;
+/// How much of the text of an error is told, in bytes.
 const MAX_TOLD: usize = 300;
 
 /// How often a request that changes nothing is sent at the most.
@@ -219,26 +218,14 @@ async fn whole(mut response: Response, limit: usize) -> Result<Vec<u8>, Failure>
     Ok(whole)
 }
 
-/// What an answer says that is an error, without the token, should it repeat that.
+/// What an answer says that is an error.
 async fn refused(mut response: Response, token: Option<&HeaderValue>) -> Failure {
     let status = response.status().as_u16();
     let retry_after = http::header(response.headers(), &RETRY_AFTER)
         .and_then(|text| http::retry_after(text, clock::wall_micros()));
-    let mut text = Vec::new();
-    while text.len() < MAX_ERROR_BYTES {
-        match response.chunk().await {
-            Ok(Some(chunk)) => text.extend_from_slice(&chunk),
-            Ok(None) | Err(_) => break,
-        }
-    }
-    let mut said = String::from_utf8_lossy(&text).into_owned();
-    let token = token.and_then(|token| token.to_str().ok()?.strip_prefix("Bearer "));
-    if let Some(token) = token.filter(|token| !token.is_empty()) {
-        said = said.replace(token, "..");
-    }
     Failure::Status {
         status,
-        said: excerpt(said.trim(), MAX_TOLD).into_owned(),
+        said: http::said(&mut response, token, MAX_TOLD).await,
         retry_after,
     }
 }

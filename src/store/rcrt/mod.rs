@@ -38,13 +38,15 @@ use std::time::Duration;
 /// use universal_executor::{BoxError, BreadcrumbStoreExt, NewBreadcrumb, RcrtStore, SqliteStore, WithLedger};
 ///
 /// # async fn example() -> Result<(), BoxError> {
-/// let server = RcrtStore::builder("http://localhost:8080", "00000000-0000-0000-0000-000000000001")
+/// let owner = "00000000-0000-0000-0000-000000000001";
+/// let server = RcrtStore::builder("http://localhost:8080", owner)
 ///     .agent("00000000-0000-0000-0000-0000000000aa")
 ///     .role("emitter")
 ///     .build()?;
 /// let events = server.events();
-/// // With a ledger beside it, each trigger has one run, and what answers it is written once.
-/// let store = WithLedger::new(server, SqliteStore::builder("runs.db").open().await?);
+/// // With a ledger beside it, each trigger has one run, and what answers it is written once. Runs are apart by owner.
+/// let runs = SqliteStore::builder("runs.db").open().await?.in_tenant(owner);
+/// let store = WithLedger::new(server, runs);
 /// let said = store.create(NewBreadcrumb::new("user.message.v1")).await?;
 /// # drop((events, said));
 /// # Ok(())
@@ -63,6 +65,7 @@ use std::time::Duration;
 /// - **No ledger.** Alone it answers at least once, normally once. What a run responds with carries the tags
 ///   `ux:run:<key of the run>` and `ux:slot:<place>/<how many>`, and is created under the idempotency key
 ///   `<key of the run>:<place>:<try>`, so that a second attempt finds what the first one created and creates only the rest.
+///   The places of a dead letter and what is written with it begin with an `f`.
 ///   Of several in one place, which a creation that takes longer than
 ///   [`lookup_patience`](RcrtBuilder::lookup_patience) can leave, readers take the oldest.
 /// - **What was in flight when a process died** is found by a runtime that starts at the beginning and

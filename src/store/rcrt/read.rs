@@ -22,6 +22,17 @@ const PAGE: usize = 100;
 /// How many breadcrumbs are read whole at a time.
 const AT_ONCE: usize = 8;
 
+/// What is there under an id.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is taken apart at once, and most are of this owner"
+)]
+pub(super) enum Look {
+    Own(Breadcrumb),
+    Foreign,
+    Gone,
+}
+
 /// What all handles on the store of an owner share.
 #[derive(Clone)]
 pub(super) struct Reader {
@@ -43,22 +54,32 @@ impl Reader {
 
     /// A breadcrumb as the server has it now; none if there is none of this owner.
     pub(super) async fn full(&self, id: BreadcrumbId) -> Result<Option<Breadcrumb>, Failure> {
+        match self.look(id).await? {
+            Look::Own(full) => Ok(Some(full)),
+            Look::Foreign | Look::Gone => Ok(None),
+        }
+    }
+
+    /// The same, and whether it is there and belongs to another owner.
+    pub(super) async fn look(&self, id: BreadcrumbId) -> Result<Look, Failure> {
         let url = self.link.url(&["breadcrumbs", &id.to_string(), "full"]);
         let text = match self.link.get(&url, MAX_FULL).await {
-            Err(failure) if failure.status() == Some(404) => return Ok(None),
+            Err(failure) if failure.status() == Some(404) => return Ok(Look::Gone),
             answer => answer?,
         };
         // The words of the parser may quote what it read.
         let full = wire::full(&text).map_err(|_| {
             Failure::Unreadable(format!("breadcrumb {id} is nothing this crate keeps").into())
         })?;
-        if full.owner_id.as_deref() != Some(&*self.owner) {
+        // The server writes UUIDs in lower case, whatever it was given.
+        let is_own = |owner: &str| owner.eq_ignore_ascii_case(&self.owner);
+        if !full.owner_id.as_deref().is_some_and(is_own) {
             self.foreign.note(id);
-            return Ok(None);
+            return Ok(Look::Foreign);
         }
         let now = Timestamp::from_micros(wall_micros());
         let lives = full.id == id && full.ttl.is_none_or(|ttl| ttl > now);
-        Ok(lives.then_some(full))
+        Ok(if lives { Look::Own(full) } else { Look::Gone })
     }
 
     /// The same of several, in their order. Those that are not there or cannot be read are left out.
@@ -108,6 +129,7 @@ impl Reader {
             url: self.url(&["breadcrumbs"], filter),
             size: FIRST_PAGE,
             offset: 0,
+            alone: false,
             seen: HashSet::new(),
             looked_at: 0,
             ended: false,
@@ -140,8 +162,11 @@ pub(super) struct Pages<'r> {
     url: Url,
     size: usize,
     offset: usize,
+    /// Whether the next row is asked for without the one before it, which would make the answer too large.
+    alone: bool,
     seen: HashSet<BreadcrumbId>,
-    /// How many rows were read, those included that others had pushed down and those that cannot be read.
+    /// How many rows were read, those included that others had pushed down and those that cannot be read. One that is too
+    /// large counts as a page.
     pub(super) looked_at: usize,
     ended: bool,
 }
@@ -149,27 +174,39 @@ pub(super) struct Pages<'r> {
 impl Pages<'_> {
     /// The rows of the next page that were not there before; none at the end. What is written meanwhile pushes rows down,
     /// which then come twice; what is deleted pulls them up, so each page begins with a row that has to be known.
+    ///
+    /// A server whose every answer is too large, or that never shows a row that is known, ends it after as many rows as may
+    /// be looked at.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<Row>>, Failure> {
         while !self.ended {
-            let overlap = usize::from(self.offset > 0);
+            let overlap = usize::from(self.offset > 0 && !self.alone);
             let (rows, count) = match self.page(self.offset - overlap, self.size + overlap).await {
                 Err(Failure::TooLarge { .. }) if self.size > 1 => {
                     self.size = (self.size / 4).max(1);
                     continue;
                 }
-                Err(Failure::TooLarge { .. }) => {
+                Err(Failure::TooLarge { .. }) if overlap > 0 => {
+                    self.alone = true;
+                    continue;
+                }
+                Err(failure @ Failure::TooLarge { .. }) => {
                     tracing::warn!("a row of a list is too large and is left out");
-                    (self.offset, self.looked_at) = (self.offset + 1, self.looked_at + 1);
+                    (self.offset, self.looked_at) = (self.offset + 1, self.looked_at + PAGE);
+                    if self.has_looked_at_all() {
+                        return Err(failure);
+                    }
+                    self.alone = true;
                     continue;
                 }
                 answer => answer?,
             };
+            self.alone = false;
             self.looked_at += count;
             let pulled_up = overlap == 1
                 && rows
                     .first()
                     .is_some_and(|row| !self.seen.contains(&row.breadcrumb.id));
-            if pulled_up {
+            if pulled_up && !self.has_looked_at_all() {
                 self.offset = self.offset.saturating_sub(self.size);
                 continue;
             }
@@ -202,6 +239,10 @@ impl Pages<'_> {
                 return Ok(newer);
             }
         }
+    }
+
+    fn has_looked_at_all(&self) -> bool {
+        self.looked_at >= self.reader.settings.max_looked_at
     }
 
     /// Whether more than one page was read.

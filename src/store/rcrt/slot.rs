@@ -1,7 +1,7 @@
 //! The names under which what is created can be found again. Pure.
 
 use crate::model::NewBreadcrumb;
-use crate::store::answered::{run_tag, slot_of, slot_tag};
+use crate::store::answered::{Place, run_tag};
 use crate::store::{Lease, RunEnd};
 use uuid::Uuid;
 
@@ -15,11 +15,11 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// The response of a run: `number` is the place among what it creates. The same in every attempt.
-    fn of_run(run_key: &str, number: usize, of: usize) -> Self {
+    /// What a run ends with: a place among what it creates then. The same in every attempt.
+    fn of_run(run_key: &str, place: Place, of: usize) -> Self {
         Self {
-            key: format!("{run_key}:{number}"),
-            tags: vec![run_tag(run_key), slot_tag(number, of)],
+            key: format!("{run_key}:{place}"),
+            tags: vec![run_tag(run_key), place.tag(of)],
         }
     }
 
@@ -50,7 +50,7 @@ impl Slot {
 
     /// Whether what has these tags was created in it, be it by an attempt that created more or less beside it.
     pub(super) fn is_on(&self, tags: &[String]) -> bool {
-        let place = |tags| slot_of(tags).map(|(number, _)| number);
+        let place = |tags| Place::of(tags).map(|(place, _)| place);
         self.tag()
             .is_some_and(|tag| tags.iter().any(|other| other == tag))
             && place(&self.tags) == place(tags)
@@ -72,17 +72,19 @@ pub(super) fn slots(
     tenant: &str,
     of: usize,
 ) -> impl FnMut() -> Slot {
-    let run_key = end.and_then(|(lease, end)| match end {
-        RunEnd::Done | RunEnd::Failed(_) | RunEnd::Skipped(_) | RunEnd::Superseded => {
-            Some(lease.key(tenant))
-        }
+    let run = end.and_then(|(lease, end)| match end {
+        RunEnd::Done | RunEnd::Skipped(_) | RunEnd::Superseded => Some((lease.key(tenant), false)),
+        RunEnd::Failed(_) => Some((lease.key(tenant), true)),
         RunEnd::Suspended { .. } | RunEnd::Continues => None,
     });
     let in_run = end.is_some();
     let mut number = 0;
     move || {
-        let slot = match &run_key {
-            Some(key) => Slot::of_run(key, number, of),
+        let slot = match &run {
+            Some((key, has_failed)) => {
+                let has_failed = *has_failed;
+                Slot::of_run(key, Place { has_failed, number }, of)
+            }
             None if in_run => Slot::of_write(),
             None => Slot::anonymous(),
         };

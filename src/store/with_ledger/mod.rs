@@ -44,7 +44,8 @@ use std::sync::Arc;
 ///
 /// A response of nothing but creations is executed once: it is kept in the ledger before it is written, so that whoever
 /// claims the run after a crash, or after the store was away, writes it from there and answers
-/// [`Claim::Done`](super::Claim::Done). It waits for the store as long as that is away.
+/// [`Claim::Done`](super::Claim::Done). It waits for the store as long as that is away, with pauses of up to five minutes;
+/// three days after it was added the run is executed again instead, which counts as an attempt.
 ///
 /// # What it cannot promise
 /// A response and the end of its run are two steps, in this order. The lease is renewed right before the first.
@@ -79,7 +80,8 @@ use std::sync::Arc;
 ///
 /// # Tenants
 /// Its tenant is that of the store, from which keys of runs are made; the rows are in the tenant of the handle that has
-/// the ledger. Bind both to the same, or the runs of two tenants meet in one ledger.
+/// the ledger. Bind both to the same, or the runs of two tenants meet in one ledger: a worker of one then claims those of
+/// the other, does not find their triggers, and ends them. A warning tells of two that differ.
 #[derive(Clone, Debug)]
 pub struct WithLedger<S, L> {
     store: S,
@@ -92,6 +94,14 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
     /// The breadcrumbs of a store with the ledger of another. Without a ledger there this has none either.
     #[must_use]
     pub fn new(store: S, ledger_store: L) -> Self {
+        let (tenant, of_ledger) = (store.tenant(), ledger_store.tenant());
+        if tenant != of_ledger && ledger_store.ledger().is_some() {
+            tracing::warn!(
+                tenant,
+                of_ledger,
+                "the ledger is bound to another tenant than the store; bind it to the same"
+            );
+        }
         Self {
             store,
             ledger_store,
@@ -115,7 +125,7 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
     }
 
     /// Writes as long as the lease is held. A store that knows what a run wrote before is told which run it is of, and
-    /// whether the run responds with it.
+    /// whether the run ends with it, and how.
     async fn write(
         &self,
         ledger: &dyn RunLedger,
@@ -204,12 +214,14 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> BreadcrumbStore for WithLedger<S, L
         let kind = match &end {
             // What it asks on its way, it may ask again.
             RunEnd::Continues | RunEnd::Suspended { .. } => RunEnd::Continues,
-            RunEnd::Done | RunEnd::Failed(_) | RunEnd::Skipped(_) | RunEnd::Superseded => {
-                RunEnd::Done
-            }
+            RunEnd::Failed(letter) => RunEnd::Failed(letter.clone()),
+            RunEnd::Done | RunEnd::Skipped(_) | RunEnd::Superseded => RunEnd::Done,
         };
+        let mut has_letter = false;
         match &end {
             RunEnd::Continues => return self.write(ledger, &lease, writes, kind).await,
+            // A store that is told of the failure writes the dead letter itself.
+            RunEnd::Failed(_) if self.store.capabilities().run_keys => has_letter = true,
             RunEnd::Failed(letter) => {
                 writes.push(Write::Create(letter.breadcrumb(&lease, self.tenant())));
             }
@@ -220,7 +232,7 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> BreadcrumbStore for WithLedger<S, L
             RunEnd::Done => self.keep(ledger, &lease, &writes).await?,
             RunEnd::Skipped(_) | RunEnd::Superseded => {}
         }
-        let committed = if writes.is_empty() {
+        let committed = if writes.is_empty() && !has_letter {
             // Then the end is the only step, and the ledger checks the lease itself.
             Committed::default()
         } else {

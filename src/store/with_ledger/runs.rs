@@ -8,6 +8,13 @@ use crate::store::{
     RunRef, RunState, Saved, StoreError, Write,
 };
 use async_trait::async_trait;
+use std::time::Duration;
+
+/// How long after it was added a run may wait for a store that is away.
+const MAX_AGE: Duration = Duration::from_secs(3 * 24 * 60 * 60);
+
+/// The longest pause of such a run, whatever the store asks for.
+const MAX_PAUSE: Duration = Duration::from_secs(5 * 60);
 
 impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
     fn ledger_inside(&self) -> Result<&dyn RunLedger, StoreError> {
@@ -18,7 +25,7 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
     }
 
     /// Writes what an earlier attempt responded with, and ends its run. If the store is away the run waits; only if it
-    /// refuses for good the run is executed again, to end as such a run does.
+    /// refuses for good, or the run is too old to wait, it is executed again, to end as such a run does.
     async fn finish(
         &self,
         runs: &dyn RunLedger,
@@ -37,14 +44,16 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
             Err(error @ StoreError::LeaseLost { .. }) => return Err(error),
             Err(error) => error,
         };
+        let age = lease.granted_at.since(lease.enqueued_at);
         match error.retry() {
-            Retry::After(pause) => {
+            Retry::After(pause) if age < MAX_AGE => {
+                let pause = pause.max(age / 16).min(MAX_PAUSE);
                 let again = lease.granted_at + pause;
                 runs.retry(lease.clone(), again, false).await?;
                 Err(error)
             }
-            Retry::Never => {
-                tracing::warn!(run = %lease.run, error = error.code(), "a response that was kept is refused");
+            Retry::After(_) | Retry::Never => {
+                tracing::warn!(run = %lease.run, error = error.code(), "a response that was kept is not written");
                 Ok(None)
             }
         }
