@@ -23,6 +23,12 @@ impl From<BreadcrumbId> for Id {
     }
 }
 
+impl From<Uuid> for Id {
+    fn from(id: Uuid) -> Self {
+        Self(id)
+    }
+}
+
 impl From<Id> for BreadcrumbId {
     fn from(id: Id) -> Self {
         id.0.into()

@@ -27,8 +27,23 @@ pub(super) struct Connections {
     patience: Duration,
     /// How many more may be in use.
     free: Semaphore,
-    /// Those that nobody uses, and since when; the last was used last.
-    kept: Mutex<Vec<(PgConnection, Instant)>>,
+    /// Those that nobody uses; the last was used last.
+    kept: Mutex<Vec<Kept>>,
+}
+
+/// A connection that nobody uses.
+#[derive(Debug)]
+struct Kept {
+    live: Live,
+    since: Instant,
+}
+
+/// A connection, and what the server knows over it.
+#[derive(Debug)]
+struct Live {
+    connection: PgConnection,
+    /// Whether the statements that begin transactions are prepared, which takes that there are tables.
+    is_prepared: bool,
 }
 
 impl Connections {
@@ -50,9 +65,12 @@ impl Connections {
             Err(_) => return Err(sqlx::Error::PoolTimedOut),
         };
         let kept = self.lock().pop();
-        let live = match kept.filter(|(_, since)| since.elapsed() < IDLE) {
-            Some((connection, _)) => connection,
-            None => self.connect(deadline).await?,
+        let live = match kept.filter(|kept| kept.since.elapsed() < IDLE) {
+            Some(kept) => kept.live,
+            None => Live {
+                connection: self.connect(deadline).await?,
+                is_prepared: false,
+            },
         };
         Ok(Connection {
             live,
@@ -106,7 +124,7 @@ impl Connections {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(PgConnection, Instant)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -122,7 +140,7 @@ fn is_starting(error: &sqlx::Error) -> bool {
 
 /// A connection in use. It is closed if it is not given back: who used it may have left a transaction open.
 pub(super) struct Connection<'c> {
-    live: PgConnection,
+    live: Live,
     home: &'c Connections,
     _permit: SemaphorePermit<'c>,
 }
@@ -130,9 +148,25 @@ pub(super) struct Connection<'c> {
 impl Connection<'_> {
     /// Keeps it for the next, as nothing is going on over it.
     pub(super) fn give_back(self) {
-        let mut kept = self.home.lock();
-        kept.retain(|(_, since)| since.elapsed() < IDLE);
-        kept.push((self.live, Instant::now()));
+        let mut all = self.home.lock();
+        all.retain(|kept| kept.since.elapsed() < IDLE);
+        all.push(Kept {
+            live: self.live,
+            since: Instant::now(),
+        });
+    }
+
+    /// Has the server prepare statements, if they are not yet: always the same.
+    pub(super) async fn prepare(
+        &mut self,
+        statements: impl FnOnce() -> String,
+    ) -> sqlx::Result<()> {
+        if !self.live.is_prepared {
+            let prepare = sqlx::raw_sql(AssertSqlSafe(statements()));
+            prepare.execute(&mut self.live.connection).await?;
+            self.live.is_prepared = true;
+        }
+        Ok(())
     }
 }
 
@@ -140,12 +174,12 @@ impl Deref for Connection<'_> {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
-        &self.live
+        &self.live.connection
     }
 }
 
 impl DerefMut for Connection<'_> {
     fn deref_mut(&mut self) -> &mut PgConnection {
-        &mut self.live
+        &mut self.live.connection
     }
 }

@@ -1,3 +1,4 @@
+mod begin;
 mod builder;
 mod changes;
 mod column;
@@ -471,13 +472,8 @@ impl RunLedger for PostgresStore {
             database.unclaimed.add(&tenant, leased, NOT_ASKED);
             parked.add(leased.iter().map(|leased| &leased.lease));
         };
-        let claim = ClaimNext {
-            n,
-            of: of.to_vec(),
-            park,
-        };
-        let leased = self.write(claim).await?;
-        Ok(leased.len())
+        let claim = ClaimNext::new(Arc::clone(&self.tenant), n, of, park);
+        self.database.repeat(claim).await
     }
 
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {

@@ -5,7 +5,7 @@ use super::column::{
     self, Id, count, id, json, lineage, name_of, number, some_time, time, unreadable,
 };
 use super::parked::{self, Name};
-use super::writing::{Known, Writing};
+use super::writing::Known;
 use super::{table, wake};
 use crate::model::{BreadcrumbId, Event, Json, Timestamp};
 use crate::store::row::{Row, Wait};
@@ -42,7 +42,7 @@ pub(super) use select;
 
 /// What is known of the runs with these names, lines and places. What is limited is looked up for each of them: a plan that
 /// was made before the server knew how large the tables are would read all of the tenant instead.
-macro_rules! known {
+macro_rules! select_known {
     ($lock:literal) => {
         concat!(
             "SELECT r.*, u.place, b.id IS NOT NULL, b.writer, b.correlation, b.hops,
@@ -64,6 +64,8 @@ macro_rules! known {
     };
 }
 
+pub(super) use select_known;
+
 /// What is known of a run, to be read only.
 pub(super) async fn find(
     connection: &mut PgConnection,
@@ -71,7 +73,7 @@ pub(super) async fn find(
     run: &RunRef,
 ) -> sqlx::Result<Option<Known>> {
     let runs = vec![run.clone()];
-    let found = find_with(known!(""), connection, tenant, runs).await?;
+    let found = find_with(select_known!(""), connection, tenant, runs).await?;
     Ok(found.into_values().next())
 }
 
@@ -81,7 +83,7 @@ pub(super) async fn lock(
     tenant: i64,
     runs: Vec<RunRef>,
 ) -> sqlx::Result<HashMap<Name, Known>> {
-    find_with(known!("FOR UPDATE"), connection, tenant, runs).await
+    find_with(select_known!("FOR UPDATE"), connection, tenant, runs).await
 }
 
 async fn find_with(
@@ -98,19 +100,27 @@ async fn find_with(
         .bind(of_all(&runs, |run| run.trigger_version.cast_signed()))
         .bind(of_all(&runs, |run| name_of(&run.executor)))
         .bind(of_all(&runs, |run| run.order.as_deref().map(name_of)));
-    let mut known = HashMap::with_capacity(runs.len());
-    for found in all.fetch_all(connection).await? {
-        let place = usize::try_from(found.try_get::<i64, _>(26)? - 1).unwrap_or_default();
-        let Some(run) = runs.get(place) else { continue };
+    let all = all.fetch_all(connection).await?;
+    all.iter().filter_map(|found| known(found, &runs)).collect()
+}
+
+/// What is known of one of these runs, in a row of the answer.
+pub(super) fn known(found: &PgRow, runs: &[RunRef]) -> Option<sqlx::Result<(Name, Known)>> {
+    let read = |run: &RunRef| {
         let is_there = found.try_get::<Option<i64>, _>(0)?.is_some();
-        let one = Known {
-            kept: is_there.then(|| read(&found)).transpose()?,
-            origin: table::origin(&found, 27, run)?,
+        let known = Known {
+            kept: is_there.then(|| read(found)).transpose()?,
+            origin: table::origin(found, 27, run)?,
             is_alone: found.try_get(31)?,
         };
-        known.insert(parked::name(run), one);
+        Ok((parked::name(run), known))
+    };
+    let place = found.try_get::<i64, _>(26);
+    let place = place.map(|place| usize::try_from(place - 1).unwrap_or(usize::MAX));
+    match place {
+        Ok(place) => runs.get(place).map(read),
+        Err(error) => Some(Err(error)),
     }
-    Ok(known)
 }
 
 fn of_all<R, T>(rows: &[R], of: impl Fn(&R) -> T) -> Vec<T> {
@@ -250,35 +260,6 @@ fn push_changing(columns: &mut Separated<'_, Postgres, &'static str>, rows: &[&K
 fn ids(ids: &[BreadcrumbId]) -> String {
     let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
     format!("{{{}}}", ids.join(","))
-}
-
-/// Writes back what a claim changes, of several rows in one statement.
-pub(super) async fn update_granted(writing: &mut Writing<'_>, rows: &[Kept]) -> sqlx::Result<()> {
-    if rows.is_empty() {
-        return Ok(());
-    }
-    fn all<T>(rows: &[Kept], of: impl Fn(&Row) -> T) -> Vec<T> {
-        of_all(rows, |kept| of(&kept.row))
-    }
-    let update = sqlx::query(
-        "UPDATE ux_runs AS r SET state = $2, attempts = u.attempts, abandoned = u.abandoned, token = u.token,
-             granted_at = u.granted_at, enqueued_at = u.enqueued_at, due = u.due, lease = u.lease, wake = NULL,
-             suspended_at = NULL
-         FROM unnest($1::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
-             $9::bigint[]) AS u (serial, attempts, abandoned, token, granted_at, enqueued_at, due, lease)
-         WHERE r.serial = u.serial",
-    );
-    let update = update
-        .bind(of_all(rows, |kept| kept.serial))
-        .bind(number_of(RunState::Running))
-        .bind(all(rows, |row| i64::from(row.attempts)))
-        .bind(all(rows, |row| i64::from(row.abandoned)))
-        .bind(all(rows, |row| row.token.cast_signed()))
-        .bind(all(rows, |row| row.granted_at.as_micros()))
-        .bind(all(rows, |row| row.enqueued_at.as_micros()))
-        .bind(all(rows, |row| row.due.map(Timestamp::as_micros)))
-        .bind(all(rows, |row| micros(row.run.lease)));
-    update.execute(writing.tells()).await.map(drop)
 }
 
 pub(super) fn read(row: &PgRow) -> sqlx::Result<Kept> {

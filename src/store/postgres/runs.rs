@@ -3,6 +3,7 @@
 use super::database::{Job, Read};
 use super::error::Fault;
 use super::parked::Parked;
+use super::queue::Asked;
 use super::row::{self, Kept};
 use super::tenant::Named;
 use super::unclaimed::Leased;
@@ -15,7 +16,9 @@ use crate::store::row::{End, Origin, Row};
 use crate::store::{Claim, ExecutorLimits, Lease, Lost, NewRun, RunRef, RunState, StoreError};
 use sqlx::PgConnection;
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use uuid::Uuid;
 
 /// Adds rows; those that exist stay as they are.
 pub(super) struct Enqueue(pub(super) Vec<NewRun>);
@@ -175,60 +178,62 @@ impl Read for FindRunning<'_> {
 
 /// Leases due runs, one of each executor in turn.
 pub(super) struct ClaimNext<C> {
-    pub(super) n: usize,
-    pub(super) of: Vec<ExecutorLimits>,
+    pub(super) tenant: Arc<Named>,
+    pub(super) asked: Asked,
+    /// Whether it was tried before, and what became of that is not known.
+    pub(super) is_doubtful: AtomicBool,
     /// What to do with the leases.
     pub(super) park: C,
 }
 
-impl<C: Fn(&[Leased]) + Send + Sync + 'static> Job for ClaimNext<C> {
-    type Answer = Vec<Leased>;
-    const LOCKS: bool = false;
-
-    async fn run(&self, writing: &mut Writing<'_>) -> Result<Vec<Leased>, Fault> {
+impl<C: Fn(&[Leased]) + Send + Sync + 'static> ClaimNext<C> {
+    pub(super) fn new(tenant: Arc<Named>, n: usize, of: &[ExecutorLimits], park: C) -> Self {
         // An executor may be named more than once, and then has the places of all its names.
-        let mut most: HashMap<Arc<str>, usize> = HashMap::with_capacity(self.of.len());
-        for limits in &self.of {
-            let free = most.entry(Arc::clone(&limits.executor)).or_default();
-            *free = free.saturating_add(limits.free).min(self.n);
-        }
-        most.retain(|_, most| *most > 0);
-        if most.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut due = queue::due(writing, &most).await?;
-        let mut turns: Vec<(usize, &str)> = Vec::with_capacity(self.of.len());
-        turns.extend(
-            self.of
-                .iter()
-                .map(|limits| (limits.free, &*limits.executor)),
-        );
-        let mut granted = Vec::new();
-        loop {
-            let before = granted.len();
-            for (free, executor) in turns.iter_mut().filter(|(free, _)| *free > 0) {
-                if granted.len() == self.n {
-                    break;
-                }
-                let Some(mut kept) = due.get_mut(*executor).and_then(|due| due.pop_front()) else {
-                    continue;
-                };
-                let length = kept.row.run.lease;
-                kept.row.grant(length, writing.now);
-                kept.row.due = Some(writing.now + length);
-                *free -= 1;
-                granted.push(kept);
-            }
-            if granted.len() == before {
-                break;
+        let mut executors: Vec<(Arc<str>, usize)> = Vec::with_capacity(of.len());
+        let mut places: HashMap<&str, usize> = HashMap::with_capacity(of.len());
+        for limits in of.iter().filter(|limits| limits.free > 0) {
+            let place = *places.entry(&limits.executor).or_insert(executors.len());
+            match executors.get_mut(place) {
+                Some((_, free)) => *free = free.saturating_add(limits.free).min(n),
+                None => executors.push((Arc::clone(&limits.executor), limits.free.min(n))),
             }
         }
-        row::update_granted(writing, &granted).await?;
-        Ok(granted.iter().map(|kept| leased(&kept.row)).collect())
+        let asked = Asked {
+            executors,
+            most: n,
+            claim: Uuid::new_v4(),
+        };
+        Self {
+            tenant,
+            asked,
+            is_doubtful: AtomicBool::new(false),
+            park,
+        }
+    }
+}
+
+impl<C: Fn(&[Leased]) + Send + Sync + 'static> Read for ClaimNext<C> {
+    type Answer = usize;
+
+    fn tenant(&self) -> Option<&str> {
+        Some(&self.tenant.name)
     }
 
-    fn committed(&self, leased: &Vec<Leased>) {
-        (self.park)(leased);
+    async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<usize, Fault> {
+        let tenant = match self.tenant.id(connection).await? {
+            Some(tenant) if self.asked.most > 0 && !self.asked.executors.is_empty() => tenant,
+            Some(_) | None => return Ok(0),
+        };
+        let mut leased = Vec::new();
+        if self.is_doubtful.swap(true, Ordering::Relaxed) {
+            leased = queue::leased(connection, tenant, &self.asked).await?;
+        }
+        if leased.is_empty() {
+            leased = queue::lease(connection, tenant, time, &self.asked).await?;
+        }
+        let leased: Vec<Leased> = leased.iter().map(|kept| self::leased(&kept.row)).collect();
+        (self.park)(&leased);
+        Ok(leased.len())
     }
 }
 

@@ -4,7 +4,7 @@ use super::error::PostgresError;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 /// What leads from each version to the next; the version of a schema is how many of them it has seen.
-const MIGRATIONS: &[&str] = &[FIRST, SECOND];
+const MIGRATIONS: &[&str] = &[FIRST, SECOND, THIRD];
 
 /// Every time is in microseconds since 1970, every JSON is text as it was written, for nothing but reading: what is
 /// asked of JSON is looked at in this crate, so `jsonb` would only cost time and forget the order of keys.
@@ -66,6 +66,11 @@ const FIRST: &str = "
 /// What the server has known of since it crashed last, or was another: it keeps no row of a table without a log then.
 const SECOND: &str = "
     CREATE UNLOGGED TABLE ux_alive (one BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (one), since TEXT NOT NULL);
+";
+
+/// By which claim a run is leased, so that it is found again if the answer is lost.
+const THIRD: &str = "
+    ALTER TABLE ux_runs ADD COLUMN claim UUID;
 ";
 
 fn known() -> i64 {

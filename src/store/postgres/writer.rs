@@ -1,6 +1,7 @@
 //! Transactions. What waits for the row of one tenant is committed together, since it is the commit that costs. A job
 //! that is refused takes no other with it. Answers go out after the commit.
 
+use super::begin;
 use super::connections::Connection;
 use super::database::{Database, Job};
 use super::error::{Class, Fault, ended, of_driver, unknown_outcome};
@@ -10,7 +11,6 @@ use super::tenant::Named;
 use super::writing::{Ended, Transaction, Wanted, Writing};
 use crate::store::StoreError;
 use futures::future::BoxFuture;
-use sqlx::PgConnection;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -304,13 +304,13 @@ async fn work(
     tenant: &Named,
     jobs: &mut Tasks,
     locks: bool,
-    connection: &mut PgConnection,
+    connection: &mut Connection<'_>,
 ) -> Result<Option<Ended>, Failed> {
     let is_alone = jobs.len() == 1;
-    let mut writing = Writing::begin(connection, database, tenant, locks).await?;
     let mut wanted = Wanted::default();
     jobs.iter().for_each(|job| job.wants(&mut wanted));
-    writing.read(wanted).await?;
+    connection.prepare(begin::statements).await?;
+    let mut writing = Writing::begin(connection, database, tenant, locks, wanted).await?;
     let mut refused = 0;
     for job in jobs.iter_mut() {
         match job.run(&mut writing).await {

@@ -4,23 +4,23 @@
 //! one by hand, and many that are committed together no more than one. What they look at is read at the beginning in one
 //! statement for all of them. A job that is refused has changed nothing then, and takes no other with it.
 
+use super::begin;
 use super::builder::PostgresLimits;
 use super::changes::{Changes, Line, Written, line_of};
 use super::database::Database;
 use super::parked::{self, Name};
 use super::pgvector::Pgvector;
+use super::retention;
 use super::row::{self, Kept};
 use super::table;
-use super::tenant;
 use super::tenant::Named;
-use super::{column, retention};
 use crate::bugs::planted;
 use crate::model::{Breadcrumb, BreadcrumbId, Event, Timestamp};
 use crate::store::RunRef;
 use crate::store::durable::found::{Found, Writer};
-use crate::store::durable::tenant::{Tenant, Time};
+use crate::store::durable::tenant::Tenant;
 use crate::store::row::Origin;
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::PgConnection;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -89,29 +89,28 @@ pub(super) struct Writing<'t> {
 }
 
 impl<'t> Writing<'t> {
-    /// Begins a transaction for a tenant, which no other job works with until it ends if it is locked. What fails leaves
-    /// the transaction open.
+    /// Begins a transaction for a tenant, which no other job works with until it ends if it is locked, and reads what is
+    /// wanted. What fails leaves the transaction open.
     pub(super) async fn begin(
         connection: &'t mut PgConnection,
         database: &'t Database,
         named: &'t Named,
         locks: bool,
+        mut wanted: Wanted,
     ) -> sqlx::Result<Self> {
-        let time = &database.time;
         let id = named.id_or_new(connection).await?;
         let early = match locks && planted("late-committer") {
             true => Some(position_before_the_lock(connection).await?),
             false => None,
         };
-        let row = sqlx::raw_sql(AssertSqlSafe(begin(id, time, locks)));
-        let row = row.fetch_one(&mut *connection).await?;
-        let since = match sqlx::Row::try_get(&row, 12)? {
+        let begun = begin::begin(connection, id, &database.time, locks, &mut wanted.runs).await?;
+        let since = match begun.since {
             Some(since) => since,
             None => first_since_a_crash(connection).await?,
         };
-        let mut tenant = tenant::read(&row)?;
+        let mut tenant = begun.tenant;
         tenant.position = early.unwrap_or(tenant.position);
-        Ok(Self {
+        let mut writing = Self {
             connection,
             limits: &database.settings.limits,
             pgvector: database.pgvector.as_ref(),
@@ -120,23 +119,25 @@ impl<'t> Writing<'t> {
             written: tenant.clone(),
             before: tenant.clone(),
             tenant,
-            now: column::time(&row, 9)?,
+            now: begun.now,
             transaction: Transaction {
-                number: sqlx::Row::try_get(&row, 10)?,
+                number: begun.number,
                 since,
             },
-            has_expired: sqlx::Row::try_get(&row, 11)?,
+            has_expired: begun.has_expired,
             is_locked: locks,
-            runs: HashMap::new(),
+            runs: begun.runs,
             breadcrumbs: HashMap::new(),
             earlier: Changes::default(),
             own: Changes::default(),
             is_told: false,
-        })
+        };
+        writing.read(wanted).await?;
+        Ok(writing)
     }
 
     /// Reads what is wanted.
-    pub(super) async fn read(&mut self, wanted: Wanted) -> sqlx::Result<()> {
+    async fn read(&mut self, wanted: Wanted) -> sqlx::Result<()> {
         if !wanted.runs.is_empty() {
             let known = row::lock(self.connection, self.tenant.id, wanted.runs).await?;
             self.runs.extend(known);
@@ -361,33 +362,4 @@ async fn first_since_a_crash(connection: &mut PgConnection) -> sqlx::Result<Stri
     sqlx::raw_sql(note).execute(&mut *connection).await?;
     let since = sqlx::query_scalar("SELECT since FROM ux_alive");
     since.fetch_one(connection).await
-}
-
-/// Begins a transaction, and asks for the row of the tenant, the clock, the number of the transaction, whether the time of
-/// a breadcrumb is over, and since when the server knows its transactions by their numbers: in one message, which cannot have parameters but is made of numbers only. What follows
-/// finds rows by their keys, whatever the parameters are: a plan for each time would cost more than doing it.
-fn begin(tenant: i64, time: &Time, locks: bool) -> String {
-    let held = time
-        .held()
-        .map_or("NULL".to_owned(), |held| held.to_string());
-    let shift = time.shift();
-    let clock = format!(
-        "(coalesce({held}::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + {shift}::bigint)"
-    );
-    let columns = "id, latest, sequence, position, first_event, breadcrumbs, tombstones, open_runs, finished_runs";
-    let (lock, has_expired) = if locks {
-        // The first that ends: an index is not asked with a clock, which changes from row to row.
-        let expired = format!(
-            "coalesce((SELECT b.ttl FROM ux_breadcrumbs AS b WHERE b.tenant = {tenant} AND b.ttl IS NOT NULL
-                 AND NOT b.deleted ORDER BY b.ttl LIMIT 1) <= {clock}, FALSE)"
-        );
-        ("FOR UPDATE", expired)
-    } else {
-        ("", "FALSE".to_owned())
-    };
-    format!(
-        "BEGIN; SET LOCAL plan_cache_mode = force_generic_plan; SELECT t.*, {clock}, pg_current_xact_id()::text, {has_expired},
-             (SELECT since FROM ux_alive)
-         FROM (SELECT {columns} FROM ux_tenants WHERE id = {tenant} {lock}) AS t"
-    )
 }
