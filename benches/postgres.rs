@@ -3,7 +3,8 @@
 //! one), and says so if there is none.
 //!
 //! The figures are those of the server and its disk as much as of the code, so only the ratios within one run say
-//! anything; beside a ratio stands what it has to be.
+//! anything; beside a ratio stands what it has to be. `cargo bench --bench postgres -- runs` measures one part alone:
+//! `creates`, `runs` or `responses`.
 #![expect(
     clippy::unwrap_used,
     reason = "a bench that cannot be set up has nothing to measure"
@@ -21,7 +22,7 @@ use std::cell::Cell;
 use std::time::Duration;
 use universal_executor::{BreadcrumbId, PostgresStore};
 
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 9;
 /// How many are written at once where it says so.
 const AT_ONCE: usize = 64;
 
@@ -31,9 +32,19 @@ fn main() {
         return;
     };
     let bench = Bench::new(url);
-    bench.creates();
-    bench.runs();
-    bench.responses();
+    let parts: [(&str, fn(&Bench)); 3] = [
+        ("creates", Bench::creates),
+        ("runs", Bench::runs),
+        ("responses", Bench::responses),
+    ];
+    // Parts that are named are measured alone.
+    let named = |name: &str| std::env::args().any(|argument| argument == name);
+    let all = !parts.iter().any(|(name, _)| named(name));
+    for (name, part) in parts {
+        if all || named(name) {
+            part(&bench);
+        }
+    }
 }
 
 struct Bench {

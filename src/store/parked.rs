@@ -1,7 +1,8 @@
 //! The leases that are parked in one handle. To all others their rows are just running.
 
 use crate::model::BreadcrumbId;
-use crate::store::{Lease, RunRef};
+use crate::store::RunRef;
+use crate::store::row::Row;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,9 +14,9 @@ pub(in crate::store) type Name = (Arc<str>, BreadcrumbId, u64);
 pub(in crate::store) struct Parked(Arc<Mutex<HashMap<Name, (u64, u32)>>>);
 
 impl Parked {
-    pub(in crate::store) fn add<'l>(&self, leases: impl Iterator<Item = &'l Lease>) {
-        let leases = leases.map(|lease| (name(&lease.run), (lease.token, lease.epoch)));
-        self.lock().extend(leases);
+    pub(in crate::store) fn add<'r>(&self, leased: impl Iterator<Item = &'r Row>) {
+        let leased = leased.map(|row| (name(&row.run), (row.token, row.epoch)));
+        self.lock().extend(leased);
     }
 
     pub(in crate::store) fn contains(&self, run: &RunRef) -> bool {

@@ -1,71 +1,83 @@
-//! What the claim of a parked lease finds. Its row was at hand when it was leased, and until the lease is over only who
-//! has the lease can change the row, so that the claim need not read it again.
+//! The rows of parked leases. They were at hand when they were leased, and until a lease is over only who has it can change
+//! its row, so that neither who lists them nor who claims one need read it again.
 
 use super::parked::{self, Name};
+use super::row::Row;
 use crate::model::Timestamp;
-use crate::store::{Claim, Lease, RunRef};
+use crate::store::RunRef;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The most claims that are kept here; others read the row.
+/// The most rows that are kept here; others are read.
 const MOST: usize = 10_000;
-
-/// A run that was leased.
-#[derive(Clone, Debug)]
-pub(in crate::store) struct Leased {
-    pub(in crate::store) lease: Lease,
-    /// What its claim finds. None if the row does not say where the trigger came from: it may be the executor's own.
-    pub(in crate::store) claim: Option<Claim>,
-}
 
 /// By tenant and run. All handles on a file share it: who uses a lease through another handle than that in which it is
 /// parked changes the row as well.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Unclaimed(Mutex<HashMap<(Arc<str>, Name), Kept>>);
 
-/// A run that was leased, and when by a clock that is never set.
+/// A row that was leased, and when by a clock that is never set.
 #[derive(Debug)]
 struct Kept {
-    leased: Leased,
+    row: Row,
     since: Instant,
 }
 
 impl Kept {
     /// Whether its lease is not over, whatever was done to the wall clock in the meantime.
     fn holds(&self, now: Timestamp) -> bool {
-        let lease = &self.leased.lease;
-        now < lease.until && self.since.elapsed() < lease.run.lease
+        let is_due = self.row.due.is_none_or(|due| due <= now);
+        !is_due && self.since.elapsed() < self.row.run.lease
     }
 }
 
 impl Unclaimed {
-    pub(in crate::store) fn add(&self, tenant: &Arc<str>, leased: &[Leased], now: Timestamp) {
+    /// Keeps rows that were just leased. What does not say where its trigger came from is left out: it may be the
+    /// executor's own, and who claims it has to read.
+    pub(in crate::store) fn add(&self, tenant: &Arc<str>, leased: &[Row], now: Timestamp) {
         let mut kept = self.lock();
         if kept.len() + leased.len() > MOST {
             kept.retain(|_, kept| kept.holds(now));
         }
         let room = MOST.saturating_sub(kept.len());
-        let known = leased.iter().filter(|leased| leased.claim.is_some());
-        kept.extend(known.take(room).map(|leased| {
-            let run = parked::name(&leased.lease.run);
-            let kept = Kept {
-                leased: leased.clone(),
-                since: Instant::now(),
-            };
-            ((Arc::clone(tenant), run), kept)
+        let known = leased.iter().filter(|row| row.lineage.is_some());
+        kept.extend(known.take(room).map(|row| {
+            let (run, row) = (parked::name(&row.run), row.clone());
+            let since = Instant::now();
+            ((Arc::clone(tenant), run), Kept { row, since })
         }));
     }
 
-    /// What the claim of a run finds, if its lease is not over. The next one has to read.
+    /// The row of a run, if its lease is not over. The next one has to read.
     pub(in crate::store) fn take(
         &self,
         tenant: &Arc<str>,
         run: &RunRef,
         now: Timestamp,
-    ) -> Option<Leased> {
+    ) -> Option<Row> {
         let kept = self.lock().remove(&(Arc::clone(tenant), parked::name(run)));
-        kept.filter(|kept| kept.holds(now)).map(|kept| kept.leased)
+        kept.filter(|kept| kept.holds(now)).map(|kept| kept.row)
+    }
+
+    /// The rows of these runs; none if one is not here, or its lease is over.
+    #[cfg(feature = "postgres")]
+    pub(in crate::store) fn all<'n>(
+        &self,
+        tenant: &Arc<str>,
+        mut names: impl Iterator<Item = &'n Name>,
+        now: Timestamp,
+    ) -> Option<Vec<Row>> {
+        let kept = self.lock();
+        let row = |name: &Name| {
+            let kept = kept.get(&(Arc::clone(tenant), name.clone()));
+            kept.filter(|kept| kept.holds(now))
+                .map(|kept| kept.row.clone())
+        };
+        names.try_fold(Vec::new(), |mut rows, name| {
+            rows.push(row(name)?);
+            Some(rows)
+        })
     }
 
     /// A lease is about to be used, so its row will be another.
@@ -90,20 +102,14 @@ mod tests {
     use crate::model::BreadcrumbId;
     use crate::store::Lineage;
 
-    /// A run of a version, leased at a moment.
-    fn leased(version: u64, at: Timestamp) -> Leased {
+    /// The row of a run of a version, leased at a moment.
+    fn leased(version: u64, at: Timestamp) -> Row {
         let run = RunRef::new("agent", BreadcrumbId::NIL, version);
-        let lease = Lease::new(run, 1, at);
-        let claim = Claim::Granted {
-            lease: lease.clone(),
-            attempt: 1,
-            lineage: Lineage::origin(BreadcrumbId::NIL),
-            state: None,
-        };
-        Leased {
-            lease,
-            claim: Some(claim),
-        }
+        let lineage = Lineage::origin(BreadcrumbId::NIL);
+        let mut row = Row::new(run, version, Some(lineage), at);
+        row.grant(row.run.lease, at);
+        row.due = Some(at + row.run.lease);
+        row
     }
 
     #[test]
@@ -111,7 +117,7 @@ mod tests {
         let (unclaimed, tenant) = (Unclaimed::default(), Arc::from("default"));
         let begin = Timestamp::from_micros(0);
         let end = begin + RunRef::DEFAULT_LEASE;
-        let all: Vec<Leased> = (1..=MOST as u64 + 1)
+        let all: Vec<Row> = (1..=MOST as u64 + 1)
             .map(|one| leased(one, begin))
             .collect();
         let [first, .., last] = &all[..] else {
@@ -119,11 +125,11 @@ mod tests {
         };
 
         unclaimed.add(&tenant, &all, begin);
-        assert!(unclaimed.take(&tenant, &last.lease.run, begin).is_none());
-        assert!(unclaimed.take(&tenant, &first.lease.run, end).is_none());
+        assert!(unclaimed.take(&tenant, &last.run, begin).is_none());
+        assert!(unclaimed.take(&tenant, &first.run, end).is_none());
 
         unclaimed.add(&tenant, &[leased(7, end), leased(8, end)], end);
-        let run = leased(7, end).lease.run;
+        let run = leased(7, end).run;
         assert!(unclaimed.take(&tenant, &run, end).is_some());
         assert!(unclaimed.take(&tenant, &run, end).is_none(), "only once");
     }

@@ -9,7 +9,7 @@ use universal_executor::error::Retry;
 use universal_executor::model::Timestamp;
 use universal_executor::source::StartAt;
 use universal_executor::store::{
-    Claim, Commit, RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError, Write,
+    Claim, Commit, ExecutorLimits, NewRun, RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError, Write,
 };
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, EventSource, NewBreadcrumb, Patch, PostgresStore,
@@ -50,6 +50,31 @@ async fn a_commit_is_done_once_whatever_becomes_of_the_connection_in_it() {
         let rows = store.runs(&RunFilter::all()).await.unwrap();
         assert_eq!(rows.len(), 1);
         assert_eq!(rows[0].state, RunState::Done);
+    }
+}
+
+#[tokio::test]
+async fn runs_are_leased_once_whatever_becomes_of_the_connection_in_it() {
+    for harm in [Harm::LosesAnswer, Harm::CutsBefore] {
+        let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
+        let store = through(&proxy, &namespaces.one()).await;
+        let mut runs = Vec::new();
+        for _ in 0..3 {
+            let trigger = store.create(note()).await.unwrap();
+            runs.push(NewRun::from(RunRef::new("agent", trigger.id, 1)));
+        }
+        store.enqueue(runs).await.unwrap();
+
+        proxy.harm_next(harm);
+        let agent = [ExecutorLimits::new("agent", 2)];
+        let claimed = store.claim_next(2, &agent).await.unwrap();
+
+        assert!(proxy.is_done());
+        assert_eq!(claimed, 2);
+        let parked = store.runs(&RunFilter::parked()).await.unwrap();
+        assert_eq!(parked.len(), 2);
+        assert!(parked.iter().all(|run| run.attempts == 1));
+        assert_eq!(store.claim_next(9, &agent).await.unwrap(), 1, "that is left");
     }
 }
 

@@ -1,10 +1,8 @@
-//! How a transaction begins: in one message, of statements that the server has prepared.
-//!
-//! What is asked for at each beginning would be planned each time otherwise, which costs more than doing it; and a
-//! statement of its own, that the driver prepares, would be one more round trip.
+//! How a transaction begins: by one message.
 
 use super::column;
 use super::parked::Name;
+use super::prepared::{self, PLANNED_ONCE};
 use super::row::{self, select, select_known};
 use super::tenant::{self, clock};
 use super::writing::Known;
@@ -66,12 +64,9 @@ pub(super) async fn begin(
     runs: &mut Vec<RunRef>,
 ) -> sqlx::Result<Begun> {
     let statement = if locks { "ux_lock" } else { "ux_look" };
-    let held = time
-        .held()
-        .map_or("NULL".to_owned(), |held| held.to_string());
     let mut message = format!(
-        "BEGIN; SET LOCAL plan_cache_mode = force_generic_plan; EXECUTE {statement} ({tenant}, {held}, {})",
-        time.shift()
+        "BEGIN; {PLANNED_ONCE}; EXECUTE {statement} ({tenant}, {})",
+        prepared::time(time)
     );
     let mut asked = Vec::new();
     if let [run] = &runs[..] {
@@ -96,21 +91,10 @@ pub(super) async fn begin(
 /// Asks for what is known of a run.
 fn known(tenant: i64, run: &RunRef) -> String {
     format!(
-        "; EXECUTE ux_known ({tenant}, '{{{}}}', '{{{}}}', ARRAY[{}], ARRAY[{}]::text[])",
-        run.trigger_id,
-        run.trigger_version.cast_signed(),
-        text(&run.executor),
-        run.order.as_deref().map_or("NULL".to_owned(), text)
+        "; EXECUTE ux_known ({tenant}, ARRAY[{}], {}, {}, {})",
+        prepared::id(run.trigger_id.as_uuid()),
+        prepared::numbers([run.trigger_version.cast_signed()].into_iter()),
+        prepared::names([Some(&*run.executor)].into_iter()),
+        prepared::names([run.order.as_deref()].into_iter())
     )
-}
-
-/// A name in a statement: digits only, whatever is in it.
-fn text(name: &str) -> String {
-    use std::fmt::Write as _;
-    let mut digits = String::with_capacity(name.len() * 2);
-    for byte in column::name(name).bytes() {
-        // Writing to a text does not fail.
-        let _ = write!(digits, "{byte:02x}");
-    }
-    format!("convert_from(decode('{digits}', 'hex'), 'UTF8')")
 }

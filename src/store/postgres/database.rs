@@ -6,6 +6,7 @@ use super::connections::Connections;
 use super::cursor::Acknowledgements;
 use super::error::{Fault, PostgresError, ended, of_driver};
 use super::pgvector::{self, Pgvector};
+use super::prepared;
 use super::progress::Progress;
 use super::schema;
 use super::tenant::Named;
@@ -52,6 +53,9 @@ pub(super) trait Read: Send + Sync {
 
     /// Whether it may take as long as it takes.
     const TAKES_LONG: bool = false;
+
+    /// Whether it executes what a connection has [`prepared`].
+    const IS_PREPARED: bool = false;
 
     /// The tenant it is about, if it has to see what was done there for callers that are gone.
     fn tenant(&self) -> Option<&str>;
@@ -206,7 +210,12 @@ impl Database {
 
     async fn attempt_read<R: Read>(&self, read: &R) -> Result<R::Answer, Fault> {
         let mut connection = self.connections.one().await?;
-        let answer = read.run(&mut connection, &self.time);
+        let answer = async {
+            if R::IS_PREPARED {
+                connection.prepare(prepared::statements).await?;
+            }
+            read.run(&mut connection, &self.time).await
+        };
         let answer = if R::TAKES_LONG {
             answer.await
         } else {

@@ -8,6 +8,7 @@ use super::row::{self, Kept, number_of, select};
 use super::tenant::{Named, clock};
 use crate::model::Timestamp;
 use crate::store::durable::tenant::Time;
+use crate::store::row::Row;
 use crate::store::{Run, RunFilter, RunState};
 use sqlx::{AssertSqlSafe, PgConnection};
 use std::collections::HashMap;
@@ -53,8 +54,6 @@ async fn list(
         let rows = those_selected(connection, tenant, filter, now).await?;
         (rows, now)
     };
-    /// Which handle asks does not matter: only its own leases are told.
-    const THIS: u64 = 0;
     let views = rows.into_iter().map(|mut kept| {
         if is_parked(&kept, parked) {
             kept.row.parked_in = Some(THIS);
@@ -63,6 +62,28 @@ async fn list(
         kept.row.view(state, THIS)
     });
     Ok(views.collect())
+}
+
+/// Which handle asks does not matter: only its own leases are told.
+const THIS: u64 = 0;
+
+/// Selects of rows whose leases are parked in the handle that asks, and are not over.
+pub(super) fn of_parked(mut rows: Vec<Row>, filter: &RunFilter) -> Vec<Run> {
+    rows.retain(|row| {
+        filter
+            .executor
+            .as_ref()
+            .is_none_or(|id| **id == *row.run.executor)
+            && filter.trigger_id.is_none_or(|id| id == row.run.trigger_id)
+            && (filter.states.is_empty() || filter.states.contains(&row.state))
+    });
+    rows.sort_by_key(|row| (row.due, row.sequence));
+    rows.truncate(filter.limit.unwrap_or(usize::MAX));
+    let views = rows.into_iter().map(|mut row| {
+        row.parked_in = Some(THIS);
+        row.view(row.state, THIS)
+    });
+    views.collect()
 }
 
 /// Whether a filter selects all that is parked, so that what is not found is not parked any more.

@@ -7,11 +7,13 @@ mod connections;
 mod cursor;
 mod database;
 mod error;
+mod lease;
 mod list;
 mod listen;
 mod log;
 mod near;
 mod pgvector;
+mod prepared;
 mod progress;
 mod queue;
 mod retention;
@@ -40,6 +42,7 @@ use super::{
 };
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
 use crate::source::EventSource;
+use crate::store::row::Row;
 use async_trait::async_trait;
 use builder::Settings;
 use database::{Database, Job};
@@ -59,7 +62,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use table::Get;
 use tenant::Named;
-use unclaimed::Leased;
 use vectors::{Put, Without};
 
 const NAME: &str = "PostgresStore";
@@ -278,13 +280,13 @@ impl PostgresStore {
     /// that simple: a row that was added before its trigger is to learn where that came from.
     async fn take_parked(&self, run: &RunRef) -> Result<Option<Claim>, StoreError> {
         self.database.settled(&self.tenant.name).await?;
-        if let Some(Leased { lease, claim }) =
-            self.database
-                .unclaimed
-                .take(&self.tenant.name, run, NOT_ASKED)
-            && self.parked.take(run, lease.token, lease.epoch)
+        if let Some(row) = self
+            .database
+            .unclaimed
+            .take(&self.tenant.name, run, NOT_ASKED)
+            && self.parked.take(run, row.token, row.epoch)
         {
-            return Ok(claim);
+            return Ok(Some(row.granted()));
         }
         let tenant = &self.tenant;
         let row = self.database.read(FindRunning { tenant, run }).await?;
@@ -468,9 +470,9 @@ impl RunLedger for PostgresStore {
     async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError> {
         let (parked, tenant) = (self.parked.clone(), Arc::clone(&self.tenant.name));
         let database = Arc::clone(&self.database);
-        let park = move |leased: &[Leased]| {
+        let park = move |leased: &[Row]| {
             database.unclaimed.add(&tenant, leased, NOT_ASKED);
-            parked.add(leased.iter().map(|leased| &leased.lease));
+            parked.add(leased.iter());
         };
         let claim = ClaimNext::new(Arc::clone(&self.tenant), n, of, park);
         self.database.repeat(claim).await
@@ -538,6 +540,13 @@ impl RunLedger for PostgresStore {
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
         let before = self.parked.all();
+        if filter.parked {
+            self.database.settled(&self.tenant.name).await?;
+            let unclaimed = &self.database.unclaimed;
+            if let Some(rows) = unclaimed.all(&self.tenant.name, before.keys(), NOT_ASKED) {
+                return Ok(list::of_parked(rows, filter));
+            }
+        }
         let list = List {
             tenant: &self.tenant,
             filter,

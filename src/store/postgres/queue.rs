@@ -3,18 +3,15 @@
 use super::changes::Line;
 use super::column::{self, Id};
 use super::parked::{self, Name};
-use super::row::{self, Kept, select};
+use super::row::{self, Kept};
 use super::tenant::clock;
 use super::writing::Writing;
-use crate::bugs::planted;
 use crate::model::Timestamp;
 use crate::store::durable::tenant::Time;
 use crate::store::{Lease, RunState};
 use sqlx::{PgConnection, Row as _};
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
 use std::time::Duration;
-use uuid::Uuid;
 
 /// Makes the first run that is left in each of some lines its head.
 pub(super) async fn promote(
@@ -62,105 +59,6 @@ pub(super) async fn until_ahead(
     let due = column::some_time(&first, 0)?.filter(|due| *due > writing.now);
     let lease = Duration::from_micros(column::number(&first, 1)?);
     Ok(Some(due.unwrap_or(writing.now + lease)))
-}
-
-/// What each executor may have of the runs that are due.
-pub(super) struct Asked {
-    /// In the order in which they take turns.
-    pub(super) executors: Vec<(Arc<str>, usize)>,
-    /// Of all of them together.
-    pub(super) most: usize,
-    /// Marks what is leased, so that it is found again if the answer is lost.
-    pub(super) claim: Uuid,
-}
-
-/// Leases rows that are due: one of each executor in turn, those first that have been due for the longest time, and none
-/// that another transaction is about to change. Returns them as they are from then on.
-///
-/// It is one statement that commits by itself, since this is done for every run. So what [`Row::grant`] does to a row is
-/// said here once more, in SQL.
-pub(super) async fn lease(
-    connection: &mut PgConnection,
-    tenant: i64,
-    time: &Time,
-    asked: &Asked,
-) -> sqlx::Result<Vec<Kept>> {
-    let counts = !planted("late-count");
-    let lease = sqlx::query(concat!(
-        "WITH clock AS MATERIALIZED (SELECT ",
-        clock!(),
-        " AS now),
-         free AS MATERIALIZED (
-             SELECT row.*, asked.place FROM unnest($4::text[], $5::bigint[]) WITH ORDINALITY
-                 AS asked (executor, most, place) CROSS JOIN LATERAL (",
-        select!(
-            "FROM ux_runs AS r WHERE r.tenant = $1 AND r.executor = asked.executor
-                 AND r.due <= (SELECT now FROM clock) AND r.head AND r.due IS NOT NULL
-                 ORDER BY r.due, r.sequence LIMIT asked.most FOR UPDATE SKIP LOCKED"
-        ),
-        ") AS row),
-         taken AS (SELECT free.*, row_number() OVER (PARTITION BY free.executor ORDER BY free.due, free.sequence) AS turn
-             FROM free ORDER BY turn, free.place LIMIT $6)
-         UPDATE ux_runs AS r SET state = $7, attempts = t.attempts + $8,
-             abandoned = (t.abandoned + CASE WHEN t.state = $7 THEN 1 ELSE 0 END) * $8, token = t.token + 1,
-             granted_at = clock.now, due = clock.now + t.lease,
-             enqueued_at = CASE WHEN t.state = $9 THEN clock.now ELSE t.enqueued_at END,
-             wake = NULL, suspended_at = NULL, claim = $10
-         FROM taken AS t CROSS JOIN clock WHERE r.serial = t.serial
-         RETURNING t.*, clock.now",
-    ));
-    let most = |most: &usize| i64::try_from(*most).unwrap_or(i64::MAX);
-    let executors = asked.executors.iter();
-    let lease = lease
-        .bind(tenant)
-        .bind(time.held())
-        .bind(time.shift())
-        .bind(column::names(executors.map(|(executor, _)| &**executor)))
-        .bind(
-            asked
-                .executors
-                .iter()
-                .map(|(_, free)| most(free))
-                .collect::<Vec<i64>>(),
-        )
-        .bind(most(&asked.most))
-        .bind(row::number_of(RunState::Running))
-        .bind(i64::from(counts))
-        .bind(row::number_of(RunState::Suspended))
-        .bind(Id::from(asked.claim));
-    let leased = lease.fetch_all(connection).await?;
-    let leased = leased.iter().map(|found| {
-        let mut kept = row::read(found)?;
-        let now = column::time(found, NOW)?;
-        let length = kept.row.run.lease;
-        kept.row.grant(length, now);
-        kept.row.due = Some(now + length);
-        Ok(kept)
-    });
-    leased.collect()
-}
-
-/// Where [`lease`] has its time: behind the columns of the row, its place and its turn.
-const NOW: usize = 28;
-
-/// What was leased by a claim whose answer was lost.
-pub(super) async fn leased(
-    connection: &mut PgConnection,
-    tenant: i64,
-    asked: &Asked,
-) -> sqlx::Result<Vec<Kept>> {
-    let leased = sqlx::query(select!(
-        "FROM ux_runs AS r WHERE r.tenant = $1 AND r.executor = ANY($2) AND r.head AND r.due IS NOT NULL
-             AND r.state = $3 AND r.claim = $4"
-    ));
-    let executors = asked.executors.iter().map(|(executor, _)| &**executor);
-    let leased = leased
-        .bind(tenant)
-        .bind(column::names(executors))
-        .bind(row::number_of(RunState::Running))
-        .bind(Id::from(asked.claim));
-    let leased = leased.fetch_all(connection).await?;
-    leased.iter().map(row::read).collect()
 }
 
 /// A lease by its run, token and epoch.

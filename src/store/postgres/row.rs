@@ -28,12 +28,22 @@ pub(super) struct Kept {
 }
 
 /// The columns of a row, in the order in which [`read`] wants them.
+macro_rules! columns {
+    () => {
+        "r.serial, r.executor, r.trigger_id, r.trigger_version, r.state, r.epoch, r.attempts, r.abandoned, r.token,
+         r.granted_at, r.enqueued_at, r.sequence, r.due, r.head, r.lease, r.line, r.event, r.correlation, r.hops, r.saved,
+         r.woken_by, r.wake, r.suspended_at, r.written, r.reason, r.over"
+    };
+}
+pub(super) use columns;
+
+/// Rows with these columns.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "SELECT r.serial, r.executor, r.trigger_id, r.trigger_version, r.state, r.epoch, r.attempts, r.abandoned,
-                 r.token, r.granted_at, r.enqueued_at, r.sequence, r.due, r.head, r.lease, r.line, r.event,
-                 r.correlation, r.hops, r.saved, r.woken_by, r.wake, r.suspended_at, r.written, r.reason, r.over ",
+            "SELECT ",
+            $crate::store::postgres::row::columns!(),
+            " ",
             $rest
         )
     };

@@ -2,11 +2,10 @@
 
 use super::database::{Job, Read};
 use super::error::Fault;
+use super::lease::{self, Asked};
 use super::parked::Parked;
-use super::queue::Asked;
 use super::row::{self, Kept};
 use super::tenant::Named;
-use super::unclaimed::Leased;
 use super::writing::{Known, Wanted, Writing};
 use super::{NAME, queue};
 use crate::bugs::planted;
@@ -186,7 +185,7 @@ pub(super) struct ClaimNext<C> {
     pub(super) park: C,
 }
 
-impl<C: Fn(&[Leased]) + Send + Sync + 'static> ClaimNext<C> {
+impl<C: Fn(&[Row]) + Send + Sync + 'static> ClaimNext<C> {
     pub(super) fn new(tenant: Arc<Named>, n: usize, of: &[ExecutorLimits], park: C) -> Self {
         // An executor may be named more than once, and then has the places of all its names.
         let mut executors: Vec<(Arc<str>, usize)> = Vec::with_capacity(of.len());
@@ -212,8 +211,9 @@ impl<C: Fn(&[Leased]) + Send + Sync + 'static> ClaimNext<C> {
     }
 }
 
-impl<C: Fn(&[Leased]) + Send + Sync + 'static> Read for ClaimNext<C> {
+impl<C: Fn(&[Row]) + Send + Sync + 'static> Read for ClaimNext<C> {
     type Answer = usize;
+    const IS_PREPARED: bool = true;
 
     fn tenant(&self) -> Option<&str> {
         Some(&self.tenant.name)
@@ -226,23 +226,14 @@ impl<C: Fn(&[Leased]) + Send + Sync + 'static> Read for ClaimNext<C> {
         };
         let mut leased = Vec::new();
         if self.is_doubtful.swap(true, Ordering::Relaxed) {
-            leased = queue::leased(connection, tenant, &self.asked).await?;
+            leased = lease::again(connection, tenant, &self.asked).await?;
         }
         if leased.is_empty() {
-            leased = queue::lease(connection, tenant, time, &self.asked).await?;
+            leased = lease::due(connection, tenant, time, &self.asked).await?;
         }
-        let leased: Vec<Leased> = leased.iter().map(|kept| self::leased(&kept.row)).collect();
+        let leased: Vec<Row> = leased.into_iter().map(|kept| kept.row).collect();
         (self.park)(&leased);
         Ok(leased.len())
-    }
-}
-
-fn leased(row: &Row) -> Leased {
-    // Whoever wrote the trigger was another, if that is known.
-    let knows_origin = row.lineage.is_some();
-    Leased {
-        lease: row.lease(),
-        claim: knows_origin.then(|| row.granted()),
     }
 }
 

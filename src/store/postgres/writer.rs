@@ -1,11 +1,11 @@
 //! Transactions. What waits for the row of one tenant is committed together, since it is the commit that costs. A job
 //! that is refused takes no other with it. Answers go out after the commit.
 
-use super::begin;
 use super::connections::Connection;
 use super::database::{Database, Job};
 use super::error::{Class, Fault, ended, of_driver, unknown_outcome};
 use super::listen;
+use super::prepared;
 use super::progress::Working;
 use super::tenant::Named;
 use super::writing::{Ended, Transaction, Wanted, Writing};
@@ -309,7 +309,7 @@ async fn work(
     let is_alone = jobs.len() == 1;
     let mut wanted = Wanted::default();
     jobs.iter().for_each(|job| job.wants(&mut wanted));
-    connection.prepare(begin::statements).await?;
+    connection.prepare(prepared::statements).await?;
     let mut writing = Writing::begin(connection, database, tenant, locks, wanted).await?;
     let mut refused = 0;
     for job in jobs.iter_mut() {

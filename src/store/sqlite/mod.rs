@@ -28,7 +28,7 @@ pub use error::SqliteError;
 pub use stats::SqliteStats;
 
 use super::meaning::{self, Keeper, Made, Page, Vectors};
-use super::row::Origin;
+use super::row::{Origin, Row};
 use super::{
     BreadcrumbStore, Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lost, NewRun,
     Query, Run, RunFilter, RunLedger, RunRef, RunState, Scored, StoreError, VectorQuery, canonical,
@@ -48,7 +48,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use table::Found;
 use tenant::Writing;
-use unclaimed::Leased;
 use vectors::Near;
 
 const NAME: &str = "SqliteStore";
@@ -255,10 +254,10 @@ impl SqliteStore {
         self.database.settled().await;
         let now = self.database.time.now();
         let leased = self.database.unclaimed.take(&self.tenant, run, now);
-        if let Some(Leased { lease, claim }) = leased
-            && self.parked.take(run, lease.token, lease.epoch)
+        if let Some(row) = leased
+            && self.parked.take(run, row.token, row.epoch)
         {
-            return Ok(claim);
+            return Ok(Some(row.granted()));
         }
         let name = run.clone();
         let read = move |connection: &Connection, tenant, _, _: &dyn Fn() -> bool| {
@@ -476,9 +475,9 @@ impl RunLedger for SqliteStore {
             Arc::clone(&self.tenant),
         );
         let time = Arc::clone(&self.database.time);
-        let park = move |leased: &Vec<Leased>| {
+        let park = move |leased: &Vec<Row>| {
             unclaimed.add(&tenant, leased, time.now());
-            parked.add(leased.iter().map(|leased| &leased.lease));
+            parked.add(leased.iter());
         };
         let leased = self.database.write_then(&self.tenant, lease, park).await?;
         Ok(leased.len())

@@ -4,7 +4,6 @@ use super::error::Fault;
 use super::parked::Parked;
 use super::row::{self, Kept};
 use super::tenant::Writing;
-use super::unclaimed::Leased;
 use super::{NAME, column, queue, retention, table};
 use crate::bugs::planted;
 use crate::model::{BreadcrumbId, Json, Timestamp};
@@ -71,7 +70,7 @@ pub(super) fn claim_next(
     writing: &mut Writing<'_>,
     n: usize,
     of: &[ExecutorLimits],
-) -> Result<Vec<Leased>, Fault> {
+) -> Result<Vec<Row>, Fault> {
     // An executor may be named more than once, and then has the places of all its names.
     let mut free: HashMap<&str, usize> = HashMap::with_capacity(of.len());
     for limits in of {
@@ -103,12 +102,7 @@ pub(super) fn claim_next(
             let length = kept.row.run.lease;
             grant(writing, &mut kept, length)?;
             *free -= 1;
-            // Whoever wrote the trigger was another, if that is known.
-            let knows_origin = kept.row.lineage.is_some();
-            leased.push(Leased {
-                lease: kept.row.lease(),
-                claim: knows_origin.then(|| kept.row.granted()),
-            });
+            leased.push(kept.row);
         }
         if leased.len() == before {
             return Ok(leased);

@@ -1,0 +1,98 @@
+//! How due runs are leased: by one statement that commits by itself, since this is done for every run.
+//!
+//! So what [`Row::grant`](crate::store::row::Row::grant) does to a row is said here once more, in SQL.
+
+use super::column::{self, Id};
+use super::prepared::{self, PLANNED_ONCE};
+use super::row::{self, Kept, columns, select};
+use super::tenant::clock;
+use crate::bugs::planted;
+use crate::store::RunState;
+use crate::store::durable::tenant::Time;
+use sqlx::{AssertSqlSafe, PgConnection};
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// What is asked for.
+pub(super) struct Asked {
+    /// Executors and how many runs of each, in the order in which they take turns.
+    pub(super) executors: Vec<(Arc<str>, usize)>,
+    /// Of all of them together.
+    pub(super) most: usize,
+    /// Marks what is leased, so that it is found again if the answer is lost.
+    pub(super) claim: Uuid,
+}
+
+impl Asked {
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.executors.iter().map(|(executor, _)| &**executor)
+    }
+}
+
+/// Prepares what [`due`] asks for: who has been due for the longest time first, and nobody whom another transaction is about
+/// to change. The clock is asked once, since an index is not asked with what changes from row to row.
+pub(super) fn statement() -> String {
+    let clock = clock!();
+    let columns = columns!();
+    let (running, suspended) = (
+        row::number_of(RunState::Running),
+        row::number_of(RunState::Suspended),
+    );
+    format!(
+        "PREPARE ux_lease (bigint, bigint, bigint, text[], bigint[], bigint, bigint, uuid) AS
+         WITH clock AS MATERIALIZED (SELECT {clock} AS now),
+         taken AS MATERIALIZED (SELECT free.serial FROM unnest($4, $5) WITH ORDINALITY AS asked (executor, most, place)
+             CROSS JOIN LATERAL (SELECT due.serial, row_number() OVER () AS turn FROM (SELECT r.serial FROM ux_runs AS r
+                 WHERE r.tenant = $1 AND r.executor = asked.executor AND r.due <= (SELECT now FROM clock) AND r.head
+                     AND r.due IS NOT NULL
+                 ORDER BY r.due, r.sequence LIMIT asked.most FOR UPDATE SKIP LOCKED) AS due) AS free
+             ORDER BY free.turn, asked.place LIMIT $6)
+         UPDATE ux_runs AS r SET state = {running}, attempts = r.attempts + $7,
+             abandoned = (r.abandoned + CASE WHEN r.state = {running} THEN 1 ELSE 0 END) * $7, token = r.token + 1,
+             granted_at = clock.now, due = clock.now + r.lease,
+             enqueued_at = CASE WHEN r.state = {suspended} THEN clock.now ELSE r.enqueued_at END,
+             wake = NULL, suspended_at = NULL, claim = $8
+         FROM taken CROSS JOIN clock WHERE r.serial = taken.serial RETURNING {columns}"
+    )
+}
+
+/// Leases rows that are due, one of each executor in turn. Returns them as they are from then on.
+pub(super) async fn due(
+    connection: &mut PgConnection,
+    tenant: i64,
+    time: &Time,
+    asked: &Asked,
+) -> sqlx::Result<Vec<Kept>> {
+    let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    let counts = i64::from(!planted("late-count"));
+    let message = format!(
+        "{PLANNED_ONCE}; EXECUTE ux_lease ({tenant}, {}, {}, {}, {}, {counts}, {})",
+        prepared::time(time),
+        prepared::names(asked.names().map(Some)),
+        prepared::numbers(asked.executors.iter().map(|(_, free)| count(*free))),
+        count(asked.most),
+        prepared::id(asked.claim)
+    );
+    let leased = sqlx::raw_sql(AssertSqlSafe(message));
+    let leased = leased.fetch_all(connection).await?;
+    leased.iter().map(row::read).collect()
+}
+
+/// What was leased by a claim whose answer was lost.
+pub(super) async fn again(
+    connection: &mut PgConnection,
+    tenant: i64,
+    asked: &Asked,
+) -> sqlx::Result<Vec<Kept>> {
+    let leased = sqlx::query(select!(
+        "FROM ux_runs AS r WHERE r.tenant = $1 AND r.executor = ANY($2) AND r.head AND r.due IS NOT NULL
+             AND r.state = $3 AND r.claim = $4"
+    ));
+    let leased = leased
+        .bind(tenant)
+        .bind(column::names(asked.names()))
+        .bind(row::number_of(RunState::Running))
+        .bind(Id::from(asked.claim));
+    let leased = leased.fetch_all(connection).await?;
+    leased.iter().map(row::read).collect()
+}
