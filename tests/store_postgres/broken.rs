@@ -9,7 +9,8 @@ use universal_executor::error::Retry;
 use universal_executor::model::Timestamp;
 use universal_executor::source::StartAt;
 use universal_executor::store::{
-    Claim, Commit, ExecutorLimits, NewRun, RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError, Write,
+    Claim, Commit, ExecutorLimits, NewRun, RunEnd, RunFilter, RunLedger, RunRef, RunState,
+    StoreError, Write,
 };
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, EventSource, NewBreadcrumb, Patch, PostgresStore,
@@ -74,7 +75,11 @@ async fn runs_are_leased_once_whatever_becomes_of_the_connection_in_it() {
         let parked = store.runs(&RunFilter::parked()).await.unwrap();
         assert_eq!(parked.len(), 2);
         assert!(parked.iter().all(|run| run.attempts == 1));
-        assert_eq!(store.claim_next(9, &agent).await.unwrap(), 1, "that is left");
+        assert_eq!(
+            store.claim_next(9, &agent).await.unwrap(),
+            1,
+            "that is left"
+        );
     }
 }
 

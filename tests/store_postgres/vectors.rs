@@ -290,7 +290,7 @@ async fn round_trips_by_meaning_are_few() {
         counts.push(counter.take());
     }
     // Beside those of the commit one for the hints of the schema, and one for the vector.
-    assert_eq!(counts.into_iter().min(), Some(5));
+    assert_eq!(counts.into_iter().min(), Some(4));
 }
 
 #[tokio::test]

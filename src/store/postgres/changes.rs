@@ -2,18 +2,16 @@
 
 use super::parked::Name;
 use super::row::Kept;
+use super::statement::Statement;
 use super::tenant;
 use super::{log, queue, row, table, vectors};
 use crate::model::{Breadcrumb, BreadcrumbId, Event};
 use crate::store::RunRef;
 use crate::store::durable::found::Writer;
 use crate::store::durable::tenant::Tenant;
-use sqlx::{PgConnection, Postgres, QueryBuilder};
+use sqlx::PgConnection;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-
-/// A statement in the making.
-pub(super) type Statement = QueryBuilder<Postgres>;
 
 /// An executor, and an ordering key of its runs.
 pub(super) type Line = (Arc<str>, Arc<str>);
@@ -65,16 +63,19 @@ impl Changes {
         self.left.extend(later.left);
     }
 
-    /// Writes it, in one statement whose parts change different rows, and finds out who stands first in the lines that
-    /// somebody left. `position` is that of the last event.
-    pub(super) async fn write(
-        self,
-        connection: &mut PgConnection,
+    /// Whether nothing is left to be found out when it is written.
+    pub(super) fn is_all(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    /// One statement that writes it, whose parts change different rows. `position` is that of the last event.
+    pub(super) fn statement(
+        &self,
         tenant: i64,
         position: i64,
         changed: Option<&Tenant>,
         has_vectors: bool,
-    ) -> sqlx::Result<()> {
+    ) -> Statement {
         let mut statement = Statement::new("WITH nothing AS (SELECT)");
         table::insert(&mut statement, tenant, &self.created);
         let replaced: Vec<&Written> = self.replaced.values().collect();
@@ -91,10 +92,18 @@ impl Changes {
             Some(tenant) => tenant::update(&mut statement, tenant),
             None => drop(statement.push(" SELECT")),
         }
-        statement.build().execute(&mut *connection).await?;
-        if !self.left.is_empty() {
-            queue::promote(connection, tenant, &self.left).await?;
+        statement
+    }
+
+    /// Finds out who stands first in the lines that somebody left, once it is written.
+    pub(super) async fn promote(
+        &self,
+        connection: &mut PgConnection,
+        tenant: i64,
+    ) -> sqlx::Result<()> {
+        if self.left.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        queue::promote(connection, tenant, &self.left).await
     }
 }

@@ -35,6 +35,12 @@ impl From<Id> for BreadcrumbId {
     }
 }
 
+impl Id {
+    pub(super) const fn uuid(self) -> Uuid {
+        self.0
+    }
+}
+
 impl Type<Postgres> for Id {
     fn type_info() -> PgTypeInfo {
         const UUID: Oid = Oid(2950);
@@ -100,6 +106,24 @@ pub(super) fn texts(texts: &[String]) -> String {
     }
     array.push('}');
     array
+}
+
+/// A text in a message. It has to be without U+0000, where a message ends.
+///
+/// Quotes are doubled, and if there are backslashes these are as well, in the syntax in which they mean themselves then
+/// whatever the server is set to: as `PQescapeLiteral` of PostgreSQL's own library does.
+pub(super) fn literal(text: &str) -> String {
+    let has_escapes = text.contains('\\');
+    let mut literal = String::with_capacity(text.len() + 4);
+    literal.push_str(if has_escapes { " E'" } else { "'" });
+    for char in text.chars() {
+        if matches!(char, '\'' | '\\') {
+            literal.push(char);
+        }
+        literal.push(char);
+    }
+    literal.push('\'');
+    literal
 }
 
 /// A name as it was before [`name`].
@@ -173,6 +197,23 @@ mod tests {
 
         assert_eq!(texts(&[]), "{}");
         assert_eq!(texts(&hostile), r#"{"NULL","","a,b","a\"b","a\\b","{}"}"#);
+    }
+
+    #[test]
+    fn a_text_does_not_leave_its_quotes() {
+        for (text, wanted) in [
+            ("", "''"),
+            ("plain", "'plain'"),
+            ("it's", "'it''s'"),
+            (
+                "'); DROP TABLE ux_runs; --",
+                "'''); DROP TABLE ux_runs; --'",
+            ),
+            ("a\\", " E'a\\\\'"),
+            ("\\'", " E'\\\\'''"),
+        ] {
+            assert_eq!(literal(text), wanted);
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use super::builder::Settings;
 use super::connection::set_up;
+use super::statement::Statement;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection};
 use std::io;
@@ -44,6 +45,8 @@ struct Live {
     connection: PgConnection,
     /// Whether the statements that begin transactions are prepared, which takes that there are tables.
     is_prepared: bool,
+    /// The statements that are prepared under their places here.
+    written: Vec<Box<str>>,
 }
 
 impl Connections {
@@ -70,6 +73,7 @@ impl Connections {
             None => Live {
                 connection: self.connect(deadline).await?,
                 is_prepared: false,
+                written: Vec::new(),
             },
         };
         Ok(Connection {
@@ -154,6 +158,25 @@ impl Connection<'_> {
             live: self.live,
             since: Instant::now(),
         });
+    }
+
+    /// A message that executes a statement, which is planned once. None if that cannot be, and it is to be executed with
+    /// its values beside it. Who sends it does not give the connection back if it fails.
+    pub(super) fn message(&mut self, statement: &Statement) -> Option<String> {
+        /// More than there are parts of a commit that can be without each other.
+        const MOST: usize = 128;
+        let all = &mut self.live.written;
+        let known = all.iter().position(|sql| **sql == *statement.sql());
+        let name = format!("ux_write_{}", known.unwrap_or(all.len()));
+        let execute = statement.execute_as(&name)?;
+        if known.is_some() {
+            return Some(execute);
+        }
+        if all.len() >= MOST {
+            return None;
+        }
+        all.push(statement.sql().into());
+        Some(format!("{}; {execute}", statement.prepare(&name)))
     }
 
     /// Has the server prepare statements, if they are not yet: always the same.

@@ -1,11 +1,11 @@
 //! The events of one tenant in the order of the commits, and the source over them.
 
-use super::changes::Statement;
 use super::column::{self, Id, id, number, time, unreadable};
 use super::cursor;
 use super::database::{Database, Read};
 use super::error::Fault;
 use super::listen::listen;
+use super::statement::Statement;
 use super::tenant::Named;
 use crate::model::{Event, Json};
 use crate::source::{Delivery, EventSource, SourceError, StartAt};

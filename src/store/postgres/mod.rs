@@ -22,6 +22,7 @@ mod runs;
 mod schema;
 mod search;
 mod stage;
+mod statement;
 mod stats;
 mod sweep;
 mod table;

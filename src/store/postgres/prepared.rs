@@ -2,11 +2,11 @@
 //!
 //! What is done for every run and every commit is to be planned once, whatever the parameters are: the driver lets the
 //! server decide that, which plans for each time if it takes the plan for a good one. And a message can have more than
-//! one statement in it, which is one round trip, but no parameters: so they are written into it here, as digits only.
+//! one statement in it, which is one round trip, but no parameters: so they are written into it here.
 
-use super::{begin, column, lease};
+use super::column::{self, literal};
+use super::{begin, lease};
 use crate::store::durable::tenant::Time;
-use std::fmt::Write as _;
 use uuid::Uuid;
 
 /// What each connection is told before it executes one of them: there have to be tables.
@@ -30,7 +30,7 @@ pub(super) fn id(id: Uuid) -> String {
 /// Names of executors or lines, as they are kept.
 pub(super) fn names<'n>(names: impl Iterator<Item = Option<&'n str>>) -> String {
     let names: Vec<String> = names
-        .map(|name| name.map_or("NULL".to_owned(), text))
+        .map(|name| name.map_or("NULL".to_owned(), |name| literal(&column::name(name))))
         .collect();
     format!("ARRAY[{}]::text[]", names.join(", "))
 }
@@ -38,39 +38,4 @@ pub(super) fn names<'n>(names: impl Iterator<Item = Option<&'n str>>) -> String 
 pub(super) fn numbers(numbers: impl Iterator<Item = i64>) -> String {
     let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
     format!("ARRAY[{}]::bigint[]", numbers.join(", "))
-}
-
-/// A name as the digits of its bytes, whatever is in it.
-fn text(name: &str) -> String {
-    let mut digits = String::with_capacity(name.len() * 2);
-    for byte in column::name(name).bytes() {
-        // Writing to a text does not fail.
-        let _ = write!(digits, "{byte:02x}");
-    }
-    format!("convert_from(decode('{digits}', 'hex'), 'UTF8')")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_of_a_name_is_left_in_a_message_but_digits() {
-        let hostile = ["'); DROP TABLE ux_runs; --", "a\\'b", "$1", "ä\0"];
-
-        let message = names(hostile.into_iter().map(Some));
-
-        assert!(!message.contains("DROP") && !message.contains('$') && !message.contains('\\'));
-        assert_eq!(
-            message.matches("convert_from(decode('").count(),
-            hostile.len()
-        );
-        assert_eq!(
-            names([None, Some("ab")].into_iter())
-                .matches("NULL")
-                .count(),
-            1
-        );
-        assert!(message.contains("'27293b2044524f50"), "{message}");
-    }
 }

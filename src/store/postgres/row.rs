@@ -1,18 +1,17 @@
 //! The rows of the ledger in their table.
 
-use super::changes::Statement;
 use super::column::{
     self, Id, count, id, json, lineage, name_of, number, some_time, time, unreadable,
 };
 use super::parked::{self, Name};
+use super::statement::{Separated, Statement};
 use super::writing::Known;
 use super::{table, wake};
 use crate::model::{BreadcrumbId, Event, Json, Timestamp};
 use crate::store::row::{Row, Wait};
 use crate::store::{Lease, Lineage, RunRef, RunState, Saved};
 use sqlx::postgres::PgRow;
-use sqlx::query_builder::Separated;
-use sqlx::{PgConnection, Postgres, Row as _};
+use sqlx::{PgConnection, Row as _};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -225,7 +224,7 @@ const CHANGING: &str = "u.state, u.epoch, u.attempts, u.abandoned, u.token, u.gr
     u.due, u.head, u.lease, u.correlation, u.hops, u.saved, u.woken_by, u.wake, u.suspended_at, u.written::uuid[],
     u.reason, u.over";
 
-fn push_changing(columns: &mut Separated<'_, Postgres, &'static str>, rows: &[&Kept]) {
+fn push_changing(columns: &mut Separated<'_>, rows: &[&Kept]) {
     fn all<'k, T>(rows: &[&'k Kept], of: impl Fn(&'k Row) -> T) -> Vec<T> {
         rows.iter().map(|kept| of(&kept.row)).collect()
     }

@@ -1,9 +1,10 @@
 //! The breadcrumbs of a tenant as rows.
 
-use super::changes::{Statement, Written};
+use super::changes::Written;
 use super::column::{self, Id, id, json, lineage, name_of, number, some_time, time, unreadable};
 use super::database::Read;
 use super::error::Fault;
+use super::statement::Statement;
 use super::tenant::{Named, clock};
 use super::writing::Writing;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Sensitivity, Timestamp, Visibility};

@@ -1,7 +1,7 @@
 //! The row of a tenant, its clock and its counters.
 
-use super::changes::Statement;
 use super::column;
+use super::statement::Statement;
 use crate::store::durable::tenant::Tenant;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
@@ -71,8 +71,7 @@ pub(super) fn update(statement: &mut Statement, tenant: &Tenant) {
     statement.push(" UPDATE ux_tenants SET ");
     let mut set = statement.separated(", ");
     for (column, value) in tenant.columns() {
-        set.push(column)
-            .push_unseparated(" = ")
+        set.push(&format!("{column} = "))
             .push_bind_unseparated(value);
     }
     statement.push(" WHERE id = ").push_bind(tenant.id);

@@ -2,11 +2,11 @@
 //! other.
 
 use super::builder::Settings;
-use super::changes::Statement;
 use super::column::{self, Id};
 use super::database::Read;
 use super::error::{Fault, PostgresError};
 use super::pgvector::Pgvector;
+use super::statement::Statement;
 use super::table;
 use super::tenant::{Named, clock};
 use crate::model::{BreadcrumbId, Timestamp};

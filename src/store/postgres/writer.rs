@@ -7,10 +7,12 @@ use super::error::{Class, Fault, ended, of_driver, unknown_outcome};
 use super::listen;
 use super::prepared;
 use super::progress::Working;
+use super::statement::Statement;
 use super::tenant::Named;
 use super::writing::{Ended, Transaction, Wanted, Writing};
 use crate::store::StoreError;
 use futures::future::BoxFuture;
+use sqlx::AssertSqlSafe;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -281,18 +283,38 @@ async fn commit(
         }
         return worked.map(|_| false);
     };
-    if let Err(error) = end(database, connection, "COMMIT").await {
-        resolve(database, &ended.transaction, error).await?;
+    let is_alone = jobs.len() == 1;
+    if let Err(error) = finish(database, connection, ended.last).await {
+        match Class::of(&error) {
+            // The server says what is wrong, so nothing is kept.
+            Class::Collided | Class::Permanent => return Err(Failed::of(error, is_alone)),
+            Class::Lost | Class::Transient | Class::Login => {
+                resolve(database, &ended.transaction, error).await?;
+            }
+        }
     }
     Ok(ended.has_events)
 }
 
-async fn end(
+/// Writes what is left and commits: in one message, if that can be in one.
+async fn finish(
     database: &Database,
     mut connection: Connection<'_>,
-    sql: &'static str,
+    last: Option<Statement>,
 ) -> sqlx::Result<()> {
-    let told = sqlx::raw_sql(sql).execute(&mut *connection);
+    let Some(last) = last else {
+        return end(database, connection, "COMMIT").await;
+    };
+    if let Some(message) = connection.message(&last) {
+        return end(database, connection, &format!("{message}; COMMIT")).await;
+    }
+    let written = last.execute(&mut connection);
+    database.connections.in_time(written).await??;
+    end(database, connection, "COMMIT").await
+}
+
+async fn end(database: &Database, mut connection: Connection<'_>, sql: &str) -> sqlx::Result<()> {
+    let told = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *connection);
     database.connections.in_time(told).await??;
     connection.give_back();
     Ok(())

@@ -12,6 +12,7 @@ use super::parked::{self, Name};
 use super::pgvector::Pgvector;
 use super::retention;
 use super::row::{self, Kept};
+use super::statement::Statement;
 use super::table;
 use super::tenant::Named;
 use crate::bugs::planted;
@@ -57,6 +58,8 @@ pub(super) struct Ended {
     pub(super) transaction: Transaction,
     /// Whether there are new events.
     pub(super) has_events: bool,
+    /// What is still to be written in it.
+    pub(super) last: Option<Statement>,
 }
 
 /// What a job works with.
@@ -278,27 +281,28 @@ impl<'t> Writing<'t> {
 
     /// Writes what was changed so far, for what is not looked up but asked of the tables.
     pub(super) async fn flush(&mut self) -> sqlx::Result<()> {
+        if let Some((changes, statement)) = self.unwritten() {
+            statement.execute(self.connection).await?;
+            changes.promote(self.connection, self.tenant.id).await?;
+        }
+        Ok(())
+    }
+
+    /// What was changed and is not in the tables, which it counts as from now on, with the statement that writes it.
+    fn unwritten(&mut self) -> Option<(Changes, Statement)> {
         self.is_told |= !self.own.is_empty();
         let mut changes = std::mem::take(&mut self.earlier);
         changes.append(std::mem::take(&mut self.own));
         let tenant = (self.tenant != self.written).then_some(&self.tenant);
         if changes.is_empty() && tenant.is_none() {
-            return Ok(());
+            return None;
         }
-        let id = self.tenant.id;
-        changes
-            .write(
-                self.connection,
-                id,
-                self.tenant.position,
-                tenant,
-                self.pgvector.is_some(),
-            )
-            .await?;
+        let (id, position) = (self.tenant.id, self.tenant.position);
+        let statement = changes.statement(id, position, tenant, self.pgvector.is_some());
         self.written = self.tenant.clone();
         self.runs.clear();
         self.breadcrumbs.clear();
-        Ok(())
+        Some((changes, statement))
     }
 
     /// The job at hand changes something in the tables itself.
@@ -322,16 +326,25 @@ impl<'t> Writing<'t> {
         !self.is_told
     }
 
-    /// Writes what is left to be written.
+    /// Writes what is left to be written, but for one last statement that may be sent with the end of the transaction.
     pub(super) async fn end(mut self) -> sqlx::Result<Ended> {
         if self.is_locked && retention::has_excess(&self) {
             self.flush().await?;
             retention::forget(&mut self).await?;
         }
-        self.flush().await?;
+        let mut last = None;
+        if let Some((changes, statement)) = self.unwritten() {
+            if changes.is_all() {
+                last = Some(statement);
+            } else {
+                statement.execute(self.connection).await?;
+                changes.promote(self.connection, self.tenant.id).await?;
+            }
+        }
         Ok(Ended {
             transaction: self.transaction,
             has_events: self.tenant.position != self.first.position,
+            last,
         })
     }
 
