@@ -45,8 +45,8 @@ pub(super) fn statements() -> String {
         ", FALSE)"
     );
     let known = concat!(
-        "PREPARE ux_known (bigint, uuid[], bigint[], text[], text[]) AS ",
-        select_known!("FOR UPDATE")
+        "PREPARE ux_known (bigint, uuid, bigint, text, text) AS ",
+        select_known!("(VALUES ($2, $3, $4, $5, 1::bigint))", "FOR UPDATE")
     );
     let locks = tenant("ux_lock", "FOR UPDATE", has_expired);
     let looks = tenant("ux_look", "", "FALSE");
@@ -91,10 +91,12 @@ pub(super) async fn begin(
 /// Asks for what is known of a run.
 fn known(tenant: i64, run: &RunRef) -> String {
     format!(
-        "; EXECUTE ux_known ({tenant}, ARRAY[{}], {}, {}, {})",
+        "; EXECUTE ux_known ({tenant}, {}, {}, {}, {})",
         prepared::id(run.trigger_id.as_uuid()),
-        prepared::numbers([run.trigger_version.cast_signed()].into_iter()),
-        prepared::names([Some(&*run.executor)].into_iter()),
-        prepared::names([run.order.as_deref()].into_iter())
+        run.trigger_version.cast_signed(),
+        prepared::name(&run.executor),
+        run.order
+            .as_deref()
+            .map_or("NULL".to_owned(), prepared::name)
     )
 }

@@ -68,7 +68,7 @@ pub(super) async fn due(
     let message = format!(
         "{PLANNED_ONCE}; EXECUTE ux_lease ({tenant}, {}, {}, {}, {}, {counts}, {})",
         prepared::time(time),
-        prepared::names(asked.names().map(Some)),
+        prepared::names(asked.names()),
         prepared::numbers(asked.executors.iter().map(|(_, free)| count(*free))),
         count(asked.most),
         prepared::id(asked.claim)

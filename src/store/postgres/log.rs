@@ -37,17 +37,17 @@ pub(super) fn push(statement: &mut Statement, tenant: i64, last: i64, events: &[
         .push_bind(last - events.len().cast_signed() as i64)
         .push("::bigint, ")
         .push_bind(tenant)
-        .push("::bigint FROM unnest(");
-    let mut columns = statement.separated(", ");
-    columns
-        .push_bind(all(events, |event| Id::from(event.breadcrumb_id)))
-        .push_bind(all(events, |event| event.version.cast_signed()))
-        .push_bind(all(events, |event| event.updated_at.as_micros()))
-        .push_bind(all(events, |event| kind(event.kind)))
-        .push_bind(all(events, |event| event.schema_name.clone()))
-        .push_bind(all(events, tags));
-    statement
-        .push(") WITH ORDINALITY AS u (id, version, updated_at, kind, schema_name, tags, place))");
+        .push("::bigint FROM ");
+    let columns = vec![
+        all(events, |event| Id::from(event.breadcrumb_id)).into(),
+        all(events, |event| event.version.cast_signed()).into(),
+        all(events, |event| event.updated_at.as_micros()).into(),
+        all(events, |event| kind(event.kind)).into(),
+        all(events, |event| event.schema_name.clone()).into(),
+        all(events, tags).into(),
+    ];
+    statement.push_rows(events.len(), columns, true);
+    statement.push(" AS u (id, version, updated_at, kind, schema_name, tags, place))");
 }
 
 /// The tags of an event as a JSON array.

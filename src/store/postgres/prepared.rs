@@ -27,11 +27,13 @@ pub(super) fn id(id: Uuid) -> String {
     format!("'{id}'::uuid")
 }
 
-/// Names of executors or lines, as they are kept.
-pub(super) fn names<'n>(names: impl Iterator<Item = Option<&'n str>>) -> String {
-    let names: Vec<String> = names
-        .map(|name| name.map_or("NULL".to_owned(), |name| literal(&column::name(name))))
-        .collect();
+/// The name of an executor or a line, as it is kept.
+pub(super) fn name(name: &str) -> String {
+    literal(&column::name(name))
+}
+
+pub(super) fn names<'n>(names: impl Iterator<Item = &'n str>) -> String {
+    let names: Vec<String> = names.map(name).collect();
     format!("ARRAY[{}]::text[]", names.join(", "))
 }
 

@@ -4,7 +4,7 @@ use super::column::{
     self, Id, count, id, json, lineage, name_of, number, some_time, time, unreadable,
 };
 use super::parked::{self, Name};
-use super::statement::{Separated, Statement};
+use super::statement::{Statement, Value};
 use super::writing::Known;
 use super::{table, wake};
 use crate::model::{BreadcrumbId, Event, Json, Timestamp};
@@ -49,17 +49,25 @@ macro_rules! select {
 }
 pub(super) use select;
 
+/// The names and lines of runs, with their places.
+macro_rules! runs {
+    () => {
+        "unnest($2::uuid[], $3::bigint[], $4::text[], $5::text[]) WITH ORDINALITY"
+    };
+}
+
 /// What is known of the runs with these names, lines and places. What is limited is looked up for each of them: a plan that
 /// was made before the server knew how large the tables are would read all of the tenant instead.
 macro_rules! select_known {
-    ($lock:literal) => {
+    ($runs:expr, $lock:literal) => {
         concat!(
             "SELECT r.*, u.place, b.id IS NOT NULL, b.writer, b.correlation, b.hops,
                  coalesce(r.line, u.line) IS NULL OR (SELECT o.serial FROM ux_runs AS o
                      WHERE o.tenant = $1 AND o.executor = u.executor AND o.line = coalesce(r.line, u.line)
                          AND o.line IS NOT NULL AND o.over IS NULL LIMIT 1) IS NULL
-             FROM unnest($2::uuid[], $3::bigint[], $4::text[], $5::text[]) WITH ORDINALITY
-                 AS u (trigger_id, trigger_version, executor, line, place)
+             FROM ",
+            $runs,
+            " AS u (trigger_id, trigger_version, executor, line, place)
              LEFT JOIN LATERAL (",
             select!(
                 "FROM ux_runs AS r WHERE r.tenant = $1 AND r.trigger_id = u.trigger_id
@@ -82,7 +90,7 @@ pub(super) async fn find(
     run: &RunRef,
 ) -> sqlx::Result<Option<Known>> {
     let runs = vec![run.clone()];
-    let found = find_with(select_known!(""), connection, tenant, runs).await?;
+    let found = find_with(select_known!(runs!(), ""), connection, tenant, runs).await?;
     Ok(found.into_values().next())
 }
 
@@ -92,7 +100,13 @@ pub(super) async fn lock(
     tenant: i64,
     runs: Vec<RunRef>,
 ) -> sqlx::Result<HashMap<Name, Known>> {
-    find_with(select_known!("FOR UPDATE"), connection, tenant, runs).await
+    find_with(
+        select_known!(runs!(), "FOR UPDATE"),
+        connection,
+        tenant,
+        runs,
+    )
+    .await
 }
 
 async fn find_with(
@@ -149,24 +163,22 @@ pub(super) fn insert(statement: &mut Statement, tenant: i64, rows: &[&Kept]) {
     statement.push_bind(tenant);
     statement.push("::bigint, u.executor, u.trigger_id, u.trigger_version, u.line, u.event, ");
     statement.push(CHANGING);
-    statement.push(" FROM unnest(");
+    statement.push(" FROM ");
     let run = |of: &dyn Fn(&RunRef) -> String| of_all(rows, |kept| of(&kept.row.run));
-    let mut columns = statement.separated(", ");
-    columns
-        .push_bind(run(&|run| name_of(&run.executor)))
-        .push_bind(of_all(rows, |kept| Id::from(kept.row.run.trigger_id)))
-        .push_bind(of_all(rows, |kept| {
-            kept.row.run.trigger_version.cast_signed()
-        }))
-        .push_bind(of_all(rows, |kept| {
-            kept.row.run.order.as_deref().map(name_of)
-        }))
-        .push_bind(of_all(rows, |kept| {
+    let mut columns: Vec<Value> = vec![
+        run(&|run| name_of(&run.executor)).into(),
+        of_all(rows, |kept| Id::from(kept.row.run.trigger_id)).into(),
+        of_all(rows, |kept| kept.row.run.trigger_version.cast_signed()).into(),
+        of_all(rows, |kept| kept.row.run.order.as_deref().map(name_of)).into(),
+        of_all(rows, |kept| {
             let event = kept.row.run.event.as_deref();
             event.and_then(|event| serde_json::to_string(event).ok())
-        }));
-    push_changing(&mut columns, rows);
-    statement.push(") AS u (executor, trigger_id, trigger_version, line, event, ");
+        })
+        .into(),
+    ];
+    columns.extend(changing(rows));
+    statement.push_rows(rows.len(), columns, false);
+    statement.push(" AS u (executor, trigger_id, trigger_version, line, event, ");
     statement.push(NAMES).push("))");
 }
 
@@ -180,12 +192,12 @@ pub(super) fn update(statement: &mut Statement, rows: &[&Kept]) {
         .push(NAMES)
         .push(") = ROW(")
         .push(CHANGING)
-        .push(") FROM unnest(");
-    let mut columns = statement.separated(", ");
-    columns.push_bind(of_all(rows, |kept| kept.serial));
-    push_changing(&mut columns, rows);
+        .push(") FROM ");
+    let mut columns: Vec<Value> = vec![of_all(rows, |kept| kept.serial).into()];
+    columns.extend(changing(rows));
+    statement.push_rows(rows.len(), columns, false);
     statement
-        .push(") AS u (serial, ")
+        .push(" AS u (serial, ")
         .push(NAMES)
         .push(") WHERE r.serial = u.serial)");
 }
@@ -224,45 +236,52 @@ const CHANGING: &str = "u.state, u.epoch, u.attempts, u.abandoned, u.token, u.gr
     u.due, u.head, u.lease, u.correlation, u.hops, u.saved, u.woken_by, u.wake, u.suspended_at, u.written::uuid[],
     u.reason, u.over";
 
-fn push_changing(columns: &mut Separated<'_>, rows: &[&Kept]) {
+/// The values of these columns.
+fn changing(rows: &[&Kept]) -> Vec<Value> {
     fn all<'k, T>(rows: &[&'k Kept], of: impl Fn(&'k Row) -> T) -> Vec<T> {
         rows.iter().map(|kept| of(&kept.row)).collect()
     }
     fn lineage(row: &Row) -> Option<&Lineage> {
         row.lineage.as_ref()
     }
-    columns
-        .push_bind(all(rows, |row| number_of(row.state)))
-        .push_bind(all(rows, |row| i64::from(row.epoch)))
-        .push_bind(all(rows, |row| i64::from(row.attempts)))
-        .push_bind(all(rows, |row| i64::from(row.abandoned)))
-        .push_bind(all(rows, |row| row.token.cast_signed()))
-        .push_bind(all(rows, |row| row.granted_at.as_micros()))
-        .push_bind(all(rows, |row| row.enqueued_at.as_micros()))
-        .push_bind(all(rows, |row| row.sequence.cast_signed()))
-        .push_bind(all(rows, |row| row.due.map(Timestamp::as_micros)))
-        .push_bind(of_all(rows, |kept| kept.head))
-        .push_bind(all(rows, |row| micros(row.run.lease)))
-        .push_bind(all(rows, |row| {
+    vec![
+        all(rows, |row| number_of(row.state)).into(),
+        all(rows, |row| i64::from(row.epoch)).into(),
+        all(rows, |row| i64::from(row.attempts)).into(),
+        all(rows, |row| i64::from(row.abandoned)).into(),
+        all(rows, |row| row.token.cast_signed()).into(),
+        all(rows, |row| row.granted_at.as_micros()).into(),
+        all(rows, |row| row.enqueued_at.as_micros()).into(),
+        all(rows, |row| row.sequence.cast_signed()).into(),
+        all(rows, |row| row.due.map(Timestamp::as_micros)).into(),
+        of_all(rows, |kept| kept.head).into(),
+        all(rows, |row| micros(row.run.lease)).into(),
+        all(rows, |row| {
             lineage(row).map(|of| name_of(&of.correlation_id))
-        }))
-        .push_bind(all(rows, |row| lineage(row).map(|of| i64::from(of.hops))))
-        .push_bind(all(rows, |row| {
+        })
+        .into(),
+        all(rows, |row| lineage(row).map(|of| i64::from(of.hops))).into(),
+        all(rows, |row| {
             row.saved.as_ref().map(|saved| saved.state.to_string())
-        }))
-        .push_bind(all(rows, |row| {
+        })
+        .into(),
+        all(rows, |row| {
             let with = row.saved.as_ref().and_then(|saved| saved.with);
             with.map(Id::from)
-        }))
-        .push_bind(all(rows, |row| {
+        })
+        .into(),
+        all(rows, |row| {
             row.wait.as_ref().map(|wait| wake::to_text(&wait.wake))
-        }))
-        .push_bind(all(rows, |row| {
+        })
+        .into(),
+        all(rows, |row| {
             row.wait.as_ref().map(|wait| wait.since.as_micros())
-        }))
-        .push_bind(all(rows, |row| ids(&row.written)))
-        .push_bind(all(rows, |row| row.reason.as_deref().map(name_of)))
-        .push_bind(all(rows, |row| row.over.map(u64::cast_signed)));
+        })
+        .into(),
+        all(rows, |row| ids(&row.written)).into(),
+        all(rows, |row| row.reason.as_deref().map(name_of)).into(),
+        all(rows, |row| row.over.map(u64::cast_signed)).into(),
+    ]
 }
 
 /// Ids as PostgreSQL writes an array of them.

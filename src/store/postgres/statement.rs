@@ -6,13 +6,17 @@ use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres};
 use std::fmt::Display;
 
-/// What the driver takes as values. A statement has as few types of them as there are columns.
+/// What the driver takes as values: one, or those of a column. There are as few types of them as there are columns.
 pub(super) enum Value {
-    Number(i64),
+    Number(Option<i64>),
     Numbers(Vec<Option<i64>>),
-    Small(Vec<i16>),
+    Small(i16),
+    Smalls(Vec<i16>),
+    Flag(bool),
     Flags(Vec<bool>),
+    Id(Option<Id>),
     Ids(Vec<Option<Id>>),
+    Text(Option<String>),
     Texts(Vec<Option<String>>),
 }
 
@@ -26,12 +30,12 @@ macro_rules! values {
         }
     )*};
 }
-values!(i64 => Numbers, Option<i64> => Numbers, i16 => Small, bool => Flags, Id => Ids, Option<Id> => Ids,
+values!(i64 => Numbers, Option<i64> => Numbers, i16 => Smalls, bool => Flags, Id => Ids, Option<Id> => Ids,
     String => Texts, Option<String> => Texts);
 
 impl From<i64> for Value {
     fn from(number: i64) -> Self {
-        Self::Number(number)
+        Self::Number(Some(number))
     }
 }
 
@@ -40,10 +44,26 @@ impl Value {
         match self {
             Self::Number(_) => "bigint",
             Self::Numbers(_) => "bigint[]",
-            Self::Small(_) => "smallint[]",
+            Self::Small(_) => "smallint",
+            Self::Smalls(_) => "smallint[]",
+            Self::Flag(_) => "boolean",
             Self::Flags(_) => "boolean[]",
+            Self::Id(_) => "uuid",
             Self::Ids(_) => "uuid[]",
+            Self::Text(_) => "text",
             Self::Texts(_) => "text[]",
+        }
+    }
+
+    /// The only value of a column.
+    fn only(self) -> Self {
+        match self {
+            Self::Numbers(mut numbers) => Self::Number(numbers.pop().flatten()),
+            Self::Smalls(mut numbers) => Self::Small(numbers.pop().unwrap_or_default()),
+            Self::Flags(mut flags) => Self::Flag(flags.pop().unwrap_or_default()),
+            Self::Ids(mut ids) => Self::Id(ids.pop().flatten()),
+            Self::Texts(mut texts) => Self::Text(texts.pop().flatten()),
+            Self::Number(_) | Self::Small(_) | Self::Flag(_) | Self::Id(_) | Self::Text(_) => self,
         }
     }
 
@@ -51,60 +71,82 @@ impl Value {
         match self {
             Self::Number(number) => query.bind(number),
             Self::Numbers(numbers) => query.bind(numbers),
-            Self::Small(numbers) => query.bind(numbers),
+            Self::Small(number) => query.bind(number),
+            Self::Smalls(numbers) => query.bind(numbers),
+            Self::Flag(flag) => query.bind(flag),
             Self::Flags(flags) => query.bind(flags),
+            Self::Id(id) => query.bind(id),
             Self::Ids(ids) => query.bind(ids),
+            Self::Text(text) => query.bind(text),
             Self::Texts(texts) => query.bind(texts),
         }
     }
 
     /// Writes it as part of a message. False if that cannot be: a message ends at U+0000, which the server refuses.
     fn write(&self, message: &mut String) -> bool {
-        fn all<T>(
-            message: &mut String,
-            values: &[T],
-            type_name: &str,
-            write: impl Fn(&T) -> Option<String>,
-        ) {
-            let values: Vec<String> = values
-                .iter()
-                .map(|value| write(value).unwrap_or_else(|| "NULL".to_owned()))
-                .collect();
+        fn all<T: Clone>(message: &mut String, values: &[T], one: impl Fn(T) -> Value) -> bool {
             message.push_str("ARRAY[");
-            message.push_str(&values.join(","));
-            message.push_str("]::");
-            message.push_str(type_name);
-        }
-        let name = self.type_name();
-        match self {
-            Self::Number(number) => message.push_str(&number.to_string()),
-            Self::Numbers(all_of) => {
-                all(message, all_of, name, |one| one.map(|one| one.to_string()));
+            let mut fits = true;
+            for (place, value) in values.iter().enumerate() {
+                message.push_str(if place > 0 { "," } else { "" });
+                fits &= one(value.clone()).write(message);
             }
-            Self::Small(all_of) => all(message, all_of, name, |one| Some(one.to_string())),
-            Self::Flags(all_of) => all(message, all_of, name, |one| Some(one.to_string())),
-            Self::Ids(all_of) => all(message, all_of, name, |one| {
-                one.map(|one| format!("'{}'", one.uuid()))
-            }),
-            Self::Texts(all_of) => {
-                all(message, all_of, name, |one| one.as_deref().map(literal));
-                return !all_of.iter().flatten().any(|text| text.contains('\0'));
-            }
+            message.push(']');
+            fits
         }
-        true
+        let fits = match self {
+            Self::Number(Some(number)) => {
+                message.push_str(&number.to_string());
+                true
+            }
+            Self::Small(number) => {
+                message.push_str(&number.to_string());
+                true
+            }
+            Self::Flag(flag) => {
+                message.push_str(if *flag { "TRUE" } else { "FALSE" });
+                true
+            }
+            Self::Id(Some(id)) => {
+                message.push_str(&literal(&id.uuid().to_string()));
+                true
+            }
+            Self::Text(Some(text)) => {
+                message.push_str(&literal(text));
+                !text.contains('\0')
+            }
+            Self::Number(None) | Self::Id(None) | Self::Text(None) => {
+                message.push_str("NULL");
+                true
+            }
+            Self::Numbers(numbers) => all(message, numbers, Self::Number),
+            Self::Smalls(numbers) => all(message, numbers, Self::Small),
+            Self::Flags(flags) => all(message, flags, Self::Flag),
+            Self::Ids(ids) => all(message, ids, Self::Id),
+            Self::Texts(texts) => all(message, texts, Self::Text),
+        };
+        let is_all = matches!(
+            self,
+            Self::Numbers(_) | Self::Smalls(_) | Self::Flags(_) | Self::Ids(_) | Self::Texts(_)
+        );
+        if is_all {
+            message.push_str("::");
+            message.push_str(self.type_name());
+        }
+        fits
     }
 
     /// How much of a message it is, about.
     fn size(&self) -> usize {
+        let text = |text: &Option<String>| 8 + text.as_ref().map_or(0, String::len);
         match self {
-            Self::Texts(texts) => texts
-                .iter()
-                .map(|text| 8 + text.as_ref().map_or(0, String::len))
-                .sum(),
-            Self::Number(_) => 8,
+            Self::Text(one) => text(one),
+            Self::Texts(texts) => texts.iter().map(text).sum(),
+            Self::Number(_) | Self::Small(_) | Self::Flag(_) => 8,
             Self::Numbers(numbers) => numbers.len() * 8,
-            Self::Small(numbers) => numbers.len() * 8,
+            Self::Smalls(numbers) => numbers.len() * 8,
             Self::Flags(flags) => flags.len() * 8,
+            Self::Id(_) => 40,
             Self::Ids(ids) => ids.len() * 40,
         }
     }
@@ -136,6 +178,29 @@ impl Statement {
         self.values.push(value.into());
         let place = self.values.len();
         self.push_shown(&format_args!("${place}"))
+    }
+
+    /// Adds the columns of so many rows as a table without a name, with the place of each row as the last column if that is
+    /// wanted. One row is a row of values: a table of columns costs the server more than all that is done with it.
+    pub(super) fn push_rows(&mut self, rows: usize, columns: Vec<Value>, has_places: bool) {
+        let is_one = rows == 1;
+        self.push(if is_one { "(VALUES (" } else { "unnest(" });
+        for (place, column) in columns.into_iter().enumerate() {
+            self.push(if place > 0 { ", " } else { "" });
+            if is_one {
+                let only = column.only();
+                let of_type = only.type_name();
+                self.push_bind(only).push("::").push(of_type);
+            } else {
+                self.push_bind(column);
+            }
+        }
+        self.push(match (is_one, has_places) {
+            (true, true) => ", 1::bigint))",
+            (true, false) => "))",
+            (false, true) => ") WITH ORDINALITY",
+            (false, false) => ")",
+        });
     }
 
     /// What is pushed to it is parted by a text.
@@ -206,11 +271,6 @@ impl Separated<'_> {
         self
     }
 
-    pub(super) fn push_bind(&mut self, value: impl Into<Value>) -> &mut Self {
-        self.part().push_bind(value);
-        self
-    }
-
     pub(super) fn push_bind_unseparated(&mut self, value: impl Into<Value>) -> &mut Self {
         self.statement.push_bind(value);
         self
@@ -231,11 +291,11 @@ mod tests {
     fn statement(texts: &[&str]) -> Statement {
         let mut statement = Statement::new("SELECT ");
         let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+        statement.push_bind(7).push(", ").push_bind(texts);
         statement
-            .separated(", ")
-            .push_bind(7)
-            .push_bind(texts)
+            .push(", ")
             .push_bind(vec![Some(1), None])
+            .push(", ")
             .push_bind(vec![true]);
         statement
     }
@@ -251,8 +311,26 @@ mod tests {
         );
         assert_eq!(
             statement.execute_as("one").unwrap(),
-            "EXECUTE one (7, ARRAY['a','b''c']::text[], ARRAY[1,NULL]::bigint[], ARRAY[true]::boolean[])"
+            "EXECUTE one (7, ARRAY['a','b''c']::text[], ARRAY[1,NULL]::bigint[], ARRAY[TRUE]::boolean[])"
         );
+    }
+
+    #[test]
+    fn one_row_is_a_row_of_values_and_many_are_columns() {
+        let columns = |rows: usize| {
+            vec![
+                vec![Some(1); rows].into(),
+                vec!["a".to_owned(); rows].into(),
+            ]
+        };
+        let (mut one, mut many) = (Statement::new(""), Statement::new(""));
+
+        one.push_rows(1, columns(1), true);
+        many.push_rows(2, columns(2), true);
+
+        assert_eq!(one.sql(), "(VALUES ($1::bigint, $2::text, 1::bigint))");
+        assert_eq!(one.execute_as("one").unwrap(), "EXECUTE one (1, 'a')");
+        assert_eq!(many.sql(), "unnest($1, $2) WITH ORDINALITY");
     }
 
     #[test]

@@ -157,33 +157,32 @@ fn push_columns(statement: &mut Statement, rows: &[&Written]) {
     let tombstones: Vec<bool> = rows.iter().map(|row| row.is_tombstone).collect();
     statement.push("(SELECT u.id, u.version, u.updated_at, u.created_at, u.ttl, u.deleted, u.visibility, u.sensitivity,
              u.schema_name, u.writer, u.correlation, u.hops, u.created_by, u.updated_by, u.title, u.description,
-             u.semantic_version, u.tags::text[] AS tags, u.llm_hints, u.context FROM unnest(");
-    let mut columns = statement.separated(", ");
-    columns
-        .push_bind(all(rows, |row| Id::from(row.id)))
-        .push_bind(all(rows, |row| row.version.cast_signed()))
-        .push_bind(all(rows, |row| row.updated_at.as_micros()))
-        .push_bind(all(rows, |row| row.created_at.as_micros()))
-        .push_bind(all(rows, |row| row.ttl.map(Timestamp::as_micros)))
-        .push_bind(tombstones)
-        .push_bind(all(rows, |row| visibility(row.visibility)))
-        .push_bind(all(rows, |row| sensitivity(row.sensitivity)))
-        .push_bind(all(rows, |row| row.schema_name.clone()))
-        .push_bind(of_writers(rows, |writer| name_of(&writer.executor)))
-        .push_bind(of_writers(rows, |writer| {
-            name_of(&writer.lineage.correlation_id)
-        }))
-        .push_bind(of_writers(rows, |writer| i64::from(writer.lineage.hops)))
-        .push_bind(all(rows, |row| row.created_by.clone()))
-        .push_bind(all(rows, |row| row.updated_by.clone()))
-        .push_bind(all(rows, |row| row.title.clone()))
-        .push_bind(all(rows, |row| row.description.clone()))
-        .push_bind(all(rows, |row| row.semantic_version.clone()))
-        .push_bind(all(rows, |row| column::texts(&row.tags)))
-        .push_bind(all(rows, |row| row.llm_hints.as_ref().map(Json::to_string)))
-        .push_bind(all(rows, |row| row.context.to_string()));
+             u.semantic_version, u.tags::text[] AS tags, u.llm_hints, u.context FROM ");
+    let columns = vec![
+        all(rows, |row| Id::from(row.id)).into(),
+        all(rows, |row| row.version.cast_signed()).into(),
+        all(rows, |row| row.updated_at.as_micros()).into(),
+        all(rows, |row| row.created_at.as_micros()).into(),
+        all(rows, |row| row.ttl.map(Timestamp::as_micros)).into(),
+        tombstones.into(),
+        all(rows, |row| visibility(row.visibility)).into(),
+        all(rows, |row| sensitivity(row.sensitivity)).into(),
+        all(rows, |row| row.schema_name.clone()).into(),
+        of_writers(rows, |writer| name_of(&writer.executor)).into(),
+        of_writers(rows, |writer| name_of(&writer.lineage.correlation_id)).into(),
+        of_writers(rows, |writer| i64::from(writer.lineage.hops)).into(),
+        all(rows, |row| row.created_by.clone()).into(),
+        all(rows, |row| row.updated_by.clone()).into(),
+        all(rows, |row| row.title.clone()).into(),
+        all(rows, |row| row.description.clone()).into(),
+        all(rows, |row| row.semantic_version.clone()).into(),
+        all(rows, |row| column::texts(&row.tags)).into(),
+        all(rows, |row| row.llm_hints.as_ref().map(Json::to_string)).into(),
+        all(rows, |row| row.context.to_string()).into(),
+    ];
+    statement.push_rows(rows.len(), columns, false);
     statement.push(
-        ") AS u (id, version, updated_at, created_at, ttl, deleted, visibility, sensitivity, schema_name, writer,
+        " AS u (id, version, updated_at, created_at, ttl, deleted, visibility, sensitivity, schema_name, writer,
              correlation, hops, created_by, updated_by, title, description, semantic_version, tags, llm_hints,
              context)) AS u",
     );
