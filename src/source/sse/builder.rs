@@ -131,10 +131,14 @@ impl SseSourceBuilder {
     /// # Errors
     /// [`SseError`] if the URL cannot be used.
     pub fn build(self) -> Result<SseSource, SseError> {
+        self.settings().map(SseSource::of)
+    }
+
+    pub(super) fn settings(self) -> Result<Settings, SseError> {
         let url = http::base_url(&self.url).map_err(|problem| SseError::BadUrl { problem })?;
         // How long a stream may be silent is for the watchdog to say.
         let client = http::client().connect_timeout(self.connect_timeout).build();
-        Ok(SseSource::of(Settings {
+        Ok(Settings {
             client: client.map_err(|error| SseError::Http(error.into()))?,
             url,
             token: self.token,
@@ -146,7 +150,7 @@ impl SseSourceBuilder {
             reconnect: self.reconnect,
             longest_pause: self.longest_pause,
             buffer: self.buffer,
-        }))
+        })
     }
 }
 

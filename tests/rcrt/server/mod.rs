@@ -79,6 +79,8 @@ pub(crate) struct State {
     /// Tokens that are not taken any more.
     pub(crate) expired: HashSet<String>,
     pub(crate) issued: u64,
+    /// No answer says what time it is.
+    pub(crate) is_timeless: bool,
     pub(crate) stream: stream::Ways,
     /// What goes wrong by chance.
     pub(crate) weather: Weather,
@@ -195,13 +197,18 @@ impl Server {
                     kind: "application/json",
                     body,
                 },
+                Some(Fault::Wait(go)) => {
+                    go.notified().await;
+                    self.answer(&request)
+                }
                 Some(Fault::Hang) => {
                     tokio::time::sleep(Duration::from_secs(600)).await;
                     return None;
                 }
             };
+            let date = self.lock().date();
             let head = format!(
-                "HTTP/1.1 {} Some\r\ncontent-type: {}\r\ncontent-length: {}\r\n\r\n",
+                "HTTP/1.1 {} Some\r\n{date}content-type: {}\r\ncontent-length: {}\r\n\r\n",
                 answer.status,
                 answer.kind,
                 answer.body.len()
@@ -209,6 +216,18 @@ impl Server {
             let whole = [head.into_bytes(), answer.body].concat();
             writer.write_all(&whole).await.ok()?;
         }
+    }
+}
+
+impl State {
+    /// The header that says what time it is.
+    fn date(&self) -> String {
+        if self.is_timeless {
+            return String::new();
+        }
+        let printer = jiff::fmt::rfc2822::DateTimePrinter::new();
+        let now = printer.timestamp_to_rfc9110_string(&self.crumbs.clock());
+        format!("date: {}\r\n", now.unwrap())
     }
 }
 

@@ -28,6 +28,10 @@ pub(crate) struct Ways {
     pub(crate) piece: usize,
     /// The status that a stream is opened with.
     pub(crate) status: u16,
+    /// What the next stream begins with, part by part until there is none.
+    pub(crate) flood: Option<fn(usize) -> Option<Vec<u8>>>,
+    /// How many parts of it were sent.
+    pub(crate) flooded: usize,
 }
 
 impl Default for Ways {
@@ -41,6 +45,8 @@ impl Default for Ways {
             noise: "",
             piece: 64 << 10,
             status: 200,
+            flood: None,
+            flooded: 0,
         }
     }
 }
@@ -64,6 +70,7 @@ impl Server {
         if status != 200 {
             return None;
         }
+        self.flood(writer).await?;
         let (mut ping, mut number) = (Instant::now(), 0);
         let mut held = Vec::new();
         loop {
@@ -107,6 +114,19 @@ impl Server {
             let acts = self.lock().weathered(frame, is_ping, piece, &mut held);
             play(writer, acts).await?;
         }
+    }
+
+    async fn flood(&self, writer: &mut (impl AsyncWrite + Unpin)) -> Option<()> {
+        let Some(flood) = self.lock().stream.flood.take() else {
+            return Some(());
+        };
+        let mut sent = 0;
+        while let Some(part) = flood(sent) {
+            writer.write_all(&part).await.ok()?;
+            sent += 1;
+            self.lock().stream.flooded = sent;
+        }
+        Some(())
     }
 }
 
