@@ -1,8 +1,8 @@
 //! Times that are wrong, and what is found all the same.
 
-use super::{OWNER, store};
 use super::follow::{Deliveries, broken, next, quick, subscribed};
 use super::server::Server;
+use super::{OWNER, store};
 use jiff::SignedDuration;
 use serde_json::json;
 use universal_executor::{BreadcrumbId, RcrtStore};

@@ -8,7 +8,7 @@ const MAX_CONTEXT: usize = 16 << 10;
 /// What a text takes beside its bytes.
 const PER_TEXT: usize = 64;
 
-/// What the tags and the schema of the largest breadcrumb take that any store here keeps: 80 KiB.
+/// What the tags and the schema of the largest breadcrumb take that any store here keeps: about 80 KiB.
 const MAX_LABELS: usize = Breadcrumb::MAX_TAGS * (PER_TEXT + Breadcrumb::MAX_TAG_BYTES)
     + PER_TEXT
     + Breadcrumb::MAX_SCHEMA_BYTES;

@@ -1,4 +1,5 @@
-//! What the stream of events left out, from the list.
+//! What the stream of events left out, from the list. What time it is says the `Date` of an answer, or this machine where
+//! there is none.
 
 use super::read::Reader;
 use super::wire::Row;

@@ -206,28 +206,28 @@ impl Server {
                     return None;
                 }
             };
-            let date = self.lock().date();
-            let head = format!(
-                "HTTP/1.1 {} Some\r\n{date}content-type: {}\r\ncontent-length: {}\r\n\r\n",
-                answer.status,
-                answer.kind,
-                answer.body.len()
-            );
-            let whole = [head.into_bytes(), answer.body].concat();
+            let whole = self.lock().written(answer);
             writer.write_all(&whole).await.ok()?;
         }
     }
 }
 
 impl State {
-    /// The header that says what time it is.
-    fn date(&self) -> String {
-        if self.is_timeless {
-            return String::new();
-        }
+    /// An answer as it goes over the wire.
+    fn written(&self, answer: Answer) -> Vec<u8> {
         let printer = jiff::fmt::rfc2822::DateTimePrinter::new();
         let now = printer.timestamp_to_rfc9110_string(&self.crumbs.clock());
-        format!("date: {}\r\n", now.unwrap())
+        let date = match self.is_timeless {
+            true => String::new(),
+            false => format!("date: {}\r\n", now.unwrap()),
+        };
+        let head = format!(
+            "HTTP/1.1 {} Some\r\n{date}content-type: {}\r\ncontent-length: {}\r\n\r\n",
+            answer.status,
+            answer.kind,
+            answer.body.len()
+        );
+        [head.into_bytes(), answer.body].concat()
     }
 }
 

@@ -6,6 +6,9 @@ use std::time::Duration;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until};
 
+/// What a stream says, part by part until there is none.
+pub(crate) type Flood = fn(usize) -> Option<Vec<u8>>;
+
 /// How the server streams.
 #[expect(
     clippy::struct_excessive_bools,
@@ -28,8 +31,8 @@ pub(crate) struct Ways {
     pub(crate) piece: usize,
     /// The status that a stream is opened with.
     pub(crate) status: u16,
-    /// What the next stream begins with, part by part until there is none.
-    pub(crate) flood: Option<fn(usize) -> Option<Vec<u8>>>,
+    /// What the next stream begins with.
+    pub(crate) flood: Option<Flood>,
     /// How many parts of it were sent.
     pub(crate) flooded: usize,
 }
