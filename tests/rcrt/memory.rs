@@ -20,7 +20,7 @@ use universal_executor::{
 /// Tells a process where the server is.
 const SUBSCRIBER: &str = "UX_RCRT_SUBSCRIBER";
 
-/// How much more memory the process may take than before, in KiB. What it is told takes 200 MiB.
+/// How much more memory the process may take than before, in KiB. What it is told takes 225 MiB.
 const MOST: usize = 48 << 10;
 
 /// How many events it is told of, one in eight of them with a context that is too large to be told of.
