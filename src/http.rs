@@ -90,11 +90,14 @@ pub(crate) fn retry_after(header: &str, now: i64) -> Option<Duration> {
     if let Ok(seconds) = header.parse() {
         return Some(Duration::from_secs(seconds));
     }
-    let at = jiff::fmt::rfc2822::DateTimeParser::new()
-        .parse_timestamp(header)
-        .ok()?;
-    let micros = at.as_microsecond().saturating_sub(now);
+    let micros = date(header)?.saturating_sub(now);
     Some(Duration::from_micros(u64::try_from(micros).unwrap_or(0)))
+}
+
+/// An HTTP date, in microseconds since 1970.
+pub(crate) fn date(header: &str) -> Option<i64> {
+    let at = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(header.trim());
+    Some(at.ok()?.as_microsecond())
 }
 
 #[cfg(all(test, any(feature = "openai", feature = "rcrt")))]

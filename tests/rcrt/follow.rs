@@ -12,12 +12,12 @@ use universal_executor::{
     BreadcrumbId, BreadcrumbStoreExt, Delivery, EventSource, NewBreadcrumb, Patch, RcrtStore,
 };
 
-type Deliveries = BoxStream<'static, Result<Delivery, SourceError>>;
+pub(crate) type Deliveries = BoxStream<'static, Result<Delivery, SourceError>>;
 
 const SOON: Duration = Duration::from_secs(20);
 
 /// A store whose stream is checked every 50 ms and dead after 300 ms of silence.
-fn quick(server: &Server) -> RcrtStore {
+pub(crate) fn quick(server: &Server) -> RcrtStore {
     let quick = builder(server, OWNER).watchdog(Duration::from_millis(300));
     quick
         .check_every(Duration::from_millis(50))
@@ -33,12 +33,12 @@ async fn create(store: &RcrtStore) -> BreadcrumbId {
         .id
 }
 
-async fn subscribed(source: &SseSource) -> Deliveries {
+pub(crate) async fn subscribed(source: &SseSource) -> Deliveries {
     source.subscribe(StartAt::Now).await.unwrap()
 }
 
 /// The version that is told of next, times without a connection left out.
-async fn next(events: &mut Deliveries) -> (BreadcrumbId, u64) {
+pub(crate) async fn next(events: &mut Deliveries) -> (BreadcrumbId, u64) {
     loop {
         match timeout(SOON, events.next()).await.unwrap().unwrap() {
             Ok(delivery) => return (delivery.event.breadcrumb_id, delivery.event.version),
@@ -48,7 +48,7 @@ async fn next(events: &mut Deliveries) -> (BreadcrumbId, u64) {
 }
 
 /// Waits until the stream says that it is gone.
-async fn broken(events: &mut Deliveries) {
+pub(crate) async fn broken(events: &mut Deliveries) {
     let said = timeout(SOON, events.next()).await.unwrap().unwrap();
     assert!(
         matches!(said, Err(SourceError::Unavailable { .. })),
@@ -288,4 +288,33 @@ async fn a_look_for_what_was_left_out_that_fails_is_made_again() {
     let id = create(&store).await;
 
     assert_eq!(next(&mut events).await, (id, 1));
+}
+
+#[tokio::test]
+async fn a_breadcrumb_that_no_list_can_have_hides_no_other_that_the_stream_left_out() {
+    let server = Server::start().await;
+    let store = builder(&server, OWNER).max_list_bytes(40_000);
+    let store = store.build().unwrap();
+    let mut events = subscribed(&store.events()).await;
+
+    server.ways(|ways| ways.status = 503);
+    server.cut();
+    broken(&mut events).await;
+    let mut written = Vec::new();
+    for n in 0..30 {
+        // Lists of what changed have no contexts.
+        let large = json!({"text": "x".repeat(if n == 7 { 60_000 } else { 10 })});
+        written.push(server.put(OWNER, &json!({"schema_name": "note.v1", "context": large})));
+    }
+    for _ in 0..2 {
+        server.put(
+            OWNER,
+            &json!({"schema_name": "note.v1", "title": "x".repeat(60_000)}),
+        );
+    }
+    server.ways(|ways| ways.status = 200);
+
+    for id in written {
+        assert_eq!(next(&mut events).await, (id.parse().unwrap(), 1));
+    }
 }

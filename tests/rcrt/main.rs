@@ -7,8 +7,11 @@
     reason = "helpers of tests"
 )]
 
+mod clocks;
 mod creating;
 mod follow;
+#[cfg(target_os = "linux")]
+mod memory;
 mod reading;
 mod runs;
 mod server;

@@ -285,6 +285,38 @@ async fn a_row_that_is_too_large_is_left_out_and_the_others_are_read() {
 }
 
 #[tokio::test]
+async fn a_row_that_is_too_large_and_comes_while_pages_are_read_hides_no_other_that_does() {
+    let server = Server::start().await;
+    let store = builder(&server, OWNER).max_list_bytes(40_000);
+    let store = store.build().unwrap();
+    for n in 0..30 {
+        store.create(note(n)).await.unwrap();
+    }
+    server.fail(LIST, Fault::Before(|_| {}));
+    server.fail(
+        LIST,
+        Fault::Before(|state| {
+            for (n, bytes) in [(30, 10), (31, 60_000), (32, 10), (33, 60_000)] {
+                let large = json!({"n": n, "text": "x".repeat(bytes)});
+                let new = json!({"schema_name": "note.v1", "context": large});
+                state.crumbs.create(OWNER, &new);
+            }
+        }),
+    );
+
+    let found = timeout(SOON, store.recent("note.v1", 500)).await.unwrap();
+
+    let mut numbers: Vec<_> = found
+        .unwrap()
+        .iter()
+        .map(|one| one.context["n"].as_u64().unwrap())
+        .collect();
+    numbers.sort_unstable();
+    let wanted: Vec<u64> = (0..=30).chain([32]).collect();
+    assert_eq!(numbers, wanted);
+}
+
+#[tokio::test]
 async fn a_server_whose_lists_are_always_too_large_is_an_error() {
     let server = Server::start().await;
     let store = builder(&server, OWNER)

@@ -105,14 +105,15 @@ impl SseSourceBuilder {
     }
 
     /// Sets how far back is asked behind what is known, as commits of a time may become visible later than those after
-    /// them; a minute by default.
+    /// them, and clocks of one server may differ; a minute by default.
     pub fn overlap(mut self, overlap: Duration) -> Self {
         self.overlap = overlap;
         self
     }
 
-    /// Sets the first and the longest pause between two connections; 1 s and 60 s by default. A server may ask for another
-    /// first one.
+    /// Sets the first and the longest pause between two connections, and between two looks for what was left out if they
+    /// fail; 1 s and 60 s by default. Each doubles the one before, and up to half of it is taken off by chance. A server may
+    /// ask for another first one between connections.
     pub fn reconnect(mut self, first: Duration, longest: Duration) -> Self {
         self.reconnect = first;
         self.longest_pause = longest;
@@ -120,7 +121,7 @@ impl SseSourceBuilder {
     }
 
     /// Sets how many events are kept for a subscriber that is slow, before it is told that some were dropped; 1,024 by
-    /// default.
+    /// default. Each takes 97 KiB of memory at the most, and usually less than one.
     pub fn buffer(mut self, events: usize) -> Self {
         self.buffer = events.max(1);
         self
@@ -131,10 +132,14 @@ impl SseSourceBuilder {
     /// # Errors
     /// [`SseError`] if the URL cannot be used.
     pub fn build(self) -> Result<SseSource, SseError> {
+        self.settings().map(SseSource::of)
+    }
+
+    pub(super) fn settings(self) -> Result<Settings, SseError> {
         let url = http::base_url(&self.url).map_err(|problem| SseError::BadUrl { problem })?;
         // How long a stream may be silent is for the watchdog to say.
         let client = http::client().connect_timeout(self.connect_timeout).build();
-        Ok(SseSource::of(Settings {
+        Ok(Settings {
             client: client.map_err(|error| SseError::Http(error.into()))?,
             url,
             token: self.token,
@@ -146,7 +151,7 @@ impl SseSourceBuilder {
             reconnect: self.reconnect,
             longest_pause: self.longest_pause,
             buffer: self.buffer,
-        }))
+        })
     }
 }
 

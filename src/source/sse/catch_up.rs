@@ -5,30 +5,30 @@ use crate::model::{Event, Timestamp};
 use futures::future::{BoxFuture, pending};
 use tokio::time::{Instant, sleep_until};
 
+/// What a look found.
+pub(super) struct Found {
+    pub(super) events: Vec<Event>,
+    /// The time of the newest change there was when it began: all up to then is known with it.
+    pub(super) newest: Timestamp,
+}
+
 /// Where a look for what was left out stands.
 pub(super) enum Look {
     /// Nobody can be asked.
     Never,
     /// It begins then.
     Waits(Instant),
-    /// The server is asked; `newest` is the time of what was known when it was.
-    Asks {
-        answer: BoxFuture<'static, Result<Vec<Event>, BoxError>>,
-        newest: Timestamp,
-    },
+    /// The server is asked.
+    Asks(BoxFuture<'static, Result<Found, BoxError>>),
     /// What was found may still come by the stream until then.
-    Settles {
-        found: Vec<Event>,
-        newest: Timestamp,
-        until: Instant,
-    },
+    Settles { found: Found, until: Instant },
 }
 
 /// What a look has come to.
 pub(super) enum Step {
     Begin,
-    Answered(Result<Vec<Event>, BoxError>, Timestamp),
-    Settled(Vec<Event>, Timestamp),
+    Answered(Result<Found, BoxError>),
+    Settled(Found),
 }
 
 impl Look {
@@ -40,17 +40,13 @@ impl Look {
                 sleep_until(*at).await;
                 Step::Begin
             }
-            Self::Asks { answer, newest } => {
-                let found = answer.await;
-                Step::Answered(found, *newest)
-            }
-            Self::Settles {
-                found,
-                newest,
-                until,
-            } => {
+            Self::Asks(answer) => Step::Answered(answer.await),
+            Self::Settles { found, until } => {
                 sleep_until(*until).await;
-                Step::Settled(std::mem::take(found), *newest)
+                Step::Settled(Found {
+                    events: std::mem::take(&mut found.events),
+                    newest: found.newest,
+                })
             }
         }
     }

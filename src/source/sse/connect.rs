@@ -4,6 +4,7 @@ use super::settings::Settings;
 use super::token::TokenError;
 use crate::error::BoxError;
 use crate::http;
+use futures::stream::{self, BoxStream, StreamExt as _};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use reqwest::{Response, StatusCode};
 
@@ -58,6 +59,15 @@ pub(super) async fn open(settings: &Settings, last_id: Option<&str>) -> Result<R
             false => Err(Broke::NoStream),
         };
     }
+}
+
+/// What comes of an open stream, chunk by chunk.
+pub(super) fn chunks(response: Response) -> BoxStream<'static, Result<Vec<u8>, Broke>> {
+    let next = |mut response: Response| async {
+        let chunk = response.chunk().await.map_err(Broke::from).transpose()?;
+        Some((chunk.map(Vec::from), response))
+    };
+    stream::unfold(response, next).boxed()
 }
 
 fn request(

@@ -1,6 +1,7 @@
 //! What one connection hears, for all who subscribed.
 
 use super::recent::Recent;
+use super::size::fitting;
 use super::source::SseHealth;
 use crate::model::{BreadcrumbId, Event};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,9 +32,6 @@ pub(super) struct Feed {
     recent: Mutex<Recent>,
 }
 
-/// The largest context that waits for subscribers, in bytes; an event with a larger one goes without.
-const MAX_CONTEXT: usize = 16 << 10;
-
 impl Feed {
     pub(super) fn new(buffer: usize) -> Self {
         Self {
@@ -44,14 +42,23 @@ impl Feed {
         }
     }
 
-    /// Tells of an event; false if its version was told of before.
-    pub(super) fn tell(&self, mut event: Event) -> bool {
+    /// What can be told of an event; nothing of one that is too large, which counts as told of, so that it is not looked
+    /// for again and again.
+    pub(super) fn fit(&self, event: Event) -> Option<Event> {
+        let (id, version) = (event.breadcrumb_id, event.version);
+        let fits = fitting(event);
+        if fits.is_none() && self.note(id, version) {
+            self.health().unreadable += 1;
+            tracing::debug!(%id, version, "an event has too much in its tags and is not told of");
+        }
+        fits
+    }
+
+    /// Tells of an event that [fits](Self::fit); false if its version was told of before.
+    pub(super) fn tell(&self, event: Event) -> bool {
         if !self.note(event.breadcrumb_id, event.version) {
             return false;
         }
-        event.context = event
-            .context
-            .filter(|context| context.size() <= MAX_CONTEXT);
         self.health().told += 1;
         // Nobody may be there to hear it.
         self.said.send(Said::Event(event)).ok();

@@ -1,26 +1,20 @@
 //! Keeps a connection, and what it left out.
 
-use super::catch_up::{Look, Step};
+use super::catch_up::{Found, Look, Step};
 use super::connect::{self, Broke};
 use super::feed::Feed;
+use super::line::Line;
 use super::settings::Settings;
 use crate::clock::{later, within};
 use crate::error::BoxError;
 use crate::model::{Event, EventKind, Timestamp};
-use crate::source::frames::{Frame, Frames, Heard};
-use futures::FutureExt as _;
-use reqwest::Response;
-use std::collections::VecDeque;
+use crate::source::frames::{Frame, Heard};
+use futures::{FutureExt as _, StreamExt as _};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
-
-/// The longest line, and the longest event, in bytes: a frame has a whole breadcrumb in it.
-const MAX_FRAME: usize = 4 << 20;
-
-/// How many events wait until what came before them is known. With more the stream waits.
-const MAX_WAITING: usize = 2_048;
 
 /// A connection that held for so long was a good one.
 const STEADY: Duration = Duration::from_secs(30);
@@ -30,15 +24,7 @@ const PATIENCE: u32 = 2;
 
 /// Follows the stream until it is told to stop.
 pub(super) async fn follow(settings: Arc<Settings>, feed: Arc<Feed>, stop: CancellationToken) {
-    let mut follower = Follower {
-        base: settings.reconnect,
-        settings,
-        feed,
-        last_id: None,
-        caught_up: None,
-        newest: Timestamp::UNIX_EPOCH,
-        left_out: 0,
-    };
+    let mut follower = Follower::new(settings, feed);
     tokio::select! {
         () = stop.cancelled() => {}
         () = follower.run() => {}
@@ -54,25 +40,25 @@ struct Follower {
     base: Duration,
     /// All that happened up to this was told of; none before the first connection.
     caught_up: Option<Timestamp>,
-    /// The time of the newest that was told of.
-    newest: Timestamp,
     /// How many looks in a row found what a living stream had left out.
     left_out: u32,
-}
-
-/// One connection.
-struct Line {
-    response: Response,
-    frames: Frames,
-    /// When the last frame was complete.
-    alive: Instant,
-    /// Whether what happened before it is not known yet.
-    is_behind: bool,
-    waiting: VecDeque<Event>,
-    look: Look,
+    /// How many looks in a row failed.
+    failed: u32,
 }
 
 impl Follower {
+    fn new(settings: Arc<Settings>, feed: Arc<Feed>) -> Self {
+        Self {
+            base: settings.reconnect,
+            settings,
+            feed,
+            last_id: None,
+            caught_up: None,
+            left_out: 0,
+            failed: 0,
+        }
+    }
+
     async fn run(&mut self) {
         let mut attempt: u32 = 0;
         loop {
@@ -92,39 +78,35 @@ impl Follower {
         }
     }
 
-    async fn connection(&mut self) -> Result<std::convert::Infallible, Broke> {
+    async fn connection(&mut self) -> Result<Infallible, Broke> {
         self.begin().await.map_err(Broke::Unseeded)?;
         let opened = connect::open(&self.settings, self.last_id.as_deref());
         let opened = within(self.settings.watchdog, opened).await;
         let response = opened.ok_or(Broke::Silent)??;
         self.feed.health().connections += 1;
-        let look = self.ask();
-        let mut line = Line {
-            response,
-            frames: Frames::new(MAX_FRAME, MAX_FRAME),
-            alive: Instant::now(),
-            is_behind: !matches!(look, Look::Never),
-            waiting: VecDeque::new(),
-            look,
-        };
+        let mut line = Line::new(connect::chunks(response), self.ask());
         if !line.is_behind {
             self.feed.ready();
         }
         self.listen(&mut line).await
     }
 
-    async fn listen(&mut self, line: &mut Line) -> Result<std::convert::Infallible, Broke> {
+    async fn listen(&mut self, line: &mut Line) -> Result<Infallible, Broke> {
         loop {
-            let has_room = line.waiting.len() < MAX_WAITING;
+            let has_room = line.has_room();
             let dead = later(line.alive, self.settings.watchdog);
             tokio::select! {
                 biased;
                 step = line.look.next() => self.step(line, step),
-                chunk = line.response.chunk(), if has_room => match chunk? {
-                    Some(chunk) => self.read(line, &chunk)?,
+                chunk = line.chunks.next(), if has_room => match chunk {
+                    Some(chunk) => self.read(line, &chunk?)?,
                     None => return Err(Broke::Ended),
                 },
                 () = sleep_until(dead), if has_room => return Err(Broke::Silent),
+            }
+            if !has_room {
+                // Nobody listened, so the server was not silent.
+                line.alive = Instant::now();
             }
         }
     }
@@ -147,7 +129,7 @@ impl Follower {
         };
         let after = earlier(newest, self.settings.overlap);
         missed.since(after, &note).await?;
-        (self.newest, self.caught_up) = (newest, Some(newest));
+        self.caught_up = Some(newest);
         Ok(())
     }
 
@@ -181,18 +163,21 @@ impl Follower {
         }
         match event.kind {
             EventKind::Ping => {}
-            EventKind::Created | EventKind::Updated | EventKind::Deleted if line.is_behind => {
-                line.waiting.push_back(event);
+            EventKind::Created | EventKind::Updated | EventKind::Deleted => {
+                let Some(event) = self.feed.fit(event) else {
+                    return;
+                };
+                match &mut line.waiting {
+                    Some(waiting) => waiting.push(event),
+                    None => self.tell_live(event),
+                }
             }
-            EventKind::Created | EventKind::Updated | EventKind::Deleted => self.tell_live(event),
         }
     }
 
     /// Tells of what came by the stream.
     fn tell_live(&mut self, event: Event) {
-        let at = event.updated_at;
         if self.feed.tell(event) {
-            self.newest = self.newest.max(at);
             self.left_out = 0;
             self.feed.health().is_deaf = false;
         }
@@ -202,50 +187,51 @@ impl Follower {
         let now = Instant::now();
         line.look = match step {
             Step::Begin => self.ask(),
-            Step::Answered(Ok(found), newest) if line.is_behind => {
-                for event in found {
-                    self.tell_found(event);
+            Step::Answered(Ok(found)) => {
+                self.failed = 0;
+                match std::mem::take(&mut line.is_behind) {
+                    true => {
+                        self.tell_found(found);
+                        self.go_live(line);
+                        Look::Waits(later(now, self.settings.check_every))
+                    }
+                    false => Look::Settles {
+                        found,
+                        until: later(now, self.settings.grace),
+                    },
                 }
-                self.caught_up = Some(newest);
-                line.is_behind = false;
-                self.go_live(line);
-                Look::Waits(later(now, self.settings.check_every))
             }
-            Step::Answered(Ok(found), newest) => Look::Settles {
-                found,
-                newest,
-                until: later(now, self.settings.grace),
-            },
-            Step::Answered(Err(error), _) => {
+            Step::Answered(Err(error)) => {
+                self.failed = self.failed.saturating_add(1);
+                let pause = self.settings.pause(self.failed, self.settings.reconnect);
                 tracing::warn!(
                     error = &*error,
+                    ?pause,
                     "what the stream left out is looked for later"
                 );
                 // Until then what comes is told of all the same.
                 self.go_live(line);
-                Look::Waits(later(now, self.settings.reconnect))
+                Look::Waits(later(now, pause))
             }
-            Step::Settled(found, newest) => {
+            Step::Settled(found) => {
                 self.settle(found);
-                self.caught_up = Some(newest);
                 Look::Waits(later(now, self.settings.check_every))
             }
         };
     }
 
     fn go_live(&mut self, line: &mut Line) {
-        for event in std::mem::take(&mut line.waiting) {
-            self.tell_live(event);
+        if let Some(waiting) = line.waiting.take() {
+            for event in waiting.into_events() {
+                self.tell_live(event);
+            }
+            self.feed.ready();
         }
-        self.feed.ready();
     }
 
     /// Tells of what was found by asking, and did not come by the stream meanwhile.
-    fn settle(&mut self, found: Vec<Event>) {
-        let mut missed = 0;
-        for event in found {
-            missed += u64::from(self.tell_found(event));
-        }
+    fn settle(&mut self, found: Found) {
+        let missed = self.tell_found(found);
         if missed == 0 {
             return;
         }
@@ -260,11 +246,15 @@ impl Follower {
         }
     }
 
-    fn tell_found(&mut self, event: Event) -> bool {
-        let at = event.updated_at;
-        let is_new = self.feed.tell(event);
-        self.newest = self.newest.max(at);
-        is_new
+    /// Tells of what was found, and how much of it was new; all before it is known then.
+    fn tell_found(&mut self, found: Found) -> u64 {
+        let mut new = 0;
+        for event in found.events {
+            let fitting = self.feed.fit(event);
+            new += u64::from(fitting.is_some_and(|event| self.feed.tell(event)));
+        }
+        self.caught_up = Some(found.newest);
+        new
     }
 
     /// Asks for what happened since the last time that all was known, and a bit before.
@@ -272,16 +262,17 @@ impl Follower {
         let (Some(missed), Some(caught_up)) = (self.settings.missed.clone(), self.caught_up) else {
             return Look::Never;
         };
-        let after = earlier(caught_up, self.settings.overlap);
+        let overlap = self.settings.overlap;
         let feed = Arc::clone(&self.feed);
         let answer = async move {
+            let newest = missed.newest().await?;
+            // A clock that was set back makes what is newest older than what was.
+            let after = earlier(caught_up.min(newest), overlap);
             let wanted = move |id, version| !feed.knows(id, version);
-            missed.since(after, &wanted).await
+            let events = missed.since(after, &wanted).await?;
+            Ok(Found { events, newest })
         };
-        Look::Asks {
-            answer: answer.boxed(),
-            newest: self.newest,
-        }
+        Look::Asks(answer.boxed())
     }
 }
 
@@ -289,3 +280,6 @@ fn earlier(moment: Timestamp, by: Duration) -> Timestamp {
     let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
     Timestamp::from_micros(moment.as_micros().saturating_sub(by))
 }
+
+#[cfg(test)]
+mod tests;

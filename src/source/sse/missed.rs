@@ -5,14 +5,17 @@ use async_trait::async_trait;
 /// Knows what happened without a stream: what an [`SseSource`](super::SseSource) asks for what its stream left out.
 #[async_trait]
 pub trait Missed: Send + Sync + 'static {
-    /// The time of the newest change, by the clock of the server; the earliest time if there is none.
+    /// The time of the newest change, by the clock of the server; the earliest time if there is none. Never a time that is
+    /// later than that clock says: all up to it counts as known once [`since`](Self::since) has answered, and what has a
+    /// time from the future would hide all that comes before it.
     ///
     /// # Errors
     /// Fails if the server does not say.
     async fn newest(&self) -> Result<Timestamp, BoxError>;
 
     /// What was changed after a time, oldest first: an event for each breadcrumb, at the version it has now. `wanted` is
-    /// asked about each before more of it is read, and what it does not want is left out.
+    /// asked about each before more of it is read, and what it does not want is left out. Until it has answered for the
+    /// first time after a connect, what comes by the stream waits.
     ///
     /// # Errors
     /// Fails if the server does not say, or not all of it.

@@ -41,8 +41,19 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// Nothing is remembered: it has no positions, [`StartAt::Beginning`] and [`StartAt::After`] begin now, nothing is taken
 /// back, and it is not [complete](EventSource::is_complete). Deletions come only from servers that tell of them.
 ///
+/// # Clocks
+/// How far back it asks goes by the times that the server gives, and never by one that is later than the clock of the server
+/// says: something stamped a day ahead hides nothing that comes after it. Where a server has several clocks they may differ
+/// by the [overlap](SseSourceBuilder::overlap). From a clock that is set back on, what happened since is looked for as far
+/// back as the overlap; what is older is for a look into the store to find.
+///
 /// # Bounds
-/// A frame of more than 4 MiB breaks the connection. A context of more than 16 KiB does not travel.
+/// A frame of more than 4 MiB breaks the connection. A context of more than 16 KiB does not travel. An event whose tags and
+/// schema are larger than those of any breadcrumb that a store here keeps (256 tags of 256 bytes) is not told of at all; it
+/// counts as [unreadable](SseHealth::unreadable), and only a look into the store finds its breadcrumb. So an event takes
+/// 97 KiB of memory at the most, and those that wait for a slow subscriber that much times the
+/// [buffer](SseSourceBuilder::buffer). While it is asked what happened before a connection, 2,048 events or 8 MiB of them
+/// wait; with more the stream is not read on, and has not been silent afterwards.
 #[derive(Clone)]
 pub struct SseSource(Arc<Inner>);
 
@@ -70,7 +81,7 @@ pub struct SseHealth {
     pub told: u64,
     /// How many of them a living stream had left out.
     pub missed: u64,
-    /// How many frames were no event.
+    /// How many frames were no event, or one with too much in its tags to be told of.
     pub unreadable: u64,
     /// The stream is alive and again and again leaves events out: they come late, and the server has to be restarted.
     pub is_deaf: bool,

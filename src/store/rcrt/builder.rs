@@ -132,7 +132,8 @@ impl RcrtBuilder {
         self
     }
 
-    /// Sets how many bytes are read of one page of a list; 16 MiB by default. A page that is larger is read in smaller ones.
+    /// Sets how many bytes are read of one page of a list; 16 MiB by default. A page that is larger is read in smaller ones,
+    /// and a row that is larger is left out with a warning.
     pub fn max_list_bytes(mut self, bytes: usize) -> Self {
         self.settings.max_list_bytes = bytes;
         self
@@ -162,7 +163,8 @@ impl RcrtBuilder {
         self
     }
 
-    /// Sets the first and the longest pause between two connections to the stream of events; 1 s and 60 s by default.
+    /// Sets the first and the longest pause between two connections to the stream of events, and between two looks for what
+    /// it left out if they fail; 1 s and 60 s by default.
     pub fn reconnect(mut self, first: Duration, longest: Duration) -> Self {
         self.stream.reconnect = (first, longest);
         self

@@ -99,12 +99,12 @@ async fn created_in(reader: &Reader, slot: &Slot) -> Result<Option<BreadcrumbId>
         schema: None,
         tag: slot.tag().map(str::to_owned),
     };
-    let mut pages = reader.list(&filter);
+    let mut pages = reader.pages(&filter);
     let mut ids = Vec::new();
     while let Some(rows) = pages.next().await.map_err(store_error)? {
         let here = rows.iter().filter(|row| slot.is_on(&row.breadcrumb.tags));
         ids.extend(here.map(|row| row.breadcrumb.id));
-        if pages.looked_at >= reader.settings.max_looked_at {
+        if pages.too_far().is_some() {
             break;
         }
     }
@@ -125,7 +125,7 @@ async fn send(reader: &Reader, body: &str, key: &str) -> Result<BreadcrumbId, Fa
         max_bytes: MAX_ANSWER,
     };
     let answer = reader.link.send(&call).await?;
-    wire::created(&answer).map_err(|_| Failure::Unreadable("it has no id".into()))
+    wire::created(&answer.text).map_err(|_| Failure::Unreadable("it has no id".into()))
 }
 
 /// A write that may have been done, and cannot be looked for.

@@ -4,8 +4,9 @@ use crate::backoff::full_jitter;
 use crate::clock;
 use crate::error::BoxError;
 use crate::http;
+use crate::model::Timestamp;
 use crate::source::{BearerToken, TokenError};
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Method, Response, StatusCode, Url};
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +38,13 @@ pub(super) struct Call {
     pub(super) body: Option<String>,
     /// How many bytes of the answer are read.
     pub(super) max_bytes: usize,
+}
+
+/// What the server says to a request that it did.
+pub(super) struct Answer {
+    pub(super) text: Vec<u8>,
+    /// What time it was by the clock of the server, to the second; none if it does not say.
+    pub(super) at: Option<Timestamp>,
 }
 
 /// Why a request has no answer that can be used.
@@ -133,7 +141,7 @@ impl Link {
     }
 
     /// Sends what changes nothing, more than once if need be.
-    pub(super) async fn get(&self, url: &Url, max_bytes: usize) -> Result<Vec<u8>, Failure> {
+    pub(super) async fn get(&self, url: &Url, max_bytes: usize) -> Result<Answer, Failure> {
         let mut tries = 1;
         loop {
             let call = Call {
@@ -155,7 +163,7 @@ impl Link {
     }
 
     /// Sends a request once; with a new token once more if the server refuses the one it had.
-    pub(super) async fn send(&self, call: &Call) -> Result<Vec<u8>, Failure> {
+    pub(super) async fn send(&self, call: &Call) -> Result<Answer, Failure> {
         let mut renewed = false;
         loop {
             let token = self.token.header().await?;
@@ -168,7 +176,11 @@ impl Link {
                 .map_err(broken)?;
             let status = response.status();
             if status.is_success() {
-                return whole(response, call.max_bytes).await;
+                let at = http::header(response.headers(), &DATE)
+                    .and_then(http::date)
+                    .map(Timestamp::from_micros);
+                let text = whole(response, call.max_bytes).await?;
+                return Ok(Answer { text, at });
             }
             if status == StatusCode::UNAUTHORIZED && !renewed && self.token.refused(token.as_ref())
             {

@@ -3,6 +3,7 @@
 use super::NAME;
 use super::error::store_error;
 use super::filter::{Filter, filters};
+use super::pages::Pages;
 use super::read::Reader;
 use super::wire::Row;
 use crate::error::excerpt;
@@ -53,7 +54,7 @@ impl Found {
         query: &Query,
         filter: &Filter,
     ) -> Result<(), StoreError> {
-        let mut pages = reader.list(filter);
+        let mut pages = reader.pages(filter);
         while let Some(rows) = pages.next().await.map_err(store_error)? {
             self.take(reader, query, &rows).await?;
             let oldest = rows.last().map(|row| row.breadcrumb.updated_at);
@@ -65,17 +66,14 @@ impl Found {
             if is_enough {
                 break;
             }
-            if pages.looked_at >= reader.settings.max_looked_at {
-                return Err(StoreError::TooFar {
-                    store: NAME,
-                    looked_at: pages.looked_at,
-                });
-            }
+            within_reach(&pages)?;
         }
-        if pages.took_time() {
+        if pages.once_more() {
             // What was changed meanwhile is at the top by now, and may not have been seen below.
-            let newer = pages.newer().await.map_err(store_error)?;
-            self.take(reader, query, &newer).await?;
+            while let Some(rows) = pages.next().await.map_err(store_error)? {
+                self.take(reader, query, &rows).await?;
+                within_reach(&pages)?;
+            }
         }
         Ok(())
     }
@@ -123,6 +121,16 @@ impl Found {
         let mut found: Vec<Breadcrumb> = self.0.into_values().collect();
         found.sort_unstable_by_key(|one| std::cmp::Reverse(one.order_key()));
         found
+    }
+}
+
+fn within_reach(pages: &Pages<'_>) -> Result<(), StoreError> {
+    match pages.too_far() {
+        Some(looked_at) => Err(StoreError::TooFar {
+            store: NAME,
+            looked_at,
+        }),
+        None => Ok(()),
     }
 }
 

@@ -22,6 +22,8 @@ const WRITABLE: [&str; 10] = [
 pub(crate) struct Crumbs {
     all: HashMap<String, Map<String, Value>>,
     last: i64,
+    /// How many microseconds the clock of the server is ahead.
+    ahead: i64,
 }
 
 impl Crumbs {
@@ -87,15 +89,28 @@ impl Crumbs {
         all
     }
 
+    /// Sets the clock of the server, as far ahead of that of this machine.
+    pub(crate) fn set_clock(&mut self, ahead: jiff::SignedDuration) {
+        self.ahead = i64::try_from(ahead.as_micros()).unwrap();
+        self.last = 0;
+    }
+
+    /// What time it is on the server.
+    pub(crate) fn clock(&self) -> jiff::Timestamp {
+        let now = jiff::Timestamp::now().as_microsecond();
+        jiff::Timestamp::from_microsecond(now + self.ahead).unwrap()
+    }
+
     /// A moment later than all before.
     fn now(&mut self) -> String {
-        let now = jiff::Timestamp::now().as_microsecond();
-        self.last = now.max(self.last + 1);
-        format!(
-            "{:.6}",
-            jiff::Timestamp::from_microsecond(self.last).unwrap()
-        )
+        self.last = self.clock().as_microsecond().max(self.last + 1);
+        written(jiff::Timestamp::from_microsecond(self.last).unwrap())
     }
+}
+
+/// A time as the server writes it.
+pub(crate) fn written(time: jiff::Timestamp) -> String {
+    format!("{time:.6}")
 }
 
 /// What is not lower case is stored as team and low; reads give capitals.

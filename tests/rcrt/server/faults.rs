@@ -1,6 +1,8 @@
 //! What goes wrong, once, when it is told to.
 
 use super::{Request, State};
+use std::sync::Arc;
+use tokio::sync::Notify;
 
 /// Which request goes wrong: the method, and how the path ends.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +26,8 @@ pub(crate) enum Fault {
     Before(fn(&mut State)),
     /// This is the whole answer.
     Say(Vec<u8>),
+    /// It waits until this is told, and then goes on.
+    Wait(Arc<Notify>),
     /// No answer comes.
     Hang,
 }

@@ -79,6 +79,8 @@ pub(crate) struct State {
     /// Tokens that are not taken any more.
     pub(crate) expired: HashSet<String>,
     pub(crate) issued: u64,
+    /// No answer says what time it is.
+    pub(crate) is_timeless: bool,
     pub(crate) stream: stream::Ways,
     /// What goes wrong by chance.
     pub(crate) weather: Weather,
@@ -195,20 +197,37 @@ impl Server {
                     kind: "application/json",
                     body,
                 },
+                Some(Fault::Wait(go)) => {
+                    go.notified().await;
+                    self.answer(&request)
+                }
                 Some(Fault::Hang) => {
                     tokio::time::sleep(Duration::from_secs(600)).await;
                     return None;
                 }
             };
-            let head = format!(
-                "HTTP/1.1 {} Some\r\ncontent-type: {}\r\ncontent-length: {}\r\n\r\n",
-                answer.status,
-                answer.kind,
-                answer.body.len()
-            );
-            let whole = [head.into_bytes(), answer.body].concat();
+            let whole = self.lock().written(answer);
             writer.write_all(&whole).await.ok()?;
         }
+    }
+}
+
+impl State {
+    /// An answer as it goes over the wire.
+    fn written(&self, answer: Answer) -> Vec<u8> {
+        let printer = jiff::fmt::rfc2822::DateTimePrinter::new();
+        let now = printer.timestamp_to_rfc9110_string(&self.crumbs.clock());
+        let date = match self.is_timeless {
+            true => String::new(),
+            false => format!("date: {}\r\n", now.unwrap()),
+        };
+        let head = format!(
+            "HTTP/1.1 {} Some\r\n{date}content-type: {}\r\ncontent-length: {}\r\n\r\n",
+            answer.status,
+            answer.kind,
+            answer.body.len()
+        );
+        [head.into_bytes(), answer.body].concat()
     }
 }
 

@@ -6,6 +6,9 @@ use std::time::Duration;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until};
 
+/// What a stream says, part by part until there is none.
+pub(crate) type Flood = fn(usize) -> Option<Vec<u8>>;
+
 /// How the server streams.
 #[expect(
     clippy::struct_excessive_bools,
@@ -28,6 +31,10 @@ pub(crate) struct Ways {
     pub(crate) piece: usize,
     /// The status that a stream is opened with.
     pub(crate) status: u16,
+    /// What the next stream begins with.
+    pub(crate) flood: Option<Flood>,
+    /// How many parts of it were sent.
+    pub(crate) flooded: usize,
 }
 
 impl Default for Ways {
@@ -41,6 +48,8 @@ impl Default for Ways {
             noise: "",
             piece: 64 << 10,
             status: 200,
+            flood: None,
+            flooded: 0,
         }
     }
 }
@@ -64,6 +73,7 @@ impl Server {
         if status != 200 {
             return None;
         }
+        self.flood(writer).await?;
         let (mut ping, mut number) = (Instant::now(), 0);
         let mut held = Vec::new();
         loop {
@@ -107,6 +117,19 @@ impl Server {
             let acts = self.lock().weathered(frame, is_ping, piece, &mut held);
             play(writer, acts).await?;
         }
+    }
+
+    async fn flood(&self, writer: &mut (impl AsyncWrite + Unpin)) -> Option<()> {
+        let Some(flood) = self.lock().stream.flood.take() else {
+            return Some(());
+        };
+        let mut sent = 0;
+        while let Some(part) = flood(sent) {
+            writer.write_all(&part).await.ok()?;
+            sent += 1;
+            self.lock().stream.flooded = sent;
+        }
+        Some(())
     }
 }
 

@@ -1,0 +1,186 @@
+use super::*;
+use crate::model::BreadcrumbId;
+use crate::source::{Missed, SseSource};
+use async_trait::async_trait;
+use futures::stream::{self, BoxStream};
+use std::sync::Mutex;
+use tokio::time::timeout;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Somebody to ask who notes when, knows of nothing, and answers as told.
+struct Asked {
+    began: Instant,
+    /// How long after that it was asked.
+    at: Mutex<Vec<Duration>>,
+    answer: fn(usize) -> bool,
+    takes: Duration,
+}
+
+impl Asked {
+    fn answering(answer: fn(usize) -> bool, takes: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            began: Instant::now(),
+            at: Mutex::default(),
+            answer,
+            takes,
+        })
+    }
+
+    /// The time between one time that it was asked and the next.
+    fn pauses(&self) -> Vec<Duration> {
+        let at = self.at.lock().unwrap();
+        at.windows(2).map(|two| two[1] - two[0]).collect()
+    }
+}
+
+#[async_trait]
+impl Missed for Asked {
+    async fn newest(&self) -> Result<Timestamp, BoxError> {
+        let number = {
+            let mut at = self.at.lock().unwrap();
+            at.push(self.began.elapsed());
+            at.len()
+        };
+        sleep(self.takes).await;
+        match (self.answer)(number) {
+            true => Ok(Timestamp::UNIX_EPOCH),
+            false => Err("no answer".into()),
+        }
+    }
+
+    async fn since(
+        &self,
+        _: Timestamp,
+        _: &(dyn Fn(BreadcrumbId, u64) -> bool + Send + Sync),
+    ) -> Result<Vec<Event>, BoxError> {
+        Ok(Vec::new())
+    }
+}
+
+/// Who follows a stream that was opened just now, with somebody to ask.
+fn follower(asked: &Arc<Asked>) -> Follower {
+    let built =
+        SseSource::builder("http://localhost:1").missed(Arc::clone(asked) as Arc<dyn Missed>);
+    let settings = built.settings().unwrap();
+    let mut follower = Follower::new(Arc::new(settings), Arc::new(Feed::new(64)));
+    follower.caught_up = Some(Timestamp::UNIX_EPOCH);
+    follower
+}
+
+fn frame(id: u128) -> Vec<u8> {
+    let id = uuid::Uuid::from_u128(id);
+    format!("data: {{\"type\":\"breadcrumb.updated\",\"breadcrumb_id\":\"{id}\",\"version\":1,\"updated_at\":\"2026-11-21T20:33:40Z\"}}\n\n").into_bytes()
+}
+
+/// A ping every five seconds.
+fn pings() -> BoxStream<'static, Result<Vec<u8>, Broke>> {
+    let next = |()| async {
+        sleep(5 * SECOND).await;
+        let ping = b"data: {\"type\":\"ping\",\"ts\":\"2026-11-21T20:33:37Z\"}\n\n";
+        Some((Ok(ping.to_vec()), ()))
+    };
+    stream::unfold((), next).boxed()
+}
+
+/// Listens to a stream for a time, and says why it ended before.
+async fn listen(
+    follower: &mut Follower,
+    chunks: BoxStream<'static, Result<Vec<u8>, Broke>>,
+    limit: Duration,
+) -> Option<Broke> {
+    let mut line = Line::new(chunks, follower.ask());
+    let ended = timeout(limit, follower.listen(&mut line)).await;
+    ended.ok().map(|ended| match ended {
+        Ok(never) => match never {},
+        Err(why) => why,
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_that_fails_is_made_again_after_pauses_that_grow_and_begin_anew_with_success() {
+    let asked = Asked::answering(|number| number == 9, Duration::ZERO);
+    let mut follower = follower(&asked);
+
+    let ended = listen(&mut follower, pings(), 600 * SECOND).await;
+
+    assert!(ended.is_none(), "{ended:?}");
+    let pauses = asked.pauses();
+    // A timer may be late by a millisecond.
+    let is_about = |pause: Duration, shortest: Duration, longest: Duration| {
+        pause >= shortest && pause <= longest + SECOND / 500
+    };
+    for (pause, longest) in pauses.iter().zip([1, 2, 4, 8, 16, 32, 60, 60]) {
+        let longest = longest * SECOND;
+        assert!(is_about(*pause, longest / 2, longest), "{pauses:?}");
+    }
+    // After the ninth, which is answered, comes the usual one, and that fails.
+    let (usual, next) = (pauses[8], pauses[9]);
+    assert!(is_about(usual, 60 * SECOND, 60 * SECOND), "{pauses:?}");
+    assert!(is_about(next, SECOND / 2, SECOND), "{pauses:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_while_looks_fail_is_told_of_at_once() {
+    let asked = Asked::answering(|_| false, Duration::ZERO);
+    let mut follower = follower(&asked);
+    let mut said = follower.feed.said.subscribe();
+    let late = stream::once(async {
+        // A look has failed by then, and the next one is far.
+        sleep(100 * SECOND).await;
+        Ok(frame(1))
+    });
+
+    let chunks = stream::select(pings(), late).boxed();
+    let ended = listen(&mut follower, chunks, 101 * SECOND).await;
+
+    assert!(ended.is_none(), "{ended:?}");
+    assert!(said.try_recv().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_nobody_reads_while_there_is_no_room_is_not_dead() {
+    let asked = Asked::answering(|_| true, 40 * SECOND);
+    let mut follower = follower(&asked);
+    let flood: Vec<u8> = (1..=4_000).flat_map(frame).collect();
+    let flood = stream::once(async { Ok(flood) });
+
+    let ended = listen(&mut follower, flood.chain(pings()).boxed(), 50 * SECOND).await;
+
+    assert!(ended.is_none(), "{ended:?}");
+    assert_eq!(follower.feed.health().told, 4_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_is_noticed_while_a_look_takes_its_time() {
+    let asked = Asked::answering(|_| true, 40 * SECOND);
+    let mut follower = follower(&asked);
+
+    let ended = listen(&mut follower, stream::pending().boxed(), 30 * SECOND).await;
+
+    assert!(matches!(ended, Some(Broke::Silent)), "{ended:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_with_too_much_in_its_tags_is_counted_and_neither_told_of_nor_looked_for() {
+    let asked = Asked::answering(|_| true, Duration::ZERO);
+    let mut follower = follower(&asked);
+    let tags = vec!["x".repeat(1_000); 100];
+    let large = String::from_utf8(frame(1)).unwrap();
+    let large = large.replace(
+        "\"version\"",
+        &format!("\"tags\":{},\"version\"", serde_json::json!(tags)),
+    );
+    let chunks = stream::iter([
+        Ok(large.clone().into_bytes()),
+        Ok(large.into_bytes()),
+        Ok(frame(2)),
+    ]);
+
+    listen(&mut follower, chunks.chain(pings()).boxed(), SECOND).await;
+
+    let health = *follower.feed.health();
+    assert_eq!((health.unreadable, health.told), (1, 1));
+    let id = |n| BreadcrumbId::from(uuid::Uuid::from_u128(n));
+    assert!(follower.feed.knows(id(1), 1) && !follower.feed.knows(id(3), 1));
+}

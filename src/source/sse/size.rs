@@ -1,0 +1,81 @@
+//! What an event takes of memory, and what of it is told.
+
+use crate::model::{Breadcrumb, Event};
+
+/// The largest context that is told of, in bytes; an event with a larger one goes without.
+const MAX_CONTEXT: usize = 16 << 10;
+
+/// What a text takes beside its bytes.
+const PER_TEXT: usize = 64;
+
+/// What the tags and the schema of the largest breadcrumb take that any store here keeps: about 80 KiB.
+const MAX_LABELS: usize = Breadcrumb::MAX_TAGS * (PER_TEXT + Breadcrumb::MAX_TAG_BYTES)
+    + PER_TEXT
+    + Breadcrumb::MAX_SCHEMA_BYTES;
+
+/// About how many bytes of memory an event takes.
+pub(crate) fn event_size(event: &Event) -> usize {
+    let context = event.context.as_ref().map_or(0, |context| context.size());
+    size_of::<Event>()
+        .saturating_add(labels(event))
+        .saturating_add(context)
+}
+
+/// What is told of an event: nothing if its tags and its schema are larger than those of any breadcrumb that a store here
+/// keeps.
+pub(super) fn fitting(mut event: Event) -> Option<Event> {
+    event.context = event
+        .context
+        .filter(|context| context.size() <= MAX_CONTEXT);
+    (labels(&event) <= MAX_LABELS).then_some(event)
+}
+
+fn labels(event: &Event) -> usize {
+    let texts = event.tags.iter().chain(&event.schema_name);
+    texts.map(|text| PER_TEXT + text.len()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{NewBreadcrumb, Timestamp};
+    use serde_json::json;
+
+    fn event(tags: Vec<String>, context: usize) -> Event {
+        let new = NewBreadcrumb::new("x".repeat(Breadcrumb::MAX_SCHEMA_BYTES));
+        let new = new.context(json!("x".repeat(context - 2)));
+        let mut event =
+            Event::created(&new.first_version(Default::default(), Timestamp::UNIX_EPOCH));
+        event.tags = tags;
+        event
+    }
+
+    #[test]
+    fn the_largest_tags_that_a_store_keeps_are_told_of_and_larger_ones_are_not() {
+        let largest = vec!["x".repeat(Breadcrumb::MAX_TAG_BYTES); Breadcrumb::MAX_TAGS];
+        let mut longer = largest.clone();
+        longer[0].push('x');
+
+        assert!(fitting(event(largest, 100)).is_some());
+        assert!(fitting(event(longer, 100)).is_none());
+        // Many short ones take as much as a few long ones.
+        assert!(fitting(event(vec![String::new(); 2_000], 100)).is_none());
+    }
+
+    #[test]
+    fn a_context_of_16_kibibytes_is_told_of_and_one_byte_more_is_not() {
+        for (bytes, is_told) in [(16_384, true), (16_385, false)] {
+            let event = fitting(event(Vec::new(), bytes)).unwrap();
+
+            assert_eq!(event.context.is_some(), is_told, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn what_an_event_takes_grows_with_all_that_it_has() {
+        let plain = event_size(&event(Vec::new(), 100));
+
+        assert_eq!(event_size(&event(Vec::new(), 1_100)) - plain, 1_000);
+        assert!(event_size(&event(vec!["x".repeat(1_000)], 100)) - plain >= 1_000);
+    }
+}

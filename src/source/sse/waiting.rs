@@ -1,0 +1,55 @@
+//! What comes by a new connection before it is known what happened before it.
+
+use super::size::event_size;
+use crate::model::Event;
+
+/// How many events wait, and how many bytes they take together. With more the stream waits.
+const MAX_EVENTS: usize = 2_048;
+const MAX_BYTES: usize = 8 << 20;
+
+/// Events that wait, in the order they came in.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    events: Vec<Event>,
+    bytes: usize,
+}
+
+impl Waiting {
+    /// Whether more may be read of the stream.
+    pub(super) fn has_room(&self) -> bool {
+        self.events.len() < MAX_EVENTS && self.bytes < MAX_BYTES
+    }
+
+    pub(super) fn push(&mut self, event: Event) {
+        self.bytes = self.bytes.saturating_add(event_size(&event));
+        self.events.push(event);
+    }
+
+    pub(super) fn into_events(self) -> Vec<Event> {
+        self.events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{NewBreadcrumb, Timestamp};
+    use serde_json::json;
+
+    /// How many events with a context of so many bytes wait until there is no room.
+    fn waiting(bytes: usize) -> usize {
+        let new = NewBreadcrumb::new("x.v1").context(json!("x".repeat(bytes)));
+        let event = Event::created(&new.first_version(Default::default(), Timestamp::UNIX_EPOCH));
+        let mut waiting = Waiting::default();
+        while waiting.has_room() {
+            waiting.push(event.clone());
+        }
+        waiting.into_events().len()
+    }
+
+    #[test]
+    fn so_many_events_wait_and_so_many_bytes() {
+        assert_eq!(waiting(10), MAX_EVENTS);
+        assert_eq!(waiting(MAX_BYTES / 64), 64);
+    }
+}

@@ -1,0 +1,156 @@
+//! A list, read page by page while others write.
+
+use super::http::Failure;
+use super::read::{Reader, rows};
+use super::wire::Row;
+use crate::model::{BreadcrumbId, Timestamp};
+use reqwest::Url;
+use std::collections::HashSet;
+
+/// How many rows a list is asked for at a time.
+const FIRST_PAGE: usize = 20;
+const PAGE: usize = 100;
+
+/// A list while it is read.
+pub(super) struct Pages<'r> {
+    reader: &'r Reader,
+    url: Url,
+    size: usize,
+    offset: usize,
+    /// Whether the next row is asked for without the one before it, which would make the answer too large.
+    alone: bool,
+    seen: HashSet<BreadcrumbId>,
+    /// How many pages were read.
+    pages: usize,
+    /// How many rows were read, those included that others had pushed down and those that cannot be read. One that is too
+    /// large counts as a page.
+    looked_at: usize,
+    /// After how many of them it is enough.
+    enough: usize,
+    /// How many rows in a row were there before, while it is read once more.
+    known: Option<usize>,
+    ended: bool,
+    /// What time it was on the server when the last page was read, if the server says.
+    pub(super) at: Option<Timestamp>,
+}
+
+impl<'r> Pages<'r> {
+    /// The list of a URL, which says what is in it.
+    pub(super) fn new(reader: &'r Reader, url: Url) -> Self {
+        Self {
+            reader,
+            url,
+            size: FIRST_PAGE,
+            offset: 0,
+            alone: false,
+            seen: HashSet::new(),
+            pages: 0,
+            looked_at: 0,
+            enough: reader.settings.max_looked_at,
+            known: None,
+            ended: false,
+            at: None,
+        }
+    }
+
+    /// The rows of the next page that were not there before; none at the end. What is written meanwhile pushes rows down,
+    /// which then come twice; what is deleted pulls them up, so each page begins with a row that has to be known.
+    ///
+    /// A server whose every answer is too large, or that never shows a row that is known, ends it after as many rows as may
+    /// be looked at.
+    pub(super) async fn next(&mut self) -> Result<Option<Vec<Row>>, Failure> {
+        while !self.ended {
+            let overlap = usize::from(self.offset > 0 && !self.alone);
+            let (rows, count) = match self.page(self.offset - overlap, self.size + overlap).await {
+                Err(Failure::TooLarge { .. }) if self.size > 1 => {
+                    self.size = (self.size / 4).max(1);
+                    continue;
+                }
+                Err(Failure::TooLarge { .. }) if overlap > 0 => {
+                    self.alone = true;
+                    continue;
+                }
+                Err(failure @ Failure::TooLarge { .. }) => {
+                    self.skip(failure)?;
+                    continue;
+                }
+                answer => answer?,
+            };
+            self.alone = false;
+            self.pages += 1;
+            self.looked_at += count;
+            let pulled_up = overlap == 1
+                && rows
+                    .first()
+                    .is_some_and(|row| !self.seen.contains(&row.breadcrumb.id));
+            if pulled_up && self.has_room() {
+                self.offset = self.offset.saturating_sub(self.size);
+                continue;
+            }
+            self.ended = count < self.size + overlap;
+            self.offset += self.size;
+            self.size = (self.size * 2).min(PAGE);
+            let fresh = self.fresh(rows);
+            if let Some(known) = &mut self.known {
+                *known = if fresh.is_empty() { *known + count } else { 0 };
+                self.ended |= *known >= FIRST_PAGE;
+            }
+            return Ok(Some(fresh));
+        }
+        Ok(None)
+    }
+
+    /// Begins at the top once more, if it was read in more than one step: what was written meanwhile is there by now. The
+    /// list ends where enough of it is known, and as much may be looked at as before. False if that is of no use.
+    pub(super) fn once_more(&mut self) -> bool {
+        if self.pages < 2 || self.known.is_some() {
+            return false;
+        }
+        (self.offset, self.alone, self.ended) = (0, false, false);
+        self.known = Some(0);
+        self.enough = self.looked_at + self.reader.settings.max_looked_at;
+        true
+    }
+
+    /// How many rows were looked at, if no more may be.
+    pub(super) fn too_far(&self) -> Option<usize> {
+        (!self.has_room()).then_some(self.looked_at)
+    }
+
+    fn has_room(&self) -> bool {
+        self.looked_at < self.enough
+    }
+
+    /// Leaves out the next row, which is too large.
+    fn skip(&mut self, failure: Failure) -> Result<(), Failure> {
+        tracing::warn!(
+            offset = self.offset,
+            "a row of a list is too large and is left out"
+        );
+        self.offset += 1;
+        self.pages += 1;
+        self.looked_at += PAGE;
+        self.alone = true;
+        match self.has_room() {
+            true => Ok(()),
+            false => Err(failure),
+        }
+    }
+
+    fn fresh(&mut self, rows: Vec<Row>) -> Vec<Row> {
+        let new = rows
+            .into_iter()
+            .filter(|row| self.seen.insert(row.breadcrumb.id));
+        new.collect()
+    }
+
+    async fn page(&mut self, offset: usize, limit: usize) -> Result<(Vec<Row>, usize), Failure> {
+        let mut url = self.url.clone();
+        url.query_pairs_mut()
+            .append_pair("offset", &offset.to_string())
+            .append_pair("limit", &limit.to_string());
+        let answer = self.reader.list(&url).await?;
+        self.at = answer.at;
+        rows(&answer)
+    }
+}

@@ -1,0 +1,101 @@
+//! Times that are wrong, and what is found all the same.
+
+use super::follow::{Deliveries, broken, next, quick, subscribed};
+use super::server::Server;
+use super::{OWNER, store};
+use jiff::SignedDuration;
+use serde_json::json;
+use universal_executor::{BreadcrumbId, RcrtStore};
+
+const HOUR: SignedDuration = SignedDuration::from_hours(1);
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+
+fn id(text: &str) -> BreadcrumbId {
+    text.parse().unwrap()
+}
+
+/// Writes something while there is no stream, and waits until it is told of.
+async fn found_after_a_gap(server: &Server, events: &mut Deliveries) {
+    server.ways(|ways| ways.status = 503);
+    server.cut();
+    broken(events).await;
+    let written = server.put(OWNER, &json!({"schema_name": "note.v1"}));
+    server.ways(|ways| ways.status = 200);
+
+    assert_eq!(next(events).await, (id(&written), 1));
+}
+
+/// Lets a stream with somebody who looks for what it leaves out be opened anew.
+async fn open_anew(server: &Server, store: &RcrtStore, events: &mut Deliveries) {
+    let opened = store.events().health().connections;
+    server.cut();
+    broken(events).await;
+    loop {
+        let health = store.events().health();
+        if health.is_connected && health.connections > opened {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Somebody's breadcrumb is told of with a time that is ahead of the server's; what comes after it is found.
+async fn hides_nothing(server: Server, ahead: SignedDuration) {
+    let store = quick(&server);
+    let mut events = subscribed(&store.events()).await;
+    let early = server.put_ahead(OWNER, ahead);
+    assert_eq!(next(&mut events).await, (id(&early), 1));
+    open_anew(&server, &store, &mut events).await;
+
+    found_after_a_gap(&server, &mut events).await;
+    found_after_a_gap(&server, &mut events).await;
+}
+
+#[tokio::test]
+async fn an_event_from_the_future_hides_nothing_that_comes_after_it() {
+    hides_nothing(Server::start().await, DAY).await;
+}
+
+#[tokio::test]
+async fn the_future_is_that_of_the_clock_of_the_server() {
+    let server = Server::start().await;
+    server.lock().crumbs.set_clock(-DAY);
+
+    hides_nothing(server, HOUR).await;
+}
+
+#[tokio::test]
+async fn the_future_is_that_of_this_machine_where_the_server_does_not_tell_the_time() {
+    let server = Server::start().await;
+    server.lock().is_timeless = true;
+
+    hides_nothing(server, DAY).await;
+}
+
+#[tokio::test]
+async fn what_another_owner_wrote_in_the_future_hides_nothing_from_the_start() {
+    let server = Server::start().await;
+    for _ in 0..30 {
+        server.put_ahead("00000000-0000-0000-0000-000000000002", DAY);
+    }
+    let mut events = subscribed(&quick(&server).events()).await;
+
+    found_after_a_gap(&server, &mut events).await;
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_back_hides_nothing_that_comes_after() {
+    let server = Server::start().await;
+    server.lock().crumbs.set_clock(DAY);
+    // It looks once after each connect, and not again for a minute.
+    let store = store(&server);
+    let mut events = subscribed(&store.events()).await;
+    let early = server.put(OWNER, &json!({"schema_name": "note.v1"}));
+    assert_eq!(next(&mut events).await, (id(&early), 1));
+    open_anew(&server, &store, &mut events).await;
+
+    server.lock().crumbs.set_clock(SignedDuration::ZERO);
+
+    found_after_a_gap(&server, &mut events).await;
+    found_after_a_gap(&server, &mut events).await;
+}
