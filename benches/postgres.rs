@@ -32,7 +32,7 @@ fn main() {
         return;
     };
     let bench = Bench::new(url);
-    let parts: [(&str, fn(&Bench)); 3] = [
+    let parts: [(&str, Part); 3] = [
         ("creates", Bench::creates),
         ("runs", Bench::runs),
         ("responses", Bench::responses),
@@ -46,6 +46,8 @@ fn main() {
         }
     }
 }
+
+type Part = fn(&Bench);
 
 struct Bench {
     url: String,

@@ -4,7 +4,6 @@ use super::column::{Id, literal};
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres};
-use std::fmt::Display;
 
 /// What the driver takes as values: one, or those of a column. There are as few types of them as there are columns.
 pub(super) enum Value {
@@ -177,7 +176,7 @@ impl Statement {
     pub(super) fn push_bind(&mut self, value: impl Into<Value>) -> &mut Self {
         self.values.push(value.into());
         let place = self.values.len();
-        self.push_shown(&format_args!("${place}"))
+        self.push(&format!("${place}"))
     }
 
     /// Adds the columns of so many rows as a table without a name, with the place of each row as the last column if that is
@@ -248,13 +247,6 @@ impl Statement {
             .into_iter()
             .fold(query, |query, value| value.bind(query));
         query.execute(connection).await.map(drop)
-    }
-
-    fn push_shown(&mut self, shown: &dyn Display) -> &mut Self {
-        use std::fmt::Write as _;
-        // Writing to a text does not fail.
-        let _ = write!(self.sql, "{shown}");
-        self
     }
 }
 
