@@ -37,7 +37,7 @@ pub(crate) fn base_url(text: &str) -> Result<Url, &'static str> {
 }
 
 /// The URL of a path below another, however that one ends.
-#[cfg(any(feature = "openai", feature = "rcrt"))]
+#[cfg(feature = "rcrt")]
 pub(crate) fn below(base: &Url, path: &[&str]) -> Url {
     let mut url = base.clone();
     // A URL of http always has a path.
