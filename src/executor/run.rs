@@ -100,7 +100,7 @@ async fn answered_before<E: UniversalExecutor + ?Sized>(
     let store = executor.store();
     let attempt = ambient::offer().map_or(1, |offer| offer.attempt);
     let age = Timestamp::from_micros(crate::clock::wall_micros()).since(event.updated_at);
-    if !store.capabilities().run_keys || (attempt == 1 && age <= run.lease) {
+    if (attempt == 1 && age <= run.lease) || !store.capabilities().run_keys {
         return Ok(None);
     }
     let tag = run_tag(&run.key(store.tenant(), 0));

@@ -14,6 +14,9 @@ use tokio::time::sleep;
 /// How a client asks to commit, and how the server says that it has: both are followed by the end of the text.
 const COMMIT: &[u8] = b"COMMIT\0";
 
+/// How a client claims runs, by a statement that commits by itself.
+const CLAIM: &[u8] = b"EXECUTE ux_lease";
+
 /// A port before the server.
 pub struct Proxy {
     /// Where it listens, on loopback.
@@ -23,7 +26,7 @@ pub struct Proxy {
 
 struct Plan {
     oracle: Oracle,
-    /// Of so many commits the answer is still to be lost.
+    /// Of so many commits and claims the answer is still to be lost.
     to_lose: AtomicU64,
     /// How long everything is held up, in milliseconds.
     delay: AtomicU64,
@@ -127,14 +130,15 @@ async fn pass(mut client: TcpStream, mut server: TcpStream, plan: &Plan) -> std:
                     return Ok(());
                 }
                 plan.hold_up().await;
-                let loses = has(request, COMMIT) && plan.takes_one();
+                let is_claim = has(request, CLAIM);
+                let loses = (is_claim || has(request, COMMIT)) && plan.takes_one();
                 server.write_all(request).await?;
                 if !loses {
                     continue;
                 }
                 let size = server.read(&mut answered).await?;
                 let answer = answered.get(..size).unwrap_or_default();
-                if has(answer, COMMIT) {
+                if is_claim || has(answer, COMMIT) {
                     if let Err(error) = plan.oracle.note(&Record::Harmed(Harm::AnswerLost)) {
                         say(format_args!("the oracle cannot be written to: {error}"));
                     }
