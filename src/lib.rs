@@ -49,6 +49,7 @@ pub mod runtime;
 pub mod source;
 pub mod store;
 pub mod tool;
+pub mod workflow;
 
 pub use async_trait::async_trait;
 pub use error::{BoxError, permanent, retry_after};

@@ -1,0 +1,214 @@
+//! From JSON to a workflow, with errors that name the place to mend.
+
+mod check;
+mod circle;
+mod composites;
+mod dag;
+mod kind;
+mod sections;
+mod steps;
+mod variables;
+
+pub(super) use composites::MATCHED;
+pub use sections::{AgentSpec, History, Instruction, ModelSpec, Permissions, ToolSpec};
+
+use super::ast::{Body, Flow};
+use super::error::{LoadError, LoadProblem, Warning};
+use super::fields::Fields;
+use super::place::Place;
+use super::policies::Policies;
+use crate::model::{Json, JsonError, is_too_deep};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use steps::Reader;
+
+/// The most names in one section of a definition.
+const NAMES: usize = 256;
+
+/// A workflow: what its definition says, checked and compiled.
+///
+/// What a field is for stands with the field of the same name; flows and their steps are described in the
+/// [module](crate::workflow).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Workflow {
+    /// What it is called.
+    pub name: Option<String>,
+    /// What it is good for.
+    pub description: Option<String>,
+    /// Models by name.
+    pub models: BTreeMap<String, ModelSpec>,
+    /// Texts for agents and models by name.
+    pub prompts: BTreeMap<String, String>,
+    /// JSON Schemas by name.
+    pub schemas: BTreeMap<String, Json>,
+    /// Tools that agents and steps may use, by name.
+    pub tools: BTreeMap<String, ToolSpec>,
+    /// Agents by name.
+    pub agents: BTreeMap<String, AgentSpec>,
+    /// What holds for all of it.
+    pub policies: Policies,
+    flows: BTreeMap<String, Flow>,
+    warnings: Vec<Warning>,
+    hash: String,
+}
+
+/// What is known of a flow without running it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct FlowSummary<'w> {
+    /// Its name.
+    pub name: &'w str,
+    /// What it is good for.
+    pub description: Option<&'w str>,
+    /// The schema of its input, by its name in `schemas`.
+    pub input: Option<&'w str>,
+    /// The schema of its output, by its name in `schemas`.
+    pub output: Option<&'w str>,
+}
+
+impl Workflow {
+    /// Reads a definition.
+    ///
+    /// # Errors
+    /// [`LoadError`] names the place to mend.
+    pub fn from_json(definition: &Value) -> Result<Self, LoadError> {
+        const KNOWN: [&str; 9] = [
+            "name",
+            "description",
+            "models",
+            "prompts",
+            "schemas",
+            "tools",
+            "agents",
+            "flows",
+            "policies",
+        ];
+        let top = Place::default();
+        if is_too_deep(definition) {
+            return Err(LoadError::new(top, LoadProblem::TooDeep));
+        }
+        let fields = Fields::of(definition, &top, &KNOWN)?;
+        let policies = fields.get("policies");
+        let policies = policies
+            .map(|(value, place)| Policies::read(value, &place))
+            .transpose()?
+            .unwrap_or_default();
+        let mut workflow = Self {
+            name: fields.text("name")?,
+            description: fields.text("description")?,
+            models: section(&fields, "models", |value, place| {
+                ModelSpec::read(value, &place)
+            })?,
+            prompts: section(&fields, "prompts", sections::prompt)?,
+            schemas: section(&fields, "schemas", sections::schema)?,
+            tools: section(&fields, "tools", |value, place| {
+                ToolSpec::read(value, &place)
+            })?,
+            agents: section(&fields, "agents", |value, place| {
+                AgentSpec::read(value, &place)
+            })?,
+            flows: flows(&fields, &policies)?,
+            policies,
+            warnings: Vec::new(),
+            hash: hash(definition),
+        };
+        workflow.warnings = check::check(&workflow)?;
+        Ok(workflow)
+    }
+
+    /// Reads a definition from the text of its JSON.
+    ///
+    /// # Errors
+    /// See [`from_json`](Self::from_json); also if the text is not JSON, is larger than 1 MiB or has a name twice in
+    /// one object.
+    pub fn parse(text: &str) -> Result<Self, LoadError> {
+        let wrong = |reason: String| LoadProblem::NotJson { reason };
+        let problem = match Json::from_text(text) {
+            Ok(_) => match crate::model::read_strictly(text) {
+                Ok(value) => return Self::from_json(&value),
+                Err(error) => wrong(error.to_string()),
+            },
+            Err(JsonError::Syntax(error)) => wrong(error.to_string()),
+            Err(JsonError::TooDeep) => LoadProblem::TooDeep,
+            Err(JsonError::TooLarge { size, limit }) => LoadProblem::TooMany {
+                what: "bytes",
+                found: size,
+                most: limit,
+            },
+        };
+        Err(LoadError::new(Place::default(), problem))
+    }
+
+    /// Its flows, by name.
+    pub fn flows(&self) -> impl Iterator<Item = FlowSummary<'_>> {
+        self.flows.iter().map(|(name, flow)| FlowSummary {
+            name,
+            description: flow.description.as_deref(),
+            input: flow.input.as_deref(),
+            output: flow.output.as_deref(),
+        })
+    }
+
+    /// What is odd in the definition.
+    #[must_use]
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    /// SHA-256 of the definition in hex. A run goes on only with the definition that it began with.
+    #[must_use]
+    pub fn hash(&self) -> &str {
+        &self.hash
+    }
+
+    pub(super) fn flow(&self, name: &str) -> Option<&Flow> {
+        self.flows.get(name)
+    }
+}
+
+fn section<T>(
+    fields: &Fields<'_>,
+    name: &str,
+    read: impl Fn(&Value, Place) -> Result<T, LoadError>,
+) -> Result<BTreeMap<String, T>, LoadError> {
+    let named = fields.named(name, NAMES)?.into_iter();
+    named
+        .map(|(name, value, place)| Ok((name.to_owned(), read(value, place)?)))
+        .collect()
+}
+
+fn flows(fields: &Fields<'_>, policies: &Policies) -> Result<BTreeMap<String, Flow>, LoadError> {
+    let mut reader = Reader::new(policies);
+    let named = fields.named("flows", NAMES)?.into_iter();
+    named
+        .map(|(name, value, place)| Ok((name.to_owned(), flow(&mut reader, value, &place)?)))
+        .collect()
+}
+
+fn flow(reader: &mut Reader<'_>, value: &Value, place: &Place) -> Result<Flow, LoadError> {
+    const KNOWN: [&str; 6] = ["description", "input", "output", "steps", "dag", "at_once"];
+    let fields = Fields::of(value, place, &KNOWN)?;
+    let body = if dag::is_dag(&fields)? {
+        Body::Graph(dag::read(reader, &fields)?)
+    } else {
+        fields.refuse("at_once", "it goes with the steps of a \"dag\"")?;
+        Body::Steps(reader.block(&fields, "steps")?)
+    };
+    Ok(Flow {
+        description: fields.text("description")?,
+        input: fields.text("input")?,
+        output: fields.text("output")?,
+        body,
+    })
+}
+
+/// Names in objects are in order, so the same definition always has the same hash.
+fn hash(definition: &Value) -> String {
+    let digest = Sha256::digest(definition.to_string());
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests;
