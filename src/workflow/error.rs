@@ -202,8 +202,20 @@ pub(super) fn shown(value: &Value) -> String {
 pub struct Warning {
     /// Where it is.
     pub place: Place,
+    /// Where in the text it is, if a loader said so.
+    pub position: Option<Position>,
     /// What is odd.
     pub oddity: Oddity,
+}
+
+impl Warning {
+    pub(super) fn new(place: Place, oddity: Oddity) -> Self {
+        Self {
+            place,
+            position: None,
+            oddity,
+        }
+    }
 }
 
 /// What is odd in a definition.
@@ -228,6 +240,9 @@ pub enum Oddity {
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(position) = &self.position {
+            write!(f, "{position}: ")?;
+        }
         write!(f, "{}: ", self.place)?;
         match &self.oddity {
             Oddity::Unused { what, name } => write!(f, "the {what} {name:?} is not used"),

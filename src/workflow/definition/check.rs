@@ -109,10 +109,8 @@ impl Names<'_> {
         let mut left = false;
         for step in &block.0 {
             if left {
-                self.warnings.push(Warning {
-                    place: step.place.clone(),
-                    oddity: Oddity::Unreachable,
-                });
+                let warning = Warning::new(step.place.clone(), Oddity::Unreachable);
+                self.warnings.push(warning);
             }
             left = leaves(step);
             self.step(step)?;
@@ -202,7 +200,7 @@ impl Names<'_> {
                     let place = Place::default().field(section).field(name);
                     let name = name.clone();
                     let oddity = Oddity::Unused { what, name };
-                    self.warnings.push(Warning { place, oddity });
+                    self.warnings.push(Warning::new(place, oddity));
                 }
             }
         }

@@ -5,6 +5,7 @@ mod circle;
 mod composites;
 mod dag;
 mod kind;
+mod locate;
 mod sections;
 mod steps;
 mod variables;
@@ -118,27 +119,22 @@ impl Workflow {
         Ok(workflow)
     }
 
-    /// Reads a definition from the text of its JSON.
+    /// Reads a definition from the text of its JSON. Errors and warnings say line and column.
     ///
     /// # Errors
     /// See [`from_json`](Self::from_json); also if the text is not JSON, is larger than 1 MiB or has a name twice in
     /// one object.
     pub fn parse(text: &str) -> Result<Self, LoadError> {
-        let wrong = |reason: String| LoadProblem::NotJson { reason };
-        let problem = match Json::from_text(text) {
-            Ok(_) => match crate::model::read_strictly(text) {
-                Ok(value) => return Self::from_json(&value),
-                Err(error) => wrong(error.to_string()),
-            },
-            Err(JsonError::Syntax(error)) => wrong(error.to_string()),
-            Err(JsonError::TooDeep) => LoadProblem::TooDeep,
-            Err(JsonError::TooLarge { size, limit }) => LoadProblem::TooMany {
-                what: "bytes",
-                found: size,
-                most: limit,
-            },
-        };
-        Err(LoadError::new(Place::default(), problem))
+        let value = read(text).map_err(|problem| LoadError::new(Place::default(), problem))?;
+        let workflow = Self::from_json(&value);
+        let mut workflow = workflow.map_err(|error| {
+            let position = locate::locate(text, error.place());
+            error.at(position)
+        })?;
+        for warning in &mut workflow.warnings {
+            warning.position = Some(locate::locate(text, &warning.place));
+        }
+        Ok(workflow)
     }
 
     /// Its flows, by name.
@@ -165,6 +161,22 @@ impl Workflow {
 
     pub(super) fn flow(&self, name: &str) -> Option<&Flow> {
         self.flows.get(name)
+    }
+}
+
+fn read(text: &str) -> Result<Value, LoadProblem> {
+    let wrong = |error: serde_json::Error| LoadProblem::NotJson {
+        reason: error.to_string(),
+    };
+    match Json::from_text(text) {
+        Ok(_) => crate::model::read_strictly(text).map_err(wrong),
+        Err(JsonError::Syntax(error)) => Err(wrong(error)),
+        Err(JsonError::TooDeep) => Err(LoadProblem::TooDeep),
+        Err(JsonError::TooLarge { size, limit }) => Err(LoadProblem::TooMany {
+            what: "bytes",
+            found: size,
+            most: limit,
+        }),
     }
 }
 

@@ -156,10 +156,8 @@ impl Checker<'_> {
             let name = name.to_owned();
             // `index` of a `for_each` within another is meant to be the inner one.
             if name != "index" {
-                self.warnings.push(Warning {
-                    place: place.clone(),
-                    oddity: Oddity::Shadowed { name },
-                });
+                let warning = Warning::new(place.clone(), Oddity::Shadowed { name });
+                self.warnings.push(warning);
             }
         }
         let outside = self.visible.clone();

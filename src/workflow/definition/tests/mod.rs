@@ -121,3 +121,25 @@ fn text_that_is_no_json_says_line_and_column_and_a_name_written_twice_is_refused
     assert!(broken.contains("line 2 column 9"), "{broken}");
     assert!(twice.contains("name"), "{twice}");
 }
+
+#[test]
+fn an_error_in_a_text_says_line_and_column() {
+    let text = "{\n  \"agents\": {\n    \"writer\": {\"instruction\": 7}\n  }\n}";
+
+    let error = Workflow::parse(text).unwrap_err().to_string();
+
+    assert_eq!(
+        error,
+        "line 3 column 31: agents.writer.instruction: it must be a text, or {\"prompt\": name}, not 7"
+    );
+}
+
+#[test]
+fn a_warning_of_a_text_says_line_and_column() {
+    let workflow = Workflow::parse("{\"models\":\n  {\"small\": {}}}").unwrap();
+
+    assert_eq!(
+        workflow.warnings()[0].to_string(),
+        "line 2 column 13: models.small: the model \"small\" is not used"
+    );
+}
