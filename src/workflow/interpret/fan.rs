@@ -7,7 +7,7 @@ use super::scope::Scope;
 use super::walk::{End, Walk, Walked, unresolved};
 use crate::model::Json;
 use crate::workflow::ast::{Block, Branch, ForEach, Graph, Join};
-use crate::workflow::expression::kept;
+use crate::workflow::expression::{Unresolved, kept};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -85,7 +85,8 @@ impl<'r> Walk<'r> {
         let Some((begun, settled)) = self.fan_state(path) else {
             return self.misfit(path);
         };
-        let open: Vec<usize> = (0..*begun).filter(|at| !settled.contains_key(at)).collect();
+        let begun = 0..fan.count().min(*begun);
+        let open: Vec<usize> = begun.filter(|at| !settled.contains_key(at)).collect();
         for at in open {
             if let Some(end) = self.branch(fan, join, at, path, scope) {
                 return Walked::Ended(end);
@@ -96,7 +97,8 @@ impl<'r> Walk<'r> {
             let Some((begun, settled)) = self.fan_state(path) else {
                 return self.misfit(path);
             };
-            if *begun == fan.count() || *begun - settled.len() >= fan.at_once() || paused {
+            let under_way = begun.saturating_sub(settled.len());
+            if *begun >= fan.count() || under_way >= fan.at_once() || paused {
                 break;
             }
             let at = *begun;
@@ -145,10 +147,13 @@ impl<'r> Walk<'r> {
             (end @ (End::Produced(_) | End::Return(_) | End::Broken(_)), _)
             | (end @ End::Failed(_), Join::FailFast) => return Some(end),
         };
-        if let Some((_, settled)) = self.fan_state(path) {
-            settled.insert(at, end);
-        }
-        None
+        let most = self.workflow.policies.limits.value_bytes;
+        let (_, settled) = self.fan_state(path)?;
+        settled.insert(at, end);
+        // Together they become one value; what is too large for that is not gathered.
+        let bytes = settled.values().map(Settled::bytes);
+        let bytes = bytes.fold(0, usize::saturating_add);
+        (bytes > most).then(|| End::Failed(unresolved(&Unresolved::TooLarge(most))))
     }
 
     fn within(

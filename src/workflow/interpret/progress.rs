@@ -173,6 +173,16 @@ pub(super) enum Settled {
     Failed(StepFailure),
 }
 
+impl Settled {
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Succeeded(Produced::Value(value)) => value.size(),
+            Self::Succeeded(Produced::Nothing) => 0,
+            Self::Failed(failure) => failure.message.len(),
+        }
+    }
+}
+
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Leaf {
     pub(super) attempt: u32,

@@ -273,7 +273,7 @@ impl<'r> Walk<'r> {
         if self.progress.paused {
             return Err(Walked::Open);
         }
-        self.progress.steps += 1;
+        self.progress.steps = self.progress.steps.saturating_add(1);
         self.event(path, FlowEventKind::Started);
         let most = self.workflow.policies.limits.steps;
         if self.progress.steps > most {
@@ -332,7 +332,7 @@ impl<'r> Walk<'r> {
     }
 
     pub(super) fn event(&mut self, path: &StepPath, kind: FlowEventKind) {
-        self.progress.sequence += 1;
+        self.progress.sequence = self.progress.sequence.saturating_add(1);
         self.next.events.push(FlowEvent {
             sequence: self.progress.sequence,
             path: path.clone(),

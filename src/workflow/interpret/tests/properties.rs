@@ -166,6 +166,55 @@ proptest! {
     }
 }
 
+/// Each value within another, as a JSON pointer.
+fn pointers(value: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut open = vec![(String::new(), value)];
+    while let Some((pointer, value)) = open.pop() {
+        if let Value::Object(fields) = value {
+            let fields = fields.iter();
+            open.extend(fields.map(|(name, field)| {
+                let name = name.replace('~', "~0").replace('/', "~1");
+                (format!("{pointer}/{name}"), field)
+            }));
+        }
+        found.push(pointer);
+    }
+    found
+}
+
+proptest! {
+    #[test]
+    fn a_progress_that_was_tampered_with_does_no_harm(
+        flows in flows(), chances in chances(), at in any::<prop::sample::Index>(), other in any::<prop::sample::Index>(),
+        number in any::<u64>(),
+    ) {
+        let workflow = workflow(flows);
+        let (mut run, begun) = begin(&workflow);
+        let mut ready = begun.ready;
+        for (which, _) in chances.iter().take(usize::from(number as u8 % 8)) {
+            if ready.is_empty() {
+                break;
+            }
+            let one = ready.remove(usize::from(*which) % ready.len());
+            ready.extend(run.tell(&one.path, one.attempt, Outcome::success(json!(1))).ready);
+        }
+        let mut saved = serde_json::to_value(run.progress()).unwrap();
+        let pointers = pointers(&saved);
+        // A number that is something else, or a part of the progress in the place of another.
+        let part = saved.pointer(&pointers[other.index(pointers.len())]).unwrap().clone();
+        let place = saved.pointer_mut(&pointers[at.index(pointers.len())]).unwrap();
+        *place = if place.is_number() { json!(number) } else { part };
+
+        let Ok(progress) = serde_json::from_str::<Progress>(&saved.to_string()) else { return Ok(()) };
+        let Ok(mut run) = Run::restore(workflow, progress) else { return Ok(()) };
+        for one in run.outstanding() {
+            drop(run.tell(&one.path, one.attempt, Outcome::success(json!(1))));
+        }
+        drop(run.cancel());
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 

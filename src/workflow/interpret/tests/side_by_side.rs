@@ -193,3 +193,16 @@ fn a_graph_runs_so_many_at_once_and_fails_with_any_of_its_steps() {
         ["stop main/c", "failed broken at main/a"]
     );
 }
+
+#[test]
+fn results_that_together_are_too_large_fail_as_soon_as_they_are() {
+    let (mut script, _) = Script::of(json!([
+        {"for_each": [1, 2, 3, 4], "at_once": 2, "steps": [{"tool": "search"}]},
+    ]));
+    script.ok("main/0#1/0", json!("x".repeat(2_500)));
+
+    assert_eq!(
+        script.ok("main/0#2/0", json!("x".repeat(2_500))),
+        ["stop main/0#3/0", "failed too_large at main/0"]
+    );
+}
