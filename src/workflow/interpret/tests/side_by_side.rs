@@ -206,3 +206,18 @@ fn results_that_together_are_too_large_fail_as_soon_as_they_are() {
         ["stop main/0#3/0", "failed too_large at main/0"]
     );
 }
+
+#[test]
+fn a_branch_has_its_variables_and_its_input_also_after_it_waited() {
+    let (mut script, _) = Script::of(json!([{"parallel": [
+        {"id": "a", "input": "own", "steps": [
+            {"set": {"kept": 7}},
+            {"tool": "search"},
+            {"tool": "search", "input": ["${kept}", "${input}", "${last}"]},
+        ]},
+        {"tool": "search"},
+    ]}]));
+
+    assert_eq!(script.ok("main/0/a/1", json!("found")), ["do main/0/a/2"]);
+    assert_eq!(script.input("main/0/a/2"), json!([7, "own", "found"]));
+}
