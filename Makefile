@@ -10,11 +10,12 @@
 #   make torture-ci   workers on one SQLite file are killed, stopped and misled, and three mistakes have to be found
 #   make bench-build  the benches compile and run one tiny round; `cargo bench` measures
 #   make ci           all of the above, with Cargo.lock as committed
-#   make torture      the same with 500 kills and all mistakes: some twenty minutes; see docs/torture.md
+#   make torture-services  the same campaign on PostgreSQL and on PostgreSQL with NATS (needs Linux on x86-64)
+#   make torture      the same with 500 kills on each, and all mistakes: more than an hour; see docs/torture.md
 #   make services-test  of the tests only what needs PostgreSQL and NATS, on servers of its own (Linux on x86-64)
 #   make deny         licences, advisories and duplicate crates (needs cargo-deny)
 
-.PHONY: fmt lint features crates test doc examples bench-build torture-ci torture services-test ci deny
+.PHONY: fmt lint features crates test doc examples bench-build torture-ci torture-services torture services-test ci deny
 .NOTPARALLEL:
 .DEFAULT_GOAL := ci
 
@@ -22,11 +23,11 @@
 CARGO_FLAGS ?=
 
 # Features that bring a dependency or test support; one that joins is checked alone as well.
-# With none and all this makes thirteen combinations.
-HEAVY_FEATURES := cli conformance metrics mock nats openai postgres schema sqlite templates validate
+# With none and all this makes fourteen combinations.
+HEAVY_FEATURES := cli conformance genai metrics mock nats openai postgres schema sqlite templates validate
 
 # Tests that are made of more than the default features. Those that need a server fail without one.
-FULL_TESTS := agent agent_kill agent_ways cli metrics openai source_nats sqlite_desk store_postgres store_sqlite tls tools
+FULL_TESTS := agent agent_kill agent_ways cli genai key_order metrics openai source_nats sqlite_desk store_postgres store_sqlite tls tools
 
 ci: CARGO_FLAGS := --locked
 ci: fmt crates lint features test doc examples bench-build torture-ci
@@ -73,9 +74,7 @@ examples:
 		name=$$(basename "$$file" .rs); \
 		echo "==> examples: $$name"; \
 		case $$name in \
-			openai_compatible) features="--features openai" ;; \
-			service) features="--features metrics" ;; \
-			human_approval|sqlite) features="--features sqlite" ;; \
+			human_approval|openai_compatible|service|sqlite|workers) features="--features full" ;; \
 			*) features= ;; \
 		esac; \
 		SERVICE_SECONDS=1 cargo run $(CARGO_FLAGS) --quiet $$features --example "$$name" || { echo "example $$name failed" >&2; exit 1; }; \
@@ -85,7 +84,7 @@ examples:
 # longer than all other steps together and prove no more.
 bench-build:
 	@echo "==> bench-build: the benches compile and run one tiny round"
-	cargo bench $(CARGO_FLAGS) --features metrics,sqlite,templates --profile dev --bench '*' -- --quick
+	cargo bench $(CARGO_FLAGS) --features full --profile dev --bench '*' -- --quick
 
 # The seed of a campaign, where it shall be the same each time.
 SEED ?=
@@ -98,13 +97,23 @@ torture-ci:
 	target/debug/torture ci $(SEED) || { [ $$? -eq 2 ] && target/debug/torture ci $(SEED); }
 	target/debug/torture bugs some
 
+torture-services:
+	@echo "==> torture-services: campaigns against workers that share PostgreSQL, without and with NATS"
+	cargo build $(CARGO_FLAGS) -p torture --features _bugs
+	@for on in postgres postgres+nats; do \
+		echo "==> torture-services: $$on"; \
+		target/debug/torture ci --on $$on $(SEED) || { [ $$? -eq 2 ] && target/debug/torture ci --on $$on $(SEED); } || exit 1; \
+	done
+
 torture:
-	@echo "==> torture: a full campaign, then every mistake, and the same campaigns without one"
+	@echo "==> torture: full campaigns, then every mistake, and the same campaigns without one"
 	cargo build $(CARGO_FLAGS) -p torture
 	target/debug/torture full $(SEED)
+	target/debug/torture full --on postgres $(SEED)
+	target/debug/torture full --on postgres+nats $(SEED)
 	cargo build $(CARGO_FLAGS) -p torture --features _bugs
 	target/debug/torture bugs all
-	target/debug/torture controls
+	target/debug/torture controls all
 
 services-test:
 	@echo "==> services-test: the store in PostgreSQL, and events through NATS"

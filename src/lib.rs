@@ -26,9 +26,10 @@
 //! | `schema` | `tool::tool_fn` and `tool::tool_fn_blocking`: tools over types of your own, with schemas made from them |
 //! | `sqlite` | `SqliteStore`: a durable store in one file, which several processes may share |
 //! | `postgres` | `PostgresStore`: a durable store for workers on many machines, in PostgreSQL (sqlx, rustls) |
-//! | `nats` | `source::NatsSource` and `source::NatsRelay`: events through NATS JetStream (async-nats, rustls) |
+//! | `nats` | `source::NatsSource`, `source::NatsRelay` and `source::NatsServer`: events through NATS JetStream (async-nats, rustls) |
 //! | `cli` | `agent::CliProvider`: agents that are programs of their own, which call back over HTTP on loopback (hyper) |
 //! | `openai` | `agent::OpenAiCompatible`: models behind an endpoint that speaks the chat completions of OpenAI (reqwest, rustls) |
+//! | `genai` | `agent::GenaiModel`: models of providers that speak protocols of their own, as Anthropic and Gemini (genai, reqwest, rustls) |
 //! | `templates` | rules of the type `template` in [`hints`], in Handlebars |
 //! | `validate` | input and output of [`tool`]s are checked against their JSON Schemas |
 //! | `metrics` | counters and histograms of the runtime through the `metrics` facade: [`runtime::metrics`] |
@@ -78,6 +79,11 @@ struct Readme;
 #[cfg(all(doctest, feature = "postgres"))]
 #[doc = include_str!("../docs/from-sqlite-to-postgres.md")]
 struct FromSqliteToPostgres;
+
+/// The page on scaling, so that its code is compiled.
+#[cfg(all(doctest, feature = "nats", feature = "postgres"))]
+#[doc = include_str!("../docs/scaling.md")]
+struct ScalingPostgres;
 
 /// The page on SQLite, so that its code is compiled and run.
 #[cfg(all(doctest, feature = "sqlite"))]

@@ -60,7 +60,8 @@ async fn a_question_is_answered_with_the_page_and_the_history_before_it() {
         .await
         .unwrap();
 
-    let keys: Vec<&String> = context.as_object().unwrap().keys().collect();
+    let mut keys: Vec<&String> = context.as_object().unwrap().keys().collect();
+    keys.sort_unstable();
     assert_eq!(keys, ["history", "page", "trigger"]);
     assert_eq!(context["trigger"]["id"], json!(question.id));
     assert_eq!(context["page"]["url"], "https://github.com/rust-lang/rust");

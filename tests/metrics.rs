@@ -16,7 +16,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use support::{Probe, Shim, all, event_of, eventually, put};
 use universal_executor::runtime::metrics::{
-    EVENTS, FOUND, IN_FLIGHT, LAG_SECONDS, MATCHES, MISSED, QUEUE, RUN_SECONDS, RUNS, WAITS,
+    BEHIND, DUE, EVENTS, FOUND, IN_FLIGHT, LAG_SECONDS, MATCHES, MISSED, OLDEST_DUE_SECONDS, QUEUE,
+    RUN_SECONDS, RUNS, WAITS,
 };
 use universal_executor::source::{SourceError, StartAt};
 use universal_executor::store::metrics::{SOURCE_SECONDS, STORE_SECONDS};
@@ -26,7 +27,10 @@ use universal_executor::{
     NewBreadcrumb, Runtime, Selector, async_trait, permanent,
 };
 
-const ALL: [&str; 10] = [
+const ALL: [&str; 13] = [
+    BEHIND,
+    DUE,
+    OLDEST_DUE_SECONDS,
     EVENTS,
     MISSED,
     FOUND,
@@ -73,10 +77,17 @@ impl EventSource for Lossy {
         let said = stream::iter([Ok(delivery), Err(lagged)]);
         Ok(said.chain(stream::pending()).boxed())
     }
+
+    async fn behind(&self) -> Result<Option<u64>, SourceError> {
+        Ok(Some(3))
+    }
 }
 
 /// What is counted in the scenario below.
-const SERIES: [(&str, f64); 12] = [
+const SERIES: [(&str, f64); 15] = [
+    ("ux_events_behind", 3.0),
+    ("ux_runs_due{executor=\"well\"}", 0.0),
+    ("ux_oldest_due_seconds{executor=\"well\"}", 0.0),
     ("ux_events_total", 1.0),
     ("ux_events_missed_total", 7.0),
     ("ux_events_found_by_sweep_total", 1.0),
@@ -300,7 +311,7 @@ fn the_table_in_the_documentation_and_the_constants_say_the_same() {
         let (kind, labels) = row.map(|row| (row[1], row[2])).unwrap();
         let expected = match value.rsplit('_').next().unwrap() {
             "total" => "counter",
-            "seconds" => "histogram",
+            "seconds" if constant != "OLDEST_DUE_SECONDS" => "histogram",
             _ => "gauge",
         };
         assert_eq!(kind, expected, "{constant}");

@@ -189,6 +189,11 @@ fn models_and_what_they_are_asked_may_cross_threads() {
         universal_executor::agent::ProviderError,
         universal_executor::agent::Secret,
     )>();
+    #[cfg(feature = "genai")]
+    shared::<(
+        universal_executor::agent::GenaiModel,
+        universal_executor::agent::GenaiModelBuilder,
+    )>();
 }
 
 #[cfg(feature = "sqlite")]

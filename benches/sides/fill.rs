@@ -11,12 +11,6 @@ const AT_ONCE: usize = 500;
 /// How many schemas there are, and how many breadcrumbs one after the other are of one session.
 const SCHEMAS: usize = 20;
 
-pub(crate) fn question() -> NewBreadcrumb {
-    NewBreadcrumb::new("question.v1")
-        .tag("session:1")
-        .context(json!({"text": TEXT}))
-}
-
 /// Adds so many breadcrumbs, quickly.
 pub(crate) async fn add(store: &SqliteStore, n: usize, new: impl Fn(usize) -> NewBreadcrumb) {
     let places: Vec<usize> = (0..n).collect();

@@ -1,5 +1,6 @@
 //! What is measured against one another in `stores`, and the files it is measured on.
 
+pub(crate) mod answering;
 pub(crate) mod driver;
 pub(crate) mod fill;
 pub(crate) mod store;

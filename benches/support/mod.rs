@@ -10,7 +10,10 @@
 //! single tiny round, to prove that the bench still works; the figures of that say nothing.
 #![expect(clippy::print_stdout, reason = "a bench reports on standard output")]
 
-use std::{env, hint::black_box, time::Instant};
+mod quick;
+
+pub(crate) use quick::is_quick;
+use std::{hint::black_box, time::Instant};
 
 /// Runs every side `rounds` times `iterations` times, in turn, and prints for each the time one
 /// iteration took in its fastest round, and how that compares with the first side. Returns these
@@ -75,10 +78,4 @@ fn readable(nanoseconds: f64) -> String {
     } else {
         format!("{:.2} us", nanoseconds / 1_000.0)
     }
-}
-
-pub(crate) fn is_quick() -> bool {
-    let has = |flag: &str| env::args().any(|argument| argument == flag);
-    let asked = env::var_os("BENCH_QUICK").is_some_and(|value| value == "1");
-    asked || has("--quick") || has("--test") || !has("--bench")
 }

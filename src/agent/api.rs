@@ -7,7 +7,7 @@ use super::{
 };
 use crate::error::{BoxError, permanent};
 use crate::machine::{Answer, Arguments, CallId, Delivery, ToolCall, ToolResult};
-use crate::model::Json;
+use crate::model::{Json, sorted_text};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -206,6 +206,6 @@ fn text(output: Value) -> String {
         | Value::Bool(_)
         | Value::Number(_)
         | Value::Array(_)
-        | Value::Object(_)) => other.to_string(),
+        | Value::Object(_)) => sorted_text(&other),
     }
 }

@@ -1,7 +1,7 @@
 //! What people are asked, and what they answer, as breadcrumbs.
 
 use crate::machine::{Answer, ToolCall};
-use crate::model::{Breadcrumb, Json, NewBreadcrumb, Timestamp};
+use crate::model::{Breadcrumb, Json, NewBreadcrumb, Timestamp, sorted_text};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -128,13 +128,7 @@ fn verdict(response: &Breadcrumb) -> Option<Decision> {
 
 /// What an approval is bound to: the tool, what it is called with, and the definition of who calls it.
 pub(super) fn digest(tool: &str, arguments: &Json, definition: &str) -> String {
-    hash(&[tool, &canonical(arguments), definition])
-}
-
-/// The same text for equal JSON, whatever the order of its keys.
-fn canonical(json: &Json) -> String {
-    // Objects of `serde_json` are sorted by key.
-    Value::to_string(json)
+    hash(&[tool, &sorted_text(arguments), definition])
 }
 
 /// The hash of some texts, as hex: no two lists of texts give the same.
@@ -151,4 +145,25 @@ pub(super) fn hash(parts: &[&str]) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_approval_is_of_a_value_and_not_of_the_order_of_its_keys() {
+        let digest_of = |text| digest("pay", &Json::from_text(text).unwrap(), "definition");
+
+        let approved = digest_of(r#"{"amount": 5, "to": {"iban": "X", "name": "Ann"}}"#);
+
+        assert_eq!(
+            digest_of(r#"{"to": {"name": "Ann", "iban": "X"}, "amount": 5}"#),
+            approved
+        );
+        assert_ne!(
+            digest_of(r#"{"amount": 6, "to": {"iban": "X", "name": "Ann"}}"#),
+            approved
+        );
+    }
 }

@@ -150,10 +150,14 @@ pub use model::{
     ResponseSchema, Speaker, StopReason, ToolCall, ToolCallDelta, ToolChoice, Usage,
 };
 pub use provider::{Provider, Said, Session, Task};
+#[cfg(any(feature = "genai", feature = "openai"))]
+pub use providers::ProviderError;
 #[cfg(feature = "cli")]
 pub use providers::{CliError, CliProvider, RawOutput};
+#[cfg(feature = "genai")]
+pub use providers::{GenaiModel, GenaiModelBuilder};
 #[cfg(feature = "openai")]
-pub use providers::{OpenAiCompatible, OpenAiCompatibleBuilder, ProviderError};
+pub use providers::{OpenAiCompatible, OpenAiCompatibleBuilder};
 pub use providers::{Secret, model_tool};
 pub use recorded::RecordedModel;
 pub use scripted::ScriptedModel;

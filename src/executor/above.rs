@@ -261,6 +261,14 @@ pub enum ModelError {
         /// What it said.
         source: BoxError,
     },
+    /// The request asks for what the adapter to the provider has no way to ask it for.
+    #[error("{provider} cannot be asked for {what}")]
+    Unsupported {
+        /// The provider.
+        provider: &'static str,
+        /// What the request asks for.
+        what: &'static str,
+    },
     /// What the provider sent is no answer.
     #[error("the answer of the model cannot be read: {problem}")]
     BadAnswer {
@@ -313,6 +321,7 @@ impl ModelError {
             | Self::Refused { .. }
             | Self::Unauthorized
             | Self::Rejected { .. }
+            | Self::Unsupported { .. }
             | Self::TooLarge { .. }
             | Self::ScriptEnded { .. }
             | Self::NotRecorded { .. }
@@ -360,6 +369,10 @@ mod tests {
             ModelError::Rejected {
                 status: 404,
                 source: "no such model".into(),
+            },
+            ModelError::Unsupported {
+                provider: "cohere",
+                what: "calls of tools",
             },
             ModelError::TooLarge {
                 what: "the answer in bytes",

@@ -1,6 +1,6 @@
 use super::UniversalExecutor;
 use crate::error::Retry;
-use crate::model::{Breadcrumb, Event, Path, PathError};
+use crate::model::{Breadcrumb, Event, Path, PathError, sorted_text};
 use crate::store::StoreError;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -71,7 +71,7 @@ fn first_tag(prefix: &str, tags: &[String]) -> Option<String> {
 fn value_at(path: &Path, context: &Value) -> Option<String> {
     // A path that cannot be evaluated gives no order, as it would match nothing.
     let found = path.first(context).ok()??;
-    Some(short(found.to_string()))
+    Some(short(sorted_text(found)))
 }
 
 /// The key itself, or its hash where it is too long to be kept with every run.

@@ -96,7 +96,9 @@ impl RuntimeBuilder {
 
     /// Sets where in the source to start: by default with what happens once it runs. What was there before is then not
     /// seen; with [`StartAt::Beginning`] it is, and what was answered already is not answered again. What is committed
-    /// while no process runs is seen only if the source remembers it: use a durable one, or begin at the beginning.
+    /// while no process runs is seen only if the source remembers it: use a durable one, or begin at the beginning. Where
+    /// the source may lose events without saying so, who does not start with now also looks at what was committed in the
+    /// minute before.
     #[must_use]
     pub fn start_at(mut self, start: StartAt) -> Self {
         self.settings.start_at = start;

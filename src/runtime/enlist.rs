@@ -5,6 +5,7 @@ use super::metrics;
 use super::roster::Roster;
 use super::share::Share;
 use super::shared::{PAUSE, Shared, in_time};
+use crate::bugs::planted;
 use crate::clock::later;
 use crate::error::Retry;
 use crate::executor::ordering_key;
@@ -99,6 +100,11 @@ impl Enlist {
                     }
                 }
                 Err(error) if at_once > 1 && is_about_one(&error) => at_once = 1,
+                Err(_) if planted("nak-late") => {
+                    for arrival in self.owed.drain(..n) {
+                        arrival.share.again(PAUSE);
+                    }
+                }
                 Err(error) => {
                     self.home.answered(false);
                     tracing::warn!(error = error.code(), "runs could not be enqueued");

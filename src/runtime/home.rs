@@ -146,6 +146,14 @@ impl Home {
         *lock(&self.seen)
     }
 
+    /// Notes that everything committed up to a time was announced or found, and that what came before is of concern too.
+    pub(super) fn begins_before(&self, moment: Timestamp) {
+        *lock(&self.seen) = Some(SeenTo {
+            first: Timestamp::UNIX_EPOCH,
+            last: moment,
+        });
+    }
+
     /// Notes that everything committed up to a time was announced or found; the first time is that of the beginning.
     pub(super) fn has_seen_to(&self, moment: Timestamp) {
         let mut seen = lock(&self.seen);

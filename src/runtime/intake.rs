@@ -93,11 +93,15 @@ impl<'r> Intake<'r> {
     /// Notes how far each store has come.
     pub(super) async fn open(&mut self) {
         let homes = self.shared.roster.homes();
+        let start = self.runtime.settings.start_at;
         let begin = homes.iter().map(|home| async move {
             if home.seen().is_none()
                 && let Ok(newest) = sweep::newest(home.store()).await
             {
-                home.has_seen_to(newest);
+                match start {
+                    StartAt::Now => home.has_seen_to(newest),
+                    StartAt::Beginning | StartAt::After(_) => home.begins_before(newest),
+                }
             }
         });
         join_all(begin).await;

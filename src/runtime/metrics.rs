@@ -15,6 +15,13 @@
 //! | [`IN_FLIGHT`] | gauge | | attempts under way |
 //! | [`QUEUE`] | gauge | `store` | deliveries that wait to be put into a ledger |
 //! | [`WAITS`] | gauge | `store` | waits that are open |
+//! | [`DUE`] | gauge | `executor` | runs that could be claimed, counted up to 1,000 |
+//! | [`OLDEST_DUE_SECONDS`] | gauge | `executor` | for how long the oldest of them could be |
+//! | [`BEHIND`] | gauge | | events that the source has for this runtime, if it knows |
+//!
+//! The last three are those of [`Runtime::backlog`](super::Runtime::backlog), asked for once in each
+//! [`reconcile_every`](super::RuntimeBuilder::reconcile_every): of all workers that share a store and a source, so each
+//! says the same.
 //!
 //! The outcomes are those of [`Outcome`](crate::Outcome) (`responded`, `failed`, `suspended`, ..), `postponed`, `error`,
 //! `panic`, `dropped`, and `held` for what was given back before it began.
@@ -43,9 +50,16 @@ pub const IN_FLIGHT: &str = "ux_runs_in_flight";
 pub const QUEUE: &str = "ux_queue_depth";
 /// Waits that are open.
 pub const WAITS: &str = "ux_waits_open";
+/// Runs that could be claimed.
+pub const DUE: &str = "ux_runs_due";
+/// For how long the oldest run that could be claimed could be.
+pub const OLDEST_DUE_SECONDS: &str = "ux_oldest_due_seconds";
+/// Events that the source has for this runtime.
+pub const BEHIND: &str = "ux_events_behind";
 
 #[cfg(feature = "metrics")]
 mod facade {
+    use crate::runtime::Backlog;
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -76,6 +90,22 @@ mod facade {
     pub(in crate::runtime) fn level(name: &'static str, store: u64, depth: usize) {
         metrics::gauge!(name, "store" => store.to_string()).set(depth as f64);
     }
+
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a gauge is a float, and what is counted here is small"
+    )]
+    pub(in crate::runtime) fn backlog(backlog: &Backlog) {
+        if let Some(behind) = backlog.behind {
+            metrics::gauge!(super::BEHIND).set(behind as f64);
+        }
+        for waiting in &backlog.executors {
+            let executor = || Arc::clone(&waiting.executor);
+            let oldest = waiting.oldest.unwrap_or_default().as_secs_f64();
+            metrics::gauge!(super::DUE, "executor" => executor()).set(waiting.due as f64);
+            metrics::gauge!(super::OLDEST_DUE_SECONDS, "executor" => executor()).set(oldest);
+        }
+    }
 }
 
 #[cfg(not(feature = "metrics"))]
@@ -94,4 +124,6 @@ mod facade {
     pub(in crate::runtime) const fn level(_: &'static str, _: u64, _: usize) {}
 }
 
+#[cfg(feature = "metrics")]
+pub(super) use facade::backlog;
 pub(super) use facade::{add, ended, level, matched, started};

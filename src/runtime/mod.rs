@@ -30,6 +30,7 @@
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
 
+mod backlog;
 mod builder;
 pub mod definitions;
 mod desk;
@@ -55,6 +56,7 @@ mod sweep;
 mod wakes;
 
 pub use crate::executor::WaitError;
+pub use backlog::{Backlog, Due};
 pub use builder::RuntimeBuilder;
 pub use error::RuntimeError;
 pub use health::Health;
@@ -184,6 +186,7 @@ impl Runtime {
             biased;
             _ = signals.next() => {}
             () = intake.run(deliveries) => {}
+            () = backlog::watch(self) => {}
         }
         shared.stop.cancel();
         if planted("drop-at-drain") {
@@ -206,6 +209,15 @@ impl Runtime {
     #[must_use]
     pub fn health(&self) -> Health {
         self.vitals.health(&self.roster)
+    }
+
+    /// What waits to be done, as the stores and the source have it now: of all workers that share them. The metrics of a
+    /// [runtime](metrics) tell it from time to time.
+    ///
+    /// # Errors
+    /// [`StoreError`] if a store does not answer. What the source does not say is left out.
+    pub async fn backlog(&self) -> Result<Backlog, StoreError> {
+        backlog::of(&*self.source, &self.roster).await
     }
 
     /// Who triggers whom, as a graph of executors and schemas, with the circles in it.

@@ -21,15 +21,17 @@
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
 
+mod backed;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod error;
 #[cfg(feature = "nats")]
 mod nats;
 
+pub use backed::Backed;
 pub use error::SourceError;
 #[cfg(feature = "nats")]
-pub use nats::{NatsError, NatsRelay, NatsSource, NatsSourceBuilder};
+pub use nats::{NatsError, NatsRelay, NatsServer, NatsSource, NatsSourceBuilder};
 
 use crate::model::Event;
 use async_trait::async_trait;
@@ -83,6 +85,15 @@ pub trait EventSource: Send + Sync + 'static {
     fn is_complete(&self) -> bool {
         false
     }
+
+    /// How many events it keeps for the consumer it delivers to that were not acknowledged yet, if it knows: not delivered,
+    /// or on their way.
+    ///
+    /// # Errors
+    /// Fails if the source cannot be reached.
+    async fn behind(&self) -> Result<Option<u64>, SourceError> {
+        Ok(None)
+    }
 }
 
 /// A source behind a pointer is one too.
@@ -99,6 +110,10 @@ macro_rules! forward {
 
             fn is_complete(&self) -> bool {
                 (**self).is_complete()
+            }
+
+            async fn behind(&self) -> Result<Option<u64>, SourceError> {
+                (**self).behind().await
             }
         }
     };

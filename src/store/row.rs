@@ -6,7 +6,7 @@ use crate::model::{BreadcrumbId, Json, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::store) struct Row {
     pub(in crate::store) run: RunRef,
     pub(in crate::store) state: RunState,
@@ -33,7 +33,7 @@ pub(in crate::store) struct Row {
 }
 
 /// What a suspended row waits for, and since when.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::store) struct Wait {
     pub(in crate::store) wake: Wake,
     pub(in crate::store) since: Timestamp,
@@ -72,6 +72,7 @@ impl End {
 }
 
 /// What a store knows of where a trigger comes from.
+#[derive(Clone, Debug)]
 pub(in crate::store) enum Origin {
     /// The run's own executor wrote it.
     Own,

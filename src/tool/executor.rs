@@ -5,7 +5,7 @@ use super::settings::Place;
 use super::{RetrySafety, Tool, ToolError};
 use crate::error::BoxError;
 use crate::executor::{ExecutionContext, Failure, Profile, Response, UniversalExecutor, check};
-use crate::model::{Breadcrumb, Subscription, Subscriptions};
+use crate::model::{Breadcrumb, Subscription, Subscriptions, sorted_text};
 use crate::store::BreadcrumbStore;
 use async_trait::async_trait;
 use serde_json::Value;
@@ -93,7 +93,7 @@ impl ToolExecutor {
         };
         let mut executor =
             Self::with_subscriptions(tool, subscriptions, store)?.also_writes(schemas);
-        executor.profile = executor.profile.definition(&context.to_string());
+        executor.profile = executor.profile.definition(&sorted_text(context));
         Ok(executor)
     }
 

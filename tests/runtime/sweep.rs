@@ -290,6 +290,27 @@ async fn what_was_there_before_the_start_is_not_found() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_begins_at_the_beginning_finds_what_came_in_the_minute_before_unseen() {
+    let store = MemoryStore::default();
+    let answers = answers(&store);
+    ask(&store, 0..1).await;
+    tokio::time::advance(2 * MINUTE).await;
+    ask(&store, 1..11).await;
+    let runtime = Runtime::builder(Warped::silent(&store))
+        .executor(Arc::clone(&answers))
+        .start_at(StartAt::Beginning)
+        .reconcile_every(10 * SECOND)
+        .build()
+        .unwrap();
+
+    let asked = until(&store, "answer.v1", 10);
+    let report = runtime.run_until(asked).await.unwrap();
+
+    assert_eq!(executions(&answers), (1..11).map(|n| (n, 1)).collect());
+    assert_eq!((report.events, report.found_by_sweep), (0, 10));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_announced_is_not_found_again() {
     let store = MemoryStore::default();
     let (watched, looks) = watched(&store);

@@ -1,26 +1,29 @@
 //! Events through a NATS server, which `scripts/services` starts.
 
 #![expect(
-    clippy::expect_used,
     clippy::unwrap_used,
     reason = "a helper that cannot do its work fails the test that uses it"
 )]
 
+mod groups;
+mod hostile;
+mod lost;
+#[path = "../store_postgres/server.rs"]
+#[cfg(feature = "postgres")]
+mod postgres;
 mod relay;
+mod server;
+mod stage;
+#[cfg(feature = "postgres")]
+mod workers;
 
 use futures::stream::BoxStream;
-use std::sync::atomic::{AtomicU64, Ordering};
+use server::{url, uuid};
 use std::time::Duration;
 use universal_executor::source::conformance::{Abilities, Change, Subject};
 use universal_executor::source::{NatsRelay, NatsSource, NatsSourceBuilder, SourceError, StartAt};
 use universal_executor::store::conformance::announce;
 use universal_executor::{BoxError, Delivery, Event, EventSource, MemoryStore, async_trait};
-
-/// The server.
-fn url() -> String {
-    let url = std::env::var("NATS_URL");
-    url.expect("NATS_URL is not set; `scripts/services start` starts a server and says where")
-}
 
 /// A store, whose commits are published under a tenant of its own.
 struct Place {
@@ -40,14 +43,6 @@ impl Place {
             tenant: format!("test-{}", uuid()),
         }
     }
-}
-
-/// A name that no other test has.
-fn uuid() -> String {
-    static MADE: AtomicU64 = AtomicU64::new(0);
-    let (process, made) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
-    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
-    format!("{now}-{process}-{made}")
 }
 
 /// A source that connects when it is subscribed to.

@@ -53,6 +53,32 @@ async fn a_commit_is_done_once_whatever_becomes_of_the_connection_in_it() {
 }
 
 #[tokio::test]
+async fn what_a_server_says_of_a_commit_is_no_answer_if_it_crashed_since() {
+    let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
+    let namespace = namespaces.one();
+    let store = through(&proxy, &namespace).await;
+    store.create(note()).await.unwrap();
+    // After a crash it is another, and the number of the transaction may be that of another one.
+    let crash = format!(
+        "CREATE FUNCTION {namespace}.crash() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN UPDATE {namespace}.ux_alive SET since = 'later'; RETURN NULL; END $$;
+         CREATE TRIGGER crash AFTER INSERT ON {namespace}.ux_breadcrumbs EXECUTE FUNCTION {namespace}.crash()"
+    );
+    let mut other = sqlx::PgConnection::connect(&url()).await.unwrap();
+    sqlx::raw_sql(sqlx::AssertSqlSafe(crash))
+        .execute(&mut other)
+        .await
+        .unwrap();
+
+    proxy.harm_next(Harm::LosesAnswer);
+    let told = store.create(note()).await.unwrap_err();
+
+    assert!(matches!(told, StoreError::Unavailable { .. }), "{told:?}");
+    assert!(proxy.is_done());
+    store.create(note()).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_server_that_ends_all_sessions_is_noticed_by_nobody() {
     let namespaces = Namespaces::default();
     let namespace = namespaces.one();

@@ -11,16 +11,21 @@
 
 mod alike;
 mod broken;
+mod counter;
 mod far;
 mod hostile;
 #[path = "../store_memory/model.rs"]
 mod model;
 mod processes;
 mod proxy;
+mod round_trips;
 #[path = "../store_memory/search.rs"]
 mod search;
 mod server;
 mod source;
+mod vectors;
+#[path = "../store_wrappers/wrapped.rs"]
+mod wrapped;
 
 use server::Namespaces;
 use std::sync::Mutex;

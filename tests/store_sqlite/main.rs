@@ -28,6 +28,8 @@ mod runtime;
 mod search;
 mod source;
 mod torn;
+#[path = "../store_wrappers/watched.rs"]
+mod watched;
 #[path = "../store_wrappers/wrapped.rs"]
 mod wrapped;
 
@@ -140,5 +142,5 @@ impl Subject for File {
 }
 
 universal_executor::store_conformance!(sqlite, File::default());
-universal_executor::store_conformance!(observed, wrapped::Watched(File::default()));
-universal_executor::store_conformance!(without_faults, wrapped::Faultless(File::default()));
+universal_executor::store_conformance!(observed, watched::Watched(File::default()));
+universal_executor::store_conformance!(without_faults, watched::Faultless(File::default()));

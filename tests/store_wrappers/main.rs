@@ -20,4 +20,5 @@ mod promises;
 #[path = "../executor/support.rs"]
 #[expect(dead_code, reason = "this target needs only some of the helpers")]
 mod support;
+mod watched;
 mod wrapped;

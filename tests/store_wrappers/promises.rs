@@ -1,7 +1,8 @@
 //! Wrappers around the store in memory and its events keep the promises of those.
 
 use crate::memory_source::Events;
-use crate::wrapped::{Around, Faultless, Watched};
+use crate::watched::{Faultless, Watched};
+use crate::wrapped::Around;
 use std::time::Duration;
 use universal_executor::store::conformance::Subject;
 use universal_executor::{EventSource, MemoryStore};

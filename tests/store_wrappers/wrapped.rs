@@ -1,62 +1,11 @@
-//! What is wrapped keeps the promises of what is inside: subjects of both suites around others.
+//! What is wrapped keeps the promises of what is inside: subjects of the suite for sources around others.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 use universal_executor::source::conformance::{Abilities, Change, Subject as SourceSubject};
-use universal_executor::store::conformance::Subject as StoreSubject;
 use universal_executor::store::{Fault, Faulty, Moment, Observed, Operation};
 use universal_executor::{BoxError, Event, EventSource};
-
-/// A store that tells of each call.
-pub(crate) struct Watched<S>(pub(crate) S);
-
-impl<S: StoreSubject> StoreSubject for Watched<S> {
-    type Store = Observed<S::Store>;
-
-    async fn fresh(&self) -> Self::Store {
-        Observed::new("watched", self.0.fresh().await)
-    }
-
-    async fn in_tenant(&self, store: &Self::Store, tenant: &str) -> Option<Self::Store> {
-        let bound = self.0.in_tenant(store.inner(), tenant).await?;
-        Some(store.beside(bound))
-    }
-
-    fn events(&self, store: &Self::Store) -> Option<Box<dyn EventSource>> {
-        let events = self.0.events(store.inner())?;
-        Some(Box::new(store.beside(events)))
-    }
-
-    async fn pass(&self, duration: Duration) {
-        self.0.pass(duration).await;
-    }
-}
-
-/// A store with a plan of no faults.
-pub(crate) struct Faultless<S>(pub(crate) S);
-
-impl<S: StoreSubject> StoreSubject for Faultless<S> {
-    type Store = Faulty<S::Store>;
-
-    async fn fresh(&self) -> Self::Store {
-        Faulty::new(self.0.fresh().await, |_, _| Fault::None)
-    }
-
-    async fn in_tenant(&self, store: &Self::Store, tenant: &str) -> Option<Self::Store> {
-        let bound = self.0.in_tenant(store.inner(), tenant).await?;
-        Some(store.beside(bound))
-    }
-
-    fn events(&self, store: &Self::Store) -> Option<Box<dyn EventSource>> {
-        let events = self.0.events(store.inner())?;
-        Some(Box::new(store.beside(events)))
-    }
-
-    async fn pass(&self, duration: Duration) {
-        self.0.pass(duration).await;
-    }
-}
 
 /// A source with something around it.
 pub(crate) struct Around<S> {

@@ -36,7 +36,8 @@ async fn refused(input: Value) -> String {
 
 #[tokio::test]
 async fn every_violation_is_named_with_its_place_and_what_is_allowed() {
-    let message = refused(json!({"limit": 99, "sort": "best", "site": 7, "page": 2})).await;
+    // They are told in the order of the fields, which is that of their names only in some builds of serde_json.
+    let message = refused(json!({"limit": 99, "page": 2, "site": 7, "sort": "best"})).await;
 
     assert_eq!(
         message,

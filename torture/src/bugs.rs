@@ -1,6 +1,6 @@
 //! Mistakes made on purpose in the crate under test, each of which a campaign has to find.
 
-use crate::settings::{Settings, Workers};
+use crate::settings::{On, Settings, Workers};
 
 /// A mistake, and the campaign that shows it.
 #[derive(Clone, Copy, Debug)]
@@ -9,6 +9,8 @@ pub struct Bug {
     pub name: &'static str,
     /// What is wrong.
     pub what: &'static str,
+    /// Where a campaign has to find it.
+    pub on: &'static [On],
     campaign: fn(&mut Settings),
 }
 
@@ -16,22 +18,31 @@ const fn bug(name: &'static str, what: &'static str, campaign: fn(&mut Settings)
     Bug {
         name,
         what,
+        on: &[On::Sqlite],
         campaign,
     }
 }
 
+impl Bug {
+    const fn on(self, on: &'static [On]) -> Self {
+        Self { on, ..self }
+    }
+}
+
 /// All of them; those that every change is tried with come first.
-pub const BUGS: [Bug; 12] = [
+pub const BUGS: [Bug; 15] = [
     bug(
         "no-token",
         "a commit does not ask for the token of the lease",
         |settings| settings.stops = 3,
-    ),
+    )
+    .on(&[On::Sqlite, On::Postgres]),
     bug(
         "no-key",
         "an event that comes again makes a run again",
         |_| {},
-    ),
+    )
+    .on(&[On::Sqlite, On::Postgres]),
     bug(
         "context-first",
         "a context subscription hides a trigger",
@@ -40,8 +51,13 @@ pub const BUGS: [Bug; 12] = [
     bug(
         "ack-first",
         "a delivery is acknowledged before its runs are in the ledger",
-        |settings| settings.each_point = 3,
-    ),
+        |settings| {
+            settings.each_point = 3;
+            // What NATS has lost is found by looking, so whether it loses anything is seen only by whoever does not.
+            settings.looks = settings.on != On::Nats;
+        },
+    )
+    .on(&[On::Sqlite, On::Nats]),
     bug(
         "blind-retry",
         "a commit without an answer is made again without looking",
@@ -85,6 +101,28 @@ pub const BUGS: [Bug; 12] = [
             settings.faults = 0;
         },
     ),
+    bug(
+        "late-committer",
+        "positions of events are handed out before the lock is taken that is held until the commit",
+        |settings| {
+            settings.triggers = 1_500;
+            settings.rate = 200;
+        },
+    )
+    .on(&[On::Postgres]),
+    bug(
+        "nak-late",
+        "a message is terminated by a worker that gives it up",
+        |settings| {
+            settings.faults = 50;
+            settings.looks = false;
+        },
+    )
+    .on(&[On::Nats]),
+    bug("no-tenant", "a read does not ask whose it is", |settings| {
+        settings.canary_every = 4
+    })
+    .on(&[On::Postgres]),
 ];
 
 /// How many of them every change is tried with.
@@ -94,9 +132,10 @@ impl Bug {
     /// The environment variable that has it made.
     pub const VARIABLE: &'static str = "UX_BUG";
 
-    /// The campaign that shows it: a short one.
-    pub fn campaign(&self, seed: u64) -> Settings {
+    /// The campaign that shows it: a short one, in which nothing is done to servers.
+    pub fn campaign(&self, seed: u64, on: On) -> Settings {
         let mut settings = Settings {
+            on,
             triggers: 400,
             workers: Workers {
                 killed: 1,

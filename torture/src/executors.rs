@@ -2,7 +2,7 @@
 
 use crate::BoxError;
 use crate::oracle::{Attempt, Job, Oracle, Record, Trigger};
-use crate::settings::Settings;
+use crate::settings::{On, Settings};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -24,6 +24,27 @@ pub struct Order {
     pub job: Job,
     /// How long that takes, in milliseconds.
     pub work: u64,
+    /// Whether it is of another tenant, and to be seen by nobody here.
+    #[serde(default)]
+    pub canary: bool,
+}
+
+impl Order {
+    /// An order of the tenant that the workers work for.
+    pub const fn new(n: u64, job: Job, work: u64) -> Self {
+        Self {
+            n,
+            job,
+            work,
+            canary: false,
+        }
+    }
+
+    /// Whether a breadcrumb is of another tenant.
+    fn is_canary(breadcrumb: &Breadcrumb) -> bool {
+        let order = breadcrumb.context.parse::<Self>();
+        order.is_ok_and(|order| order.canary)
+    }
 }
 
 /// What an answer says: which attempt at what it comes from. Nothing of this is stamped by the library.
@@ -84,12 +105,13 @@ impl Role {
         }
     }
 
-    /// Whether a worker has it. Some are in one worker only, so that an event that this one loses is lost.
-    pub fn runs_in(self, slot: &str) -> bool {
+    /// Whether a worker has it. Some are in one worker only, so that an event that this one loses is lost, unless events
+    /// go to any one of the workers.
+    pub fn runs_in(self, slot: &str, on: On) -> bool {
         match self {
             Self::Clerk | Self::Ping | Self::Pong => true,
-            Self::Pager => slot == "pointed-0",
-            Self::Helper => slot == "killed-0",
+            Self::Pager => slot == "pointed-0" || on == On::Nats,
+            Self::Helper => slot == "killed-0" || on == On::Nats,
         }
     }
 
@@ -154,6 +176,21 @@ impl<S> Member<S> {
             subscriptions: Subscriptions::new(role.subscriptions())?,
             profile: role.profile(settings),
         })
+    }
+
+    /// Notes if anything was seen of another tenant.
+    fn look_for_canaries(
+        &self,
+        trigger: Trigger,
+        breadcrumb: &Breadcrumb,
+        context: &ExecutionContext,
+    ) -> Result<(), BoxError> {
+        let mut items = context.sources().iter().flat_map(|source| &source.items);
+        if Order::is_canary(breadcrumb) || items.any(|item| Order::is_canary(item)) {
+            let executor = self.role.id().to_owned();
+            self.oracle.note(&Record::Leaked { executor, trigger })?;
+        }
+        Ok(())
     }
 
     async fn work(&self, trigger: Trigger, context: &ExecutionContext) -> Result<(), BoxError> {
@@ -247,6 +284,7 @@ impl<S: BreadcrumbStore> UniversalExecutor for Member<S> {
         };
         self.oracle
             .note(&Record::Started(executing.attempt.clone()))?;
+        self.look_for_canaries(trigger, breadcrumb, context)?;
         let worked = self.work(trigger, context).await;
         executing.is_over = true;
         drop(executing);

@@ -1,6 +1,6 @@
 //! What the lines of the oracle say, put in order.
 
-use crate::oracle::{Accepted, Attempt, Job, Record, Trigger};
+use crate::oracle::{Accepted, Attempt, Harm, Job, Record, Trigger};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// An attempt: from its first line to its last, if the process lived to write it.
@@ -19,6 +19,8 @@ pub enum End {
     Killed {
         /// Attempts under way.
         executing: usize,
+        /// Whether the store was out of reach, so that there was little to be under way.
+        locked_out: bool,
     },
     /// It killed itself at a point.
     AtPoint,
@@ -30,7 +32,8 @@ pub enum End {
         took: u64,
         /// Attempts of which the end was not noted.
         executing: usize,
-        /// Whether another process had the store locked meanwhile, so that it could not so much as open it.
+        /// Whether another process had the store locked meanwhile, or its server was down, so that it could not so much
+        /// as open it.
         locked_out: bool,
     },
     /// It ended by itself.
@@ -44,6 +47,8 @@ pub struct History {
     pub accepted: BTreeMap<Trigger, Accepted>,
     /// How many the store gave no clear answer about.
     pub unclear: usize,
+    /// How many of them are poison, if they are kept.
+    pub unclear_poison: usize,
     /// Every attempt.
     pub attempts: HashMap<Attempt, Vec<Span>>,
     /// How often each trigger had an effect that must happen at most once.
@@ -66,8 +71,14 @@ pub struct History {
     pub inbox: u64,
     /// Processes.
     pub spawned: HashSet<u32>,
-    /// How often the store was locked.
+    /// How often the store was locked, or its server down.
     pub locks: u32,
+    /// What was done to servers, and on the way to them, and how often.
+    pub harms: BTreeMap<Harm, u64>,
+    /// Triggers of another tenant.
+    pub canaries: u64,
+    /// Executors that saw something of it, and the triggers that had them see it.
+    pub leaks: Vec<(String, Trigger)>,
 }
 
 /// What is known while the lines are read.
@@ -100,6 +111,16 @@ impl History {
         self.accepted.get(&trigger).map(|accepted| accepted.job)
     }
 
+    /// Counts what is only counted.
+    fn count(&mut self, record: &Record) {
+        match record {
+            Record::Harmed(harm) => *self.harms.entry(*harm).or_default() += 1,
+            Record::Canary => self.canaries += 1,
+            Record::Leaked { executor, trigger } => self.leaks.push((executor.clone(), *trigger)),
+            _ => {}
+        }
+    }
+
     /// How many processes died without being told to.
     pub fn deaths(&self) -> usize {
         let ends = self.ends.values();
@@ -119,7 +140,10 @@ impl Reading {
             Record::Accepted(accepted) => {
                 history.accepted.insert(accepted.trigger, accepted.clone());
             }
-            Record::Unclear { .. } => history.unclear += 1,
+            Record::Unclear { job, .. } => {
+                history.unclear += 1;
+                history.unclear_poison += usize::from(*job == Job::Poison);
+            }
             Record::Started(attempt) => self.begin(line, attempt),
             Record::Ended(attempt) => self.end(line, attempt),
             Record::Dropped(attempt) => {
@@ -139,15 +163,14 @@ impl Reading {
             Record::Spawned { pid, .. } => drop(history.spawned.insert(*pid)),
             Record::Killed { pid } => {
                 let executing = self.gone(*pid);
-                self.history.ends.insert(*pid, End::Killed { executing });
+                let locked_out = self.is_locked;
+                let end = End::Killed {
+                    executing,
+                    locked_out,
+                };
+                self.history.ends.insert(*pid, end);
             }
-            Record::Stopped { pid } => {
-                history.stops += 1;
-                let open = self.open.get(pid).into_iter().flatten();
-                let runs = open.map(|attempt| (attempt.executor.clone(), attempt.trigger));
-                self.stopped.insert(*pid, runs.collect());
-                self.paused.insert(*pid);
-            }
+            Record::Stopped { pid } => self.stop(*pid),
             Record::Continued { pid } => {
                 // Its runs may be taken over a little later, as those that wait longer come first.
                 // It stopped itself at a point, and lives.
@@ -163,16 +186,27 @@ impl Reading {
                 let end = self.end_of(*pid, *code, *took);
                 self.history.ends.insert(*pid, end);
             }
-            Record::Locked => {
-                history.locks += 1;
-                self.is_locked = true;
-                // Their heartbeats cannot be written.
-                self.paused.extend(self.open.keys());
-                self.locked_out.extend(&self.told);
-            }
+            Record::Locked => self.lock(),
             Record::Unlocked => self.is_locked = false,
+            Record::Harmed(_) | Record::Canary | Record::Leaked { .. } => history.count(record),
             Record::Inbox { most, .. } => history.inbox = history.inbox.max(*most),
         }
+    }
+
+    fn stop(&mut self, pid: u32) {
+        self.history.stops += 1;
+        let open = self.open.get(&pid).into_iter().flatten();
+        let runs = open.map(|attempt| (attempt.executor.clone(), attempt.trigger));
+        self.stopped.insert(pid, runs.collect());
+        self.paused.insert(pid);
+    }
+
+    fn lock(&mut self) {
+        self.history.locks += 1;
+        self.is_locked = true;
+        // Their heartbeats cannot be written.
+        self.paused.extend(self.open.keys());
+        self.locked_out.extend(&self.told);
     }
 
     fn end_of(&mut self, pid: u32, code: Option<i32>, took: Option<u64>) -> End {

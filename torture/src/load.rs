@@ -1,8 +1,9 @@
 //! Writes the triggers, and notes which of them the store has accepted.
 
+use crate::backend::{OTHERS, Store};
 use crate::executors::Order;
 use crate::oracle::{Accepted, Job, Oracle, Record, Trigger};
-use crate::settings::Settings;
+use crate::settings::{On, Settings};
 use crate::{BoxError, say};
 use serde_json::json;
 use std::sync::Arc;
@@ -13,9 +14,6 @@ use universal_executor::store::{Commit, RunFilter, RunState, Write};
 use universal_executor::{
     Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt as _, NewBreadcrumb, Patch,
 };
-
-/// More runs than these wait: no more triggers for a while.
-const BEHIND: usize = 1_500;
 
 /// How many lanes there are; half of the jobs are in one.
 const LANES: u64 = 48;
@@ -30,7 +28,7 @@ pub async fn backlog<S: BreadcrumbStore>(
     let job = Job::Plain;
     for first in (0..settings.backlog).step_by(250) {
         let numbers = first..(first + AT_ONCE).min(settings.backlog);
-        let new = |n| NewBreadcrumb::new(job.schema()).context(json!(Order { n, job, work: 1 }));
+        let new = |n| NewBreadcrumb::new(job.schema()).context(json!(Order::new(n, job, 1)));
         let commit = Commit {
             writes: numbers.clone().map(|n| Write::Create(new(n))).collect(),
             end: None,
@@ -44,12 +42,13 @@ pub async fn backlog<S: BreadcrumbStore>(
 }
 
 /// Writes triggers until there are enough and all faults have happened. Returns how many it tried.
-pub async fn generate<S: BreadcrumbStore>(
-    store: &S,
+pub async fn generate(
+    store: &Store,
     oracle: &Oracle,
     settings: &Settings,
     faults_are_over: &AtomicBool,
 ) -> Result<u64, BoxError> {
+    let (others, store) = (store.in_tenant(OTHERS).handle(), &store.handle());
     let mut random = fastrand::Rng::with_seed(settings.seed);
     let pause = Duration::from_micros(1_000_000 / settings.rate.max(1));
     let mut next = Instant::now();
@@ -57,7 +56,10 @@ pub async fn generate<S: BreadcrumbStore>(
     while n < settings.backlog + settings.triggers || !faults_are_over.load(Ordering::Relaxed) {
         n += 1;
         if n.is_multiple_of(settings.rate.max(1)) {
-            wait_for_room(store).await;
+            wait_for_room(store, settings.behind).await;
+        }
+        if n.is_multiple_of(settings.canary_every.max(1)) {
+            sing(&others, oracle, n, &mut random).await?;
         }
         let job = draw(n, &mut random, settings);
         let created = create(store, oracle, n, job, &mut random).await?;
@@ -74,14 +76,34 @@ pub async fn generate<S: BreadcrumbStore>(
     Ok(n)
 }
 
+/// Writes what would be a trigger, and what came before in a lane, if it were not of another tenant.
+async fn sing<S: BreadcrumbStore>(
+    store: &S,
+    oracle: &Oracle,
+    n: u64,
+    random: &mut fastrand::Rng,
+) -> Result<(), BoxError> {
+    let order = Order {
+        canary: true,
+        ..Order::new(n, Job::Plain, 1)
+    };
+    let new = NewBreadcrumb::new(order.job.schema())
+        .tag(format!("lane:{}", random.u64(..LANES)))
+        .context(json!(order));
+    if store.create(new).await.is_ok() {
+        oracle.note(&Record::Canary)?;
+    }
+    Ok(())
+}
+
 /// Waits while the workers are far behind.
-async fn wait_for_room<S: BreadcrumbStore>(store: &S) {
-    let open = RunFilter::all().state(RunState::Ready).limit(BEHIND);
+async fn wait_for_room<S: BreadcrumbStore>(store: &S, behind: usize) {
+    let open = RunFilter::all().state(RunState::Ready).limit(behind);
     while let Some(ledger) = store.ledger()
         && ledger
             .runs(&open)
             .await
-            .is_ok_and(|runs| runs.len() >= BEHIND)
+            .is_ok_and(|runs| runs.len() >= behind)
     {
         sleep(Duration::from_millis(200)).await;
     }
@@ -103,9 +125,12 @@ fn draw(n: u64, random: &mut fastrand::Rng, settings: &Settings) -> Job {
         100..140 => Job::Flaky,
         140..160 => Job::Panics,
         160..180 => Job::Refused,
-        180..210 => Job::Asks,
+        // Whoever gets the reply may be another, and then the one who waits has to look for it.
+        180..210 if settings.looks => Job::Asks,
         210..240 => Job::Long,
         240..243 => Job::Hangs,
+        // There are fewer in a second, and some points come only in those that take long.
+        243..300 if settings.on != On::Sqlite => Job::Long,
         _ => Job::Plain,
     }
 }
@@ -120,7 +145,7 @@ async fn create<S: BreadcrumbStore>(
     let work = random.u64(120..420);
     let mut new = NewBreadcrumb::new(job.schema())
         .tag(format!("n:{n}"))
-        .context(json!(Order { n, job, work }));
+        .context(json!(Order::new(n, job, work)));
     // What is poison would hold up its lane until the store gives up on it.
     if job != Job::Poison && random.bool() {
         new = new.tag(format!("lane:{}", random.u64(..LANES)));
@@ -139,7 +164,7 @@ async fn change<S: BreadcrumbStore>(
     before: &Breadcrumb,
 ) -> Result<(), BoxError> {
     let job = Job::Plain;
-    let patch = Patch::new().context(json!(Order { n, job, work: 10 }));
+    let patch = Patch::new().context(json!(Order::new(n, job, 10)));
     let updated = store.update(before.id, before.version, patch).await;
     note(oracle, n, job, updated.map_err(Into::into))?;
     Ok(())
@@ -162,7 +187,7 @@ fn note(
         }
         Err(error) => {
             say(format_args!("trigger {n} is unclear: {error}"));
-            oracle.note(&Record::Unclear { n })?;
+            oracle.note(&Record::Unclear { n, job })?;
             Ok(None)
         }
     }

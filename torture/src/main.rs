@@ -22,7 +22,9 @@ mod nemesis;
 mod noise;
 mod oracle;
 mod point;
+mod proxy;
 mod report;
+mod servers;
 mod settings;
 mod snapshot;
 mod worker;
@@ -30,17 +32,24 @@ mod worker;
 use bugs::{BUGS, Bug, SOME};
 use check::Verdict;
 use report::Report;
-use settings::Settings;
+use servers::Servers;
+use settings::{On, Settings};
 use std::fmt;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
+use tokio::signal::unix::{SignalKind, signal};
 pub use universal_executor::BoxError;
 
-const USAGE: &str = "torture ci|full [seed]   a campaign; the seed is the time unless given
+const USAGE: &str = "torture ci|full [--on sqlite|postgres|postgres+nats] [seed]
+                                 a campaign; on SQLite unless said, and the seed is the time unless given
 torture judge <folder>           a campaign that was kept, once more
-torture bugs some|all|<name>   whether mistakes made on purpose are found; needs the feature _bugs
-torture controls         the campaigns of those mistakes without any";
+torture bugs some|services|all|<name>
+                                 whether mistakes made on purpose are found; needs the feature _bugs
+torture controls some|services|all|<name>
+                                 the campaigns of those mistakes without any";
 
 /// Tells whoever watches.
 pub fn say(what: fmt::Arguments<'_>) {
@@ -56,57 +65,109 @@ async fn main() -> Result<ExitCode, BoxError> {
             worker::run(Path::new(folder), slot).await?;
             Ok(ExitCode::SUCCESS)
         }
-        ["ci"] => campaign(Settings::ci(seed()?)).await,
-        ["ci", seed] => campaign(Settings::ci(seed.parse()?)).await,
-        ["full"] => campaign(Settings::full(seed()?)).await,
-        ["full", seed] => campaign(Settings::full(seed.parse()?)).await,
-        ["judge", folder] => judge(Path::new(folder)).await,
-        ["controls"] => controls().await,
-        ["bugs", ..] if !cfg!(feature = "_bugs") => Err("this needs the feature _bugs".into()),
-        ["bugs", "some"] => bugs(BUGS.get(..SOME).unwrap_or(&BUGS)).await,
-        ["bugs", "all"] => bugs(&BUGS).await,
-        ["bugs", name] => {
-            let bug = BUGS.into_iter().find(|bug| bug.name == *name);
-            bugs(&[bug.ok_or("there is no bug of this name")?]).await
+        ["judge", folder] => {
+            let folder = Path::new(folder);
+            let report = campaign::judge(folder, &Settings::read(folder)?, Instant::now())?;
+            verdict(&report)
         }
+        ["ci", rest @ ..] => {
+            let (on, seed) = chosen(rest)?;
+            campaigns(
+                on,
+                &[Settings::ci_on(seed, on), Settings::deaf_on(seed, on)],
+            )
+            .await
+        }
+        ["full", rest @ ..] => {
+            let (on, seed) = chosen(rest)?;
+            campaigns(
+                on,
+                &[Settings::full_on(seed, on), Settings::deaf_on(seed, on)],
+            )
+            .await
+        }
+        ["bugs", ..] if !cfg!(feature = "_bugs") => Err("this needs the feature _bugs".into()),
+        ["bugs", which] => mistakes(which, bugs).await,
+        ["controls", which] => mistakes(which, controls).await,
         _ => Err(USAGE.into()),
     }
 }
 
-fn seed() -> Result<u64, BoxError> {
+/// On what, and with which seed.
+fn chosen(words: &[&str]) -> Result<(On, u64), BoxError> {
+    let (on, seed) = match words {
+        ["--on", on, rest @ ..] => (On::of(on)?, rest),
+        rest => (On::Sqlite, rest),
+    };
+    match seed {
+        [] => Ok((on, now()?)),
+        [seed] => Ok((on, seed.parse()?)),
+        _ => Err(USAGE.into()),
+    }
+}
+
+/// A seed that was not there before.
+fn now() -> Result<u64, BoxError> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
     Ok(now.as_secs())
 }
 
-/// Runs one, prints what it came to, and keeps its files if something is wrong.
-async fn campaign(settings: Settings) -> Result<ExitCode, BoxError> {
-    let folder = folder(&settings)?;
-    say(format_args!(
-        "seed {} in {}",
-        settings.seed,
-        folder.display()
-    ));
-    let report = campaign::run(&folder, &settings).await?;
-    let code = verdict(&report)?;
-    if code == ExitCode::SUCCESS {
-        std::fs::remove_dir_all(&folder)?;
-    } else {
-        println!("see {}", folder.display());
-    }
-    Ok(code)
+/// Runs one after the other until one does not do well. Prints what each came to, and keeps the files of one in which
+/// something is wrong.
+async fn campaigns(on: On, all: &[Settings]) -> Result<ExitCode, BoxError> {
+    on_servers(on, async |servers| {
+        for settings in all {
+            let folder = folder(settings)?;
+            let shown = folder.display();
+            say(format_args!("seed {} in {shown}", settings.seed));
+            let report = campaign::run(&folder, settings, servers).await?;
+            let code = verdict(&report)?;
+            if code != ExitCode::SUCCESS {
+                println!("see {shown}");
+                return Ok(code);
+            }
+            clear(&folder, servers).await?;
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+    .await
 }
 
-/// Checks a campaign that was kept once more.
-async fn judge(folder: &Path) -> Result<ExitCode, BoxError> {
-    let settings = Settings::read(folder)?;
-    let report = campaign::judge(folder, &settings, Instant::now()).await?;
-    verdict(&report)
+/// Does something on servers, if what is tortured has any, and stops them afterwards, also if it is interrupted.
+async fn on_servers(
+    on: On,
+    work: impl AsyncFnOnce(Option<&Servers>) -> Result<ExitCode, BoxError>,
+) -> Result<ExitCode, BoxError> {
+    let servers = match on {
+        On::Sqlite => None,
+        On::Postgres | On::Nats => Some(Servers::start().await?),
+    };
+    let mut terminate = signal(SignalKind::terminate())?;
+    let done = tokio::select! {
+        done = work(servers.as_ref()) => done,
+        _ = terminate.recv() => Err("interrupted".into()),
+        _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
+    };
+    if let Some(servers) = servers {
+        servers.stop().await?;
+    }
+    done
+}
+
+/// Removes what a campaign left.
+async fn clear(folder: &Path, servers: Option<&Servers>) -> Result<(), BoxError> {
+    if let Some(servers) = servers {
+        servers.clear(folder).await?;
+    }
+    Ok(std::fs::remove_dir_all(folder)?)
 }
 
 /// Prints what a campaign came to.
 fn verdict(report: &Report) -> Result<ExitCode, BoxError> {
     println!("{}", serde_json::to_string_pretty(report)?);
-    let Verdict { broken, unshown } = &report.verdict;
+    let Verdict {
+        broken, unshown, ..
+    } = &report.verdict;
     if broken.is_empty() && unshown.is_empty() {
         println!("every promise was kept");
         return Ok(ExitCode::SUCCESS);
@@ -121,20 +182,45 @@ fn verdict(report: &Report) -> Result<ExitCode, BoxError> {
     Ok(ExitCode::from(code))
 }
 
+/// Does something with mistakes by their names, each on everything it has to be found on.
+async fn mistakes(
+    which: &str,
+    with: impl AsyncFn(&[(Bug, On)], Option<&Servers>) -> Result<ExitCode, BoxError>,
+) -> Result<ExitCode, BoxError> {
+    let all = BUGS
+        .into_iter()
+        .flat_map(|bug| bug.on.iter().map(move |on| (bug, *on)));
+    let chosen: Vec<(Bug, On)> = match which {
+        "some" => all.filter(|(_, on)| *on == On::Sqlite).take(SOME).collect(),
+        "services" => all.filter(|(_, on)| *on != On::Sqlite).collect(),
+        "all" => all.collect(),
+        name => all.filter(|(bug, _)| bug.name == name).collect(),
+    };
+    if chosen.is_empty() {
+        return Err("there is no mistake of this name".into());
+    }
+    let needs = chosen.iter().find(|(_, on)| *on != On::Sqlite);
+    let on = needs.map_or(On::Sqlite, |(_, on)| *on);
+    on_servers(on, async |servers| with(&chosen, servers).await).await
+}
+
 /// The campaigns that show mistakes, without any: each has to find nothing.
-async fn controls() -> Result<ExitCode, BoxError> {
+async fn controls(bugs: &[(Bug, On)], servers: Option<&Servers>) -> Result<ExitCode, BoxError> {
     let mut code = ExitCode::SUCCESS;
-    for bug in BUGS {
+    for (bug, on) in bugs {
         let settings = Settings {
             bug: None,
-            ..bug.campaign(seed()?)
+            ..bug.campaign(now()?, *on)
         };
         let folder = folder(&settings)?;
-        let report = campaign::run(&folder, &settings).await?;
-        let broken = &report.verdict.broken;
-        println!("{} without it: {} broken promises", bug.name, broken.len());
+        let report = run_on(&folder, &settings, servers).await?;
+        let (name, on, broken) = (bug.name, on.name(), &report.verdict.broken);
+        println!(
+            "{name} on {on} without it: {} broken promises",
+            broken.len()
+        );
         if broken.is_empty() {
-            std::fs::remove_dir_all(&folder)?;
+            clear(&folder, servers).await?;
         } else {
             println!("{}, see {}", broken.join("\n"), folder.display());
             code = ExitCode::FAILURE;
@@ -144,33 +230,31 @@ async fn controls() -> Result<ExitCode, BoxError> {
 }
 
 /// Makes one mistake after the other, and says which were found.
-async fn bugs(bugs: &[Bug]) -> Result<ExitCode, BoxError> {
-    let seed = seed()?;
+async fn bugs(bugs: &[(Bug, On)], servers: Option<&Servers>) -> Result<ExitCode, BoxError> {
     let mut missed = 0;
-    for bug in bugs {
-        let settings = bug.campaign(seed);
+    for (bug, on) in bugs {
+        let settings = bug.campaign(now()?, *on);
         let folder = folder(&settings)?;
-        let report = campaign::run(&folder, &settings).await?;
-        let first = report.verdict.broken.first();
-        match first {
+        let report = run_on(&folder, &settings, servers).await?;
+        let (name, on, broken) = (bug.name, on.name(), &report.verdict.broken);
+        match broken.first() {
             Some(first) => println!(
-                "caught: {} ({}): {} broken promises, such as: {first}",
-                bug.name,
+                "caught: {name} on {on} ({}): {} broken promises, such as: {first}",
                 bug.what,
-                report.verdict.broken.len()
+                broken.len()
             ),
             None => {
                 missed += 1;
                 println!(
-                    "MISSED: {} ({}), seed {seed}; see {}",
-                    bug.name,
+                    "MISSED: {name} on {on} ({}), seed {}; see {}",
                     bug.what,
+                    settings.seed,
                     folder.display()
                 );
                 continue;
             }
         }
-        std::fs::remove_dir_all(&folder)?;
+        clear(&folder, servers).await?;
     }
     println!("{} of {} mistakes caught", bugs.len() - missed, bugs.len());
     Ok(if missed == 0 {
@@ -180,14 +264,26 @@ async fn bugs(bugs: &[Bug]) -> Result<ExitCode, BoxError> {
     })
 }
 
+/// Runs a campaign on those servers that it needs.
+async fn run_on(
+    folder: &Path,
+    settings: &Settings,
+    servers: Option<&Servers>,
+) -> Result<Report, BoxError> {
+    let servers = servers.filter(|_| settings.on != On::Sqlite);
+    campaign::run(folder, settings, servers).await
+}
+
 fn folder(settings: &Settings) -> Result<PathBuf, BoxError> {
     let name = format!(
-        "torture-{}-{}-{}",
+        "torture-{}-{}-{}{}",
         settings.seed,
+        std::process::id(),
         settings.bug.as_deref().unwrap_or("none"),
-        std::process::id()
+        if settings.deaf { "-deaf" } else { "" },
     );
     let folder = std::env::temp_dir().join(name);
-    std::fs::create_dir_all(&folder)?;
+    // It has the password of a server in it.
+    DirBuilder::new().mode(0o700).create(&folder)?;
     Ok(folder)
 }

@@ -1,11 +1,14 @@
 //! Starts the workers, and does them harm: kills them at random moments and at chosen points, stops them past their
-//! leases, tells them to end, locks their store. Every worker that is gone is started again.
+//! leases, tells them to end, locks their store, restarts its server and that of its events. Every worker that is gone is started again.
 
+use crate::BoxError;
+use crate::backend::Place;
 use crate::bugs::Bug;
-use crate::oracle::{Oracle, Record};
+use crate::oracle::{Harm, Oracle, Record};
 use crate::point::{BEFORE_COMMIT, Deed, POINTS, Point, Trap};
+use crate::proxy::Proxy;
+use crate::servers::Servers;
 use crate::settings::Settings;
-use crate::{BoxError, backend};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt as _;
@@ -19,7 +22,7 @@ use tokio::time::{sleep, timeout};
 const LONG: Duration = Duration::from_secs(30);
 
 /// The longest to wait for a worker to begin something before it is killed all the same.
-const AT_WORK: Duration = Duration::from_secs(3);
+const AT_WORK: Duration = Duration::from_secs(8);
 
 /// A place for a worker: one process after the other.
 pub struct Slot {
@@ -117,7 +120,7 @@ impl Slot {
         self.signal(Signal::CONT)
     }
 
-    /// Has it kill itself at a point.
+    /// Has it kill itself at a point. Unless it is revived it is gone then.
     async fn kill_at(&mut self, oracle: &Oracle, point: Point, after: u64) -> Result<(), BoxError> {
         self.end(oracle).await?;
         // It may die of something else before it gets there.
@@ -138,8 +141,6 @@ impl Slot {
                 break;
             }
         }
-        self.again(None)?;
-        sleep(Duration::from_millis(300)).await;
         Ok(())
     }
 
@@ -211,31 +212,31 @@ fn is_stopped(pid: u32) -> bool {
     status.is_ok_and(|status| state(&status) == Some('T'))
 }
 
-/// Kills at random moments, but not before there is something to kill: a machine that is busy with other things takes
-/// long to start a worker.
+/// Kills so many times at random moments, but not before there is something to kill: a machine that is busy with other
+/// things takes long to start a worker.
 pub async fn kill(
-    slots: &mut [Slot],
-    folder: &Path,
+    slot: &mut Slot,
     oracle: &Oracle,
     settings: &Settings,
+    times: u64,
 ) -> Result<(), BoxError> {
-    let mut random = fastrand::Rng::with_seed(settings.seed ^ 1);
-    let mut follow = Oracle::follow(folder)?;
-    for _ in 0..settings.kills {
+    let mut random = fastrand::Rng::with_seed(settings.seed ^ 1 ^ u64::from(slot.pid));
+    let mut follow = Oracle::follow(&slot.folder)?;
+    for _ in 0..times {
         let (least, most) = settings.kill_every;
         sleep(Duration::from_millis(random.u64(least..most))).await;
-        for slot in &mut *slots {
-            slot.revive(oracle)?;
+        slot.revive(oracle)?;
+        let asked = Instant::now();
+        while !follow.has_begun(slot.pid)? && asked.elapsed() < AT_WORK {
+            sleep(Duration::from_millis(20)).await;
         }
-        let which = random.usize(..slots.len());
-        if let Some(slot) = slots.get_mut(which) {
-            let asked = Instant::now();
-            while !follow.is_at_work(slot.pid)? && asked.elapsed() < AT_WORK {
-                sleep(Duration::from_millis(20)).await;
-            }
-            sleep(Duration::from_millis(random.u64(..200))).await;
-            slot.kill(oracle).await?;
+        sleep(Duration::from_millis(random.u64(..200))).await;
+        // Most of them while it is at something, and some at any moment whatever.
+        let waits = random.u8(..8) > 0;
+        while waits && !follow.is_at_work(slot.pid)? && asked.elapsed() < AT_WORK {
+            sleep(Duration::from_millis(5)).await;
         }
+        slot.kill(oracle).await?;
     }
     Ok(())
 }
@@ -264,8 +265,84 @@ pub async fn stop(
 pub async fn points(slot: &mut Slot, oracle: &Oracle, settings: &Settings) -> Result<(), BoxError> {
     let mut random = fastrand::Rng::with_seed(settings.seed ^ 3);
     for _ in 0..settings.each_point {
-        for point in POINTS {
+        for (number, point) in POINTS.into_iter().enumerate() {
             slot.kill_at(oracle, point, random.u64(..3)).await?;
+            // Every other time it lives for a while, to be told to end.
+            if number % 2 == 0 {
+                slot.revive(oracle)?;
+                sleep(Duration::from_millis(300)).await;
+            }
+        }
+    }
+    slot.revive(oracle)
+}
+
+/// Restarts servers and deletes the stream, one after the other and in no order.
+pub async fn restart(
+    servers: Option<&Servers>,
+    folder: &Path,
+    settings: &Settings,
+) -> Result<(), BoxError> {
+    let Some(servers) = servers else {
+        return Ok(());
+    };
+    let oracle = Oracle::open(folder)?;
+    let asked = settings.servers;
+    let mut random = fastrand::Rng::with_seed(settings.seed ^ 4);
+    let mut harms = Vec::new();
+    for (harm, times) in [
+        (Harm::PostgresRestarted, asked.postgres_restarts),
+        (Harm::NatsRestarted, asked.nats_restarts),
+        (Harm::StreamDeleted, asked.streams_deleted),
+    ] {
+        harms.extend((0..times).map(|_| harm));
+    }
+    random.shuffle(&mut harms);
+    for harm in harms {
+        let (least, most) = asked.restart_every;
+        sleep(Duration::from_millis(random.u64(least..most))).await;
+        let down = random.f64() * asked.down;
+        match harm {
+            Harm::PostgresRestarted => {
+                oracle.note(&Record::Locked)?;
+                servers.restart_postgres(down).await?;
+                oracle.note(&Record::Unlocked)?;
+            }
+            Harm::NatsRestarted => servers.restart_nats(down).await?,
+            Harm::StreamDeleted => servers.delete_stream().await?,
+            Harm::AnswerLost | Harm::Cut | Harm::Slow => {}
+        }
+        oracle.note(&Record::Harmed(harm))?;
+    }
+    Ok(())
+}
+
+/// Does harm on the way to PostgreSQL.
+pub async fn meddle(proxy: Option<&Proxy>, settings: &Settings) -> Result<(), BoxError> {
+    let Some(proxy) = proxy else { return Ok(()) };
+    let asked = settings.servers;
+    let mut random = fastrand::Rng::with_seed(settings.seed ^ 5);
+    let mut harms = Vec::new();
+    for (harm, times) in [
+        (Harm::AnswerLost, asked.answers_lost),
+        (Harm::Cut, asked.cuts),
+        (Harm::Slow, asked.slow),
+    ] {
+        harms.extend((0..times).map(|_| harm));
+    }
+    random.shuffle(&mut harms);
+    for harm in harms {
+        let (least, most) = asked.every;
+        sleep(Duration::from_millis(random.u64(least..most))).await;
+        match harm {
+            Harm::AnswerLost => proxy.lose_an_answer(),
+            Harm::Cut => proxy.cut()?,
+            Harm::Slow => {
+                proxy.delay(random.u64(5..60))?;
+                sleep(Duration::from_millis(random.u64(200..1_000))).await;
+                proxy.delay(0)?;
+            }
+            Harm::PostgresRestarted | Harm::NatsRestarted | Harm::StreamDeleted => {}
         }
     }
     Ok(())
@@ -275,15 +352,18 @@ pub async fn points(slot: &mut Slot, oracle: &Oracle, settings: &Settings) -> Re
 pub async fn lock(folder: &Path, settings: &Settings) -> Result<(), BoxError> {
     for _ in 0..settings.locks {
         sleep(Duration::from_secs(5)).await;
+        let Place::Sqlite { file } = Place::read(folder)? else {
+            return Ok(());
+        };
         let (folder, time) = (folder.to_owned(), Duration::from_millis(settings.lock_for));
-        tokio::task::spawn_blocking(move || hold_lock(&folder, time)).await??;
+        tokio::task::spawn_blocking(move || hold_lock(&folder, &file, time)).await??;
     }
     Ok(())
 }
 
-fn hold_lock(folder: &Path, time: Duration) -> Result<(), BoxError> {
+fn hold_lock(folder: &Path, file: &Path, time: Duration) -> Result<(), BoxError> {
     let oracle = Oracle::open(folder)?;
-    let connection = rusqlite::Connection::open(backend::file(folder))?;
+    let connection = rusqlite::Connection::open(file)?;
     connection.busy_timeout(Duration::from_millis(200))?;
     // A worker may be stopped while it writes, and SQLite is not fair: it may be long before it is this one's turn.
     while let Err(error) = connection.execute_batch("BEGIN IMMEDIATE") {

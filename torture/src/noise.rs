@@ -1,4 +1,4 @@
-//! A source that delivers again what it has delivered before, at once or much later.
+//! A source that delivers again what it has delivered before, at once or much later, and one that delivers nothing.
 
 use async_trait::async_trait;
 use futures::StreamExt as _;
@@ -7,6 +7,17 @@ use std::collections::VecDeque;
 use universal_executor::EventSource;
 use universal_executor::model::Event;
 use universal_executor::source::{Delivery, SourceError, StartAt};
+
+/// A source of which all is lost on the way.
+#[derive(Debug)]
+pub struct Deaf;
+
+#[async_trait]
+impl EventSource for Deaf {
+    async fn subscribe(&self, _: StartAt) -> Result<Deliveries, SourceError> {
+        Ok(stream::pending().boxed())
+    }
+}
 
 /// How many events it remembers.
 const REMEMBERED: usize = 256;

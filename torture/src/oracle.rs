@@ -3,7 +3,7 @@
 
 use crate::BoxError;
 use serde::{Deserialize, Serialize};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::path::Path;
@@ -19,6 +19,8 @@ pub enum Record {
     Unclear {
         /// Its number.
         n: u64,
+        /// What it asks for.
+        job: Job,
     },
     /// `execute` begins.
     Started(Attempt),
@@ -74,10 +76,21 @@ pub enum Record {
         /// How long it took after it was told, in milliseconds.
         took: Option<u64>,
     },
-    /// The store is locked by somebody else.
+    /// The store is locked by somebody else, or its server is down.
     Locked,
     /// It is free again.
     Unlocked,
+    /// Harm was done to a server, or on the way to it.
+    Harmed(Harm),
+    /// A trigger was written for another tenant.
+    Canary,
+    /// A worker saw something of another tenant.
+    Leaked {
+        /// The executor.
+        executor: String,
+        /// What triggered it.
+        trigger: Trigger,
+    },
     /// How many deliveries a worker has taken in at the most without having acknowledged them.
     Inbox {
         /// Who.
@@ -85,6 +98,38 @@ pub enum Record {
         /// How many.
         most: u64,
     },
+}
+
+/// What is done to servers, and on the way to them.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(tag = "harm", rename_all = "snake_case")]
+pub enum Harm {
+    /// PostgreSQL ended as in a crash, and was started again.
+    PostgresRestarted,
+    /// NATS was killed, and started again.
+    NatsRestarted,
+    /// The stream of NATS was deleted.
+    StreamDeleted,
+    /// A commit was done, and its answer never arrived.
+    AnswerLost,
+    /// All connections to PostgreSQL were cut.
+    Cut,
+    /// All connections to PostgreSQL were slow for a while.
+    Slow,
+}
+
+impl Harm {
+    /// What it is called in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PostgresRestarted => "postgres_restarted",
+            Self::NatsRestarted => "nats_restarted",
+            Self::StreamDeleted => "stream_deleted",
+            Self::AnswerLost => "answer_of_commit_lost",
+            Self::Cut => "connections_cut",
+            Self::Slow => "connections_slow",
+        }
+    }
 }
 
 /// A version of a trigger.
@@ -195,7 +240,8 @@ impl Oracle {
         Ok(Follow {
             file: File::open(folder.join(Self::FILE))?,
             line: Vec::new(),
-            at_work: HashSet::new(),
+            begun: HashSet::new(),
+            executing: HashMap::new(),
         })
     }
 
@@ -207,18 +253,30 @@ impl Oracle {
     }
 }
 
-/// Who has begun to execute something so far.
+/// Who has begun to execute something so far, and who is at something now.
 #[derive(Debug)]
 pub struct Follow {
     file: File,
     /// The line that is not whole yet.
     line: Vec<u8>,
-    at_work: HashSet<u32>,
+    begun: HashSet<u32>,
+    executing: HashMap<u32, u32>,
 }
 
 impl Follow {
     /// Whether a process has begun to execute something.
+    pub fn has_begun(&mut self, pid: u32) -> Result<bool, BoxError> {
+        self.read_on()?;
+        Ok(self.begun.contains(&pid))
+    }
+
+    /// Whether a process executes something now.
     pub fn is_at_work(&mut self, pid: u32) -> Result<bool, BoxError> {
+        self.read_on()?;
+        Ok(self.executing.get(&pid).is_some_and(|open| *open > 0))
+    }
+
+    fn read_on(&mut self) -> Result<(), BoxError> {
         let mut more = Vec::new();
         self.file.read_to_end(&mut more)?;
         for part in more.split_inclusive(|byte| *byte == b'\n') {
@@ -226,11 +284,19 @@ impl Follow {
             if !self.line.ends_with(b"\n") {
                 continue;
             }
-            if let Record::Started(attempt) = serde_json::from_slice(&self.line)? {
-                self.at_work.insert(attempt.pid);
+            match serde_json::from_slice(&self.line)? {
+                Record::Started(attempt) => {
+                    self.begun.insert(attempt.pid);
+                    *self.executing.entry(attempt.pid).or_default() += 1;
+                }
+                Record::Ended(attempt) | Record::Dropped(attempt) => {
+                    let open = self.executing.entry(attempt.pid).or_default();
+                    *open = open.saturating_sub(1);
+                }
+                _ => {}
             }
             self.line.clear();
         }
-        Ok(self.at_work.contains(&pid))
+        Ok(())
     }
 }

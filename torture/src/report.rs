@@ -3,16 +3,17 @@
 use crate::check::Verdict;
 use crate::history::{End, History};
 use crate::settings::Settings;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, name_of};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use universal_executor::store::RunState;
 
 /// The counts of a campaign.
 #[derive(Debug, Serialize)]
 pub struct Report {
     seed: u64,
+    on: &'static str,
+    deaf: bool,
     seconds: u64,
     bug: Option<String>,
     triggers: usize,
@@ -31,6 +32,8 @@ pub struct Report {
     slowest_end_ms: u64,
     died_by_themselves: usize,
     locks: u32,
+    harms: BTreeMap<&'static str, u64>,
+    canaries: u64,
     taken_from_the_living: usize,
     inbox: u64,
     dead_letters: usize,
@@ -49,10 +52,10 @@ impl Report {
     ) -> Self {
         let mut runs = BTreeMap::new();
         for row in snapshot.rows.values().flatten() {
-            *runs.entry(name(row.state).to_owned()).or_default() += 1;
+            *runs.entry(name_of(row.state).to_owned()).or_default() += 1;
         }
         let ends = || history.ends.values();
-        let executing = |end: &&End| matches!(end, End::Killed { executing } if *executing > 0);
+        let executing = |end: &&End| matches!(end, End::Killed { executing, .. } if *executing > 0);
         let told = ends().filter_map(|end| match end {
             End::Told { took, .. } => Some(*took),
             End::Killed { .. } | End::AtPoint | End::ByItself => None,
@@ -61,6 +64,8 @@ impl Report {
         let runs_made: usize = snapshot.rows.values().map(Vec::len).sum();
         Self {
             seed: settings.seed,
+            on: settings.on.name(),
+            deaf: settings.deaf,
             seconds: took.as_secs(),
             bug: settings.bug.clone(),
             triggers: history.accepted.len(),
@@ -82,22 +87,16 @@ impl Report {
             slowest_end_ms: told.max().unwrap_or(0),
             died_by_themselves: ends().filter(|end| **end == End::ByItself).count(),
             locks: history.locks,
+            harms: history
+                .harms
+                .iter()
+                .map(|(harm, times)| (harm.name(), *times))
+                .collect(),
+            canaries: history.canaries,
             taken_from_the_living: history.stolen.len(),
             inbox: history.inbox,
             dead_letters: snapshot.letters.len(),
             verdict,
         }
-    }
-}
-
-const fn name(state: RunState) -> &'static str {
-    match state {
-        RunState::Ready => "ready",
-        RunState::Running => "running",
-        RunState::Suspended => "suspended",
-        RunState::Done => "done",
-        RunState::Failed => "failed",
-        RunState::Skipped => "skipped",
-        RunState::Superseded => "superseded",
     }
 }

@@ -5,22 +5,37 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
 
+/// Which store is tortured, and where its events come from.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub enum On {
+    /// SQLite, which offers its events.
+    Sqlite,
+    /// PostgreSQL, which offers its events.
+    Postgres,
+    /// PostgreSQL, with events through NATS.
+    Nats,
+}
+
 /// The size of a campaign. Times are in milliseconds.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Settings {
     /// Where all that is random begins.
     pub seed: u64,
+    /// What is tortured.
+    pub on: On,
     /// How many triggers are written at the least; more if the faults take longer.
     pub triggers: u64,
     /// How many of them are there before any worker is.
     pub backlog: u64,
     /// How many triggers a second.
     pub rate: u64,
+    /// More runs than these wait: no more triggers for a while.
+    pub behind: usize,
     /// Workers that are killed at random moments, stopped, and killed at chosen points.
     pub workers: Workers,
-    /// Kills at random moments, and the least and the most time between two.
+    /// Kills at random moments.
     pub kills: u64,
-    /// Least and most time between two kills.
+    /// The least and the most time between two kills of one worker.
     pub kill_every: (u64, u64),
     /// How often a worker is stopped past its leases and let go again.
     pub stops: u64,
@@ -28,8 +43,16 @@ pub struct Settings {
     pub each_point: u64,
     /// How often another process locks the store, and for how long.
     pub locks: u64,
-    /// How long each lock holds.
+    /// How long each lock holds, or how long a server may take until it is back.
     pub lock_for: u64,
+    /// What is done to servers, and on the way to them.
+    pub servers: Harms,
+    /// After every so many triggers one is written for another tenant, which no worker may ever see.
+    pub canary_every: u64,
+    /// Nobody is told of anything: what there is to do is found by looking.
+    pub deaf: bool,
+    /// Whether workers look into the store for what no event told.
+    pub looks: bool,
     /// Triggers that abort whoever executes them.
     pub poison: u64,
     /// Chains of executors that would never end.
@@ -59,25 +82,54 @@ pub struct Workers {
     pub pointed: usize,
 }
 
+/// How often what is done to servers, and on the way to them.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+pub struct Harms {
+    /// PostgreSQL ends as in a crash, and is started again.
+    pub postgres_restarts: u64,
+    /// NATS is killed, and started again.
+    pub nats_restarts: u64,
+    /// The stream of NATS is deleted.
+    pub streams_deleted: u64,
+    /// The most seconds that a server is down.
+    pub down: f64,
+    /// Of so many commits the answer is lost.
+    pub answers_lost: u64,
+    /// All connections to PostgreSQL are cut.
+    pub cuts: u64,
+    /// All connections to PostgreSQL are slow for a while.
+    pub slow: u64,
+    /// The least and the most milliseconds between two of these, of which restarts come more seldom.
+    pub every: (u64, u64),
+    /// The least and the most milliseconds between two restarts.
+    pub restart_every: (u64, u64),
+}
+
 impl Settings {
     /// Half a minute: for every change.
     pub fn ci(seed: u64) -> Self {
         Self {
             seed,
+            on: On::Sqlite,
             triggers: 2_000,
             backlog: 0,
             rate: 100,
+            behind: 1_500,
             workers: Workers {
                 killed: 2,
                 stopped: 1,
                 pointed: 1,
             },
             kills: 12,
-            kill_every: (700, 1_900),
+            kill_every: (1_400, 3_800),
             stops: 4,
             each_point: 1,
             locks: 1,
             lock_for: 1_200,
+            servers: Harms::default(),
+            canary_every: 20,
+            deaf: false,
+            looks: true,
             poison: 1,
             loops: 2,
             faults: 10,
@@ -101,7 +153,7 @@ impl Settings {
                 pointed: 1,
             },
             kills: 500,
-            kill_every: (500, 1_900),
+            kill_every: (1_500, 5_700),
             stops: 200,
             each_point: 5,
             locks: 3,
@@ -111,6 +163,99 @@ impl Settings {
             patience: 30_000,
             ..Self::ci(seed)
         }
+    }
+
+    /// The same as [`ci`](Self::ci) on servers, which are harmed as well.
+    pub fn ci_on(seed: u64, on: On) -> Self {
+        if on == On::Sqlite {
+            return Self::ci(seed);
+        }
+        let through_nats = u64::from(on == On::Nats);
+        Self {
+            on,
+            triggers: 500,
+            rate: 30,
+            behind: 40,
+            locks: 0,
+            lock_for: 12_000,
+            servers: Harms {
+                postgres_restarts: 1,
+                nats_restarts: through_nats,
+                streams_deleted: through_nats,
+                down: 3.0,
+                answers_lost: 20,
+                cuts: 3,
+                slow: 2,
+                every: (200, 900),
+                restart_every: (5_000, 9_000),
+            },
+            ..Self::ci(seed)
+        }
+    }
+
+    /// The same as [`full`](Self::full) on servers, with 60 restarts.
+    pub fn full_on(seed: u64, on: On) -> Self {
+        let full = Self::full(seed);
+        if on == On::Sqlite {
+            return full;
+        }
+        let ci = Self::ci_on(seed, on);
+        let through_nats = on == On::Nats;
+        Self {
+            on,
+            triggers: 2_000,
+            backlog: 0,
+            rate: ci.rate,
+            behind: ci.behind,
+            workers: Workers {
+                killed: 3,
+                stopped: 1,
+                pointed: 1,
+            },
+            kill_every: (300, 2_000),
+            stops: 40,
+            each_point: 3,
+            patience: 120_000,
+            locks: 0,
+            lock_for: ci.lock_for,
+            servers: Harms {
+                postgres_restarts: if through_nats { 30 } else { 60 },
+                nats_restarts: if through_nats { 30 } else { 0 },
+                streams_deleted: if through_nats { 5 } else { 0 },
+                answers_lost: 300,
+                cuts: 30,
+                slow: 15,
+                restart_every: (2_000, 8_000),
+                ..ci.servers
+            },
+            ..full
+        }
+    }
+
+    /// A short one in which nobody is told of anything.
+    pub fn deaf_on(seed: u64, on: On) -> Self {
+        Self {
+            triggers: 150,
+            workers: Workers {
+                killed: 1,
+                stopped: 1,
+                pointed: 1,
+            },
+            kills: 3,
+            stops: 0,
+            each_point: 0,
+            poison: 0,
+            // Each turn of a circle would have to be found.
+            loops: 0,
+            servers: Harms::default(),
+            deaf: true,
+            ..Self::ci_on(seed, on)
+        }
+    }
+
+    /// Whether the event of a version may be lost for good, so that only the newest version is found.
+    pub fn may_lose_events(&self) -> bool {
+        self.deaf || self.on == On::Nats
     }
 
     /// What the campaign in a folder does.

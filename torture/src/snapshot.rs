@@ -1,47 +1,59 @@
 //! What the store says in the end.
 
 use crate::BoxError;
+use crate::backend::{OTHERS, Store};
 use crate::executors::{Answer, Role};
 use crate::oracle::Trigger;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use universal_executor::store::{DeadLetter, Query, RunFilter, RunState};
 use universal_executor::{Breadcrumb, BreadcrumbStore, Selector};
 
 /// A row of the ledger.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Row {
     /// What triggered it.
     pub trigger: Trigger,
     /// How it ended, if it did.
+    #[serde(with = "state")]
     pub state: RunState,
     /// How many attempts were made.
     pub attempts: u32,
     /// Why it failed or was skipped.
     pub reason: Option<String>,
     /// Its lane.
-    pub lane: Option<Arc<str>>,
+    pub lane: Option<String>,
 }
 
 /// All that counts.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Snapshot {
     /// The rows of each executor, in the order in which they were added.
-    pub rows: HashMap<&'static str, Vec<Row>>,
+    pub rows: HashMap<String, Vec<Row>>,
     /// What each executor created as answers.
-    pub answers: HashMap<&'static str, Vec<Answer>>,
+    pub answers: HashMap<String, Vec<Answer>>,
     /// The second halves of answers of two.
     pub second: Vec<Answer>,
     /// Executor and trigger of each dead letter.
     pub letters: Vec<(String, Trigger)>,
     /// The versions that the breadcrumbs of loops have come to.
     pub loops: Vec<Trigger>,
+    /// How many triggers there are of another tenant, and how many runs and answers.
+    pub canaries: usize,
+    /// Runs and answers of the other tenant, where there should be none.
+    pub strays: usize,
 }
 
 impl Snapshot {
     /// Reads all of it.
-    pub async fn read<S: BreadcrumbStore>(store: &S) -> Result<Self, BoxError> {
+    pub async fn read(store: &Store) -> Result<Self, BoxError> {
         let mut snapshot = Self::default();
+        snapshot
+            .read_others(&store.in_tenant(OTHERS).handle())
+            .await?;
+        let store = &store.handle();
         let ledger = store.ledger().ok_or("the store has no ledger")?;
         for role in Role::ALL {
             let runs = ledger.runs(&RunFilter::all().executor(role.id())).await?;
@@ -53,12 +65,12 @@ impl Snapshot {
                 state: run.state,
                 attempts: run.attempts,
                 reason: run.reason,
-                lane: run.run.order,
+                lane: run.run.order.as_deref().map(str::to_owned),
             });
-            snapshot.rows.insert(role.id(), rows.collect());
+            snapshot.rows.insert(role.id().to_owned(), rows.collect());
             if let Some(schema) = role.answers() {
                 let answers = parsed(&all(store, schema).await?)?;
-                snapshot.answers.insert(role.id(), answers);
+                snapshot.answers.insert(role.id().to_owned(), answers);
             }
         }
         snapshot.second = parsed(&all(store, "second.v1").await?)?;
@@ -78,7 +90,65 @@ impl Snapshot {
         snapshot.loops = loops.collect();
         Ok(snapshot)
     }
+
+    async fn read_others<S: BreadcrumbStore>(&mut self, store: &S) -> Result<(), BoxError> {
+        let ledger = store.ledger().ok_or("the store has no ledger")?;
+        self.strays = ledger.runs(&RunFilter::all()).await?.len();
+        for schema in Role::ALL.into_iter().filter_map(Role::answers) {
+            self.strays += all(store, schema).await?.len();
+        }
+        self.canaries = all(store, "job.v1").await?.len();
+        Ok(())
+    }
+
+    const FILE: &'static str = "snapshot.json";
+
+    /// Keeps it in the folder of its campaign: the servers go.
+    pub fn write(&self, folder: &Path) -> Result<(), BoxError> {
+        let text = serde_json::to_vec(self)?;
+        Ok(std::fs::write(folder.join(Self::FILE), text)?)
+    }
+
+    /// What was kept in a folder.
+    pub fn kept(folder: &Path) -> Result<Self, BoxError> {
+        let text = std::fs::read(folder.join(Self::FILE))?;
+        Ok(serde_json::from_slice(&text)?)
+    }
 }
+
+/// States of runs by their names.
+mod state {
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+    use universal_executor::store::RunState;
+
+    const STATES: [(&str, RunState); 7] = [
+        ("ready", RunState::Ready),
+        ("running", RunState::Running),
+        ("suspended", RunState::Suspended),
+        ("done", RunState::Done),
+        ("failed", RunState::Failed),
+        ("skipped", RunState::Skipped),
+        ("superseded", RunState::Superseded),
+    ];
+
+    pub fn name(state: RunState) -> &'static str {
+        let found = STATES.into_iter().find(|(_, other)| *other == state);
+        found.map_or("unknown", |(name, _)| name)
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+    pub fn serialize<S: Serializer>(state: &RunState, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(name(*state))
+    }
+
+    pub fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<RunState, D::Error> {
+        let text = String::deserialize(from)?;
+        let found = STATES.into_iter().find(|(name, _)| *name == text);
+        let (_, state) = found.ok_or_else(|| D::Error::custom("no state of a run"))?;
+        Ok(state)
+    }
+}
+pub use state::name as name_of;
 
 fn parsed(found: &[Arc<Breadcrumb>]) -> Result<Vec<Answer>, BoxError> {
     let answers = found.iter().map(|found| found.context.parse());

@@ -1,19 +1,23 @@
 //! A worker: a process with all executors, on a store that fails now and then, until it is told to end or killed.
 
+use crate::backend::Place;
 use crate::executors::{Member, Role};
 use crate::noise::Noisy;
 use crate::oracle::{Oracle, Record};
 use crate::point::Trap;
 use crate::settings::Settings;
-use crate::{BoxError, backend, say};
-use futures::stream;
+use crate::{BoxError, say};
+use futures::stream::{self, Stream};
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
+use universal_executor::error::Retry;
+use universal_executor::runtime::{RunReport, RuntimeError};
+use universal_executor::source::StartAt;
 use universal_executor::store::{Fault, Faulty, Moment, Operation};
-use universal_executor::{EventSource, Runtime, SqliteStore};
+use universal_executor::{BreadcrumbStore, EventSource, Runtime};
 
 /// Runs until SIGTERM.
 pub async fn run(folder: &Path, slot: &str) -> Result<(), BoxError> {
@@ -28,37 +32,67 @@ pub async fn run(folder: &Path, slot: &str) -> Result<(), BoxError> {
     })?;
     let seed = settings.seed ^ u64::from(pid);
     let plan = Arc::new(Plan::new(&settings, Arc::clone(&oracle), seed)?);
-    let inner = backend::open(folder).await?;
-    let events = inner.events_of(slot);
-    let store = Faulty::new(inner, {
+    let place = Place::read(folder)?;
+    let inner = place.open().await?;
+    let events = place.source(&inner, slot, &settings).await?;
+    let store = Faulty::new(inner.handle(), {
         let plan = Arc::clone(&plan);
         move |operation, moment| plan.at(operation, moment)
     });
     let source = Noisy::new(store.beside(events), seed);
     let runtime = runtime(source, slot, &Arc::new(store), &oracle, &settings)?;
 
-    let signals = Box::pin(stream::poll_fn(move |context| terminate.poll_recv(context)));
-    let report = runtime.run_until_signals(signals).await?;
+    let mut signals = Box::pin(stream::poll_fn(move |context| terminate.poll_recv(context)));
+    let report = tokio::select! {
+        report = work(&runtime, &mut signals) => report?,
+        () = place.relay(&inner, None) => return Err("the relay ended".into()),
+    };
 
     plan.note_inbox()?;
     say(format_args!("{slot} ({pid}): {report:?}"));
     Ok(())
 }
 
+/// Works until it is told to end; begins again if the source was not there when it began.
+async fn work(
+    runtime: &Runtime,
+    signals: &mut (impl Stream<Item = ()> + Unpin),
+) -> Result<RunReport, BoxError> {
+    loop {
+        match runtime.run_until_signals(&mut *signals).await {
+            Err(RuntimeError::Source(error)) => match error.retry() {
+                Retry::After(delay) => tokio::time::sleep(delay).await,
+                Retry::Never => return Err(error.into()),
+            },
+            ended => return Ok(ended?),
+        }
+    }
+}
+
+type Inner = Faulty<Arc<dyn BreadcrumbStore>>;
+
 fn runtime(
     source: impl EventSource,
     slot: &str,
-    store: &Arc<Faulty<SqliteStore>>,
+    store: &Arc<Inner>,
     oracle: &Arc<Oracle>,
     settings: &Settings,
 ) -> Result<Runtime, BoxError> {
+    const NEVER: Duration = Duration::from_secs(3_600);
+    let (start, look) = if settings.looks {
+        (StartAt::Beginning, settings.lease())
+    } else {
+        (StartAt::Now, NEVER)
+    };
     let builder = Runtime::builder(source)
-        .start_at(universal_executor::source::StartAt::Beginning)
+        .start_at(start)
         .sweep_every(settings.sweep())
-        .reconcile_every(settings.lease())
+        .reconcile_every(look)
         .drain_timeout(settings.drain())
         .max_inflight(8);
-    let roles = Role::ALL.into_iter().filter(|role| role.runs_in(slot));
+    let roles = Role::ALL
+        .into_iter()
+        .filter(|role| role.runs_in(slot, settings.on));
     let members =
         roles.map(|role| Member::new(role, Arc::clone(store), Arc::clone(oracle), settings));
     let members = members.collect::<Result<Vec<_>, _>>()?;

@@ -5,7 +5,7 @@ pub use others::{Approval, Colleague, OutputSlot, ToolCalls, WaitSeconds};
 
 use super::{AgentError, Capabilities, Trust};
 use crate::executor::{ContextBudget, Format};
-use crate::model::{Json, Subscriptions};
+use crate::model::{Json, Subscriptions, sorted_text};
 use read::{
     budget, budgets, colleagues, format, given, output_schema, read, refuse_misspelt, responds_with,
 };
@@ -134,11 +134,11 @@ impl AgentDefinition {
             wait_seconds: read(fields, "wait_seconds", WAITS)?.unwrap_or_default(),
             agent_id,
             subscriptions,
-            text: context.to_string(),
+            text: sorted_text(context),
         })
     }
 
-    /// The JSON it was read from, for its hash.
+    /// The JSON it was read from, for its hash: the same whatever the order of its keys.
     pub(super) fn text(&self) -> &str {
         &self.text
     }

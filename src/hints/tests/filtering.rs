@@ -194,6 +194,7 @@ fn what_a_key_that_is_given_twice_hides_does_not_pass_with_the_text() {
     ] {
         let shaped = Hints::from_json(&hints).unwrap().apply(&context).unwrap();
 
-        assert_eq!(shaped.to_string(), r#"{"a":1,"meta":{"open":2}}"#);
+        assert_eq!(shaped, json!({"a": 1, "meta": {"open": 2}}));
+        assert!(!shaped.to_string().contains("hunter2"), "{shaped}");
     }
 }

@@ -88,7 +88,8 @@ fn scopes_are_entered_with_each_and_with_only() {
 
 #[test]
 fn length_can_be_asked_wherever_a_value_can() {
-    let context = json!({"items": [1, 2], "none": [], "text": "añb", "own": {"length": "mine"}, "obj": {"a": 1}, "keys": ["length"]});
+    let context = json!({"items": [1, 2], "none": [], "text": "añb", "own": {"length": "mine"}, "obj": {"a": 1}, "keys": ["length"],
+        "all": [["a"], [], "añb", {"length": "mine"}, {"a": 1}]});
 
     renders(
         "{{context.items.length}}{{context.text.length}}{{context.own.length}}[{{context.obj.length}}]",
@@ -111,9 +112,9 @@ fn length_can_be_asked_wherever_a_value_can() {
         "22",
     );
     renders(
-        "{{lookup context.items \"length\"}}{{#each context}}{{length}},{{/each}}",
+        "{{lookup context.items \"length\"}}{{#each context.all}}{{length}},{{/each}}",
         &context,
-        "22,1,0,,mine,3,",
+        "21,0,3,mine,,",
     );
     renders(
         "{{len context.items}}{{len context.text}}{{len context.obj}}",

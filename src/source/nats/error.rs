@@ -5,21 +5,40 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NatsError {
-    /// The server cannot be reached, or does not let this client in.
+    /// The server cannot be reached.
     #[error("the NATS server cannot be reached")]
     Unreachable(#[source] BoxError),
+    /// The server does not let this client in, or the client does not trust the server.
+    #[error("the NATS server and this client do not trust each other")]
+    Refused(#[source] BoxError),
+    /// Something that was said of the server cannot be used.
+    #[error("the {setting} for NATS cannot be used")]
+    Setting {
+        /// What.
+        setting: &'static str,
+        /// Why.
+        source: BoxError,
+    },
+    /// The server is so old that its answers mean something else.
+    #[error(
+        "the NATS server is of version {version:?}, and {oldest} is the oldest that can be used"
+    )]
+    TooOld {
+        /// What it says of itself.
+        version: String,
+        /// What would do.
+        oldest: &'static str,
+    },
     /// The server has no JetStream, or none for this account.
-    #[error("the NATS server has no JetStream; start it with -js")]
+    #[error("the NATS server has no JetStream for this account; start it with -js")]
     NoJetStream(#[source] BoxError),
     /// The stream is there, and is for something else.
-    #[error("stream {stream:?} has the subjects {found}, and {wanted} is needed")]
+    #[error("stream {stream:?} is set up otherwise: {difference}; delete it, or take another")]
     OtherStream {
         /// The stream.
         stream: String,
-        /// Its subjects.
-        found: String,
-        /// What it should have.
-        wanted: String,
+        /// What is different.
+        difference: String,
     },
     /// The consumer of the group is there, and is set up otherwise.
     #[error(
@@ -47,9 +66,20 @@ impl NatsError {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Unreachable(_) | Self::Failed { .. } => Retry::After(Duration::from_secs(1)),
-            Self::NoJetStream(_) | Self::OtherStream { .. } | Self::OtherConsumer { .. } => {
-                Retry::Never
-            }
+            Self::Refused(_)
+            | Self::Setting { .. }
+            | Self::TooOld { .. }
+            | Self::NoJetStream(_)
+            | Self::OtherStream { .. }
+            | Self::OtherConsumer { .. } => Retry::Never,
+        }
+    }
+
+    /// It could not do something.
+    pub(super) fn failed(operation: &'static str, source: impl Into<BoxError>) -> Self {
+        Self::Failed {
+            operation,
+            source: source.into(),
         }
     }
 }

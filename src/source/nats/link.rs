@@ -1,85 +1,247 @@
 //! A connection, and the stream it is about.
 
-use super::NatsError;
-use super::subject;
-use async_nats::jetstream::{self, Context, stream};
-use async_nats::{Client, ConnectOptions};
+use super::{NatsError, NatsServer, subject};
+use crate::backoff::full_jitter;
+use crate::clock::later;
+use crate::error::Retry;
+use async_nats::jetstream::context::{
+    ConsumerInfoError, ConsumerInfoErrorKind, CreateStreamErrorKind,
+};
+use async_nats::jetstream::stream::{self, RetentionPolicy, Stream};
+use async_nats::jetstream::{self, Context, ErrorCode};
+use async_nats::{Client, ConnectError, ConnectErrorKind};
+use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
+use tokio::time::{Instant, sleep};
 
 #[derive(Clone)]
 pub(super) struct Link {
     pub(super) client: Client,
     pub(super) jetstream: Context,
     pub(super) stream: String,
+    replicas: usize,
 }
 
 impl Link {
     pub(super) const STREAM: &'static str = "BREADCRUMBS";
 
-    /// The oldest server with which all of this was tried.
-    const TRIED: (i64, i64, i64) = (2, 10, 23);
+    /// The oldest server that does what is asked of it here, and the oldest without known trouble.
+    const OLDEST: (i64, i64, i64) = (2, 9, 0);
+    const SOUND: (i64, i64, i64) = (2, 10, 23);
 
-    /// Connects, and makes the stream if it is not there.
-    pub(super) async fn open(url: &str, stream: &str) -> Result<Self, NatsError> {
-        let servers: Vec<_> = url.split(',').map(str::trim).map(str::to_owned).collect();
-        let unreachable = |error: async_nats::ConnectError| NatsError::Unreachable(error.into());
-        let client = ConnectOptions::new()
+    /// Connects, and makes the stream if it is not there. While the server cannot be reached it is tried again, for as
+    /// long as was asked for.
+    pub(super) async fn open(server: &NatsServer) -> Result<Self, NatsError> {
+        let until = later(Instant::now(), server.patience);
+        let mut attempts = 0;
+        loop {
+            match Self::try_open(server).await {
+                Err(error) if error.retry() != Retry::Never && Instant::now() < until => {
+                    attempts += 1;
+                    tracing::warn!(%error, attempts, "NATS is tried again");
+                    sleep(pause(attempts).min(until.saturating_duration_since(Instant::now())))
+                        .await;
+                }
+                opened => return opened,
+            }
+        }
+    }
+
+    async fn try_open(server: &NatsServer) -> Result<Self, NatsError> {
+        let (addresses, options) = server.options().await?;
+        let client = options
             .name("universal-executor")
             .connection_timeout(Duration::from_secs(5))
-            .reconnect_delay_callback(pause)
-            .connect(servers)
+            .reconnect_delay_callback(|attempts| pause(u32::try_from(attempts).unwrap_or(u32::MAX)))
+            .connect(addresses)
             .await
-            .map_err(unreachable)?;
-        let (major, minor, patch) = Self::TRIED;
-        if !client.is_server_compatible(major, minor, patch) {
-            let version = client.server_info().version;
-            tracing::warn!(
-                version,
-                "this NATS server is older than {major}.{minor}.{patch}"
-            );
-        }
+            .map_err(not_connected)?;
         let link = Self {
             jetstream: jetstream::new(client.clone()),
             client,
-            stream: stream.to_owned(),
+            stream: server.stream.clone(),
+            replicas: server.replicas,
         };
-        link.make_stream().await?;
+        link.check_version()?;
+        let stream = link.make_stream().await?;
+        if stream.cached_info().config.num_replicas <= 1 && stream.cached_info().cluster.is_some() {
+            let stream = &link.stream;
+            tracing::warn!(stream, "one server of the cluster keeps all of this stream");
+        }
         Ok(link)
     }
 
+    fn check_version(&self) -> Result<(), NatsError> {
+        let is_at_least = |(major, minor, patch)| {
+            let client = &self.client;
+            client.is_server_compatible(major, minor, patch)
+        };
+        let version = || self.client.server_info().version;
+        if !is_at_least(Self::OLDEST) {
+            return Err(NatsError::TooOld {
+                version: version(),
+                oldest: "2.9.0",
+            });
+        }
+        if !is_at_least(Self::SOUND) {
+            let version = version();
+            tracing::warn!(
+                version,
+                "servers before 2.10.23 are known to lose messages or consumers"
+            );
+        }
+        Ok(())
+    }
+
+    /// How many messages a consumer has not acknowledged; none if there is no such consumer.
+    pub(super) async fn behind(&self, consumer: &str) -> Result<Option<u64>, NatsError> {
+        const ASK: &str = "say how far the consumer is";
+        let stream = self.jetstream.get_stream_no_info(&self.stream).await;
+        let stream = stream.map_err(|error| NatsError::failed(ASK, error))?;
+        match stream.consumer_info(consumer).await {
+            Ok(info) => {
+                let on_their_way = u64::try_from(info.num_ack_pending).unwrap_or(u64::MAX);
+                Ok(Some(info.num_pending.saturating_add(on_their_way)))
+            }
+            Err(error) if is_unknown(&error) => Ok(None),
+            Err(error) => Err(NatsError::failed(ASK, error)),
+        }
+    }
+
     /// Makes the stream, or checks the one that is there.
-    pub(super) async fn make_stream(&self) -> Result<(), NatsError> {
+    pub(super) async fn make_stream(&self) -> Result<Stream, NatsError> {
         let config = stream::Config {
             name: self.stream.clone(),
             subjects: vec![subject::of_all()],
             max_age: Duration::from_secs(7 * 24 * 60 * 60),
             duplicate_window: Duration::from_secs(120),
+            num_replicas: self.replicas,
             ..stream::Config::default()
         };
-        let found = self.jetstream.get_or_create_stream(config).await;
-        let found = found.map_err(|error| NatsError::NoJetStream(error.into()))?;
-        let subjects = &found.cached_info().config.subjects;
-        let wanted = subject::of_all();
-        match subjects
-            .iter()
-            .any(|subject| *subject == wanted || subject == ">")
-        {
-            true => Ok(()),
-            false => Err(NatsError::OtherStream {
+        let made = self.jetstream.get_or_create_stream(config).await;
+        let stream = made.map_err(|error| match error.kind() {
+            CreateStreamErrorKind::JetStreamUnavailable => NatsError::NoJetStream(error.into()),
+            CreateStreamErrorKind::JetStream(said)
+                if [
+                    ErrorCode::JETSTREAM_NOT_ENABLED,
+                    ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT,
+                ]
+                .contains(&said.error_code()) =>
+            {
+                NatsError::NoJetStream(error.into())
+            }
+            _ => NatsError::failed("make the stream", error),
+        })?;
+        match difference(&stream.cached_info().config) {
+            None => Ok(stream),
+            Some(difference) => Err(NatsError::OtherStream {
                 stream: self.stream.clone(),
-                found: subjects.join(", "),
-                wanted,
+                difference,
             }),
         }
     }
 }
 
-/// How long is waited before the connection is tried again.
-fn pause(attempts: usize) -> Duration {
-    const FIRST: Duration = Duration::from_millis(100);
+/// Whether there is no consumer of this name.
+pub(super) fn is_unknown(error: &ConsumerInfoError) -> bool {
+    match error.kind() {
+        ConsumerInfoErrorKind::NotFound => true,
+        ConsumerInfoErrorKind::JetStream(said) => {
+            said.error_code() == ErrorCode::CONSUMER_NOT_FOUND
+        }
+        _ => false,
+    }
+}
+
+/// What a stream has that one of breadcrumbs cannot have.
+fn difference(found: &stream::Config) -> Option<String> {
+    let wanted = subject::of_all();
+    let has_all = |subject: &String| *subject == wanted || subject == ">";
+    if !found.subjects.iter().any(has_all) {
+        let subjects = found.subjects.join(", ");
+        Some(format!("it has {subjects}, and {wanted} is needed"))
+    } else if found.retention != RetentionPolicy::Limits {
+        Some("it gives up messages that other groups may not have seen".to_owned())
+    } else if found.no_ack {
+        Some("it does not say when it has a message".to_owned())
+    } else if found.sealed {
+        Some("it takes nothing any more".to_owned())
+    } else {
+        None
+    }
+}
+
+fn not_connected(error: ConnectError) -> NatsError {
+    match error.kind() {
+        ConnectErrorKind::ServerParse => NatsError::Setting {
+            setting: "address",
+            source: error.into(),
+        },
+        ConnectErrorKind::Authentication
+        | ConnectErrorKind::AuthorizationViolation
+        | ConnectErrorKind::Tls => NatsError::Refused(error.into()),
+        ConnectErrorKind::Io if is_mistrust(&error) => NatsError::Refused(error.into()),
+        ConnectErrorKind::Dns
+        | ConnectErrorKind::TimedOut
+        | ConnectErrorKind::Io
+        | ConnectErrorKind::MaxReconnects => NatsError::Unreachable(error.into()),
+    }
+}
+
+/// Whether it is a certificate that is not trusted, which the client takes for data that cannot be read.
+fn is_mistrust(error: &ConnectError) -> bool {
+    let source = std::error::Error::source(error);
+    let source = source.and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(|source| source.kind() == std::io::ErrorKind::InvalidData)
+}
+
+/// How long is waited before what failed so often in a row is tried again: longer and longer, up to 30 s, and not by all
+/// clients of a server at the same time.
+pub(super) fn pause(attempts: u32) -> Duration {
+    const SHORTEST: Duration = Duration::from_millis(50);
+    const FIRST: Duration = Duration::from_millis(200);
     const LONGEST: Duration = Duration::from_secs(30);
-    let doubled = u32::try_from(attempts.saturating_sub(1))
-        .unwrap_or(u32::MAX)
-        .min(16);
-    FIRST.saturating_mul(1 << doubled).min(LONGEST)
+    let random = u32::try_from(RandomState::new().hash_one(()) >> 32).unwrap_or_default();
+    let chance = f64::from(random) / f64::from(u32::MAX);
+    full_jitter(attempts, FIRST, LONGEST, chance).max(SHORTEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_are_bounded_and_differ() {
+        let long: Vec<Duration> = (0..64).map(|_| pause(u32::MAX)).collect();
+
+        let (shortest, longest) = (long.iter().min().unwrap(), long.iter().max().unwrap());
+        assert!(*longest <= Duration::from_secs(30), "{longest:?}");
+        assert!(*longest > *shortest + Duration::from_secs(5), "{long:?}");
+        assert!((0..64).all(|_| pause(1) <= Duration::from_millis(200)));
+    }
+
+    #[test]
+    fn a_stream_that_would_lose_events_of_a_group_is_not_taken() {
+        let fine = || stream::Config {
+            subjects: vec![subject::of_all()],
+            ..stream::Config::default()
+        };
+        assert_eq!(difference(&fine()), None);
+
+        let narrow = stream::Config {
+            subjects: vec!["breadcrumbs.acme.>".to_owned()],
+            ..fine()
+        };
+        let queue = stream::Config {
+            retention: RetentionPolicy::WorkQueue,
+            ..fine()
+        };
+        let silent = stream::Config {
+            no_ack: true,
+            ..fine()
+        };
+        for other in [narrow, queue, silent] {
+            assert!(difference(&other).is_some(), "{other:?}");
+        }
+    }
 }

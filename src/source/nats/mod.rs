@@ -26,14 +26,19 @@
 
 mod error;
 mod link;
+mod place;
 mod relay;
+mod returned;
+mod server;
 mod subject;
 mod subscription;
 
 pub use error::NatsError;
 pub use relay::NatsRelay;
+pub use server::NatsServer;
 
 use super::{Delivery, EventSource, SourceError, StartAt};
+use crate::model::Event;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
@@ -42,6 +47,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The largest message there is: a context, and as much again as schema and tags may take. What is larger is nobody's.
+const LARGEST_MESSAGE: usize = Event::MAX_CONTEXT_BYTES + (64 << 10);
+
 /// The events of one tenant, as a stream of JetStream has them.
 ///
 /// With a [`group`](NatsSourceBuilder::group) it is a durable consumer: where it begins counts the first time, what it has
@@ -49,10 +57,14 @@ use std::time::Duration;
 /// subscription has everything, from where it begins on.
 ///
 /// Positions are those of the stream. What is given back comes again after its delay. It does not say that it is
-/// [complete](EventSource::is_complete): what a relay has not published is found by looking into the store.
+/// [complete](EventSource::is_complete): what a relay has not published, or the server lost, is found by looking into the
+/// store. With [`Backed`](super::Backed) that is so also for what happened while no worker ran.
 ///
 /// A connection that is lost is made again, with longer and longer pauses up to 30 s; the subscription says so with an error
-/// and goes on.
+/// and goes on. A consumer that is gone is made again, where it was, and so is a stream, from its beginning on.
+///
+/// Anyone who may publish there can put anything into the stream. What is no event, or larger than 320 KiB, is left out with
+/// a warning and does not come again; what is an event and not true finds nothing in the store, or what is there.
 #[derive(Clone)]
 pub struct NatsSource {
     link: Link,
@@ -63,11 +75,10 @@ pub struct NatsSource {
 }
 
 /// Settings of a [`NatsSource`].
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use]
 pub struct NatsSourceBuilder {
-    url: String,
-    stream: String,
+    server: NatsServer,
     tenant: Arc<str>,
     group: Option<Arc<str>>,
     ack_wait: Duration,
@@ -75,12 +86,13 @@ pub struct NatsSourceBuilder {
 }
 
 impl NatsSource {
-    /// A source at a server (`nats://..`, `tls://..`, several separated by commas; name and password may stand in it), of a
-    /// tenant.
-    pub fn builder(url: impl Into<String>, tenant: impl Into<Arc<str>>) -> NatsSourceBuilder {
+    /// A source at a server, of a tenant. An address alone will do for a server: see [`NatsServer::new`].
+    pub fn builder(
+        server: impl Into<NatsServer>,
+        tenant: impl Into<Arc<str>>,
+    ) -> NatsSourceBuilder {
         NatsSourceBuilder {
-            url: url.into(),
-            stream: Link::STREAM.to_owned(),
+            server: server.into(),
             tenant: tenant.into(),
             group: None,
             ack_wait: Duration::from_secs(30),
@@ -125,12 +137,6 @@ impl NatsSourceBuilder {
         self
     }
 
-    /// Sets the stream; `BREADCRUMBS` by default. It is made if it is not there.
-    pub fn stream(mut self, name: impl Into<String>) -> Self {
-        self.stream = name.into();
-        self
-    }
-
     /// Sets when an event that was not acknowledged comes again; after 30 s by default.
     pub fn ack_wait(mut self, wait: Duration) -> Self {
         self.ack_wait = wait;
@@ -143,13 +149,14 @@ impl NatsSourceBuilder {
         self
     }
 
-    /// Connects.
+    /// Connects, and makes the stream if it is not there.
     ///
     /// # Errors
-    /// [`NatsError`]: the server cannot be reached or has no JetStream, or its stream is for something else.
+    /// [`NatsError`]: the server cannot be reached or used, or its stream is for something else.
     pub async fn connect(self) -> Result<NatsSource, NatsError> {
+        subject::check_tenant(&self.tenant)?;
         Ok(NatsSource {
-            link: Link::open(&self.url, &self.stream).await?,
+            link: Link::open(&self.server).await?,
             tenant: self.tenant,
             group: self.group,
             ack_wait: self.ack_wait,
@@ -166,23 +173,24 @@ impl EventSource for NatsSource {
     ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
         subscription::begin(self.clone(), from).await
     }
+
+    /// None before the group has subscribed, and without one: nobody knows which subscription is meant.
+    async fn behind(&self) -> Result<Option<u64>, SourceError> {
+        match &self.group {
+            Some(group) => {
+                let name = subject::durable(group, &self.tenant);
+                let behind = self.link.behind(&name).await;
+                behind.map_err(subscription::unavailable)
+            }
+            None => Ok(None),
+        }
+    }
 }
 
 impl fmt::Debug for NatsSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NatsSource")
             .field("stream", &self.link.stream)
-            .field("tenant", &self.tenant)
-            .field("group", &self.group)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for NatsSourceBuilder {
-    /// Without the address, which may have a password in it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NatsSourceBuilder")
-            .field("stream", &self.stream)
             .field("tenant", &self.tenant)
             .field("group", &self.group)
             .finish_non_exhaustive()

@@ -1,46 +1,50 @@
-use super::link::Link;
-use super::{NatsError, subject};
-use crate::model::{Event, EventKind};
-use crate::source::{EventSource, SourceError, StartAt};
+use super::link::{Link, pause};
+use super::{LARGEST_MESSAGE, NatsError, NatsServer, subject};
+use crate::error::Retry;
+use crate::model::Event;
+use crate::source::{Delivery, EventSource, SourceError, StartAt};
 use async_nats::HeaderMap;
-use futures::StreamExt as _;
+use async_nats::jetstream::context::PublishErrorKind;
+use futures::{StreamExt as _, future};
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::sleep;
 
-/// Publishes what a store commits, in the order of the commits: the outbox of a store whose events are remembered by name.
+/// How many events may be on their way to the server at a time.
+const AT_ONCE: usize = 64;
+
+/// How much of the largest message a server takes is for headers.
+const HEADERS: usize = 1 << 10;
+
+/// Publishes what a store commits: the outbox of a store whose events are remembered by name.
 ///
-/// An event is acknowledged to the store once JetStream has it, so one that a crash took is published again; the server
-/// knows it by its `Nats-Msg-Id` for two minutes, and workers by their ledger for longer. Any number may run.
+/// Events are published in the order of the commits, and come to JetStream in that order unless the connection is lost
+/// meanwhile. An event is acknowledged to the store once JetStream has it, so one that a crash took is published again; the
+/// server knows it by its `Nats-Msg-Id` for two minutes, and workers by their ledger for longer. Any number may run.
+///
+/// An event that is too large for the server goes without its context, or without its tags; one that is still too large is
+/// left to those who look into the store.
 pub struct NatsRelay {
     link: Link,
     tenant: Arc<str>,
 }
 
 impl NatsRelay {
-    /// A relay to a server, for a tenant. The stream `BREADCRUMBS` is made if it is not there.
+    /// A relay to a server, for a tenant. An address alone will do for a server: see [`NatsServer::new`].
     ///
     /// # Errors
     /// As [`NatsSourceBuilder::connect`](super::NatsSourceBuilder::connect).
     pub async fn connect(
-        url: impl AsRef<str>,
+        server: impl Into<NatsServer>,
         tenant: impl Into<Arc<str>>,
     ) -> Result<Self, NatsError> {
-        Self::connect_to(url, Link::STREAM, tenant).await
-    }
-
-    /// The same with a stream of another name.
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
-    pub async fn connect_to(
-        url: impl AsRef<str>,
-        stream: impl AsRef<str>,
-        tenant: impl Into<Arc<str>>,
-    ) -> Result<Self, NatsError> {
+        let tenant = tenant.into();
+        subject::check_tenant(&tenant)?;
         Ok(Self {
-            link: Link::open(url.as_ref(), stream.as_ref()).await?,
-            tenant: tenant.into(),
+            link: Link::open(&server.into()).await?,
+            tenant,
         })
     }
 
@@ -49,76 +53,101 @@ impl NatsRelay {
     /// # Errors
     /// Only if the source cannot be subscribed to.
     pub async fn run(self, source: impl EventSource) -> Result<(), SourceError> {
-        let mut events = source.subscribe(StartAt::Beginning).await?;
-        while let Some(next) = events.next().await {
-            let delivery = match next {
-                Ok(delivery) => delivery,
-                Err(error) => {
-                    tracing::warn!(error = error.code(), "the events of the store stumbled");
-                    continue;
-                }
-            };
-            self.publish_until_it_is_there(&delivery.event).await;
-            if let Err(error) = delivery.ack().await {
-                tracing::warn!(error = error.code(), "an event will be published again");
-            }
-        }
+        let events = source.subscribe(StartAt::Beginning).await?;
+        let deliveries = events.then(delivered).filter_map(future::ready);
+        let passed_on = deliveries
+            .map(|delivery| self.pass_on(delivery))
+            .buffered(AT_ONCE);
+        let mut passed_on = pin!(passed_on);
+        while passed_on.next().await.is_some() {}
         Ok(())
     }
 
-    async fn publish_until_it_is_there(&self, event: &Event) {
-        const LONGEST: Duration = Duration::from_secs(30);
-        let mut pause = Duration::from_millis(100);
-        while let Err(error) = self.publish(event).await {
-            tracing::warn!(%error, "an event is published later");
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST);
+    async fn pass_on(&self, delivery: Delivery) {
+        let mut attempts = 0;
+        while let Err(error) = self.publish(&delivery.event).await {
+            attempts += 1;
+            tracing::warn!(%error, attempts, "an event is published later");
+            sleep(pause(attempts)).await;
+            // It may be that which is missing.
+            drop(self.link.make_stream().await);
+        }
+        if let Err(error) = delivery.ack().await {
+            tracing::warn!(error = error.code(), "an event will be published again");
         }
     }
 
-    /// Publishes one event, and waits until JetStream has it.
+    /// Publishes one event, and waits until JetStream has it. One that is too large for the server is left out.
     ///
     /// # Errors
     /// [`NatsError::Failed`].
     pub async fn publish(&self, event: &Event) -> Result<(), NatsError> {
-        let failed = |error: async_nats::Error| NatsError::Failed {
-            operation: "publish an event",
-            source: error,
+        const PUBLISH: &str = "publish an event";
+        let payload = self.payload(event);
+        let payload = payload.map_err(|error| NatsError::failed(PUBLISH, error))?;
+        let Some(payload) = payload else {
+            tracing::warn!(breadcrumb = %event.breadcrumb_id, "an event is too large to be published");
+            return Ok(());
         };
-        let payload = self.payload(event).map_err(|error| failed(error.into()))?;
         let subject = subject::of_event(&self.tenant, event.schema_name.as_deref());
         let mut headers = HeaderMap::new();
-        headers.insert("Nats-Msg-Id", self.message_id(event));
+        headers.insert("Nats-Msg-Id", subject::message_id(&self.tenant, event));
+        headers.insert("Nats-Expected-Stream", &*self.link.stream);
         let sent = self
             .link
             .jetstream
             .publish_with_headers(subject, headers, payload.into())
             .await;
-        let stored = sent.map_err(|error| failed(error.into()))?.await;
-        stored.map_err(|error| failed(error.into()))?;
-        Ok(())
-    }
-
-    /// The event as JSON; without its context if the server takes no message as large as that.
-    fn payload(&self, event: &Event) -> Result<Vec<u8>, serde_json::Error> {
-        let whole = serde_json::to_vec(event)?;
-        if whole.len() <= self.link.client.max_payload() || event.context.is_none() {
-            return Ok(whole);
-        }
-        let mut bare = event.clone();
-        bare.context = None;
-        serde_json::to_vec(&bare)
-    }
-
-    fn message_id(&self, event: &Event) -> String {
-        let kind = match event.kind {
-            EventKind::Created | EventKind::Updated => "written",
-            EventKind::Deleted => "deleted",
-            EventKind::Ping => "ping",
+        let stored = match sent {
+            Ok(stored) => stored.await,
+            Err(error) => Err(error),
         };
-        let (id, version) = (event.breadcrumb_id, event.version);
-        format!("{}:{id}:{version}:{kind}", self.tenant)
+        match stored {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == PublishErrorKind::MaxPayloadExceeded => {
+                tracing::warn!(breadcrumb = %event.breadcrumb_id, "the server takes no event of this size");
+                Ok(())
+            }
+            Err(error) => Err(NatsError::failed(PUBLISH, error)),
+        }
     }
+
+    /// The event as JSON; without its context, or its tags too, if the server takes no message as large as that.
+    fn payload(&self, event: &Event) -> Result<Option<Vec<u8>>, serde_json::Error> {
+        let of_server = self.link.client.max_payload().saturating_sub(HEADERS);
+        smallest(event, of_server.min(LARGEST_MESSAGE))
+    }
+}
+
+/// As much of an event as there is room for, if there is for any.
+fn smallest(event: &Event, largest: usize) -> Result<Option<Vec<u8>>, serde_json::Error> {
+    let fits = |payload: &Vec<u8>| payload.len() <= largest;
+    let whole = serde_json::to_vec(event)?;
+    if fits(&whole) {
+        return Ok(Some(whole));
+    }
+    let mut less = event.envelope();
+    let without_context = serde_json::to_vec(&less)?;
+    if fits(&without_context) {
+        return Ok(Some(without_context));
+    }
+    less.tags.clear();
+    Ok(Some(serde_json::to_vec(&less)?).filter(fits))
+}
+
+/// A delivery; none after an error, and a while later.
+async fn delivered(next: Result<Delivery, SourceError>) -> Option<Delivery> {
+    let error = match next {
+        Ok(delivery) => return Some(delivery),
+        Err(error) => error,
+    };
+    tracing::warn!(%error, "the events of the store stumbled");
+    sleep(match error.retry() {
+        Retry::After(delay) => delay,
+        Retry::Never => Duration::from_secs(1),
+    })
+    .await;
+    None
 }
 
 impl fmt::Debug for NatsRelay {
@@ -127,5 +156,26 @@ impl fmt::Debug for NatsRelay {
             .field("stream", &self.link.stream)
             .field("tenant", &self.tenant)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{BreadcrumbId, NewBreadcrumb, Timestamp};
+
+    #[test]
+    fn as_much_of_an_event_travels_as_there_is_room_for() {
+        let new = NewBreadcrumb::new("note.v1").tag("x".repeat(200));
+        let new = new.context(serde_json::json!({"text": "y".repeat(500)}));
+        let event = Event::created(&new.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH));
+        let room_for = |bytes| smallest(&event, bytes).unwrap();
+        let event_of =
+            |bytes| -> Event { serde_json::from_slice(&room_for(bytes).unwrap()).unwrap() };
+
+        assert!(event_of(1_000).context.is_some());
+        assert_eq!((event_of(500).context, event_of(500).tags.len()), (None, 1));
+        assert!(event_of(300).tags.is_empty());
+        assert_eq!(room_for(10), None);
     }
 }

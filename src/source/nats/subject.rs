@@ -1,17 +1,48 @@
-//! Names in NATS: what is not allowed in them is written as `%` and two hex digits, so that different names stay different.
+//! Names in NATS: what is not allowed in them is written as `=` and two hex digits, so that different names stay different.
+//! Not as `%`: a server of 2.9 takes the name of a consumer for a format.
 
+use super::NatsError;
+use crate::model::{Event, EventKind};
 use std::fmt::Write as _;
 
 /// The first token of all subjects.
 pub(super) const PREFIX: &str = "breadcrumbs";
 
-/// The subject of an event: `breadcrumbs.<tenant>.<schema>`, `_` for one without a schema.
+/// How long the names in a subject may be: a server takes no longer line than 4 KiB.
+const LONGEST_SCHEMA: usize = 1_024;
+const LONGEST_TENANT: usize = 200;
+
+/// The subject of an event: `breadcrumbs.<tenant>.<schema>`, `_` for one without a schema or with a very long one.
 pub(super) fn of_event(tenant: &str, schema: Option<&str>) -> String {
-    let schema = match schema {
-        Some(schema) if !schema.is_empty() => tokens(schema),
-        Some(_) | None => "_".to_owned(),
-    };
+    let schema = schema.filter(|schema| !schema.is_empty()).map(tokens);
+    let schema = schema.filter(|schema| schema.len() <= LONGEST_SCHEMA);
+    let schema = schema.unwrap_or_else(|| "_".to_owned());
     format!("{PREFIX}.{}.{schema}", token(tenant))
+}
+
+/// Whether a tenant can have subjects and consumers of its own.
+pub(super) fn check_tenant(tenant: &str) -> Result<(), NatsError> {
+    let length = token(tenant).len();
+    match length <= LONGEST_TENANT {
+        true => Ok(()),
+        false => Err(NatsError::Setting {
+            setting: "name of the tenant",
+            source: format!("it takes {length} bytes in a subject, and {LONGEST_TENANT} may be")
+                .into(),
+        }),
+    }
+}
+
+/// What an event is known by, to tell one that is published twice. It travels in a header, where a tenant may not stand as
+/// it is.
+pub(super) fn message_id(tenant: &str, event: &Event) -> String {
+    let kind = match event.kind {
+        EventKind::Created | EventKind::Updated => "written",
+        EventKind::Deleted => "deleted",
+        EventKind::Ping => "ping",
+    };
+    let (tenant, id, version) = (token(tenant), event.breadcrumb_id, event.version);
+    format!("{tenant}:{id}:{version}:{kind}")
 }
 
 /// What matches all events of a tenant.
@@ -26,14 +57,14 @@ pub(super) fn of_all() -> String {
 
 /// The name of a durable consumer, which NATS wants without dots.
 pub(super) fn durable(group: &str, tenant: &str) -> String {
-    format!("{}-{}", token(group), token(tenant))
+    format!("{}@{}", token(group), token(tenant))
 }
 
 /// A name as one token: without dots, wildcards, spaces and control characters.
 fn token(name: &str) -> String {
     match name.is_empty() {
-        true => "%".to_owned(),
-        false => escaped(name, |_| false),
+        true => "=".to_owned(),
+        false => escaped(name),
     }
 }
 
@@ -43,17 +74,17 @@ fn tokens(name: &str) -> String {
     tokens.join(".")
 }
 
-fn escaped(name: &str, also: impl Fn(char) -> bool) -> String {
+fn escaped(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for character in name.chars() {
-        if character.is_ascii_alphanumeric() || matches!(character, '_' | '-') || also(character) {
+        if character.is_ascii_alphanumeric() || matches!(character, '_' | '-') {
             text.push(character);
             continue;
         }
         let mut bytes = [0; 4];
         for byte in character.encode_utf8(&mut bytes).bytes() {
             // Writing to a string cannot fail.
-            if write!(text, "%{byte:02X}").is_err() {
+            if write!(text, "={byte:02X}").is_err() {
                 text.clear();
             }
         }
@@ -64,6 +95,7 @@ fn escaped(name: &str, also: impl Fn(char) -> bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{BreadcrumbId, NewBreadcrumb, Timestamp};
     use proptest::prelude::*;
 
     #[test]
@@ -72,17 +104,42 @@ mod tests {
             of_event("acme", Some("user.message.v1")),
             "breadcrumbs.acme.user.message.v1"
         );
-        assert_eq!(of_event("a.b", None), "breadcrumbs.a%2Eb._");
+        assert_eq!(of_event("a.b", None), "breadcrumbs.a=2Eb._");
         assert_eq!(of_event("a", Some("")), "breadcrumbs.a._");
-        assert_eq!(of_tenant("*"), "breadcrumbs.%2A.>");
+        assert_eq!(of_tenant("*"), "breadcrumbs.=2A.>");
+    }
+
+    #[test]
+    fn a_group_of_one_tenant_is_none_of_another() {
+        assert_eq!(durable("agents", "a.b"), "agents@a=2Eb");
+        assert_ne!(durable("a-b", "c"), durable("a", "b-c"));
+        assert_ne!(durable("a@b", "c"), durable("a", "b@c"));
+    }
+
+    #[test]
+    fn names_are_no_longer_than_a_server_takes() {
+        let (long, longest) = ("é".repeat(1_000), "a".repeat(LONGEST_TENANT));
+
+        assert_eq!(of_event("a", Some(&long)), "breadcrumbs.a._");
+        assert!(check_tenant(&long).is_err());
+        assert!(check_tenant(&longest).is_ok());
     }
 
     proptest! {
         #[test]
+        fn the_id_of_a_message_is_one_line_of_its_tenant(tenant in "(?s).{0,12}", other in "(?s).{0,12}") {
+            let event = Event::created(&NewBreadcrumb::new("a").first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH));
+            let id = message_id(&tenant, &event);
+
+            prop_assert!(id.chars().all(|c| c.is_ascii_graphic()), "{id}");
+            prop_assert_eq!(tenant == other, id == message_id(&other, &event));
+        }
+
+        #[test]
         fn no_name_matches_more_than_itself_and_no_two_are_the_same(tenant in ".{0,12}", other in ".{0,12}", schema in ".{0,12}") {
             let subject = of_event(&tenant, Some(&schema));
 
-            let allowed = |c: char| c.is_ascii_alphanumeric() || "_-.%".contains(c);
+            let allowed = |c: char| c.is_ascii_alphanumeric() || "_-.=".contains(c);
             prop_assert!(subject.chars().all(allowed), "{subject}");
             prop_assert!(subject.split('.').all(|token| !token.is_empty()), "{subject}");
             prop_assert_eq!(tenant == other, of_tenant(&tenant) == of_tenant(&other));

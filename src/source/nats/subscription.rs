@@ -1,60 +1,33 @@
 //! One subscription: a pull consumer, made again when it is lost.
 
-use super::{NatsError, NatsSource};
+use super::link::{is_unknown, pause};
+use super::place::Place;
+use super::returned::Returned;
+use super::{LARGEST_MESSAGE, NatsError, NatsSource};
+use crate::bugs::planted;
 use crate::clock::later;
+use crate::error::Retry;
 use crate::model::Event;
 use crate::source::{Delivery, Receipt, SourceError, StartAt};
-use async_nats::jetstream::consumer::pull;
+use async_nats::jetstream::consumer::{Config, PullConsumer, pull};
+use async_nats::jetstream::stream::Stream;
 use async_nats::jetstream::{AckKind, Message};
 use async_trait::async_trait;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 struct Subscription {
     source: NatsSource,
     /// Where a consumer begins that has to be made.
-    from: StartAt,
+    place: Place,
     messages: Option<pull::Stream>,
     /// How often in a row it could not go on, and when it is tried again.
     failures: u32,
     again: Instant,
     returned: Arc<Returned>,
-}
-
-/// When what was given back is due, by position. The server is told of a short delay at a time: it keeps what it is told
-/// for whoever comes next, and that shall not have to wait.
-#[derive(Default)]
-struct Returned(Mutex<HashMap<u64, Instant>>);
-
-impl Returned {
-    fn set(&self, position: u64, due: Instant) {
-        self.open().insert(position, due);
-    }
-
-    /// How long something is not due yet; what is due is forgotten.
-    fn early(&self, position: u64) -> Option<Duration> {
-        let mut open = self.open();
-        let left = open
-            .get(&position)?
-            .saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            open.remove(&position);
-            return None;
-        }
-        Some(left)
-    }
-
-    fn forget(&self, position: u64) {
-        self.open().remove(&position);
-    }
-
-    fn open(&self) -> MutexGuard<'_, HashMap<u64, Instant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 pub(super) async fn begin(
@@ -63,7 +36,7 @@ pub(super) async fn begin(
 ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
     let mut subscription = Subscription {
         source,
-        from,
+        place: Place::new(from),
         messages: None,
         failures: 0,
         again: Instant::now(),
@@ -89,65 +62,47 @@ impl Subscription {
             let Some(messages) = &mut self.messages else {
                 continue;
             };
-            match messages.next().await {
+            let ended = match messages.next().await {
                 Some(Ok(message)) => {
                     self.failures = 0;
                     if let Some(delivery) = self.delivery(message).await {
                         return Ok(delivery);
                     }
+                    continue;
                 }
-                Some(Err(error)) => {
-                    self.messages = None;
-                    let source = error.into();
-                    let operation = "go on delivering";
-                    return Err(self.lost(NatsError::Failed { operation, source }));
-                }
-                None => {
-                    self.messages = None;
-                    let source = "the consumer ended".into();
-                    let operation = "go on delivering";
-                    return Err(self.lost(NatsError::Failed { operation, source }));
-                }
-            }
+                Some(Err(error)) => NatsError::failed("go on delivering", error),
+                None => NatsError::failed("go on delivering", "the consumer ended"),
+            };
+            self.messages = None;
+            return Err(self.lost(ended));
         }
     }
 
     /// Makes the consumer, or goes on with the one that is there.
     async fn open(&mut self) -> Result<(), NatsError> {
-        let link = &self.source.link;
-        link.make_stream().await?;
-        let wanted = self.source.config(self.from);
-        let stream = link.jetstream.get_stream(&link.stream).await;
-        let stream = stream.map_err(|error| NatsError::Failed {
-            operation: "find the stream",
-            source: error.into(),
-        })?;
-        let from_the_future = match self.from {
-            StartAt::After(position) => position > stream.cached_info().state.last_sequence,
-            StartAt::Now | StartAt::Beginning => false,
+        let stream = self.source.link.make_stream().await?;
+        let (created, last) = {
+            let info = stream.cached_info();
+            (info.created, info.state.last_sequence)
         };
-        // A position from the future is of another stream's life: nothing from now on may be missed for it.
-        let wanted = match from_the_future {
-            true => self.source.config(StartAt::Now),
-            false => wanted,
-        };
+        if self.place.is_of_another(created) {
+            self.returned = Arc::default();
+        }
+        let place = self.place.begin(created, last, self.returned.first());
+        let wanted = self.source.config(place);
         let known = match &wanted.durable_name {
-            Some(name) => stream.get_consumer::<pull::Config>(name).await.ok(),
+            Some(name) => find(&stream, name).await?,
             None => None,
         };
         let consumer = match known {
             Some(known) => {
-                check(&wanted, &known.cached_info().config)?;
+                let acknowledged = known.cached_info().ack_floor.stream_sequence;
+                self.place.goes_on_after(acknowledged);
                 known
             }
-            None => {
-                let made = stream.create_consumer(wanted).await;
-                made.map_err(|error| NatsError::Failed {
-                    operation: "make the consumer",
-                    source: error.into(),
-                })?
-            }
+            None => make(&stream, &wanted).await?,
         };
+        check(&wanted, &consumer.cached_info().config)?;
         let messages = consumer
             .stream()
             .max_messages_per_batch(self.source.max_unacknowledged.min(256))
@@ -155,10 +110,8 @@ impl Subscription {
             .expires(Duration::from_secs(15))
             .messages()
             .await;
-        self.messages = Some(messages.map_err(|error| NatsError::Failed {
-            operation: "ask for messages",
-            source: error.into(),
-        })?);
+        let messages = messages.map_err(|error| NatsError::failed("ask for messages", error))?;
+        self.messages = Some(messages);
         Ok(())
     }
 
@@ -170,26 +123,22 @@ impl Subscription {
             drop(message.ack_with(AckKind::Nak(Some(delay))).await);
             return None;
         }
-        let event: Event = match serde_json::from_slice(&message.payload) {
+        if let Some(position) = position {
+            self.place.reached(position);
+        }
+        let event = match read(&message.payload) {
             Ok(event) => event,
-            Err(error) => {
-                let (line, column) = (error.line(), error.column());
+            Err(Unreadable { why, bytes }) => {
                 tracing::warn!(
                     position,
-                    line,
-                    column,
+                    bytes,
+                    why,
                     "a message in the stream is no event, and is left out"
                 );
                 drop(message.ack_with(AckKind::Term).await);
                 return None;
             }
         };
-        if let Some(position) = position
-            && self.source.group.is_none()
-        {
-            // A consumer that is made again goes on behind what was delivered.
-            self.from = StartAt::After(position);
-        }
         let receipt = NatsReceipt {
             message,
             position,
@@ -204,33 +153,93 @@ impl Subscription {
     }
 
     fn lost(&mut self, error: NatsError) -> SourceError {
-        const LONGEST: Duration = Duration::from_secs(30);
         self.failures = self.failures.saturating_add(1);
-        let pause = Duration::from_millis(100).saturating_mul(1 << self.failures.min(9));
-        self.again = later(Instant::now(), pause.min(LONGEST));
+        self.again = later(Instant::now(), pause(self.failures));
         unavailable(error)
     }
 }
 
-/// Whether a consumer that is there is the one that is wanted, as far as it matters.
-fn check(
-    wanted: &pull::Config,
-    found: &async_nats::jetstream::consumer::Config,
-) -> Result<(), NatsError> {
-    let consumer = wanted.durable_name.clone().unwrap_or_default();
+/// Why a message is no event; without what is in it.
+struct Unreadable {
+    why: &'static str,
+    bytes: usize,
+}
+
+fn read(payload: &[u8]) -> Result<Event, Unreadable> {
+    let unreadable = |why| Unreadable {
+        why,
+        bytes: payload.len(),
+    };
+    if payload.len() > LARGEST_MESSAGE {
+        return Err(unreadable("it is too large"));
+    }
+    serde_json::from_slice(payload).map_err(|_| unreadable("it is not the JSON of an event"))
+}
+
+/// The consumer of this name, if there is one.
+async fn find(stream: &Stream, name: &str) -> Result<Option<PullConsumer>, NatsError> {
+    const FIND: &str = "find the consumer";
+    match stream.consumer_info(name).await {
+        Ok(info) if info.config.deliver_subject.is_some() => Err(NatsError::OtherConsumer {
+            consumer: name.to_owned(),
+            difference: "it pushes".to_owned(),
+        }),
+        Ok(_) => {
+            let found = stream.get_consumer(name).await;
+            found
+                .map(Some)
+                .map_err(|error| NatsError::failed(FIND, error))
+        }
+        Err(error) if is_unknown(&error) => Ok(None),
+        Err(error) => Err(NatsError::failed(FIND, error)),
+    }
+}
+
+/// Makes a consumer. Another worker may have made it a moment before, to begin at another place.
+async fn make(stream: &Stream, wanted: &pull::Config) -> Result<PullConsumer, NatsError> {
+    let made = stream.create_consumer(wanted.clone()).await;
+    let error = match made {
+        Ok(made) => return Ok(made),
+        Err(error) => NatsError::failed("make the consumer", error),
+    };
+    match &wanted.durable_name {
+        Some(name) => find(stream, name).await?.ok_or(error),
+        None => Err(error),
+    }
+}
+
+/// Whether a consumer is the one that is wanted, as far as it matters: one that was there before, or what a server made
+/// that does not know all it was told.
+fn check(wanted: &pull::Config, found: &Config) -> Result<(), NatsError> {
     let difference = if found.filter_subject != wanted.filter_subject {
-        format!("it filters {:?}", found.filter_subject)
+        format!(
+            "it filters {:?}, and {:?} is needed",
+            found.filter_subject, wanted.filter_subject
+        )
     } else if found.max_deliver != wanted.max_deliver {
         format!("it gives up after {} deliveries", found.max_deliver)
     } else if found.ack_policy != wanted.ack_policy {
         format!("its acknowledgements are {:?}", found.ack_policy)
-    } else if found.deliver_subject.is_some() {
-        "it pushes".to_owned()
+    } else if found.max_ack_pending != wanted.max_ack_pending {
+        format!(
+            "it waits after {} unacknowledged events, and {} are wanted",
+            found.max_ack_pending, wanted.max_ack_pending
+        )
+    } else if found.headers_only {
+        "it leaves out what is in the messages".to_owned()
     } else {
+        if found.ack_wait != wanted.ack_wait {
+            let (found, wanted) = (found.ack_wait, wanted.ack_wait);
+            tracing::warn!(
+                ?found,
+                ?wanted,
+                "the consumer waits otherwise for acknowledgements"
+            );
+        }
         return Ok(());
     };
     Err(NatsError::OtherConsumer {
-        consumer,
+        consumer: wanted.durable_name.clone().unwrap_or_default(),
         difference,
     })
 }
@@ -254,10 +263,17 @@ impl Receipt for NatsReceipt {
     }
 
     async fn nack(&self, delay: Duration) -> Result<(), SourceError> {
-        if let Some(position) = self.position {
-            self.returned.set(position, later(Instant::now(), delay));
+        if let Some(position) = self.position
+            && !self.returned.set(position, later(Instant::now(), delay))
+        {
+            return Err(SourceError::NotTakenBack {
+                reason: "too many were given back",
+            });
         }
-        let kind = AckKind::Nak(Some(delay.min(self.longest)));
+        let kind = match planted("nak-late") {
+            true => AckKind::Term,
+            false => AckKind::Nak(Some(delay.min(self.longest))),
+        };
         self.message.double_ack_with(kind).await.map_err(untold)
     }
 }
@@ -269,9 +285,14 @@ fn untold(source: async_nats::Error) -> SourceError {
     }
 }
 
-fn unavailable(error: NatsError) -> SourceError {
+pub(super) fn unavailable(error: NatsError) -> SourceError {
+    let retry_after = match error.retry() {
+        Retry::After(delay) => delay,
+        // Somebody may put it right.
+        Retry::Never => Duration::from_secs(30),
+    };
     SourceError::Unavailable {
-        retry_after: Duration::from_secs(1),
+        retry_after,
         source: error.into(),
     }
 }

@@ -28,6 +28,10 @@ impl<E: EventSource> EventSource for Faulty<E> {
     fn is_complete(&self) -> bool {
         self.inner.is_complete()
     }
+
+    async fn behind(&self) -> Result<Option<u64>, SourceError> {
+        self.inner.behind().await
+    }
 }
 
 struct Subscription {

@@ -27,6 +27,11 @@ impl<E: EventSource> EventSource for Observed<E> {
     fn is_complete(&self) -> bool {
         self.inner.is_complete()
     }
+
+    /// Not observed: it is asked by those who observe.
+    async fn behind(&self) -> Result<Option<u64>, SourceError> {
+        self.inner.behind().await
+    }
 }
 
 /// Tells of a call of a source.

@@ -56,6 +56,7 @@ pub(super) struct Settings {
     pub(super) connections: u32,
     pub(super) patience: Duration,
     pub(super) poll: Duration,
+    pub(super) vectors: bool,
 }
 
 impl PostgresBuilder {
@@ -68,6 +69,7 @@ impl PostgresBuilder {
                 connections: 10,
                 patience: Duration::from_secs(10),
                 poll: Duration::from_secs(1),
+                vectors: true,
             },
         }
     }
@@ -110,6 +112,15 @@ impl PostgresBuilder {
     #[must_use]
     pub fn poll_every(mut self, interval: Duration) -> Self {
         self.settings.poll = interval;
+        self
+    }
+
+    /// Leaves the extension `vector` (pgvector) alone: there will be no table for vectors, see
+    /// [`has_vectors`](PostgresStore::has_vectors). By default the extension is made in the schema `public` where the
+    /// server has it and the user may, and nothing is said if not.
+    #[must_use]
+    pub fn without_vectors(mut self) -> Self {
+        self.settings.vectors = false;
         self
     }
 

@@ -74,6 +74,28 @@ pub(super) fn name(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// The same, to be kept.
+pub(super) fn name_of(text: &str) -> String {
+    name(text).into_owned()
+}
+
+/// Texts as PostgreSQL writes an array of them.
+pub(super) fn texts(texts: &[String]) -> String {
+    let mut array = String::from("{");
+    for (place, text) in texts.iter().enumerate() {
+        array.push_str(if place == 0 { "\"" } else { ",\"" });
+        for char in text.chars() {
+            if matches!(char, '"' | '\\') {
+                array.push('\\');
+            }
+            array.push(char);
+        }
+        array.push('"');
+    }
+    array.push('}');
+    array
+}
+
 /// A name as it was before [`name`].
 pub(super) fn of_name(kept: String) -> String {
     if kept.contains(ESCAPE) {
@@ -85,7 +107,7 @@ pub(super) fn of_name(kept: String) -> String {
 
 /// The names of several, see [`name`].
 pub(super) fn names<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<String> {
-    texts.map(|text| name(text).into_owned()).collect()
+    texts.map(name_of).collect()
 }
 
 pub(super) fn id(row: &PgRow, column: usize) -> sqlx::Result<BreadcrumbId> {
@@ -138,6 +160,14 @@ pub(super) fn unreadable(column: usize, why: impl Into<BoxError>) -> sqlx::Error
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_of_an_array_are_quoted_whatever_they_are() {
+        let hostile = ["NULL", "", "a,b", r#"a"b"#, r"a\b", "{}"].map(String::from);
+
+        assert_eq!(texts(&[]), "{}");
+        assert_eq!(texts(&hostile), r#"{"NULL","","a,b","a\"b","a\\b","{}"}"#);
+    }
 
     #[test]
     fn names_with_u0000_stay_apart_and_are_read_back() {

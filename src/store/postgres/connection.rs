@@ -2,8 +2,8 @@
 
 use super::builder::Settings;
 use super::error::PostgresError;
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{ConnectOptions as _, PgConnection, PgPool, Row as _};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions as _, PgConnection, Row as _};
 use std::time::Duration;
 
 /// What connects to the server as the settings say.
@@ -35,25 +35,17 @@ pub(super) fn options(url: &str, settings: &Settings) -> Result<PgConnectOptions
             // A process that was stopped in a transaction shall not keep others from the tenant.
             ("idle_in_transaction_session_timeout", &patience),
             ("default_transaction_isolation", "read committed"),
+            // Everything is found by an index. A plan that was made while the tables were small would read all of them,
+            // and be kept when they are not.
+            ("enable_seqscan", "off"),
+            ("enable_hashjoin", "off"),
+            ("enable_mergejoin", "off"),
         ]);
     Ok(options.disable_statement_logging())
 }
 
 fn millis(duration: Duration) -> String {
     duration.as_millis().max(1).to_string()
-}
-
-/// The connections that are shared. One that broke is found out when it is used.
-pub(super) async fn pool(
-    options: PgConnectOptions,
-    settings: &Settings,
-) -> Result<PgPool, PostgresError> {
-    let pool = PgPoolOptions::new()
-        // One more hears of events.
-        .max_connections(settings.connections + 1)
-        .acquire_timeout(settings.patience)
-        .test_before_acquire(false);
-    Ok(pool.connect_with(options).await?)
 }
 
 /// Warns if the server may lose what it has committed, and fails if it is too old.

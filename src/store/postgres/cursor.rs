@@ -3,7 +3,8 @@
 use super::column;
 use super::database::{Database, Job, Read};
 use super::error::Fault;
-use super::tenant::{Time, Writing};
+use super::tenant::{Named, Time};
+use super::writing::Writing;
 use crate::store::StoreError;
 use sqlx::PgConnection;
 use std::collections::{BTreeSet, HashMap};
@@ -108,7 +109,7 @@ impl Read for Store<'_> {
 /// Where a consumer stopped; `begin` if it is new, which is stored for it.
 pub(super) async fn resume(
     database: &Arc<Database>,
-    tenant: &Arc<str>,
+    tenant: &Arc<Named>,
     consumer: &Arc<str>,
     begin: u64,
 ) -> Result<Cursor, StoreError> {
@@ -119,7 +120,7 @@ pub(super) async fn resume(
     let position = database.write(tenant, resume).await?;
     Ok(Cursor {
         database: Arc::clone(database),
-        name: (Arc::clone(tenant), Arc::clone(consumer)),
+        name: (Arc::clone(&tenant.name), Arc::clone(consumer)),
         place: Mutex::new(Place {
             delivered: position,
             open: BTreeSet::new(),
@@ -145,7 +146,7 @@ impl Job for Resume {
             .bind(writing.tenant.id)
             .bind(column::name(&self.consumer))
             .bind(self.begin.cast_signed());
-        let position = position.fetch_one(&mut *writing.connection).await?;
+        let position = position.fetch_one(writing.tells()).await?;
         Ok(position.cast_unsigned())
     }
 }

@@ -2,14 +2,18 @@
 
 use super::builder::Settings;
 use super::connection;
+use super::connections::Connections;
 use super::cursor::Acknowledged;
-use super::error::{Fault, PostgresError};
+use super::error::{Fault, PostgresError, ended};
 use super::progress::Progress;
 use super::schema;
-use super::tenant::{Time, Writing};
+use super::tenant::{Named, Time};
 use super::unclaimed::Unclaimed;
+use super::vectors;
 use super::writer::{self, ATTEMPTS, Waiting, is_worth_another};
+use super::writing::{Wanted, Writing};
 use crate::store::StoreError;
+use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgConnection, PgPool};
 use std::fmt;
 use std::sync::Arc;
@@ -25,6 +29,9 @@ pub(super) trait Job: Send + Sync + 'static {
     /// changes of that row is lost otherwise.
     const LOCKS: bool;
 
+    /// Adds what it is going to look at.
+    fn wants(&self, _wanted: &mut Wanted) {}
+
     /// Does it. An error undoes it.
     fn run(
         &self,
@@ -35,12 +42,12 @@ pub(super) trait Job: Send + Sync + 'static {
     fn committed(&self, _answer: &Self::Answer) {}
 }
 
-/// Something to be read, as often as it takes.
+/// Something to be read or told in one statement, as often as it takes.
 pub(super) trait Read: Send + Sync {
     /// What comes of it.
-    type Answer: Send;
+    type Answer: Send + 'static;
 
-    /// Reads it.
+    /// Does it.
     fn run(
         &self,
         connection: &mut PgConnection,
@@ -54,7 +61,11 @@ pub(super) struct Database {
     pub(super) time: Time,
     pub(super) acknowledged: Acknowledged,
     pub(super) unclaimed: Unclaimed,
-    pub(super) pool: PgPool,
+    pub(super) connections: Connections,
+    /// Has the connection that hears of the events of other processes.
+    pub(super) hearing: PgPool,
+    /// Whether there is a table for vectors.
+    pub(super) has_vectors: bool,
     /// Whether a sweep is going on.
     pub(super) sweeping: AtomicBool,
     /// Whether somebody is about to tell other processes of events.
@@ -74,18 +85,23 @@ pub(super) struct Database {
 impl Database {
     pub(super) async fn connect(url: &str, settings: Settings) -> Result<Self, PostgresError> {
         let options = connection::options(url, &settings)?;
-        let pool = connection::pool(options, &settings).await?;
-        let mut first = pool.acquire().await?;
+        let pool = PgPoolOptions::new().max_connections(1);
+        let hearing = pool.connect_lazy_with(options.clone());
+        let connections = Connections::new(options, &settings);
+        let mut first = connections.one().await?;
         connection::check(&mut first).await?;
         schema::migrate(&mut first, &settings.schema).await?;
-        drop(first);
+        let has_vectors = settings.vectors && vectors::prepare(&mut first).await;
+        first.give_back();
         let (alive, open) = watch::channel(());
         Ok(Self {
             settings: Arc::new(settings),
             time: Time::default(),
             acknowledged: Acknowledged::default(),
             unclaimed: Unclaimed::default(),
-            pool,
+            connections,
+            hearing,
+            has_vectors,
             sweeping: AtomicBool::default(),
             telling: AtomicBool::default(),
             listening: AtomicBool::default(),
@@ -100,10 +116,27 @@ impl Database {
     /// Does a job in a transaction, and answers when that is committed.
     pub(super) async fn write<J: Job>(
         self: &Arc<Self>,
-        tenant: &Arc<str>,
+        tenant: &Arc<Named>,
         job: J,
     ) -> Result<J::Answer, StoreError> {
         writer::write(self, tenant, job).await
+    }
+
+    /// Does what one statement does, which is the same if it is done twice, and finishes it whoever waits for it.
+    pub(super) async fn repeat<R: Read + 'static>(
+        self: &Arc<Self>,
+        job: R,
+    ) -> Result<R::Answer, StoreError> {
+        let (waiting, working) = self.progress.begin();
+        let database = Arc::clone(self);
+        let done = tokio::spawn(async move {
+            let done = database.retry(&job).await;
+            drop(working);
+            done
+        });
+        let done = done.await;
+        drop(waiting);
+        done.map_err(|_| ended())?
     }
 
     /// Waits until what was done for callers that are gone is there to be read.
@@ -114,9 +147,13 @@ impl Database {
     /// Reads with one connection. Every commit that was answered before is there.
     pub(super) async fn read<R: Read>(&self, read: R) -> Result<R::Answer, StoreError> {
         self.settled().await;
+        self.retry(&read).await
+    }
+
+    async fn retry<R: Read>(&self, read: &R) -> Result<R::Answer, StoreError> {
         let mut attempt = 1;
         loop {
-            match self.attempt_read(&read).await {
+            match self.attempt_read(read).await {
                 Err(Fault::Driver(error)) if attempt < ATTEMPTS && is_worth_another(&error) => {
                     attempt += 1;
                 }
@@ -126,8 +163,12 @@ impl Database {
     }
 
     async fn attempt_read<R: Read>(&self, read: &R) -> Result<R::Answer, Fault> {
-        let mut connection = self.pool.acquire().await?;
-        read.run(&mut connection, &self.time).await
+        let mut connection = self.connections.one().await?;
+        let answer = read.run(&mut connection, &self.time).await;
+        if !matches!(answer, Err(Fault::Driver(_))) {
+            connection.give_back();
+        }
+        answer
     }
 
     /// Ends with the last pointer to this.
@@ -137,11 +178,11 @@ impl Database {
 
     /// Ends when the last pointer has gone and the connections are closed.
     pub(super) fn closed(&self) -> impl Future<Output = ()> + use<> {
-        let (mut open, pool) = (self.open(), self.pool.clone());
+        let (mut open, hearing) = (self.open(), self.hearing.clone());
         async move {
             // Nothing is ever sent.
             while open.changed().await.is_ok() {}
-            pool.close().await;
+            hearing.close().await;
         }
     }
 }

@@ -39,13 +39,14 @@ async fn list(
     parked: &Parked,
     time: &Time,
 ) -> Result<Vec<Run>, Fault> {
-    let clock = sqlx::query_scalar(concat!("SELECT ", clock!()));
-    let clock = clock.bind(tenant).bind(time.held()).bind(time.shift());
-    let now = Timestamp::from_micros(clock.fetch_one(&mut *connection).await?);
-    let rows = if filter.parked {
-        those_parked(connection, tenant, filter, parked, now).await?
+    let (rows, now) = if filter.parked {
+        those_parked(connection, tenant, filter, parked, time).await?
     } else {
-        those_selected(connection, tenant, filter, now).await?
+        let clock = sqlx::query_scalar(concat!("SELECT ", clock!()));
+        let clock = clock.bind(tenant).bind(time.held()).bind(time.shift());
+        let now = Timestamp::from_micros(clock.fetch_one(&mut *connection).await?);
+        let rows = those_selected(connection, tenant, filter, now).await?;
+        (rows, now)
     };
     /// Which handle asks does not matter: only its own leases are told.
     const THIS: u64 = 0;
@@ -80,20 +81,28 @@ async fn those_parked(
     tenant: i64,
     filter: &RunFilter,
     parked: &Parked,
-    now: Timestamp,
-) -> Result<Vec<Kept>, Fault> {
+    time: &Time,
+) -> Result<(Vec<Kept>, Timestamp), Fault> {
     let named = parked.keys().filter(|(executor, trigger, _)| {
         filter.executor.as_ref().is_none_or(|id| **id == **executor)
             && filter.trigger_id.is_none_or(|id| id == *trigger)
     });
     let named: Vec<&Name> = named.collect();
-    let found = sqlx::query(select!(
-        "FROM unnest($2::uuid[], $3::bigint[], $4::text[]) AS u (trigger_id, trigger_version, executor)
-         JOIN ux_runs AS r ON r.tenant = $1 AND r.trigger_id = u.trigger_id
-             AND r.trigger_version = u.trigger_version AND r.executor = u.executor"
+    let found = sqlx::query(concat!(
+        "SELECT r.*, ",
+        clock!(),
+        " FROM unnest($4::uuid[], $5::bigint[], $6::text[]) AS u (trigger_id, trigger_version, executor)
+         JOIN LATERAL (",
+        select!(
+            "FROM ux_runs AS r WHERE r.tenant = $1 AND r.trigger_id = u.trigger_id
+                 AND r.trigger_version = u.trigger_version AND r.executor = u.executor"
+        ),
+        ") AS r ON TRUE"
     ));
     let found = found
         .bind(tenant)
+        .bind(time.held())
+        .bind(time.shift())
         .bind(
             named
                 .iter()
@@ -109,8 +118,9 @@ async fn those_parked(
         .bind(column::names(
             named.iter().map(|(executor, ..)| &**executor),
         ));
-    let mut rows = Vec::new();
+    let (mut rows, mut now) = (Vec::new(), Timestamp::UNIX_EPOCH);
     for found in found.fetch_all(connection).await? {
+        now = now.max(column::time(&found, 26)?);
         let kept = row::read(&found)?;
         let state = kept.row.state_at(now);
         if is_parked(&kept, parked) && (filter.states.is_empty() || filter.states.contains(&state))
@@ -120,7 +130,7 @@ async fn those_parked(
     }
     rows.sort_by_key(|kept| (kept.row.due.is_none(), kept.row.due, kept.row.sequence));
     rows.truncate(filter.limit.unwrap_or(usize::MAX));
-    Ok(rows)
+    Ok((rows, now))
 }
 
 async fn those_selected(

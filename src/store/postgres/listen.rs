@@ -2,6 +2,7 @@
 //! little later by itself.
 
 use super::database::Database;
+use sqlx::AssertSqlSafe;
 use sqlx::postgres::PgListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,15 +27,23 @@ pub(super) fn announce(database: &Arc<Database>) {
         // All that is committed soon after is told with it; what is committed from then on is for the next to tell.
         tokio::time::sleep(TOGETHER).await;
         database.telling.store(false, Ordering::SeqCst);
-        let tell = sqlx::query("SELECT pg_notify($1, $2)").bind(CHANNEL);
-        let told = tell
-            .bind(&database.settings.schema)
-            .execute(&database.pool)
-            .await;
-        if let Err(error) = told {
+        if let Err(error) = tell(&database).await {
             tracing::debug!(%error, "other processes are not told of events, and will look by themselves");
         }
     }));
+}
+
+async fn tell(database: &Database) -> sqlx::Result<()> {
+    let mut connection = database.connections.one().await?;
+    // The name of the schema was checked, and needs no quotes. What is a hint need not be on the disk.
+    let tell = format!(
+        "BEGIN; SET LOCAL synchronous_commit = off; SELECT pg_notify('{CHANNEL}', '{}'); END",
+        database.settings.schema
+    );
+    let tell = sqlx::raw_sql(AssertSqlSafe(tell));
+    tell.execute(&mut *connection).await?;
+    connection.give_back();
+    Ok(())
 }
 
 /// Begins to hear of the events of other processes, unless it has begun. It ends with the last handle.
@@ -42,7 +51,7 @@ pub(super) fn listen(database: &Arc<Database>) {
     if database.listening.swap(true, Ordering::SeqCst) {
         return;
     }
-    let (mut open, pool) = (database.open(), database.pool.clone());
+    let (mut open, pool) = (database.open(), database.hearing.clone());
     let (schema, announced) = (database.settings.schema.clone(), database.announced.clone());
     let hear = async move {
         loop {

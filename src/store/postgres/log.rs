@@ -1,12 +1,12 @@
 //! The events of one tenant in the order of the commits, and the source over them.
 
+use super::changes::Statement;
 use super::column::{self, Id, id, number, time, unreadable};
 use super::cursor::{self, Cursor};
 use super::database::{Database, Read};
 use super::error::Fault;
 use super::listen::listen;
-use super::table::texts;
-use super::tenant::{Time, Writing};
+use super::tenant::{Named, Time};
 use crate::error::Retry;
 use crate::model::{Event, EventKind, Json};
 use crate::source::{Delivery, EventSource, Receipt, SourceError, StartAt};
@@ -24,32 +24,38 @@ use tokio::sync::watch;
 /// How many events are read at once.
 const PAGE: i64 = 64;
 
-/// Notes events at the next positions; these count from 1.
-pub(super) async fn push(writing: &mut Writing<'_>, events: &[Event]) -> sqlx::Result<()> {
+/// Adds to a statement that events are noted at the positions up to the last.
+pub(super) fn push(statement: &mut Statement, tenant: i64, last: i64, events: &[Event]) {
     if events.is_empty() {
-        return Ok(());
+        return;
     }
-    let insert = sqlx::query(
-        "INSERT INTO ux_events (tenant, position, breadcrumb_id, version, updated_at, kind, schema_name, tags)
-         SELECT $1, $2 + u.place, u.id, u.version, u.updated_at, u.kind, u.schema_name, u.tags
-         FROM unnest($3::uuid[], $4::bigint[], $5::bigint[], $6::smallint[], $7::text[], $8::text[]) WITH ORDINALITY
-             AS u (id, version, updated_at, kind, schema_name, tags, place)",
-    );
-    fn all<'e, T>(events: &'e [Event], of: impl Fn(&'e Event) -> T) -> Vec<T> {
+    fn all<T>(events: &[Event], of: impl Fn(&Event) -> T) -> Vec<T> {
         events.iter().map(of).collect()
     }
-    let insert = insert
-        .bind(writing.tenant.id)
-        .bind(writing.tenant.position)
-        .bind(all(events, |event| Id::from(event.breadcrumb_id)))
-        .bind(all(events, |event| event.version.cast_signed()))
-        .bind(all(events, |event| event.updated_at.as_micros()))
-        .bind(all(events, |event| kind(event.kind)))
-        .bind(all(events, |event| event.schema_name.as_deref()))
-        .bind(all(events, |event| texts(&event.tags)));
-    insert.execute(&mut *writing.connection).await?;
-    writing.tenant.position += events.len().cast_signed() as i64;
-    Ok(())
+    statement.push(
+        ", noted AS (INSERT INTO ux_events (breadcrumb_id, version, updated_at, kind, schema_name, tags, position,
+             tenant) SELECT u.id, u.version, u.updated_at, u.kind, u.schema_name, u.tags, u.place + ",
+    );
+    statement
+        .push_bind(last - events.len().cast_signed() as i64)
+        .push("::bigint, ")
+        .push_bind(tenant)
+        .push("::bigint FROM unnest(");
+    let mut columns = statement.separated(", ");
+    columns
+        .push_bind(all(events, |event| Id::from(event.breadcrumb_id)))
+        .push_bind(all(events, |event| event.version.cast_signed()))
+        .push_bind(all(events, |event| event.updated_at.as_micros()))
+        .push_bind(all(events, |event| kind(event.kind)))
+        .push_bind(all(events, |event| event.schema_name.clone()))
+        .push_bind(all(events, tags));
+    statement
+        .push(") WITH ORDINALITY AS u (id, version, updated_at, kind, schema_name, tags, place))");
+}
+
+/// The tags of an event as a JSON array.
+fn tags(event: &Event) -> String {
+    serde_json::Value::from(event.tags.to_vec()).to_string()
 }
 
 /// The first and the last position there is, and the events from a position on: all of one snapshot, so that none can be
@@ -138,7 +144,7 @@ const fn kind(kind: EventKind) -> i16 {
 #[derive(Clone, Debug)]
 pub(super) struct PostgresEvents {
     pub(super) database: Arc<Database>,
-    pub(super) tenant: Arc<str>,
+    pub(super) tenant: Arc<Named>,
     /// Who remembers how far it came.
     pub(super) consumer: Option<Arc<str>>,
 }
@@ -191,12 +197,45 @@ impl EventSource for PostgresEvents {
     fn is_complete(&self) -> bool {
         true
     }
+
+    async fn behind(&self) -> Result<Option<u64>, SourceError> {
+        let Some(consumer) = &self.consumer else {
+            return Ok(None);
+        };
+        let behind = self.database.read(Behind {
+            tenant: &self.tenant.name,
+            consumer,
+        });
+        behind.await.map_err(unavailable)
+    }
+}
+
+/// How far a consumer is behind the last event; none if it never subscribed.
+struct Behind<'b> {
+    tenant: &'b str,
+    consumer: &'b str,
+}
+
+impl Read for Behind<'_> {
+    type Answer = Option<u64>;
+
+    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<Option<u64>, Fault> {
+        let behind = sqlx::query_scalar::<_, i64>(
+            "SELECT greatest(t.position - c.position, 0) FROM ux_tenants AS t
+             JOIN ux_consumers AS c ON c.tenant = t.id WHERE t.name = $1 AND c.name = $2",
+        );
+        let behind = behind
+            .bind(column::name(self.tenant))
+            .bind(column::name(self.consumer));
+        let behind = behind.fetch_optional(connection).await?;
+        Ok(behind.map(i64::cast_unsigned))
+    }
 }
 
 impl PostgresEvents {
     async fn page(&self, from: u64) -> Result<Page, StoreError> {
         let from = From {
-            tenant: &self.tenant,
+            tenant: &self.tenant.name,
             position: from,
         };
         self.database.read(from).await

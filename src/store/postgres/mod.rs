@@ -1,6 +1,8 @@
 mod builder;
+mod changes;
 mod column;
 mod connection;
+mod connections;
 mod cursor;
 mod database;
 mod error;
@@ -19,7 +21,9 @@ mod stats;
 mod sweep;
 mod table;
 mod tenant;
+mod vectors;
 mod writer;
+mod writing;
 
 pub use builder::{PostgresBuilder, PostgresLimits};
 pub use error::PostgresError;
@@ -49,6 +53,7 @@ use std::sync::{Arc, OnceLock};
 use table::Get;
 use tenant::Named;
 use unclaimed::Leased;
+use vectors::Index;
 
 const NAME: &str = "PostgresStore";
 
@@ -75,18 +80,19 @@ const NOT_ASKED: Timestamp = Timestamp::UNIX_EPOCH;
 /// # What it survives
 /// The end of a process at any moment, and of the server: a commit is there in full or not at all, and one that was
 /// answered is there, if the server has `fsync` and `synchronous_commit` on. Where the connection is lost in a commit the
-/// server is asked what became of it; if it does not say, the answer is [`StoreError::Unavailable`], and only the lease
+/// server is asked what became of it; if it does not say, or may mean another since it crashed, the answer is [`StoreError::Unavailable`], and only the lease
 /// of a run tells whether what was written for it was kept.
 ///
 /// # What limits it
-/// The commits of one tenant, the adding of runs and claims by hand follow one another, each as long as some round trips
-/// to the server; what waits in one process is committed together. What leases, keeps alive and gives back runs does not wait for them, nor do reads. Tenants have
+/// The commits of one tenant, the adding of runs and claims by hand follow one another, each as long as three or four round
+/// trips to the server; what waits in one process is committed together, in as many. What leases, keeps alive and gives back runs does not wait for them, nor do reads. Tenants have
 /// nothing to do with each other.
 ///
 /// # Limits
 /// See [`PostgresLimits`]. Old versions are not kept; an event that comes again after its run was forgotten runs again.
 /// The events of a version that was replaced since come without the context. It needs PostgreSQL 14 or later, no
-/// extension, and a pooler between only if that keeps sessions.
+/// extension, and a pooler between only if that keeps sessions. Where the extension `vector` is to be had there is a table
+/// for vectors as well, see [`has_vectors`](PostgresStore::has_vectors).
 ///
 /// ```no_run
 /// use universal_executor::{BreadcrumbStoreExt, NewBreadcrumb, PostgresStore};
@@ -158,6 +164,26 @@ impl PostgresStore {
         self.database.read(Count(&self.tenant.name)).await
     }
 
+    /// Whether there is a table for vectors: the server has the extension `vector` (pgvector), and it was there or could be
+    /// made. Nothing is kept in it yet, see [`capabilities`](BreadcrumbStore::capabilities).
+    #[must_use]
+    pub fn has_vectors(&self) -> bool {
+        self.database.has_vectors
+    }
+
+    /// Makes an index (HNSW, cosine) for the vectors of one model with so many dimensions, 1 to 2,000, unless it is
+    /// there. Several processes may do so at once; while it is made, no vectors can be written.
+    ///
+    /// # Errors
+    /// [`StoreError::Unsupported`] without [`has_vectors`](Self::has_vectors), [`StoreError::Forbidden`] for another
+    /// number of dimensions, else only if the store is unavailable.
+    pub async fn index_vectors(&self, model: &str, dimensions: u32) -> Result<(), StoreError> {
+        if !self.has_vectors() {
+            return Err(vectors::unsupported());
+        }
+        self.database.read(Index { model, dimensions }).await
+    }
+
     /// Gives this handle back, and waits until all others and their subscriptions are gone too and the connections are
     /// closed.
     ///
@@ -195,13 +221,13 @@ impl PostgresStore {
     fn source(&self, consumer: Option<Arc<str>>) -> PostgresEvents {
         PostgresEvents {
             database: Arc::clone(&self.database),
-            tenant: Arc::clone(&self.tenant.name),
+            tenant: Arc::clone(&self.tenant),
             consumer,
         }
     }
 
     async fn write<J: Job>(&self, job: J) -> Result<J::Answer, StoreError> {
-        self.database.write(&self.tenant.name, job).await
+        self.database.write(&self.tenant, job).await
     }
 
     /// The claim of a lease that is parked here: its row is leased already, so this at most reads. None if it is not
@@ -279,16 +305,13 @@ impl BreadcrumbStore for PostgresStore {
         let tenant = &self.tenant;
         let (found, expired) = self.database.read(Search { tenant, query }).await?;
         if expired > retention::MANY_EXPIRED {
-            sweep::sweep(&self.database, &self.tenant.name);
+            sweep::sweep(&self.database, &self.tenant);
         }
         Ok(found)
     }
 
     async fn vector_search(&self, _: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
-        Err(StoreError::Unsupported {
-            store: NAME,
-            operation: "vector search",
-        })
+        Err(vectors::unsupported())
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
@@ -305,7 +328,7 @@ impl BreadcrumbStore for PostgresStore {
             self.forget(lease);
         }
         if has_expired {
-            sweep::sweep(&self.database, &self.tenant.name);
+            sweep::sweep(&self.database, &self.tenant);
         }
         Ok(committed)
     }
@@ -362,7 +385,11 @@ impl RunLedger for PostgresStore {
 
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {
         leases.iter().for_each(|lease| self.touch(lease));
-        let lost = self.write(Heartbeat(leases.to_vec())).await?;
+        let heartbeat = Heartbeat {
+            tenant: Arc::clone(&self.tenant),
+            leases: leases.to_vec(),
+        };
+        let lost = self.database.repeat(heartbeat).await?;
         for lease in leases {
             if lost
                 .iter()
@@ -397,10 +424,11 @@ impl RunLedger for PostgresStore {
         let limit = self.database.settings.limits.breadcrumb_bytes;
         self.touch(lease);
         let save = Save {
+            tenant: Arc::clone(&self.tenant),
             lease: lease.clone(),
             state: canonical::state(&state, limit)?,
         };
-        self.write(save).await
+        self.database.repeat(save).await
     }
 
     async fn resume(&self, run: &RunRef, with: BreadcrumbId) -> Result<(), StoreError> {

@@ -1,51 +1,35 @@
 //! Which rows can be claimed next: those with a time, as far as no other of their ordering key is before them.
 
+use super::changes::Line;
 use super::column::{self, Id};
 use super::parked::{self, Name};
 use super::row::{self, Kept, select};
-use super::tenant::Writing;
-use crate::bugs::planted;
+use super::tenant::{Time, clock};
+use super::writing::Writing;
 use crate::model::Timestamp;
-use crate::store::{Lease, RunRef, RunState};
-use sqlx::Row as _;
-use std::collections::{HashMap, HashSet, VecDeque};
+use crate::store::{Lease, RunState};
+use sqlx::{PgConnection, Row as _};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Whether a run that joins the end of its line is the only one there.
-pub(super) async fn is_head(writing: &mut Writing<'_>, run: &RunRef) -> sqlx::Result<bool> {
-    let Some(line) = run.order.as_deref().filter(|_| !planted("no-lines")) else {
-        return Ok(true);
-    };
-    let others = sqlx::query(
-        "SELECT 1 FROM ux_runs WHERE tenant = $1 AND executor = $2 AND line = $3 AND line IS NOT NULL AND over IS NULL
-         LIMIT 1",
-    );
-    let others = others
-        .bind(writing.tenant.id)
-        .bind(column::name(&run.executor))
-        .bind(column::name(line));
-    Ok(others
-        .fetch_optional(&mut *writing.connection)
-        .await?
-        .is_none())
-}
-
-/// Makes the first run that is left in a line its head.
-pub(super) async fn promote(writing: &mut Writing<'_>, run: &RunRef) -> sqlx::Result<()> {
-    let Some(line) = run.order.as_deref() else {
-        return Ok(());
-    };
+/// Makes the first run that is left in each of some lines its head.
+pub(super) async fn promote(
+    connection: &mut PgConnection,
+    tenant: i64,
+    lines: &HashSet<Line>,
+) -> sqlx::Result<()> {
     let promote = sqlx::query(
-        "UPDATE ux_runs SET head = TRUE WHERE serial = (SELECT serial FROM ux_runs
-             WHERE tenant = $1 AND executor = $2 AND line = $3 AND line IS NOT NULL AND over IS NULL
-             ORDER BY sequence LIMIT 1)",
+        "UPDATE ux_runs SET head = TRUE WHERE serial IN (SELECT (SELECT r.serial FROM ux_runs AS r
+             WHERE r.tenant = $1 AND r.executor = u.executor AND r.line = u.line AND r.line IS NOT NULL
+                 AND r.over IS NULL ORDER BY r.sequence LIMIT 1)
+             FROM unnest($2::text[], $3::text[]) AS u (executor, line))",
     );
     let promote = promote
-        .bind(writing.tenant.id)
-        .bind(column::name(&run.executor))
-        .bind(column::name(line));
-    promote.execute(&mut *writing.connection).await.map(drop)
+        .bind(tenant)
+        .bind(column::names(lines.iter().map(|(executor, _)| &**executor)))
+        .bind(column::names(lines.iter().map(|(_, line)| &**line)));
+    promote.execute(connection).await.map(drop)
 }
 
 /// When to ask again for a run that is behind another; none if it is not, or is over.
@@ -59,6 +43,7 @@ pub(super) async fn until_ahead(
     if kept.head || kept.row.state.is_over() {
         return Ok(None);
     }
+    writing.flush().await?;
     let first = sqlx::query(
         "SELECT due, lease FROM ux_runs
          WHERE tenant = $1 AND executor = $2 AND line = $3 AND line IS NOT NULL AND over IS NULL
@@ -117,26 +102,34 @@ pub(super) fn held(lease: &Lease) -> Held {
 
 /// Extends leases by their length from now; returns those that are still the newest of their rows.
 pub(super) async fn extend(
-    writing: &mut Writing<'_>,
+    connection: &mut PgConnection,
+    tenant: i64,
+    time: &Time,
     leases: &[Lease],
 ) -> sqlx::Result<HashSet<Held>> {
-    // One statement changes a row once, so each lease is in it once: with the length that was said last.
-    let until = |lease: &Lease| (writing.now + lease.run.lease).as_micros();
-    let leases = leases.iter().map(|lease| (held(lease), until(lease)));
-    let leases: HashMap<Held, i64> = leases.collect();
-    let extend = sqlx::query(
-        "UPDATE ux_runs AS r SET due = u.due
-         FROM unnest($3::uuid[], $4::bigint[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[])
-             AS u (trigger_id, trigger_version, executor, token, epoch, due)
+    // One statement changes a row once, so each lease is in it once: with the length that was said last. In their order
+    // none waits for another that waits for it.
+    let leases = leases
+        .iter()
+        .map(|lease| (held(lease), row::micros(lease.run.lease)));
+    let leases: BTreeMap<Held, i64> = leases.collect();
+    let extend = sqlx::query(concat!(
+        "UPDATE ux_runs AS r SET due = ",
+        clock!(),
+        " + u.lease
+         FROM unnest($5::uuid[], $6::bigint[], $7::text[], $8::bigint[], $9::bigint[], $10::bigint[])
+             AS u (trigger_id, trigger_version, executor, token, epoch, lease)
          WHERE r.tenant = $1 AND r.trigger_id = u.trigger_id AND r.trigger_version = u.trigger_version
-             AND r.executor = u.executor AND r.state = $2 AND r.token = u.token AND r.epoch = u.epoch
+             AND r.executor = u.executor AND r.state = $4 AND r.token = u.token AND r.epoch = u.epoch
          RETURNING r.executor, r.trigger_id, r.trigger_version, r.token, r.epoch",
-    );
-    fn all<T>(leases: &HashMap<Held, i64>, of: impl Fn(&Held) -> T) -> Vec<T> {
+    ));
+    fn all<T>(leases: &BTreeMap<Held, i64>, of: impl Fn(&Held) -> T) -> Vec<T> {
         leases.keys().map(of).collect()
     }
     let extend = extend
-        .bind(writing.tenant.id)
+        .bind(tenant)
+        .bind(time.held())
+        .bind(time.shift())
         .bind(row::number_of(RunState::Running))
         .bind(all(&leases, |((_, trigger, _), ..)| Id::from(*trigger)))
         .bind(all(&leases, |((.., version), ..)| version.cast_signed()))
@@ -147,7 +140,7 @@ pub(super) async fn extend(
         .bind(all(&leases, |(.., epoch)| i64::from(*epoch)))
         .bind(leases.values().copied().collect::<Vec<i64>>());
     let mut extended = HashSet::new();
-    for row in extend.fetch_all(&mut *writing.connection).await? {
+    for row in extend.fetch_all(connection).await? {
         let executor = column::of_name(row.try_get(0)?);
         let name = (
             executor.into(),

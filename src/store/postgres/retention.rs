@@ -1,13 +1,12 @@
 //! What is over its limit is forgotten, oldest first and in batches, by the commits that come after.
 
-use super::error::Fault;
-use super::tenant::Writing;
+use super::writing::Writing;
 
 /// A search that meets more breadcrumbs whose time is over has them removed, for the next one.
 pub(super) const MANY_EXPIRED: usize = 64;
 
-/// The most rows of a kind that one commit removes.
-const MOST: i64 = 1_024;
+/// The most rows of a kind that one transaction removes: as much as many commits together add.
+const MOST: i64 = 16_384;
 
 const EVENTS: &str = "DELETE FROM ux_events WHERE tenant = $1 AND position < $2";
 
@@ -19,11 +18,18 @@ const RUNS: &str = "
     DELETE FROM ux_runs WHERE serial IN (SELECT serial FROM ux_runs
         WHERE tenant = $1 AND over IS NOT NULL ORDER BY over LIMIT $2)";
 
-/// Forgets events, tombstones and runs that are over, as far as there are clearly more than the limits say.
-pub(super) async fn forget(writing: &mut Writing<'_>) -> Result<(), Fault> {
+/// Whether there are clearly more events, tombstones or runs that are over than the limits say.
+pub(super) fn has_excess(writing: &Writing<'_>) -> bool {
+    let (limits, tenant) = (writing.limits, &writing.tenant);
+    excess(tenant.events(), limits.events) > 0
+        || excess(tenant.tombstones, limits.tombstones) > 0
+        || excess(tenant.finished_runs, limits.finished_runs) > 0
+}
+
+/// Forgets those.
+pub(super) async fn forget(writing: &mut Writing<'_>) -> sqlx::Result<()> {
     let limits = writing.limits;
-    let tenant = &writing.tenant;
-    let events = excess(tenant.position - tenant.first_event + 1, limits.events);
+    let events = excess(writing.tenant.events(), limits.events);
     if events > 0 {
         let first = writing.tenant.first_event + events;
         remove(writing, EVENTS, first).await?;
@@ -42,7 +48,7 @@ pub(super) async fn forget(writing: &mut Writing<'_>) -> Result<(), Fault> {
 
 async fn remove(writing: &mut Writing<'_>, sql: &'static str, bound: i64) -> sqlx::Result<i64> {
     let delete = sqlx::query(sql).bind(writing.tenant.id).bind(bound);
-    let removed = delete.execute(&mut *writing.connection).await?;
+    let removed = delete.execute(writing.tells()).await?;
     Ok(removed.rows_affected().cast_signed())
 }
 

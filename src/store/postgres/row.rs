@@ -1,19 +1,27 @@
 //! The rows of the ledger in their table.
 
-use super::column::{self, Id, count, id, json, lineage, number, some_time, time, unreadable};
-use super::tenant::Writing;
-use super::wake;
+use super::changes::Statement;
+use super::column::{
+    self, Id, count, id, json, lineage, name_of, number, some_time, time, unreadable,
+};
+use super::parked::{self, Name};
+use super::writing::{Known, Writing};
+use super::{table, wake};
 use crate::model::{BreadcrumbId, Event, Json, Timestamp};
 use crate::store::row::{Row, Wait};
-use crate::store::{RunRef, RunState, Saved};
+use crate::store::{Lease, Lineage, RunRef, RunState, Saved};
 use sqlx::postgres::PgRow;
-use sqlx::{PgConnection, Row as _};
+use sqlx::query_builder::Separated;
+use sqlx::{PgConnection, Postgres, Row as _};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A row of the ledger, and where it is.
+#[derive(Clone, Debug)]
 pub(super) struct Kept {
-    pub(super) serial: i64,
+    /// None if it is not in the table yet.
+    pub(super) serial: Option<i64>,
     /// Whether no other run stands before it in its line.
     pub(super) head: bool,
     pub(super) row: Row,
@@ -32,118 +40,215 @@ macro_rules! select {
 }
 pub(super) use select;
 
-const BY_NAME: &str = select!(
-    "FROM ux_runs AS r
-     WHERE r.tenant = $1 AND r.trigger_id = $2 AND r.trigger_version = $3 AND r.executor = $4"
-);
+/// What is known of the runs with these names, lines and places.
+macro_rules! known {
+    ($lock:literal) => {
+        concat!(
+            "SELECT r.*, u.place, b.id IS NOT NULL, b.writer, b.correlation, b.hops,
+                 coalesce(r.line, u.line) IS NULL OR (SELECT o.serial FROM ux_runs AS o
+                     WHERE o.tenant = $1 AND o.executor = u.executor AND o.line = coalesce(r.line, u.line)
+                         AND o.line IS NOT NULL AND o.over IS NULL LIMIT 1) IS NULL
+             FROM unnest($2::uuid[], $3::bigint[], $4::text[], $5::text[]) WITH ORDINALITY
+                 AS u (trigger_id, trigger_version, executor, line, place)
+             LEFT JOIN LATERAL (",
+            select!(
+                "FROM ux_runs AS r WHERE r.tenant = $1 AND r.trigger_id = u.trigger_id
+                     AND r.trigger_version = u.trigger_version AND r.executor = u.executor "
+            ),
+            $lock,
+            ") AS r ON TRUE
+             LEFT JOIN ux_breadcrumbs AS b
+                 ON b.tenant = $1 AND b.id = u.trigger_id AND b.version = u.trigger_version"
+        )
+    };
+}
 
-const BY_NAME_LOCKED: &str = select!(
-    "FROM ux_runs AS r
-     WHERE r.tenant = $1 AND r.trigger_id = $2 AND r.trigger_version = $3 AND r.executor = $4 FOR UPDATE"
-);
-
-/// The row of a run, to be read only.
+/// What is known of a run, to be read only.
 pub(super) async fn find(
     connection: &mut PgConnection,
     tenant: i64,
     run: &RunRef,
-) -> sqlx::Result<Option<Kept>> {
-    find_with(BY_NAME, connection, tenant, run).await
+) -> sqlx::Result<Option<Known>> {
+    let runs = vec![run.clone()];
+    let found = find_with(known!(""), connection, tenant, runs).await?;
+    Ok(found.into_values().next())
 }
 
-/// The row of a run, which nobody else changes until the transaction ends.
-pub(super) async fn lock(writing: &mut Writing<'_>, run: &RunRef) -> sqlx::Result<Option<Kept>> {
-    find_with(BY_NAME_LOCKED, writing.connection, writing.tenant.id, run).await
+/// What is known of runs, whose rows nobody else changes until the transaction ends.
+pub(super) async fn lock(
+    connection: &mut PgConnection,
+    tenant: i64,
+    runs: Vec<RunRef>,
+) -> sqlx::Result<HashMap<Name, Known>> {
+    find_with(known!("FOR UPDATE"), connection, tenant, runs).await
 }
 
 async fn find_with(
     sql: &'static str,
     connection: &mut PgConnection,
     tenant: i64,
-    run: &RunRef,
-) -> sqlx::Result<Option<Kept>> {
-    let found = sqlx::query(sql)
+    mut runs: Vec<RunRef>,
+) -> sqlx::Result<HashMap<Name, Known>> {
+    // All who lock more than one row do so in this order, so that none waits for another that waits for it.
+    runs.sort_by_cached_key(parked::name);
+    let all = sqlx::query(sql)
         .bind(tenant)
-        .bind(Id::from(run.trigger_id))
-        .bind(run.trigger_version.cast_signed())
-        .bind(column::name(&run.executor));
-    found
-        .fetch_optional(connection)
-        .await?
-        .map(|row| read(&row))
-        .transpose()
+        .bind(of_all(&runs, |run| Id::from(run.trigger_id)))
+        .bind(of_all(&runs, |run| run.trigger_version.cast_signed()))
+        .bind(of_all(&runs, |run| name_of(&run.executor)))
+        .bind(of_all(&runs, |run| run.order.as_deref().map(name_of)));
+    let mut known = HashMap::with_capacity(runs.len());
+    for found in all.fetch_all(connection).await? {
+        let place = usize::try_from(found.try_get::<i64, _>(26)? - 1).unwrap_or_default();
+        let Some(run) = runs.get(place) else { continue };
+        let is_there = found.try_get::<Option<i64>, _>(0)?.is_some();
+        let one = Known {
+            kept: is_there.then(|| read(&found)).transpose()?,
+            origin: table::origin(&found, 27, run)?,
+            is_alone: found.try_get(31)?,
+        };
+        known.insert(parked::name(run), one);
+    }
+    Ok(known)
 }
 
-/// Adds a row, and says where it is.
-pub(super) async fn insert(writing: &mut Writing<'_>, row: &Row, head: bool) -> sqlx::Result<i64> {
-    let event = row.run.event.as_deref();
-    let insert = sqlx::query_scalar(
-        "INSERT INTO ux_runs (tenant, executor, trigger_id, trigger_version, state, epoch, attempts, abandoned, token,
-             granted_at, enqueued_at, sequence, due, head, lease, line, event, correlation, hops, written)
-         VALUES ($1, $2, $3, $4, $5, 0, 0, 0, 0, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, '{}') RETURNING serial",
-    );
-    let insert = insert
-        .bind(writing.tenant.id)
-        .bind(column::name(&row.run.executor))
-        .bind(Id::from(row.run.trigger_id))
-        .bind(row.run.trigger_version.cast_signed())
-        .bind(number_of(row.state))
-        .bind(row.granted_at.as_micros())
-        .bind(row.enqueued_at.as_micros())
-        .bind(row.sequence.cast_signed())
-        .bind(row.due.map(Timestamp::as_micros))
-        .bind(head)
-        .bind(micros(row.run.lease))
-        .bind(row.run.order.as_deref().map(column::name))
-        .bind(event.and_then(|event| serde_json::to_string(event).ok()))
-        .bind(
-            row.lineage
-                .as_ref()
-                .map(|lineage| column::name(&lineage.correlation_id)),
-        )
-        .bind(row.lineage.as_ref().map(|lineage| i64::from(lineage.hops)));
-    insert.fetch_one(&mut *writing.connection).await
+fn of_all<R, T>(rows: &[R], of: impl Fn(&R) -> T) -> Vec<T> {
+    rows.iter().map(of).collect()
 }
 
-/// Writes back what can change of a row.
-pub(super) async fn update(writing: &mut Writing<'_>, kept: &Kept) -> sqlx::Result<()> {
-    let row = &kept.row;
-    let saved = row.saved.as_ref();
-    let wait = row.wait.as_ref();
-    let written: Vec<Id> = row.written.iter().copied().map(Id::from).collect();
-    let update = sqlx::query(
-        "UPDATE ux_runs SET state = $2, epoch = $3, attempts = $4, abandoned = $5, token = $6, granted_at = $7,
-             enqueued_at = $8, sequence = $9, due = $10, head = $11, lease = $12, correlation = $13, hops = $14,
-             saved = $15, woken_by = $16, wake = $17, suspended_at = $18, written = $19, reason = $20, over = $21
-         WHERE serial = $1",
+/// Adds to a statement that rows are new.
+pub(super) fn insert(statement: &mut Statement, tenant: i64, rows: &[&Kept]) {
+    if rows.is_empty() {
+        return;
+    }
+    statement.push(
+        ", added AS (INSERT INTO ux_runs (tenant, executor, trigger_id, trigger_version, line, event, state, epoch,
+             attempts, abandoned, token, granted_at, enqueued_at, sequence, due, head, lease, correlation, hops, saved,
+             woken_by, wake, suspended_at, written, reason, over) SELECT ",
     );
-    let update = update
-        .bind(kept.serial)
-        .bind(number_of(row.state))
-        .bind(i64::from(row.epoch))
-        .bind(i64::from(row.attempts))
-        .bind(i64::from(row.abandoned))
-        .bind(row.token.cast_signed())
-        .bind(row.granted_at.as_micros())
-        .bind(row.enqueued_at.as_micros())
-        .bind(row.sequence.cast_signed())
-        .bind(row.due.map(Timestamp::as_micros))
-        .bind(kept.head)
-        .bind(micros(row.run.lease))
-        .bind(
-            row.lineage
-                .as_ref()
-                .map(|lineage| column::name(&lineage.correlation_id)),
-        )
-        .bind(row.lineage.as_ref().map(|lineage| i64::from(lineage.hops)))
-        .bind(saved.map(|saved| saved.state.to_string()))
-        .bind(saved.and_then(|saved| saved.with).map(Id::from))
-        .bind(wait.map(|wait| wake::to_text(&wait.wake)))
-        .bind(wait.map(|wait| wait.since.as_micros()))
-        .bind(written)
-        .bind(row.reason.as_deref().map(column::name))
-        .bind(row.over.map(u64::cast_signed));
-    update.execute(&mut *writing.connection).await.map(drop)
+    statement.push_bind(tenant);
+    statement.push("::bigint, u.executor, u.trigger_id, u.trigger_version, u.line, u.event, ");
+    statement.push(CHANGING);
+    statement.push(" FROM unnest(");
+    let run = |of: &dyn Fn(&RunRef) -> String| of_all(rows, |kept| of(&kept.row.run));
+    let mut columns = statement.separated(", ");
+    columns
+        .push_bind(run(&|run| name_of(&run.executor)))
+        .push_bind(of_all(rows, |kept| Id::from(kept.row.run.trigger_id)))
+        .push_bind(of_all(rows, |kept| {
+            kept.row.run.trigger_version.cast_signed()
+        }))
+        .push_bind(of_all(rows, |kept| {
+            kept.row.run.order.as_deref().map(name_of)
+        }))
+        .push_bind(of_all(rows, |kept| {
+            let event = kept.row.run.event.as_deref();
+            event.and_then(|event| serde_json::to_string(event).ok())
+        }));
+    push_changing(&mut columns, rows);
+    statement.push(") AS u (executor, trigger_id, trigger_version, line, event, ");
+    statement.push(NAMES).push("))");
+}
+
+/// Adds to a statement what can change of rows that are there.
+pub(super) fn update(statement: &mut Statement, rows: &[&Kept]) {
+    if rows.is_empty() {
+        return;
+    }
+    statement.push(", changed AS (UPDATE ux_runs AS r SET (");
+    statement
+        .push(NAMES)
+        .push(") = ROW(")
+        .push(CHANGING)
+        .push(") FROM unnest(");
+    let mut columns = statement.separated(", ");
+    columns.push_bind(of_all(rows, |kept| kept.serial));
+    push_changing(&mut columns, rows);
+    statement
+        .push(") AS u (serial, ")
+        .push(NAMES)
+        .push(") WHERE r.serial = u.serial)");
+}
+
+/// Keeps the progress of the run of a lease, and says whether that is still the newest of its row. With which breadcrumb
+/// it was woken stays.
+pub(super) async fn save(
+    connection: &mut PgConnection,
+    tenant: i64,
+    lease: &Lease,
+    state: &Json,
+) -> sqlx::Result<bool> {
+    let save = sqlx::query(
+        "UPDATE ux_runs SET saved = $7 WHERE tenant = $1 AND trigger_id = $2 AND trigger_version = $3 AND executor = $4
+             AND token = $5 AND epoch = $6 AND state = $8",
+    );
+    let save = save
+        .bind(tenant)
+        .bind(Id::from(lease.run.trigger_id))
+        .bind(lease.run.trigger_version.cast_signed())
+        .bind(column::name(&lease.run.executor))
+        .bind(lease.token.cast_signed())
+        .bind(i64::from(lease.epoch))
+        .bind(state.to_string())
+        .bind(number_of(RunState::Running));
+    Ok(save.execute(connection).await?.rows_affected() > 0)
+}
+
+/// The columns that can change.
+const NAMES: &str =
+    "state, epoch, attempts, abandoned, token, granted_at, enqueued_at, sequence, due, head, lease,
+    correlation, hops, saved, woken_by, wake, suspended_at, written, reason, over";
+
+/// The same of a table `u`, as their types.
+const CHANGING: &str = "u.state, u.epoch, u.attempts, u.abandoned, u.token, u.granted_at, u.enqueued_at, u.sequence,
+    u.due, u.head, u.lease, u.correlation, u.hops, u.saved, u.woken_by, u.wake, u.suspended_at, u.written::uuid[],
+    u.reason, u.over";
+
+fn push_changing(columns: &mut Separated<'_, Postgres, &'static str>, rows: &[&Kept]) {
+    fn all<'k, T>(rows: &[&'k Kept], of: impl Fn(&'k Row) -> T) -> Vec<T> {
+        rows.iter().map(|kept| of(&kept.row)).collect()
+    }
+    fn lineage(row: &Row) -> Option<&Lineage> {
+        row.lineage.as_ref()
+    }
+    columns
+        .push_bind(all(rows, |row| number_of(row.state)))
+        .push_bind(all(rows, |row| i64::from(row.epoch)))
+        .push_bind(all(rows, |row| i64::from(row.attempts)))
+        .push_bind(all(rows, |row| i64::from(row.abandoned)))
+        .push_bind(all(rows, |row| row.token.cast_signed()))
+        .push_bind(all(rows, |row| row.granted_at.as_micros()))
+        .push_bind(all(rows, |row| row.enqueued_at.as_micros()))
+        .push_bind(all(rows, |row| row.sequence.cast_signed()))
+        .push_bind(all(rows, |row| row.due.map(Timestamp::as_micros)))
+        .push_bind(of_all(rows, |kept| kept.head))
+        .push_bind(all(rows, |row| micros(row.run.lease)))
+        .push_bind(all(rows, |row| {
+            lineage(row).map(|of| name_of(&of.correlation_id))
+        }))
+        .push_bind(all(rows, |row| lineage(row).map(|of| i64::from(of.hops))))
+        .push_bind(all(rows, |row| {
+            row.saved.as_ref().map(|saved| saved.state.to_string())
+        }))
+        .push_bind(all(rows, |row| {
+            let with = row.saved.as_ref().and_then(|saved| saved.with);
+            with.map(Id::from)
+        }))
+        .push_bind(all(rows, |row| {
+            row.wait.as_ref().map(|wait| wake::to_text(&wait.wake))
+        }))
+        .push_bind(all(rows, |row| {
+            row.wait.as_ref().map(|wait| wait.since.as_micros())
+        }))
+        .push_bind(all(rows, |row| ids(&row.written)))
+        .push_bind(all(rows, |row| row.reason.as_deref().map(name_of)))
+        .push_bind(all(rows, |row| row.over.map(u64::cast_signed)));
+}
+
+/// Ids as PostgreSQL writes an array of them.
+fn ids(ids: &[BreadcrumbId]) -> String {
+    let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    format!("{{{}}}", ids.join(","))
 }
 
 /// Writes back what a claim changes, of several rows in one statement.
@@ -152,7 +257,7 @@ pub(super) async fn update_granted(writing: &mut Writing<'_>, rows: &[Kept]) -> 
         return Ok(());
     }
     fn all<T>(rows: &[Kept], of: impl Fn(&Row) -> T) -> Vec<T> {
-        rows.iter().map(|kept| of(&kept.row)).collect()
+        of_all(rows, |kept| of(&kept.row))
     }
     let update = sqlx::query(
         "UPDATE ux_runs AS r SET state = $2, attempts = u.attempts, abandoned = u.abandoned, token = u.token,
@@ -163,7 +268,7 @@ pub(super) async fn update_granted(writing: &mut Writing<'_>, rows: &[Kept]) -> 
          WHERE r.serial = u.serial",
     );
     let update = update
-        .bind(rows.iter().map(|kept| kept.serial).collect::<Vec<i64>>())
+        .bind(of_all(rows, |kept| kept.serial))
         .bind(number_of(RunState::Running))
         .bind(all(rows, |row| i64::from(row.attempts)))
         .bind(all(rows, |row| i64::from(row.abandoned)))
@@ -172,7 +277,7 @@ pub(super) async fn update_granted(writing: &mut Writing<'_>, rows: &[Kept]) -> 
         .bind(all(rows, |row| row.enqueued_at.as_micros()))
         .bind(all(rows, |row| row.due.map(Timestamp::as_micros)))
         .bind(all(rows, |row| micros(row.run.lease)));
-    update.execute(&mut *writing.connection).await.map(drop)
+    update.execute(writing.tells()).await.map(drop)
 }
 
 pub(super) fn read(row: &PgRow) -> sqlx::Result<Kept> {
@@ -243,7 +348,7 @@ fn wait(row: &PgRow, due: Option<Timestamp>) -> sqlx::Result<Option<Wait>> {
 }
 
 /// A length of time, at most as long as the clock is.
-fn micros(length: Duration) -> i64 {
+pub(super) fn micros(length: Duration) -> i64 {
     i64::try_from(length.as_micros()).unwrap_or(i64::MAX)
 }
 

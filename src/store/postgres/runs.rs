@@ -4,17 +4,16 @@ use super::database::{Job, Read};
 use super::error::Fault;
 use super::parked::Parked;
 use super::row::{self, Kept};
-use super::tenant::{Named, Time, Writing};
+use super::tenant::{Named, Time};
 use super::unclaimed::Leased;
-use super::{NAME, queue, retention, table};
+use super::writing::{Known, Wanted, Writing};
+use super::{NAME, queue};
 use crate::bugs::planted;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::{End, Origin, Row};
-use crate::store::{
-    Claim, ExecutorLimits, Lease, Lineage, Lost, NewRun, RunRef, RunState, StoreError,
-};
+use crate::store::{Claim, ExecutorLimits, Lease, Lost, NewRun, RunRef, RunState, StoreError};
 use sqlx::PgConnection;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 /// Adds rows; those that exist stay as they are.
@@ -24,12 +23,15 @@ impl Job for Enqueue {
     type Answer = ();
     const LOCKS: bool = true;
 
+    fn wants(&self, wanted: &mut Wanted) {
+        wanted.runs.extend(self.0.iter().map(|new| new.run.clone()));
+    }
+
     async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
         let before = writing.tenant.open_runs;
         for new in &self.0 {
-            let origin = table::origin(writing.connection, writing.tenant.id, &new.run).await?;
-            let known = row::lock(writing, &new.run).await?;
-            add(writing, known, &new.run, new.at, origin.lineage()).await?;
+            let known = writing.known(&new.run).await?;
+            add(writing, known, &new.run, new.at);
         }
         if writing.tenant.open_runs > before {
             check_room(writing, 0)?;
@@ -51,47 +53,45 @@ impl Job for ClaimOne {
     type Answer = Claim;
     const LOCKS: bool = true;
 
+    fn wants(&self, wanted: &mut Wanted) {
+        wanted.runs.push(self.run.clone());
+        let older = self.instead_of.as_ref().map(|older| older.run.clone());
+        wanted.runs.extend(older);
+    }
+
     async fn run(&self, writing: &mut Writing<'_>) -> Result<Claim, Fault> {
         let run = &self.run;
         let older = match &self.instead_of {
             Some(older) => Some(held(writing, older).await?),
             None => None,
         };
-        let origin = table::origin(writing.connection, writing.tenant.id, run).await?;
-        let mut known = row::lock(writing, run).await?;
-        let own = matches!(origin, Origin::Own);
-        if !own && known.is_none() && older.is_none() {
+        let mut known = writing.known(run).await?;
+        let own = matches!(known.origin, Origin::Own);
+        if !own && known.kept.is_none() && older.is_none() {
             check_room(writing, 1)?;
         }
         if let Some(older) = older {
-            end(writing, older, over(RunState::Superseded, None), &[]).await?;
+            end(writing, older, over(RunState::Superseded, None), &[]);
             // It may stand first in its line by now.
-            known = row::lock(writing, run).await?;
+            known = writing.known(run).await?;
         }
         if own {
-            if let Some(kept) = known {
-                self.skip(writing, kept).await?;
+            if let Some(kept) = known.kept {
+                self.skip(writing, kept);
             }
-            retention::forget(writing).await?;
             return Ok(Claim::Own);
         }
-        let kept = add(writing, known, run, None, origin.lineage()).await?;
-        let claim = match queue::until_ahead(writing, &kept).await? {
+        let kept = add(writing, known, run, None);
+        Ok(match queue::until_ahead(writing, &kept).await? {
             Some(until) => Claim::Running { until },
-            None => self.claim_out_of_order(writing, kept).await?.0,
-        };
-        retention::forget(writing).await?;
-        Ok(claim)
+            None => self.claim_out_of_order(writing, kept).0,
+        })
     }
 }
 
 impl ClaimOne {
     /// What a claim finds, whatever stands before it in its line, and the row as it is then.
-    async fn claim_out_of_order(
-        &self,
-        writing: &mut Writing<'_>,
-        mut kept: Kept,
-    ) -> Result<(Claim, Kept), Fault> {
+    fn claim_out_of_order(&self, writing: &mut Writing<'_>, mut kept: Kept) -> (Claim, Kept) {
         let row = &kept.row;
         let lease_over = row.due.is_none_or(|due| due <= writing.now);
         let claim = match row.state {
@@ -105,7 +105,7 @@ impl ClaimOne {
             RunState::Ready | RunState::Running | RunState::Suspended => {
                 kept.row.grant(self.run.lease, writing.now);
                 kept.row.due = Some(writing.now + self.run.lease);
-                row::update(writing, &kept).await?;
+                writing.put(kept.clone());
                 kept.row.granted()
             }
             RunState::Superseded => Claim::Superseded,
@@ -114,7 +114,7 @@ impl ClaimOne {
                 written: row.written.clone(),
             },
         };
-        Ok((claim, kept))
+        (claim, kept)
     }
 
     fn takes_parked(&self, row: &Row) -> bool {
@@ -127,18 +127,16 @@ impl ClaimOne {
     }
 
     /// Ends a row that nobody has claimed, such as that of an executor's own breadcrumb.
-    async fn skip(&self, writing: &mut Writing<'_>, kept: Kept) -> Result<(), Fault> {
+    fn skip(&self, writing: &mut Writing<'_>, kept: Kept) {
         // It will not run, so it need not wait for those before it.
-        let (claim, kept) = self.claim_out_of_order(writing, kept).await?;
+        let (claim, kept) = self.claim_out_of_order(writing, kept);
         match claim {
-            Claim::Granted { .. } => {
-                end(writing, kept, over(RunState::Skipped, Some("own")), &[]).await
-            }
+            Claim::Granted { .. } => end(writing, kept, over(RunState::Skipped, Some("own")), &[]),
             Claim::Own
             | Claim::Done { .. }
             | Claim::Running { .. }
             | Claim::Suspended { .. }
-            | Claim::Superseded => Ok(()),
+            | Claim::Superseded => {}
         }
     }
 }
@@ -157,11 +155,12 @@ impl Read for FindRunning<'_> {
         let Some(tenant) = self.tenant.id(connection).await? else {
             return Ok(None);
         };
-        let origin = table::origin(connection, tenant, self.run).await?;
-        let kept = row::find(connection, tenant, self.run).await?;
-        let is_own = matches!(origin, Origin::Own);
-        let lineage = origin.lineage();
-        let row = kept.map(|kept| kept.row).filter(|row| {
+        let Some(known) = row::find(connection, tenant, self.run).await? else {
+            return Ok(None);
+        };
+        let is_own = matches!(known.origin, Origin::Own);
+        let lineage = known.origin.lineage();
+        let row = known.kept.map(|kept| kept.row).filter(|row| {
             let knows_all = row.lineage.is_some() || lineage.is_none();
             !is_own && knows_all && row.state == RunState::Running
         });
@@ -238,16 +237,21 @@ fn leased(row: &Row) -> Leased {
 }
 
 /// Extends leases by their length from now; returns those that are lost.
-pub(super) struct Heartbeat(pub(super) Vec<Lease>);
+pub(super) struct Heartbeat {
+    pub(super) tenant: Arc<Named>,
+    pub(super) leases: Vec<Lease>,
+}
 
-impl Job for Heartbeat {
+impl Read for Heartbeat {
     type Answer = Vec<Lost>;
-    const LOCKS: bool = false;
 
-    async fn run(&self, writing: &mut Writing<'_>) -> Result<Vec<Lost>, Fault> {
-        let extended = queue::extend(writing, &self.0).await?;
+    async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<Vec<Lost>, Fault> {
+        let extended = match self.tenant.id(connection).await? {
+            Some(tenant) => queue::extend(connection, tenant, time, &self.leases).await?,
+            None => HashSet::new(),
+        };
         let lost = self
-            .0
+            .leases
             .iter()
             .filter(|lease| !extended.contains(&queue::held(lease)));
         Ok(lost.map(Lost::new).collect())
@@ -265,11 +269,16 @@ impl Job for Retry {
     type Answer = ();
     const LOCKS: bool = false;
 
+    fn wants(&self, wanted: &mut Wanted) {
+        wanted.runs.push(self.lease.run.clone());
+    }
+
     async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
         let mut kept = held(writing, &self.lease).await?;
         kept.row.retry(self.counts);
         kept.row.due = Some(self.at);
-        Ok(row::update(writing, &kept).await?)
+        writing.put(kept);
+        Ok(())
     }
 }
 
@@ -280,28 +289,39 @@ impl Job for Release {
     type Answer = ();
     const LOCKS: bool = false;
 
+    fn wants(&self, wanted: &mut Wanted) {
+        wanted.runs.push(self.0.run.clone());
+    }
+
     async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
         let mut kept = held(writing, &self.0).await?;
         kept.row.release();
         kept.row.due = Some(writing.now);
-        Ok(row::update(writing, &kept).await?)
+        writing.put(kept);
+        Ok(())
     }
 }
 
 /// Keeps the progress of a run.
 pub(super) struct Save {
+    pub(super) tenant: Arc<Named>,
     pub(super) lease: Lease,
     pub(super) state: Json,
 }
 
-impl Job for Save {
+impl Read for Save {
     type Answer = ();
-    const LOCKS: bool = false;
 
-    async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
-        let mut kept = held(writing, &self.lease).await?;
-        kept.row.save(self.state.clone());
-        Ok(row::update(writing, &kept).await?)
+    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<(), Fault> {
+        let is_saved = match self.tenant.id(connection).await? {
+            Some(tenant) => row::save(connection, tenant, &self.lease, &self.state).await?,
+            None => false,
+        };
+        if is_saved {
+            return Ok(());
+        }
+        let run = self.lease.run.clone();
+        Err(StoreError::LeaseLost { run }.into())
     }
 }
 
@@ -315,11 +335,16 @@ impl Job for Resume {
     type Answer = ();
     const LOCKS: bool = false;
 
+    fn wants(&self, wanted: &mut Wanted) {
+        wanted.runs.push(self.run.clone());
+    }
+
     async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
-        let mut kept = known(writing, &self.run).await?;
+        let mut kept = there(writing, &self.run).await?.0;
         kept.row.resume(self.with, writing.now)?;
         kept.row.due = Some(writing.now);
-        Ok(row::update(writing, &kept).await?)
+        writing.put(kept);
+        Ok(())
     }
 }
 
@@ -330,19 +355,24 @@ impl Job for Redo {
     type Answer = ();
     const LOCKS: bool = true;
 
+    fn wants(&self, wanted: &mut Wanted) {
+        wanted.runs.push(self.0.clone());
+    }
+
     async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
         check_room(writing, 1)?;
-        let mut kept = known(writing, &self.0).await?;
+        let (mut kept, is_alone) = there(writing, &self.0).await?;
         if kept.row.state != RunState::Failed {
             return Err(kept.row.wrong_state("redo").into());
         }
-        reopen(writing, &mut kept).await
+        reopen(writing, &mut kept, is_alone);
+        Ok(())
     }
 }
 
 /// The row of a lease that is still the newest.
 pub(super) async fn held(writing: &mut Writing<'_>, lease: &Lease) -> Result<Kept, Fault> {
-    let kept = row::lock(writing, &lease.run).await?;
+    let kept = writing.run(&lease.run).await?;
     let held = kept.filter(|kept| kept.row.is_held(lease));
     held.ok_or_else(|| {
         StoreError::LeaseLost {
@@ -353,14 +383,8 @@ pub(super) async fn held(writing: &mut Writing<'_>, lease: &Lease) -> Result<Kep
 }
 
 /// Ends the lease of a row, in a job that has the tenant locked.
-pub(super) async fn end(
-    writing: &mut Writing<'_>,
-    mut kept: Kept,
-    end: End,
-    written: &[BreadcrumbId],
-) -> Result<(), Fault> {
+pub(super) fn end(writing: &mut Writing<'_>, mut kept: Kept, end: End, written: &[BreadcrumbId]) {
     kept.row.written.extend(written);
-    let is_over = matches!(end, End::Over { .. });
     match end {
         End::Continues => {}
         End::Suspended { wake, state, at } => kept.row.due = kept.row.suspend(wake, state, at),
@@ -372,38 +396,34 @@ pub(super) async fn end(
             writing.tenant.finished_runs += 1;
         }
     }
-    row::update(writing, &kept).await?;
-    if is_over {
-        queue::promote(writing, &kept.row.run).await?;
-    }
-    Ok(())
+    writing.put(kept);
 }
 
 /// The row of a run, which is added if none is known.
-async fn add(
-    writing: &mut Writing<'_>,
-    known: Option<Kept>,
-    run: &RunRef,
-    at: Option<Timestamp>,
-    lineage: Option<Lineage>,
-) -> Result<Kept, Fault> {
-    if let Some(mut kept) = known {
+fn add(writing: &mut Writing<'_>, known: Known, run: &RunRef, at: Option<Timestamp>) -> Kept {
+    let is_alone = known.is_alone || planted("no-lines");
+    let lineage = known.origin.lineage();
+    if let Some(mut kept) = known.kept {
         let learned = kept.row.lineage.is_none() && lineage.is_some();
         let again = planted("no-key") && kept.row.state == RunState::Done;
         if kept.row.learn(lineage) || again {
-            reopen(writing, &mut kept).await?;
+            reopen(writing, &mut kept, is_alone);
         } else if learned {
-            row::update(writing, &kept).await?;
+            writing.put(kept.clone());
         }
-        return Ok(kept);
+        return kept;
     }
     let sequence = writing.next_sequence();
     writing.tenant.open_runs += 1;
     let mut row = Row::new(run.clone(), sequence.cast_unsigned(), lineage, writing.now);
     row.due = Some(at.unwrap_or(writing.now).max(writing.now));
-    let head = queue::is_head(writing, run).await?;
-    let serial = row::insert(writing, &row, head).await?;
-    Ok(Kept { serial, head, row })
+    let kept = Kept {
+        serial: None,
+        head: is_alone,
+        row,
+    };
+    writing.put(kept.clone());
+    kept
 }
 
 fn over(state: RunState, reason: Option<&str>) -> End {
@@ -414,18 +434,21 @@ fn over(state: RunState, reason: Option<&str>) -> End {
 }
 
 /// Makes a run that is over ready again, behind all others.
-async fn reopen(writing: &mut Writing<'_>, kept: &mut Kept) -> Result<(), Fault> {
+fn reopen(writing: &mut Writing<'_>, kept: &mut Kept, is_alone: bool) {
     let sequence = writing.next_sequence();
     writing.tenant.open_runs += 1;
     writing.tenant.finished_runs -= 1;
-    kept.head = queue::is_head(writing, &kept.row.run).await?;
+    kept.head = is_alone;
     kept.row.reopen(sequence.cast_unsigned(), writing.now);
     kept.row.due = Some(writing.now);
-    Ok(row::update(writing, kept).await?)
+    writing.put(kept.clone());
 }
 
-async fn known(writing: &mut Writing<'_>, run: &RunRef) -> Result<Kept, Fault> {
-    let kept = row::lock(writing, run).await?;
+/// The row of a run, and whether no other is in its line.
+async fn there(writing: &mut Writing<'_>, run: &RunRef) -> Result<(Kept, bool), Fault> {
+    let known = writing.known(run).await?;
+    let is_alone = known.is_alone;
+    let kept = known.kept.map(|kept| (kept, is_alone));
     kept.ok_or_else(|| StoreError::UnknownRun { run: run.clone() }.into())
 }
 

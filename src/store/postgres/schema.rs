@@ -4,7 +4,7 @@ use super::error::PostgresError;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 /// What leads from each version to the next; the version of a schema is how many of them it has seen.
-const MIGRATIONS: &[&str] = &[FIRST];
+const MIGRATIONS: &[&str] = &[FIRST, SECOND];
 
 /// Every time is in microseconds since 1970, every JSON is text as it was written, for nothing but reading: what is
 /// asked of JSON is looked at in this crate, so `jsonb` would only cost time and forget the order of keys.
@@ -61,6 +61,11 @@ const FIRST: &str = "
 
     CREATE TABLE ux_schema_version (version BIGINT NOT NULL);
     INSERT INTO ux_schema_version VALUES (0);
+";
+
+/// What the server has known of since it crashed last, or was another: it keeps no row of a table without a log then.
+const SECOND: &str = "
+    CREATE UNLOGGED TABLE ux_alive (one BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (one), since TEXT NOT NULL);
 ";
 
 /// Brings the tables to the newest version, in one transaction that others who connect wait for.

@@ -5,6 +5,7 @@ use super::database::Read;
 use super::error::Fault;
 use super::table::{self, columns};
 use super::tenant::{Named, Time, clock};
+use crate::bugs::planted;
 use crate::model::{Breadcrumb, Order, Timestamp};
 use crate::store::Query;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
@@ -156,7 +157,11 @@ impl<'q> Asked<'q> {
 
     /// The statement for the newest candidates, before a key if there is one.
     fn sql(&self, has_key: bool) -> String {
-        let from = "FROM ux_breadcrumbs AS b WHERE b.tenant = $1 AND NOT b.deleted";
+        let from = if planted("no-tenant") {
+            "FROM ux_breadcrumbs AS b WHERE $1::bigint > 0 AND NOT b.deleted"
+        } else {
+            "FROM ux_breadcrumbs AS b WHERE b.tenant = $1 AND NOT b.deleted"
+        };
         let mut sql = String::from(concat!("SELECT ", clock!(), ", ", columns!()));
         sql.push_str(from);
         let mut place = 4;

@@ -3,8 +3,8 @@
 use super::database::Job;
 use super::error::Fault;
 use super::table::{self, Found, Writer};
-use super::tenant::Writing;
-use super::{NAME, log, retention, runs};
+use super::writing::{Wanted, Writing};
+use super::{NAME, runs};
 use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, JsonError, Patch, Timestamp};
 use crate::store::row::End;
 use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
@@ -21,6 +21,16 @@ impl Job for Stage {
     /// What was written, and whether more breadcrumbs than were removed may be over.
     type Answer = (Committed, bool);
     const LOCKS: bool = true;
+
+    fn wants(&self, wanted: &mut Wanted) {
+        let run = self.end.as_ref().map(|(lease, _)| lease.run.clone());
+        wanted.runs.extend(run);
+        let changed = self.writes.iter().filter_map(|write| match write {
+            Write::Create(_) => None,
+            Write::Update { id, .. } | Write::Delete { id, .. } => Some(*id),
+        });
+        wanted.breadcrumbs.extend(changed);
+    }
 
     async fn run(&self, writing: &mut Writing<'_>) -> Result<(Committed, bool), Fault> {
         /// What expired makes room for at least so much more.
@@ -45,16 +55,15 @@ impl Job for Stage {
             let letter = canonical::new_breadcrumb(index, letter, limits.breadcrumb_bytes)?;
             staged.write(index, Write::Create(letter)).await?;
         }
-        let (writing, committed) = staged.end().await?;
+        let (writing, committed) = staged.end()?;
         if let (Some((_, end)), Some(row)) = (self.end.clone(), row) {
             if let RunEnd::Suspended { .. } = &end {
                 // What is committed from now on is later than this, also if nothing was written.
                 writing.next_time();
             }
             let end = End::of(end, Timestamp::from_micros(writing.tenant.latest));
-            runs::end(writing, row, end, &committed.ids()).await?;
+            runs::end(writing, row, end, &committed.ids());
         }
-        retention::forget(writing).await?;
         Ok((committed, has_expired))
     }
 }
@@ -62,10 +71,8 @@ impl Job for Stage {
 struct Staged<'w, 't> {
     writing: &'w mut Writing<'t>,
     writer: Option<Writer>,
-    /// What is new is written at the end, at once: nobody knows its id before.
-    created: Vec<Arc<Breadcrumb>>,
+    has_created: bool,
     written: Vec<Arc<Breadcrumb>>,
-    events: Vec<Event>,
     /// The time of the commit before.
     begun: i64,
 }
@@ -76,9 +83,8 @@ impl<'w, 't> Staged<'w, 't> {
             begun: writing.tenant.latest,
             writing,
             writer,
-            created: Vec::new(),
+            has_created: false,
             written: Vec::new(),
-            events: Vec::new(),
         }
     }
 
@@ -88,7 +94,8 @@ impl<'w, 't> Staged<'w, 't> {
             Write::Create(new) => {
                 let created = Arc::new(new.first_version(Uuid::now_v7().into(), at));
                 self.check_size(index, &created)?;
-                self.created.push(Arc::clone(&created));
+                self.writing.create(&created, self.writer.as_ref());
+                self.has_created = true;
                 self.announce(EventKind::Created, created);
             }
             Write::Update { id, version, patch } => {
@@ -103,7 +110,7 @@ impl<'w, 't> Staged<'w, 't> {
                 }
                 let after = Arc::new(before.breadcrumb.patched(patch, at));
                 self.check_size(index, &after)?;
-                table::replace(self.writing, &after, false, self.writer.as_ref()).await?;
+                self.writing.replace(&after, false, self.writer.as_ref());
                 self.announce(EventKind::Updated, after);
             }
             Write::Delete { id, by } => {
@@ -113,32 +120,29 @@ impl<'w, 't> Staged<'w, 't> {
                     ..Patch::new()
                 };
                 let tombstone = Arc::new(before.breadcrumb.patched(patch, at));
-                table::replace(self.writing, &tombstone, true, self.writer.as_ref()).await?;
+                self.writing.replace(&tombstone, true, self.writer.as_ref());
                 self.announce(EventKind::Deleted, tombstone);
             }
         }
         Ok(())
     }
 
-    async fn end(self) -> Result<(&'w mut Writing<'t>, Committed), Fault> {
+    fn end(self) -> Result<(&'w mut Writing<'t>, Committed), StoreError> {
         let writing = self.writing;
-        table::insert(writing, &self.created, self.writer.as_ref()).await?;
-        log::push(writing, &self.events).await?;
         let limit = writing.limits.breadcrumbs;
         let kept = usize::try_from(writing.tenant.breadcrumbs).unwrap_or_default();
-        if !self.created.is_empty() && kept > limit {
+        if self.has_created && kept > limit {
             return Err(StoreError::Full {
                 store: NAME,
                 what: "breadcrumbs",
                 limit,
-            }
-            .into());
+            });
         }
         Ok((writing, Committed::new(self.written)))
     }
 
     async fn find(&mut self, id: BreadcrumbId) -> Result<Found, Fault> {
-        let found = table::find(self.writing.connection, self.writing.tenant.id, id).await?;
+        let found = self.writing.breadcrumb(id).await?;
         let living = Found::living(found, id, self.writing.now);
         let living = living.map_err(|error| match error {
             // Deleted by this commit, which fails: there will be no tombstone.
@@ -167,7 +171,7 @@ impl<'w, 't> Staged<'w, 't> {
     }
 
     fn announce(&mut self, kind: EventKind, breadcrumb: Arc<Breadcrumb>) {
-        self.events.push(match kind {
+        self.writing.announce(match kind {
             EventKind::Created => Event::created(&breadcrumb),
             EventKind::Updated => Event::updated(&breadcrumb),
             EventKind::Deleted | EventKind::Ping => Event::deleted(&breadcrumb),

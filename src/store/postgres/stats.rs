@@ -59,7 +59,7 @@ impl Read for Count<'_> {
         let tenant = Tenant::of(&tenant)?;
         stats.breadcrumbs = tenant.breadcrumbs.cast_unsigned();
         stats.tombstones = tenant.tombstones.cast_unsigned();
-        stats.events = (tenant.position - tenant.first_event + 1).cast_unsigned();
+        stats.events = tenant.events().cast_unsigned();
         stats.position = tenant.position.cast_unsigned();
         let runs =
             sqlx::query("SELECT state, count(*) FROM ux_runs WHERE tenant = $1 GROUP BY state");

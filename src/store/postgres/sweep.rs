@@ -3,7 +3,8 @@
 use super::database::{Database, Job};
 use super::error::Fault;
 use super::table;
-use super::tenant::Writing;
+use super::tenant::Named;
+use super::writing::Writing;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
@@ -24,7 +25,7 @@ impl Job for Expire {
 
 /// Has all breadcrumbs of a tenant removed whose time is over, bit by bit between what others do, unless that is going
 /// on. It ends with the last handle.
-pub(super) fn sweep(database: &Arc<Database>, tenant: &Arc<str>) {
+pub(super) fn sweep(database: &Arc<Database>, tenant: &Arc<Named>) {
     if database.sweeping.swap(true, Ordering::SeqCst) {
         return;
     }

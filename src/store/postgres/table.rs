@@ -1,9 +1,11 @@
 //! The breadcrumbs of a tenant as rows.
 
-use super::column::{self, Id, id, json, lineage, number, some_time, time, unreadable};
+use super::changes::{Statement, Written};
+use super::column::{self, Id, id, json, lineage, name_of, number, some_time, time, unreadable};
 use super::database::Read;
 use super::error::Fault;
-use super::tenant::{Named, Time, Writing, clock};
+use super::tenant::{Named, Time, clock};
+use super::writing::Writing;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Sensitivity, Timestamp, Visibility};
 use crate::store::row::Origin;
 use crate::store::{Lineage, RunRef, StoreError};
@@ -12,6 +14,7 @@ use sqlx::{PgConnection, Row as _};
 use std::sync::Arc;
 
 /// A breadcrumb, or what is left of it.
+#[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) breadcrumb: Breadcrumb,
     pub(super) deleted: bool,
@@ -63,22 +66,20 @@ macro_rules! columns {
 }
 pub(super) use columns;
 
-/// A breadcrumb or its tombstone, for a job that may change it.
+/// Those of some breadcrumbs that are there, or their tombstones, for jobs that may change them.
 pub(super) async fn find(
     connection: &mut PgConnection,
     tenant: i64,
-    id: BreadcrumbId,
-) -> sqlx::Result<Option<Found>> {
+    ids: &[BreadcrumbId],
+) -> sqlx::Result<Vec<Found>> {
     let found = sqlx::query(concat!(
         "SELECT ",
         columns!(),
-        "FROM ux_breadcrumbs AS b WHERE b.tenant = $1 AND b.id = $2"
+        "FROM ux_breadcrumbs AS b WHERE b.tenant = $1 AND b.id = ANY($2)"
     ));
-    let row = found
-        .bind(tenant)
-        .bind(Id::from(id))
-        .fetch_optional(connection);
-    row.await?.map(|row| read(&row, 0)).transpose()
+    let ids: Vec<Id> = ids.iter().copied().map(Id::from).collect();
+    let rows = found.bind(tenant).bind(ids).fetch_all(connection);
+    rows.await?.iter().map(|row| read(row, 0)).collect()
 }
 
 /// Reads a breadcrumb that is there.
@@ -127,134 +128,102 @@ async fn get(
     Ok(Some((read(&row, 1)?, time(&row, 0)?)))
 }
 
-/// What is known of where the trigger of a run comes from: nothing, if the version is not the current one.
-pub(super) async fn origin(
-    connection: &mut PgConnection,
-    tenant: i64,
-    run: &RunRef,
-) -> sqlx::Result<Origin> {
-    let writer = sqlx::query(
-        "SELECT writer, correlation, hops FROM ux_breadcrumbs WHERE tenant = $1 AND id = $2 AND version = $3",
-    );
-    let writer = writer
-        .bind(tenant)
-        .bind(Id::from(run.trigger_id))
-        .bind(run.trigger_version.cast_signed());
-    match writer.fetch_optional(connection).await? {
-        None => Ok(Origin::Unknown),
-        Some(row) => origin_of(&row, 0, run),
+/// What is known of where the trigger of a run comes from. The columns say whether its version is the current one, and
+/// the writer, correlation and hops of that.
+pub(super) fn origin(row: &PgRow, column: usize, run: &RunRef) -> sqlx::Result<Origin> {
+    let is_current: bool = row.try_get(column)?;
+    if !is_current {
+        return Ok(Origin::Unknown);
     }
-}
-
-/// Where the trigger of a run comes from, whose writer, correlation and hops are in these columns.
-fn origin_of(row: &PgRow, column: usize, run: &RunRef) -> sqlx::Result<Origin> {
-    let executor: Option<String> = row.try_get(column)?;
+    let executor: Option<String> = row.try_get(column + 1)?;
     let is_own = executor
         .map(column::of_name)
         .is_some_and(|executor| *executor == *run.executor);
-    Ok(match lineage(row, column + 1)? {
+    Ok(match lineage(row, column + 2)? {
         _ if is_own => Origin::Own,
         Some(lineage) => Origin::Known(lineage),
         None => Origin::Known(Lineage::origin(run.trigger_id)),
     })
 }
 
-/// Adds breadcrumbs, all in one statement.
-pub(super) async fn insert(
-    writing: &mut Writing<'_>,
-    new: &[Arc<Breadcrumb>],
-    writer: Option<&Writer>,
-) -> sqlx::Result<()> {
+/// Adds to a statement that breadcrumbs are new.
+pub(super) fn insert(statement: &mut Statement, tenant: i64, new: &[Written]) {
     if new.is_empty() {
-        return Ok(());
+        return;
     }
-    let insert = sqlx::query(
-        "INSERT INTO ux_breadcrumbs (tenant, id, version, updated_at, created_at, ttl, visibility, sensitivity, deleted,
-             schema_name, writer, correlation, hops, created_by, updated_by, title, description, semantic_version, tags,
-             llm_hints, context)
-         SELECT $1, u.id, u.version, u.updated_at, u.created_at, u.ttl, u.visibility, u.sensitivity, FALSE,
-             u.schema_name, $2, $3, $4, u.created_by, u.updated_by, u.title, u.description, u.semantic_version,
-             ARRAY(SELECT json_array_elements_text(u.tags::json)), u.llm_hints, u.context
-         FROM unnest($5::uuid[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::smallint[],
-             $11::smallint[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[],
-             $19::text[], $20::text[])
-             AS u (id, version, updated_at, created_at, ttl, visibility, sensitivity, schema_name, created_by,
-                 updated_by, title, description, semantic_version, tags, llm_hints, context)",
+    statement.push(
+        ", created AS (INSERT INTO ux_breadcrumbs (id, version, updated_at, created_at, ttl, deleted, visibility,
+             sensitivity, schema_name, writer, correlation, hops, created_by, updated_by, title, description,
+             semantic_version, tags, llm_hints, context, tenant) SELECT u.*, ",
     );
-    let insert = insert
-        .bind(writing.tenant.id)
-        .bind(writer.map(|writer| column::name(&writer.executor)))
-        .bind(writer.map(|writer| column::name(&writer.lineage.correlation_id)))
-        .bind(writer.map(|writer| i64::from(writer.lineage.hops)))
-        .bind(all(new, |new| Id::from(new.id)))
-        .bind(all(new, |new| new.version.cast_signed()))
-        .bind(all(new, |new| new.updated_at.as_micros()))
-        .bind(all(new, |new| new.created_at.as_micros()))
-        .bind(all(new, |new| new.ttl.map(Timestamp::as_micros)))
-        .bind(all(new, |new| visibility(new.visibility)))
-        .bind(all(new, |new| sensitivity(new.sensitivity)))
-        .bind(all(new, |new| new.schema_name.as_deref()))
-        .bind(all(new, |new| new.created_by.as_deref()))
-        .bind(all(new, |new| new.updated_by.as_deref()))
-        .bind(all(new, |new| &*new.title))
-        .bind(all(new, |new| new.description.as_deref()))
-        .bind(all(new, |new| new.semantic_version.as_deref()))
-        .bind(all(new, |new| texts(&new.tags)))
-        .bind(all(new, |new| new.llm_hints.as_ref().map(Json::to_string)))
-        .bind(all(new, |new| new.context.to_string()));
-    insert.execute(&mut *writing.connection).await?;
-    writing.tenant.breadcrumbs += new.len().cast_signed() as i64;
-    Ok(())
+    statement.push_bind(tenant).push("::bigint FROM ");
+    let new: Vec<&Written> = new.iter().collect();
+    push_columns(statement, &new);
+    statement.push(")");
 }
 
-fn all<'b, T>(new: &'b [Arc<Breadcrumb>], of: impl Fn(&'b Breadcrumb) -> T) -> Vec<T> {
-    new.iter().map(|new| of(new)).collect()
-}
-
-/// Texts as a JSON array.
-pub(super) fn texts(texts: &[String]) -> String {
-    serde_json::Value::from(texts.to_vec()).to_string()
-}
-
-/// Puts a new version in the place of the one before, or its tombstone.
-pub(super) async fn replace(
-    writing: &mut Writing<'_>,
-    new: &Breadcrumb,
-    is_tombstone: bool,
-    writer: Option<&Writer>,
-) -> sqlx::Result<()> {
-    let update = sqlx::query(
-        "UPDATE ux_breadcrumbs SET version = $3, schema_name = $4, updated_at = $5, ttl = $6, deleted = $7,
-             visibility = $8, sensitivity = $9, writer = $10, correlation = $11, hops = $12, updated_by = $13,
-             title = $14, description = $15, semantic_version = $16, tags = $17, llm_hints = $18, context = $19
-         WHERE tenant = $1 AND id = $2",
-    );
-    let update = update
-        .bind(writing.tenant.id)
-        .bind(Id::from(new.id))
-        .bind(new.version.cast_signed())
-        .bind(new.schema_name.as_deref())
-        .bind(new.updated_at.as_micros())
-        .bind(new.ttl.map(Timestamp::as_micros))
-        .bind(is_tombstone)
-        .bind(visibility(new.visibility))
-        .bind(sensitivity(new.sensitivity))
-        .bind(writer.map(|writer| column::name(&writer.executor)))
-        .bind(writer.map(|writer| column::name(&writer.lineage.correlation_id)))
-        .bind(writer.map(|writer| i64::from(writer.lineage.hops)))
-        .bind(new.updated_by.as_deref())
-        .bind(&*new.title)
-        .bind(new.description.as_deref())
-        .bind(new.semantic_version.as_deref())
-        .bind(&new.tags)
-        .bind(new.llm_hints.as_ref().map(Json::to_string))
-        .bind(new.context.to_string());
-    update.execute(&mut *writing.connection).await?;
-    if is_tombstone {
-        writing.tenant.breadcrumbs -= 1;
-        writing.tenant.tombstones += 1;
+/// Adds to a statement that versions take the place of those before, or tombstones.
+pub(super) fn replace(statement: &mut Statement, tenant: i64, new: &[&Written]) {
+    if new.is_empty() {
+        return;
     }
-    Ok(())
+    statement.push(
+        ", replaced AS (UPDATE ux_breadcrumbs AS b SET version = u.version, updated_at = u.updated_at, ttl = u.ttl,
+             deleted = u.deleted, visibility = u.visibility, sensitivity = u.sensitivity, schema_name = u.schema_name,
+             writer = u.writer, correlation = u.correlation, hops = u.hops, updated_by = u.updated_by, title = u.title,
+             description = u.description, semantic_version = u.semantic_version, tags = u.tags,
+             llm_hints = u.llm_hints, context = u.context FROM ",
+    );
+    push_columns(statement, new);
+    statement
+        .push(" WHERE b.id = u.id AND b.tenant = ")
+        .push_bind(tenant)
+        .push(")");
+}
+
+/// Adds breadcrumbs to a statement as a table `u`.
+fn push_columns(statement: &mut Statement, rows: &[&Written]) {
+    fn all<'w, T>(rows: &[&'w Written], of: impl Fn(&'w Breadcrumb) -> T) -> Vec<T> {
+        rows.iter().map(|row| of(&row.breadcrumb)).collect()
+    }
+    fn of_writers<'w, T>(rows: &[&'w Written], of: impl Fn(&'w Writer) -> T) -> Vec<Option<T>> {
+        rows.iter()
+            .map(|row| row.writer.as_ref().map(&of))
+            .collect()
+    }
+    let tombstones: Vec<bool> = rows.iter().map(|row| row.is_tombstone).collect();
+    statement.push("(SELECT u.id, u.version, u.updated_at, u.created_at, u.ttl, u.deleted, u.visibility, u.sensitivity,
+             u.schema_name, u.writer, u.correlation, u.hops, u.created_by, u.updated_by, u.title, u.description,
+             u.semantic_version, u.tags::text[] AS tags, u.llm_hints, u.context FROM unnest(");
+    let mut columns = statement.separated(", ");
+    columns
+        .push_bind(all(rows, |row| Id::from(row.id)))
+        .push_bind(all(rows, |row| row.version.cast_signed()))
+        .push_bind(all(rows, |row| row.updated_at.as_micros()))
+        .push_bind(all(rows, |row| row.created_at.as_micros()))
+        .push_bind(all(rows, |row| row.ttl.map(Timestamp::as_micros)))
+        .push_bind(tombstones)
+        .push_bind(all(rows, |row| visibility(row.visibility)))
+        .push_bind(all(rows, |row| sensitivity(row.sensitivity)))
+        .push_bind(all(rows, |row| row.schema_name.clone()))
+        .push_bind(of_writers(rows, |writer| name_of(&writer.executor)))
+        .push_bind(of_writers(rows, |writer| {
+            name_of(&writer.lineage.correlation_id)
+        }))
+        .push_bind(of_writers(rows, |writer| i64::from(writer.lineage.hops)))
+        .push_bind(all(rows, |row| row.created_by.clone()))
+        .push_bind(all(rows, |row| row.updated_by.clone()))
+        .push_bind(all(rows, |row| row.title.clone()))
+        .push_bind(all(rows, |row| row.description.clone()))
+        .push_bind(all(rows, |row| row.semantic_version.clone()))
+        .push_bind(all(rows, |row| column::texts(&row.tags)))
+        .push_bind(all(rows, |row| row.llm_hints.as_ref().map(Json::to_string)))
+        .push_bind(all(rows, |row| row.context.to_string()));
+    statement.push(
+        ") AS u (id, version, updated_at, created_at, ttl, deleted, visibility, sensitivity, schema_name, writer,
+             correlation, hops, created_by, updated_by, title, description, semantic_version, tags, llm_hints,
+             context)) AS u",
+    );
 }
 
 /// Removes up to `most` breadcrumbs whose time is over, and says whether there were as many.
@@ -271,12 +240,10 @@ pub(super) async fn expire(writing: &mut Writing<'_>, most: usize) -> sqlx::Resu
         .bind(writing.tenant.id)
         .bind(writing.now.as_micros())
         .bind(limit);
-    let removed = delete
-        .execute(&mut *writing.connection)
-        .await?
-        .rows_affected();
+    let removed = delete.execute(writing.tells()).await?.rows_affected();
     writing.tenant.breadcrumbs -= removed.cast_signed();
-    Ok(removed.cast_signed() == limit)
+    writing.has_expired = removed.cast_signed() == limit;
+    Ok(writing.has_expired)
 }
 
 /// The breadcrumb whose columns begin here.

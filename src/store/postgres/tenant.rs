@@ -1,9 +1,8 @@
-//! The row of a tenant: its clock and its counters, and what a job works with.
+//! The row of a tenant, its clock and its counters.
 
-use super::builder::PostgresLimits;
+use super::changes::Statement;
 use super::column;
 use crate::bugs::planted;
-use crate::model::Timestamp;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -80,6 +79,22 @@ impl Named {
             .await?;
         Ok(id.map(|id| *self.id.get_or_init(|| id)))
     }
+
+    /// Its id; it has a row from now on, if it had none.
+    pub(super) async fn id_or_new(&self, connection: &mut PgConnection) -> sqlx::Result<i64> {
+        loop {
+            if let Some(id) = self.id(connection).await? {
+                return Ok(id);
+            }
+            let insert = sqlx::query(
+                "INSERT INTO ux_tenants (name, latest, sequence, position, first_event, breadcrumbs, tombstones,
+                     open_runs, finished_runs)
+                 VALUES ($1, 0, 0, 0, 1, 0, 0, 0, 0) ON CONFLICT DO NOTHING",
+            );
+            let insert = insert.bind(column::name(&self.name));
+            insert.execute(&mut *connection).await?;
+        }
+    }
 }
 
 /// The row of a tenant.
@@ -115,118 +130,27 @@ impl Tenant {
         })
     }
 
-    async fn write(&self, connection: &mut PgConnection) -> sqlx::Result<()> {
-        let update = sqlx::query(
-            "UPDATE ux_tenants SET latest = $2, sequence = $3, position = $4, first_event = $5, breadcrumbs = $6,
-                 tombstones = $7, open_runs = $8, finished_runs = $9 WHERE id = $1",
-        );
-        let update = update
-            .bind(self.id)
-            .bind(self.latest)
-            .bind(self.sequence)
-            .bind(self.position)
-            .bind(self.first_event)
-            .bind(self.breadcrumbs)
-            .bind(self.tombstones)
-            .bind(self.open_runs)
-            .bind(self.finished_runs);
-        update.execute(connection).await.map(drop)
+    /// How many events there are.
+    pub(super) fn events(&self) -> i64 {
+        self.position - self.first_event + 1
     }
-}
 
-/// The row of a tenant, the clock, the number of the transaction, and whether the time of a breadcrumb is over.
-macro_rules! begin {
-    ($lock:literal) => {
-        concat!(
-            "SELECT t.*, ",
-            clock!(),
-            ", pg_current_xact_id()::text, EXISTS (SELECT 1 FROM ux_breadcrumbs AS b WHERE b.tenant = t.id
-                 AND b.ttl <= ",
-            clock!(),
-            " AND b.ttl IS NOT NULL AND NOT b.deleted)
-             FROM (SELECT id, latest, sequence, position, first_event, breadcrumbs, tombstones, open_runs, finished_runs
-                 FROM ux_tenants WHERE name = $1 ",
-            $lock,
-            ") AS t"
-        )
-    };
-}
-
-/// What a job works with: the transaction, and the tenant it is about.
-pub(super) struct Writing<'t> {
-    pub(super) connection: &'t mut PgConnection,
-    pub(super) limits: &'t PostgresLimits,
-    /// Its name.
-    pub(super) name: &'t str,
-    /// Its row. Written back when the job is done, if the job has it locked.
-    pub(super) tenant: Tenant,
-    pub(super) now: Timestamp,
-    /// The number of the transaction.
-    pub(super) transaction: String,
-    /// Whether the time of a breadcrumb is over.
-    pub(super) has_expired: bool,
-    before: Tenant,
-}
-
-impl<'t> Writing<'t> {
-    /// Begins to work with a tenant, which no other job does until the transaction ends if it is locked.
-    pub(super) async fn begin(
-        connection: &'t mut PgConnection,
-        limits: &'t PostgresLimits,
-        name: &'t str,
-        time: &Time,
-        locks: bool,
-    ) -> sqlx::Result<Self> {
-        let sql = if locks {
-            begin!("FOR UPDATE")
-        } else {
-            begin!("")
-        };
-        let kept = column::name(name);
-        loop {
-            let row = sqlx::query(sql)
-                .bind(&*kept)
-                .bind(time.held())
-                .bind(time.shift());
-            let Some(row) = row.fetch_optional(&mut *connection).await? else {
-                let insert = sqlx::query(
-                    "INSERT INTO ux_tenants (name, latest, sequence, position, first_event, breadcrumbs, tombstones,
-                         open_runs, finished_runs)
-                     VALUES ($1, 0, 0, 0, 1, 0, 0, 0, 0) ON CONFLICT DO NOTHING",
-                );
-                insert.bind(&*kept).execute(&mut *connection).await?;
-                continue;
-            };
-            let tenant = Tenant::of(&row)?;
-            return Ok(Self {
-                connection,
-                limits,
-                name,
-                before: tenant.clone(),
-                tenant,
-                now: column::time(&row, 9)?,
-                transaction: row.try_get(10)?,
-                has_expired: row.try_get(11)?,
-            });
+    /// Adds to a statement that the row is to be as this is.
+    pub(super) fn update(&self, statement: &mut Statement) {
+        let columns = [
+            (" latest = ", self.latest),
+            (", sequence = ", self.sequence),
+            (", position = ", self.position),
+            (", first_event = ", self.first_event),
+            (", breadcrumbs = ", self.breadcrumbs),
+            (", tombstones = ", self.tombstones),
+            (", open_runs = ", self.open_runs),
+            (", finished_runs = ", self.finished_runs),
+            (" WHERE id = ", self.id),
+        ];
+        statement.push(" UPDATE ux_tenants SET");
+        for (column, value) in columns {
+            statement.push(column).push_bind(value);
         }
-    }
-
-    /// Writes the row back. Says whether there are new events.
-    pub(super) async fn end(self) -> sqlx::Result<bool> {
-        if self.tenant != self.before {
-            self.tenant.write(self.connection).await?;
-        }
-        Ok(self.tenant.position != self.before.position)
-    }
-
-    /// Later than every commit before, so that update order is commit order.
-    pub(super) fn next_time(&mut self) -> Timestamp {
-        self.tenant.latest = self.now.as_micros().max(self.tenant.latest + 1);
-        Timestamp::from_micros(self.tenant.latest)
-    }
-
-    pub(super) fn next_sequence(&mut self) -> i64 {
-        self.tenant.sequence += 1;
-        self.tenant.sequence
     }
 }

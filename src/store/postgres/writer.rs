@@ -1,14 +1,16 @@
-//! Transactions. What waits for the row of one tenant is committed together, since it is the commit that costs: each job
-//! in a savepoint of its own, so that one that is refused takes no other with it. Answers go out after the commit.
+//! Transactions. What waits for the row of one tenant is committed together, since it is the commit that costs. A job
+//! that is refused takes no other with it. Answers go out after the commit.
 
+use super::connections::Connection;
 use super::database::{Database, Job};
 use super::error::{Class, Fault, ended, of_driver, unknown_outcome};
 use super::listen;
 use super::progress::Working;
-use super::tenant::Writing;
+use super::tenant::Named;
+use super::writing::{Ended, Transaction, Wanted, Writing};
 use crate::store::StoreError;
 use futures::future::BoxFuture;
-use sqlx::{Connection as _, PgConnection};
+use sqlx::PgConnection;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,6 +28,9 @@ pub(super) const ATTEMPTS: u32 = 20;
 trait Task: Send {
     /// Whether anybody still wants it.
     fn is_wanted(&self) -> bool;
+
+    /// Adds what it is going to look at.
+    fn wants(&self, wanted: &mut Wanted);
 
     /// Does it, and keeps what comes of it.
     fn run<'r>(&'r mut self, writing: &'r mut Writing<'_>) -> BoxFuture<'r, Result<(), Fault>>;
@@ -50,6 +55,10 @@ struct Asked<J: Job> {
 impl<J: Job> Task for Asked<J> {
     fn is_wanted(&self) -> bool {
         !self.reply.is_closed()
+    }
+
+    fn wants(&self, wanted: &mut Wanted) {
+        self.job.wants(wanted);
     }
 
     fn run<'r>(&'r mut self, writing: &'r mut Writing<'_>) -> BoxFuture<'r, Result<(), Fault>> {
@@ -82,13 +91,25 @@ impl<J: Job> Task for Asked<J> {
 #[derive(Debug)]
 enum Failed {
     Driver(Arc<sqlx::Error>),
+    /// One of several jobs is refused and cannot be undone alone: each has to be done by itself.
+    Together,
     Unknown,
 }
 
 impl Failed {
+    /// Why jobs were not done. Of which of them the server does not take something it does not say.
+    fn of(error: sqlx::Error, is_alone: bool) -> Self {
+        if !is_alone && Class::of(&error) == Class::Permanent {
+            Self::Together
+        } else {
+            error.into()
+        }
+    }
+
     fn told(&self) -> StoreError {
         match self {
             Self::Driver(error) => of_driver(Arc::clone(error)),
+            Self::Together => ended(),
             Self::Unknown => unknown_outcome(),
         }
     }
@@ -138,7 +159,7 @@ impl Waiting {
 /// since what was begun cannot be taken back.
 pub(super) async fn write<J: Job>(
     database: &Arc<Database>,
-    tenant: &Arc<str>,
+    tenant: &Arc<Named>,
     job: J,
 ) -> Result<J::Answer, StoreError> {
     let (waiting, working) = database.progress.begin();
@@ -154,7 +175,7 @@ pub(super) async fn write<J: Job>(
         drop(tokio::spawn(async move {
             transact(&database, &tenant, vec![task], false).await;
         }));
-    } else if database.waiting.push(tenant, task) {
+    } else if database.waiting.push(&tenant.name, task) {
         let turn = Turn {
             database: Arc::clone(database),
             tenant: Arc::clone(tenant),
@@ -169,12 +190,12 @@ pub(super) async fn write<J: Job>(
 /// The task that does the jobs of a tenant, until there are none.
 struct Turn {
     database: Arc<Database>,
-    tenant: Arc<str>,
+    tenant: Arc<Named>,
 }
 
 impl Turn {
     async fn work(self) {
-        while let Some(jobs) = self.database.waiting.take(&self.tenant) {
+        while let Some(jobs) = self.database.waiting.take(&self.tenant.name) {
             transact(&self.database, &self.tenant, jobs, true).await;
         }
     }
@@ -183,118 +204,138 @@ impl Turn {
 impl Drop for Turn {
     /// After a panic too: who waits is told that there is nobody, and the next begins anew.
     fn drop(&mut self) {
-        let left = self.database.waiting.lock().remove(&self.tenant);
+        let left = self.database.waiting.lock().remove(&self.tenant.name);
         drop(left);
     }
 }
 
 /// Does jobs until they are committed, or it is hopeless, and answers them.
-async fn transact(database: &Arc<Database>, tenant: &str, mut jobs: Tasks, locks: bool) {
+async fn transact(database: &Arc<Database>, tenant: &Named, mut jobs: Tasks, locks: bool) {
+    let failed = attempt(database, tenant, &mut jobs, locks).await.err();
+    if let Some(Failed::Together) = failed {
+        for job in jobs {
+            let mut alone = vec![job];
+            let failed = attempt(database, tenant, &mut alone, locks).await.err();
+            answer(alone, failed.as_ref());
+        }
+    } else {
+        answer(jobs, failed.as_ref());
+    }
+}
+
+fn answer(jobs: Tasks, failed: Option<&Failed>) {
+    for job in jobs {
+        job.finish(failed);
+    }
+}
+
+/// Does jobs until they are committed, or it is hopeless.
+async fn attempt(
+    database: &Arc<Database>,
+    tenant: &Named,
+    jobs: &mut Tasks,
+    locks: bool,
+) -> Result<(), Failed> {
     let mut attempt = 1;
-    let failed = loop {
-        match commit(database, tenant, &mut jobs, locks).await {
+    loop {
+        match commit(database, tenant, jobs, locks).await {
             Ok(has_events) => {
                 if has_events {
                     listen::announce(database);
                 }
-                break None;
+                return Ok(());
             }
             Err(Failed::Driver(error)) if attempt < ATTEMPTS && is_worth_another(&error) => {
                 tracing::debug!(%error, attempt, "a transaction of the store is done again");
                 attempt += 1;
             }
-            Err(failed) => break Some(failed),
+            Err(failed) => return Err(failed),
         }
-    };
-    for job in jobs {
-        job.finish(failed.as_ref());
     }
 }
 
 /// One transaction. Says whether there are new events.
 async fn commit(
     database: &Database,
-    tenant: &str,
+    tenant: &Named,
     jobs: &mut Tasks,
     locks: bool,
 ) -> Result<bool, Failed> {
-    let mut connection = database.pool.acquire().await?;
-    let mut transaction = connection.begin().await?;
-    let worked = work(database, tenant, jobs, locks, &mut transaction).await;
-    let (number, has_events) = match worked {
-        Ok(worked) => worked,
-        Err(error) => {
-            if transaction.rollback().await.is_err() {
-                connection.close_on_drop();
-            }
-            return Err(error.into());
+    let mut connection = database.connections.one().await?;
+    let worked = work(database, tenant, jobs, locks, &mut connection).await;
+    let Ok(Some(ended)) = worked else {
+        if end(connection, "ROLLBACK").await.is_err() {
+            tracing::debug!("a transaction that failed ends with its connection");
         }
+        return worked.map(|_| false);
     };
-    if let Err(error) = transaction.commit().await {
-        connection.close_on_drop();
-        drop(connection);
-        resolve(database, &number, error).await?;
+    if let Err(error) = end(connection, "COMMIT").await {
+        resolve(database, &ended.transaction, error).await?;
     }
-    Ok(has_events)
+    Ok(ended.has_events)
 }
 
-/// Does jobs in a transaction. Says which it is, and whether there are new events.
+async fn end(mut connection: Connection<'_>, sql: &'static str) -> sqlx::Result<()> {
+    sqlx::raw_sql(sql).execute(&mut *connection).await?;
+    connection.give_back();
+    Ok(())
+}
+
+/// Does jobs in a transaction. None if all are refused.
 async fn work(
     database: &Database,
-    tenant: &str,
+    tenant: &Named,
     jobs: &mut Tasks,
     locks: bool,
-    transaction: &mut PgConnection,
-) -> sqlx::Result<(String, bool)> {
-    let limits = &database.settings.limits;
-    let mut writing = Writing::begin(transaction, limits, tenant, &database.time, locks).await?;
-    // A job that is alone needs no savepoint, and saves the round trip.
-    let (mut before, undo) = match jobs.len() {
-        1 => ("", "ROLLBACK AND CHAIN"),
-        _ => ("SAVEPOINT job", "ROLLBACK TO SAVEPOINT job"),
-    };
-    for job in jobs {
-        let tenant = writing.tenant.clone();
-        if !before.is_empty() {
-            tell(&mut writing, before).await?;
-            before = "RELEASE SAVEPOINT job; SAVEPOINT job";
-        }
+    connection: &mut PgConnection,
+) -> Result<Option<Ended>, Failed> {
+    let (limits, is_alone) = (&database.settings.limits, jobs.len() == 1);
+    let mut writing = Writing::begin(connection, limits, tenant, &database.time, locks).await?;
+    let mut wanted = Wanted::default();
+    jobs.iter().for_each(|job| job.wants(&mut wanted));
+    writing.read(wanted).await?;
+    let mut refused = 0;
+    for job in jobs.iter_mut() {
         match job.run(&mut writing).await {
-            Ok(()) => {}
-            Err(Fault::Driver(error)) if Class::of(&error) != Class::Permanent => {
-                return Err(error);
-            }
-            Err(fault) => {
-                job.refuse(fault.into());
-                writing.tenant = tenant;
-                tell(&mut writing, undo).await?;
+            Ok(()) => writing.keep(),
+            Err(Fault::Driver(error)) => return Err(Failed::of(error, is_alone)),
+            Err(Fault::Refused(error)) => {
+                job.refuse(error);
+                refused += 1;
+                if !writing.forget() && !is_alone {
+                    return Err(Failed::Together);
+                }
             }
         }
     }
-    let number = std::mem::take(&mut writing.transaction);
-    Ok((number, writing.end().await?))
+    if refused == jobs.len() {
+        return Ok(None);
+    }
+    let ended = writing.end().await;
+    ended.map(Some).map_err(|error| Failed::of(error, is_alone))
 }
 
-async fn tell(writing: &mut Writing<'_>, sql: &'static str) -> sqlx::Result<()> {
-    sqlx::raw_sql(sql)
-        .execute(&mut *writing.connection)
-        .await
-        .map(drop)
-}
-
-/// What became of a transaction whose commit was not answered: the server knows.
-async fn resolve(database: &Database, transaction: &str, lost: sqlx::Error) -> Result<(), Failed> {
+/// What became of a transaction whose commit was not answered: the server knows, unless it has crashed since. Then another
+/// transaction may have got the number, and what is said of that is no answer; but one that is not there is undone.
+async fn resolve(
+    database: &Database,
+    transaction: &Transaction,
+    lost: sqlx::Error,
+) -> Result<(), Failed> {
     const PAUSE: Duration = Duration::from_millis(50);
     let give_up = Instant::now() + database.settings.patience;
-    let sql = "SELECT pg_xact_status($1::text::xid8)";
     loop {
-        let status = sqlx::query_scalar::<_, Option<String>>(sql).bind(transaction);
-        match status.fetch_one(&database.pool).await {
-            Ok(status) => match status.as_deref() {
-                Some("committed") => return Ok(()),
+        match status(database, transaction).await {
+            Ok((status, is_the_same)) => match status.as_deref() {
+                Some("committed") if is_the_same => return Ok(()),
+                Some("committed") => {
+                    tracing::warn!(error = %lost, "the server crashed in a commit, and what became of it is not known");
+                    return Err(Failed::Unknown);
+                }
                 Some("aborted") => return Err(lost.into()),
                 Some(_) | None => {}
             },
+            Err(error) if is_unheard_of(&error) => return Err(lost.into()),
             Err(error) => tracing::debug!(%error, "nobody says yet what became of a transaction"),
         }
         if Instant::now() > give_up {
@@ -303,6 +344,28 @@ async fn resolve(database: &Database, transaction: &str, lost: sqlx::Error) -> R
         }
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+async fn status(
+    database: &Database,
+    transaction: &Transaction,
+) -> sqlx::Result<(Option<String>, bool)> {
+    let mut connection = database.connections.one().await?;
+    let sql =
+        "SELECT pg_xact_status($1::text::xid8), EXISTS (SELECT 1 FROM ux_alive WHERE since = $2)";
+    let status = sqlx::query_as(sql)
+        .bind(&transaction.number)
+        .bind(&transaction.since);
+    let status = status.fetch_one(&mut *connection).await?;
+    connection.give_back();
+    Ok(status)
+}
+
+/// Whether the server says that it has not come to the number of a transaction yet: it crashed and forgot it.
+fn is_unheard_of(error: &sqlx::Error) -> bool {
+    const INVALID_PARAMETER: &str = "22023";
+    let code = error.as_database_error().and_then(|said| said.code());
+    code.is_some_and(|code| code == INVALID_PARAMETER)
 }
 
 /// Whether the same again may succeed at once.

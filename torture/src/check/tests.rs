@@ -1,5 +1,6 @@
 use super::*;
-use crate::oracle::{Accepted, Record};
+use crate::oracle::{Accepted, Harm, Record};
+use crate::settings::On;
 use universal_executor::model::BreadcrumbId;
 
 const PID: u32 = 7;
@@ -40,13 +41,21 @@ fn all_well() -> (Vec<Record>, Snapshot) {
             reason: None,
             lane: Some("lane:1".into()),
         };
-        snapshot.rows.entry("clerk").or_default().push(row);
+        snapshot
+            .rows
+            .entry("clerk".to_owned())
+            .or_default()
+            .push(row);
         let answer = Answer {
             trigger,
             attempt: 1,
             pid: PID,
         };
-        snapshot.answers.entry("clerk").or_default().push(answer);
+        snapshot
+            .answers
+            .entry("clerk".to_owned())
+            .or_default()
+            .push(answer);
     }
     (records, snapshot)
 }
@@ -67,9 +76,9 @@ fn nothing_is_found_where_all_went_well() {
     assert_eq!(found(|_, _| ()), Vec::<String>::new());
 }
 
-type Harm = fn(&mut Vec<Record>, &mut Snapshot);
+type Change = fn(&mut Vec<Record>, &mut Snapshot);
 
-fn each_is_found(harms: &[(&str, Harm)]) {
+fn each_is_found(harms: &[(&str, Change)]) {
     for (name, harm) in harms {
         let found = found(*harm);
         assert!(
@@ -160,6 +169,81 @@ fn a_worker_may_take_longer_to_end_while_the_store_is_locked() {
 
     assert_eq!(told_while(true), Vec::<String>::new());
     assert_eq!(told_while(false).len(), 1);
+}
+
+#[test]
+fn what_is_seen_of_another_tenant_is_found() {
+    each_is_found(&[
+        ("saw something of another tenant", |records, _| {
+            records.push(Record::Leaked {
+                executor: "clerk".to_owned(),
+                trigger: trigger(),
+            });
+        }),
+        ("runs and answers of another tenant", |_, snapshot| {
+            snapshot.strays = 1;
+        }),
+        ("0 triggers of another tenant are left", |records, _| {
+            records.push(Record::Canary);
+        }),
+    ]);
+}
+
+#[test]
+fn a_version_without_a_run_is_lost_unless_its_event_may_be_and_a_newer_one_has_a_run() {
+    let judged = |on: On, passed_over: usize| {
+        let (records, mut snapshot) = all_well();
+        drop(rows(&mut snapshot).remove(passed_over));
+        snapshot
+            .answers
+            .get_mut("clerk")
+            .unwrap()
+            .remove(passed_over);
+        check(&History::of(&records), &snapshot, &Settings::ci_on(1, on))
+    };
+
+    let [kept, older, newest] = [(On::Postgres, 0), (On::Nats, 0), (On::Nats, 1)]
+        .map(|(on, passed_over)| judged(on, passed_over));
+
+    assert!(kept.broken.iter().any(|found| found.contains("lost")));
+    assert_eq!((older.broken.as_slice(), older.passed_over), (&[][..], 1));
+    assert!(newest.broken.iter().any(|found| found.contains("lost")));
+}
+
+#[test]
+fn a_run_that_failed_may_have_been_claimed_more_often_than_executed() {
+    let found = found(|_, snapshot| {
+        let row = &mut rows(snapshot)[0];
+        (row.state, row.attempts) = (RunState::Failed, 9);
+        row.reason = Some("crash_loop".to_owned());
+    });
+
+    assert!(
+        !found.iter().any(|found| found.contains("more attempts")),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn harm_that_was_to_be_done_and_was_not_is_told() {
+    let (mut records, snapshot) = all_well();
+    records.push(Record::Harmed(Harm::Cut));
+
+    let verdict = check(
+        &History::of(&records),
+        &snapshot,
+        &Settings::ci_on(1, On::Postgres),
+    );
+
+    for told in [
+        "connections_cut: 1 times and not 3",
+        "postgres_restarted: 0 times and not 1",
+    ] {
+        assert!(
+            verdict.unshown.iter().any(|what| what == told),
+            "{verdict:?}"
+        );
+    }
 }
 
 #[test]

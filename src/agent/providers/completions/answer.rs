@@ -282,7 +282,7 @@ fn text_of(value: Value) -> String {
 }
 
 /// Says where and of what kind the fault is; serde's own words would quote the answer.
-fn unreadable(error: &serde_json::Error) -> ModelError {
+pub(in crate::agent) fn unreadable(error: &serde_json::Error) -> ModelError {
     let what = match error.classify() {
         serde_json::error::Category::Eof => "JSON that breaks off",
         serde_json::error::Category::Data => "JSON of another shape",

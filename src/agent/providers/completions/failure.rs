@@ -36,8 +36,12 @@ impl Failed {
         let found = Self::of(error);
         Self {
             status: status.unwrap_or(match &*found.code {
-                "rate_limit_exceeded" | "insufficient_quota" => 429,
+                "rate_limit_exceeded" | "rate_limit_error" | "insufficient_quota" => 429,
                 "invalid_request_error" | "context_length_exceeded" => 400,
+                "authentication_error" | "permission_error" => 401,
+                "not_found_error" => 404,
+                "request_too_large" => 413,
+                "overloaded_error" => 529,
                 _ => 500,
             }),
             ..found
@@ -67,6 +71,8 @@ impl Failed {
             "context length",
             "context window",
             "context size",
+            "context limit",
+            "input token count",
             "prompt is too long",
         ];
         let message = self.message.to_lowercase();

@@ -6,5 +6,7 @@ mod names;
 mod request;
 
 pub(super) use answer::AnswerReader;
+#[cfg(feature = "genai")]
+pub(super) use answer::unreadable;
 pub(super) use names::Names;
 pub(super) use request::Form;

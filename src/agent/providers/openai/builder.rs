@@ -1,9 +1,10 @@
-use super::{Key, OpenAiCompatible, Secret};
-use crate::error::{BoxError, Retry};
-use futures::FutureExt;
-use reqwest::{Client, Url, redirect, retry};
+use super::{OpenAiCompatible, Secret};
+use crate::agent::providers::ProviderError;
+use crate::agent::providers::key::{Key, Wanted};
+use crate::agent::providers::web::{Timeouts, base_url};
+use crate::error::BoxError;
+use reqwest::Url;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Makes an [`OpenAiCompatible`].
@@ -12,48 +13,8 @@ pub struct OpenAiCompatibleBuilder {
     base_url: String,
     key: Wanted,
     model: Option<String>,
-    connect_timeout: Duration,
-    read_timeout: Duration,
-    total_timeout: Duration,
+    timeouts: Timeouts,
     max_bytes: usize,
-}
-
-/// Where the key shall come from.
-enum Wanted {
-    Key(Key),
-    Variable(String),
-}
-
-/// An [`OpenAiCompatible`] cannot be made. No text in it has the key.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ProviderError {
-    /// The base URL is none.
-    #[error("the base URL {problem}; use one like https://api.openai.com/v1")]
-    BadUrl {
-        /// What is wrong with it. The URL is not repeated, as there may be credentials in it.
-        problem: &'static str,
-    },
-    /// The environment has no key.
-    #[error("the environment variable {name:?} is not set, or empty")]
-    NoKey {
-        /// The variable.
-        name: String,
-    },
-    /// The key cannot be sent.
-    #[error("the key has characters that no HTTP header may have")]
-    BadKey,
-    /// The HTTP client cannot be made.
-    #[error("the HTTP client cannot be made")]
-    Http(#[source] BoxError),
-}
-
-impl ProviderError {
-    /// Never: the configuration has to change.
-    #[must_use]
-    pub fn retry(&self) -> Retry {
-        Retry::Never
-    }
 }
 
 impl OpenAiCompatibleBuilder {
@@ -62,9 +23,7 @@ impl OpenAiCompatibleBuilder {
             base_url,
             key: Wanted::Key(Key::Absent),
             model: None,
-            connect_timeout: Duration::from_secs(10),
-            read_timeout: Duration::from_secs(120),
-            total_timeout: Duration::from_secs(600),
+            timeouts: Timeouts::default(),
             max_bytes: 16 << 20,
         }
     }
@@ -88,7 +47,7 @@ impl OpenAiCompatibleBuilder {
         F: Fn() -> T + Send + Sync + 'static,
         T: Future<Output = Result<Secret, BoxError>> + Send + 'static,
     {
-        self.key = Wanted::Key(Key::Asked(Arc::new(move || ask().boxed())));
+        self.key = Wanted::Key(Key::asked(ask));
         self
     }
 
@@ -100,20 +59,20 @@ impl OpenAiCompatibleBuilder {
 
     /// How long a connection may take; ten seconds by default.
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
-        self.connect_timeout = limit;
+        self.timeouts.connect = limit;
         self
     }
 
     /// How long the endpoint may say nothing, before it answers or in the middle; two minutes by default, as a model may
     /// think for long before the first word.
     pub fn read_timeout(mut self, limit: Duration) -> Self {
-        self.read_timeout = limit;
+        self.timeouts.read = limit;
         self
     }
 
     /// How long a whole answer may take, a streamed one included; ten minutes by default.
     pub fn total_timeout(mut self, limit: Duration) -> Self {
-        self.total_timeout = limit;
+        self.timeouts.total = limit;
         self
     }
 
@@ -128,31 +87,8 @@ impl OpenAiCompatibleBuilder {
     /// # Errors
     /// [`ProviderError`] if the URL or the key cannot be used.
     pub fn build(self) -> Result<OpenAiCompatible, ProviderError> {
-        let key = match self.key {
-            Wanted::Key(key) => key,
-            Wanted::Variable(name) => {
-                let key = std::env::var(&name).unwrap_or_default();
-                if key.trim().is_empty() {
-                    return Err(ProviderError::NoKey { name });
-                }
-                Key::Fixed(Secret::new(key))
-            }
-        };
-        if let Key::Fixed(key) = &key
-            && key.reveal().contains(|c: char| !c.is_ascii_graphic())
-        {
-            return Err(ProviderError::BadKey);
-        }
-        let client = Client::builder()
-            .connect_timeout(self.connect_timeout)
-            .read_timeout(self.read_timeout)
-            .timeout(self.total_timeout)
-            // A redirect would take the key elsewhere, and whether to try again is the run's to say.
-            .redirect(redirect::Policy::none())
-            .retry(retry::never())
-            .user_agent(concat!("universal-executor/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(|error| ProviderError::Http(error.into()))?;
+        let key = self.key.found()?;
+        let client = self.timeouts.client()?;
         Ok(OpenAiCompatible {
             client,
             endpoint: endpoint(&self.base_url)?,
@@ -164,18 +100,12 @@ impl OpenAiCompatibleBuilder {
 }
 
 fn endpoint(base: &str) -> Result<Url, ProviderError> {
-    let bad = |problem| ProviderError::BadUrl { problem };
-    let mut url = Url::parse(base.trim()).map_err(|_| bad("cannot be read"))?;
-    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-        return Err(bad("is not one of http or https"));
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(bad("has credentials in it, which belong into the key"));
-    }
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err(bad("has a query or a fragment"));
-    }
-    let mut path = url.path_segments_mut().map_err(|()| bad("has no path"))?;
+    let mut url = base_url(base)?;
+    let mut path = url
+        .path_segments_mut()
+        .map_err(|()| ProviderError::BadUrl {
+            problem: "has no path",
+        })?;
     path.pop_if_empty().extend(["chat", "completions"]);
     drop(path);
     Ok(url)
@@ -198,24 +128,6 @@ mod tests {
         for base in ["http://localhost:1/v1", "http://localhost:1/v1/"] {
             let url = endpoint(base).unwrap();
             assert_eq!(url.as_str(), "http://localhost:1/v1/chat/completions");
-        }
-    }
-
-    #[test]
-    fn a_url_that_cannot_be_used_is_refused_and_not_repeated() {
-        let bases = [
-            "",
-            "localhost",
-            "ftp://host/v1",
-            "https://ann:s3cret@host/v1",
-            "https://host/v1?key=s3cret",
-        ];
-
-        for base in bases {
-            let error = endpoint(base).unwrap_err();
-
-            assert!(matches!(error, ProviderError::BadUrl { .. }), "{base}");
-            assert!(!format!("{error} {error:?}").contains("s3cret"), "{error}");
         }
     }
 }

@@ -1,17 +1,15 @@
 //! One request over HTTP, and its answer as far as the limits let it be read.
 
-use super::{OpenAiCompatible, Secret, failure};
+use super::{OpenAiCompatible, Secret};
 use crate::agent::ModelError;
 use crate::agent::providers::completions::failure::classify;
+use crate::agent::providers::web::{self, MAX_ERROR_BYTES, broken};
 use crate::clock;
 use reqwest::header::{
     ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
 };
 use reqwest::{Response, StatusCode};
 use tracing::debug;
-
-/// How much is read of the body of an error.
-const MAX_ERROR_BYTES: usize = 64 << 10;
 
 /// The body of an answer that is no error.
 pub(super) struct Body {
@@ -48,9 +46,9 @@ impl Body {
             return Ok(body);
         }
         let delay = header(body.response.headers(), &RETRY_AFTER)
-            .and_then(|text| failure::retry_after(text, clock::wall_micros()));
+            .and_then(|text| web::retry_after(text, clock::wall_micros()));
         let text = body.start().await;
-        let failed = failure::failed(status.as_u16(), delay, &text).without(key);
+        let failed = web::failed(status.as_u16(), delay, &text).without(key);
         Err(classify(&failed))
     }
 
@@ -144,14 +142,4 @@ fn bearer(key: &Secret) -> Result<HeaderValue, ModelError> {
     let mut value = value.map_err(|_| ModelError::Unauthorized)?;
     value.set_sensitive(true);
     Ok(value)
-}
-
-/// A connection that was not made, broke or was waited for too long. The URL is taken out of the error.
-fn broken(error: reqwest::Error, to: &'static str) -> ModelError {
-    let error = error.without_url();
-    match error.is_timeout() {
-        true if error.is_connect() => ModelError::TimedOut { to: "connect" },
-        true => ModelError::TimedOut { to },
-        false => ModelError::Unavailable(error.into()),
-    }
 }

@@ -1,24 +1,21 @@
 mod builder;
-mod failure;
 mod http;
 mod sse;
 
-pub use builder::{OpenAiCompatibleBuilder, ProviderError};
+pub use builder::OpenAiCompatibleBuilder;
 
 use self::http::Body;
 use self::sse::EventReader;
 use super::Secret;
 use super::completions::{AnswerReader, Form, Names};
+use super::key::Key;
 use crate::agent::model::Collector;
 use crate::agent::{ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError};
-use crate::error::BoxError;
 use async_trait::async_trait;
-use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt};
 use reqwest::Url;
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
 
 /// A model behind an endpoint that speaks the chat completions of OpenAI: OpenAI itself, OpenRouter, Ollama, vLLM,
 /// llama.cpp and most others (feature `openai`).
@@ -67,28 +64,10 @@ pub struct OpenAiCompatible {
     max_bytes: usize,
 }
 
-/// Where the key comes from.
-#[derive(Clone)]
-enum Key {
-    Absent,
-    Fixed(Secret),
-    Asked(Arc<AskForKey>),
-}
-
-type AskForKey = dyn Fn() -> BoxFuture<'static, Result<Secret, BoxError>> + Send + Sync;
-
 impl OpenAiCompatible {
     /// A model behind an endpoint: the URL to which `/chat/completions` is added, as `https://api.openai.com/v1`.
     pub fn builder(base_url: impl Into<String>) -> OpenAiCompatibleBuilder {
         OpenAiCompatibleBuilder::new(base_url.into())
-    }
-
-    async fn key(&self) -> Result<Option<Secret>, ModelError> {
-        match &self.key {
-            Key::Absent => Ok(None),
-            Key::Fixed(key) => Ok(Some(key.clone())),
-            Key::Asked(ask) => ask().await.map(Some).map_err(ModelError::Unavailable),
-        }
     }
 
     /// Sends a request, and returns what reads the answer to it.
@@ -104,7 +83,7 @@ impl OpenAiCompatible {
             max_tokens_field: max_tokens_field(&self.endpoint),
             streams,
         };
-        let key = self.key().await?;
+        let key = self.key.get().await?;
         let sent = form.body(request).to_string();
         let body = Body::of(self, sent, key.as_ref()).await?;
         Ok((body, AnswerReader::new(names, key)))

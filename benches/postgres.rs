@@ -1,0 +1,259 @@
+//! What the store in PostgreSQL costs beside SQL that writes the same by hand, and what more workers bring: breadcrumbs
+//! and runs by hand, and responses through runtimes. It needs a server, named by `POSTGRES_URL` (`scripts/services` starts
+//! one), and says so if there is none.
+//!
+//! The figures are those of the server and its disk as much as of the code, so only the ratios within one run say
+//! anything; beside a ratio stands what it has to be.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a bench that cannot be set up has nothing to measure"
+)]
+#![expect(clippy::print_stdout, reason = "a bench reports on standard output")]
+
+mod postgres_sides;
+#[path = "support/quick.rs"]
+mod quick;
+
+use postgres_sides::raw::Raw;
+use postgres_sides::{block_on, store};
+use sqlx::Connection as _;
+use std::cell::Cell;
+use std::time::Duration;
+use universal_executor::{BreadcrumbId, PostgresStore};
+
+const ROUNDS: usize = 5;
+/// How many are written at once where it says so.
+const AT_ONCE: usize = 64;
+
+fn main() {
+    let Ok(url) = std::env::var("POSTGRES_URL") else {
+        println!("PostgreSQL is left out: POSTGRES_URL is not set, see scripts/services");
+        return;
+    };
+    let bench = Bench::new(url);
+    bench.creates();
+    bench.runs();
+    bench.responses();
+}
+
+struct Bench {
+    url: String,
+    schemas: Cell<usize>,
+}
+
+/// Tables with something in them, to be worked on once.
+struct Tables<'b> {
+    url: &'b str,
+    schema: String,
+    triggers: Vec<BreadcrumbId>,
+}
+
+/// One side of a comparison.
+struct Side<'s> {
+    name: &'s str,
+    /// The side that it is compared with, and what its rate has to be at least as a part of that one's.
+    beside: usize,
+    least: Option<f64>,
+    run: Box<dyn Fn(&Tables<'_>) -> Duration + 's>,
+}
+
+fn side<'s>(name: &'s str, run: impl Fn(&Tables<'_>) -> Duration + 's) -> Side<'s> {
+    Side {
+        name,
+        beside: 0,
+        least: None,
+        run: Box::new(run),
+    }
+}
+
+impl Side<'_> {
+    fn beside(mut self, side: usize) -> Self {
+        self.beside = side;
+        self
+    }
+
+    fn at_least(mut self, least: f64) -> Self {
+        self.least = Some(least);
+        self
+    }
+}
+
+/// A side by hand, on connections of its own.
+fn by_hand<'s>(name: &'s str, run: impl AsyncFn(&Raw, &Tables<'_>) -> Duration + 's) -> Side<'s> {
+    side(name, move |tables| {
+        block_on(async {
+            let raw = Raw::connect(tables.url, &tables.schema).await;
+            let took = run(&raw, tables).await;
+            raw.close().await;
+            took
+        })
+    })
+}
+
+/// A side of the store.
+fn by_store<'s>(name: &'s str, run: impl AsyncFn(&PostgresStore) -> Duration + 's) -> Side<'s> {
+    side(name, move |tables| {
+        block_on(async {
+            let store = store::connect(tables.url, &tables.schema).await;
+            let took = run(&store).await;
+            store.close().await;
+            took
+        })
+    })
+}
+
+impl Bench {
+    fn new(url: String) -> Self {
+        Self {
+            url,
+            schemas: Cell::default(),
+        }
+    }
+
+    fn size<T>(&self, quick: T, whole: T) -> T {
+        if quick::is_quick() { quick } else { whole }
+    }
+
+    /// A breadcrumb and its event.
+    fn creates(&self) {
+        let n = self.size(AT_ONCE, 1_280);
+        let sides = [
+            by_hand("by hand, 1 connection", async |raw, _| {
+                raw.create(n, 1).await
+            }),
+            by_hand("by hand, 8 connections", async |raw, _| {
+                raw.create(n, Raw::CONNECTIONS).await
+            }),
+            by_hand("by hand, 64 in a statement", async |raw, _| {
+                raw.create_many(n, AT_ONCE).await
+            }),
+            by_store("store, 1 writer", async |store| {
+                store::create(store, n, 1).await
+            })
+            .at_least(0.6),
+            by_store("store, 64 writers", async |store| {
+                store::create(store, n, AT_ONCE).await
+            })
+            .beside(1)
+            .at_least(0.6),
+        ];
+        self.compare(&format!("{n} breadcrumbs created"), 1, n, false, &sides);
+    }
+
+    /// Runs that are in the ledger, from claim to commit.
+    fn runs(&self) {
+        let n = self.size(AT_ONCE, 1_280);
+        let sides = [
+            by_hand("by hand, 1 connection", async |raw, _| {
+                raw.finish(n, 1).await
+            }),
+            by_hand("by hand, 8 connections", async |raw, _| {
+                raw.finish(n, Raw::CONNECTIONS).await
+            }),
+            by_hand("by hand, 64 in a statement", async |raw, _| {
+                raw.finish_many(n, AT_ONCE).await
+            }),
+            by_store("store, 1 at a time", async |store| {
+                store::finish(store, n, 1).await
+            })
+            .at_least(0.6),
+            by_store("store, 64 at a time", async |store| {
+                store::finish(store, n, AT_ONCE).await
+            })
+            .beside(1)
+            .at_least(0.6),
+        ];
+        self.compare(
+            &format!("{n} runs from claim to commit"),
+            n,
+            n,
+            true,
+            &sides,
+        );
+    }
+
+    /// From triggers in the store to their responses in the store.
+    fn responses(&self) {
+        let n = self.size(AT_ONCE, 1_280);
+        let by_workers = |workers: usize| {
+            let name = match workers {
+                1 => "1 worker",
+                2 => "2 workers",
+                _ => "4 workers",
+            };
+            side(name, move |tables| {
+                store::respond(tables.url, &tables.schema, n, workers)
+            })
+        };
+        let sides = [
+            by_hand("by hand, 1 connection", async |raw, tables| {
+                raw.respond(&tables.triggers, 1).await
+            }),
+            by_hand("by hand, 8 connections", async |raw, tables| {
+                raw.respond(&tables.triggers, Raw::CONNECTIONS).await
+            }),
+            by_workers(1).beside(1).at_least(0.6),
+            by_workers(2).beside(2),
+            by_workers(4).beside(2),
+        ];
+        self.compare(
+            &format!("{n} triggers to committed responses"),
+            n,
+            n,
+            false,
+            &sides,
+        );
+    }
+
+    /// Runs the sides in turn, each round on new tables with so many triggers, and prints what each did in a second in
+    /// its fastest round.
+    fn compare(&self, what: &str, triggers: usize, n: usize, enqueued: bool, sides: &[Side<'_>]) {
+        let mut fastest = vec![f64::INFINITY; sides.len()];
+        for _ in 0..self.size(1, ROUNDS) {
+            for (side, best) in sides.iter().zip(&mut fastest) {
+                let tables = block_on(self.tables(triggers, enqueued));
+                let took = (side.run)(&tables);
+                *best = best.min(took.as_secs_f64());
+                block_on(remove(&tables));
+            }
+        }
+        println!("{what}");
+        for (side, time) in sides.iter().zip(&fastest) {
+            let (rate, ratio) = (n as f64 / time, fastest.get(side.beside).unwrap() / time);
+            let beside = sides.get(side.beside).unwrap().name;
+            let least = side.least.map(|least| format!(" (at least {least})"));
+            let least = least.unwrap_or_default();
+            println!(
+                "  {:<28} {rate:>8.0} /s  {ratio:>6.2}x of {beside}{least}",
+                side.name
+            );
+        }
+    }
+
+    async fn tables(&self, triggers: usize, enqueued: bool) -> Tables<'_> {
+        self.schemas.set(self.schemas.get() + 1);
+        let schema = format!("ux_bench_{}_{}", std::process::id(), self.schemas.get());
+        let store = store::connect(&self.url, &schema).await;
+        let triggers = store::fill(&store, triggers).await;
+        if enqueued {
+            store::enqueue(&store, &triggers).await;
+        }
+        store.close().await;
+        Tables {
+            url: &self.url,
+            schema,
+            triggers,
+        }
+    }
+}
+
+async fn remove(tables: &Tables<'_>) {
+    let mut connection = sqlx::PgConnection::connect(tables.url).await.unwrap();
+    let sql = format!(
+        "SET client_min_messages = 'warning'; DROP SCHEMA {} CASCADE",
+        tables.schema
+    );
+    let drop = sqlx::raw_sql(sqlx::AssertSqlSafe(sql));
+    drop.execute(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+}

@@ -1,0 +1,240 @@
+//! An answer while it comes.
+
+use super::failure;
+use crate::agent::providers::Secret;
+use crate::agent::providers::completions::Names;
+use crate::agent::{ChatEvent, ChatResponse, ModelError, StopReason, ToolCallDelta, Usage};
+use ::genai::chat::{
+    self as there, ChatFrameSink, ChatStream, ChatStreamEvent, FrameCtx, RawFrameRef, StreamEnd,
+};
+use futures::stream::{self, Stream, StreamExt};
+use serde_json::Value;
+use std::collections::{HashSet, VecDeque};
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
+use tracing::Dispatch;
+use tracing::instrument::WithSubscriber;
+use uuid::Uuid;
+
+/// How much was read of an answer. `genai` shows it each event of the wire before it looks into it.
+#[derive(Debug)]
+pub(super) struct Meter {
+    read: AtomicUsize,
+    limit: usize,
+    /// Whether the provider says that it looked at the prompt and did not like it, which `genai` does not pass on.
+    blocked: AtomicBool,
+}
+
+impl Meter {
+    /// What an event costs beside its bytes, as one may be empty.
+    const EVENT: usize = 8;
+
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            read: AtomicUsize::new(0),
+            limit,
+            blocked: AtomicBool::new(false),
+        }
+    }
+
+    fn has_begun(&self) -> bool {
+        self.read.load(Ordering::Relaxed) > 0
+    }
+
+    fn is_full(&self) -> bool {
+        self.read.load(Ordering::Relaxed) > self.limit
+    }
+
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked.load(Ordering::Relaxed)
+    }
+
+    /// What is waited for.
+    pub(super) fn awaited(&self) -> &'static str {
+        match self.has_begun() {
+            true => "go on",
+            false => "answer",
+        }
+    }
+}
+
+impl ChatFrameSink for Meter {
+    fn on_frame(&self, _: &FrameCtx, frame: RawFrameRef<'_>) {
+        let size = frame.data.len() + frame.event.map_or(0, str::len) + Self::EVENT;
+        self.read.fetch_add(size, Ordering::Relaxed);
+        if frame.data.contains("\"blockReason\"") {
+            self.blocked.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// An answer while it comes: its texts at once, its calls when it has ended.
+pub(super) struct Answer {
+    /// None once the answer has ended.
+    events: Option<ChatStream>,
+    meter: Arc<Meter>,
+    names: Names,
+    /// What was sent, should the provider repeat it in an error.
+    secret: Option<Secret>,
+    /// How many bytes were said.
+    bytes: usize,
+    /// What was read and not yet given; of one event, so bounded by its size.
+    ready: VecDeque<ChatEvent>,
+}
+
+impl Answer {
+    pub(super) fn new(
+        events: ChatStream,
+        meter: Arc<Meter>,
+        names: Names,
+        secret: Option<Secret>,
+    ) -> Self {
+        Self {
+            events: Some(events),
+            meter,
+            names,
+            secret,
+            bytes: 0,
+            ready: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn into_stream(self) -> impl Stream<Item = Result<ChatEvent, ModelError>> + Send {
+        stream::unfold(self, Self::next)
+    }
+
+    async fn next(mut self) -> Option<(Result<ChatEvent, ModelError>, Self)> {
+        while self.ready.is_empty() && self.events.is_some() {
+            if let Err(error) = self.step().await {
+                self.events = None;
+                return Some((Err(error), self));
+            }
+        }
+        let event = self.ready.pop_front()?;
+        Some((Ok(event), self))
+    }
+
+    /// Reads the next event, which may have nothing in it to give.
+    async fn step(&mut self) -> Result<(), ModelError> {
+        let Some(events) = &mut self.events else {
+            return Ok(());
+        };
+        let meter = &self.meter;
+        // What `genai` logs quotes what the provider says, and that may be anything.
+        let event = poll_fn(|cx| match events.poll_next_unpin(cx) {
+            // Also where nothing came of what was read: that could go on for ever.
+            _ if meter.is_full() => Poll::Ready(Err(ModelError::TooLarge {
+                what: "the answer in bytes",
+                limit: meter.limit,
+            })),
+            polled => polled.map(Ok),
+        })
+        .with_subscriber(Dispatch::none())
+        .await?;
+        match event {
+            Some(Ok(ChatStreamEvent::Chunk(chunk))) => {
+                grow(&mut self.bytes, chunk.content.len())?;
+                self.ready.push_back(ChatEvent::Text(chunk.content));
+                Ok(())
+            }
+            Some(Ok(ChatStreamEvent::End(end))) => {
+                self.events = None;
+                self.end(end)
+            }
+            // The thoughts of a model are no part of its answer, and calls are taken whole, at the end.
+            Some(Ok(
+                ChatStreamEvent::Start
+                | ChatStreamEvent::ReasoningChunk(_)
+                | ChatStreamEvent::ThoughtSignatureChunk(_)
+                | ChatStreamEvent::ToolCallChunk(_)
+                | ChatStreamEvent::Heartbeat,
+            )) => Ok(()),
+            Some(Err(error)) => Err(failure::of_answer(error, &self.meter, self.secret.as_ref())),
+            None => Err(broke_off()),
+        }
+    }
+
+    /// The calls, what the answer cost, and why it ended. Some protocols of `genai` end also where the connection does.
+    fn end(&mut self, end: StreamEnd) -> Result<(), ModelError> {
+        let usage = end.captured_usage.as_ref().map(usage);
+        let stop = end.captured_stop_reason.clone().ok_or_else(broke_off)?;
+        let calls = end.captured_into_tool_calls().unwrap_or_default();
+        let stop = stopped(&stop, !calls.is_empty())?;
+        self.calls(calls)?;
+        self.ready.extend(usage.map(ChatEvent::Usage));
+        self.ready.push_back(ChatEvent::End(stop));
+        Ok(())
+    }
+
+    fn calls(&mut self, calls: Vec<there::ToolCall>) -> Result<(), ModelError> {
+        if calls.len() > ChatResponse::MAX_TOOL_CALLS {
+            return Err(ModelError::TooLarge {
+                what: "the number of tool calls",
+                limit: ChatResponse::MAX_TOOL_CALLS,
+            });
+        }
+        let mut ids = HashSet::new();
+        for (index, call) in calls.into_iter().enumerate() {
+            let mut id = call.call_id;
+            // A provider that gives none is given numbers by `genai`, which begin anew in the middle of an answer.
+            if id.is_empty() || ids.contains(&id) {
+                id = format!("call_{}", Uuid::now_v7().simple());
+            }
+            ids.insert(id.clone());
+            let name = self.names.back(call.fn_name);
+            let arguments = match call.fn_arguments {
+                // What is no JSON, as the model wrote it.
+                Value::String(text) => text,
+                Value::Null => String::new(),
+                json @ (Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::Object(_)) => {
+                    json.to_string()
+                }
+            };
+            grow(&mut self.bytes, id.len() + name.len() + arguments.len())?;
+            self.ready.push_back(ChatEvent::ToolCall(ToolCallDelta {
+                arguments,
+                ..ToolCallDelta::first(index, id, name)
+            }));
+        }
+        Ok(())
+    }
+}
+
+fn grow(bytes: &mut usize, by: usize) -> Result<(), ModelError> {
+    *bytes = bytes.saturating_add(by);
+    match *bytes > ChatResponse::MAX_BYTES {
+        true => Err(ModelError::TooLarge {
+            what: "the answer in bytes",
+            limit: ChatResponse::MAX_BYTES,
+        }),
+        false => Ok(()),
+    }
+}
+
+fn broke_off() -> ModelError {
+    ModelError::Unavailable("the answer broke off".into())
+}
+
+fn usage(usage: &there::Usage) -> Usage {
+    let count = |tokens: Option<i32>| u64::try_from(tokens.unwrap_or_default()).unwrap_or_default();
+    Usage::new(count(usage.prompt_tokens), count(usage.completion_tokens))
+}
+
+fn stopped(reason: &there::StopReason, calls: bool) -> Result<StopReason, ModelError> {
+    use there::StopReason as There;
+    match reason {
+        There::ContentFilter(_) => Err(ModelError::Refused {
+            reason: "the provider filtered the answer".to_owned(),
+        }),
+        There::MaxTokens(_) => Ok(StopReason::MaxTokens),
+        // Some providers say that they are done when they call tools.
+        There::Completed(_) | There::StopSequence(_) | There::Other(_) if calls => {
+            Ok(StopReason::ToolCalls)
+        }
+        There::Completed(_) | There::StopSequence(_) => Ok(StopReason::Finished),
+        There::ToolCall(_) => Ok(StopReason::ToolCalls),
+        There::Other(_) => Ok(StopReason::Other),
+    }
+}

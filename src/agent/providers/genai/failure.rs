@@ -1,0 +1,89 @@
+//! What an error of `genai` comes to. Its own words quote requests and answers, so none of them are kept.
+
+use super::answer::Meter;
+use crate::agent::ModelError;
+use crate::agent::providers::Secret;
+use crate::agent::providers::completions::failure::{Failed, classify};
+use crate::agent::providers::completions::unreadable;
+use crate::agent::providers::web::{self, MAX_ERROR_BYTES, broken};
+use crate::clock;
+use crate::error::BoxError;
+use ::genai::Error;
+use ::genai::webc;
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+use serde_json::Value;
+
+/// The error of a request that was not sent.
+pub(super) fn of_request(error: &Error, provider: &'static str) -> ModelError {
+    match error {
+        Error::RequiresApiKey { .. }
+        | Error::NoAuthResolver { .. }
+        | Error::NoAuthData { .. }
+        | Error::Resolver { .. } => ModelError::Unauthorized,
+        _ => ModelError::Unsupported {
+            provider,
+            what: "what this request says",
+        },
+    }
+}
+
+/// The error that came instead of an answer, or in the middle of one.
+pub(super) fn of_answer(error: Error, meter: &Meter, secret: Option<&Secret>) -> ModelError {
+    match error {
+        Error::WebStream { error, .. } => of_connection(error, meter, secret),
+        Error::HttpError {
+            status,
+            body,
+            headers,
+            ..
+        }
+        | Error::WebModelCall {
+            webc_error:
+                webc::Error::ResponseFailedStatus {
+                    status,
+                    body,
+                    headers,
+                },
+            ..
+        } => of_status(status.as_u16(), &headers, &body, secret),
+        Error::ChatResponse { body, .. } => of_event(&body, meter, secret),
+        Error::StreamParse { serde_error, .. } | Error::SerdeJson(serde_error) => {
+            unreadable(&serde_error)
+        }
+        _ => ModelError::bad_answer("it is JSON of another shape"),
+    }
+}
+
+fn of_connection(error: BoxError, meter: &Meter, secret: Option<&Secret>) -> ModelError {
+    let error = match error.downcast::<Error>() {
+        Ok(error) => return of_answer(*error, meter, secret),
+        Err(error) => error,
+    };
+    match error.downcast::<reqwest::Error>() {
+        Ok(error) => broken(*error, meter.awaited()),
+        Err(_) => ModelError::bad_answer("it is no text"),
+    }
+}
+
+fn of_status(status: u16, headers: &HeaderMap, body: &str, secret: Option<&Secret>) -> ModelError {
+    let delay = headers.get(RETRY_AFTER).and_then(|text| text.to_str().ok());
+    let delay = delay.and_then(|text| web::retry_after(text, clock::wall_micros()));
+    let body = body.as_bytes();
+    let body = body.get(..MAX_ERROR_BYTES).unwrap_or(body);
+    classify(&web::failed(status, delay, body).without(secret))
+}
+
+/// An error that stands where an answer should.
+fn of_event(body: &Value, meter: &Meter, secret: Option<&Secret>) -> ModelError {
+    match body.get("error") {
+        Some(error) => classify(&Failed::in_answer(error).without(secret)),
+        // What `genai` makes of an event without an answer.
+        None if body.get("finishReason").is_some() && meter.is_blocked() => ModelError::Refused {
+            reason: "the provider filtered the request".to_owned(),
+        },
+        None if body.get("finishReason").is_some() => {
+            ModelError::bad_answer("an event has no answer in it")
+        }
+        None => classify(&Failed::in_answer(body).without(secret)),
+    }
+}

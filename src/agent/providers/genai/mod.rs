@@ -1,0 +1,151 @@
+mod answer;
+mod builder;
+mod failure;
+mod request;
+
+pub use builder::GenaiModelBuilder;
+
+use self::answer::{Answer, Meter};
+use super::Secret;
+use super::completions::Names;
+use super::key::{Key, can_be_sent};
+use crate::agent::{ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError};
+use ::genai::adapter::AdapterKind;
+use ::genai::resolver::{AuthData, Endpoint};
+use ::genai::{Client, ModelIden, ServiceTarget};
+use async_trait::async_trait;
+use futures::stream::{BoxStream, StreamExt};
+use std::fmt;
+use std::sync::Arc;
+use tracing::Dispatch;
+use tracing::instrument::WithSubscriber;
+
+/// A model of a provider that speaks a protocol of its own, through the crate `genai` (feature `genai`).
+///
+/// | provider | what it has |
+/// |---|---|
+/// | `anthropic`, `gemini`, `gemini_ix`, `minimax`, `openai_resp` | tools, the choice of one, schemas of answers |
+/// | `bedrock_api`, `ollama`, `ollama_cloud`, `vertex` | tools |
+/// | `cohere` | text |
+///
+/// Those that speak the chat completions of OpenAI are asked by `OpenAiCompatible` (feature `openai`).
+///
+/// It calls tools, answers in JSON of a schema, and streams; tools are called when the answer has ended. A tool whose name
+/// providers have no room for (`a.b`) goes by another one on the wire and has its own in the answer. It never tries again
+/// by itself and follows no redirect. What `genai` cannot ask a provider for is [`ModelError::Unsupported`]; a
+/// [lenient](crate::agent::ResponseSchema::lenient) schema is then left out. The last words of a model's name may say how
+/// much it thinks (`-high`), as in `genai`.
+///
+/// A clone, as well as a second call, uses the same connections.
+///
+/// ```no_run
+/// use universal_executor::agent::{ChatModel, ChatRequest, GenaiModel, Message};
+///
+/// # async fn example() -> Result<(), universal_executor::BoxError> {
+/// let claude = GenaiModel::builder("anthropic", "claude-sonnet-4-5")
+///     .key_from_env("ANTHROPIC_API_KEY")
+///     .build()?;
+/// let answer = claude.chat(&ChatRequest::new(vec![Message::user("Say hello.")])).await?;
+/// println!("{}", answer.text);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # What an error says
+/// The same as of `OpenAiCompatible`, whatever the words of the provider are. What `genai` logs is
+/// kept from the log, since it quotes what providers say.
+///
+/// # Bounds
+/// An answer is read up to [`ChatResponse::MAX_BYTES`] of text and calls, and up to
+/// [`max_bytes`](GenaiModelBuilder::max_bytes) of events. One event, and the body of an error, are read to their end by
+/// `genai`, within the timeouts only; so it is for endpoints that are trusted not to do harm.
+#[derive(Clone)]
+pub struct GenaiModel {
+    client: Client,
+    provider: AdapterKind,
+    /// None for the provider's own.
+    endpoint: Option<Endpoint>,
+    key: Key,
+    model: String,
+    max_bytes: usize,
+}
+
+impl GenaiModel {
+    /// A model of a provider; the model is the one that is asked where a request names none.
+    pub fn builder(provider: impl Into<String>, model: impl Into<String>) -> GenaiModelBuilder {
+        GenaiModelBuilder::new(provider.into(), model.into())
+    }
+
+    /// Where a request goes, and with which key.
+    async fn target(
+        &self,
+        request: &ChatRequest,
+        key: Option<&Secret>,
+    ) -> Result<ServiceTarget, ModelError> {
+        let name = request.model.as_deref().unwrap_or(&self.model);
+        let model = ModelIden::new(self.provider, name);
+        let mut target = self
+            .client
+            .resolve_service_target(model)
+            .await
+            .map_err(|_| self.cannot("this model"))?;
+        // Without a key an empty one is sent, and not what the environment happens to have.
+        target.auth = AuthData::from_single(key.map(Secret::reveal).unwrap_or_default());
+        if let Some(endpoint) = &self.endpoint {
+            target.endpoint = endpoint.clone();
+        }
+        Ok(target)
+    }
+
+    fn cannot(&self, what: &'static str) -> ModelError {
+        ModelError::Unsupported {
+            provider: self.provider.as_lower_str(),
+            what,
+        }
+    }
+}
+
+#[async_trait]
+impl ChatModel for GenaiModel {
+    async fn chat(&self, request: &ChatRequest) -> Result<ChatResponse, ModelError> {
+        ChatResponse::collect(self.stream(request).await?).await
+    }
+
+    async fn stream(
+        &self,
+        request: &ChatRequest,
+    ) -> Result<BoxStream<'static, Result<ChatEvent, ModelError>>, ModelError> {
+        if let Some(what) = request::lacking(self.provider, request) {
+            return Err(self.cannot(what));
+        }
+        let key = self.key.get().await?;
+        if key.as_ref().is_some_and(|key| !can_be_sent(key)) {
+            return Err(ModelError::Unauthorized);
+        }
+        let names = Names::new(request);
+        let meter = Arc::new(Meter::new(self.max_bytes));
+        let asked = request::messages(self.provider, request, &names);
+        let options = request::options(self.provider, request, &names)
+            .with_raw_frame_sink_arc(Arc::clone(&meter) as _);
+        let target = self.target(request, key.as_ref()).await?;
+        let answer = self
+            .client
+            .exec_chat_stream(target, asked, Some(&options))
+            .with_subscriber(Dispatch::none())
+            .await
+            .map_err(|error| failure::of_request(&error, self.provider.as_lower_str()))?;
+        Ok(Answer::new(answer.stream, meter, names, key)
+            .into_stream()
+            .boxed())
+    }
+}
+
+impl fmt::Debug for GenaiModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GenaiModel")
+            .field("provider", &self.provider.as_lower_str())
+            .field("endpoint", &self.endpoint.as_ref().map(Endpoint::base_url))
+            .field("model", &self.model)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,158 @@
+//! A request in the words of `genai`: pure.
+
+use crate::agent::providers::completions::Names;
+use crate::agent::{ChatRequest, Message, Speaker, ToolCall, ToolChoice};
+use ::genai::adapter::AdapterKind;
+use ::genai::chat::{
+    self as there, ChatMessage, ChatOptions, ContentPart, JsonSpec, MessageContent, Tool,
+    ToolResponse,
+};
+use serde_json::{Value, json};
+
+/// What a request asks for and `genai` would leave out for this provider without a word.
+pub(super) fn lacking(provider: AdapterKind, request: &ChatRequest) -> Option<&'static str> {
+    let calls = request
+        .messages
+        .iter()
+        .any(|one| !one.tool_calls.is_empty());
+    let must_choose = matches!(
+        request.tool_choice,
+        ToolChoice::Required | ToolChoice::Named(_)
+    );
+    let is_strict = request
+        .response_schema
+        .as_ref()
+        .is_some_and(|schema| schema.strict);
+    if provider == AdapterKind::Cohere && (calls || !request.tools.is_empty()) {
+        return Some("calls of tools");
+    }
+    if !is_plain(provider) {
+        return None;
+    }
+    if must_choose && !request.tools.is_empty() {
+        return Some("a call of a tool that it has to make");
+    }
+    is_strict.then_some("an answer that keeps to a schema")
+}
+
+/// Whether `genai` leaves schemas of answers, and which tool has to be called, out for this provider, or for some of its
+/// models.
+fn is_plain(provider: AdapterKind) -> bool {
+    matches!(
+        provider,
+        AdapterKind::BedrockApi
+            | AdapterKind::Cohere
+            | AdapterKind::Ollama
+            | AdapterKind::OllamaCloud
+            | AdapterKind::Vertex
+    )
+}
+
+/// How the answer shall be, and what is to be noted of it.
+pub(super) fn options(provider: AdapterKind, request: &ChatRequest, names: &Names) -> ChatOptions {
+    let mut options = ChatOptions::default()
+        .with_capture_usage(true)
+        .with_capture_tool_calls(true)
+        .with_stop_sequences(request.stop.clone());
+    options.temperature = request.temperature;
+    options.max_tokens = request.max_output_tokens;
+    if is_plain(provider) {
+        return options;
+    }
+    if let Some(wanted) = &request.response_schema {
+        let schema = JsonSpec::new(&*wanted.name, Value::clone(&wanted.schema));
+        options = options.with_response_format(schema);
+    }
+    if !request.tools.is_empty() {
+        options.tool_choice = match &request.tool_choice {
+            ToolChoice::Auto => None,
+            ToolChoice::None => Some(there::ToolChoice::None),
+            ToolChoice::Required => Some(there::ToolChoice::Required),
+            ToolChoice::Named(name) => Some(there::ToolChoice::tool(names.there(name))),
+        };
+    }
+    options
+}
+
+/// The conversation and the tools.
+pub(super) fn messages(
+    provider: AdapterKind,
+    request: &ChatRequest,
+    names: &Names,
+) -> there::ChatRequest {
+    let together = !matches!(provider, AdapterKind::Ollama | AdapterKind::OllamaCloud);
+    let mut messages = Vec::new();
+    let mut results: Vec<ToolResponse> = Vec::new();
+    for message in &request.messages {
+        if message.speaker == Speaker::Tool {
+            // Most providers want all results of an answer in one message; `genai` would give Ollama only the last one.
+            results.push(result(message, &request.messages, names));
+            if together {
+                continue;
+            }
+        }
+        if !results.is_empty() {
+            messages.push(std::mem::take(&mut results).into());
+        }
+        messages.extend(said(message, names));
+    }
+    if !results.is_empty() {
+        messages.push(results.into());
+    }
+    let mut asked = there::ChatRequest::new(messages);
+    let forbidden = is_plain(provider) && request.tool_choice == ToolChoice::None;
+    if !request.tools.is_empty() && !forbidden {
+        let tools = request.tools.iter().map(|tool| {
+            Tool::new(names.there(&tool.name).to_owned())
+                .with_description(&*tool.description)
+                .with_schema(Value::clone(&tool.input_schema))
+        });
+        asked.tools = Some(tools.collect());
+    }
+    asked
+}
+
+/// What somebody said; nothing if that is nothing, which providers do not take.
+fn said(message: &Message, names: &Names) -> Option<ChatMessage> {
+    let text = &*message.text;
+    match message.speaker {
+        Speaker::System => Some(ChatMessage::system(text)),
+        Speaker::User => Some(ChatMessage::user(text)),
+        Speaker::Assistant => {
+            let text = (!text.is_empty()).then(|| ContentPart::from_text(text));
+            let calls = message.tool_calls.iter().map(|one| call(one, names));
+            let parts: Vec<_> = text.into_iter().chain(calls).collect();
+            (!parts.is_empty()).then(|| ChatMessage::assistant(MessageContent::from_parts(parts)))
+        }
+        Speaker::Tool => None,
+    }
+}
+
+fn call(call: &ToolCall, names: &Names) -> ContentPart {
+    // Providers take objects only, and reject the whole conversation for anything else.
+    let arguments = match call.arguments.json() {
+        Ok(json) if json.is_object() => Value::clone(json),
+        Ok(_) | Err(_) => json!({"unreadable": call.arguments.text()}),
+    };
+    ContentPart::ToolCall(there::ToolCall {
+        call_id: call.id.clone(),
+        fn_name: names.there(&call.name).to_owned(),
+        fn_arguments: arguments,
+        thought_signatures: None,
+    })
+}
+
+fn result(message: &Message, conversation: &[Message], names: &Names) -> ToolResponse {
+    let id = message.call_id.as_deref().unwrap_or_default();
+    // Not every protocol has a field for it, so the model is told in words.
+    let content = match message.is_error {
+        true => format!("error: {}", message.text),
+        false => message.text.clone(),
+    };
+    let mut calls = conversation.iter().flat_map(|one| &one.tool_calls);
+    let response = ToolResponse::new(id, content);
+    match calls.find(|call| call.id == id) {
+        Some(call) => response.with_fn_name(names.there(&call.name)),
+        None => response,
+    }
+}

@@ -1,0 +1,121 @@
+//! JSON as text that does not depend on the order of keys.
+//!
+//! The maps of `serde_json` are sorted by key, unless any crate of the program turns its feature `preserve_order` on. What
+//! is hashed or compared as text is therefore written by [`sorted_text`].
+
+use serde_json::Value;
+
+/// What is still to be written.
+enum Part<'v> {
+    Value(&'v Value),
+    Key(&'v str),
+    Mark(char),
+}
+
+/// The compact text of a value, the fields of each object in the order of their keys: of equal values the same.
+///
+/// A value may be of any depth; what is open is kept in a list.
+pub(crate) fn sorted_text(value: &Value) -> String {
+    let mut text = String::new();
+    let mut open = vec![Part::Value(value)];
+    while let Some(part) = open.pop() {
+        match part {
+            Part::Mark(mark) => text.push(mark),
+            Part::Key(key) => text.push_str(&Value::from(key).to_string()),
+            Part::Value(Value::Array(items)) => {
+                text.push('[');
+                open.push(Part::Mark(']'));
+                for (index, item) in items.iter().enumerate().rev() {
+                    open.push(Part::Value(item));
+                    open.extend((index > 0).then_some(Part::Mark(',')));
+                }
+            }
+            Part::Value(Value::Object(fields)) => {
+                text.push('{');
+                open.push(Part::Mark('}'));
+                let mut fields: Vec<_> = fields.iter().collect();
+                fields.sort_unstable_by_key(|(key, _)| *key);
+                for (index, (key, field)) in fields.into_iter().enumerate().rev() {
+                    open.extend([Part::Value(field), Part::Mark(':'), Part::Key(key)]);
+                    open.extend((index > 0).then_some(Part::Mark(',')));
+                }
+            }
+            Part::Value(
+                plain @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)),
+            ) => text.push_str(&plain.to_string()),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::dismantle;
+    use proptest::prelude::*;
+    use serde_json::{Map, json};
+
+    /// The same value with the keys of each object in the reverse order, where maps keep an order.
+    fn reversed(value: &Value) -> Value {
+        match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+            Value::Array(items) => items.iter().map(reversed).collect(),
+            Value::Object(fields) => fields
+                .iter()
+                .rev()
+                .map(|(key, field)| (key.clone(), reversed(field)))
+                .collect::<Map<_, _>>()
+                .into(),
+        }
+    }
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            ".{0,6}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 40, 6, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+                prop::collection::vec((".{0,3}", inner), 0..6)
+                    .prop_map(|fields| fields.into_iter().collect::<Map<_, _>>().into()),
+            ]
+        })
+    }
+
+    #[test]
+    fn fields_are_written_in_the_order_of_their_keys_at_every_level() {
+        let value = json!({"b": [{"z": 1, "a": "\"\n"}, []], "a": {}, "é": null, "Z": 1.5});
+
+        assert_eq!(
+            sorted_text(&value),
+            r#"{"Z":1.5,"a":{},"b":[{"a":"\"\n","z":1},[]],"é":null}"#
+        );
+    }
+
+    #[test]
+    fn a_value_of_any_depth_is_written() {
+        let deep = (0..100_000).fold(Value::Null, |inner, _| Value::Array(vec![inner]));
+
+        let text = sorted_text(&deep);
+
+        assert_eq!(text.len(), 2 * 100_000 + 4);
+        dismantle(deep);
+    }
+
+    proptest! {
+        #[test]
+        fn equal_values_have_one_text_which_reads_as_the_value(value in any_json()) {
+            let other = reversed(&value);
+
+            let text = sorted_text(&value);
+
+            prop_assert_eq!(&other, &value);
+            prop_assert_eq!(&sorted_text(&other), &text);
+            prop_assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+        }
+    }
+}

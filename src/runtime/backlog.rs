@@ -1,0 +1,91 @@
+use super::Runtime;
+use super::roster::Roster;
+use super::shared::in_time;
+use crate::clock;
+use crate::model::Timestamp;
+use crate::source::EventSource;
+use crate::store::{RunFilter, RunLedger, RunState, StoreError};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What waits to be done by all workers that share a source and stores.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Backlog {
+    /// Events that the source keeps for these workers and that are in no ledger yet, if it knows:
+    /// [`EventSource::behind`](crate::EventSource::behind).
+    pub behind: Option<u64>,
+    /// What waits in the ledgers, by executor; those without a ledger are left out.
+    pub executors: Vec<Due>,
+}
+
+/// The runs of an executor that could be claimed and are not.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Due {
+    /// Its id.
+    pub executor: Arc<str>,
+    /// How many there are, counted up to [`MOST_COUNTED`](Self::MOST_COUNTED). One that is behind another of its
+    /// ordering key counts too, and one whose worker died once its lease is over.
+    pub due: usize,
+    /// For how long the oldest of them could be claimed, by the clock of this machine; none if there is none.
+    pub oldest: Option<Duration>,
+}
+
+impl Due {
+    /// How many runs are counted.
+    pub const MOST_COUNTED: usize = 1_000;
+}
+
+pub(super) async fn of(source: &dyn EventSource, roster: &Roster) -> Result<Backlog, StoreError> {
+    let mut backlog = Backlog {
+        behind: clock::within(Duration::from_secs(5), source.behind())
+            .await
+            .and_then(|answer| answer.ok().flatten()),
+        executors: Vec::new(),
+    };
+    for member in roster.all() {
+        if let Some(ledger) = member.home.ledger() {
+            let due = due(ledger, member.executor.id().into()).await?;
+            backlog.executors.push(due);
+        }
+    }
+    Ok(backlog)
+}
+
+async fn due(ledger: &dyn RunLedger, executor: Arc<str>) -> Result<Due, StoreError> {
+    let waiting = RunFilter::all()
+        .executor(&*executor)
+        .state(RunState::Ready)
+        .limit(Due::MOST_COUNTED);
+    let waiting = in_time(ledger.runs(&waiting)).await?;
+    let now = Timestamp::from_micros(clock::wall_micros());
+    let since = |run: &crate::store::Run| run.due.unwrap_or(run.enqueued_at);
+    let due: Vec<Timestamp> = waiting
+        .iter()
+        .map(since)
+        .filter(|due| *due <= now)
+        .collect();
+    Ok(Due {
+        executor,
+        due: due.len(),
+        oldest: due.iter().min().map(|oldest| now.since(*oldest)),
+    })
+}
+
+/// Has the metrics tell of the backlog, again and again.
+#[cfg(feature = "metrics")]
+pub(super) async fn watch(runtime: &Runtime) {
+    loop {
+        tokio::time::sleep(runtime.settings.reconcile).await;
+        match runtime.backlog().await {
+            Ok(backlog) => super::metrics::backlog(&backlog),
+            Err(error) => tracing::debug!(error = error.code(), "the backlog is not known"),
+        }
+    }
+}
+
+#[cfg(not(feature = "metrics"))]
+pub(super) async fn watch(_: &Runtime) {
+    std::future::pending().await
+}

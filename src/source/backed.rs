@@ -1,0 +1,395 @@
+use super::{Delivery, EventSource, SourceError, StartAt};
+use crate::backoff::full_jitter;
+use crate::clock::later;
+use async_trait::async_trait;
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// A quick source that may lose events, and behind it one that loses none: such as NATS, and the events that a store
+/// remembers for a consumer by name.
+///
+/// While the quick one delivers, the other is only asked from time to time, every 60 s by default, for what it has that was
+/// not acknowledged. While the quick one cannot be reached the other is listened to all the time. So most events come
+/// twice, which the ledger makes harmless, and losing the quick source altogether, at whatever time and also while no
+/// worker runs, costs no event and little time.
+///
+/// The one behind has to remember what was acknowledged, and is [complete](EventSource::is_complete) for both of them. All
+/// workers that use one name there need the same executors: what one has acknowledged is not asked for by the others.
+/// Positions are those of the quick source, for what it delivers.
+///
+/// ```
+/// use futures::StreamExt;
+/// use universal_executor::source::{Backed, StartAt};
+/// use universal_executor::{BreadcrumbStoreExt, EventSource, MemoryStore, NewBreadcrumb};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let (store, elsewhere) = (MemoryStore::default(), MemoryStore::default());
+/// let source = Backed::new(elsewhere.events(), store.events());
+/// let mut events = source.subscribe(StartAt::Now).await?;
+/// let message = store.create(NewBreadcrumb::new("user.message.v1")).await?;
+///
+/// // The quick one never heard of it.
+/// let delivery = events.next().await.ok_or("the stream ended")??;
+/// assert_eq!(delivery.event.breadcrumb_id, message.id);
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+#[derive(Clone)]
+pub struct Backed {
+    quick: Arc<dyn EventSource>,
+    sure: Arc<dyn EventSource>,
+    interval: Duration,
+}
+
+impl Backed {
+    /// The quick source, and the one behind it.
+    #[must_use]
+    pub fn new(quick: impl EventSource, sure: impl EventSource) -> Self {
+        Self {
+            quick: Arc::new(quick),
+            sure: Arc::new(sure),
+            interval: Duration::from_secs(60),
+        }
+    }
+
+    /// Sets how often the one behind is asked while the quick one delivers; every 60 s by default.
+    #[must_use]
+    pub fn ask_every(mut self, interval: Duration) -> Self {
+        self.interval = interval;
+        self
+    }
+}
+
+#[async_trait]
+impl EventSource for Backed {
+    /// Fails only if the one behind does: the quick one is tried again and again.
+    async fn subscribe(
+        &self,
+        from: StartAt,
+    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+        let is_out = watch::Sender::new(true);
+        let sure = Sure {
+            source: Arc::clone(&self.sure),
+            from: match from {
+                StartAt::Now | StartAt::Beginning => from,
+                // Of the quick one.
+                StartAt::After(_) => StartAt::Now,
+            },
+            interval: self.interval,
+            quick_is_out: is_out.subscribe(),
+            asked: Instant::now(),
+            open: None,
+        };
+        let sure = sure.begin().await?;
+        let quick = Quick {
+            source: Arc::clone(&self.quick),
+            from,
+            is_out,
+            failures: 0,
+            open: None,
+        };
+        let quick = stream::unfold(quick, |mut quick| async move {
+            let next = quick.next().await;
+            Some((Ok(next), quick))
+        });
+        let sure = stream::unfold(sure, |mut sure| async move {
+            let next = sure.next().await;
+            Some((next, sure))
+        });
+        Ok(stream::select(quick, sure).boxed())
+    }
+
+    fn is_complete(&self) -> bool {
+        self.sure.is_complete()
+    }
+
+    /// As the quick one says, while it can be reached.
+    async fn behind(&self) -> Result<Option<u64>, SourceError> {
+        match self.quick.behind().await {
+            Ok(Some(events)) => Ok(Some(events)),
+            Ok(None) | Err(_) => self.sure.behind().await,
+        }
+    }
+}
+
+type Deliveries = BoxStream<'static, Result<Delivery, SourceError>>;
+
+struct Quick {
+    source: Arc<dyn EventSource>,
+    /// Where the next subscription begins.
+    from: StartAt,
+    is_out: watch::Sender<bool>,
+    /// How often in a row it could not deliver.
+    failures: u32,
+    open: Option<Deliveries>,
+}
+
+impl Quick {
+    async fn next(&mut self) -> Delivery {
+        loop {
+            let delivered = match &mut self.open {
+                Some(open) => open.next().await,
+                None => match self.source.subscribe(self.from).await {
+                    Ok(open) => {
+                        self.open = Some(open);
+                        self.is_out.send_replace(false);
+                        continue;
+                    }
+                    Err(error) => Some(Err(error)),
+                },
+            };
+            match delivered {
+                Some(Ok(delivery)) => {
+                    self.failures = 0;
+                    self.is_out.send_if_modified(std::mem::take);
+                    if let Some(position) = delivery.position {
+                        self.from = StartAt::After(position);
+                    }
+                    return delivery;
+                }
+                Some(Err(error)) => self.failed(&error).await,
+                None => {
+                    self.open = None;
+                    self.failed(&"it ended").await;
+                }
+            }
+        }
+    }
+
+    /// Has the other asked at once, and waits before this is tried again.
+    async fn failed(&mut self, error: &(dyn fmt::Display + Sync)) {
+        const LONGEST: Duration = Duration::from_secs(5);
+        tracing::warn!(%error, "the quick source of events does not deliver; the one behind it does");
+        self.is_out.send_replace(true);
+        self.failures = self.failures.saturating_add(1);
+        sleep(full_jitter(self.failures, LONGEST / 50, LONGEST, 1.0)).await;
+    }
+}
+
+struct Sure {
+    source: Arc<dyn EventSource>,
+    from: StartAt,
+    interval: Duration,
+    quick_is_out: watch::Receiver<bool>,
+    /// When it was asked last.
+    asked: Instant,
+    open: Option<Deliveries>,
+}
+
+impl Sure {
+    /// How long it has nothing before it is left alone, while the quick one delivers.
+    const SILENCE: Duration = Duration::from_secs(1);
+
+    async fn begin(mut self) -> Result<Self, SourceError> {
+        self.open = Some(self.source.subscribe(self.from).await?);
+        Ok(self)
+    }
+
+    async fn next(&mut self) -> Result<Delivery, SourceError> {
+        loop {
+            let Some(open) = &mut self.open else {
+                let due = later(self.asked, self.interval);
+                tokio::select! {
+                    biased;
+                    () = wait_until_out(&mut self.quick_is_out) => {}
+                    () = sleep_until(due) => {}
+                }
+                self.asked = Instant::now();
+                self.open = Some(self.source.subscribe(self.from).await?);
+                continue;
+            };
+            tokio::select! {
+                biased;
+                next = open.next() => match next {
+                    Some(Ok(mut delivery)) => {
+                        delivery.position = None;
+                        return Ok(delivery);
+                    }
+                    Some(Err(error)) => return Err(error),
+                    None => {
+                        self.open = None;
+                        sleep(Self::SILENCE).await;
+                    }
+                },
+                () = silence(&mut self.quick_is_out, Self::SILENCE) => self.open = None,
+            }
+        }
+    }
+}
+
+/// Waits until the quick source is out; for ever if it is gone altogether.
+async fn wait_until_out(quick_is_out: &mut watch::Receiver<bool>) {
+    if quick_is_out.wait_for(|out| *out).await.is_err() {
+        std::future::pending().await
+    }
+}
+
+/// Waits for some time while the quick source is there.
+async fn silence(quick_is_out: &mut watch::Receiver<bool>, time: Duration) {
+    if quick_is_out.wait_for(|out| !*out).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+    sleep(time).await;
+}
+
+impl fmt::Debug for Backed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Backed")
+            .field("interval", &self.interval)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{BreadcrumbId, Event, NewBreadcrumb, Timestamp};
+    use std::collections::VecDeque;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use tokio::sync::Notify;
+    use tokio::time::timeout;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Delivers what it is fed, to whoever subscribes, once.
+    #[derive(Clone, Default)]
+    struct Fed(Arc<Inner>);
+
+    #[derive(Default)]
+    struct Inner {
+        waiting: Mutex<VecDeque<Event>>,
+        fed: Notify,
+        subscriptions: AtomicUsize,
+        is_out: AtomicBool,
+    }
+
+    impl Fed {
+        fn feed(&self, version: u64) {
+            let mut event = Event::created(
+                &NewBreadcrumb::new("a").first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH),
+            );
+            event.version = version;
+            self.0.waiting.lock().unwrap().push_back(event);
+            self.0.fed.notify_one();
+        }
+
+        fn is_out(&self, out: bool) {
+            self.0.is_out.store(out, Ordering::SeqCst);
+            self.0.fed.notify_one();
+        }
+
+        fn check(&self) -> Result<(), SourceError> {
+            match self.0.is_out.load(Ordering::SeqCst) {
+                true => Err(SourceError::Unavailable {
+                    retry_after: SECOND,
+                    source: "it is out".into(),
+                }),
+                false => Ok(()),
+            }
+        }
+
+        fn subscriptions(&self) -> usize {
+            self.0.subscriptions.load(Ordering::SeqCst)
+        }
+
+        async fn next(&self) -> Result<Delivery, SourceError> {
+            loop {
+                self.check()?;
+                if let Some(event) = self.0.waiting.lock().unwrap().pop_front() {
+                    return Ok(Delivery::new(event).at(7));
+                }
+                self.0.fed.notified().await;
+            }
+        }
+    }
+
+    #[async_trait]
+    impl EventSource for Fed {
+        async fn subscribe(&self, _: StartAt) -> Result<Deliveries, SourceError> {
+            self.check()?;
+            self.0.subscriptions.fetch_add(1, Ordering::SeqCst);
+            let deliveries = stream::unfold(self.clone(), |fed| async move {
+                let next = fed.next().await;
+                Some((next, fed))
+            });
+            Ok(deliveries.boxed())
+        }
+
+        fn is_complete(&self) -> bool {
+            true
+        }
+    }
+
+    async fn backed() -> (Fed, Fed, Deliveries) {
+        let (quick, sure) = (Fed::default(), Fed::default());
+        let source = Backed::new(quick.clone(), sure.clone());
+        assert!(source.is_complete());
+        let events = source.subscribe(StartAt::Now).await.unwrap();
+        (quick, sure, events)
+    }
+
+    /// The version and position of the next event, if there is one in time.
+    async fn within(events: &mut Deliveries, time: Duration) -> Option<(u64, Option<u64>)> {
+        let delivery = timeout(time, events.next()).await.ok()?.unwrap().unwrap();
+        Some((delivery.event.version, delivery.position))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_the_quick_source_delivers_the_other_is_asked_from_time_to_time() {
+        let (quick, sure, mut events) = backed().await;
+        sure.feed(1);
+        assert_eq!(within(&mut events, SECOND).await, Some((1, None)));
+        quick.feed(2);
+        assert_eq!(within(&mut events, SECOND).await, Some((2, Some(7))));
+        assert_eq!(within(&mut events, 5 * SECOND).await, None);
+
+        sure.feed(3);
+
+        assert_eq!(within(&mut events, 20 * SECOND).await, None);
+        assert_eq!(within(&mut events, 60 * SECOND).await, Some((3, None)));
+        assert_eq!((quick.subscriptions(), sure.subscriptions()), (1, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_the_quick_source_is_out_the_other_is_listened_to() {
+        let (quick, sure, mut events) = backed().await;
+        assert_eq!(within(&mut events, 5 * SECOND).await, None);
+
+        quick.is_out(true);
+        sure.feed(1);
+        assert_eq!(within(&mut events, SECOND).await, Some((1, None)));
+        assert_eq!(within(&mut events, 30 * SECOND).await, None);
+        sure.feed(2);
+        assert_eq!(within(&mut events, SECOND).await, Some((2, None)));
+        quick.is_out(false);
+        quick.feed(3);
+
+        assert_eq!(within(&mut events, 10 * SECOND).await, Some((3, Some(7))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_begins_without_the_quick_source_and_not_without_the_other() {
+        let (quick, sure) = (Fed::default(), Fed::default());
+        let source = Backed::new(quick.clone(), sure.clone());
+        quick.is_out(true);
+        let mut events = source.subscribe(StartAt::Now).await.unwrap();
+        sure.feed(1);
+        assert_eq!(within(&mut events, SECOND).await, Some((1, None)));
+        sure.is_out(true);
+        quick.is_out(false);
+
+        let without = source.subscribe(StartAt::Now).await;
+
+        assert!(without.is_err());
+        sure.is_out(false);
+        quick.feed(2);
+        assert_eq!(within(&mut events, 60 * SECOND).await, Some((2, Some(7))));
+    }
+}

@@ -1,0 +1,123 @@
+//! Where a consumer begins, the first time and when it was lost.
+
+use crate::source::StartAt;
+use async_nats::datetime::DateTime;
+
+/// How far a subscription has come in a stream, which may be lost and made anew.
+pub(super) struct Place {
+    asked: StartAt,
+    known: Option<Known>,
+}
+
+struct Known {
+    /// When the stream was made, which tells one from the next of the same name.
+    stream: DateTime,
+    /// Up to this everything was delivered, or was there before.
+    reached: u64,
+}
+
+impl Place {
+    pub(super) fn new(asked: StartAt) -> Self {
+        Self { asked, known: None }
+    }
+
+    /// Where a consumer begins that has to be made now, in a stream that has come so far. What was given back comes
+    /// again; what another worker of the group holds does, if it dies, by the store.
+    pub(super) fn begin(&mut self, stream: DateTime, last: u64, returned: Option<u64>) -> StartAt {
+        let begin = match (&self.known, self.asked) {
+            (Some(known), _) if known.stream == stream => {
+                let before = returned.map_or(u64::MAX, |first| first.saturating_sub(1));
+                StartAt::After(known.reached.min(before))
+            }
+            // Whatever is in a stream that was made meanwhile is new.
+            (Some(_), _) | (None, StartAt::Beginning) => StartAt::Beginning,
+            (None, StartAt::After(position)) if position <= last => StartAt::After(position),
+            // A position from the future is of another stream: nothing from now on may be missed for it.
+            (None, StartAt::Now | StartAt::After(_)) => StartAt::After(last),
+        };
+        let reached = match begin {
+            StartAt::After(position) => position,
+            StartAt::Beginning | StartAt::Now => 0,
+        };
+        self.known = Some(Known { stream, reached });
+        begin
+    }
+
+    /// Whether a stream is another one than that of before.
+    pub(super) fn is_of_another(&self, stream: DateTime) -> bool {
+        let known = self.known.as_ref();
+        known.is_some_and(|known| known.stream != stream)
+    }
+
+    /// Notes that there is a consumer, for which everything up to a position was acknowledged.
+    pub(super) fn goes_on_after(&mut self, acknowledged: u64) {
+        if let Some(known) = &mut self.known {
+            known.reached = acknowledged;
+        }
+    }
+
+    /// Notes that everything up to a position was delivered.
+    pub(super) fn reached(&mut self, position: u64) {
+        if let Some(known) = &mut self.known {
+            known.reached = known.reached.max(position);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn streams() -> (DateTime, DateTime) {
+        let first = DateTime::UNIX_EPOCH;
+        (first, first + std::time::Duration::from_secs(1))
+    }
+
+    #[test]
+    fn the_first_time_it_begins_where_it_was_asked_to() {
+        let (stream, _) = streams();
+        for (asked, begin) in [
+            (StartAt::Now, StartAt::After(9)),
+            (StartAt::Beginning, StartAt::Beginning),
+            (StartAt::After(4), StartAt::After(4)),
+            (StartAt::After(10), StartAt::After(9)),
+        ] {
+            assert_eq!(Place::new(asked).begin(stream, 9, None), begin);
+        }
+    }
+
+    #[test]
+    fn a_consumer_that_was_lost_goes_on_after_what_was_delivered_or_with_what_was_given_back() {
+        let (stream, _) = streams();
+        let mut place = Place::new(StartAt::Now);
+        place.begin(stream, 9, None);
+        assert_eq!(place.begin(stream, 20, None), StartAt::After(9));
+
+        place.reached(15);
+
+        assert_eq!(place.begin(stream, 20, None), StartAt::After(15));
+        assert_eq!(place.begin(stream, 20, Some(12)), StartAt::After(11));
+    }
+
+    #[test]
+    fn what_a_group_had_not_acknowledged_is_delivered_again_when_its_consumer_is_lost() {
+        let (stream, _) = streams();
+        let mut place = Place::new(StartAt::Now);
+        place.begin(stream, 9, None);
+
+        place.goes_on_after(3);
+
+        assert_eq!(place.begin(stream, 20, None), StartAt::After(3));
+    }
+
+    #[test]
+    fn everything_in_a_stream_that_was_made_anew_is_new() {
+        let (stream, next) = streams();
+        let mut place = Place::new(StartAt::Now);
+        place.begin(stream, 9, None);
+
+        assert_eq!(place.begin(next, 100, Some(3)), StartAt::Beginning);
+        place.reached(2);
+        assert_eq!(place.begin(next, 100, None), StartAt::After(2));
+    }
+}

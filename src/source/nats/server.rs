@@ -1,0 +1,265 @@
+use super::NatsError;
+use super::link::Link;
+use async_nats::ConnectOptions;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where a NATS server is, how to be let in, and the stream to use there.
+///
+/// ```
+/// use std::time::Duration;
+/// use universal_executor::source::NatsServer;
+///
+/// let server = NatsServer::new("tls://agents:secret@nats.internal:4222")
+///     .root_certificates("/etc/nats/ca.pem")
+///     .wait_for(Duration::from_secs(60));
+/// assert!(!format!("{server:?}").contains("secret"));
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct NatsServer {
+    addresses: String,
+    login: Login,
+    root_certificates: Vec<PathBuf>,
+    client_certificate: Option<(PathBuf, PathBuf)>,
+    requires_tls: bool,
+    pub(super) patience: Duration,
+    pub(super) stream: String,
+    pub(super) replicas: usize,
+}
+
+#[derive(Clone)]
+enum Login {
+    /// What the addresses say, if anything.
+    OfAddress,
+    Password(String, String),
+    Token(String),
+    CredentialsFile(PathBuf),
+}
+
+impl NatsServer {
+    /// A server at an address, or a cluster at several, separated by commas: `nats://host:4222`, `tls://..` for one with
+    /// TLS. A name and a password may stand in it (`nats://name:password@host`), or a token (`nats://token@host`), with
+    /// `%40` for an `@` in them and so on; in the first address, for all.
+    pub fn new(addresses: impl Into<String>) -> Self {
+        Self {
+            addresses: addresses.into(),
+            login: Login::OfAddress,
+            root_certificates: Vec::new(),
+            client_certificate: None,
+            requires_tls: false,
+            patience: Duration::ZERO,
+            stream: Link::STREAM.to_owned(),
+            replicas: 1,
+        }
+    }
+
+    /// Logs in with a name and a password.
+    pub fn user_and_password(
+        mut self,
+        user: impl Into<String>,
+        password: impl Into<String>,
+    ) -> Self {
+        self.login = Login::Password(user.into(), password.into());
+        self
+    }
+
+    /// Logs in with a token.
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.login = Login::Token(token.into());
+        self
+    }
+
+    /// Logs in with a file of credentials (`.creds`: a JWT and the key to it), which is read when it connects.
+    pub fn credentials_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.login = Login::CredentialsFile(path.as_ref().to_owned());
+        self
+    }
+
+    /// Trusts the certificates in a PEM file beside those of the machine. It says nothing of whether TLS is used.
+    pub fn root_certificates(mut self, path: impl AsRef<Path>) -> Self {
+        self.root_certificates.push(path.as_ref().to_owned());
+        self
+    }
+
+    /// Shows a certificate to the server, from PEM files with it and with its key.
+    pub fn client_certificate(
+        mut self,
+        certificate: impl AsRef<Path>,
+        key: impl AsRef<Path>,
+    ) -> Self {
+        let paths = (certificate.as_ref().to_owned(), key.as_ref().to_owned());
+        self.client_certificate = Some(paths);
+        self
+    }
+
+    /// Connects with TLS or not at all, also where the address says `nats://`. Without, TLS is used if the server asks
+    /// for it.
+    pub fn require_tls(mut self) -> Self {
+        self.requires_tls = true;
+        self
+    }
+
+    /// Sets how long connecting goes on trying while the server cannot be reached, with pauses of up to 30 s; not at all
+    /// by default. A connection that is lost later is made again, however long that takes.
+    pub fn wait_for(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Sets the stream; `BREADCRUMBS` by default. It is made if it is not there, and has all of `breadcrumbs.>`: so there
+    /// can be one in an account.
+    pub fn stream(mut self, name: impl Into<String>) -> Self {
+        self.stream = name.into();
+        self
+    }
+
+    /// Sets how many servers of a cluster keep the stream, if it has to be made; 1 by default.
+    pub fn replicas(mut self, servers: usize) -> Self {
+        self.replicas = servers.max(1);
+        self
+    }
+
+    /// The addresses without what stands before an `@`, and how to connect to them.
+    pub(super) async fn options(&self) -> Result<(Vec<String>, ConnectOptions), NatsError> {
+        let (addresses, said) = addresses(&self.addresses)?;
+        let mut options = ConnectOptions::new();
+        let login = match &self.login {
+            Login::OfAddress => said,
+            named => Some(named.clone()),
+        };
+        options = match login {
+            None | Some(Login::OfAddress) => options,
+            Some(Login::Password(user, password)) => options.user_and_password(user, password),
+            Some(Login::Token(token)) => options.token(token),
+            Some(Login::CredentialsFile(path)) => {
+                let read = options.credentials_file(path).await;
+                read.map_err(|error| setting("file of credentials", error))?
+            }
+        };
+        for path in &self.root_certificates {
+            options = options.add_root_certificates(path.clone());
+        }
+        if let Some((certificate, key)) = &self.client_certificate {
+            options = options.add_client_certificate(certificate.clone(), key.clone());
+        }
+        Ok((addresses, options.require_tls(self.requires_tls)))
+    }
+}
+
+/// Takes addresses apart. The client would not use what stands before an `@`, and show it in what it logs.
+fn addresses(text: &str) -> Result<(Vec<String>, Option<Login>), NatsError> {
+    let mut login = None;
+    let mut bare = Vec::new();
+    for address in text.split(',').map(str::trim) {
+        let (scheme, rest) = address.split_once("://").unwrap_or(("nats", address));
+        let Some((said, host)) = rest.rsplit_once('@') else {
+            bare.push(format!("{scheme}://{rest}"));
+            continue;
+        };
+        bare.push(format!("{scheme}://{host}"));
+        if login.is_none() {
+            login = Some(match said.split_once(':') {
+                Some((user, password)) => Login::Password(plain(user)?, plain(password)?),
+                None => Login::Token(plain(said)?),
+            });
+        }
+    }
+    Ok((bare, login))
+}
+
+/// Text of an address, with `%` and two digits for what cannot stand there.
+fn plain(escaped: &str) -> Result<String, NatsError> {
+    let wrong = || {
+        setting(
+            "login in the address",
+            "a % without two hex digits, or no UTF-8",
+        )
+    };
+    let mut bytes = Vec::with_capacity(escaped.len());
+    let mut parts = escaped.split('%');
+    bytes.extend_from_slice(parts.next().unwrap_or_default().as_bytes());
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2).ok_or_else(wrong)?;
+        bytes.push(u8::from_str_radix(digits, 16).map_err(|_| wrong())?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(bytes).map_err(|_| wrong())
+}
+
+fn setting(setting: &'static str, source: impl Into<crate::error::BoxError>) -> NatsError {
+    NatsError::Setting {
+        setting,
+        source: source.into(),
+    }
+}
+
+impl From<&str> for NatsServer {
+    fn from(addresses: &str) -> Self {
+        Self::new(addresses)
+    }
+}
+
+impl From<&String> for NatsServer {
+    fn from(addresses: &String) -> Self {
+        Self::new(addresses)
+    }
+}
+
+impl From<String> for NatsServer {
+    fn from(addresses: String) -> Self {
+        Self::new(addresses)
+    }
+}
+
+impl fmt::Debug for NatsServer {
+    /// Without the address and the login, which may be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NatsServer")
+            .field("stream", &self.stream)
+            .field("requires_tls", &self.requires_tls)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken_apart(text: &str) -> (Vec<String>, Option<(String, String)>) {
+        let (bare, login) = addresses(text).unwrap();
+        let login = login.map(|login| match login {
+            Login::Password(user, password) => (user, password),
+            Login::Token(token) => (token, String::new()),
+            Login::OfAddress | Login::CredentialsFile(_) => panic!("an address has none"),
+        });
+        (bare, login)
+    }
+
+    #[test]
+    fn what_stands_before_the_host_is_a_login_and_no_part_of_the_address() {
+        let (bare, login) = taken_apart("tls://ann:p%40ss@one:1, nats://ann:other@two:2,three");
+        assert_eq!(bare, ["tls://one:1", "nats://two:2", "nats://three"]);
+        assert_eq!(login, Some(("ann".to_owned(), "p@ss".to_owned())));
+
+        let (bare, login) = taken_apart("nats://sekret@one");
+        assert_eq!(bare, ["nats://one"]);
+        assert_eq!(login, Some(("sekret".to_owned(), String::new())));
+        assert_eq!(taken_apart("nats://[::1]:4222").1, None);
+    }
+
+    #[test]
+    fn a_login_that_cannot_be_read_is_refused_without_being_shown() {
+        for hostile in [
+            "nats://ann:sk-%zz@h",
+            "nats://sk-%@h",
+            "nats://sk-%é@h",
+            "nats://sk-%FF@h",
+        ] {
+            let error = addresses(hostile).err().unwrap();
+
+            assert!(!format!("{error:?} {error}").contains("sk-"), "{hostile}");
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! What a job works with: the transaction, the tenant it is about, what was read of it and what is to be changed.
+//!
+//! What jobs change is kept here and written in one statement at the end, so that a commit costs as few round trips as
+//! one by hand, and many that are committed together no more than one. What they look at is read at the beginning in one
+//! statement for all of them. A job that is refused has changed nothing then, and takes no other with it.
+
+use super::builder::PostgresLimits;
+use super::changes::{Changes, Line, Written, line_of};
+use super::parked::{self, Name};
+use super::row::{self, Kept};
+use super::table::{self, Found, Writer};
+use super::tenant::{Named, Tenant, Time};
+use super::{column, retention};
+use crate::bugs::planted;
+use crate::model::{Breadcrumb, BreadcrumbId, Event, Timestamp};
+use crate::store::RunRef;
+use crate::store::row::Origin;
+use sqlx::{AssertSqlSafe, PgConnection};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What a job is going to look at, which is read for all jobs of a transaction at once. What is left out is read when it
+/// is asked for.
+#[derive(Default)]
+pub(super) struct Wanted {
+    pub(super) runs: Vec<RunRef>,
+    pub(super) breadcrumbs: Vec<BreadcrumbId>,
+}
+
+/// What is known of a run.
+#[derive(Clone)]
+pub(super) struct Known {
+    /// Its row, which nobody else changes until the transaction ends.
+    pub(super) kept: Option<Kept>,
+    /// Where its trigger comes from.
+    pub(super) origin: Origin,
+    /// Whether no other run is in its line.
+    pub(super) is_alone: bool,
+}
+
+/// What a server knows a transaction by. After a crash it gives a number again that it had not written down.
+#[derive(Clone, Debug)]
+pub(super) struct Transaction {
+    pub(super) number: String,
+    /// Is another after a crash.
+    pub(super) since: String,
+}
+
+/// How a transaction ends.
+pub(super) struct Ended {
+    /// Which it is.
+    pub(super) transaction: Transaction,
+    /// Whether there are new events.
+    pub(super) has_events: bool,
+}
+
+/// What a job works with.
+pub(super) struct Writing<'t> {
+    pub(super) connection: &'t mut PgConnection,
+    pub(super) limits: &'t PostgresLimits,
+    /// The name of the tenant.
+    pub(super) name: &'t str,
+    /// Its row, which may be changed if it is locked.
+    pub(super) tenant: Tenant,
+    pub(super) now: Timestamp,
+    /// Whether the time of a breadcrumb is over.
+    pub(super) has_expired: bool,
+    transaction: Transaction,
+    is_locked: bool,
+    /// The row of the tenant as it was first, as it is in its table, and as it was before the job at hand.
+    first: Tenant,
+    written: Tenant,
+    before: Tenant,
+    runs: HashMap<Name, Known>,
+    breadcrumbs: HashMap<BreadcrumbId, Option<Found>>,
+    /// What the jobs before have changed.
+    earlier: Changes,
+    /// What the job at hand has changed.
+    own: Changes,
+    /// Whether the job at hand has changed anything in the tables themselves.
+    is_told: bool,
+}
+
+impl<'t> Writing<'t> {
+    /// Begins a transaction for a tenant, which no other job works with until it ends if it is locked. What fails leaves
+    /// the transaction open.
+    pub(super) async fn begin(
+        connection: &'t mut PgConnection,
+        limits: &'t PostgresLimits,
+        named: &'t Named,
+        time: &Time,
+        locks: bool,
+    ) -> sqlx::Result<Self> {
+        let id = named.id_or_new(connection).await?;
+        let early = match locks && planted("late-committer") {
+            true => Some(position_before_the_lock(connection).await?),
+            false => None,
+        };
+        let row = sqlx::raw_sql(AssertSqlSafe(begin(id, time, locks)));
+        let row = row.fetch_one(&mut *connection).await?;
+        let since = match sqlx::Row::try_get(&row, 12)? {
+            Some(since) => since,
+            None => first_since_a_crash(connection).await?,
+        };
+        let mut tenant = Tenant::of(&row)?;
+        tenant.position = early.unwrap_or(tenant.position);
+        Ok(Self {
+            connection,
+            limits,
+            name: &named.name,
+            first: tenant.clone(),
+            written: tenant.clone(),
+            before: tenant.clone(),
+            tenant,
+            now: column::time(&row, 9)?,
+            transaction: Transaction {
+                number: sqlx::Row::try_get(&row, 10)?,
+                since,
+            },
+            has_expired: sqlx::Row::try_get(&row, 11)?,
+            is_locked: locks,
+            runs: HashMap::new(),
+            breadcrumbs: HashMap::new(),
+            earlier: Changes::default(),
+            own: Changes::default(),
+            is_told: false,
+        })
+    }
+
+    /// Reads what is wanted.
+    pub(super) async fn read(&mut self, wanted: Wanted) -> sqlx::Result<()> {
+        if !wanted.runs.is_empty() {
+            let known = row::lock(self.connection, self.tenant.id, wanted.runs).await?;
+            self.runs.extend(known);
+        }
+        if !wanted.breadcrumbs.is_empty() {
+            let ids = wanted.breadcrumbs;
+            let found = table::find(self.connection, self.tenant.id, &ids).await?;
+            self.breadcrumbs
+                .extend(ids.into_iter().map(|id| (id, None)));
+            let found = found
+                .into_iter()
+                .map(|found| (found.breadcrumb.id, Some(found)));
+            self.breadcrumbs.extend(found);
+        }
+        Ok(())
+    }
+
+    /// What is known of a run, as the jobs so far have left it.
+    pub(super) async fn known(&mut self, run: &RunRef) -> sqlx::Result<Known> {
+        let name = parked::name(run);
+        let mut known = self.look_up(&name, run).await?;
+        let row = known.kept.as_ref().map(|kept| &kept.row.run);
+        let line = line_of(row.unwrap_or(run));
+        if let Some(line) = &line
+            && (self.own.left.contains(line) || self.earlier.left.contains(line))
+        {
+            // Who stands first in the line is found out when what ended in it is in its table.
+            self.flush().await?;
+            known = self.look_up(&name, run).await?;
+        }
+        let joined =
+            |line: &Line| self.own.joined.contains(line) || self.earlier.joined.contains(line);
+        known.is_alone &= !line.as_ref().is_some_and(joined);
+        Ok(known)
+    }
+
+    async fn look_up(&mut self, name: &Name, run: &RunRef) -> sqlx::Result<Known> {
+        if !self.runs.contains_key(name) {
+            let wanted = Wanted {
+                runs: vec![run.clone()],
+                ..Wanted::default()
+            };
+            self.read(wanted).await?;
+        }
+        let mut known = self
+            .runs
+            .get(name)
+            .cloned()
+            .ok_or(sqlx::Error::RowNotFound)?;
+        let changed = self
+            .own
+            .runs
+            .get(name)
+            .or_else(|| self.earlier.runs.get(name));
+        if let Some(kept) = changed {
+            known.kept = Some(kept.clone());
+        }
+        Ok(known)
+    }
+
+    /// The row of a run, as the jobs so far have left it.
+    pub(super) async fn run(&mut self, run: &RunRef) -> sqlx::Result<Option<Kept>> {
+        Ok(self.known(run).await?.kept)
+    }
+
+    /// A breadcrumb or its tombstone, as the jobs so far have left it.
+    pub(super) async fn breadcrumb(&mut self, id: BreadcrumbId) -> sqlx::Result<Option<Found>> {
+        let changed = self
+            .own
+            .replaced
+            .get(&id)
+            .or_else(|| self.earlier.replaced.get(&id));
+        if let Some(written) = changed {
+            return Ok(Some(Found {
+                breadcrumb: Breadcrumb::clone(&written.breadcrumb),
+                deleted: written.is_tombstone,
+            }));
+        }
+        if !self.breadcrumbs.contains_key(&id) {
+            let wanted = Wanted {
+                breadcrumbs: vec![id],
+                ..Wanted::default()
+            };
+            self.read(wanted).await?;
+        }
+        Ok(self.breadcrumbs.get(&id).cloned().flatten())
+    }
+
+    /// The row of a run is to be as this is.
+    pub(super) fn put(&mut self, kept: Kept) {
+        if let Some(line) = line_of(&kept.row.run) {
+            let is_over = kept.row.state.is_over();
+            let lines = if is_over {
+                &mut self.own.left
+            } else {
+                &mut self.own.joined
+            };
+            lines.insert(line);
+        }
+        self.own.runs.insert(parked::name(&kept.row.run), kept);
+    }
+
+    /// A breadcrumb is new.
+    pub(super) fn create(&mut self, breadcrumb: &Arc<Breadcrumb>, writer: Option<&Writer>) {
+        self.own.created.push(Written {
+            breadcrumb: Arc::clone(breadcrumb),
+            is_tombstone: false,
+            writer: writer.cloned(),
+        });
+        self.tenant.breadcrumbs += 1;
+    }
+
+    /// A new version takes the place of the one before, or a tombstone.
+    pub(super) fn replace(
+        &mut self,
+        breadcrumb: &Arc<Breadcrumb>,
+        is_tombstone: bool,
+        writer: Option<&Writer>,
+    ) {
+        let written = Written {
+            breadcrumb: Arc::clone(breadcrumb),
+            is_tombstone,
+            writer: writer.cloned(),
+        };
+        self.own.replaced.insert(breadcrumb.id, written);
+        if is_tombstone {
+            self.tenant.breadcrumbs -= 1;
+            self.tenant.tombstones += 1;
+        }
+    }
+
+    /// An event takes the next position; these count from 1.
+    pub(super) fn announce(&mut self, event: Event) {
+        self.own.events.push(event);
+        self.tenant.position += 1;
+    }
+
+    /// Writes what was changed so far, for what is not looked up but asked of the tables.
+    pub(super) async fn flush(&mut self) -> sqlx::Result<()> {
+        self.is_told |= !self.own.is_empty();
+        let mut changes = std::mem::take(&mut self.earlier);
+        changes.append(std::mem::take(&mut self.own));
+        let tenant = (self.tenant != self.written).then_some(&self.tenant);
+        if changes.is_empty() && tenant.is_none() {
+            return Ok(());
+        }
+        let id = self.tenant.id;
+        changes
+            .write(self.connection, id, self.tenant.position, tenant)
+            .await?;
+        self.written = self.tenant.clone();
+        self.runs.clear();
+        self.breadcrumbs.clear();
+        Ok(())
+    }
+
+    /// The job at hand changes something in the tables itself.
+    pub(super) fn tells(&mut self) -> &mut PgConnection {
+        self.is_told = true;
+        self.connection
+    }
+
+    /// Keeps what the job at hand has changed.
+    pub(super) fn keep(&mut self) {
+        let own = std::mem::take(&mut self.own);
+        self.earlier.append(own);
+        self.before = self.tenant.clone();
+        self.is_told = false;
+    }
+
+    /// Forgets what the job at hand has changed. False if it is not that simple.
+    pub(super) fn forget(&mut self) -> bool {
+        self.own = Changes::default();
+        self.tenant = self.before.clone();
+        !self.is_told
+    }
+
+    /// Writes what is left to be written.
+    pub(super) async fn end(mut self) -> sqlx::Result<Ended> {
+        if self.is_locked && retention::has_excess(&self) {
+            self.flush().await?;
+            retention::forget(&mut self).await?;
+        }
+        self.flush().await?;
+        Ok(Ended {
+            transaction: self.transaction,
+            has_events: self.tenant.position != self.first.position,
+        })
+    }
+
+    /// Later than every commit before, so that update order is commit order.
+    pub(super) fn next_time(&mut self) -> Timestamp {
+        self.tenant.latest = self.now.as_micros().max(self.tenant.latest + 1);
+        Timestamp::from_micros(self.tenant.latest)
+    }
+
+    pub(super) fn next_sequence(&mut self) -> i64 {
+        self.tenant.sequence += 1;
+        self.tenant.sequence
+    }
+}
+
+/// A mistake that is made on purpose: a position that is taken while others may still commit what is before it.
+async fn position_before_the_lock(connection: &mut PgConnection) -> sqlx::Result<i64> {
+    /// No commit of a campaign has so many events.
+    const APART: i64 = 100;
+    let next = "SELECT nextval(pg_get_serial_sequence('ux_breadcrumbs', 'serial'))";
+    let next: i64 = sqlx::query_scalar(next).fetch_one(connection).await?;
+    Ok(next * APART)
+}
+
+/// Notes since when the server knows its transactions by their numbers: it has forgotten that in a crash, or never knew.
+async fn first_since_a_crash(connection: &mut PgConnection) -> sqlx::Result<String> {
+    let note = "INSERT INTO ux_alive (since) VALUES (gen_random_uuid()) ON CONFLICT DO NOTHING";
+    sqlx::raw_sql(note).execute(&mut *connection).await?;
+    let since = sqlx::query_scalar("SELECT since FROM ux_alive");
+    since.fetch_one(connection).await
+}
+
+/// Begins a transaction, and asks for the row of the tenant, the clock, the number of the transaction, whether the time of
+/// a breadcrumb is over, and since when the server knows its transactions by their numbers: in one message, which cannot have parameters but is made of numbers only. What follows
+/// finds rows by their keys, whatever the parameters are: a plan for each time would cost more than doing it.
+fn begin(tenant: i64, time: &Time, locks: bool) -> String {
+    let held = time
+        .held()
+        .map_or("NULL".to_owned(), |held| held.to_string());
+    let shift = time.shift();
+    let clock = format!(
+        "(coalesce({held}::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + {shift}::bigint)"
+    );
+    let columns = "id, latest, sequence, position, first_event, breadcrumbs, tombstones, open_runs, finished_runs";
+    let (lock, has_expired) = if locks {
+        let expired = format!(
+            "EXISTS (SELECT 1 FROM ux_breadcrumbs AS b WHERE b.tenant = {tenant} AND b.ttl <= {clock}
+                 AND b.ttl IS NOT NULL AND NOT b.deleted)"
+        );
+        ("FOR UPDATE", expired)
+    } else {
+        ("", "FALSE".to_owned())
+    };
+    format!(
+        "BEGIN; SET LOCAL plan_cache_mode = force_generic_plan; SELECT t.*, {clock}, pg_current_xact_id()::text, {has_expired},
+             (SELECT since FROM ux_alive)
+         FROM (SELECT {columns} FROM ux_tenants WHERE id = {tenant} {lock}) AS t"
+    )
+}

@@ -1,0 +1,68 @@
+//! Whether a campaign could have found something: what it was to do, and did.
+
+use super::Check;
+use crate::history::End;
+use crate::oracle::Harm;
+use crate::point::POINTS;
+
+impl Check<'_> {
+    /// Whether the faults landed where they can do harm.
+    pub(super) fn coverage(&mut self) {
+        let kills = self.history.ends.values();
+        let mut all = 0;
+        let kills: Vec<usize> = kills
+            .filter_map(|end| match end {
+                End::Killed {
+                    executing,
+                    locked_out,
+                } => {
+                    all += 1;
+                    // While the store was out of reach there was nothing to execute.
+                    (!locked_out || *executing > 0).then_some(*executing)
+                }
+                End::AtPoint | End::Told { .. } | End::ByItself => None,
+            })
+            .collect();
+        let landed = kills.iter().filter(|executing| **executing > 0).count();
+        if all < self.settings.kills * 9 / 10 {
+            self.unshown(format!("only {all} kills"));
+        }
+        const FEW: usize = 10;
+        if kills.len() >= FEW && landed * 10 < kills.len() * 7 {
+            self.unshown(format!(
+                "only {landed} of {} kills landed while something executed",
+                kills.len()
+            ));
+        }
+        if self.settings.each_point > 0 {
+            for point in POINTS {
+                let reached = self.history.points.get(point.name).copied();
+                if u64::from(reached.unwrap_or(0)) < self.settings.each_point {
+                    self.unshown(format!("{} was reached {reached:?} times", point.name));
+                }
+            }
+        }
+        if self.settings.stops > 0 && self.history.overtaken == 0 {
+            self.unshown("nobody overtook a worker that was stopped");
+        }
+        self.harms();
+    }
+
+    /// Whether as much was done to servers as was to be done.
+    fn harms(&mut self) {
+        let asked = self.settings.servers;
+        for (harm, least) in [
+            (Harm::PostgresRestarted, asked.postgres_restarts),
+            (Harm::NatsRestarted, asked.nats_restarts),
+            (Harm::StreamDeleted, asked.streams_deleted),
+            (Harm::AnswerLost, asked.answers_lost / 2),
+            (Harm::Cut, asked.cuts),
+            (Harm::Slow, asked.slow),
+        ] {
+            let done = self.history.harms.get(&harm).copied().unwrap_or_default();
+            if done < least {
+                self.unshown(format!("{}: {done} times and not {least}", harm.name()));
+            }
+        }
+    }
+}
