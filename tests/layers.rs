@@ -43,7 +43,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "workflow",
         &[
-            "backoff", "bugs", "clock", "error", "executor", "hints", "machine", "model", "source",
+            "agent", "backoff", "bugs", "clock", "error", "executor", "hints", "machine", "model", "source",
             "store", "tool",
         ],
     ),

@@ -119,14 +119,14 @@
 
 mod acting;
 mod action;
-mod agents;
+pub(crate) mod agents;
 mod api;
 mod breadcrumb_model;
 mod capabilities;
 mod definition;
 mod executor;
 pub mod guardrail;
-mod human;
+pub(crate) mod human;
 mod making;
 mod model;
 mod offer;
@@ -162,6 +162,10 @@ pub use providers::{Secret, model_tool};
 pub use recorded::RecordedModel;
 pub use scripted::ScriptedModel;
 pub use trifecta::{Trifecta, Trust};
+
+pub(crate) use acting::request_tags;
+pub(crate) use action::is_protected;
+pub(crate) use output::Output;
 
 pub use crate::executor::above::{AgentError, AgentRunError, ModelError};
 pub use crate::tool::ToolSpec;

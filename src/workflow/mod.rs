@@ -101,7 +101,9 @@
 
 mod ast;
 mod definition;
+mod drive;
 mod error;
+mod executor;
 mod expression;
 mod fields;
 mod interpret;
@@ -111,7 +113,12 @@ mod policies;
 pub use definition::{
     AgentSpec, FlowSummary, History, Instruction, ModelSpec, Permissions, ToolSpec, Workflow,
 };
+pub use drive::{
+    Assembly, AssemblyError, Control, Driven, EventSink, FlowStateError, Order, Parts, StepEvent,
+    StepEventKind,
+};
 pub use error::{LoadError, LoadProblem, Oddity, Warning};
+pub use executor::{WorkflowError, WorkflowExecutor};
 pub use interpret::{
     Anomaly, Finish, FlowEvent, FlowEventKind, MayRetry, Next, Outcome, Progress, Ready, Run,
     RunError, StepFailure, StepPath, Task,

@@ -13,12 +13,13 @@ mod variables;
 pub(super) use composites::MATCHED;
 pub use sections::{AgentSpec, History, Instruction, ModelSpec, Permissions, ToolSpec};
 
-use super::ast::{Body, Flow};
+use super::ast::{Body, Flow, Step, TaskForm, Work};
 use super::error::{LoadError, LoadProblem, Warning};
 use super::fields::Fields;
 use super::place::Place;
 use super::policies::Policies;
 use crate::model::{Json, JsonError, is_too_deep};
+use crate::tool::Checker;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -51,6 +52,7 @@ pub struct Workflow {
     /// What holds for all of it.
     pub policies: Policies,
     flows: BTreeMap<String, Flow>,
+    checkers: BTreeMap<String, Checker>,
     warnings: Vec<Warning>,
     hash: String,
 }
@@ -111,10 +113,12 @@ impl Workflow {
                 AgentSpec::read(value, &place)
             })?,
             flows: flows(&fields, &policies)?,
+            checkers: BTreeMap::new(),
             policies,
             warnings: Vec::new(),
             hash: hash(definition),
         };
+        workflow.checkers = checkers(&workflow.schemas)?;
         workflow.warnings = check::check(&workflow)?;
         Ok(workflow)
     }
@@ -159,6 +163,34 @@ impl Workflow {
         &self.hash
     }
 
+    /// All that its steps have a driver do.
+    pub(super) fn tasks(&self) -> Vec<&TaskForm> {
+        let mut open: Vec<&Step> = Vec::new();
+        for flow in self.flows.values() {
+            match &flow.body {
+                Body::Steps(block) => open.extend(&block.0),
+                Body::Graph(graph) => open.extend(graph.nodes.iter().map(|node| &node.step)),
+            }
+        }
+        let mut tasks = Vec::new();
+        while let Some(step) = open.pop() {
+            if let Work::Do(doing) = &step.work {
+                tasks.push(&doing.task);
+            }
+            open.extend(step.blocks().into_iter().flat_map(|block| &block.0));
+        }
+        tasks
+    }
+
+    /// Whether a value fits a schema of this name.
+    ///
+    /// # Errors
+    /// Says what does not fit.
+    pub(super) fn check(&self, schema: Option<&str>, value: &Value) -> Result<(), String> {
+        let checker = schema.and_then(|name| self.checkers.get(name));
+        checker.map_or(Ok(()), |checker| checker.check(value))
+    }
+
     pub(super) fn flow(&self, name: &str) -> Option<&Flow> {
         self.flows.get(name)
     }
@@ -189,6 +221,18 @@ fn section<T>(
     named
         .map(|(name, value, place)| Ok((name.to_owned(), read(value, place)?)))
         .collect()
+}
+
+fn checkers(schemas: &BTreeMap<String, Json>) -> Result<BTreeMap<String, Checker>, LoadError> {
+    let compiled = schemas.iter().map(|(name, schema)| {
+        let checker = Checker::compile(schema).map_err(|reason| {
+            let place = Place::default().field("schemas").field(name);
+            let reason = format!("it is no JSON Schema to check with: {reason}");
+            LoadError::fields(place, reason)
+        })?;
+        Ok((name.clone(), checker))
+    });
+    compiled.collect()
 }
 
 fn flows(fields: &Fields<'_>, policies: &Policies) -> Result<BTreeMap<String, Flow>, LoadError> {

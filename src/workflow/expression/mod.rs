@@ -103,6 +103,19 @@ impl Expression {
         }
     }
 
+    /// A text that an object has in a field, whatever its variables are.
+    pub(super) fn literal_field(&self, field: &str) -> Option<String> {
+        let found = match self {
+            Self::Literal(json) => json.get(field).cloned(),
+            Self::Object(fields) => {
+                let found = fields.iter().find(|(name, _)| name == field);
+                found.and_then(|(_, value)| value.as_literal())
+            }
+            Self::Reference(_) | Self::Text(_) | Self::List(_) => None,
+        };
+        found?.as_str().map(str::to_owned)
+    }
+
     fn as_literal(&self) -> Option<Value> {
         match self {
             Self::Literal(json) => Some((**json).clone()),

@@ -52,6 +52,14 @@ pub enum RunError {
         /// The most that is allowed.
         most: usize,
     },
+    /// The input does not fit the schema of the flow.
+    #[error("the input does not fit the schema of flow {flow:?}: {reason}")]
+    BadInput {
+        /// The flow.
+        flow: String,
+        /// What does not fit.
+        reason: String,
+    },
     /// The run began with another definition; read that one.
     #[error("the run began with the definition {began}, and this is {found}")]
     OtherDefinition {
@@ -93,6 +101,12 @@ impl Run {
         let input = input.canonical(most).ok();
         let input = input.and_then(|input| super::expression::kept(input, most).ok());
         let input = input.ok_or(RunError::InputTooLarge { most })?;
+        workflow
+            .check(found.input.as_deref(), &input)
+            .map_err(|reason| RunError::BadInput {
+                flow: flow.to_owned(),
+                reason,
+            })?;
         let root = StepPath::new(flow);
         let node = Node::of_flow(found, input);
         let progress = Progress {
@@ -202,15 +216,25 @@ impl Run {
     }
 
     /// What is with the driver, to be looked at again after a restart: each as it was handed out, with `again`. What is
-    /// suspended waits on. Changes nothing, and may be asked again.
+    /// suspended is in [`waiting`](Self::waiting). Changes nothing, and may be asked again.
     #[must_use]
     pub fn outstanding(&self) -> Vec<Ready> {
+        self.handed_out(|phase| *phase == Phase::Doing)
+    }
+
+    /// What is suspended, each as it was handed out, with `again`. Changes nothing, and may be asked again.
+    #[must_use]
+    pub fn waiting(&self) -> Vec<Ready> {
+        self.handed_out(|phase| matches!(phase, Phase::Suspended { .. }))
+    }
+
+    fn handed_out(&self, which: impl Fn(&Phase) -> bool) -> Vec<Ready> {
         let mut progress = self.progress.clone();
         // So that nothing else begins.
         progress.paused = true;
         for node in progress.nodes.values_mut() {
             if let Node::Leaf(leaf) = node
-                && leaf.phase == Phase::Doing
+                && which(&leaf.phase)
             {
                 leaf.phase = Phase::Due { again: true };
             }

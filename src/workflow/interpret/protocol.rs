@@ -155,6 +155,7 @@ pub enum MayRetry {
 /// | `too_large` | a value is over `value_bytes`, or nests too deep |
 /// | `not_a_list` | `for_each` was given something else |
 /// | `too_many_items` | `for_each` was given more than `items` |
+/// | `bad_input`, `bad_output` | what a flow is given, or comes to, does not fit its schema |
 /// | `timed_out` | the step took longer than its timeout |
 /// | `escalated` | an escalation of the step says `abort` |
 /// | `too_many_steps` | the run has begun as many steps as it may |

@@ -81,7 +81,10 @@ impl<'r> Walk<'r> {
         }
         let path = StepPath::new(self.progress.flow.as_str());
         let walked = match self.workflow.flow(&self.progress.flow) {
-            Some(flow) => self.flow(flow, &path, &path),
+            Some(flow) => {
+                let walked = self.flow(flow, &path, &path);
+                self.checked(flow, walked)
+            }
             None => self.misfit(&path),
         };
         let Walked::Ended(end) = walked else { return };
@@ -98,6 +101,21 @@ impl<'r> Walk<'r> {
     pub(super) fn finish(&mut self, finish: Finish) {
         self.progress.finished = Some(finish.clone());
         self.next.finished = Some(finish);
+    }
+
+    /// What a flow came to, if that fits its schema.
+    fn checked(&self, flow: &Flow, walked: Walked) -> Walked {
+        let Walked::Ended(End::Produced(Produced::Value(value)) | End::Return(value)) = &walked
+        else {
+            return walked;
+        };
+        match self.workflow.check(flow.output.as_deref(), value) {
+            Ok(()) => walked,
+            Err(reason) => {
+                let message = format!("the output of the flow does not fit its schema: {reason}");
+                Walked::failed(StepFailure::new("bad_output", message))
+            }
+        }
     }
 
     fn flow(&mut self, flow: &'r Flow, path: &StepPath, base: &StepPath) -> Walked {
@@ -243,10 +261,16 @@ impl<'r> Walk<'r> {
         if !self.progress.nodes.contains_key(path) {
             self.begin(path, None)?;
             let input = self.value(input, scope).map_err(Walked::failed)?;
+            let checked = self.workflow.check(flow.input.as_deref(), &input);
+            checked.map_err(|reason| {
+                let message = format!("the input does not fit the schema of the flow: {reason}");
+                Walked::failed(StepFailure::new("bad_input", message))
+            })?;
             let node = Node::of_flow(flow, input);
             self.progress.nodes.insert(path.clone(), node);
         }
-        Ok(match self.flow(flow, path, &path.child(name)) {
+        let walked = self.flow(flow, path, &path.child(name));
+        Ok(match self.checked(flow, walked) {
             Walked::Ended(End::Return(value)) => Walked::produced(value),
             walked @ (Walked::Open | Walked::Ended(_)) => walked,
         })

@@ -40,12 +40,13 @@ fn after_a_restart_a_retry_is_given_again_with_its_attempt_and_delay() {
 }
 
 #[test]
-fn what_is_suspended_is_not_given_again() {
+fn what_is_suspended_is_not_given_again_but_among_what_waits() {
     let (mut script, _) = Script::of(json!([{"ask": "Go on?"}]));
     let ticket = "t".to_owned();
     script.tell("main/0", Outcome::Suspended { ticket });
 
     assert_eq!(script.run.outstanding(), []);
+    assert_eq!(keys(&script.run.waiting()), [("run/main/0".to_owned(), 1, true)]);
 }
 
 #[test]
