@@ -117,6 +117,7 @@ pub use drive::{
     Assembly, AssemblyError, Control, Driven, EventSink, FlowStateError, Order, Parts, StepEvent,
     StepEventKind,
 };
+pub(crate) use drive::Conversations;
 pub use error::{LoadError, LoadProblem, Oddity, Warning};
 pub use executor::{WorkflowError, WorkflowExecutor};
 pub use interpret::{

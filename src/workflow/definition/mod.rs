@@ -141,6 +141,23 @@ impl Workflow {
         Ok(workflow)
     }
 
+    /// The same with a flow of the name of an agent, in which that agent answers what the flow is given.
+    ///
+    /// # Errors
+    /// [`LoadError`] if there is no such agent.
+    pub(crate) fn with_flow_of(mut self, agent: &str) -> Result<Self, LoadError> {
+        let place = Place::default().field("flows").field(agent);
+        if !self.agents.contains_key(agent) {
+            let known = self.agents.keys().map(String::as_str);
+            return Err(LoadError::unknown(place, "agent", agent, known));
+        }
+        let definition = serde_json::json!({"steps": [{"agent": agent}]});
+        let policies = self.policies.clone();
+        let made = flow(&mut Reader::new(&policies), &definition, &place)?;
+        self.flows.insert(agent.to_owned(), made);
+        Ok(self)
+    }
+
     /// Its flows, by name.
     pub fn flows(&self) -> impl Iterator<Item = FlowSummary<'_>> {
         self.flows.iter().map(|(name, flow)| FlowSummary {

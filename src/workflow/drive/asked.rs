@@ -39,13 +39,20 @@ impl Step<'_> {
                 return Ok(Came::Failed(Outcome::failure("misfit", "no such agent is at work")));
             };
             let by = Listener { emitter: Arc::clone(&self.emitter), path: path.clone() };
-            let agent = self.assembly.agent(&at_work.agent, Some(by))?;
+            let talk = self.conversations.as_deref();
+            let agent = self.assembly.agent(&at_work.agent, Some(by), talk)?;
             let trigger = Arc::new(self.asked(&at_work));
             let mut with = None;
             loop {
                 let fed = with.take();
                 let response = match self.turn(&agent, &trigger, &key, fed).await {
-                    Ok(output) => return self.answered(&agent, &trigger, output).await,
+                    Ok(output) => {
+                        let output = Json::from(output);
+                        if let Some(talk) = talk {
+                            talk.answered(&path, &at_work.input, &output).await?;
+                        }
+                        return self.answered(&agent, &trigger, output.into_value()).await;
+                    }
                     Err(error) => match error.downcast::<Suspension>() {
                         Ok(suspension) => *suspension,
                         Err(error) => return failed_with(error).map(Came::Failed),

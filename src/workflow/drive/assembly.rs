@@ -1,7 +1,7 @@
 use super::event::StepEventKind;
 use super::heard::{Heard, Listener};
 use super::parts::Registered;
-use super::{Parts, guard};
+use super::{Conversations, Parts, guard};
 use crate::agent::guardrail::Guardrails;
 use crate::agent::{
     AgentDefinition, AgentError, AgentExecutor, ApiProvider, ChatModel, Output, Provider, agents,
@@ -173,13 +173,14 @@ impl Assembly {
     /// # Errors
     /// [`AssemblyError::NotRegistered`] if the workflow has no agent of this name.
     pub fn build_agent(&self, name: &str) -> Result<AgentExecutor, AssemblyError> {
-        self.agent(name, None)
+        self.agent(name, None, None)
     }
 
     pub(super) fn agent(
         &self,
         name: &str,
         by: Option<Listener>,
+        talk: Option<&dyn Conversations>,
     ) -> Result<AgentExecutor, AssemblyError> {
         let all = &self.workflow.agents;
         let spec = all.get(name).ok_or_else(|| unknown("agent", name, all))?;
@@ -189,7 +190,10 @@ impl Assembly {
         };
         let definition = self.definition(name, spec);
         let definition = AgentDefinition::from_json(&definition).map_err(refused)?;
-        let provider = self.provider(name, spec, by.clone())?;
+        let mut provider = self.provider(name, spec, by.clone())?;
+        if let (Some(talk), Some(by)) = (talk, &by) {
+            provider = talk.around(&by.path, spec.history, provider);
+        }
         let (store, tools) = (Arc::clone(&self.store), &self.tools);
         let agent = AgentExecutor::with_provider(definition, provider, store, tools);
         let agent = agent.map_err(refused)?;
@@ -198,6 +202,19 @@ impl Assembly {
             None => agent,
             Some(by) => agent.observed_by(move |_, effect| observe(&by, effect)),
         })
+    }
+
+    /// The model that sums up conversations which became too long.
+    pub(crate) fn summariser(&self) -> Option<Arc<dyn ChatModel>> {
+        let compaction = self.workflow.policies.compaction.as_ref()?;
+        let found = match &compaction.model {
+            Some(name) => self.models.get(name)?,
+            None => self.default_model.as_ref()?,
+        };
+        match found {
+            Registered::Model(model) => Some(Arc::clone(model)),
+            Registered::Provider(_) => None,
+        }
     }
 
     /// A model of the workflow, for a step.

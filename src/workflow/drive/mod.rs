@@ -3,6 +3,7 @@
 mod asked;
 mod assembly;
 mod control;
+mod conversations;
 mod event;
 mod guard;
 mod heard;
@@ -14,6 +15,7 @@ mod waiting;
 
 pub use assembly::{Assembly, AssemblyError};
 pub use control::Control;
+pub(crate) use conversations::Conversations;
 pub use event::{EventSink, StepEvent, StepEventKind};
 pub use kept::FlowStateError;
 pub use parts::Parts;
@@ -62,6 +64,8 @@ pub struct Order {
     pub events: Option<EventSink>,
     /// Whether what happens is also written, as `workflow.progress.v1`; false by default.
     pub tells: bool,
+    /// Who keeps what its agents say.
+    pub(crate) conversations: Option<Arc<dyn Conversations>>,
 }
 
 /// How far a run of a flow came.
@@ -146,6 +150,7 @@ impl Assembly {
             parent,
             events,
             tells,
+            conversations,
         } = order;
         let emitter = Arc::new(Emitter::new(key, parent.as_deref(), events));
         let Some(resumed) = context.resumed() else {
@@ -155,6 +160,7 @@ impl Assembly {
             };
             let mut drive = Drive::new(self, context, emitter, run);
             drive.tells = tells;
+            drive.conversations = conversations;
             drive.apply(next);
             return drive.run().await;
         };
@@ -166,6 +172,7 @@ impl Assembly {
         };
         let mut drive = Drive::new(self, context, emitter, run);
         drive.tells = tells;
+        drive.conversations = conversations;
         (drive.kept, drive.looked) = (saved.steps, saved.looked);
         drive.take_up();
         Box::pin(drive.look()).await?;
@@ -202,6 +209,7 @@ struct Drive<'d> {
     saves: mpsc::Receiver<oneshot::Sender<()>>,
     is_saved: bool,
     tells: bool,
+    conversations: Option<Arc<dyn Conversations>>,
     /// What is not told yet.
     untold: Vec<FlowEvent>,
     looked: Looked,
@@ -236,6 +244,7 @@ impl<'d> Drive<'d> {
             saves,
             is_saved: false,
             tells: false,
+            conversations: None,
             untold: Vec::new(),
             looked,
             next_look: Instant::now() + LOOKS,
@@ -317,6 +326,7 @@ impl<'d> Drive<'d> {
             until: kept.until,
             agents: kept.agents.clone(),
             saver: self.saver.clone(),
+            conversations: self.conversations.clone(),
         };
         let span = tracing::debug_span!("step", %path, attempt = ready.attempt);
         let left = kept.until.map(|until| until.since(now));

@@ -1,6 +1,6 @@
 //! What is done for one step: a future that ends with what is told of it.
 
-use super::Assembly;
+use super::{Assembly, Conversations};
 use super::asked::{Came, result_of};
 use super::event::{Emitter, StepEventKind};
 use super::heard::Listener;
@@ -38,6 +38,7 @@ pub(super) struct Step<'d> {
     pub(super) until: Option<Timestamp>,
     pub(super) agents: Agents,
     pub(super) saver: Saver,
+    pub(super) conversations: Option<Arc<dyn Conversations>>,
 }
 
 /// How the work on a step ended.
