@@ -51,6 +51,7 @@ pub mod source;
 pub mod store;
 pub mod tool;
 pub mod workflow;
+pub mod workload;
 
 pub use async_trait::async_trait;
 pub use error::{BoxError, permanent, retry_after};
