@@ -10,7 +10,7 @@ use crate::agent::guardrail::Denied;
 use crate::agent::{
     AgentRunError, ChatModel as _, ChatRequest, Message, ModelError, Output, ResponseSchema, human,
 };
-use crate::error::{BoxError, Retry, excerpt};
+use crate::error::{BoxError, Retry, excerpt, unmarked};
 use crate::executor::{ContextError, ExecutionContext, Verdict, verdict};
 use crate::machine::{Answer, Deferral, ToolCall, ToolOutcome};
 use crate::model::{Json, NewBreadcrumb, Selector, Timestamp};
@@ -397,7 +397,7 @@ pub(super) fn failed_with(error: BoxError) -> Result<Outcome, BoxError> {
 fn find<E: std::error::Error + 'static>(error: &BoxError) -> Option<&E> {
     let mut link: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
     for _ in 0..16 {
-        let current = link?;
+        let current = unmarked(link?);
         if let Some(found) = current.downcast_ref() {
             return Some(found);
         }

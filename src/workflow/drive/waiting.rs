@@ -135,7 +135,7 @@ mod tests {
         let answer = |at| said(human::RESPONSE, json!({"request_id": "t-1", "answer": "yes"}), at);
         let of = |who: &str| wait(Awaited::Person { of: vec![who.to_owned()] });
 
-        assert_eq!(of("ann").reply(&answer(15), &ask()), Some(Reply::Result("yes".into())));
+        assert_eq!(of("ann").reply(&answer(15), &ask()), Some(Reply::Result(json!("yes").into())));
         assert_eq!(of("bob").reply(&answer(15), &ask()), None);
         assert_eq!(of("ann").reply(&answer(21), &ask()), None);
     }
