@@ -8,7 +8,10 @@ fn calling(id: &str, tool: &str, arguments: Value) -> ChatResponse {
 }
 
 fn last_is_tool(request: &ChatRequest) -> bool {
-    request.messages.last().is_some_and(|last| last.speaker == Speaker::Tool)
+    request
+        .messages
+        .last()
+        .is_some_and(|last| last.speaker == Speaker::Tool)
 }
 
 #[tokio::test]
@@ -26,7 +29,8 @@ async fn the_same_agent_offers_the_same_tools_as_root_and_in_a_flow() {
     let model = ScriptedModel::answering(|_, _| Ok(ChatResponse::new("done")));
     let world = World::new(&definition, registry([search]), model);
     let root = world.executor.assembly().build_agent("writer").unwrap();
-    let asked = NewBreadcrumb::new("agent.request.v1").context(json!({"agent": "writer", "prompt": "crabs"}));
+    let asked = NewBreadcrumb::new("agent.request.v1")
+        .context(json!({"agent": "writer", "prompt": "crabs"}));
     let asked = world.store.create(asked).await.unwrap();
 
     root.process_event(&Event::created(&asked)).await.unwrap();
@@ -36,7 +40,10 @@ async fn the_same_agent_offers_the_same_tools_as_root_and_in_a_flow() {
     let names = |request: &ChatRequest| -> Vec<String> {
         request.tools.iter().map(|tool| tool.name.clone()).collect()
     };
-    assert_eq!(names(&requests[0]), ["search", "critic", "delegate-to-editor"]);
+    assert_eq!(
+        names(&requests[0]),
+        ["search", "critic", "delegate-to-editor"]
+    );
     assert_eq!(requests[0].tools, requests[1].tools);
     assert!(requests[0].tools[0].description.contains("Finds pages."));
 }
@@ -44,11 +51,13 @@ async fn the_same_agent_offers_the_same_tools_as_root_and_in_a_flow() {
 #[tokio::test]
 async fn an_agent_that_uses_another_is_given_one_result_and_has_the_last_word() {
     let model = ScriptedModel::answering(|_, request| {
-        Ok(match (shown(request).contains("Criticise."), last_is_tool(request)) {
-            (true, _) => ChatResponse::new("too long"),
-            (false, false) => calling("1", "critic", json!({"prompt": "Is it good?"})),
-            (false, true) => ChatResponse::new("a shorter text"),
-        })
+        Ok(
+            match (shown(request).contains("Criticise."), last_is_tool(request)) {
+                (true, _) => ChatResponse::new("too long"),
+                (false, false) => calling("1", "critic", json!({"prompt": "Is it good?"})),
+                (false, true) => ChatResponse::new("a shorter text"),
+            },
+        )
     });
     let more = json!({"agents": {
         "writer": {"instruction": "Write.", "use": ["critic"]},
@@ -68,7 +77,14 @@ async fn an_agent_that_uses_another_is_given_one_result_and_has_the_last_word() 
         .collect();
     assert_eq!(results.len(), 1);
     assert_eq!(results[0].text, "too long");
-    assert!(world.store.latest("agent.request.v1").await.unwrap().is_none());
+    assert!(
+        world
+            .store
+            .latest("agent.request.v1")
+            .await
+            .unwrap()
+            .is_none()
+    );
 }
 
 #[tokio::test]
@@ -76,7 +92,11 @@ async fn an_agent_that_delegates_leaves_the_last_word_to_the_specialist() {
     let model = ScriptedModel::answering(|_, request| {
         Ok(match shown(request).contains("You know crabs.") {
             true => ChatResponse::new("They walk sideways."),
-            false => calling("1", "delegate-to-expert", json!({"prompt": "How do crabs walk?"})),
+            false => calling(
+                "1",
+                "delegate-to-expert",
+                json!({"prompt": "How do crabs walk?"}),
+            ),
         })
     });
     let more = json!({"agents": {
@@ -115,14 +135,27 @@ async fn a_call_of_a_nested_agent_is_told_before_that_agent_ends() {
 
     let told = world.told();
     let at = |path: &str, is_it: fn(&StepEventKind) -> bool| {
-        let found = told.iter().position(|event| event.path.as_str() == path && is_it(&event.kind));
+        let found = told
+            .iter()
+            .position(|event| event.path.as_str() == path && is_it(&event.kind));
         found.unwrap_or_else(|| panic!("nothing of {path}: {told:?}"))
     };
-    let called = at("main/text/critic", |kind| {
-        matches!(kind, StepEventKind::ToolCalled { tool, .. } if tool == "search")
+    let called = at(
+        "main/text/critic",
+        |kind| matches!(kind, StepEventKind::ToolCalled { tool, .. } if tool == "search"),
+    );
+    let answered = at("main/text/critic", |kind| {
+        *kind == StepEventKind::Text("fine".to_owned())
     });
-    let answered = at("main/text/critic", |kind| *kind == StepEventKind::Text("fine".to_owned()));
-    let ended = at("main/text", |kind| matches!(kind, StepEventKind::Flow { kind: FlowEventKind::Finished, .. }));
+    let ended = at("main/text", |kind| {
+        matches!(
+            kind,
+            StepEventKind::Flow {
+                kind: FlowEventKind::Finished,
+                ..
+            }
+        )
+    });
     assert!(called < answered && answered < ended, "{told:?}");
 }
 
@@ -131,7 +164,10 @@ async fn without_a_return_the_last_agent_has_the_answer_and_with_one_the_value()
     let model = || ScriptedModel::new(["first", "second"]);
     let agents = json!({"agents": {"a": {"instruction": "A"}, "b": {"instruction": "B"}}});
     let open = flow(&agents, json!([{"agent": "a"}, {"agent": "b"}]));
-    let closed = flow(&agents, json!([{"id": "x", "agent": "a"}, {"agent": "b"}, {"return": "${x}"}]));
+    let closed = flow(
+        &agents,
+        json!([{"id": "x", "agent": "a"}, {"agent": "b"}, {"return": "${x}"}]),
+    );
 
     for (definition, expected) in [(open, "second"), (closed, "first")] {
         let world = World::new(&definition, ToolRegistry::default(), model());
@@ -143,12 +179,17 @@ async fn without_a_return_the_last_agent_has_the_answer_and_with_one_the_value()
 async fn a_guardrail_that_denies_the_input_keeps_every_model_from_being_asked() {
     let model = Arc::new(ScriptedModel::new(["never"]));
     let guardrail = on_input("closed", |_| Decision::deny("not today"));
-    let parts = Parts::new().default_model(Arc::clone(&model) as _).guardrail(guardrail);
+    let parts = Parts::new()
+        .default_model(Arc::clone(&model) as _)
+        .guardrail(guardrail);
     let more = json!({
         "models": {"m": {}}, "agents": {"a": {"instruction": "A"}},
         "policies": {"guardrails": {"input": ["closed"]}},
     });
-    for steps in [json!([{"model": "m", "input": "?"}]), json!([{"agent": "a"}])] {
+    for steps in [
+        json!([{"model": "m", "input": "?"}]),
+        json!([{"agent": "a"}]),
+    ] {
         let world = World::with_parts(&flow(&more, steps), &parts, Arc::clone(&model));
         assert_eq!(world.comes_to(json!({})).await["error"]["code"], "denied");
     }
@@ -177,7 +218,10 @@ async fn a_guardrail_that_denies_a_call_lets_the_model_see_an_error_result() {
 
     let result = world.comes_to(json!({})).await;
 
-    assert!(result["output"].as_str().unwrap().starts_with("denied"), "{result}");
+    assert!(
+        result["output"].as_str().unwrap().starts_with("denied"),
+        "{result}"
+    );
     assert_eq!(calls.load(Ordering::SeqCst), 0);
 }
 
@@ -199,12 +243,20 @@ async fn a_model_that_is_down_is_asked_again_if_the_step_says_so() {
 #[tokio::test]
 async fn an_agent_writes_only_what_its_permissions_say() {
     let action = r#"{"action": "create", "breadcrumb": {"schema_name": "report.v1", "title": "R", "context": {"n": 1}}}"#;
-    let may = json!({"agents": {"a": {"instruction": "A", "permissions": {"writes": ["report.v1"]}}}});
+    let may =
+        json!({"agents": {"a": {"instruction": "A", "permissions": {"writes": ["report.v1"]}}}});
     let may_not = json!({"agents": {"a": {"instruction": "A"}}});
     for (agents, expected) in [(may, 1), (may_not, 0)] {
         let model = ScriptedModel::answering(move |_, _| Ok(ChatResponse::new(action)));
-        let world = World::new(&flow(&agents, json!([{"agent": "a"}])), ToolRegistry::default(), model);
+        let world = World::new(
+            &flow(&agents, json!([{"agent": "a"}])),
+            ToolRegistry::default(),
+            model,
+        );
         world.comes_to(json!({})).await;
-        assert_eq!(world.store.recent("report.v1", 10).await.unwrap().len(), expected);
+        assert_eq!(
+            world.store.recent("report.v1", 10).await.unwrap().len(),
+            expected
+        );
     }
 }

@@ -44,7 +44,9 @@ struct World {
 impl World {
     fn new(definition: &Value, tools: ToolRegistry, model: ScriptedModel) -> Self {
         let model = Arc::new(model);
-        let parts = Parts::new().tools(tools).default_model(Arc::clone(&model) as _);
+        let parts = Parts::new()
+            .tools(tools)
+            .default_model(Arc::clone(&model) as _);
         Self::with_parts(definition, &parts, model)
     }
 
@@ -53,7 +55,8 @@ impl World {
         let events: Arc<Mutex<Vec<StepEvent>>> = Arc::default();
         let heard = Arc::clone(&events);
         let executor = executor(definition, parts, Arc::new(store.clone()));
-        let executor = executor.with_events(Arc::new(move |event| heard.lock().unwrap().push(event)));
+        let executor =
+            executor.with_events(Arc::new(move |event| heard.lock().unwrap().push(event)));
         Self {
             executor: Arc::new(executor),
             store,
@@ -73,12 +76,19 @@ impl World {
     async fn comes_to(&self, input: Value) -> Value {
         let request = self.asks(input).await;
         let outcome = self.executor.process_event(&Event::created(&request)).await;
-        assert!(matches!(outcome, Ok(Outcome::Responded { .. })), "{outcome:?}");
+        assert!(
+            matches!(outcome, Ok(Outcome::Responded { .. })),
+            "{outcome:?}"
+        );
         self.result().await
     }
 
     async fn result(&self) -> Value {
-        let results = self.store.recent(WorkflowExecutor::RESULT, 10).await.unwrap();
+        let results = self
+            .store
+            .recent(WorkflowExecutor::RESULT, 10)
+            .await
+            .unwrap();
         assert_eq!(results.len(), 1, "{results:?}");
         results[0].context.clone().into_value()
     }
@@ -153,7 +163,9 @@ fn flow(more: &Value, steps: Value) -> Value {
 
 fn registry(tools: impl IntoIterator<Item = JsonTool>) -> ToolRegistry {
     let mut tools = tools.into_iter();
-    tools.try_fold(ToolRegistry::default(), ToolRegistry::with).unwrap()
+    tools
+        .try_fold(ToolRegistry::default(), ToolRegistry::with)
+        .unwrap()
 }
 
 /// A tool that is given the number of the call, and counts.
@@ -164,7 +176,10 @@ where
     let calls = Arc::new(AtomicUsize::new(0));
     let (counted, work) = (Arc::clone(&calls), Arc::new(work));
     let tool = json_tool(name, "For tests.", json!({}), move |input, _| {
-        let (number, work) = (counted.fetch_add(1, Ordering::SeqCst) + 1, Arc::clone(&work));
+        let (number, work) = (
+            counted.fetch_add(1, Ordering::SeqCst) + 1,
+            Arc::clone(&work),
+        );
         async move { work(number, input) }
     });
     (tool, calls)

@@ -8,7 +8,10 @@ const ASKED: &str = "human.request.v1";
 async fn answer(world: &World, asked: &Breadcrumb, more: Value) {
     let id = asked.context.text("requestId").unwrap();
     let mut context = json!({"request_id": id});
-    context.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    context
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     let says = NewBreadcrumb::new("human.response.v1")
         .tag(format!("request:{id}"))
         .created_by("ann")
@@ -35,7 +38,10 @@ async fn a_run_whose_process_restarts_between_ask_and_answer_completes_with_the_
     let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
 
     assert_eq!(asked.context["question"], "Is drafted fine?");
-    assert_eq!(result.context["output"], json!({"draft": "drafted", "verdict": "yes"}));
+    assert_eq!(
+        result.context["output"],
+        json!({"draft": "drafted", "verdict": "yes"})
+    );
     assert!(result.tags.contains(&"request:q-1".to_owned()));
     assert_eq!(calls.load(Ordering::SeqCst), 1);
     assert_eq!(world.store.recent(ASKED, 10).await.unwrap().len(), 1);
@@ -51,7 +57,11 @@ async fn who_is_not_asked_does_not_answer_and_an_executor_never_does() {
     answer(&world, &asked, json!({"answer": "ann says yes"})).await;
     let id = asked.context.text("requestId").unwrap();
     world.works_until("human.response.v1", 1).await;
-    world.executor.resume(id, json!("bob says no"), "bob").await.unwrap();
+    world
+        .executor
+        .resume(id, json!("bob says no"), "bob")
+        .await
+        .unwrap();
     let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
 
     assert_eq!(result.context["output"], "bob says no");
@@ -63,7 +73,10 @@ async fn an_agent_that_asks_a_person_suspends_its_step_and_goes_on_where_it_was(
         Err(ask_human(Question::new("Which color?")))
     });
     let model = ScriptedModel::answering(|_, request| {
-        let told = request.messages.iter().find(|message| message.speaker == Speaker::Tool);
+        let told = request
+            .messages
+            .iter()
+            .find(|message| message.speaker == Speaker::Tool);
         Ok(match told {
             None => ChatResponse::calling(vec![ToolCall::new("1", "ask", json!({}))]),
             Some(told) => ChatResponse::new(format!("painted {}", told.text)),
@@ -73,14 +86,22 @@ async fn an_agent_that_asks_a_person_suspends_its_step_and_goes_on_where_it_was(
         "lead": {"instruction": "Lead.", "use": ["painter"]},
         "painter": {"instruction": "Paint.", "tools": ["ask"]},
     }});
-    let definition = flow(&more, json!([{"parallel": [{"agent": "painter"}, {"ask": "And the size?"}]}]));
+    let definition = flow(
+        &more,
+        json!([{"parallel": [{"agent": "painter"}, {"ask": "And the size?"}]}]),
+    );
     let world = World::new(&definition, registry([ask]), model);
     world.asks(json!({})).await;
 
     world.works_until(ASKED, 2).await;
     for asked in world.store.recent(ASKED, 10).await.unwrap() {
         let is_color = asked.context.text("question") == Some("Which color?");
-        answer(&world, &asked, json!({"answer": if is_color { "red" } else { "large" }})).await;
+        answer(
+            &world,
+            &asked,
+            json!({"answer": if is_color { "red" } else { "large" }}),
+        )
+        .await;
         drop(world.works_until(ASKED, 2).await);
     }
     let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
@@ -95,10 +116,17 @@ async fn an_agent_asked_by_another_may_ask_a_person() {
         Err(ask_human(Question::new("Which color?")))
     });
     let model = ScriptedModel::answering(|_, request| {
-        let told = request.messages.iter().find(|message| message.speaker == Speaker::Tool);
+        let told = request
+            .messages
+            .iter()
+            .find(|message| message.speaker == Speaker::Tool);
         let told = told.map(|told| told.text.clone());
         Ok(match (shown(request).contains("Lead."), told) {
-            (true, None) => ChatResponse::calling(vec![ToolCall::new("1", "painter", json!({"prompt": "Paint it."}))]),
+            (true, None) => ChatResponse::calling(vec![ToolCall::new(
+                "1",
+                "painter",
+                json!({"prompt": "Paint it."}),
+            )]),
             (false, None) => ChatResponse::calling(vec![ToolCall::new("1", "ask", json!({}))]),
             (_, Some(told)) => ChatResponse::new(format!("{told}!")),
         })
@@ -107,7 +135,11 @@ async fn an_agent_asked_by_another_may_ask_a_person() {
         "lead": {"instruction": "Lead.", "use": ["painter"]},
         "painter": {"instruction": "Paint.", "tools": ["ask"]},
     }});
-    let world = World::new(&flow(&more, json!([{"agent": "lead"}])), registry([ask]), model);
+    let world = World::new(
+        &flow(&more, json!([{"agent": "lead"}])),
+        registry([ask]),
+        model,
+    );
     world.asks(json!({})).await;
 
     let asked = world.works_until(ASKED, 1).await;
@@ -150,14 +182,22 @@ async fn an_event_is_waited_for_and_one_from_before_is_none() {
         ]),
     );
     let world = World::new(&definition, ToolRegistry::default(), no_model());
-    let paid = |order: u32| NewBreadcrumb::new("paid.v1").context(json!({"order": order, "by": "ann"}));
+    let paid =
+        |order: u32| NewBreadcrumb::new("paid.v1").context(json!({"order": order, "by": "ann"}));
     world.store.create(paid(7)).await.unwrap();
     world.asks(json!({"order": 7})).await;
 
     world.works_until("ready.v1", 1).await;
     world.store.create(paid(8)).await.unwrap();
     world.works_until("paid.v1", 2).await;
-    assert!(world.store.latest(WorkflowExecutor::RESULT).await.unwrap().is_none());
+    assert!(
+        world
+            .store
+            .latest(WorkflowExecutor::RESULT)
+            .await
+            .unwrap()
+            .is_none()
+    );
     world.store.create(paid(7)).await.unwrap();
     let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
 
@@ -190,7 +230,11 @@ async fn a_run_at_work_is_cancelled_by_an_order_and_what_it_did_is_stopped() {
         }
     });
     let slow = slow.timeout(600 * SECOND);
-    let world = World::new(&flow(&json!({"tools": {"slow": {}}}), json!([{"tool": "slow"}])), registry([slow]), no_model());
+    let world = World::new(
+        &flow(&json!({"tools": {"slow": {}}}), json!([{"tool": "slow"}])),
+        registry([slow]),
+        no_model(),
+    );
     let request = world.asks(json!({})).await;
     world.executor.cancel(request.id).await.unwrap();
 
@@ -203,7 +247,10 @@ async fn a_run_at_work_is_cancelled_by_an_order_and_what_it_did_is_stopped() {
 #[tokio::test]
 async fn a_paused_run_begins_nothing_until_it_may_go_on_and_takes_answers_meanwhile() {
     let (after, calls) = tool("after", |_, _| Ok(json!("done")));
-    let definition = flow(&json!({"tools": {"after": {}}}), json!([{"ask": "Go on?"}, {"tool": "after"}]));
+    let definition = flow(
+        &json!({"tools": {"after": {}}}),
+        json!([{"ask": "Go on?"}, {"tool": "after"}]),
+    );
     let world = World::new(&definition, registry([after]), no_model());
     let request = world.asks(json!({})).await;
 
@@ -226,7 +273,10 @@ async fn a_tool_that_is_served_elsewhere_is_asked_by_a_breadcrumb() {
     let tools = ToolRegistry::default()
         .with(remote_tool("far", "Far away.", json!({"type": "object"})))
         .unwrap();
-    let definition = flow(&json!({"tools": {"far": {}}}), json!([{"tool": "far", "input": {"n": 1}}]));
+    let definition = flow(
+        &json!({"tools": {"far": {}}}),
+        json!([{"tool": "far", "input": {"n": 1}}]),
+    );
     let world = World::new(&definition, tools, no_model());
     world.asks(json!({})).await;
 
@@ -255,11 +305,20 @@ async fn a_question_that_nobody_answers_in_its_time_fails_its_step() {
         .build()
         .unwrap();
     let found = async {
-        while world.store.latest(WorkflowExecutor::RESULT).await.unwrap().is_none() {
+        while world
+            .store
+            .latest(WorkflowExecutor::RESULT)
+            .await
+            .unwrap()
+            .is_none()
+        {
             tokio::time::sleep(SECOND).await;
         }
     };
-    tokio::time::timeout(600 * SECOND, runtime.run_until(found)).await.unwrap().unwrap();
+    tokio::time::timeout(600 * SECOND, runtime.run_until(found))
+        .await
+        .unwrap()
+        .unwrap();
 
     assert_eq!(world.result().await["output"], "timed_out");
 }

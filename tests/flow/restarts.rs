@@ -63,7 +63,10 @@ async fn what_was_under_way_in_a_crash_follows_the_retry_safety_of_its_tool() {
 async fn an_agent_goes_on_within_its_conversation_after_a_crash() {
     let (stuck, calls) = stuck_once("stuck");
     let model = ScriptedModel::answering(|_, request| {
-        let tools = request.messages.iter().filter(|message| message.speaker == Speaker::Tool);
+        let tools = request
+            .messages
+            .iter()
+            .filter(|message| message.speaker == Speaker::Tool);
         Ok(match tools.count() {
             0 => ChatResponse::calling(vec![ToolCall::new("1", "fast", json!({}))]),
             1 => ChatResponse::calling(vec![ToolCall::new("2", "stuck", json!({}))]),
@@ -83,7 +86,11 @@ async fn an_agent_goes_on_within_its_conversation_after_a_crash() {
     assert_eq!(result["output"], "done");
     assert_eq!(fasts.load(Ordering::SeqCst), 1);
     assert_eq!(calls.load(Ordering::SeqCst), 2);
-    assert_eq!(world.model.requests().len(), 3, "no answer is asked for twice");
+    assert_eq!(
+        world.model.requests().len(),
+        3,
+        "no answer is asked for twice"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -95,7 +102,8 @@ async fn what_was_emitted_or_asked_is_not_written_again_although_nobody_heard_th
     let saves = AtomicUsize::new(0);
     let faulty = Faulty::new(store.clone(), move |operation, moment| {
         let is_save = operation == Operation::Save && moment == Moment::Before;
-        match is_save && saves.fetch_add(1, Ordering::SeqCst) > 0 && failing.load(Ordering::SeqCst) {
+        match is_save && saves.fetch_add(1, Ordering::SeqCst) > 0 && failing.load(Ordering::SeqCst)
+        {
             true => Fault::Fail,
             false => Fault::None,
         }
@@ -108,14 +116,24 @@ async fn what_was_emitted_or_asked_is_not_written_again_although_nobody_heard_th
     let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(json!({"workflow": ID}));
     let request = store.create(request).await.unwrap();
 
-    executor.process_event(&Event::created(&request)).await.unwrap_err();
+    executor
+        .process_event(&Event::created(&request))
+        .await
+        .unwrap_err();
     fails.store(false, Ordering::SeqCst);
     tokio::time::advance(120 * SECOND).await;
-    executor.process_event(&Event::created(&request)).await.unwrap();
+    executor
+        .process_event(&Event::created(&request))
+        .await
+        .unwrap();
 
     assert_eq!(store.recent("note.v1", 10).await.unwrap().len(), 1);
     assert_eq!(store.recent("end.v1", 10).await.unwrap().len(), 1);
-    let result = store.latest(WorkflowExecutor::RESULT).await.unwrap().unwrap();
+    let result = store
+        .latest(WorkflowExecutor::RESULT)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(result.context["status"], "success");
 }
 
@@ -127,13 +145,26 @@ async fn a_run_does_not_go_on_with_another_definition() {
     world.works_until("human.request.v1", 1).await;
     let other = flow(&json!({}), json!([{"ask": "Really?"}]));
     let other = World {
-        executor: Arc::new(executor(&other, &Parts::new(), Arc::new(world.store.clone()))),
+        executor: Arc::new(executor(
+            &other,
+            &Parts::new(),
+            Arc::new(world.store.clone()),
+        )),
         ..world
     };
 
-    let asked = other.store.latest("human.request.v1").await.unwrap().unwrap();
+    let asked = other
+        .store
+        .latest("human.request.v1")
+        .await
+        .unwrap()
+        .unwrap();
     let id = asked.context.text("requestId").unwrap();
-    other.executor.resume(id, json!("yes"), "ann").await.unwrap();
+    other
+        .executor
+        .resume(id, json!("yes"), "ann")
+        .await
+        .unwrap();
     let result = other.works_until(WorkflowExecutor::RESULT, 1).await;
 
     assert_eq!(result.context["error"]["code"], "refused", "{result:?}");
@@ -151,5 +182,10 @@ async fn a_flow_runs_on_a_context_that_belongs_to_no_run() {
     let driven = assembly.drive(&context, order).await.unwrap();
 
     use universal_executor::workflow::{Driven, Finish};
-    assert_eq!(driven, Driven::Finished(Finish::Completed { output: json!(4).into() }));
+    assert_eq!(
+        driven,
+        Driven::Finished(Finish::Completed {
+            output: json!(4).into()
+        })
+    );
 }

@@ -9,7 +9,10 @@ async fn a_tool_that_fails_twice_works_at_the_third_attempt_after_delays_that_do
         3 => Ok(json!("done")),
         _ => Err("not yet".into()),
     });
-    let definition = flow(&json!({"tools": {"flaky": {}}}), json!([{"tool": "flaky", "retry": 3}]));
+    let definition = flow(
+        &json!({"tools": {"flaky": {}}}),
+        json!([{"tool": "flaky", "retry": 3}]),
+    );
     let world = World::new(&definition, registry([tool]), no_model());
 
     let result = world.comes_to(json!({})).await;
@@ -48,7 +51,9 @@ async fn a_step_is_stopped_when_its_time_is_up_and_tried_again_only_if_its_tool_
 async fn three_branches_of_one_agent_with_three_inputs_give_three_right_results_in_order() {
     let model = ScriptedModel::answering(|_, request| {
         let shown = shown(request);
-        let found = ["red", "green", "blue"].into_iter().find(|color| shown.contains(color));
+        let found = ["red", "green", "blue"]
+            .into_iter()
+            .find(|color| shown.contains(color));
         Ok(ChatResponse::new(format!("saw {}", found.unwrap())))
     });
     let definition = flow(
@@ -63,7 +68,10 @@ async fn three_branches_of_one_agent_with_three_inputs_give_three_right_results_
 
     let result = world.comes_to(json!({})).await;
 
-    assert_eq!(result["output"], json!(["saw red", "saw green", "saw blue"]));
+    assert_eq!(
+        result["output"],
+        json!(["saw red", "saw green", "saw blue"])
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -160,7 +168,10 @@ async fn an_answer_that_is_invalid_twice_is_an_error_with_the_raw_text_and_the_r
     assert!(message.contains("VII"), "{message}");
     assert_eq!(world.model.requests().len(), 2);
     let repaired = |event: &StepEvent| matches!(event.kind, StepEventKind::Repaired { .. });
-    assert_eq!(world.told().iter().filter(|event| repaired(event)).count(), 1);
+    assert_eq!(
+        world.told().iter().filter(|event| repaired(event)).count(),
+        1
+    );
 }
 
 #[cfg(feature = "validate")]
@@ -174,7 +185,10 @@ async fn inputs_and_outputs_of_flows_are_held_to_their_schemas() {
     let broken = World::new(&definition, ToolRegistry::default(), no_model());
 
     assert_eq!(refused.comes_to(json!(7)).await["error"]["code"], "refused");
-    assert_eq!(broken.comes_to(json!("hi")).await["error"]["code"], "bad_output");
+    assert_eq!(
+        broken.comes_to(json!("hi")).await["error"]["code"],
+        "bad_output"
+    );
 }
 
 #[tokio::test]
@@ -213,15 +227,26 @@ async fn events_are_numbered_without_gaps_and_name_the_run() {
 #[tokio::test]
 async fn progress_is_written_when_it_is_asked_for() {
     let (tool, _) = tool("work", |number, _| Ok(json!(number)));
-    let definition = flow(&json!({"tools": {"work": {}}}), json!([{"tool": "work"}, {"tool": "work"}]));
+    let definition = flow(
+        &json!({"tools": {"work": {}}}),
+        json!([{"tool": "work"}, {"tool": "work"}]),
+    );
     let world = World::new(&definition, registry([tool]), no_model());
     let request = json!({"workflow": ID, "progress": true});
     let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(request);
     let request = world.store.create(request).await.unwrap();
 
-    world.executor.process_event(&Event::created(&request)).await.unwrap();
+    world
+        .executor
+        .process_event(&Event::created(&request))
+        .await
+        .unwrap();
 
-    let progress = world.store.recent("workflow.progress.v1", 10).await.unwrap();
+    let progress = world
+        .store
+        .recent("workflow.progress.v1", 10)
+        .await
+        .unwrap();
     let mut numbers: Vec<u64> = progress
         .iter()
         .flat_map(|one| one.context["events"].as_array().unwrap().clone())
@@ -238,10 +263,14 @@ async fn a_graph_of_any_shape_calls_each_step_once_after_what_it_depends_on() {
         let order: Arc<Mutex<Vec<usize>>> = Arc::default();
         let noted = Arc::clone(&order);
         let work = json_tool("work", "", json!({}), move |input, _| {
-            noted.lock().unwrap().push(usize::try_from(input.as_u64().unwrap()).unwrap());
+            noted
+                .lock()
+                .unwrap()
+                .push(usize::try_from(input.as_u64().unwrap()).unwrap());
             async { Ok(json!(1)) }
         });
-        let depends = |node: usize| (0..node).filter(move |on| (shape * 31 + node * 7 + on) % 3 == 0);
+        let depends =
+            |node: usize| (0..node).filter(move |on| (shape * 31 + node * 7 + on) % 3 == 0);
         let steps: Vec<Value> = (0..8)
             .map(|node| {
                 let on: Vec<String> = depends(node).map(|on| format!("s{on}")).collect();

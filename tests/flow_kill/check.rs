@@ -12,7 +12,8 @@ use universal_executor::{BreadcrumbStoreExt as _, RunLedger as _};
 const MOST: [&str; 8] = ["m1", "x2", "y2", "y3", "z1", "m2", "y5", "a2"];
 /// The others.
 const AGAIN: [&str; 14] = [
-    "first", "x1", "x3", "x4", "y1", "y4", "z2", "z3", "z4", "item1", "item2", "item3", "a1", "after",
+    "first", "x1", "x3", "x4", "y1", "y4", "z2", "z3", "z4", "item1", "item2", "item3", "a1",
+    "after",
 ];
 
 /// What is wrong with a run, if anything.
@@ -61,7 +62,10 @@ fn in_store(run: &Lived) -> Vec<String> {
         let store = open(&run.folder, 0).await;
         let mut problems = Vec::new();
         let results = store.recent(WorkflowExecutor::RESULT, 10).await.unwrap();
-        let outputs: Vec<_> = results.iter().map(|result| &result.context["output"]).collect();
+        let outputs: Vec<_> = results
+            .iter()
+            .map(|result| &result.context["output"])
+            .collect();
         if outputs != [&expected()] || !results[0].tags.contains(&"request:q-1".to_owned()) {
             let results: Vec<_> = results.iter().map(|result| &result.context).collect();
             problems.push(format!("the results are {results:?}"));

@@ -104,7 +104,11 @@ fn is_killed(life: &Life) -> bool {
 /// The store of a run, in a life of it.
 pub(crate) async fn open(folder: &Path, life: u32) -> SqliteStore {
     let file = SqliteStore::builder(folder.join("store.db")).durability(Durability::Normal);
-    let store = file.poll_every(Duration::from_millis(10)).open().await.unwrap();
+    let store = file
+        .poll_every(Duration::from_millis(10))
+        .open()
+        .await
+        .unwrap();
     store.pass(LIFE * life);
     store
 }

@@ -34,7 +34,11 @@ const AT_ONCE: usize = 2;
 
 #[test]
 fn a_flow_that_is_killed_anywhere_completes_with_the_same_result_and_repeats_no_finished_step() {
-    let given = |name: &str| env::var(name).ok().and_then(|given| given.parse::<u64>().ok());
+    let given = |name: &str| {
+        env::var(name)
+            .ok()
+            .and_then(|given| given.parse::<u64>().ok())
+    };
     let runs = usize::try_from(given("FLOW_KILLS").unwrap_or(RUNS)).unwrap();
     let seed = given("FLOW_SEED").unwrap_or(SEED);
     let folder = Folder::new();
@@ -59,14 +63,18 @@ fn a_flow_that_is_killed_anywhere_completes_with_the_same_result_and_repeats_no_
                     let mut ended = ended.lock().unwrap();
                     ended.0 += lived.kills;
                     let problems = check::problems(&lived).into_iter();
-                    ended.1.extend(problems.map(|problem| format!("run {number}, {deaths:?}: {problem}")));
+                    ended.1.extend(
+                        problems.map(|problem| format!("run {number}, {deaths:?}: {problem}")),
+                    );
                 }
             });
         }
     });
 
     let (kills, problems) = ended.into_inner().unwrap();
-    lives::say(&format!("{runs} runs, {points} points in each, {kills} kills, seed {seed}"));
+    lives::say(&format!(
+        "{runs} runs, {points} points in each, {kills} kills, seed {seed}"
+    ));
     assert!(problems.is_empty(), "seed {seed}:\n{}", problems.join("\n"));
     assert!(kills >= runs, "{kills}");
 }
@@ -86,7 +94,10 @@ struct Chance(u64);
 
 impl Chance {
     fn below(&mut self, most: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         let mixed = (self.0 ^ (self.0 >> 29)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         usize::try_from((mixed >> 33) % u64::try_from(most.max(1)).unwrap()).unwrap()
     }

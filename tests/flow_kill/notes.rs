@@ -105,6 +105,8 @@ impl Notes {
     pub(crate) fn read(folder: &Path) -> Vec<Note> {
         let text = fs::read_to_string(folder.join("notes")).unwrap();
         let lines = text.lines();
-        lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+        lines
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     }
 }

@@ -68,18 +68,15 @@ impl BreadcrumbStore for Doomed {
 #[async_trait]
 impl RunLedger for Doomed {
     async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError> {
-        self.call(self.store.enqueue(runs))
-            .await
+        self.call(self.store.enqueue(runs)).await
     }
 
     async fn claim(&self, run: &RunRef, instead_of: Option<Lease>) -> Result<Claim, StoreError> {
-        self.call(self.store.claim(run, instead_of))
-            .await
+        self.call(self.store.claim(run, instead_of)).await
     }
 
     async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError> {
-        self.call(self.store.claim_next(n, of))
-            .await
+        self.call(self.store.claim_next(n, of)).await
     }
 
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {
@@ -87,13 +84,11 @@ impl RunLedger for Doomed {
     }
 
     async fn retry(&self, lease: Lease, at: Timestamp, counts: bool) -> Result<(), StoreError> {
-        self.call(self.store.retry(lease, at, counts))
-            .await
+        self.call(self.store.retry(lease, at, counts)).await
     }
 
     async fn release(&self, lease: Lease) -> Result<(), StoreError> {
-        self.call(self.store.release(lease))
-            .await
+        self.call(self.store.release(lease)).await
     }
 
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
@@ -104,8 +99,7 @@ impl RunLedger for Doomed {
     }
 
     async fn resume(&self, run: &RunRef, with: BreadcrumbId) -> Result<(), StoreError> {
-        self.call(self.store.resume(run, with))
-            .await
+        self.call(self.store.resume(run, with)).await
     }
 
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {

@@ -44,7 +44,10 @@ pub(crate) async fn work(life: Life) {
     let ended = runtime.run_until(is_over(&store));
 
     let ended = tokio::time::timeout(PATIENCE, ended).await;
-    assert!(ended.is_ok(), "the run goes on, but nothing is done any more");
+    assert!(
+        ended.is_ok(),
+        "the run goes on, but nothing is done any more"
+    );
     ended.unwrap().unwrap();
     notes.end();
 }
@@ -109,7 +112,10 @@ fn tool(name: &'static str, notes: &Arc<Notes>) -> JsonTool {
         async move {
             let step = input["step"].as_str().unwrap_or("unnamed").to_owned();
             notes.pass();
-            notes.note(&Note::Began { step: step.clone(), key });
+            notes.note(&Note::Began {
+                step: step.clone(),
+                key,
+            });
             notes.pass();
             tokio::task::yield_now().await;
             notes.pass();
@@ -124,7 +130,10 @@ fn tool(name: &'static str, notes: &Arc<Notes>) -> JsonTool {
 /// Calls two tools, one after the other, and goes by what the conversation says, whichever attempt it is.
 fn model() -> ScriptedModel {
     ScriptedModel::answering(|_, request| {
-        let told = request.messages.iter().filter(|message| message.speaker == Speaker::Tool);
+        let told = request
+            .messages
+            .iter()
+            .filter(|message| message.speaker == Speaker::Tool);
         let call = |tool: &str, step: &str| {
             ChatResponse::calling(vec![ToolCall::new(step, tool, json!({"step": step}))])
         };

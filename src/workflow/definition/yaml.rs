@@ -43,7 +43,10 @@ pub(super) fn read(text: &str) -> Result<Document, (LoadProblem, Option<Position
     read.map(Document).map_err(|error| {
         let error = error.without_snippet();
         let reason = crate::error::excerpt(&error.to_string(), 500).into_owned();
-        (LoadProblem::NotYaml { reason }, error.location().and_then(position))
+        (
+            LoadProblem::NotYaml { reason },
+            error.location().and_then(position),
+        )
     })
 }
 
@@ -211,20 +214,42 @@ flows:
         let wrong = DESK.replace("retry: 3", "retry: often");
         let unknown = DESK.replace("    steps:", "    stepps: 1\n    steps:");
 
-        assert!(problem(&misspelt).starts_with("line 8 column 15: "), "{}", problem(&misspelt));
-        assert!(problem(&misspelt).ends_with("there is no tool \"serch\"; did you mean \"search\"?"));
-        assert!(problem(&wrong).starts_with("line 11 column 16: "), "{}", problem(&wrong));
-        assert!(problem(&unknown).starts_with("line 6 column"), "{}", problem(&unknown));
+        assert!(
+            problem(&misspelt).starts_with("line 8 column 15: "),
+            "{}",
+            problem(&misspelt)
+        );
+        assert!(
+            problem(&misspelt).ends_with("there is no tool \"serch\"; did you mean \"search\"?")
+        );
+        assert!(
+            problem(&wrong).starts_with("line 11 column 16: "),
+            "{}",
+            problem(&wrong)
+        );
+        assert!(
+            problem(&unknown).starts_with("line 6 column"),
+            "{}",
+            problem(&unknown)
+        );
     }
 
     #[test]
     fn a_warning_says_where_it_is() {
-        let workflow = Workflow::from_yaml(&DESK.replace("  search: {}", "  search: {}\n  shell: {}"));
+        let workflow =
+            Workflow::from_yaml(&DESK.replace("  search: {}", "  search: {}\n  shell: {}"));
 
         let workflow = workflow.unwrap();
 
-        let warnings: Vec<String> = workflow.warnings().iter().map(ToString::to_string).collect();
-        assert_eq!(warnings, ["line 4 column 10: tools.shell: the tool \"shell\" is not used"]);
+        let warnings: Vec<String> = workflow
+            .warnings()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(
+            warnings,
+            ["line 4 column 10: tools.shell: the tool \"shell\" is not used"]
+        );
     }
 
     #[test]

@@ -8,13 +8,13 @@ use crate::agent::{
     human, is_protected,
 };
 use crate::error::{Retry, excerpt};
+use crate::executor::UniversalExecutor as _;
 use crate::machine::{Answer, Effect};
 use crate::model::nearest;
 use crate::store::BreadcrumbStore;
 use crate::tool::{Renaming, ToolError, ToolExecutor, ToolRegistry};
 use crate::workflow::ast::TaskForm;
 use crate::workflow::{AgentSpec, Instruction, ModelSpec, Workflow};
-use crate::executor::UniversalExecutor as _;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -63,7 +63,9 @@ pub enum AssemblyError {
         name: String,
     },
     /// There are schemas, and this build of the crate checks none.
-    #[error("the workflow has schemas, which are checked only with the feature \"validate\"; turn it on, or leave them out")]
+    #[error(
+        "the workflow has schemas, which are checked only with the feature \"validate\"; turn it on, or leave them out"
+    )]
     NoValidation,
     /// A step writes a schema that decides what others do: requests, answers of people, definitions.
     #[error("a step emits {schema:?}, which no definition may write")]
@@ -72,7 +74,9 @@ pub enum AssemblyError {
         schema: String,
     },
     /// A tool that is served elsewhere is asked for by its name.
-    #[error("tool {tool:?} is served elsewhere, under that name; it cannot be called {name:?} here")]
+    #[error(
+        "tool {tool:?} is served elsewhere, under that name; it cannot be called {name:?} here"
+    )]
     CannotRename {
         /// The tool.
         tool: String,
@@ -208,12 +212,7 @@ impl Assembly {
         }
     }
 
-    fn heard(
-        &self,
-        model: Arc<dyn ChatModel>,
-        name: Option<&str>,
-        by: Option<Listener>,
-    ) -> Heard {
+    fn heard(&self, model: Arc<dyn ChatModel>, name: Option<&str>, by: Option<Listener>) -> Heard {
         let spec = name.and_then(|name| self.workflow.models.get(name));
         let most = spec.and_then(|spec| spec.max_tokens);
         Heard {
@@ -324,10 +323,13 @@ impl Assembly {
                 TaskForm::Ask { .. } => {
                     self.writes.insert(human::REQUEST.to_owned());
                 }
-                TaskForm::Tool { .. } => {
-                    // It may ask a person, or be served elsewhere.
+                TaskForm::Tool { tool, .. } => {
+                    // It may ask a person.
                     self.writes.insert(human::REQUEST.to_owned());
-                    self.writes.insert(ToolExecutor::REQUEST.to_owned());
+                    let tool = self.tools.get(tool);
+                    if tool.is_some_and(|tool| tool.settings().over_breadcrumbs) {
+                        self.writes.insert(ToolExecutor::REQUEST.to_owned());
+                    }
                 }
                 TaskForm::Agent { .. } | TaskForm::WaitFor { .. } => {}
             }
@@ -351,7 +353,12 @@ impl Assembly {
     fn settle_agents(&mut self) -> Result<(), AssemblyError> {
         let workflow = Arc::clone(&self.workflow);
         for (name, spec) in &workflow.agents {
-            if let Some(schema) = spec.permissions.writes.iter().find(|name| is_protected(name)) {
+            if let Some(schema) = spec
+                .permissions
+                .writes
+                .iter()
+                .find(|name| is_protected(name))
+            {
                 let schema = schema.clone();
                 return Err(AssemblyError::Protected { schema });
             }

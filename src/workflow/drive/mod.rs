@@ -28,8 +28,8 @@ use event::Emitter;
 use futures::future::{AbortHandle, BoxFuture, abortable};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
-use serde_json::json;
 use kept::{Kept, Looked, Saved, Saver, Saving};
+use serde_json::json;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
@@ -341,7 +341,11 @@ impl<'d> Drive<'d> {
     /// Keeps what is known, then waits for whatever is first.
     async fn go_on(&mut self) -> Result<(), BoxError> {
         self.save().await?;
-        let delay = self.delay();
+        // What is due begins once there is a place for it.
+        let delay = match self.running.len() < MOST_AT_ONCE {
+            true => self.delay(),
+            false => None,
+        };
         let due = async {
             match delay {
                 Some(delay) => tokio::time::sleep(delay).await,
@@ -481,7 +485,10 @@ impl<'d> Drive<'d> {
     /// How long it is until a step that waits for its time begins; none if no step does.
     fn delay(&self) -> Option<Duration> {
         let now = self.context.now();
-        let dues = self.queue.iter().filter_map(|path| self.kept.get(path)?.due);
+        let dues = self
+            .queue
+            .iter()
+            .filter_map(|path| self.kept.get(path)?.due);
         // No less than the store's clock can tell apart, so that nothing spins.
         dues.min()
             .map(|due| due.since(now).max(Duration::from_millis(1)))

@@ -46,7 +46,10 @@ pub(super) enum Worked {
     /// It goes on with a breadcrumb.
     Waits(Wait),
     /// Its agents go on with a breadcrumb, and say which.
-    Asleep { ticket: String, wake: Wake },
+    Asleep {
+        ticket: String,
+        wake: Wake,
+    },
 }
 
 impl Step<'_> {
@@ -67,7 +70,9 @@ impl Step<'_> {
                 let asked = self.model(model, prompt.as_deref(), input, output.as_deref());
                 asked.await.map(Worked::Told)
             }
-            Task::WaitFor { .. } => Ok(self.wait("event", Awaited::Event, self.context.now(), PATIENCE)),
+            Task::WaitFor { .. } => {
+                Ok(self.wait("event", Awaited::Event, self.context.now(), PATIENCE))
+            }
             Task::Ask { question, of, .. } => {
                 let on = Awaited::Person { of: of.clone() };
                 let fields = human::question(&Value::from(question.as_str()).into());
@@ -115,7 +120,9 @@ impl Step<'_> {
         if settings.requires_approval && !is_approved {
             let call = ToolCall::new(self.ready.path.as_str(), name, input.clone());
             let fields = human::approval(&call, &input, &digest);
-            return self.ask_person("approval", Awaited::Approval { digest }, fields).await;
+            return self
+                .ask_person("approval", Awaited::Approval { digest }, fields)
+                .await;
         }
         if settings.over_breadcrumbs {
             return self.request_tool(name, input, settings.timeout).await;
@@ -133,7 +140,12 @@ impl Step<'_> {
         settings: &ToolSettings,
         is_approved: bool,
     ) -> Result<Worked, BoxError> {
-        let Assembly { tools, store, guardrails, .. } = self.assembly;
+        let Assembly {
+            tools,
+            store,
+            guardrails,
+            ..
+        } = self.assembly;
         let call = ToolCall::new(self.ready.path.as_str(), name, input);
         let by = self.assembly.workflow().name.as_deref();
         let outcome = match is_approved {
@@ -147,7 +159,8 @@ impl Step<'_> {
             }
             ToolOutcome::Deferred(Deferral::Other { kind, payload }) if kind == "question" => {
                 let on = Awaited::Person { of: Vec::new() };
-                self.ask_person("question", on, human::question(&payload)).await
+                self.ask_person("question", on, human::question(&payload))
+                    .await
             }
             ToolOutcome::Deferred(
                 Deferral::Handoff { .. } | Deferral::PlannerOutput(_) | Deferral::Other { .. },
@@ -158,7 +171,12 @@ impl Step<'_> {
         }
     }
 
-    async fn request_tool(&self, name: &str, input: Json, time: Duration) -> Result<Worked, BoxError> {
+    async fn request_tool(
+        &self,
+        name: &str,
+        input: Json,
+        time: Duration,
+    ) -> Result<Worked, BoxError> {
         if let Err(answer) = self.assembly.tools.check_input(name, &input) {
             return Ok(Worked::Told(of_error(answer, None)));
         }
@@ -175,7 +193,12 @@ impl Step<'_> {
     async fn ask_person(&self, what: &str, on: Awaited, fields: Value) -> Result<Worked, BoxError> {
         let ticket = self.ticket(what);
         let until = self.until.unwrap_or_else(|| self.context.now() + PATIENCE);
-        let by = self.assembly.workflow().name.as_deref().unwrap_or("workflow");
+        let by = self
+            .assembly
+            .workflow()
+            .name
+            .as_deref()
+            .unwrap_or("workflow");
         let request = human::request(fields, &ticket, by, until);
         match self.post(request, &tool::request_tag(&ticket)).await {
             Ok(at) => Ok(self.wait(what, on, at, PATIENCE)),
@@ -245,7 +268,9 @@ impl Step<'_> {
             if repairs == 0 {
                 return Ok(bad_output(&problem, &said));
             }
-            by.tell(StepEventKind::Repaired { problem: problem.clone() });
+            by.tell(StepEventKind::Repaired {
+                problem: problem.clone(),
+            });
             messages.push(Message::assistant(said));
             messages.push(Message::user(format!(
                 "That is not the output that was asked for: {problem}. Answer again."
@@ -316,7 +341,8 @@ fn question(input: &Json, output: Option<&Output>) -> String {
 fn bad_output(problem: &str, raw: &str) -> Outcome {
     const RAW: usize = 2_048;
     let raw = excerpt(raw, RAW);
-    let message = format!("the answer is not the output that was asked for: {problem}; it was: {raw}");
+    let message =
+        format!("the answer is not the output that was asked for: {problem}; it was: {raw}");
     Outcome::transient("bad_output", message)
 }
 
