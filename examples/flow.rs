@@ -77,7 +77,10 @@ async fn answer(folder: &Path, answer: &str) -> Result<(), BoxError> {
 
     let result = works_until(&store, WorkflowExecutor::RESULT).await?;
 
-    println!("result:   {}", result.context["output"]);
+    println!(
+        "result:   {}",
+        result.context.text("output").unwrap_or_default()
+    );
     store.close().await;
     Ok(std::fs::remove_dir_all(folder)?)
 }

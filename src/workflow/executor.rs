@@ -107,7 +107,7 @@ pub enum WorkflowError {
         /// The workflow.
         workflow: String,
         /// What is not there.
-        source: AssemblyError,
+        source: Box<AssemblyError>,
     },
     /// The subscriptions of the definition cannot be used.
     #[error("the subscriptions of workflow {workflow:?} cannot be used")]
@@ -177,7 +177,7 @@ impl WorkflowExecutor {
         let assembly = Assembly::new(workflow, parts, store);
         let assembly = assembly.map_err(|source| WorkflowError::Assembly {
             workflow: id.clone(),
-            source,
+            source: Box::new(source),
         })?;
         let flow = match context.get("flow") {
             None | Some(Value::Null) => None,

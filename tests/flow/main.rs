@@ -156,8 +156,7 @@ fn executor(
 /// A definition with one flow.
 fn flow(more: &Value, steps: Value) -> Value {
     let mut definition = more.clone();
-    let fields = definition.as_object_mut().unwrap();
-    fields.insert("flows".to_owned(), json!({"main": {"steps": steps}}));
+    definition["flows"]["main"]["steps"] = steps;
     definition
 }
 

@@ -33,7 +33,8 @@ async fn dies_and_is_followed(world: &World) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_under_way_in_a_crash_follows_the_retry_safety_of_its_tool() {
-    let safeties: [(fn(JsonTool) -> JsonTool, &str, usize); 3] = [
+    type Safety = fn(JsonTool) -> JsonTool;
+    let safeties: [(Safety, &str, usize); 3] = [
         (JsonTool::idempotent, "success", 2),
         (|tool| tool, "error", 1),
         (JsonTool::at_most_once, "error", 1),

@@ -4,9 +4,10 @@
 //! request is not written: the other agent begins here, and what it says is handed over as the response would be. So an
 //! agent is the same in a flow and by itself, and what it was at is saved by one mechanism.
 
+use super::ended::failed_with;
 use super::heard::Listener;
 use super::kept::{AtWork, Keeper};
-use super::step::{Step, failed_with};
+use super::step::Step;
 use crate::agent::{AgentExecutor, agents};
 use crate::error::{BoxError, permanent};
 use crate::executor::{Inner, Resumed, Suspension, UniversalExecutor as _};

@@ -1,7 +1,7 @@
 //! Looking for what others wrote: answers to what steps wait for, and orders to the run.
 
 use super::control::Control;
-use super::step::of_error;
+use super::ended::of_error;
 use super::waiting::{Awaited, Reply};
 use super::{Drive, LOOKS};
 use crate::error::BoxError;
