@@ -11,6 +11,7 @@
 //! # Where to start
 //! - [`UniversalExecutor`] is the pattern; its documentation has a whole executor.
 //! - [`tool::ToolExecutor`] and [`agent::AgentExecutor`] are executors made of a function, or of a definition and a model.
+//! - [`workflow::WorkflowExecutor`] runs a flow of steps: agents, tools, models and people, in branches and loops.
 //! - [`machine`] is what keeps the tool calls of an agent in order, for drivers of models and CLI agents.
 //! - [`Subscriptions`] reads definitions and says what an event is to an executor, and why.
 //! - [`MemoryStore`] is the store to begin with, `SqliteStore` the one that stays; [`store`] says what a store promises.
@@ -31,7 +32,8 @@
 //! | `openai` | `agent::OpenAiCompatible`: models behind an endpoint that speaks the chat completions of OpenAI (reqwest, rustls) |
 //! | `genai` | `agent::GenaiModel`: models of providers that speak protocols of their own, as Anthropic and Gemini (genai, reqwest, rustls) |
 //! | `templates` | rules of the type `template` in [`hints`], in Handlebars |
-//! | `validate` | input and output of [`tool`]s are checked against their JSON Schemas |
+//! | `validate` | input and output of [`tool`]s, and of [`workflow`]s, are checked against their JSON Schemas |
+//! | `yaml` | `workflow::Workflow::from_yaml`: definitions of workflows in YAML |
 //! | `metrics` | counters and histograms of the runtime through the `metrics` facade: [`runtime::metrics`] |
 //! | `mock` | `store::mock`: a mock store for unit tests, made with mockall |
 //! | `conformance` | `store::conformance` and `source::conformance`: the suites that every store and source must pass; `store::Faulty`: one that fails on purpose |

@@ -43,8 +43,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "workflow",
         &[
-            "agent", "backoff", "bugs", "clock", "error", "executor", "hints", "machine", "model", "source",
-            "store", "tool",
+            "agent", "backoff", "bugs", "clock", "error", "executor", "hints", "machine", "model",
+            "source", "store", "tool",
         ],
     ),
     (

@@ -34,7 +34,7 @@ pub(super) struct RunHandle {
     pub(super) key: OnceLock<String>,
     /// Of a run within a run: who keeps its state, and the run it is in.
     pub(super) keeper: Option<Arc<dyn KeepState>>,
-    pub(super) outer: Option<Arc<RunHandle>>,
+    pub(super) outer: Option<Arc<Self>>,
 }
 
 impl RunHandle {

@@ -22,6 +22,12 @@ pub enum LoadProblem {
         /// What the parser says.
         reason: String,
     },
+    /// The text is not YAML, or has in it what JSON has not.
+    #[error("{reason}")]
+    NotYaml {
+        /// What the parser says.
+        reason: String,
+    },
     /// The definition nests too deep.
     #[error("it nests deeper than {MAX_DEPTH} levels")]
     TooDeep,

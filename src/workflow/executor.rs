@@ -107,7 +107,7 @@ pub enum WorkflowError {
         /// The workflow.
         workflow: String,
         /// What is not there.
-        source: AssemblyError,
+        source: Box<AssemblyError>,
     },
     /// The subscriptions of the definition cannot be used.
     #[error("the subscriptions of workflow {workflow:?} cannot be used")]
@@ -177,7 +177,7 @@ impl WorkflowExecutor {
         let assembly = Assembly::new(workflow, parts, store);
         let assembly = assembly.map_err(|source| WorkflowError::Assembly {
             workflow: id.clone(),
-            source,
+            source: Box::new(source),
         })?;
         let flow = match context.get("flow") {
             None | Some(Value::Null) => None,
@@ -310,7 +310,9 @@ impl WorkflowExecutor {
         let own = [Self::RESULT, PROGRESS];
         let written = own.into_iter().chain(assembly.writes()).map(str::to_owned);
         let written: Vec<String> = written.collect();
-        let profile = Profile::new("workflow").timeout(HOUR).responds_with(written);
+        let profile = Profile::new("workflow")
+            .timeout(HOUR)
+            .responds_with(written);
         let executor = Self {
             flow: entry(&id, assembly.workflow(), flow)?,
             profile: profile.definition(assembly.workflow().hash()),
@@ -442,10 +444,12 @@ fn entry(id: &str, workflow: &Workflow, named: Option<&str>) -> Result<String, W
     let known = |name: &str| flows.contains(&name).then(|| name.to_owned());
     let found = match named {
         Some(name) => known(name),
-        None => known("main").or_else(|| known("default")).or(match flows.as_slice() {
-            [only] => Some((*only).to_owned()),
-            [] | [..] => None,
-        }),
+        None => known("main")
+            .or_else(|| known("default"))
+            .or(match flows.as_slice() {
+                [only] => Some((*only).to_owned()),
+                [] | [..] => None,
+            }),
     };
     found.ok_or_else(|| WorkflowError::NoEntry {
         workflow: id.to_owned(),

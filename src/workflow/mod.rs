@@ -1,5 +1,9 @@
-//! Flows: agents, tools, models and people in steps, defined in JSON and run by a pure interpreter.
+//! Flows: agents, tools, models and people in steps, defined in JSON or YAML and run by a pure interpreter.
 //!
+//! [`WorkflowExecutor`] makes a workflow an executor, [`Assembly::drive`] runs a flow within any run, and tells what happens
+//! meanwhile. Both take an [`Assembly`]: a definition together with the [`Parts`] that it names.
+//!
+//! # The interpreter
 //! A definition is read once ([`Workflow::from_json`]) into a form in which every name is known and nothing goes round in
 //! circles. A [`Run`] of one of its flows says which steps are to be done ([`Ready`]); whoever drives it does them and
 //! tells how they ended. The interpreter itself does nothing: no I/O, no clock, no async. Its [`Progress`] is plain
@@ -95,9 +99,24 @@
 //! - **The same inputs give the same run**, its events included, which are well nested and numbered without gaps.
 //! - **Everything is bounded**: steps of a definition and of a run, depth, items, and the size of values.
 //!
+//! # What a driver does
+//! Steps that are ready are done side by side, up to 64 at a time, within the run of the executor: nothing is spawned. The run
+//! is saved before a step begins and after it has ended. A step that may have been begun by a worker that is gone is begun
+//! again, but for a call of a tool that is not [idempotent](crate::tool::RetrySafety::Idempotent): its outcome is unknown,
+//! and the step fails with `outcome_unknown`. Such a tool is not called again after its time was up either, and one that runs
+//! at most once after no failure. Agents go on within their conversation.
+//!
+//! An agent works on what the step gives it, as its trigger. The agents in `use` and `delegate` of it work within the same
+//! run. What they ask people, and tools that are served elsewhere, is asked by breadcrumbs, as of any agent. A breadcrumb that
+//! a step emits gets a tag `step:<id>`, by which it is known after a crash, so that it is written once.
+//!
+//! While nothing is at work the run is suspended: for people and breadcrumbs, for delays of more than five seconds, while it is
+//! [paused](Control::Pause). People and breadcrumbs are waited for a week if the step has no `timeout_seconds`. An answer that
+//! does not fit the schema of its question is none.
+//!
 //! # What it does not do
-//! It checks no results against schemas, and knows no registries, sessions or clocks: delays and timeouts are data. Composite
-//! steps have no `retry` and no timeout of their own.
+//! `history` and `compaction` mean nothing without a session: an agent is shown what the step gives it. Composite steps have
+//! no `retry` and no timeout of their own. A run goes on only with the definition that it began with.
 
 mod ast;
 mod definition;

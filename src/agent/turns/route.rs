@@ -102,7 +102,9 @@ impl<'r> Run<'r> {
             return Vec::new();
         }
         if again && !settings.retry.may_be_made_again() {
-            return self.progress.finish(call.id, tool::unknown_outcome().into());
+            return self
+                .progress
+                .finish(call.id, tool::unknown_outcome().into());
         }
         self.start(call, is_approved);
         Vec::new()

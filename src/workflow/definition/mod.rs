@@ -9,6 +9,8 @@ mod locate;
 mod sections;
 mod steps;
 mod variables;
+#[cfg(feature = "yaml")]
+mod yaml;
 
 pub(super) use composites::MATCHED;
 pub use sections::{AgentSpec, History, Instruction, ModelSpec, Permissions, ToolSpec};
@@ -18,7 +20,7 @@ use super::error::{LoadError, LoadProblem, Warning};
 use super::fields::Fields;
 use super::place::Place;
 use super::policies::Policies;
-use crate::model::{Json, JsonError, is_too_deep};
+use crate::model::{Json, JsonError, is_too_deep, sorted_text};
 use crate::tool::Checker;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -158,6 +160,30 @@ impl Workflow {
         Ok(self)
     }
 
+    /// Reads a definition from YAML: one document, of what JSON has as well. Errors and warnings say line and column.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    #[cfg(feature = "yaml")]
+    pub fn from_yaml(text: &str) -> Result<Self, LoadError> {
+        let document = yaml::read(text).map_err(|(problem, position)| {
+            let error = LoadError::new(Place::default(), problem);
+            match position {
+                Some(position) => error.at(position),
+                None => error,
+            }
+        })?;
+        let workflow = Self::from_json(&document.value());
+        let mut workflow = workflow.map_err(|error| match document.locate(error.place()) {
+            Some(position) => error.at(position),
+            None => error,
+        })?;
+        for warning in &mut workflow.warnings {
+            warning.position = document.locate(&warning.place);
+        }
+        Ok(workflow)
+    }
+
     /// Its flows, by name.
     pub fn flows(&self) -> impl Iterator<Item = FlowSummary<'_>> {
         self.flows.iter().map(|(name, flow)| FlowSummary {
@@ -277,9 +303,9 @@ fn flow(reader: &mut Reader<'_>, value: &Value, place: &Place) -> Result<Flow, L
     })
 }
 
-/// Names in objects are in order, so the same definition always has the same hash.
+/// The same definition always has the same hash, in whatever order its keys are.
 fn hash(definition: &Value) -> String {
-    let digest = Sha256::digest(definition.to_string());
+    let digest = Sha256::digest(sorted_text(definition));
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

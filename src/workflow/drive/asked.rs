@@ -4,18 +4,19 @@
 //! request is not written: the other agent begins here, and what it says is handed over as the response would be. So an
 //! agent is the same in a flow and by itself, and what it was at is saved by one mechanism.
 
+use super::ended::failed_with;
 use super::heard::Listener;
 use super::kept::{AtWork, Keeper};
-use super::step::{Step, failed_with};
+use super::step::Step;
 use crate::agent::{AgentExecutor, agents};
-use crate::error::BoxError;
+use crate::error::{BoxError, permanent};
 use crate::executor::{Inner, Resumed, Suspension, UniversalExecutor as _};
 use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Selector};
 use crate::store::{Wake, Write};
 use crate::tool;
 use crate::workflow::{Outcome, StepPath};
-use futures::future::{BoxFuture, try_join_all};
 use futures::FutureExt as _;
+use futures::future::{BoxFuture, try_join_all};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -33,14 +34,25 @@ impl Step<'_> {
     ///
     /// Each level is an agent that the one before may ask, and these lead in no circles, so this is no deeper than there
     /// are agents.
-    pub(super) fn work_of_agent(&self, key: String, path: StepPath) -> BoxFuture<'_, Result<Came, BoxError>> {
+    pub(super) fn work_of_agent(
+        &self,
+        key: String,
+        path: StepPath,
+    ) -> BoxFuture<'_, Result<Came, BoxError>> {
         async move {
             let Some(at_work) = self.agents.get(&key) else {
-                return Ok(Came::Failed(Outcome::failure("misfit", "no such agent is at work")));
+                return Ok(Came::Failed(Outcome::failure(
+                    "misfit",
+                    "no such agent is at work",
+                )));
             };
-            let by = Listener { emitter: Arc::clone(&self.emitter), path: path.clone() };
             let talk = self.conversations.as_deref();
-            let agent = self.assembly.agent(&at_work.agent, Some(by), talk)?;
+            let by = Listener {
+                emitter: Arc::clone(&self.emitter),
+                path: path.clone(),
+            };
+            let agent = self.assembly.agent(&at_work.agent, Some(by), talk);
+            let agent = agent.map_err(permanent)?;
             let trigger = Arc::new(self.asked(&at_work));
             let mut with = None;
             loop {
@@ -118,14 +130,23 @@ impl Step<'_> {
             match self.request_of(&new, key) {
                 Some((id, asked)) => self.agents.add(id, asked),
                 None => {
-                    let tag = new.tags.iter().find(|tag| tag.starts_with("request:")).cloned();
+                    let tag = new
+                        .tags
+                        .iter()
+                        .find(|tag| tag.starts_with("request:"))
+                        .cloned();
                     self.post(new, tag.as_deref().unwrap_or_default()).await?;
                 }
             }
         }
         self.agents.set_state(key, state);
         self.saver.save().await?;
-        let own: Vec<_> = self.agents.asked_by(key).iter().map(|id| response_to(id)).collect();
+        let own: Vec<_> = self
+            .agents
+            .asked_by(key)
+            .iter()
+            .map(|id| response_to(id))
+            .collect();
         wake.selectors.retain(|selector| !own.contains(selector));
         tracing::debug!(%path, "an agent waits for others");
         Ok(wake)
@@ -140,7 +161,12 @@ impl Step<'_> {
         let known = self.assembly.workflow().agents.contains_key(agent);
         let asked = AtWork {
             agent: agent.to_owned(),
-            input: new.context.get("prompt").cloned().unwrap_or_default().into(),
+            input: new
+                .context
+                .get("prompt")
+                .cloned()
+                .unwrap_or_default()
+                .into(),
             state: None,
             asked_by: Some(by.to_owned()),
             answer: None,
@@ -150,13 +176,19 @@ impl Step<'_> {
 
     /// Lets an agent that was asked work, unless it has answered; what it waits for, if it does.
     async fn work_of_asked(&self, key: &str, path: &StepPath) -> Result<Option<Wake>, BoxError> {
-        let Some(at_work) = self.agents.get(key).filter(|at_work| at_work.answer.is_none()) else {
+        let Some(at_work) = self
+            .agents
+            .get(key)
+            .filter(|at_work| at_work.answer.is_none())
+        else {
             return Ok(None);
         };
         let path = StepPath::new(format!("{path}/{}", at_work.agent));
         let answer = match self.work_of_agent(key.to_owned(), path).await? {
             Came::Answer(answer) => answer,
-            Came::Failed(outcome) => json!({"status": "error", "message": message(&outcome)}).into(),
+            Came::Failed(outcome) => {
+                json!({"status": "error", "message": message(&outcome)}).into()
+            }
             Came::Waits(wake) => return Ok(Some(wake)),
         };
         self.agents.set_answer(key, answer);
@@ -182,7 +214,11 @@ impl Step<'_> {
     fn asked(&self, at_work: &AtWork) -> Breadcrumb {
         let mut context = json!({"agent": at_work.agent});
         if let Value::Object(fields) = &mut context {
-            let field = if at_work.input.is_string() { "prompt" } else { "input" };
+            let field = if at_work.input.is_string() {
+                "prompt"
+            } else {
+                "input"
+            };
             fields.insert(field.to_owned(), (*at_work.input).clone());
         }
         let trigger = self.context.trigger();
@@ -201,7 +237,9 @@ impl Step<'_> {
             let response = agent.respond(trigger, output.clone()).await?;
             for write in response.into_writes() {
                 match write {
-                    Write::Create(new) if new.schema_name.as_deref() != Some(AgentExecutor::RESPONSE) => {
+                    Write::Create(new)
+                        if new.schema_name.as_deref() != Some(AgentExecutor::RESPONSE) =>
+                    {
                         self.emit(new).await?;
                     }
                     Write::Create(_) | Write::Update { .. } | Write::Delete { .. } => {}

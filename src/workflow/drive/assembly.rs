@@ -1,20 +1,20 @@
+use super::assembly_error::{AssemblyError, not_registered, unknown};
 use super::event::StepEventKind;
 use super::heard::{Heard, Listener};
 use super::parts::Registered;
 use super::{Conversations, Parts, guard};
 use crate::agent::guardrail::Guardrails;
 use crate::agent::{
-    AgentDefinition, AgentError, AgentExecutor, ApiProvider, ChatModel, Output, Provider, agents,
-    human, is_protected,
+    AgentDefinition, AgentExecutor, ApiProvider, ChatModel, Output, Provider, agents, human,
+    is_protected,
 };
-use crate::error::{Retry, excerpt};
+use crate::error::excerpt;
+use crate::executor::UniversalExecutor as _;
 use crate::machine::{Answer, Effect};
-use crate::model::nearest;
 use crate::store::BreadcrumbStore;
-use crate::tool::{Renaming, ToolError, ToolExecutor, ToolRegistry};
+use crate::tool::{Renaming, ToolExecutor, ToolRegistry};
 use crate::workflow::ast::TaskForm;
 use crate::workflow::{AgentSpec, Instruction, ModelSpec, Workflow};
-use crate::executor::UniversalExecutor as _;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -32,98 +32,6 @@ pub struct Assembly {
     models: BTreeMap<String, Registered>,
     default_model: Option<Registered>,
     writes: BTreeSet<String>,
-}
-
-/// A workflow names what it cannot have.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AssemblyError {
-    /// Something is not registered here.
-    #[error("{what} {name:?} is not registered here{}", nearest.as_ref().map_or(String::new(), |name| format!("; did you mean {name:?}?")))]
-    NotRegistered {
-        /// What kind of thing: `tool`, `model`, `guardrail`.
-        what: &'static str,
-        /// The name found.
-        name: String,
-        /// The closest name that is registered.
-        nearest: Option<String>,
-    },
-    /// A model is needed that nobody names, and none is the default.
-    #[error("{what} {name:?} names no model, and no default model is registered here")]
-    NoDefaultModel {
-        /// `agent` or `model`.
-        what: &'static str,
-        /// Its name.
-        name: String,
-    },
-    /// A step asks what only agents can have.
-    #[error("a step asks model {name:?}, which is a provider for agents; register a model for it")]
-    NotForSteps {
-        /// Its name in `models`.
-        name: String,
-    },
-    /// There are schemas, and this build of the crate checks none.
-    #[error("the workflow has schemas, which are checked only with the feature \"validate\"; turn it on, or leave them out")]
-    NoValidation,
-    /// A step writes a schema that decides what others do: requests, answers of people, definitions.
-    #[error("a step emits {schema:?}, which no definition may write")]
-    Protected {
-        /// The schema.
-        schema: String,
-    },
-    /// A tool that is served elsewhere is asked for by its name.
-    #[error("tool {tool:?} is served elsewhere, under that name; it cannot be called {name:?} here")]
-    CannotRename {
-        /// The tool.
-        tool: String,
-        /// The name in the definition.
-        name: String,
-    },
-    /// A tool cannot be used.
-    #[error("tool {name:?} cannot be used")]
-    Tool {
-        /// Its name in `tools`.
-        name: String,
-        /// Why.
-        source: ToolError,
-    },
-    /// An agent cannot be made.
-    #[error("agent {name:?} cannot be made")]
-    Agent {
-        /// Its name in `agents`.
-        name: String,
-        /// Why.
-        source: AgentError,
-    },
-}
-
-impl AssemblyError {
-    /// Always [`Retry::Never`]: the definition has to change, or what is registered.
-    #[must_use]
-    pub const fn retry(&self) -> Retry {
-        Retry::Never
-    }
-}
-
-/// A name that is not among those that are registered.
-pub(super) fn unknown<T>(
-    what: &'static str,
-    name: &str,
-    known: &BTreeMap<String, T>,
-) -> AssemblyError {
-    not_registered(what, name, known.keys().map(String::as_str))
-}
-
-fn not_registered<'n>(
-    what: &'static str,
-    name: &str,
-    known: impl IntoIterator<Item = &'n str>,
-) -> AssemblyError {
-    AssemblyError::NotRegistered {
-        what,
-        name: excerpt(name, 80).into_owned(),
-        nearest: nearest(name, known).map(str::to_owned),
-    }
 }
 
 impl Assembly {
@@ -186,7 +94,7 @@ impl Assembly {
         let spec = all.get(name).ok_or_else(|| unknown("agent", name, all))?;
         let refused = |source| AssemblyError::Agent {
             name: name.to_owned(),
-            source,
+            source: Box::new(source),
         };
         let definition = self.definition(name, spec);
         let definition = AgentDefinition::from_json(&definition).map_err(refused)?;
@@ -225,12 +133,7 @@ impl Assembly {
         }
     }
 
-    fn heard(
-        &self,
-        model: Arc<dyn ChatModel>,
-        name: Option<&str>,
-        by: Option<Listener>,
-    ) -> Heard {
+    fn heard(&self, model: Arc<dyn ChatModel>, name: Option<&str>, by: Option<Listener>) -> Heard {
         let spec = name.and_then(|name| self.workflow.models.get(name));
         let most = spec.and_then(|spec| spec.max_tokens);
         Heard {
@@ -341,10 +244,13 @@ impl Assembly {
                 TaskForm::Ask { .. } => {
                     self.writes.insert(human::REQUEST.to_owned());
                 }
-                TaskForm::Tool { .. } => {
-                    // It may ask a person, or be served elsewhere.
+                TaskForm::Tool { tool, .. } => {
+                    // It may ask a person.
                     self.writes.insert(human::REQUEST.to_owned());
-                    self.writes.insert(ToolExecutor::REQUEST.to_owned());
+                    let tool = self.tools.get(tool);
+                    if tool.is_some_and(|tool| tool.settings().over_breadcrumbs) {
+                        self.writes.insert(ToolExecutor::REQUEST.to_owned());
+                    }
                 }
                 TaskForm::Agent { .. } | TaskForm::WaitFor { .. } => {}
             }
@@ -359,7 +265,7 @@ impl Assembly {
         };
         let output = Output::new(asks, schema).map_err(|source| AssemblyError::Agent {
             name: asks.to_owned(),
-            source,
+            source: Box::new(source),
         })?;
         self.outputs.insert(name.to_owned(), output);
         Ok(())
@@ -368,7 +274,12 @@ impl Assembly {
     fn settle_agents(&mut self) -> Result<(), AssemblyError> {
         let workflow = Arc::clone(&self.workflow);
         for (name, spec) in &workflow.agents {
-            if let Some(schema) = spec.permissions.writes.iter().find(|name| is_protected(name)) {
+            if let Some(schema) = spec
+                .permissions
+                .writes
+                .iter()
+                .find(|name| is_protected(name))
+            {
                 let schema = schema.clone();
                 return Err(AssemblyError::Protected { schema });
             }
@@ -410,7 +321,7 @@ fn tools(workflow: &Workflow, registered: &ToolRegistry) -> Result<ToolRegistry,
             .with_renamed(&renaming, tool, registered)
             .map_err(|source| AssemblyError::Tool {
                 name: name.clone(),
-                source,
+                source: Box::new(source),
             })?;
     }
     Ok(tools.elsewhere(false))

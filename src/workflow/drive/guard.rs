@@ -1,6 +1,6 @@
 //! The guardrails that a definition names, each where it is named.
 
-use super::assembly::unknown;
+use super::assembly_error::unknown;
 use super::{AssemblyError, Parts};
 use crate::agent::Message;
 use crate::agent::guardrail::{Decision, Guardrail, Guardrails};

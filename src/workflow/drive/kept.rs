@@ -174,7 +174,9 @@ impl KeepState for Keeper {
 #[non_exhaustive]
 pub enum FlowStateError {
     /// Its variables and its agents take more than a state may.
-    #[error("the state of the run takes {size} bytes where {limit} can be kept; keep less in variables")]
+    #[error(
+        "the state of the run takes {size} bytes where {limit} can be kept; keep less in variables"
+    )]
     TooLarge {
         /// Its size in bytes.
         size: usize,

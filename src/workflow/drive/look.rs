@@ -1,7 +1,7 @@
 //! Looking for what others wrote: answers to what steps wait for, and orders to the run.
 
 use super::control::Control;
-use super::step::of_error;
+use super::ended::of_error;
 use super::waiting::{Awaited, Reply};
 use super::{Drive, LOOKS};
 use crate::error::BoxError;
@@ -51,7 +51,10 @@ impl Drive<'_> {
         let done = self.looked.control;
         let since = done.map_or(self.context.trigger().updated_at, |(at, ..)| at);
         let mut any = false;
-        for order in self.newer(Control::selector(trigger), since, done.is_none()).await? {
+        for order in self
+            .newer(Control::selector(trigger), since, done.is_none())
+            .await?
+        {
             if done.is_some_and(|done| order.order_key() <= done) {
                 continue;
             }
@@ -124,7 +127,11 @@ impl Drive<'_> {
         let Task::Tool { tool, .. } = task else {
             return Outcome::Succeeded(result);
         };
-        match self.assembly.tools.check_answer(tool, Answer::Success(result)) {
+        match self
+            .assembly
+            .tools
+            .check_answer(tool, Answer::Success(result))
+        {
             Answer::Success(result) => Outcome::Succeeded(result),
             answer @ Answer::Error { .. } => of_error(answer, None),
         }

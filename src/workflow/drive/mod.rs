@@ -2,41 +2,47 @@
 
 mod asked;
 mod assembly;
+mod assembly_error;
 mod control;
 mod conversations;
+mod ended;
 mod event;
 mod guard;
 mod heard;
 mod kept;
 mod look;
+mod model;
+mod order;
 mod parts;
 mod step;
 mod waiting;
 
-pub use assembly::{Assembly, AssemblyError};
+pub use assembly::Assembly;
+pub use assembly_error::AssemblyError;
 pub use control::Control;
 pub(crate) use conversations::Conversations;
 pub use event::{EventSink, StepEvent, StepEventKind};
 pub use kept::FlowStateError;
+pub use order::{Driven, Order};
 pub use parts::Parts;
 
-use super::{Finish, FlowEvent, Next, Outcome, Ready, Run, RunError, StepPath};
+use super::{Finish, FlowEvent, Next, Outcome, Ready, Run, StepPath};
 use crate::clock::within;
 use crate::error::{BoxError, permanent};
 use crate::executor::{ContextError, ExecutionContext};
 use crate::model::{Json, NewBreadcrumb, Timestamp};
 use crate::store::{BreadcrumbStoreExt as _, Wake};
+use ended::timed_out;
 use event::Emitter;
 use futures::future::{AbortHandle, BoxFuture, abortable};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
-use serde_json::json;
 use kept::{Kept, Looked, Saved, Saver, Saving};
+use serde_json::json;
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use step::{Step, Worked, timed_out};
+use step::{Step, Worked};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -49,84 +55,6 @@ const SHORT: Duration = Duration::from_secs(5);
 
 /// How often a run that is at work looks for answers and orders.
 const LOOKS: Duration = Duration::from_secs(1);
-
-/// How a run of a flow is begun, and who hears of it.
-#[derive(Clone, Default)]
-#[non_exhaustive]
-pub struct Order {
-    /// The flow.
-    pub flow: String,
-    /// What it is given.
-    pub input: Json,
-    /// The run that this one belongs to, for its events.
-    pub parent: Option<String>,
-    /// Who hears of what happens.
-    pub events: Option<EventSink>,
-    /// Whether what happens is also written, as `workflow.progress.v1`; false by default.
-    pub tells: bool,
-    /// Who keeps what its agents say.
-    pub(crate) conversations: Option<Arc<dyn Conversations>>,
-}
-
-/// How far a run of a flow came.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Driven {
-    /// It did not begin, or cannot go on.
-    Refused(RunError),
-    /// To its end.
-    Finished(Finish),
-    /// It waits for others, and goes on with this state once it is woken.
-    Suspended {
-        /// What wakes it.
-        wake: Wake,
-        /// What [`ExecutionContext::resumed`] has to give then.
-        state: Json,
-    },
-}
-
-impl Order {
-    /// An order to run a flow, of which nobody hears.
-    #[must_use]
-    pub fn new(flow: impl Into<String>, input: impl Into<Json>) -> Self {
-        Self {
-            flow: flow.into(),
-            input: input.into(),
-            ..Self::default()
-        }
-    }
-
-    /// Sets who hears of what happens.
-    #[must_use]
-    pub fn events(mut self, sink: EventSink) -> Self {
-        self.events = Some(sink);
-        self
-    }
-
-    /// Has what happens written as well, each time the run is saved: `workflow.progress.v1` with `run`, the id of the trigger,
-    /// and `events`, which are [`FlowEvent`](super::FlowEvent)s. After a crash some may be told again, with their numbers.
-    #[must_use]
-    pub fn telling(mut self) -> Self {
-        self.tells = true;
-        self
-    }
-
-    /// Sets the run that this one belongs to.
-    #[must_use]
-    pub fn parent(mut self, run: impl Into<String>) -> Self {
-        self.parent = Some(run.into());
-        self
-    }
-}
-
-impl fmt::Debug for Order {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Order")
-            .field("flow", &self.flow)
-            .field("parent", &self.parent)
-            .field("is_heard", &self.events.is_some())
-            .finish_non_exhaustive()
-    }
-}
 
 impl Assembly {
     /// Runs a flow until it ends, or waits for others; from where it was if the context [goes on](ExecutionContext::resumed)
@@ -351,7 +279,11 @@ impl<'d> Drive<'d> {
     /// Keeps what is known, then waits for whatever is first.
     async fn go_on(&mut self) -> Result<(), BoxError> {
         self.save().await?;
-        let delay = self.delay();
+        // What is due begins once there is a place for it.
+        let delay = match self.running.len() < MOST_AT_ONCE {
+            true => self.delay(),
+            false => None,
+        };
         let due = async {
             match delay {
                 Some(delay) => tokio::time::sleep(delay).await,
@@ -491,7 +423,10 @@ impl<'d> Drive<'d> {
     /// How long it is until a step that waits for its time begins; none if no step does.
     fn delay(&self) -> Option<Duration> {
         let now = self.context.now();
-        let dues = self.queue.iter().filter_map(|path| self.kept.get(path)?.due);
+        let dues = self
+            .queue
+            .iter()
+            .filter_map(|path| self.kept.get(path)?.due);
         // No less than the store's clock can tell apart, so that nothing spins.
         dues.min()
             .map(|due| due.since(now).max(Duration::from_millis(1)))

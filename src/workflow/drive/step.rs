@@ -2,21 +2,18 @@
 
 use super::{Assembly, Conversations};
 use super::asked::{Came, result_of};
-use super::event::{Emitter, StepEventKind};
-use super::heard::Listener;
+use super::ended::{failed_with, of_answer, of_error};
+use super::event::Emitter;
 use super::kept::{Agents, AtWork, Saver};
 use super::waiting::{Awaited, Wait};
-use crate::agent::guardrail::Denied;
-use crate::agent::{
-    AgentRunError, ChatModel as _, ChatRequest, Message, ModelError, Output, ResponseSchema, human,
-};
-use crate::error::{BoxError, Retry, excerpt};
-use crate::executor::{ContextError, ExecutionContext, Verdict, verdict};
-use crate::machine::{Answer, Deferral, ToolCall, ToolOutcome};
+use crate::agent::human;
+use crate::error::BoxError;
+use crate::executor::ExecutionContext;
+use crate::machine::{Deferral, ToolCall, ToolOutcome};
 use crate::model::{Json, NewBreadcrumb, Selector, Timestamp};
-use crate::store::{BreadcrumbStoreExt as _, Query, StoreError, Wake};
+use crate::store::{BreadcrumbStoreExt as _, Query, Wake};
 use crate::tool::{self, Tool, ToolSettings};
-use crate::workflow::{MayRetry, Outcome, Ready, StepFailure, Task};
+use crate::workflow::{Outcome, Ready, Task};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +44,10 @@ pub(super) enum Worked {
     /// It goes on with a breadcrumb.
     Waits(Wait),
     /// Its agents go on with a breadcrumb, and say which.
-    Asleep { ticket: String, wake: Wake },
+    Asleep {
+        ticket: String,
+        wake: Wake,
+    },
 }
 
 impl Step<'_> {
@@ -68,7 +68,9 @@ impl Step<'_> {
                 let asked = self.model(model, prompt.as_deref(), input, output.as_deref());
                 asked.await.map(Worked::Told)
             }
-            Task::WaitFor { .. } => Ok(self.wait("event", Awaited::Event, self.context.now(), PATIENCE)),
+            Task::WaitFor { .. } => {
+                Ok(self.wait("event", Awaited::Event, self.context.now(), PATIENCE))
+            }
             Task::Ask { question, of, .. } => {
                 let on = Awaited::Person { of: of.clone() };
                 let fields = human::question(&Value::from(question.as_str()).into());
@@ -116,7 +118,9 @@ impl Step<'_> {
         if settings.requires_approval && !is_approved {
             let call = ToolCall::new(self.ready.path.as_str(), name, input.clone());
             let fields = human::approval(&call, &input, &digest);
-            return self.ask_person("approval", Awaited::Approval { digest }, fields).await;
+            return self
+                .ask_person("approval", Awaited::Approval { digest }, fields)
+                .await;
         }
         if settings.over_breadcrumbs {
             return self.request_tool(name, input, settings.timeout).await;
@@ -134,7 +138,12 @@ impl Step<'_> {
         settings: &ToolSettings,
         is_approved: bool,
     ) -> Result<Worked, BoxError> {
-        let Assembly { tools, store, guardrails, .. } = self.assembly;
+        let Assembly {
+            tools,
+            store,
+            guardrails,
+            ..
+        } = self.assembly;
         let call = ToolCall::new(self.ready.path.as_str(), name, input);
         let by = self.assembly.workflow().name.as_deref();
         let outcome = match is_approved {
@@ -148,7 +157,8 @@ impl Step<'_> {
             }
             ToolOutcome::Deferred(Deferral::Other { kind, payload }) if kind == "question" => {
                 let on = Awaited::Person { of: Vec::new() };
-                self.ask_person("question", on, human::question(&payload)).await
+                self.ask_person("question", on, human::question(&payload))
+                    .await
             }
             ToolOutcome::Deferred(
                 Deferral::Handoff { .. } | Deferral::PlannerOutput(_) | Deferral::Other { .. },
@@ -159,7 +169,12 @@ impl Step<'_> {
         }
     }
 
-    async fn request_tool(&self, name: &str, input: Json, time: Duration) -> Result<Worked, BoxError> {
+    async fn request_tool(
+        &self,
+        name: &str,
+        input: Json,
+        time: Duration,
+    ) -> Result<Worked, BoxError> {
         if let Err(answer) = self.assembly.tools.check_input(name, &input) {
             return Ok(Worked::Told(of_error(answer, None)));
         }
@@ -176,7 +191,12 @@ impl Step<'_> {
     async fn ask_person(&self, what: &str, on: Awaited, fields: Value) -> Result<Worked, BoxError> {
         let ticket = self.ticket(what);
         let until = self.until.unwrap_or_else(|| self.context.now() + PATIENCE);
-        let by = self.assembly.workflow().name.as_deref().unwrap_or("workflow");
+        let by = self
+            .assembly
+            .workflow()
+            .name
+            .as_deref()
+            .unwrap_or("workflow");
         let request = human::request(fields, &ticket, by, until);
         match self.post(request, &tool::request_tag(&ticket)).await {
             Ok(at) => Ok(self.wait(what, on, at, PATIENCE)),
@@ -199,78 +219,6 @@ impl Step<'_> {
         human::hash(&[key, &attempt, what])
     }
 
-    async fn model(
-        &self,
-        name: &str,
-        prompt: Option<&str>,
-        input: &Json,
-        output: Option<&str>,
-    ) -> Result<Outcome, BoxError> {
-        let workflow = self.assembly.workflow();
-        let by = Listener {
-            emitter: Arc::clone(&self.emitter),
-            path: self.ready.path.clone(),
-        };
-        let Some(model) = self.assembly.model(name, Some(by.clone())) else {
-            return Ok(Outcome::failure("unknown_model", "there is no such model"));
-        };
-        let output = output.and_then(|name| self.assembly.outputs.get(name));
-        let spec = workflow.models.get(name);
-        let mut messages = Vec::new();
-        if let Some(prompt) = prompt.and_then(|prompt| workflow.prompts.get(prompt)) {
-            messages.push(Message::system(&**prompt));
-        }
-        messages.push(Message::user(question(input, output)));
-        // A model that answers otherwise is told once what is wrong.
-        for repairs in [1, 0] {
-            let shown = match self.assembly.guardrails.input(messages.clone()).await {
-                Ok(shown) => shown,
-                Err(denied) => return Ok(Outcome::failure("denied", denied.to_string())),
-            };
-            let mut request = ChatRequest::new(shown);
-            request.model = spec.and_then(|spec| spec.model.clone());
-            request.temperature = spec.and_then(|spec| spec.temperature);
-            request.response_schema =
-                output.map(|output| ResponseSchema::new("answer", output.schema.clone()).lenient());
-            let said = match model.chat(&request).await {
-                Ok(response) => response.text,
-                Err(error) => return failed_with(error.into()),
-            };
-            let problem = match self.examine(&said, output).await {
-                Ok(result) => return Ok(Outcome::success(result)),
-                Err(Objection::Denied(denied)) => {
-                    return Ok(Outcome::failure("denied", denied.to_string()));
-                }
-                Err(Objection::Mend(problem)) => problem,
-            };
-            if repairs == 0 {
-                return Ok(bad_output(&problem, &said));
-            }
-            by.tell(StepEventKind::Repaired { problem: problem.clone() });
-            messages.push(Message::assistant(said));
-            messages.push(Message::user(format!(
-                "That is not the output that was asked for: {problem}. Answer again."
-            )));
-        }
-        Ok(Outcome::failure("bad_output", "the model has no answer"))
-    }
-
-    /// What a model wrote, as the guardrails let it pass and the schema asks for.
-    async fn examine(&self, said: &str, output: Option<&Output>) -> Result<Value, Objection> {
-        let text = match self.assembly.guardrails.output(said.to_owned()).await {
-            Ok(text) => text,
-            Err(denied) if denied.try_again => return Err(Objection::Mend(denied.reason)),
-            Err(denied) => return Err(Objection::Denied(denied)),
-        };
-        match output {
-            None => Ok(text.into()),
-            Some(output) => {
-                let read = output.read(&text);
-                read.map(Json::into_value).map_err(Objection::Mend)
-            }
-        }
-    }
-
     /// Writes a breadcrumb of the step once, whoever works on it.
     pub(super) async fn emit(&self, new: NewBreadcrumb) -> Result<(), BoxError> {
         let schema = new.schema_name.as_deref().unwrap_or_default();
@@ -291,133 +239,5 @@ impl Step<'_> {
         }
         let store = self.context.bound_store(Arc::clone(store));
         Ok(store.create(new).await?.created_at)
-    }
-}
-
-enum Objection {
-    Denied(Denied),
-    Mend(String),
-}
-
-fn question(input: &Json, output: Option<&Output>) -> String {
-    let text = match input.as_str() {
-        Some(text) => text.to_owned(),
-        None => input.to_string(),
-    };
-    match output {
-        None => text,
-        Some(output) => format!(
-            "{text}\nAnswer with nothing but JSON that fits this schema: {}",
-            output.schema
-        ),
-    }
-}
-
-/// An answer that is not what was asked for, with what was written instead.
-fn bad_output(problem: &str, raw: &str) -> Outcome {
-    const RAW: usize = 2_048;
-    let raw = excerpt(raw, RAW);
-    let message = format!("the answer is not the output that was asked for: {problem}; it was: {raw}");
-    Outcome::transient("bad_output", message)
-}
-
-/// What a call of a tool came to.
-fn of_answer(answer: Answer, settings: &ToolSettings) -> Outcome {
-    match answer {
-        Answer::Success(output) => Outcome::Succeeded(output),
-        answer @ Answer::Error { .. } => of_error(answer, Some(settings)),
-    }
-}
-
-/// An error, and whether the step may be tried again: a tool that failed may be called again, unless it runs at most once;
-/// where nobody knows whether it has done its work only one that is idempotent may.
-pub(super) fn of_error(answer: Answer, settings: Option<&ToolSettings>) -> Outcome {
-    let Answer::Error { code, message } = answer else {
-        return Outcome::success(Value::Null);
-    };
-    let retry = settings.map(|settings| settings.retry);
-    let may = match (&*code, retry) {
-        (_, None | Some(tool::RetrySafety::AtMostOnce)) => false,
-        ("failed" | "busy" | "rate_limited", Some(_)) => true,
-        ("timeout" | "panic", Some(retry)) => retry.may_be_made_again(),
-        (_, Some(_)) => false,
-    };
-    let retry = match may {
-        true => MayRetry::After(Duration::ZERO),
-        false => MayRetry::Never,
-    };
-    let failure = StepFailure::new(code, message);
-    Outcome::Failed { failure, retry }
-}
-
-/// The outcome of a step that an error ends. What the error of a model or tool that is not of this crate says stays out
-/// of it, since variables and results are read by many.
-///
-/// # Errors
-/// What is wrong with the store or the run, and not with the step.
-pub(super) fn failed_with(error: BoxError) -> Result<Outcome, BoxError> {
-    let retried = |code: &str, message: String, retry: Retry| match retry {
-        Retry::Never => Outcome::failure(code, message),
-        Retry::After(after) => Outcome::Failed {
-            failure: StepFailure::new(code, message),
-            retry: MayRetry::After(after),
-        },
-    };
-    if let Some(failed) = find::<ModelError>(&error) {
-        return Ok(retried("model", failed.to_string(), failed.retry()));
-    }
-    if let Some(AgentRunError::BadOutput { problem, raw }) = find(&error) {
-        return Ok(bad_output(problem, raw));
-    }
-    if let Some(failed) = find::<AgentRunError>(&error) {
-        return Ok(retried("agent", failed.to_string(), failed.retry()));
-    }
-    if let Some(denied) = find::<Denied>(&error) {
-        return Ok(Outcome::failure("denied", denied.to_string()));
-    }
-    match find::<StoreError>(&error).map(StoreError::retry) {
-        Some(Retry::Never) => return Ok(Outcome::failure("rejected", error.to_string())),
-        Some(Retry::After(_)) => return Err(error),
-        None => {}
-    }
-    if find::<ContextError>(&error).is_some() {
-        return Err(error);
-    }
-    let may = matches!(
-        verdict(error.as_ref()),
-        Verdict::Transient(_) | Verdict::RateLimited(_)
-    );
-    let message = "the agent failed, and what its provider says of it is kept out of here";
-    Ok(match may {
-        true => Outcome::transient("agent", message),
-        false => Outcome::failure("agent", message),
-    })
-}
-
-/// An error of a type among an error and its sources.
-fn find<E: std::error::Error + 'static>(error: &BoxError) -> Option<&E> {
-    let mut link: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
-    for _ in 0..16 {
-        let current = link?;
-        if let Some(found) = current.downcast_ref() {
-            return Some(found);
-        }
-        link = current.source();
-    }
-    None
-}
-
-/// How a step ends whose time is up while it is at work.
-pub(super) fn timed_out(task: &Task, assembly: &Assembly) -> Outcome {
-    let Task::Tool { tool, .. } = task else {
-        return Outcome::TimedOut;
-    };
-    let settings = assembly.tools.get(tool).map(Tool::settings);
-    match settings.is_some_and(|settings| settings.retry.may_be_made_again()) {
-        true => Outcome::TimedOut,
-        false => Outcome::failure(
-            "timed_out",
-            "the step took longer than its timeout; its tool may have done its work, and is not called again",
-        ),
     }
 }

@@ -66,11 +66,12 @@ impl Wait {
         if found.updated_at > self.until {
             return None;
         }
-        let decided = |digest, of: &[String]| match human::decision(found, &self.ticket, digest, of)? {
-            Decision::Approved => Some(Reply::Approved),
-            Decision::Answered(Answer::Success(answer)) => Some(Reply::Result(answer)),
-            Decision::Answered(answer @ Answer::Error { .. }) => Some(Reply::Failed(answer)),
-        };
+        let decided =
+            |digest, of: &[String]| match human::decision(found, &self.ticket, digest, of)? {
+                Decision::Approved => Some(Reply::Approved),
+                Decision::Answered(Answer::Success(answer)) => Some(Reply::Result(answer)),
+                Decision::Answered(answer @ Answer::Error { .. }) => Some(Reply::Failed(answer)),
+            };
         match &self.on {
             Awaited::Event => {
                 let is_later = found.updated_at > self.since;
@@ -118,7 +119,9 @@ mod tests {
     }
 
     fn said(schema: &str, context: Value, at: i64) -> Breadcrumb {
-        let new = NewBreadcrumb::new(schema).created_by("ann").context(context);
+        let new = NewBreadcrumb::new(schema)
+            .created_by("ann")
+            .context(context);
         new.first_version(BreadcrumbId::default(), Timestamp::from_micros(at))
     }
 
@@ -132,10 +135,23 @@ mod tests {
 
     #[test]
     fn only_who_is_asked_answers_and_only_in_time() {
-        let answer = |at| said(human::RESPONSE, json!({"request_id": "t-1", "answer": "yes"}), at);
-        let of = |who: &str| wait(Awaited::Person { of: vec![who.to_owned()] });
+        let answer = |at| {
+            said(
+                human::RESPONSE,
+                json!({"request_id": "t-1", "answer": "yes"}),
+                at,
+            )
+        };
+        let of = |who: &str| {
+            wait(Awaited::Person {
+                of: vec![who.to_owned()],
+            })
+        };
 
-        assert_eq!(of("ann").reply(&answer(15), &ask()), Some(Reply::Result("yes".into())));
+        assert_eq!(
+            of("ann").reply(&answer(15), &ask()),
+            Some(Reply::Result(json!("yes").into()))
+        );
         assert_eq!(of("bob").reply(&answer(15), &ask()), None);
         assert_eq!(of("ann").reply(&answer(21), &ask()), None);
     }
@@ -143,19 +159,30 @@ mod tests {
     #[test]
     fn an_event_counts_only_if_it_came_after_the_step_began() {
         let paid = |at| said("paid.v1", json!({"amount": 3}), at);
-        let task = Task::WaitFor { event: Selector::schema("paid.v1") };
+        let task = Task::WaitFor {
+            event: Selector::schema("paid.v1"),
+        };
         let wait = wait(Awaited::Event);
 
         assert_eq!(wait.reply(&paid(10), &task), None);
-        assert_eq!(wait.reply(&paid(11), &task), Some(Reply::Result(json!({"amount": 3}).into())));
+        assert_eq!(
+            wait.reply(&paid(11), &task),
+            Some(Reply::Result(json!({"amount": 3}).into()))
+        );
     }
 
     #[test]
     fn an_approval_is_of_the_call_that_was_shown() {
         let approve = |digest: &str| {
-            said(human::RESPONSE, json!({"request_id": "t-1", "approved": true, "digest": digest}), 15)
+            said(
+                human::RESPONSE,
+                json!({"request_id": "t-1", "approved": true, "digest": digest}),
+                15,
+            )
         };
-        let wait = wait(Awaited::Approval { digest: "d".to_owned() });
+        let wait = wait(Awaited::Approval {
+            digest: "d".to_owned(),
+        });
 
         assert_eq!(wait.reply(&approve("d"), &ask()), Some(Reply::Approved));
         assert_eq!(wait.reply(&approve("other"), &ask()), None);

@@ -46,7 +46,10 @@ fn what_is_suspended_is_not_given_again_but_among_what_waits() {
     script.tell("main/0", Outcome::Suspended { ticket });
 
     assert_eq!(script.run.outstanding(), []);
-    assert_eq!(keys(&script.run.waiting()), [("run/main/0".to_owned(), 1, true)]);
+    assert_eq!(
+        keys(&script.run.waiting()),
+        [("run/main/0".to_owned(), 1, true)]
+    );
 }
 
 #[test]
