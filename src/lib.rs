@@ -18,6 +18,7 @@
 //! - [`ExecutionContext::for_model`] is what a model may see of a context: shaped by [`hints`], within a
 //!   [`ContextBudget`], rendered as data.
 //! - [`Runtime`] runs many executors on one [`EventSource`].
+//! - [`workload`] runs agents, flows, closures and executors turn by turn in sessions, and streams what happens.
 //!
 //! # Features
 //! `schema` is on by default.

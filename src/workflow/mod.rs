@@ -132,11 +132,11 @@ mod policies;
 pub use definition::{
     AgentSpec, FlowSummary, History, Instruction, ModelSpec, Permissions, ToolSpec, Workflow,
 };
+pub(crate) use drive::Conversations;
 pub use drive::{
     Assembly, AssemblyError, Control, Driven, EventSink, FlowStateError, Order, Parts, StepEvent,
     StepEventKind,
 };
-pub(crate) use drive::Conversations;
 pub use error::{LoadError, LoadProblem, Oddity, Warning};
 pub use executor::{WorkflowError, WorkflowExecutor};
 pub use interpret::{

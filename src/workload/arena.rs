@@ -1,10 +1,10 @@
 use super::{Definition, Deps, Workload};
 use crate::error::BoxError;
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
-use futures::FutureExt as _;
 use tokio::runtime::Handle;
 
 /// How long workloads have to close of which nobody waits for it.
@@ -67,7 +67,11 @@ impl Arena {
     }
 
     /// Adds a workload, to be closed with the others.
-    pub fn add(&mut self, name: impl Into<String>, workload: Box<dyn Workload>) -> &mut dyn Workload {
+    pub fn add(
+        &mut self,
+        name: impl Into<String>,
+        workload: Box<dyn Workload>,
+    ) -> &mut dyn Workload {
         self.open.push((name.into(), workload));
         let at = self.open.len() - 1;
         #[expect(clippy::indexing_slicing, reason = "it was pushed right before")]
@@ -120,7 +124,10 @@ impl Drop for Arena {
                     Err(_) => tracing::warn!("workloads took too long to close, and were dropped"),
                 }
             })),
-            Err(_) => tracing::warn!(left = open.len(), "workloads were dropped without being closed"),
+            Err(_) => tracing::warn!(
+                left = open.len(),
+                "workloads were dropped without being closed"
+            ),
         }
     }
 }
@@ -203,7 +210,10 @@ mod tests {
         let error = arena.close().await.unwrap_err();
         let again = arena.close().await;
 
-        assert_eq!(error.to_string(), "1 of 3 workloads could not be closed: two");
+        assert_eq!(
+            error.to_string(),
+            "1 of 3 workloads could not be closed: two"
+        );
         assert!(again.is_ok());
         assert_eq!(closed.load(Ordering::Relaxed), 3);
     }

@@ -102,7 +102,10 @@ impl Workload for ByExecutor {
 impl ByExecutor {
     async fn work(&self, cx: &RunCx, message: Message) -> Result<WorkloadEventKind, BoxError> {
         let trigger = self.trigger(cx, &message).await?;
-        let outcome = self.executor.process_event(&Event::created(&trigger)).await?;
+        let outcome = self
+            .executor
+            .process_event(&Event::created(&trigger))
+            .await?;
         let waits = |until: Timestamp| WorkloadEventKind::Suspended {
             wake: Wake::at(until),
             state: json!({"trigger": trigger.id}).into(),
@@ -118,7 +121,8 @@ impl ByExecutor {
             Outcome::InProgress { until } => waits(until.min(soon)),
             Outcome::Failed { class, written } => {
                 let told = self.told(&written).await?;
-                let message = told.unwrap_or_else(|| format!("the run of the executor failed: {class}"));
+                let message =
+                    told.unwrap_or_else(|| format!("the run of the executor failed: {class}"));
                 WorkloadEventKind::failed("executor_failed", message)
             }
             Outcome::Unmatched
@@ -167,7 +171,9 @@ impl ByExecutor {
             let message = super::cx::text_of(&said);
             return Ok(WorkloadEventKind::failed("executor_failed", message));
         }
-        Ok(WorkloadEventKind::Final { output: said.into() })
+        Ok(WorkloadEventKind::Final {
+            output: said.into(),
+        })
     }
 
     /// What an executor that failed tells whoever asked it.

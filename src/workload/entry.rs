@@ -69,14 +69,27 @@ pub fn select_entry(
     let flows: Vec<&str> = workflow.flows().map(|flow| flow.name).collect();
     let agents: Vec<&str> = workflow.agents.keys().map(String::as_str).collect();
     let flow = |name: &str| flows.contains(&name).then(|| Entry::Flow(name.to_owned()));
-    let agent = |name: &str| agents.contains(&name).then(|| Entry::Agent(name.to_owned()));
-    let candidates = || flows.iter().chain(&agents).copied().collect::<Vec<_>>().join(", ");
+    let agent = |name: &str| {
+        agents
+            .contains(&name)
+            .then(|| Entry::Agent(name.to_owned()))
+    };
+    let candidates = || {
+        flows
+            .iter()
+            .chain(&agents)
+            .copied()
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     if let Some(name) = named {
-        return flow(name).or_else(|| agent(name)).ok_or_else(|| EntryError::Unknown {
-            name: excerpt(name, 80).into_owned(),
-            nearest: nearest(name, flows.iter().chain(&agents).copied()).map(str::to_owned),
-            candidates: candidates(),
-        });
+        return flow(name)
+            .or_else(|| agent(name))
+            .ok_or_else(|| EntryError::Unknown {
+                name: excerpt(name, 80).into_owned(),
+                nearest: nearest(name, flows.iter().chain(&agents).copied()).map(str::to_owned),
+                candidates: candidates(),
+            });
     }
     let known = flow("main").or_else(|| flow("default"));
     let known = known.or_else(|| agent("main")).or_else(|| agent("default"));
@@ -118,9 +131,27 @@ mod tests {
         let agent = |name: &str| Some(Entry::Agent(name.to_owned()));
         let (ask, first) = (EntryPolicy::Ask, EntryPolicy::First);
         let table = [
-            (vec!["default", "main"], vec!["main"], None, ask, flow("main")),
-            (vec!["default", "x"], vec!["main"], None, ask, flow("default")),
-            (vec!["x", "y"], vec!["default", "main"], None, ask, agent("main")),
+            (
+                vec!["default", "main"],
+                vec!["main"],
+                None,
+                ask,
+                flow("main"),
+            ),
+            (
+                vec!["default", "x"],
+                vec!["main"],
+                None,
+                ask,
+                flow("default"),
+            ),
+            (
+                vec!["x", "y"],
+                vec!["default", "main"],
+                None,
+                ask,
+                agent("main"),
+            ),
             (vec!["x", "y"], vec!["default"], None, ask, agent("default")),
             (vec!["x"], vec!["a", "b"], None, ask, flow("x")),
             (vec![], vec!["a"], None, ask, agent("a")),
@@ -135,13 +166,21 @@ mod tests {
         for (flows, agents, named, policy, expected) in table {
             let found = select_entry(&workflow(&flows, &agents), named, policy);
 
-            assert_eq!(found.ok(), expected, "{flows:?} {agents:?} {named:?} {policy:?}");
+            assert_eq!(
+                found.ok(),
+                expected,
+                "{flows:?} {agents:?} {named:?} {policy:?}"
+            );
         }
     }
 
     #[test]
     fn an_entry_that_is_not_there_is_told_with_those_that_are() {
-        let error = select_entry(&workflow(&["review"], &["critic"]), Some("reviev"), EntryPolicy::Ask);
+        let error = select_entry(
+            &workflow(&["review"], &["critic"]),
+            Some("reviev"),
+            EntryPolicy::Ask,
+        );
         let none = select_entry(&workflow(&["x", "y"], &[]), None, EntryPolicy::Ask);
 
         let message = "there is no flow or agent \"reviev\"; did you mean \"review\"?; there are: review, critic";

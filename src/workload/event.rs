@@ -126,7 +126,10 @@ impl WorkloadEventKind {
         } else if let Some(error) = error.downcast_ref::<super::SessionError>() {
             StepFailure::new("session", error.to_string())
         } else {
-            StepFailure::new("failed", "the run failed; what its error says is kept out of here")
+            StepFailure::new(
+                "failed",
+                "the run failed; what its error says is kept out of here",
+            )
         };
         Self::Error { failure, retry }
     }
@@ -160,9 +163,7 @@ impl From<StepEvent> for WorkloadEventKind {
             StepEventKind::Usage(usage) => Self::Usage(usage),
             StepEventKind::Repaired { problem } => Self::Repaired { problem },
             StepEventKind::ToolCalled { call, tool } => Self::ToolCalled { call, tool },
-            StepEventKind::ToolAnswered { call, is_error } => {
-                Self::ToolAnswered { call, is_error }
-            }
+            StepEventKind::ToolAnswered { call, is_error } => Self::ToolAnswered { call, is_error },
         }
     }
 }

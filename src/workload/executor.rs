@@ -178,9 +178,7 @@ impl UniversalExecutor for WorkloadExecutor {
             }
         };
         match turn.run(&mut tell, std::future::pending()).await.status {
-            TurnStatus::Completed { output } => {
-                Ok(json!({"status": "success", "output": *output}))
-            }
+            TurnStatus::Completed { output } => Ok(json!({"status": "success", "output": *output})),
             TurnStatus::Failed { failure, retry } => match retry {
                 MayRetry::Never => Ok(json!({"status": "error", "error": failure})),
                 // How long is waited is up to the profile.

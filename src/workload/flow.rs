@@ -51,7 +51,9 @@ impl FlowDefinition {
             Entry::Flow(flow) => (workflow, flow, None),
             Entry::Agent(agent) => {
                 // It was found among the agents, so that a flow of it can be made.
-                let workflow = workflow.with_flow_of(&agent).map_err(|_| EntryError::Empty)?;
+                let workflow = workflow
+                    .with_flow_of(&agent)
+                    .map_err(|_| EntryError::Empty)?;
                 let speaker = StepPath::new(format!("{agent}/0"));
                 (workflow, agent, Some(speaker))
             }

@@ -66,12 +66,12 @@ pub use entry::{Entry, EntryError, EntryPolicy, select_entry};
 pub use event::{WorkloadEvent, WorkloadEventKind};
 pub use executor::WorkloadExecutor;
 pub use flow::FlowDefinition;
+#[cfg(feature = "yaml")]
+pub use manager::YamlLoader;
 pub use manager::{
     BrokenPolicy, Ident, IdentError, JsonLoader, Listed, LoadError, Loader, Origin, Source, Tried,
     WorkloadManager, WorkloadManagerBuilder,
 };
-#[cfg(feature = "yaml")]
-pub use manager::YamlLoader;
 pub use native::NativeDefinition;
 pub use session::{Log, LogEntry, Session, SessionError, SessionStore};
 pub use stream::EventStream;

@@ -12,7 +12,8 @@ use futures::future::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
 
-type Work = dyn Fn(RunCx, Option<Message>) -> BoxFuture<'static, Result<Json, BoxError>> + Send + Sync;
+type Work =
+    dyn Fn(RunCx, Option<Message>) -> BoxFuture<'static, Result<Json, BoxError>> + Send + Sync;
 
 /// A closure as a workload. It tells what happens by its [`RunCx`], and what it returns is what the run comes to.
 ///

@@ -45,7 +45,10 @@ impl<'w> EventStream<'w> {
 impl Stream for EventStream<'_> {
     type Item = WorkloadEvent;
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<WorkloadEvent>> {
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<WorkloadEvent>> {
         let Self { outlet, work } = &mut *self;
         loop {
             if let Some(event) = outlet.take() {
@@ -202,13 +205,18 @@ mod tests {
     use crate::model::Json;
     use futures::StreamExt as _;
 
-    fn kinds(outlet: &Outlet, work: impl Future<Output = WorkloadEventKind> + Send) -> Vec<WorkloadEvent> {
+    fn kinds(
+        outlet: &Outlet,
+        work: impl Future<Output = WorkloadEventKind> + Send,
+    ) -> Vec<WorkloadEvent> {
         let stream = EventStream::new(outlet.clone(), work);
         futures::executor::block_on(stream.collect())
     }
 
     fn done() -> WorkloadEventKind {
-        WorkloadEventKind::Final { output: Json::default() }
+        WorkloadEventKind::Final {
+            output: Json::default(),
+        }
     }
 
     #[test]
@@ -226,8 +234,18 @@ mod tests {
 
         // The first event was read before the work began.
         assert_eq!(events.len(), ROOM + 3);
-        assert_eq!(events[ROOM + 1].kind, WorkloadEventKind::Missed { events: 3_000 - ROOM as u64 });
-        assert!(events.iter().zip(1..).all(|(event, number)| event.sequence == number));
+        assert_eq!(
+            events[ROOM + 1].kind,
+            WorkloadEventKind::Missed {
+                events: 3_000 - ROOM as u64
+            }
+        );
+        assert!(
+            events
+                .iter()
+                .zip(1..)
+                .all(|(event, number)| event.sequence == number)
+        );
         assert_eq!(events.last().unwrap().kind, done());
     }
 

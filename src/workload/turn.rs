@@ -58,7 +58,9 @@ impl TurnOutcome {
     pub fn final_text(&self) -> Option<String> {
         match &self.status {
             TurnStatus::Completed { output } => Some(text_of(output)),
-            TurnStatus::Failed { .. } | TurnStatus::Suspended { .. } | TurnStatus::Cancelled => None,
+            TurnStatus::Failed { .. } | TurnStatus::Suspended { .. } | TurnStatus::Cancelled => {
+                None
+            }
         }
     }
 }

@@ -13,8 +13,8 @@ use universal_executor::workload::{
     Definition, Deps, ExecutorDefinition, SessionStore, WorkloadEventKind, WorkloadExecutor,
 };
 use universal_executor::{
-    Breadcrumb, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Outcome, Profile, Subscription,
-    Subscriptions, UniversalExecutor,
+    Breadcrumb, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Outcome, Profile,
+    Subscription, Subscriptions, UniversalExecutor,
 };
 
 fn executor(definition: impl Definition + 'static, deps: Deps) -> WorkloadExecutor {
@@ -23,8 +23,13 @@ fn executor(definition: impl Definition + 'static, deps: Deps) -> WorkloadExecut
 }
 
 async fn say(store: &MemoryStore, text: &str) -> Arc<Breadcrumb> {
-    let message = NewBreadcrumb::new("user.message.v1").tag("session:one").created_by("ann");
-    store.create(message.context(json!({"message": text}))).await.unwrap()
+    let message = NewBreadcrumb::new("user.message.v1")
+        .tag("session:one")
+        .created_by("ann");
+    store
+        .create(message.context(json!({"message": text})))
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
@@ -40,10 +45,24 @@ async fn a_trigger_sets_off_a_turn_in_its_session_which_is_answered_once() {
     desk.process_event(&Event::created(&second)).await.unwrap();
 
     assert!(matches!(again, Outcome::AlreadyDone { .. }), "{again:?}");
-    let result = store.latest(WorkloadExecutor::RESULT).await.unwrap().unwrap();
+    let result = store
+        .latest(WorkloadExecutor::RESULT)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(result.context["output"], "said: Who am I?");
-    assert_eq!(result.tags.iter().filter(|tag| *tag == "session:one").count(), 1);
-    assert_eq!(history(&model.requests()[1]), ["I am Ann.", "said: I am Ann."]);
+    assert_eq!(
+        result
+            .tags
+            .iter()
+            .filter(|tag| *tag == "session:one")
+            .count(),
+        1
+    );
+    assert_eq!(
+        history(&model.requests()[1]),
+        ["I am Ann.", "said: I am Ann."]
+    );
 }
 
 #[tokio::test]
@@ -59,7 +78,9 @@ async fn a_run_that_waits_is_suspended_and_goes_on_with_the_answer() {
     let waits = desk.process_event(&event).await.unwrap();
     let question = store.latest("human.request.v1").await.unwrap().unwrap();
     let id = question.context.text("requestId").unwrap();
-    let answer = NewBreadcrumb::new("human.response.v1").tag(format!("request:{id}")).created_by("ann");
+    let answer = NewBreadcrumb::new("human.response.v1")
+        .tag(format!("request:{id}"))
+        .created_by("ann");
     let answer = answer.context(json!({"request_id": id, "answer": "yes"}));
     let answer = store.create(answer).await.unwrap();
     let ledger = universal_executor::BreadcrumbStore::ledger(&store).unwrap();
@@ -68,7 +89,11 @@ async fn a_run_that_waits_is_suspended_and_goes_on_with_the_answer() {
     desk.process_event(&event).await.unwrap();
 
     assert!(matches!(waits, Outcome::Suspended { .. }), "{waits:?}");
-    let result = store.latest(WorkloadExecutor::RESULT).await.unwrap().unwrap();
+    let result = store
+        .latest(WorkloadExecutor::RESULT)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(result.context["output"], "yes");
 }
 
@@ -92,7 +117,9 @@ async fn after_a_crash_the_conversation_of_an_agent_goes_on_and_nothing_is_there
         }
     });
     let tools = ToolRegistry::default().with(stuck.idempotent()).unwrap();
-    let parts = Parts::new().tools(tools).default_model(Arc::clone(&model) as _);
+    let parts = Parts::new()
+        .tools(tools)
+        .default_model(Arc::clone(&model) as _);
     let deps = Deps::new(parts, Arc::new(store.clone()));
     let three = || {
         flow(json!({
@@ -114,7 +141,10 @@ async fn after_a_crash_the_conversation_of_an_agent_goes_on_and_nothing_is_there
     let second = executor(three(), deps).with_profile(profile());
     second.process_event(&event).await.unwrap();
     let trigger = say(&store, "again").await;
-    second.process_event(&Event::created(&trigger)).await.unwrap();
+    second
+        .process_event(&Event::created(&trigger))
+        .await
+        .unwrap();
 
     assert!(lost.is_err());
     let texts: Vec<_> = model.requests().iter().map(asked).collect();
@@ -122,7 +152,11 @@ async fn after_a_crash_the_conversation_of_an_agent_goes_on_and_nothing_is_there
     let shown = history(&model.requests()[4]).join("|");
     assert_eq!(shown, "one|said: three|two|said: two");
     let session = SessionStore::new(Arc::new(store)).session("one");
-    let child = session.child(&StepPath::new("main/0")).load().await.unwrap();
+    let child = session
+        .child(&StepPath::new("main/0"))
+        .load()
+        .await
+        .unwrap();
     assert_eq!(child.entries().len(), 2);
     assert_eq!(session.load().await.unwrap().entries().len(), 2);
 }
@@ -140,11 +174,20 @@ async fn an_executor_is_a_workload_whose_runs_are_claimed_like_any_other() {
     let deps = deps(&parrot(), &store);
 
     let mut workload = helper.instantiate(&deps).unwrap();
-    let first: Vec<_> = workload.run(alone("run-1"), Some("Hi".into())).collect().await;
+    let first: Vec<_> = workload
+        .run(alone("run-1"), Some("Hi".into()))
+        .collect()
+        .await;
     // The same run again is answered from what it has written.
-    let again: Vec<_> = workload.run(alone("run-1"), Some("Hi".into())).collect().await;
+    let again: Vec<_> = workload
+        .run(alone("run-1"), Some("Hi".into()))
+        .collect()
+        .await;
 
-    assert_eq!((output(&first), output(&again)), (json!("Hello!"), json!("Hello!")));
+    assert_eq!(
+        (output(&first), output(&again)),
+        (json!("Hello!"), json!("Hello!"))
+    );
     assert_eq!(store.recent("user.message.v1", 9).await.unwrap().len(), 1);
 }
 
@@ -156,8 +199,13 @@ async fn an_executor_that_is_not_set_off_says_so() {
     let never = ExecutorDefinition::new(Arc::new(never)).schema("other.v1");
 
     let mut workload = never.instantiate(&deps).unwrap();
-    let events: Vec<_> = workload.run(alone("run-1"), Some("Hi".into())).collect().await;
+    let events: Vec<_> = workload
+        .run(alone("run-1"), Some("Hi".into()))
+        .collect()
+        .await;
 
-    let WorkloadEventKind::Error { failure, .. } = &events[1].kind else { panic!("{events:?}") };
+    let WorkloadEventKind::Error { failure, .. } = &events[1].kind else {
+        panic!("{events:?}")
+    };
     assert_eq!(failure.code, "unmatched");
 }

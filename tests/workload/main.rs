@@ -36,11 +36,16 @@ fn agent() -> FlowDefinition {
 
 /// What workloads work with: a model, and the tool `double`.
 fn deps(model: &Arc<ScriptedModel>, store: &MemoryStore) -> Deps {
-    let double = json_tool("double", "Twice as much.", json!({}), |input, _| async move {
-        Ok(json!(input["n"].as_i64().unwrap_or(0) * 2))
-    });
+    let double = json_tool(
+        "double",
+        "Twice as much.",
+        json!({}),
+        |input, _| async move { Ok(json!(input["n"].as_i64().unwrap_or(0) * 2)) },
+    );
     let tools = ToolRegistry::default().with(double).unwrap();
-    let parts = Parts::new().tools(tools).default_model(Arc::clone(model) as _);
+    let parts = Parts::new()
+        .tools(tools)
+        .default_model(Arc::clone(model) as _);
     Deps::new(parts, Arc::new(store.clone()))
 }
 
@@ -51,7 +56,10 @@ fn says<const N: usize>(answers: [&str; N]) -> Arc<ScriptedModel> {
 /// A model that repeats what it is asked, as it is shown it: `said: Hi`.
 fn parrot() -> Arc<ScriptedModel> {
     Arc::new(ScriptedModel::answering(|_, request| {
-        Ok(universal_executor::agent::ChatResponse::new(format!("said: {}", asked(request))))
+        Ok(universal_executor::agent::ChatResponse::new(format!(
+            "said: {}",
+            asked(request)
+        )))
     }))
 }
 

@@ -16,7 +16,9 @@ use universal_executor::workload::{
     Arena, Definition, Deps, ExecutorDefinition, Message, NativeDefinition, RunCx,
     WorkloadEventKind, with_workload,
 };
-use universal_executor::{BoxError, Json, MemoryStore, UniversalExecutor, async_trait, permanent, retry_after};
+use universal_executor::{
+    BoxError, Json, MemoryStore, UniversalExecutor, async_trait, permanent, retry_after,
+};
 
 fn shout() -> NativeDefinition {
     NativeDefinition::new("shout", |cx: RunCx, message| async move {
@@ -27,9 +29,12 @@ fn shout() -> NativeDefinition {
 
 /// The tool `double` as an executor on a store.
 fn doubling(store: &MemoryStore) -> Arc<dyn UniversalExecutor> {
-    let double = json_tool("double", "Twice as much.", json!({}), |input, _| async move {
-        Ok(json!(input["n"].as_i64().unwrap_or(0) * 2))
-    });
+    let double = json_tool(
+        "double",
+        "Twice as much.",
+        json!({}),
+        |input, _| async move { Ok(json!(input["n"].as_i64().unwrap_or(0) * 2)) },
+    );
     Arc::new(ToolExecutor::new(double, Arc::new(store.clone())).unwrap())
 }
 
@@ -37,15 +42,21 @@ fn doubling(store: &MemoryStore) -> Arc<dyn UniversalExecutor> {
 async fn four_kinds_of_workloads_driven_by_one_loop_keep_to_one_grammar() {
     let store = MemoryStore::default();
     let deps = deps(&parrot(), &store);
-    let loud = flow(json!({"agents": {"a": {"instruction": "Help."}}, "flows": {"main": {"steps": [
-        {"parallel": [{"agent": "a"}, {"agent": "a"}]}, {"return": "done"},
-    ]}}}));
+    let loud = flow(
+        json!({"agents": {"a": {"instruction": "Help."}}, "flows": {"main": {"steps": [
+            {"parallel": [{"agent": "a"}, {"agent": "a"}]}, {"return": "done"},
+        ]}}}),
+    );
     let tool = ExecutorDefinition::new(doubling(&store)).schema("tool.request.v1");
     let table: [(&dyn Definition, Json, Json); 4] = [
         (&agent(), json!("hi").into(), json!("said: hi").into()),
         (&loud, json!("hi").into(), json!("done").into()),
         (&shout(), json!("hi").into(), json!("HI").into()),
-        (&tool, json!({"tool": "double", "input": {"n": 4}}).into(), json!(8).into()),
+        (
+            &tool,
+            json!({"tool": "double", "input": {"n": 4}}).into(),
+            json!(8).into(),
+        ),
     ];
     for (definition, message, expected) in table {
         let mut workload = definition.instantiate(&deps).unwrap();
@@ -61,9 +72,11 @@ async fn four_kinds_of_workloads_driven_by_one_loop_keep_to_one_grammar() {
 #[tokio::test]
 async fn two_workloads_of_one_definition_share_no_variables() {
     let deps = deps(&parrot(), &MemoryStore::default());
-    let sets = flow(json!({"agents": {"a": {"instruction": "Help."}}, "flows": {"main": {"steps": [
-        {"set": {"mine": "${input}"}}, {"agent": "a"}, {"return": "${mine}"},
-    ]}}}));
+    let sets = flow(
+        json!({"agents": {"a": {"instruction": "Help."}}, "flows": {"main": {"steps": [
+            {"set": {"mine": "${input}"}}, {"agent": "a"}, {"return": "${mine}"},
+        ]}}}),
+    );
 
     let (one, two) = futures::join!(events(&sets, &deps, "one"), events(&sets, &deps, "two"));
 
@@ -98,7 +111,10 @@ async fn events_of_a_nested_agent_are_told_before_it_has_ended() {
     // Nobody has read on, so the agent has not been asked to go on.
     assert_eq!(calls.requests().len(), 1);
     let rest: Vec<_> = events.map(|event| event.kind).collect().await;
-    assert!(rest.contains(&WorkloadEventKind::Text("Four.".into())), "{rest:?}");
+    assert!(
+        rest.contains(&WorkloadEventKind::Text("Four.".into())),
+        "{rest:?}"
+    );
 }
 
 #[tokio::test]
@@ -116,7 +132,12 @@ async fn an_agent_is_offered_the_same_tools_wherever_it_is_used() {
     let workflow = || universal_executor::workflow::Workflow::from_json(&parts).unwrap();
     let root = universal_executor::workload::FlowDefinition::new("it", workflow()).unwrap();
     let policy = universal_executor::workload::EntryPolicy::default();
-    let within = universal_executor::workload::FlowDefinition::with_entry("it", workflow(), Some("f"), policy);
+    let within = universal_executor::workload::FlowDefinition::with_entry(
+        "it",
+        workflow(),
+        Some("f"),
+        policy,
+    );
 
     events(&root, &deps, "hi").await;
     events(&within.unwrap(), &deps, "hi").await;
@@ -124,7 +145,11 @@ async fn an_agent_is_offered_the_same_tools_wherever_it_is_used() {
     let requests = model.requests();
     assert_eq!(requests.len(), 3);
     assert_eq!(requests[0].tools.len(), 2);
-    assert!(requests.iter().all(|request| request.tools == requests[0].tools));
+    assert!(
+        requests
+            .iter()
+            .all(|request| request.tools == requests[0].tools)
+    );
     assert!(requests.iter().all(|request| asked(request) == "hi"));
 }
 
@@ -210,7 +235,10 @@ async fn every_agent_of_parallel_branches_is_closed_also_if_it_was_cancelled() {
 
     let told = events(&three, &deps, "hi").await;
 
-    assert!(told.iter().any(|event| event.kind == WorkloadEventKind::Step(FlowEventKind::Cancelled)));
+    assert!(
+        told.iter()
+            .any(|event| event.kind == WorkloadEventKind::Step(FlowEventKind::Cancelled))
+    );
     assert_eq!(begun.load(Ordering::Relaxed), 3);
     assert_eq!(gone.load(Ordering::Relaxed), 3);
 }
@@ -218,7 +246,9 @@ async fn every_agent_of_parallel_branches_is_closed_also_if_it_was_cancelled() {
 #[tokio::test]
 async fn a_closure_says_whether_its_error_may_pass_and_nothing_of_it_is_told() {
     let deps = deps(&says([]), &MemoryStore::default());
-    let never = NativeDefinition::new("never", |_, _| async { Err::<Json, _>(permanent("secret")) });
+    let never = NativeDefinition::new("never", |_, _| async {
+        Err::<Json, _>(permanent("secret"))
+    });
     let later = NativeDefinition::new("later", |_, _| async {
         Err::<Json, _>(retry_after(Duration::from_secs(9), "secret"))
     });
@@ -228,7 +258,10 @@ async fn a_closure_says_whether_its_error_may_pass_and_nothing_of_it_is_told() {
 
     assert!(!format!("{never:?}{later:?}").contains("secret"));
     assert!(format!("{never:?}").contains("retry: Never"), "{never:?}");
-    assert!(format!("{later:?}").contains("retry: After(9s)"), "{later:?}");
+    assert!(
+        format!("{later:?}").contains("retry: After(9s)"),
+        "{later:?}"
+    );
 }
 
 #[tokio::test]
@@ -249,7 +282,10 @@ async fn what_is_made_for_some_work_is_closed_after_it() {
 
 #[tokio::test]
 async fn a_definition_that_names_what_is_not_registered_makes_no_workload() {
-    let deps = Deps::new(Parts::new().tools(ToolRegistry::default()), Arc::new(MemoryStore::default()));
+    let deps = Deps::new(
+        Parts::new().tools(ToolRegistry::default()),
+        Arc::new(MemoryStore::default()),
+    );
 
     let error = agent().instantiate(&deps).err().unwrap();
 

@@ -6,14 +6,21 @@ use std::sync::Arc;
 use universal_executor::MemoryStore;
 use universal_executor::agent::{ChatResponse, ScriptedModel, Speaker, ToolCall};
 use universal_executor::workflow::StepPath;
-use universal_executor::workload::{Deps, FlowDefinition, Heard, Supervisor, TurnStatus, WorkloadEventKind};
+use universal_executor::workload::{
+    Deps, FlowDefinition, Heard, Supervisor, TurnStatus, WorkloadEventKind,
+};
 
 fn supervisor(definition: FlowDefinition, deps: Deps) -> Supervisor {
     Supervisor::builder(Arc::new(definition), deps).build()
 }
 
 async fn turn(supervisor: &Supervisor, session: &str, message: &str) -> Option<String> {
-    supervisor.send(session, message).unwrap().outcome().await.final_text()
+    supervisor
+        .send(session, message)
+        .unwrap()
+        .outcome()
+        .await
+        .final_text()
 }
 
 #[tokio::test]
@@ -60,9 +67,18 @@ async fn agents_at_other_steps_and_iterations_do_not_see_what_each_other_said() 
 
     turn(&supervisor, "one", "go").await;
 
-    assert!(model.requests().iter().all(|request| history(request).is_empty()));
+    assert!(
+        model
+            .requests()
+            .iter()
+            .all(|request| history(request).is_empty())
+    );
     let session = supervisor.sessions().session("one");
-    let first = session.child(&StepPath::new("main/0#1/0")).load().await.unwrap();
+    let first = session
+        .child(&StepPath::new("main/0#1/0"))
+        .load()
+        .await
+        .unwrap();
     assert_eq!(first.messages().len(), 2, "{first:?}");
 }
 
@@ -103,7 +119,12 @@ async fn calls_of_tools_are_replayed_with_their_results() {
 
     let shown = &model.requests()[2].messages[1..5];
     let speakers: Vec<_> = shown.iter().map(|message| message.speaker).collect();
-    let expected = [Speaker::User, Speaker::Assistant, Speaker::Tool, Speaker::Assistant];
+    let expected = [
+        Speaker::User,
+        Speaker::Assistant,
+        Speaker::Tool,
+        Speaker::Assistant,
+    ];
     assert_eq!(speakers, expected);
     assert_eq!(shown[1].tool_calls[0].name, "double");
     assert_eq!(shown[2].call_id.as_ref(), Some(&shown[1].tool_calls[0].id));
@@ -174,9 +195,15 @@ async fn a_question_is_answered_after_the_process_has_begun_anew() {
     let done = after.resume("one").unwrap().outcome().await;
     let nothing = after.resume("one").unwrap().outcome().await;
 
-    assert!(matches!(asked.status, TurnStatus::Suspended { .. }), "{asked:?}");
+    assert!(
+        matches!(asked.status, TurnStatus::Suspended { .. }),
+        "{asked:?}"
+    );
     assert_eq!(code(&refused.status), "suspended");
-    assert!(matches!(still.status, TurnStatus::Suspended { .. }), "{still:?}");
+    assert!(
+        matches!(still.status, TurnStatus::Suspended { .. }),
+        "{still:?}"
+    );
     assert_eq!(done.final_text().as_deref(), Some("publish: yes"));
     assert_eq!(code(&nothing.status), "not_suspended");
     let log = after.sessions().session("one").load().await.unwrap();
@@ -193,7 +220,10 @@ async fn a_turn_that_waits_can_be_given_up() {
     supervisor.give_up("one").await.unwrap();
     let next = supervisor.send("one", "other").unwrap().outcome().await;
 
-    assert!(matches!(next.status, TurnStatus::Suspended { .. }), "{next:?}");
+    assert!(
+        matches!(next.status, TurnStatus::Suspended { .. }),
+        "{next:?}"
+    );
 }
 
 /// Answers the question that was asked last.

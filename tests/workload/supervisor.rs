@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 use universal_executor::workload::{
-    Definition, Deps, EventStream, Heard, Message, Meta, NativeDefinition, Restart, RunCx, Supervisor,
-    SupervisorBuilder, SupervisorError, TurnStatus, Workload,
+    Definition, Deps, EventStream, Heard, Message, Meta, NativeDefinition, Restart, RunCx,
+    Supervisor, SupervisorBuilder, SupervisorError, TurnStatus, Workload,
 };
 use universal_executor::{BoxError, Json, MemoryStore, async_trait};
 
@@ -30,7 +30,10 @@ struct Gate {
 impl Gate {
     fn new() -> Self {
         let closed = || Arc::new(Semaphore::new(0));
-        Self { begun: closed(), open: closed() }
+        Self {
+            begun: closed(),
+            open: closed(),
+        }
     }
 
     fn definition(&self) -> NativeDefinition {
@@ -61,16 +64,25 @@ async fn turns_of_one_session_go_in_order_and_sessions_side_by_side() {
     let other = supervisor.send("two", "3").unwrap();
     gate.begun(2).await;
     assert_eq!(gate.begun.available_permits(), 0);
-    assert_eq!((supervisor.health().active, supervisor.health().waiting), (2, 1));
+    assert_eq!(
+        (supervisor.health().active, supervisor.health().waiting),
+        (2, 1)
+    );
 
     gate.open.add_permits(3);
     let outcomes = [first, second, other].map(universal_executor::workload::Turn::outcome);
     let texts = futures::future::join_all(outcomes).await;
 
-    let texts: Vec<_> = texts.iter().map(|outcome| outcome.final_text().unwrap()).collect();
+    let texts: Vec<_> = texts
+        .iter()
+        .map(|outcome| outcome.final_text().unwrap())
+        .collect();
     assert_eq!(texts, ["1", "2", "3"]);
     supervisor.close().await;
-    assert_eq!((supervisor.health().active, supervisor.health().ended), (0, 3));
+    assert_eq!(
+        (supervisor.health().active, supervisor.health().ended),
+        (0, 3)
+    );
 }
 
 #[tokio::test]
@@ -88,10 +100,16 @@ async fn what_finds_no_room_is_refused() {
 
     assert_eq!(of_all, Some(SupervisorError::Full { limit: 2 }));
     assert_eq!(of_session, of_all);
-    assert!(matches!(no_name, Some(SupervisorError::BadSession { found: 0, .. })));
+    assert!(matches!(
+        no_name,
+        Some(SupervisorError::BadSession { found: 0, .. })
+    ));
     supervisor.cancel("two");
     let of_session = supervisor.send("one", "4").err();
-    assert!(matches!(of_session, Some(SupervisorError::SessionFull { limit: 1, .. })));
+    assert!(matches!(
+        of_session,
+        Some(SupervisorError::SessionFull { limit: 1, .. })
+    ));
 }
 
 #[tokio::test]
@@ -120,7 +138,8 @@ async fn all_subscribers_hear_the_same_and_a_slow_one_hears_what_it_missed() {
 
 #[tokio::test]
 async fn a_subscriber_hears_a_whole_turn() {
-    let supervisor = Supervisor::builder(Arc::new(agent()), deps(&parrot(), &MemoryStore::default())).build();
+    let supervisor =
+        Supervisor::builder(Arc::new(agent()), deps(&parrot(), &MemoryStore::default())).build();
     let mut subscriber = supervisor.subscribe("one").unwrap();
 
     let turn = supervisor.send("one", "hi").unwrap();
@@ -149,7 +168,10 @@ impl Definition for Endless {
     }
 
     fn instantiate(&self, _: &Deps) -> Result<Box<dyn Workload>, BoxError> {
-        Ok(Box::new(Going(Arc::clone(&self.begun), Arc::clone(&self.closed))))
+        Ok(Box::new(Going(
+            Arc::clone(&self.begun),
+            Arc::clone(&self.closed),
+        )))
     }
 }
 
@@ -190,7 +212,10 @@ async fn a_turn_that_is_cancelled_is_closed_and_those_behind_it_are_dropped() {
     let (running, waiting) = futures::join!(running.outcome(), waiting.outcome());
 
     assert_eq!(dropped, 1);
-    assert_eq!((running.status, waiting.status), (TurnStatus::Cancelled, TurnStatus::Cancelled));
+    assert_eq!(
+        (running.status, waiting.status),
+        (TurnStatus::Cancelled, TurnStatus::Cancelled)
+    );
     assert!(running.not_closed.unwrap().to_string().contains("endless"));
     assert_eq!(closed.load(Ordering::SeqCst), 1);
 }
@@ -207,7 +232,10 @@ async fn closing_stops_what_takes_too_long_and_takes_nothing_more() {
 
     assert_eq!(turn.outcome().await.status, TurnStatus::Cancelled);
     assert_eq!(closed.load(Ordering::SeqCst), 1);
-    assert_eq!(supervisor.send("one", "2").err(), Some(SupervisorError::Closed));
+    assert_eq!(
+        supervisor.send("one", "2").err(),
+        Some(SupervisorError::Closed)
+    );
     assert_eq!(subscriber.next().await, None);
 }
 
@@ -247,7 +275,12 @@ async fn a_turn_is_tried_again_as_often_as_it_may_be() {
         attempts: NonZeroU32::new(attempts).unwrap(),
         ..Restart::default()
     };
-    for (panics, may, status) in [(false, 3, ""), (true, 3, ""), (false, 2, "failed"), (true, 1, "panic")] {
+    for (panics, may, status) in [
+        (false, 3, ""),
+        (true, 3, ""),
+        (false, 2, "failed"),
+        (true, 1, "panic"),
+    ] {
         let (definition, tried) = failing(2, panics);
         let supervisor = on(definition).restart(attempts(may)).build();
 
@@ -276,7 +309,11 @@ async fn what_a_turn_comes_to_is_what_is_returned_else_the_last_answer_of_the_fl
 
         let outcome = supervisor.send("one", "hi").unwrap().outcome().await;
 
-        assert_eq!(outcome.final_text().as_deref(), Some(expected), "{outcome:?}");
+        assert_eq!(
+            outcome.final_text().as_deref(),
+            Some(expected),
+            "{outcome:?}"
+        );
     }
 }
 
@@ -284,14 +321,22 @@ async fn what_a_turn_comes_to_is_what_is_returned_else_the_last_answer_of_the_fl
 async fn two_supervisors_cannot_interleave_a_session() {
     let store = MemoryStore::default();
     let gate = Gate::new();
-    let both = [0, 1].map(|_| Supervisor::builder(Arc::new(gate.definition()), deps(&says([]), &store)).build());
+    let both = [0, 1]
+        .map(|_| Supervisor::builder(Arc::new(gate.definition()), deps(&says([]), &store)).build());
 
-    let turns = both.each_ref().map(|supervisor| supervisor.send("one", "hi").unwrap());
+    let turns = both
+        .each_ref()
+        .map(|supervisor| supervisor.send("one", "hi").unwrap());
     gate.begun(2).await;
     gate.open.add_permits(2);
-    let outcomes = futures::future::join_all(turns.map(universal_executor::workload::Turn::outcome)).await;
+    let outcomes =
+        futures::future::join_all(turns.map(universal_executor::workload::Turn::outcome)).await;
 
-    let failed: Vec<_> = outcomes.iter().map(|outcome| code(&outcome.status)).filter(|code| !code.is_empty()).collect();
+    let failed: Vec<_> = outcomes
+        .iter()
+        .map(|outcome| code(&outcome.status))
+        .filter(|code| !code.is_empty())
+        .collect();
     assert_eq!(failed, ["session"]);
     let log = both[0].sessions().session("one").load().await.unwrap();
     assert_eq!(log.messages().len(), 2);

@@ -1,11 +1,11 @@
 //! What is done for one step: a future that ends with what is told of it.
 
-use super::{Assembly, Conversations};
 use super::asked::{Came, result_of};
 use super::ended::{failed_with, of_answer, of_error};
 use super::event::Emitter;
 use super::kept::{Agents, AtWork, Saver};
 use super::waiting::{Awaited, Wait};
+use super::{Assembly, Conversations};
 use crate::agent::human;
 use crate::error::BoxError;
 use crate::executor::ExecutionContext;

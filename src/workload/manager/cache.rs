@@ -53,7 +53,9 @@ impl Cache {
 
 fn key(format: &str, source: &Source<'_>) -> Key {
     let policy = format!("{:?}", source.policy);
-    let entry = source.entry.map_or(String::new(), |entry| format!("#{entry}"));
+    let entry = source
+        .entry
+        .map_or(String::new(), |entry| format!("#{entry}"));
     let mut digest = Sha256::new();
     for part in [format, source.name, &entry, &policy, source.text] {
         digest.update(part.len().to_le_bytes());

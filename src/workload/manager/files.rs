@@ -78,7 +78,8 @@ impl Roots {
                 }
             }
             if looked > MOST {
-                let reason = format!("more than {MOST} files and folders; the rest is not looked at");
+                let reason =
+                    format!("more than {MOST} files and folders; the rest is not looked at");
                 found.unseen.push((root.to_owned(), reason));
                 return;
             }
@@ -112,7 +113,9 @@ impl Roots {
 /// The text of a file, if it is one and not too large.
 pub(super) fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
-    let read = fs::File::open(path)?.take(BYTES + 1).read_to_string(&mut text)?;
+    let read = fs::File::open(path)?
+        .take(BYTES + 1)
+        .read_to_string(&mut text)?;
     if u64::try_from(read).unwrap_or(u64::MAX) > BYTES {
         let reason = format!("it is larger than {BYTES} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));

@@ -89,20 +89,26 @@ impl FromStr for Ident {
             Some((of, entry)) => (of, Some(entry.to_owned())),
             None => (text, None),
         };
-        if ["./", "../", "~/", "/"].iter().any(|prefix| of.starts_with(prefix)) {
+        if ["./", "../", "~/", "/"]
+            .iter()
+            .any(|prefix| of.starts_with(prefix))
+        {
             let path = of.into();
             return Ok(Self::Path { path, entry });
         }
         if let Some(id) = of.strip_prefix("store:") {
             let id = id.parse();
-            let id = id.map_err(|_| refused("after store: stands the id of a breadcrumb, a UUID"))?;
+            let id =
+                id.map_err(|_| refused("after store: stands the id of a breadcrumb, a UUID"))?;
             return Ok(Self::Store { id, entry });
         }
         if of.is_empty() {
             return Err(refused("it is empty"));
         }
         if of.contains(['/', '\\', ':']) {
-            return Err(refused("a path begins with ./, ../, ~/ or /, and a name has none of / \\ :"));
+            return Err(refused(
+                "a path begins with ./, ../, ~/ or /, and a name has none of / \\ :",
+            ));
         }
         let name = of.to_owned();
         Ok(Self::Name { name, entry })

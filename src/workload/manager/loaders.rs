@@ -89,7 +89,12 @@ mod tests {
     fn load(text: &str) {
         for entry in [None, Some("main")] {
             let policy = EntryPolicy::First;
-            let source = Source { name: "x", text, entry, policy };
+            let source = Source {
+                name: "x",
+                text,
+                entry,
+                policy,
+            };
             // Whatever it says, it says it.
             let is_ok = JsonLoader.load(&source).is_ok();
             #[cfg(feature = "yaml")]

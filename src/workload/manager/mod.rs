@@ -129,7 +129,10 @@ impl WorkloadManagerBuilder {
 
     /// Adds a format; of two for one ending the one added later counts.
     pub fn loader(mut self, loader: impl Loader + 'static) -> Self {
-        let endings = loader.extensions().iter().map(|ending| (*ending).to_owned());
+        let endings = loader
+            .extensions()
+            .iter()
+            .map(|ending| (*ending).to_owned());
         self.0.roots.extensions.extend(endings);
         self.0.loaders.push(Arc::new(loader));
         self
@@ -280,7 +283,11 @@ impl WorkloadManager {
     ) -> Result<Arc<dyn Definition>, (Vec<Tried>, Vec<String>)> {
         let found = self.find().await;
         let mut searched = Vec::new();
-        for candidate in found.candidates.iter().filter(|candidate| candidate.name == name) {
+        for candidate in found
+            .candidates
+            .iter()
+            .filter(|candidate| candidate.name == name)
+        {
             match self.read(candidate.clone(), entry).await {
                 Ok(definition) => return Ok(definition),
                 Err(tried) => searched.push(tried),
@@ -294,23 +301,35 @@ impl WorkloadManager {
             if entry.is_none() {
                 return Ok(Arc::clone(native));
             }
-            searched.push(Tried::new("code", "what is made in code has no flows to choose from"));
+            searched.push(Tried::new(
+                "code",
+                "what is made in code has no flows to choose from",
+            ));
             return Err((searched, Vec::new()));
         }
         for root in &self.roots.roots {
-            searched.push(Tried::new(root.display().to_string(), "has none of that name"));
+            searched.push(Tried::new(
+                root.display().to_string(),
+                "has none of that name",
+            ));
         }
         searched.push(Tried::new("code", "has none of that name"));
         let unseen = found.unseen.iter();
-        searched.extend(unseen.map(|(path, reason)| Tried::new(path.display().to_string(), &**reason)));
+        searched
+            .extend(unseen.map(|(path, reason)| Tried::new(path.display().to_string(), &**reason)));
         Err((searched, self.like(name, &found)))
     }
 
     /// Names that are much like one, the closest first.
     fn like(&self, name: &str, found: &Found) -> Vec<String> {
         const MOST: usize = 3;
-        let known = found.candidates.iter().map(|candidate| candidate.name.as_str());
-        let mut known: Vec<&str> = known.chain(self.native.keys().map(String::as_str)).collect();
+        let known = found
+            .candidates
+            .iter()
+            .map(|candidate| candidate.name.as_str());
+        let mut known: Vec<&str> = known
+            .chain(self.native.keys().map(String::as_str))
+            .collect();
         known.sort_unstable();
         known.dedup();
         let mut like = Vec::new();
@@ -342,7 +361,10 @@ impl WorkloadManager {
         let knows = |loader: &&Arc<dyn Loader>| loader.extensions().contains(&ending);
         let Some(loader) = self.loaders.iter().rfind(knows) else {
             let known = self.roots.extensions.join(", ");
-            return Err(Tried::new(shown, format!("no loader reads {ending:?}; they read {known}")));
+            return Err(Tried::new(
+                shown,
+                format!("no loader reads {ending:?}; they read {known}"),
+            ));
         };
         let read = {
             let path = path.clone();
@@ -359,7 +381,9 @@ impl WorkloadManager {
             entry,
             policy: self.policy,
         };
-        let loaded = self.cache.get_or(loader.format(), &source, || loader.load(&source));
+        let loaded = self
+            .cache
+            .get_or(loader.format(), &source, || loader.load(&source));
         loaded.map_err(|error| Tried::broken(shown, &error))
     }
 
@@ -374,7 +398,10 @@ impl WorkloadManager {
         };
         let found = store.get(id).await;
         let found = found.map_err(|error| Tried::new(&*place, error.to_string()))?;
-        let (name, definition) = (found.context.text("workflow_id"), found.context.get("definition"));
+        let (name, definition) = (
+            found.context.text("workflow_id"),
+            found.context.get("definition"),
+        );
         let Some(definition) = definition else {
             return Err(Tried::new(place, "its context has no \"definition\""));
         };
@@ -388,7 +415,9 @@ impl WorkloadManager {
             entry,
             policy: self.policy,
         };
-        let loaded = self.cache.get_or("store", &source, || source.flow(read(&text)?));
+        let loaded = self
+            .cache
+            .get_or("store", &source, || source.flow(read(&text)?));
         loaded.map_err(|error| Tried::broken(&*place, &error))
     }
 }

@@ -39,7 +39,9 @@ fn flow(description: &str) -> String {
 
 fn manager(folder: &Folder, roots: &[&str]) -> WorkloadManagerBuilder {
     let builder = WorkloadManager::builder();
-    roots.iter().fold(builder, |builder, root| builder.root(folder.path(root)))
+    roots
+        .iter()
+        .fold(builder, |builder, root| builder.root(folder.path(root)))
 }
 
 fn native(name: &str) -> Arc<dyn Definition> {
@@ -70,15 +72,29 @@ async fn an_earlier_root_wins_and_code_comes_last() {
 
 #[tokio::test]
 async fn the_order_of_names_decides_and_not_that_of_the_file_system() {
-    for order in [["z/x.json", "m/x.json", "x.json"], ["x.json", "m/x.json", "z/x.json"]] {
-        let folder = order.iter().fold(Folder::new(), |folder, file| folder.with(&format!("root/{file}"), &flow(file)));
+    for order in [
+        ["z/x.json", "m/x.json", "x.json"],
+        ["x.json", "m/x.json", "z/x.json"],
+    ] {
+        let folder = order.iter().fold(Folder::new(), |folder, file| {
+            folder.with(&format!("root/{file}"), &flow(file))
+        });
         let manager = manager(&folder, &["root"]).build();
 
         let listed = manager.list().await;
 
-        let found: Vec<_> = listed.iter().map(|listed| listed.description.as_deref().unwrap()).collect();
+        let found: Vec<_> = listed
+            .iter()
+            .map(|listed| listed.description.as_deref().unwrap())
+            .collect();
         assert_eq!(found, ["x.json", "m/x.json", "z/x.json"]);
-        assert_eq!(listed.iter().map(|listed| listed.is_hidden).collect::<Vec<_>>(), [false, true, true]);
+        assert_eq!(
+            listed
+                .iter()
+                .map(|listed| listed.is_hidden)
+                .collect::<Vec<_>>(),
+            [false, true, true]
+        );
     }
 }
 
@@ -89,7 +105,9 @@ async fn an_agent_under_a_root_with_a_dot_is_found_and_hidden_ones_below_a_root_
         .with(".config/target/agents/.b/b.json", &flow("b"))
         .with(".config/target/agents/target/c.json", &flow("c"))
         .with(".config/target/agents/drafts/d.json", &flow("d"));
-    let manager = manager(&folder, &[".config/target/agents"]).exclude("drafts").build();
+    let manager = manager(&folder, &[".config/target/agents"])
+        .exclude("drafts")
+        .build();
 
     assert_eq!(manager.names().await, ["a"]);
 }
@@ -105,14 +123,21 @@ async fn a_folder_of_that_name_does_not_capture_a_name() {
 #[tokio::test]
 async fn a_broken_file_is_told_with_its_line_and_the_policy_says_what_comes_of_it() {
     let folder = Folder::new()
-        .with("one/x.json", "{\n  \"flows\": {\"main\": {\"stepps\": []}}\n}")
+        .with(
+            "one/x.json",
+            "{\n  \"flows\": {\"main\": {\"stepps\": []}}\n}",
+        )
         .with("two/x.json", &flow("good"));
     let strict = manager(&folder, &["one", "two"]).build();
-    let lenient = manager(&folder, &["one", "two"]).broken(BrokenPolicy::Next).build();
+    let lenient = manager(&folder, &["one", "two"])
+        .broken(BrokenPolicy::Next)
+        .build();
 
     let error = strict.load("x").await.err().unwrap();
 
-    let [tried] = error.searched.as_slice() else { panic!("{error}") };
+    let [tried] = error.searched.as_slice() else {
+        panic!("{error}")
+    };
     assert!(tried.to_string().contains("one/x.json:2:"), "{tried}");
     assert!(tried.reason.contains("did you mean \"steps\"?"), "{tried}");
     assert_eq!(described(&lenient, "x").await, "good");
@@ -122,16 +147,27 @@ async fn a_broken_file_is_told_with_its_line_and_the_policy_says_what_comes_of_i
 
 #[tokio::test]
 async fn an_unknown_name_is_told_with_all_that_was_searched_and_what_is_like_it() {
-    let folder = Folder::new().with("one/writer.json", &flow("w")).with("one/critic.json", &flow("c"));
-    let manager = manager(&folder, &["one", "two"]).native(native("write")).build();
+    let folder = Folder::new()
+        .with("one/writer.json", &flow("w"))
+        .with("one/critic.json", &flow("c"));
+    let manager = manager(&folder, &["one", "two"])
+        .native(native("write"))
+        .build();
 
     let error = manager.load("writr").await.err().unwrap();
 
-    let searched: Vec<_> = error.searched.iter().map(|tried| tried.path.as_str()).collect();
+    let searched: Vec<_> = error
+        .searched
+        .iter()
+        .map(|tried| tried.path.as_str())
+        .collect();
     let roots = [folder.path("one"), folder.path("two")].map(|root| root.display().to_string());
     assert_eq!(searched, [roots[0].as_str(), roots[1].as_str(), "code"]);
     assert_eq!(error.nearest, ["write", "writer"]);
-    assert!(error.to_string().contains("did you mean \"write\"?"), "{error}");
+    assert!(
+        error.to_string().contains("did you mean \"write\"?"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -142,7 +178,10 @@ async fn a_format_of_the_service_is_loaded_without_the_manager_knowing_it() {
         fn meta(&self) -> &Meta {
             &self.0
         }
-        fn instantiate(&self, _: &crate::workload::Deps) -> Result<Box<dyn crate::workload::Workload>, BoxError> {
+        fn instantiate(
+            &self,
+            _: &crate::workload::Deps,
+        ) -> Result<Box<dyn crate::workload::Workload>, BoxError> {
             Err("never".into())
         }
     }
@@ -154,7 +193,9 @@ async fn a_format_of_the_service_is_loaded_without_the_manager_knowing_it() {
             &["foo"]
         }
         fn load(&self, source: &Source<'_>) -> Result<Arc<dyn Definition>, BoxError> {
-            Ok(Arc::new(FooDefinition(Meta::new(source.name).description(source.text))))
+            Ok(Arc::new(FooDefinition(
+                Meta::new(source.name).description(source.text),
+            )))
         }
     }
     let folder = Folder::new().with("a.foo", "of foo");
@@ -179,12 +220,18 @@ async fn paths_entries_and_breadcrumbs_name_workloads_too() {
 
     assert_eq!(described(&manager, "x#b").await, "two");
     assert_eq!(described(&manager, &format!("{path}#a")).await, "two");
-    let by_id = manager.load(&format!("store:{}#a", stored.id)).await.unwrap();
+    let by_id = manager
+        .load(&format!("store:{}#a", stored.id))
+        .await
+        .unwrap();
     assert_eq!(by_id.meta().name, "stored");
     let error = manager.load(&path).await.err().unwrap();
     assert!(error.to_string().ends_with("there are: a, b"), "{error}");
     let error = manager.load("x#c").await.err().unwrap();
-    assert!(error.to_string().contains("no flow or agent \"c\""), "{error}");
+    assert!(
+        error.to_string().contains("no flow or agent \"c\""),
+        "{error}"
+    );
 }
 
 #[tokio::test]

@@ -63,7 +63,9 @@ pub(in crate::workload) async fn compacted(
 
 fn tokens(message: &Message) -> usize {
     let calls = message.tool_calls.iter();
-    let calls: usize = calls.map(|call| EstimatedTokens.count(call.arguments.text())).sum();
+    let calls: usize = calls
+        .map(|call| EstimatedTokens.count(call.arguments.text()))
+        .sum();
     EstimatedTokens.count(&message.text) + calls
 }
 

@@ -171,7 +171,8 @@ impl Log {
     #[must_use]
     pub fn messages(&self) -> Vec<Message> {
         let summary = self.about.summary.as_ref();
-        let summary = summary.map(|text| Message::user(format!("What was said before, in short: {text}")));
+        let summary =
+            summary.map(|text| Message::user(format!("What was said before, in short: {text}")));
         let said = self.entries.iter().filter_map(|entry| match entry {
             LogEntry::Said { messages } => Some(messages),
             LogEntry::Suspended { .. } => None,
@@ -225,8 +226,14 @@ impl Session {
         let first = about.since.max(about.entries.saturating_sub(MOST_ENTRIES));
         let mut query = Query::new(Selector::schema(ENTRY).all_tags([self.tag()]));
         // Some may have been added since.
-        query.limit = usize::try_from(about.entries - first).unwrap_or(usize::MAX).saturating_add(16);
-        let found = self.store.search(&query).await.map_err(|error| self.failed(error))?;
+        query.limit = usize::try_from(about.entries - first)
+            .unwrap_or(usize::MAX)
+            .saturating_add(16);
+        let found = self
+            .store
+            .search(&query)
+            .await
+            .map_err(|error| self.failed(error))?;
         let mut entries = Vec::new();
         for entry in found {
             let kept: Kept = self.read(&entry.context)?;
@@ -248,8 +255,13 @@ impl Session {
     /// [`SessionError::Conflict`] if somebody else has added to it since.
     pub async fn append(&self, to: &Log, turn: &str, entry: LogEntry) -> Result<(), SessionError> {
         let turn = format!("turn:{}", digest(&[turn, &entry.once(to.about.entries)]));
-        let query = Query::new(Selector::schema(ENTRY).all_tags([self.tag(), turn.clone()])).limit(1);
-        let found = self.store.search(&query).await.map_err(|error| self.failed(error))?;
+        let query =
+            Query::new(Selector::schema(ENTRY).all_tags([self.tag(), turn.clone()])).limit(1);
+        let found = self
+            .store
+            .search(&query)
+            .await
+            .map_err(|error| self.failed(error))?;
         if !found.is_empty() {
             return Ok(());
         }
@@ -294,7 +306,10 @@ impl Session {
             .tags([self.tag()])
             .context(about);
         let commit = Commit::from(vec![Write::Create(new)]);
-        self.store.commit(commit).await.map_err(|error| self.failed(error))?;
+        self.store
+            .commit(commit)
+            .await
+            .map_err(|error| self.failed(error))?;
         let head = self.head().await?;
         match head {
             Some(head) if head.version == 1 => Ok((head.id, 1)),
@@ -304,8 +319,14 @@ impl Session {
 
     async fn head(&self) -> Result<Option<Arc<Breadcrumb>>, SessionError> {
         let query = Query::new(Selector::schema(HEAD).all_tags([self.tag()])).limit(64);
-        let found = self.store.search(&query).await.map_err(|error| self.failed(error))?;
-        Ok(found.into_iter().min_by_key(|head| (head.created_at, head.id)))
+        let found = self
+            .store
+            .search(&query)
+            .await
+            .map_err(|error| self.failed(error))?;
+        Ok(found
+            .into_iter()
+            .min_by_key(|head| (head.created_at, head.id)))
     }
 
     fn about(&self, about: &About) -> Json {
@@ -388,7 +409,11 @@ pub(super) fn digest(parts: &[&str]) -> String {
         digest.update(part);
     }
     let digest = digest.finalize();
-    digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    digest
+        .iter()
+        .take(16)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 #[cfg(test)]

@@ -19,11 +19,17 @@ pub(super) fn well_formed(messages: Vec<Message>) -> Vec<Message> {
             }
         }
         let answers = |id: &str| {
-            let mut of = results.iter().filter(|result| result.call_id.as_deref() == Some(id));
+            let mut of = results
+                .iter()
+                .filter(|result| result.call_id.as_deref() == Some(id));
             of.next().is_some() && of.next().is_none()
         };
         message.tool_calls.retain(|call| answers(&call.id));
-        let mut called: Vec<String> = message.tool_calls.iter().map(|call| call.id.clone()).collect();
+        let mut called: Vec<String> = message
+            .tool_calls
+            .iter()
+            .map(|call| call.id.clone())
+            .collect();
         let distinct = called.len();
         called.sort();
         called.dedup();
@@ -50,7 +56,9 @@ pub(super) fn last(mut messages: Vec<Message>, most: u64) -> Vec<Message> {
     let cut = messages.len().saturating_sub(most);
     let mut kept = messages.split_off(cut);
     if cut > 0 {
-        let first = kept.iter().position(|message| message.speaker == Speaker::User);
+        let first = kept
+            .iter()
+            .position(|message| message.speaker == Speaker::User);
         kept.drain(..first.unwrap_or(kept.len()));
     }
     kept
@@ -59,7 +67,9 @@ pub(super) fn last(mut messages: Vec<Message>, most: u64) -> Vec<Message> {
 /// About how many bytes a message takes.
 pub(super) fn size(message: &Message) -> usize {
     let calls = message.tool_calls.iter();
-    let calls: usize = calls.map(|call| call.name.len() + call.arguments.text().len() + 64).sum();
+    let calls: usize = calls
+        .map(|call| call.name.len() + call.arguments.text().len() + 64)
+        .sum();
     message.text.len() + calls + 64
 }
 
@@ -76,7 +86,9 @@ mod tests {
             ".{0,3}".prop_map(Message::user),
             ".{0,3}".prop_map(Message::assistant),
             (".{0,3}", prop::collection::vec(id.clone(), 1..4)).prop_map(|(text, ids)| {
-                let calls = ids.into_iter().map(|id| ToolCall::new(id, "tool", json!({})));
+                let calls = ids
+                    .into_iter()
+                    .map(|id| ToolCall::new(id, "tool", json!({})));
                 Message::calls(text, calls.collect())
             }),
             id.prop_map(|id| Message::tool_result(id, "result")),
@@ -109,8 +121,14 @@ mod tests {
 
     #[test]
     fn a_call_without_a_result_is_left_out_and_what_was_said_with_it_is_kept() {
-        let calls = |text: &str| Message::calls(text, vec![ToolCall::new("1", "search", json!({}))]);
-        let messages = vec![Message::user("Hi"), calls("I look."), Message::assistant("Done."), calls("")];
+        let calls =
+            |text: &str| Message::calls(text, vec![ToolCall::new("1", "search", json!({}))]);
+        let messages = vec![
+            Message::user("Hi"),
+            calls("I look."),
+            Message::assistant("Done."),
+            calls(""),
+        ];
 
         let shown = well_formed(messages);
 
@@ -121,7 +139,9 @@ mod tests {
 
     #[test]
     fn the_last_messages_begin_with_one_from_outside() {
-        let messages = ["a", "b"].map(|text| [Message::user(text), Message::assistant(text)]).concat();
+        let messages = ["a", "b"]
+            .map(|text| [Message::user(text), Message::assistant(text)])
+            .concat();
 
         assert_eq!(last(messages.clone(), 3).len(), 2);
         assert_eq!(last(messages.clone(), 4), messages);

@@ -105,7 +105,9 @@ impl Conversations for Talk {
         }
         let mut messages = vec![Message::user(text_of(asked))];
         messages.extend(made);
-        messages.push(Message::assistant(text_of(&crate::agent::agents::said(answer))));
+        messages.push(Message::assistant(text_of(&crate::agent::agents::said(
+            answer,
+        ))));
         let session = self.session.child(path);
         let log = session.load().await?;
         let said = LogEntry::Said { messages };
@@ -130,7 +132,11 @@ impl Remembering {
         Ok(task)
     }
 
-    fn session(&self, inner: Box<dyn ProviderSession>, said: Vec<Message>) -> Box<dyn ProviderSession> {
+    fn session(
+        &self,
+        inner: Box<dyn ProviderSession>,
+        said: Vec<Message>,
+    ) -> Box<dyn ProviderSession> {
         let (talk, path) = (self.talk.clone(), self.path.clone());
         talk.made().insert(path.clone(), said);
         Box::new(Remembered { talk, path, inner })
@@ -229,7 +235,12 @@ impl ProviderSession for Remembered {
     }
 
     fn save(&self) -> Result<Json, BoxError> {
-        let said = self.talk.made().get(&self.path).cloned().unwrap_or_default();
+        let said = self
+            .talk
+            .made()
+            .get(&self.path)
+            .cloned()
+            .unwrap_or_default();
         let saved = Saved {
             inner: self.inner.save()?,
             said,

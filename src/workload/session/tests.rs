@@ -19,12 +19,19 @@ async fn add(session: &Session, turn: &str) {
 }
 
 fn texts(log: &Log) -> Vec<String> {
-    log.messages().into_iter().map(|message| message.text).collect()
+    log.messages()
+        .into_iter()
+        .map(|message| message.text)
+        .collect()
 }
 
 fn policy(compaction: serde_json::Value) -> crate::workflow::Compaction {
     let definition = json!({"policies": {"compaction": compaction}});
-    Workflow::from_json(&definition).unwrap().policies.compaction.unwrap()
+    Workflow::from_json(&definition)
+        .unwrap()
+        .policies
+        .compaction
+        .unwrap()
 }
 
 #[tokio::test]
@@ -33,11 +40,20 @@ async fn two_workers_cannot_interleave_a_session() {
     add(&session, "one").await;
     let seen_by_both = session.load().await.unwrap();
 
-    session.append(&seen_by_both, "two", said("two")).await.unwrap();
+    session
+        .append(&seen_by_both, "two", said("two"))
+        .await
+        .unwrap();
     let late = session.append(&seen_by_both, "three", said("three")).await;
 
-    assert!(matches!(late, Err(SessionError::Conflict { .. })), "{late:?}");
-    assert_eq!(texts(&session.load().await.unwrap()), ["one", "one", "two", "two"]);
+    assert!(
+        matches!(late, Err(SessionError::Conflict { .. })),
+        "{late:?}"
+    );
+    assert_eq!(
+        texts(&session.load().await.unwrap()),
+        ["one", "one", "two", "two"]
+    );
 }
 
 #[tokio::test]
@@ -45,10 +61,17 @@ async fn of_two_workers_that_begin_a_session_one_comes_too_late() {
     let session = session();
     let empty = session.load().await.unwrap();
 
-    let both = [session.append(&empty, "a", said("a")), session.append(&empty, "b", said("b"))];
+    let both = [
+        session.append(&empty, "a", said("a")),
+        session.append(&empty, "b", said("b")),
+    ];
     let both = futures::future::join_all(both).await;
 
-    assert_eq!(both.iter().filter(|done| done.is_ok()).count(), 1, "{both:?}");
+    assert_eq!(
+        both.iter().filter(|done| done.is_ok()).count(),
+        1,
+        "{both:?}"
+    );
     assert_eq!(session.load().await.unwrap().entries().len(), 1);
 }
 
@@ -67,8 +90,16 @@ async fn agents_at_different_steps_have_different_conversations() {
     add(&session, "root").await;
     add(&session.child(&StepPath::new("main/0#1")), "first").await;
 
-    let second = session.child(&StepPath::new("main/0#2")).load().await.unwrap();
-    let first = session.child(&StepPath::new("main/0#1")).load().await.unwrap();
+    let second = session
+        .child(&StepPath::new("main/0#2"))
+        .load()
+        .await
+        .unwrap();
+    let first = session
+        .child(&StepPath::new("main/0#1"))
+        .load()
+        .await
+        .unwrap();
 
     assert_eq!(texts(&second), [""; 0]);
     assert_eq!(texts(&first), ["first", "first"]);
@@ -85,9 +116,14 @@ async fn a_long_conversation_is_cut_between_turns_and_that_is_kept() {
 
     let log = session.load().await.unwrap();
     let (shorter, event) = compacted(&session, log, &policy, None).await.unwrap();
-    let (again, nothing) = compacted(&session, shorter.clone(), &policy, None).await.unwrap();
+    let (again, nothing) = compacted(&session, shorter.clone(), &policy, None)
+        .await
+        .unwrap();
 
-    let expected = WorkloadEventKind::Compacted { left_out: 2, summed_up: false };
+    let expected = WorkloadEventKind::Compacted {
+        left_out: 2,
+        summed_up: false,
+    };
     assert_eq!(event, Some(expected));
     assert_eq!(texts(&shorter), ["three", "three", "four", "four"]);
     assert_eq!(texts(&session.load().await.unwrap()), texts(&again));
@@ -104,10 +140,19 @@ async fn a_summary_stands_for_what_is_not_shown_any_more() {
     let policy = policy(json!({"method": "summarise", "at_tokens": 2, "keep": 2}));
 
     let log = session.load().await.unwrap();
-    compacted(&session, log, &policy, Some(Arc::clone(&model) as _)).await.unwrap();
+    compacted(&session, log, &policy, Some(Arc::clone(&model) as _))
+        .await
+        .unwrap();
 
     let shown = texts(&session.load().await.unwrap());
-    assert_eq!(shown, ["What was said before, in short: They counted.", "two", "two"]);
+    assert_eq!(
+        shown,
+        [
+            "What was said before, in short: They counted.",
+            "two",
+            "two"
+        ]
+    );
     assert!(model.requests()[0].messages[1].text.contains("user: one"));
 }
 
@@ -121,7 +166,9 @@ async fn a_model_that_does_not_sum_up_leaves_the_conversation_as_it_is() {
     let policy = policy(json!({"method": "summarise", "at_tokens": 2, "keep": 2}));
 
     let log = session.load().await.unwrap();
-    let (_, event) = compacted(&session, log, &policy, Some(silent)).await.unwrap();
+    let (_, event) = compacted(&session, log, &policy, Some(silent))
+        .await
+        .unwrap();
 
     assert_eq!(event, None);
     assert_eq!(session.load().await.unwrap().messages().len(), 4);
@@ -131,10 +178,17 @@ async fn a_model_that_does_not_sum_up_leaves_the_conversation_as_it_is() {
 async fn a_turn_that_is_too_large_keeps_its_question_and_its_answer() {
     let session = session();
     let long = "x".repeat(600 << 10);
-    let messages = vec![Message::user("Why?"), Message::tool_result("1", long.as_str()), Message::assistant(long)];
+    let messages = vec![
+        Message::user("Why?"),
+        Message::tool_result("1", long.as_str()),
+        Message::assistant(long),
+    ];
 
     let empty = session.load().await.unwrap();
-    session.append(&empty, "one", LogEntry::Said { messages }).await.unwrap();
+    session
+        .append(&empty, "one", LogEntry::Said { messages })
+        .await
+        .unwrap();
 
     let shown = texts(&session.load().await.unwrap());
     assert_eq!(shown.len(), 2);

@@ -344,11 +344,16 @@ impl Shared {
         job: &Job,
     ) -> Result<Result<Begun, TurnStatus>, SessionError> {
         let log: Log = session.load().await?;
-        let failed = |code, message| {
-            Ok(Err(TurnStatus::failed(code, message, MayRetry::Never)))
-        };
+        let failed = |code, message| Ok(Err(TurnStatus::failed(code, message, MayRetry::Never)));
         match (&job.what, log.entries().last()) {
-            (What::Resume, Some(LogEntry::Suspended { message, trigger, state })) => {
+            (
+                What::Resume,
+                Some(LogEntry::Suspended {
+                    message,
+                    trigger,
+                    state,
+                }),
+            ) => {
                 let context = ExecutionContext::for_trigger((**trigger).clone());
                 Ok(Ok(Begun {
                     message: message.clone(),
@@ -365,7 +370,9 @@ impl Shared {
             ),
             (What::Message(message), Some(LogEntry::Said { .. }) | None) => {
                 let now = Timestamp::from_micros(clock::wall_micros());
-                let new = message.breadcrumb(MESSAGE).tag(format!("session:{}", session.id()));
+                let new = message
+                    .breadcrumb(MESSAGE)
+                    .tag(format!("session:{}", session.id()));
                 let trigger = new.first_version(job.id, now);
                 Ok(Ok(Begun {
                     message: message.clone(),

@@ -292,7 +292,10 @@ impl Supervisor {
     /// returns.
     pub async fn close(&self) {
         self.shared.refuse();
-        if timeout(self.shared.settings.drain, self.shared.idle()).await.is_err() {
+        if timeout(self.shared.settings.drain, self.shared.idle())
+            .await
+            .is_err()
+        {
             self.shared.stop.cancel();
             self.shared.idle().await;
         }
