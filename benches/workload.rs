@@ -12,11 +12,12 @@ use futures::StreamExt as _;
 use std::fs;
 use std::hint::black_box;
 use std::sync::Arc;
+use universal_executor::model::Timestamp;
 use universal_executor::workflow::Parts;
 use universal_executor::workload::{
     Definition, Deps, Message, NativeDefinition, RunCx, Supervisor,
 };
-use universal_executor::{ExecutionContext, MemoryStore, NewBreadcrumb};
+use universal_executor::{BreadcrumbId, ExecutionContext, MemoryStore, NewBreadcrumb};
 
 const SESSIONS: usize = 10_000;
 const ROUNDS: usize = 20;
@@ -41,7 +42,7 @@ fn resident() -> Option<usize> {
 
 async fn alone(deps: &Deps) {
     let message = NewBreadcrumb::new("user.message.v1");
-    let message = message.first_version(Default::default(), Default::default());
+    let message = message.first_version(BreadcrumbId::NIL, Timestamp::from_micros(0));
     let cx = RunCx::new("run", ExecutionContext::for_trigger(message));
     let mut workload = echo().instantiate(deps).unwrap();
     black_box(workload.run(cx, Some("hi".into())).count().await);

@@ -115,7 +115,14 @@ impl ByExecutor {
             Outcome::Responded { written } => self.end_of(&written).await?,
             Outcome::AlreadyDone { state, written } => match state {
                 RunState::Done => self.end_of(&written).await?,
-                other => WorkloadEventKind::failed("not_done", format!("the run ended as {other}")),
+                RunState::Ready
+                | RunState::Running
+                | RunState::Suspended
+                | RunState::Failed
+                | RunState::Skipped
+                | RunState::Superseded => {
+                    WorkloadEventKind::failed("not_done", format!("the run ended as {state}"))
+                }
             },
             Outcome::Suspended { until, .. } => waits(until.map_or(soon, |until| until.min(soon))),
             Outcome::InProgress { until } => waits(until.min(soon)),

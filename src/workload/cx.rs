@@ -32,7 +32,7 @@ impl Message {
 
     /// Sets who says it.
     #[must_use]
-    pub fn from(mut self, name: impl Into<String>) -> Self {
+    pub fn by(mut self, name: impl Into<String>) -> Self {
         self.from = Some(name.into());
         self
     }

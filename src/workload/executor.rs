@@ -127,7 +127,7 @@ fn message_of(trigger: &Breadcrumb) -> Message {
     };
     let message = Message::new(content);
     match trigger.author() {
-        Some(author) => message.from(author),
+        Some(author) => message.by(author),
         None => message,
     }
 }

@@ -26,7 +26,8 @@ type Work =
 /// use std::sync::Arc;
 /// use universal_executor::workflow::Parts;
 /// use universal_executor::workload::{Definition, Deps, NativeDefinition, RunCx, WorkloadEventKind};
-/// use universal_executor::{ExecutionContext, MemoryStore, NewBreadcrumb};
+/// use universal_executor::model::Timestamp;
+/// use universal_executor::{BreadcrumbId, ExecutionContext, MemoryStore, NewBreadcrumb};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let shout = NativeDefinition::new("shout", |cx: RunCx, message| async move {
@@ -35,7 +36,7 @@ type Work =
 /// });
 /// let deps = Deps::new(Parts::new(), Arc::new(MemoryStore::default()));
 /// let mut workload = shout.instantiate(&deps)?;
-/// let message = NewBreadcrumb::new("user.message.v1").first_version(Default::default(), Default::default());
+/// let message = NewBreadcrumb::new("user.message.v1").first_version(BreadcrumbId::NIL, Timestamp::from_micros(0));
 /// let cx = RunCx::new("run-1", ExecutionContext::for_trigger(message));
 ///
 /// let mut events: Vec<_> = workload.run(cx, Some("hi".into())).collect().await;

@@ -6,10 +6,13 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 use universal_executor::agent::{ChatResponse, ScriptedModel};
+use universal_executor::model::Timestamp;
 use universal_executor::tool::{ToolRegistry, json_tool};
 use universal_executor::workflow::Parts;
 use universal_executor::workload::{Deps, Message, RunCx, WorkloadEventKind, WorkloadManager};
-use universal_executor::{BreadcrumbStoreExt as _, ExecutionContext, MemoryStore, NewBreadcrumb};
+use universal_executor::{
+    BreadcrumbId, BreadcrumbStoreExt as _, ExecutionContext, MemoryStore, NewBreadcrumb,
+};
 
 fn manager() -> WorkloadManager {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/workloads");
@@ -49,8 +52,8 @@ async fn come_to(name: &str, content: Value) -> Value {
         .load(name)
         .await
         .unwrap_or_else(|error| panic!("{error}"));
-    let trigger =
-        NewBreadcrumb::new("user.message.v1").first_version(Default::default(), Default::default());
+    let trigger = NewBreadcrumb::new("user.message.v1")
+        .first_version(BreadcrumbId::NIL, Timestamp::from_micros(0));
     let mut context = ExecutionContext::for_trigger(trigger.clone());
     for _ in 0..4 {
         let mut workload = definition.instantiate(&deps).unwrap();

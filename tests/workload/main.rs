@@ -7,7 +7,7 @@
 )]
 
 mod executors;
-#[cfg(feature = "yaml")]
+#[cfg(all(feature = "validate", feature = "yaml"))]
 mod files;
 mod grammar;
 mod protocol;
@@ -17,12 +17,13 @@ mod supervisor;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use universal_executor::agent::{ChatRequest, ScriptedModel};
+use universal_executor::model::Timestamp;
 use universal_executor::tool::{ToolRegistry, json_tool};
 use universal_executor::workflow::{Parts, Workflow};
 use universal_executor::workload::{
     Definition, Deps, FlowDefinition, Message, RunCx, TurnStatus, WorkloadEvent, WorkloadEventKind,
 };
-use universal_executor::{ExecutionContext, MemoryStore, NewBreadcrumb};
+use universal_executor::{BreadcrumbId, ExecutionContext, MemoryStore, NewBreadcrumb};
 
 /// A workflow as a workload of the name `it`.
 fn flow(definition: Value) -> FlowDefinition {
@@ -81,7 +82,7 @@ fn history(request: &ChatRequest) -> Vec<&str> {
 /// A run that belongs to no session.
 fn alone(run: &str) -> RunCx {
     let message = NewBreadcrumb::new("user.message.v1");
-    let message = message.first_version(Default::default(), Default::default());
+    let message = message.first_version(BreadcrumbId::NIL, Timestamp::from_micros(0));
     RunCx::new(run, ExecutionContext::for_trigger(message))
 }
 

@@ -268,12 +268,13 @@ async fn a_closure_says_whether_its_error_may_pass_and_nothing_of_it_is_told() {
 async fn what_is_made_for_some_work_is_closed_after_it() {
     let deps = deps(&says([]), &MemoryStore::default());
 
-    let done = with_workload(&shout(), &deps, |workload| {
+    let shout = shout();
+    let done = with_workload(&shout, &deps, |workload| {
         async move { Ok(workload.run(alone("run-1"), None).count().await) }.boxed()
     });
     let done = done.await.unwrap();
     let mut arena = Arena::default();
-    arena.instantiate(&shout(), &deps).unwrap();
+    arena.instantiate(&shout, &deps).unwrap();
     arena.close().await.unwrap();
 
     assert_eq!(done, 3);
@@ -290,4 +291,35 @@ async fn a_definition_that_names_what_is_not_registered_makes_no_workload() {
     let error = agent().instantiate(&deps).err().unwrap();
 
     assert!(error.to_string().contains("names no model"), "{error}");
+}
+
+#[test]
+fn what_a_service_holds_may_be_shared_between_threads() {
+    use universal_executor::workload::{
+        Ident, LoadError, Session, SessionStore, Subscriber, Supervisor, Turn, WorkloadExecutor,
+        WorkloadManager,
+    };
+    fn shared<T: Send + Sync + 'static>() {}
+
+    shared::<(
+        Supervisor,
+        Turn,
+        Subscriber,
+        WorkloadManager,
+        WorkloadExecutor,
+    )>();
+    shared::<(
+        SessionStore,
+        Session,
+        RunCx,
+        Deps,
+        Message,
+        Ident,
+        LoadError,
+    )>();
+    shared::<(
+        NativeDefinition,
+        ExecutorDefinition,
+        universal_executor::workload::FlowDefinition,
+    )>();
 }
