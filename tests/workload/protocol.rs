@@ -153,14 +153,14 @@ async fn an_agent_is_offered_the_same_tools_wherever_it_is_used() {
     assert!(requests.iter().all(|request| asked(request) == "hi"));
 }
 
-/// Counts sessions that begin, and those that are gone.
+/// Counts sessions that begin, and those that are gone. All but the first never answer.
 struct Counting {
     inner: ApiProvider,
     begun: Arc<AtomicUsize>,
     gone: Arc<AtomicUsize>,
 }
 
-struct Counted(Box<dyn Session>, Arc<AtomicUsize>);
+struct Counted(Box<dyn Session>, Arc<AtomicUsize>, usize);
 
 impl Drop for Counted {
     fn drop(&mut self) {
@@ -175,9 +175,9 @@ impl Provider for Counting {
     }
 
     async fn start(&self, task: Task) -> Result<Box<dyn Session>, BoxError> {
-        self.begun.fetch_add(1, Ordering::Relaxed);
+        let number = self.begun.fetch_add(1, Ordering::Relaxed);
         let session = self.inner.start(task).await?;
-        Ok(Box::new(Counted(session, Arc::clone(&self.gone))))
+        Ok(Box::new(Counted(session, Arc::clone(&self.gone), number)))
     }
 
     async fn resume(&self, task: Task, _: Json) -> Result<Box<dyn Session>, BoxError> {
@@ -190,6 +190,9 @@ impl Session for Counted {
     async fn next(&mut self) -> Result<Said, BoxError> {
         // So that all branches have begun when the first one ends.
         tokio::task::yield_now().await;
+        if self.2 > 0 {
+            std::future::pending::<()>().await;
+        }
         self.0.next().await
     }
 
