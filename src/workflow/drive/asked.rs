@@ -57,7 +57,7 @@ impl Step<'_> {
             loop {
                 let fed = with.take();
                 let response = match self.turn(&agent, &trigger, &key, fed).await {
-                    Ok(output) => return self.answered(&agent, &trigger, output).await,
+                    Ok(output) => return self.answered(&agent, &trigger, &key, output).await,
                     Err(error) => match error.downcast::<Suspension>() {
                         Ok(suspension) => *suspension,
                         Err(error) => return failed_with(error).map(Came::Failed),
@@ -224,6 +224,7 @@ impl Step<'_> {
         &self,
         agent: &AgentExecutor,
         trigger: &Breadcrumb,
+        key: &str,
         output: Value,
     ) -> Result<Came, BoxError> {
         if agent.definition().capabilities.is_some() {
@@ -233,7 +234,7 @@ impl Step<'_> {
                     Write::Create(new)
                         if new.schema_name.as_deref() != Some(AgentExecutor::RESPONSE) =>
                     {
-                        self.emit(new).await?;
+                        self.emit(new, key).await?;
                     }
                     Write::Create(_) | Write::Update { .. } | Write::Delete { .. } => {}
                 }
