@@ -142,7 +142,8 @@ impl WorkflowExecutor {
     /// one it has.
     ///
     /// # Errors
-    /// [`WorkflowError::NoEntry`] if there is none of these; [`WorkflowError::Invalid`] if the store lacks what it needs.
+    /// [`WorkflowError::NoEntry`] if there is none of these; [`WorkflowError::Invalid`] if the store lacks what it needs: a
+    /// ledger, if its flows wait for others or have tools that are called at most once.
     pub fn new(id: impl Into<String>, assembly: Assembly) -> Result<Self, WorkflowError> {
         let id = id.into();
         let subscriptions = requests(&id)?;
@@ -322,6 +323,10 @@ impl WorkflowExecutor {
             events: None,
         };
         check(&executor)?;
+        if executor.assembly.needs_a_ledger() && executor.assembly.store.ledger().is_none() {
+            let executor = executor.id;
+            return Err(InvalidExecutor::NoLedger { executor }.into());
+        }
         Ok(executor)
     }
 

@@ -100,7 +100,7 @@
 //! - **Everything is bounded**: steps of a definition and of a run, depth, items, and the size of values.
 //!
 //! # What a driver does
-//! Steps that are ready are done side by side, up to 64 at a time, within the run of the executor: nothing is spawned. The run
+//! Steps that are ready are done side by side, up to 32 at a time, within the run of the executor: nothing is spawned. The run
 //! is saved before a step begins and after it has ended. A step that may have been begun by a worker that is gone is begun
 //! again, but for a call of a tool that is not [idempotent](crate::tool::RetrySafety::Idempotent): its outcome is unknown,
 //! and the step fails with `outcome_unknown`. Such a tool is not called again after its time was up either, and one that runs

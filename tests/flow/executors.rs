@@ -82,6 +82,33 @@ fn a_run_begins_with_main_then_default_then_the_only_flow() {
     );
 }
 
+#[test]
+fn a_flow_that_waits_or_has_tools_that_are_called_at_most_once_needs_a_ledger() {
+    use universal_executor::executor::InvalidExecutor;
+    use universal_executor::store::mock::store_with;
+    let (pay, _) = tool("pay", |_, _| Ok(json!(1)));
+    let parts = Parts::new().tools(registry([pay.at_most_once()]));
+    let pays = flow(&json!({"tools": {"pay": {}}}), json!([{"tool": "pay"}]));
+    let asks = flow(&json!({}), json!([{"ask": "Go on?"}]));
+    let returns = flow(&json!({}), json!([{"return": 1}]));
+    for (definition, expected) in [(pays, false), (asks, false), (returns, true)] {
+        let store = Arc::new(store_with::<Breadcrumb>([]));
+        let workflow = Workflow::from_json(&definition).unwrap();
+        let assembly = Assembly::new(workflow, &parts, store).unwrap();
+
+        let made = WorkflowExecutor::new(ID, assembly);
+
+        let is_refused = |error: &WorkflowError| {
+            matches!(
+                error,
+                WorkflowError::Invalid(InvalidExecutor::NoLedger { .. })
+            )
+        };
+        assert_eq!(made.is_ok(), expected);
+        assert!(made.err().is_none_or(|error| is_refused(&error)));
+    }
+}
+
 #[tokio::test]
 async fn a_definition_in_the_store_becomes_an_executor_that_runs() {
     let store = MemoryStore::default();

@@ -63,7 +63,9 @@ impl Step<'_> {
                         if let Some(talk) = talk {
                             talk.answered(&path, &at_work.input, &output).await?;
                         }
-                        return self.answered(&agent, &trigger, output.into_value()).await;
+                        return self
+                            .answered(&agent, &trigger, &key, output.into_value())
+                            .await;
                     }
                     Err(error) => match error.downcast::<Suspension>() {
                         Ok(suspension) => *suspension,
@@ -231,6 +233,7 @@ impl Step<'_> {
         &self,
         agent: &AgentExecutor,
         trigger: &Breadcrumb,
+        key: &str,
         output: Value,
     ) -> Result<Came, BoxError> {
         if agent.definition().capabilities.is_some() {
@@ -240,7 +243,7 @@ impl Step<'_> {
                     Write::Create(new)
                         if new.schema_name.as_deref() != Some(AgentExecutor::RESPONSE) =>
                     {
-                        self.emit(new).await?;
+                        self.emit(new, key).await?;
                     }
                     Write::Create(_) | Write::Update { .. } | Write::Delete { .. } => {}
                 }

@@ -12,7 +12,7 @@ use crate::error::excerpt;
 use crate::executor::UniversalExecutor as _;
 use crate::machine::{Answer, Effect};
 use crate::store::BreadcrumbStore;
-use crate::tool::{Renaming, ToolExecutor, ToolRegistry};
+use crate::tool::{Renaming, RetrySafety, Tool, ToolExecutor, ToolRegistry};
 use crate::workflow::ast::TaskForm;
 use crate::workflow::{AgentSpec, Instruction, ModelSpec, Workflow};
 use serde_json::{Value, json};
@@ -72,6 +72,22 @@ impl Assembly {
     /// The schemas that runs of it may write, in order.
     pub fn writes(&self) -> impl Iterator<Item = &str> {
         self.writes.iter().map(String::as_str)
+    }
+
+    /// Whether its flows wait for others, or call tools of which the ledger has to keep that they were called.
+    pub(in crate::workflow) fn needs_a_ledger(&self) -> bool {
+        let waits =
+            |task: &&TaskForm| matches!(task, TaskForm::Ask { .. } | TaskForm::WaitFor { .. });
+        let names = self.tools.names().into_iter();
+        let mut tools = names
+            .filter_map(|name| self.tools.get(name))
+            .map(Tool::settings);
+        self.workflow.tasks().iter().any(waits)
+            || tools.any(|tool| {
+                tool.requires_approval
+                    || tool.over_breadcrumbs
+                    || tool.retry == RetrySafety::AtMostOnce
+            })
     }
 
     /// Makes an agent of the workflow, the same wherever it is used. As an executor of its own it is set off by

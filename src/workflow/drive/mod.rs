@@ -48,7 +48,7 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 
 /// How many steps are at work at a time.
-const MOST_AT_ONCE: usize = 64;
+const MOST_AT_ONCE: usize = 32;
 
 /// How long a run that has nothing else to do stays for a delay; for a longer one it is suspended.
 const SHORT: Duration = Duration::from_secs(5);

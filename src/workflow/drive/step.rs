@@ -76,7 +76,7 @@ impl Step<'_> {
                 let fields = human::question(&Value::from(question.as_str()).into());
                 self.ask_person("question", on, fields).await
             }
-            Task::Emit { breadcrumb } => match self.emit(breadcrumb.clone()).await {
+            Task::Emit { breadcrumb } => match self.emit(breadcrumb.clone(), "").await {
                 Ok(()) => Ok(Worked::Told(Outcome::success(Value::Null))),
                 Err(error) => failed_with(error).map(Worked::Told),
             },
@@ -219,10 +219,10 @@ impl Step<'_> {
         human::hash(&[key, &attempt, what])
     }
 
-    /// Writes a breadcrumb of the step once, whoever works on it.
-    pub(super) async fn emit(&self, new: NewBreadcrumb) -> Result<(), BoxError> {
+    /// Writes a breadcrumb of the step, or of an agent at work on it, once, whichever worker does it.
+    pub(super) async fn emit(&self, new: NewBreadcrumb, agent: &str) -> Result<(), BoxError> {
         let schema = new.schema_name.as_deref().unwrap_or_default();
-        let tag = format!("step:{}", self.ticket(schema));
+        let tag = format!("step:{}", self.ticket(&format!("{schema} {agent}")));
         self.post(new.tag(&*tag), &tag).await?;
         Ok(())
     }
