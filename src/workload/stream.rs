@@ -117,7 +117,7 @@ impl Outlet {
             return;
         }
         if buffer.queue.len() >= ROOM && kind.is_detail() {
-            buffer.squeeze(path, kind);
+            buffer.squeeze(path, &kind);
         } else {
             self.push(&mut buffer, path, kind);
         }
@@ -177,8 +177,8 @@ impl Outlet {
 
 impl Buffer {
     /// Adds a text to the one before it, and counts what else there is no room for.
-    fn squeeze(&mut self, path: &StepPath, kind: WorkloadEventKind) {
-        if let (WorkloadEventKind::Text(more), Some(last)) = (&kind, self.queue.back_mut())
+    fn squeeze(&mut self, path: &StepPath, kind: &WorkloadEventKind) {
+        if let (WorkloadEventKind::Text(more), Some(last)) = (kind, self.queue.back_mut())
             && let WorkloadEventKind::Text(text) = &mut last.kind
             && last.path == *path
             && text.len() + more.len() <= TEXT

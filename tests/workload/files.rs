@@ -44,14 +44,11 @@ fn deps(store: &MemoryStore) -> Deps {
     Deps::new(parts, Arc::new(store.clone()))
 }
 
-/// What a file comes to when it is told this; its questions are answered with "yes".
-async fn come_to(name: &str, content: Value) -> Value {
+/// What a file comes to when it is told this; its questions are answered with "yes". None if it waits for ever.
+async fn come_to(name: &str, content: Value) -> Option<Value> {
     let store = MemoryStore::default();
     let deps = deps(&store);
-    let definition = manager()
-        .load(name)
-        .await
-        .unwrap_or_else(|error| panic!("{error}"));
+    let definition = manager().load(name).await.unwrap();
     let trigger = NewBreadcrumb::new("user.message.v1")
         .first_version(BreadcrumbId::NIL, Timestamp::from_micros(0));
     let mut context = ExecutionContext::for_trigger(trigger.clone());
@@ -63,12 +60,12 @@ async fn come_to(name: &str, content: Value) -> Value {
         workload.close().await.unwrap();
         crate::grammar::check_end(&events);
         let WorkloadEventKind::Suspended { state, .. } = &events.last().unwrap().kind else {
-            return output(&events);
+            return Some(output(&events));
         };
         answer(&store).await;
         context = ExecutionContext::for_trigger(trigger.clone()).with_resumed(state.clone(), None);
     }
-    panic!("{name} waits for ever");
+    None
 }
 
 /// Says yes to whatever was asked, and tells that something was paid.
@@ -112,7 +109,8 @@ async fn every_file_is_loaded_by_its_name_and_runs() {
         ("wait_for", json!("x"), json!(3)),
     ];
     for (name, content, expected) in &table {
-        assert_eq!(come_to(name, content.clone()).await, *expected, "{name}");
+        let came = come_to(name, content.clone()).await;
+        assert_eq!(came.as_ref(), Some(expected), "{name}");
     }
     let tested: Vec<_> = table.iter().map(|(name, ..)| (*name).to_owned()).collect();
     assert_eq!(manager().names().await, tested);

@@ -26,6 +26,10 @@ use universal_executor::workload::{
 use universal_executor::{BreadcrumbId, ExecutionContext, MemoryStore, NewBreadcrumb};
 
 /// A workflow as a workload of the name `it`.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "definitions are written where they are used"
+)]
 fn flow(definition: Value) -> FlowDefinition {
     FlowDefinition::new("it", Workflow::from_json(&definition).unwrap()).unwrap()
 }

@@ -229,9 +229,7 @@ impl WorkloadManager {
                 let candidate = Candidate { name, path };
                 self.read(candidate, entry.as_deref()).await.map_err(alone)
             }
-            Ident::Store { id, entry } => {
-                self.from_store(*id, entry.as_deref()).await.map_err(alone)
-            }
+            Ident::Store { id, entry } => self.in_store(*id, entry.as_deref()).await.map_err(alone),
         }
     }
 
@@ -387,7 +385,7 @@ impl WorkloadManager {
         loaded.map_err(|error| Tried::broken(shown, &error))
     }
 
-    async fn from_store(
+    async fn in_store(
         &self,
         id: BreadcrumbId,
         entry: Option<&str>,

@@ -115,13 +115,13 @@ pub enum SessionError {
     #[error("session {session:?} was added to by somebody else")]
     Conflict {
         /// The session.
-        session: String,
+        session: Arc<str>,
     },
     /// What is there cannot be read.
     #[error("an entry of session {session:?} cannot be read")]
     Unreadable {
         /// The session.
-        session: String,
+        session: Arc<str>,
         /// What is wrong with it.
         source: serde_json::Error,
     },
@@ -129,7 +129,7 @@ pub enum SessionError {
     #[error("session {session:?} cannot be reached")]
     Store {
         /// The session.
-        session: String,
+        session: Arc<str>,
         /// What it says.
         source: StoreError,
     },
@@ -343,7 +343,7 @@ impl Session {
 
     fn read<T: serde::de::DeserializeOwned>(&self, context: &Json) -> Result<T, SessionError> {
         context.parse().map_err(|source| SessionError::Unreadable {
-            session: self.id.to_string(),
+            session: Arc::clone(&self.id),
             source,
         })
     }
@@ -352,7 +352,7 @@ impl Session {
         match error {
             StoreError::Conflict { .. } => self.conflict(),
             source => SessionError::Store {
-                session: self.id.to_string(),
+                session: Arc::clone(&self.id),
                 source,
             },
         }
@@ -360,7 +360,7 @@ impl Session {
 
     fn conflict(&self) -> SessionError {
         SessionError::Conflict {
-            session: self.id.to_string(),
+            session: Arc::clone(&self.id),
         }
     }
 }

@@ -25,7 +25,7 @@ fn texts(log: &Log) -> Vec<String> {
         .collect()
 }
 
-fn policy(compaction: serde_json::Value) -> crate::workflow::Compaction {
+fn policy(compaction: &serde_json::Value) -> crate::workflow::Compaction {
     let definition = json!({"policies": {"compaction": compaction}});
     Workflow::from_json(&definition)
         .unwrap()
@@ -112,7 +112,7 @@ async fn a_long_conversation_is_cut_between_turns_and_that_is_kept() {
     for turn in ["one", "two", "three", "four"] {
         add(&session, turn).await;
     }
-    let policy = policy(json!({"method": "truncate", "at_tokens": 4, "keep": 5}));
+    let policy = policy(&json!({"method": "truncate", "at_tokens": 4, "keep": 5}));
 
     let log = session.load().await.unwrap();
     let (shorter, event) = compacted(&session, log, &policy, None).await.unwrap();
@@ -137,7 +137,7 @@ async fn a_summary_stands_for_what_is_not_shown_any_more() {
         add(&session, turn).await;
     }
     let model = Arc::new(ScriptedModel::new(["They counted."]));
-    let policy = policy(json!({"method": "summarise", "at_tokens": 2, "keep": 2}));
+    let policy = policy(&json!({"method": "summarise", "at_tokens": 2, "keep": 2}));
 
     let log = session.load().await.unwrap();
     compacted(&session, log, &policy, Some(Arc::clone(&model) as _))
@@ -163,7 +163,7 @@ async fn a_model_that_does_not_sum_up_leaves_the_conversation_as_it_is() {
         add(&session, turn).await;
     }
     let silent = Arc::new(ScriptedModel::new([""; 0]));
-    let policy = policy(json!({"method": "summarise", "at_tokens": 2, "keep": 2}));
+    let policy = policy(&json!({"method": "summarise", "at_tokens": 2, "keep": 2}));
 
     let log = session.load().await.unwrap();
     let (_, event) = compacted(&session, log, &policy, Some(silent))

@@ -172,17 +172,16 @@ impl Shared {
         }
     }
 
-    pub(super) fn cancel(&self, session: &str) -> usize {
+    pub(super) fn cancel(&self, session: &str) {
         let mut lanes = self.lanes();
         let Some(lane) = lanes.by_session.get_mut(session) else {
-            return 0;
+            return;
         };
         if let Some(running) = &lane.running {
             running.cancel();
         }
         let dropped = std::mem::take(&mut lane.queue);
         lanes.health.waiting -= dropped.len();
-        dropped.len()
     }
 
     pub(super) fn health(&self) -> SupervisorHealth {

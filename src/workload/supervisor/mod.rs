@@ -271,9 +271,9 @@ impl Supervisor {
         self.shared.subscribe(check(session)?)
     }
 
-    /// Stops the turn of a session that is running, and drops those that wait. Says how many these are.
-    pub fn cancel(&self, session: &str) -> usize {
-        self.shared.cancel(session)
+    /// Stops the turn of a session that is running, and drops those that wait: each ends as cancelled.
+    pub fn cancel(&self, session: &str) {
+        self.shared.cancel(session);
     }
 
     /// How it is.
