@@ -8,9 +8,9 @@
 #   make doc          the documentation, broken links are errors
 #   make examples     every file in examples/ runs to its end
 #   make torture-ci   workers on one SQLite file are killed, stopped and misled, and three mistakes have to be found
+#   make torture-services  the same campaign on PostgreSQL and on PostgreSQL with NATS (needs Linux on x86-64)
 #   make bench-build  the benches compile and run one tiny round; `cargo bench` measures
 #   make ci           all of the above, with Cargo.lock as committed
-#   make torture-services  the same campaign on PostgreSQL and on PostgreSQL with NATS (needs Linux on x86-64)
 #   make torture      the same with 500 kills on each, and all mistakes: more than an hour; see docs/torture.md
 #   make services-test  of the tests only what needs PostgreSQL and NATS, on servers of its own (Linux on x86-64)
 #   make deny         licences, advisories and duplicate crates (needs cargo-deny)
@@ -23,14 +23,14 @@
 CARGO_FLAGS ?=
 
 # Features that bring a dependency or test support; one that joins is checked alone as well.
-# With none and all this makes fifteen combinations.
-HEAVY_FEATURES := cli conformance genai metrics mock nats openai postgres schema sqlite templates validate yaml
+# With none and all this makes seventeen combinations.
+HEAVY_FEATURES := cli conformance embed-local genai metrics mock nats openai postgres rcrt schema sqlite templates validate yaml
 
 # Tests that are made of more than the default features. Those that need a server fail without one.
-FULL_TESTS := agent agent_kill agent_ways cli flow flow_kill genai key_order metrics openai source_nats sqlite_desk store_postgres store_sqlite tls tools workload
+FULL_TESTS := agent agent_kill agent_ways cli flow flow_kill genai key_order meaning metrics openai rcrt source_nats sqlite_desk store_postgres store_sqlite tls tools workload
 
 ci: CARGO_FLAGS := --locked
-ci: fmt crates lint features test doc examples bench-build torture-ci
+ci: fmt crates lint features test doc examples bench-build torture-ci torture-services
 	@echo "==> ci: everything passed"
 
 fmt:
@@ -62,7 +62,7 @@ test:
 	services=$$(scripts/services start) || exit 1; \
 	export UX_REQUIRE_SERVICES=1 $$services; \
 	cargo test $(CARGO_FLAGS) --features full --lib $(FULL_TESTS:%=--test %)
-	cargo test $(CARGO_FLAGS) --features full --doc -- nats postgres Postgres providers sqlite Sqlite
+	cargo test $(CARGO_FLAGS) --features full --doc -- meaning nats postgres Postgres providers rcrt Rcrt sse sqlite Sqlite
 
 doc:
 	@echo "==> doc: the documentation, warnings are errors"
@@ -120,7 +120,7 @@ services-test:
 	@trap 'scripts/services stop' EXIT; \
 	services=$$(scripts/services start) || exit 1; \
 	export UX_REQUIRE_SERVICES=1 $$services; \
-	cargo test $(CARGO_FLAGS) --features full --lib --test source_nats --test store_postgres --test tls
+	cargo test $(CARGO_FLAGS) --features full --lib --test meaning --test source_nats --test store_postgres --test tls
 
 deny:
 	@echo "==> deny: licences, advisories, bans and sources"

@@ -30,8 +30,10 @@
 //! | `postgres` | `PostgresStore`: a durable store for workers on many machines, in PostgreSQL (sqlx, rustls) |
 //! | `nats` | `source::NatsSource`, `source::NatsRelay` and `source::NatsServer`: events through NATS JetStream (async-nats, rustls) |
 //! | `cli` | `agent::CliProvider`: agents that are programs of their own, which call back over HTTP on loopback (hyper) |
-//! | `openai` | `agent::OpenAiCompatible`: models behind an endpoint that speaks the chat completions of OpenAI (reqwest, rustls) |
+//! | `openai` | `agent::OpenAiCompatible`: models behind an endpoint that speaks the chat completions of OpenAI, and `agent::OpenAiEmbedder` (reqwest, rustls) |
 //! | `genai` | `agent::GenaiModel`: models of providers that speak protocols of their own, as Anthropic and Gemini (genai, reqwest, rustls) |
+//! | `rcrt` | `RcrtStore`: breadcrumbs on an RCRT server, and `source::SseSource`: events from it or another server that sends them (reqwest, rustls) |
+//! | `embed-local` | `store::meaning::LocalEmbedder`: search by [meaning](store::meaning) with a model of words in a folder (Model2Vec) |
 //! | `templates` | rules of the type `template` in [`hints`], in Handlebars |
 //! | `validate` | input and output of [`tool`]s, and of [`workflow`]s, are checked against their JSON Schemas |
 //! | `yaml` | `workflow::Workflow::from_yaml`: definitions of workflows in YAML |
@@ -47,9 +49,12 @@ mod clock;
 pub mod error;
 pub mod executor;
 pub mod hints;
+#[cfg(any(feature = "genai", feature = "openai", feature = "rcrt"))]
+mod http;
 pub mod machine;
 pub mod model;
 pub mod runtime;
+mod secret;
 pub mod source;
 pub mod store;
 pub mod tool;
@@ -67,9 +72,12 @@ pub use model::{
     Role, Route, Selector, Subscription, SubscriptionIndex, Subscriptions,
 };
 pub use runtime::Runtime;
+pub use secret::Secret;
 pub use source::{Delivery, EventSource};
 #[cfg(feature = "postgres")]
 pub use store::PostgresStore;
+#[cfg(feature = "rcrt")]
+pub use store::RcrtStore;
 #[cfg(feature = "sqlite")]
 pub use store::SqliteStore;
 pub use store::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, RunLedger, Wake, WithLedger};
@@ -88,6 +96,16 @@ struct FromSqliteToPostgres;
 #[cfg(all(doctest, feature = "nats", feature = "postgres"))]
 #[doc = include_str!("../docs/scaling.md")]
 struct ScalingPostgres;
+
+/// The page on RCRT servers, so that its code is compiled.
+#[cfg(all(doctest, feature = "rcrt", feature = "sqlite"))]
+#[doc = include_str!("../docs/on-an-rcrt-server.md")]
+struct OnAnRcrtServer;
+
+/// The page on search by meaning, so that its code is compiled.
+#[cfg(all(doctest, feature = "embed-local", feature = "sqlite"))]
+#[doc = include_str!("../docs/search-by-meaning.md")]
+struct SearchByMeaning;
 
 /// The page on SQLite, so that its code is compiled and run.
 #[cfg(all(doctest, feature = "sqlite"))]

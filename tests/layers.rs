@@ -12,13 +12,22 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("bugs", &[]),
     ("clock", &["backoff", "error"]),
     ("error", &["backoff", "clock"]),
+    ("secret", &[]),
+    ("http", &["backoff", "clock", "error", "secret"]),
     ("model", &["bugs", "error"]),
     ("hints", &["error", "model"]),
     ("machine", &["error", "model"]),
-    ("source", &["backoff", "bugs", "clock", "error", "model"]),
+    (
+        "source",
+        &[
+            "backoff", "bugs", "clock", "error", "http", "model", "secret",
+        ],
+    ),
     (
         "store",
-        &["backoff", "bugs", "clock", "error", "model", "source"],
+        &[
+            "backoff", "bugs", "clock", "error", "hints", "http", "model", "secret", "source",
+        ],
     ),
     (
         "executor",
@@ -36,8 +45,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "agent",
         &[
-            "backoff", "bugs", "clock", "error", "executor", "hints", "machine", "model", "source",
-            "store", "tool",
+            "backoff", "bugs", "clock", "error", "executor", "hints", "http", "machine", "model",
+            "secret", "source", "store", "tool",
         ],
     ),
     (

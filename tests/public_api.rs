@@ -186,6 +186,7 @@ fn models_and_what_they_are_asked_may_cross_threads() {
     shared::<(
         universal_executor::agent::OpenAiCompatible,
         universal_executor::agent::OpenAiCompatibleBuilder,
+        universal_executor::agent::OpenAiEmbedder,
         universal_executor::agent::ProviderError,
         universal_executor::agent::Secret,
     )>();
@@ -194,6 +195,18 @@ fn models_and_what_they_are_asked_may_cross_threads() {
         universal_executor::agent::GenaiModel,
         universal_executor::agent::GenaiModelBuilder,
     )>();
+}
+
+#[test]
+fn embedders_may_cross_threads() {
+    fn shared<T: Send + Sync + 'static>() {}
+    fn unsized_shared<T: ?Sized + Send + Sync>() {}
+    use universal_executor::store::meaning;
+
+    shared::<(meaning::EmbedError, meaning::Meaning)>();
+    unsized_shared::<dyn meaning::Embedder>();
+    #[cfg(feature = "embed-local")]
+    shared::<meaning::LocalEmbedder>();
 }
 
 #[cfg(feature = "sqlite")]
@@ -205,6 +218,18 @@ fn a_store_in_a_file_may_cross_threads() {
         universal_executor::store::SqliteBuilder,
         universal_executor::store::SqliteError,
         universal_executor::store::SqliteStats,
+    )>();
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn a_store_in_postgresql_may_cross_threads() {
+    fn shared<T: Send + Sync + 'static>() {}
+    shared::<(
+        universal_executor::PostgresStore,
+        universal_executor::store::PostgresBuilder,
+        universal_executor::store::PostgresError,
+        universal_executor::store::PostgresStats,
     )>();
 }
 

@@ -3,17 +3,20 @@
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
-use universal_executor::store::conformance::Subject;
+use universal_executor::store::MemoryLimits;
+use universal_executor::store::conformance::{Subject, WordCounts};
+use universal_executor::store::meaning::Meaning;
 use universal_executor::{EventSource, MemoryStore, WithLedger};
 
-/// Two stores in memory, one for the breadcrumbs and one for the runs.
+/// Two stores in memory, one for the breadcrumbs and what they mean, one for the runs.
 struct Two;
 
 impl Subject for Two {
     type Store = WithLedger<MemoryStore, MemoryStore>;
 
     async fn fresh(&self) -> Self::Store {
-        WithLedger::new(MemoryStore::default(), MemoryStore::default())
+        let service = MemoryStore::with_meaning(MemoryLimits::default(), Meaning::by(WordCounts));
+        WithLedger::new(service, MemoryStore::default())
     }
 
     async fn in_tenant(&self, _: &Self::Store, _: &str) -> Option<Self::Store> {
@@ -61,6 +64,7 @@ universal_executor::store_conformance! { @promises two, Two,
     canonical_depth
     canonical_size
     canonical_tags
+    canonical_schema_name
     canonical_runs
     whole_selector
     conditions
@@ -70,6 +74,14 @@ universal_executor::store_conformance! { @promises two, Two,
     only_the_current_version_is_found
     what_expires_is_gone
     vector_search_is_as_declared
+    the_nearest_come_first
+    near_is_within_the_whole_selector
+    near_enough
+    as_near_is_newest_first
+    near_by_what_it_says_now
+    what_is_gone_is_not_near
+    near_by_what_hints_leave
+    tenants_apart_by_meaning
     newest_first
     the_limit_keeps_the_newest
     exclude_comes_before_the_limit

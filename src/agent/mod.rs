@@ -157,7 +157,7 @@ pub use providers::{CliError, CliProvider, RawOutput};
 #[cfg(feature = "genai")]
 pub use providers::{GenaiModel, GenaiModelBuilder};
 #[cfg(feature = "openai")]
-pub use providers::{OpenAiCompatible, OpenAiCompatibleBuilder};
+pub use providers::{OpenAiCompatible, OpenAiCompatibleBuilder, OpenAiEmbedder};
 pub use providers::{Secret, model_tool};
 pub use recorded::RecordedModel;
 pub use scripted::ScriptedModel;

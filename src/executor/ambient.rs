@@ -1,9 +1,9 @@
 //! What a runtime gives a run that it processes, beside the event: `process_event` has no argument for it, and may be
 //! overridden.
 
-use super::schema_hints::SchemaHints;
 use super::waits::Waits;
 use crate::store::Lease;
+use crate::store::schema_hints::SchemaHints;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! What a context asks of whoever holds the lease of its run, since it has no store of its own.
 
 use super::context_error::ContextError;
-use super::schema_hints::{self, HintsOfSchemas, SchemaHints};
 use crate::clock::within;
 use crate::model::Json;
+use crate::store::schema_hints::{self, HintsOfSchemas, SchemaHints};
 use crate::store::{BreadcrumbStore, Lease, RunLedger, StoreError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -6,7 +6,7 @@ use super::error::ExecutorError;
 use super::sources::{Bound, MissingReason, MissingSource, Source};
 use crate::clock::within;
 use crate::model::{Breadcrumb, EventKind, Fetch, Method, Order, Route, Subscription};
-use crate::store::{BreadcrumbStore, Query, Scored, StoreError, VectorQuery};
+use crate::store::{BreadcrumbStore, Query, Scored, StoreError, VectorQuery, schema_hints};
 use futures::future::join_all;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -276,13 +276,33 @@ pub(super) async fn fetch<E: UniversalExecutor + ?Sized>(
     }
     match subscription.fetch.method {
         Method::Vector => {
-            let text = executor.search_query(trigger);
+            let Some(shown) = shown(executor.store(), trigger).await? else {
+                let cut = Some(Bound::TriggerWithheld);
+                return Ok(Fetched {
+                    cut,
+                    ..Fetched::default()
+                });
+            };
+            let text = executor.search_query(&shown);
             nearest(executor.store(), query, text, &subscription.fetch).await
         }
         Method::EventData | Method::Latest | Method::Recent => {
             newest(executor.store(), query, subscription.fetch.order).await
         }
     }
+}
+
+/// A trigger as a model may see it: a text to look near to goes to a model too. None if its hints cannot be used.
+async fn shown(
+    store: &dyn BreadcrumbStore,
+    trigger: &Breadcrumb,
+) -> Result<Option<Breadcrumb>, StoreError> {
+    let shown = schema_hints::shown(store, &[trigger]).await?;
+    let shown = shown.into_iter().next().flatten();
+    Ok(shown.map(|context| Breadcrumb {
+        context,
+        ..trigger.clone()
+    }))
 }
 
 async fn nearest(

@@ -142,9 +142,8 @@ impl BreadcrumbStore for BoundStore {
             Ok(writes) => writes,
             Err(reason) => return Err(StoreError::Forbidden { reason }),
         };
-        let end = terms
-            .in_ledger
-            .then(|| (terms.lease.clone(), RunEnd::Continues));
+        let tells_of_run = terms.in_ledger || self.store.capabilities().run_keys;
+        let end = tells_of_run.then(|| (terms.lease.clone(), RunEnd::Continues));
         self.store.commit(Commit { writes, end }).await
     }
 

@@ -210,12 +210,13 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         letter: DeadLetter,
     ) -> Result<Vec<BreadcrumbId>, ExecutorError> {
         let store = self.executor.store();
-        let commit = |mut writes: Vec<Write>, letter: DeadLetter| match self.ledger {
-            Some(_) => Commit {
+        let tells_of_run = self.tells_of_run();
+        let commit = |mut writes: Vec<Write>, letter: DeadLetter| match tells_of_run {
+            true => Commit {
                 writes,
                 end: Some((self.lease.clone(), RunEnd::Failed(letter))),
             },
-            None => {
+            false => {
                 writes.push(Write::Create(
                     letter.breadcrumb(&self.lease, store.tenant()),
                 ));

@@ -336,7 +336,6 @@ mod tests {
             what: "runs",
             limit: 1,
         };
-        let deep = crate::model::JsonError::TooDeep;
         let [count, size, limit] = [2, 2, 1];
 
         assert_eq!(conflict.retry(), Retry::After(Duration::ZERO));
@@ -350,7 +349,7 @@ mod tests {
             StoreError::UnknownRun { run: run() },
             StoreError::Rejected {
                 what: text(),
-                source: deep,
+                source: crate::model::JsonError::TooDeep,
             },
             StoreError::Forbidden { reason: text() },
             StoreError::TooManyWrites { count, limit },
@@ -364,7 +363,20 @@ mod tests {
                 size,
                 limit,
             },
+            StoreError::SchemaTooLong {
+                write: 0,
+                size,
+                limit,
+            },
             StoreError::EmptyWake,
+            StoreError::TooFar {
+                store: "s",
+                looked_at: count,
+            },
+            StoreError::Refused {
+                store: "s",
+                source: "no".into(),
+            },
             StoreError::Unsupported {
                 store: "s",
                 operation: "o",

@@ -68,7 +68,6 @@ mod profile;
 mod provenance;
 mod rate;
 mod run;
-mod schema_hints;
 mod sources;
 mod waits;
 
@@ -88,12 +87,12 @@ pub use rate::{BadRate, Rate};
 pub use sources::{Bound, MissingReason, MissingSource, Source};
 pub use waits::WaitError;
 
+pub(crate) use crate::store::schema_hints::SchemaHints;
 pub(crate) use ambient::{Offer, under};
 pub(crate) use decide::is_last_chance;
 pub(crate) use error::{Verdict, own_verdict, verdict};
 pub(crate) use inner::{Inner, KeepState};
 pub(crate) use ordering::ordering_key;
-pub(crate) use schema_hints::SchemaHints;
 pub(crate) use waits::Waits;
 
 use crate::error::BoxError;
@@ -211,6 +210,8 @@ pub trait UniversalExecutor: Send + Sync {
     }
 
     /// The text that a vector fetch looks near to: by default the trigger's `message`, else `content`, else its JSON.
+    ///
+    /// A vector fetch hands in the trigger as hints leave it, since an embedder may see no more than a model.
     fn search_query(&self, trigger: &Breadcrumb) -> String {
         assemble::own_text(trigger)
     }

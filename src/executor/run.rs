@@ -11,9 +11,10 @@ use super::provenance::{Stamp, claimed_lineage, claims_to_be_from};
 use super::{UniversalExecutor, ambient};
 use crate::bugs::planted;
 use crate::clock::within;
-use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, Route, Timestamp};
+use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, Route, Selector, Timestamp};
 use crate::store::{
-    Claim, Commit, DeadLetter, Lease, Lineage, RunEnd, RunLedger, RunRef, Saved, StoreError, Write,
+    Claim, Commit, DeadLetter, Lease, Lineage, Query, RunEnd, RunLedger, RunRef, Saved, StoreError,
+    Write, answered, run_tag,
 };
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -63,7 +64,10 @@ async fn claim_and_run<E: UniversalExecutor + ?Sized>(
             let claim = in_time(run.lease, ledger.claim(&run, None)).await;
             claim.map_err(store_error("claim the run"))?
         }
-        None => unclaimed(run),
+        None => match answered_before(executor, event, &run).await? {
+            Some(answered) => answered,
+            None => unclaimed(run),
+        },
     };
     match Held::from_claim(executor, ledger, claim) {
         Ok(held) => held.process(event).await,
@@ -82,6 +86,28 @@ async fn in_order<E: UniversalExecutor + ?Sized>(
     }
     let key = ordering_key(executor, event).await;
     Ok(run.ordered_by(key.map_err(store_error("read the trigger"))?))
+}
+
+/// What a store without a ledger knows of an earlier attempt. It is only asked where there may have been one, as that
+/// costs a search.
+async fn answered_before<E: UniversalExecutor + ?Sized>(
+    executor: &E,
+    event: &Event,
+    run: &RunRef,
+) -> Result<Option<Claim>, ExecutorError> {
+    /// More than these in one response are not looked at.
+    const MOST: usize = 100;
+    let store = executor.store();
+    let attempt = ambient::offer().map_or(1, |offer| offer.attempt);
+    let age = Timestamp::from_micros(crate::clock::wall_micros()).since(event.updated_at);
+    if !store.capabilities().run_keys || (attempt == 1 && age <= run.lease) {
+        return Ok(None);
+    }
+    let tag = run_tag(&run.key(store.tenant(), 0));
+    let query = Query::new(Selector::any().all_tags([tag])).limit(MOST);
+    let found = in_time(run.lease, store.search(&query)).await;
+    let found = found.map_err(store_error("look for an earlier response"))?;
+    Ok(answered(&found))
 }
 
 /// What stands in for a claim where there is no ledger.
@@ -393,6 +419,11 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         }
     }
 
+    /// Whether the store is told which run a commit is of: it has a ledger, or knows what an earlier attempt wrote.
+    pub(super) fn tells_of_run(&self) -> bool {
+        self.ledger.is_some() || self.executor.store().capabilities().run_keys
+    }
+
     async fn commit(
         &self,
         writes: Vec<Write>,
@@ -405,7 +436,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
             .map_err(store_error("read what the response changes"))?
             .map_err(|reason| ExecutorError::BadResponse { reason })?;
         let span = tracing::debug_span!("commit", executor = self.executor.id(), trigger = %self.lease.run.trigger_id);
-        let end = self.ledger.map(|_| (self.lease.clone(), end));
+        let end = self.tells_of_run().then(|| (self.lease.clone(), end));
         let again = planted("blind-retry").then(|| writes.clone());
         let commit = store.commit(Commit { writes, end }).instrument(span);
         let mut committed = self.in_time(commit).await;

@@ -88,6 +88,11 @@ pub enum Bound {
         /// How many were left out.
         dropped: usize,
     },
+    /// The trigger, whose text a vector fetch looks near to, has hints that cannot be used.
+    #[error(
+        "the trigger is withheld, since its hints cannot be used, and so nothing is near to it"
+    )]
+    TriggerWithheld,
     /// The trigger has no tag that the scope could be shared by.
     #[error("the trigger has no {prefix:?} tag to share")]
     NothingShared {

@@ -112,6 +112,8 @@ impl Breadcrumb {
     pub const MAX_TAGS: usize = 256;
     /// The longest tag, in bytes: 256.
     pub const MAX_TAG_BYTES: usize = 256;
+    /// The longest name of a schema, in bytes: 256.
+    pub const MAX_SCHEMA_BYTES: usize = 256;
 
     /// Its context as a type.
     ///

@@ -1,7 +1,10 @@
 //! From JSON to subscriptions, with errors that name what to mend.
 
+mod policy;
 mod read;
 mod validate;
+
+pub use policy::{KeyPolicy, RolePolicy};
 
 use super::condition::{ConditionError, did_you_mean};
 use super::json_check::{self, JsonError, MAX_DEPTH};
@@ -11,13 +14,17 @@ use serde_json::Value;
 use std::fmt;
 
 /// What a definition may ask for, where the defaults do not fit.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct DefinitionOptions {
     /// The highest `limit` or `nn` of a fetch; 1,000 by default.
     pub max_limit: usize,
     /// The most subscriptions of one executor; 256 by default.
     pub max_subscriptions: usize,
+    /// The roles of subscriptions that name none; by default they are an error.
+    pub roles: Option<RolePolicy>,
+    /// The keys of context subscriptions that name none; by default their schemas.
+    pub keys: Option<KeyPolicy>,
 }
 
 impl Default for DefinitionOptions {
@@ -25,6 +32,8 @@ impl Default for DefinitionOptions {
         Self {
             max_limit: 1_000,
             max_subscriptions: 256,
+            roles: None,
+            keys: None,
         }
     }
 }
@@ -32,15 +41,29 @@ impl Default for DefinitionOptions {
 impl DefinitionOptions {
     /// Sets the highest `limit` or `nn` of a fetch.
     #[must_use]
-    pub const fn max_limit(mut self, limit: usize) -> Self {
+    pub fn max_limit(mut self, limit: usize) -> Self {
         self.max_limit = limit;
         self
     }
 
     /// Sets the most subscriptions of one executor.
     #[must_use]
-    pub const fn max_subscriptions(mut self, most: usize) -> Self {
+    pub fn max_subscriptions(mut self, most: usize) -> Self {
         self.max_subscriptions = most;
+        self
+    }
+
+    /// Sets the roles of subscriptions that name none.
+    #[must_use]
+    pub fn roles(mut self, policy: RolePolicy) -> Self {
+        self.roles = Some(policy);
+        self
+    }
+
+    /// Sets the keys of context subscriptions that name none.
+    #[must_use]
+    pub fn keys(mut self, policy: KeyPolicy) -> Self {
+        self.keys = Some(policy);
         self
     }
 }

@@ -45,7 +45,9 @@ mod timestamp;
 
 pub use breadcrumb::{Breadcrumb, BreadcrumbId, Sensitivity, Visibility};
 pub use condition::{Condition, ConditionError};
-pub use definition::{DefinitionError, DefinitionOptions, DefinitionProblem, Warning};
+pub use definition::{
+    DefinitionError, DefinitionOptions, DefinitionProblem, KeyPolicy, RolePolicy, Warning,
+};
 pub use event::{Event, EventKind};
 pub use explain::{Explained, Explanation};
 pub(crate) use index::SelectorIndex;

@@ -24,6 +24,7 @@ pub(super) struct Settings {
     pub(super) max_inflight: usize,
     pub(super) max_deliveries: usize,
     pub(super) start_at: StartAt,
+    pub(super) look_back: Duration,
     pub(super) sweep: Duration,
     pub(super) reconcile: Duration,
     pub(super) drain: Duration,
@@ -39,6 +40,7 @@ impl RuntimeBuilder {
                 max_inflight: 16,
                 max_deliveries: 8_192,
                 start_at: StartAt::Now,
+                look_back: Duration::from_secs(60),
                 sweep: Duration::from_secs(5),
                 reconcile: Duration::from_secs(60),
                 drain: Duration::from_secs(25),
@@ -98,10 +100,21 @@ impl RuntimeBuilder {
     /// seen; with [`StartAt::Beginning`] it is, and what was answered already is not answered again. What is committed
     /// while no process runs is seen only if the source remembers it: use a durable one, or begin at the beginning. Where
     /// the source may lose events without saying so, who does not start with now also looks at what was committed in the
-    /// minute before.
+    /// minute before, or for as long as [`look_back`](Self::look_back) says.
     #[must_use]
     pub fn start_at(mut self, start: StartAt) -> Self {
         self.settings.start_at = start;
+        self
+    }
+
+    /// Sets how much of what was committed before it starts is looked at, where the source may lose events without saying so
+    /// and the runtime does not [start](Self::start_at) with now; a minute by default, which is the least.
+    ///
+    /// Without a ledger nothing else finds what was in flight when a process died. Each trigger that is found costs a look
+    /// for its response in a store that knows what runs wrote; in any other it is executed again.
+    #[must_use]
+    pub fn look_back(mut self, time: Duration) -> Self {
+        self.settings.look_back = time;
         self
     }
 

@@ -4,7 +4,7 @@ use super::definitions::{Announced, Keeper, keeper};
 use super::direct::Direct;
 use super::enlist::{self, Arrival, Candidate, Enlist};
 use super::home::{Home, SeenTo};
-use super::lookout::{self, Look, Lookout};
+use super::lookout::{self, Look, Lookout, OVERLAP, earlier};
 use super::share::{Back, Place, Share, Shares, shares};
 use super::shared::{PAUSE, Shared};
 use super::station::Station;
@@ -93,14 +93,17 @@ impl<'r> Intake<'r> {
     /// Notes how far each store has come.
     pub(super) async fn open(&mut self) {
         let homes = self.shared.roster.homes();
-        let start = self.runtime.settings.start_at;
+        let settings = self.runtime.settings;
+        let more = settings.look_back.saturating_sub(OVERLAP);
         let begin = homes.iter().map(|home| async move {
             if home.seen().is_none()
                 && let Ok(newest) = sweep::newest(home.store()).await
             {
-                match start {
+                match settings.start_at {
                     StartAt::Now => home.has_seen_to(newest),
-                    StartAt::Beginning | StartAt::After(_) => home.begins_before(newest),
+                    StartAt::Beginning | StartAt::After(_) => {
+                        home.begins_before(earlier(newest, more));
+                    }
                 }
             }
         });

@@ -18,6 +18,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 /// How many events may wait to be looked at.
 pub(super) const INBOX: usize = 1_024;
 
+/// How far is looked back each time: commits of a time may become visible later than those after them.
+pub(super) const OVERLAP: Duration = Duration::from_secs(60);
+
 /// How many are looked at at a time.
 const AT_ONCE: usize = 64;
 
@@ -155,8 +158,6 @@ impl Lookout {
 
     /// Looks at all suspended runs, those that other workers suspended included, and at what nobody told of.
     fn look_at_everything(&mut self) {
-        /// Commits of a time may become visible later than those after them.
-        const OVERLAP: Duration = Duration::from_secs(60);
         self.reconcile = later(Instant::now(), self.shared.settings.reconcile);
         if !std::mem::replace(&mut self.reconciling, true) {
             let (shared, home) = (Arc::clone(&self.shared), Arc::clone(&self.home));
@@ -331,7 +332,7 @@ async fn keep(home: &Home, sleeper: Arc<Sleeper>) {
     }
 }
 
-fn earlier(moment: Timestamp, by: Duration) -> Timestamp {
+pub(super) fn earlier(moment: Timestamp, by: Duration) -> Timestamp {
     let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
     Timestamp::from_micros(moment.as_micros().saturating_sub(by))
 }

@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 /// A breadcrumb as the store has it, which may not have been announced.
 pub(super) type Found = Arc<Breadcrumb>;
 
-/// How many breadcrumbs are read at a time.
-const PAGE: usize = 200;
+/// How many breadcrumbs are read at a time. Fewer where the store would have to look at too many for so many.
+const PAGES: [usize; 3] = [200, 20, 1];
 
 type Place = (Timestamp, u64, BreadcrumbId);
 
@@ -32,9 +32,9 @@ pub(super) async fn sweep(
     let mut place = just_after(newest);
     let mut places = vec![place];
     loop {
-        let page = read(store, place).await?;
+        let (page, is_full) = read(store, place).await?;
         match page.last() {
-            Some(oldest) if oldest.updated_at > after && page.len() == PAGE => {
+            Some(oldest) if oldest.updated_at > after && is_full => {
                 place = oldest.order_key();
                 places.push(place);
             }
@@ -68,13 +68,12 @@ async fn between(
     let mut items = Vec::new();
     let mut place = before;
     loop {
-        let page = read(store, place).await?;
-        let is_last = page.len() < PAGE;
+        let (page, is_full) = read(store, place).await?;
         let oldest = page.last().map(|oldest| oldest.order_key());
         let here = page.into_iter().filter(|item| item.order_key() >= down_to);
         items.extend(here);
         match oldest {
-            Some(oldest) if oldest > down_to && !is_last => place = oldest,
+            Some(oldest) if oldest > down_to && is_full => place = oldest,
             Some(_) | None => return Ok(items),
         }
     }
@@ -86,9 +85,25 @@ fn just_after(time: Timestamp) -> Place {
     (next, 0, BreadcrumbId::NIL)
 }
 
-async fn read(store: &dyn BreadcrumbStore, before: Place) -> Result<Vec<Found>, StoreError> {
-    let query = Query::new(Selector::any()).limit(PAGE).before(before);
-    in_time(store.search(&query)).await
+/// The next page, and whether there may be another. What is too far away for the store to be read is passed over: it will
+/// not come nearer, and what is new counts more.
+async fn read(
+    store: &dyn BreadcrumbStore,
+    before: Place,
+) -> Result<(Vec<Found>, bool), StoreError> {
+    for limit in PAGES {
+        let query = Query::new(Selector::any()).limit(limit).before(before);
+        match in_time(store.search(&query)).await {
+            Err(StoreError::TooFar { .. }) => {}
+            page => {
+                let page = page?;
+                let is_full = page.len() == limit;
+                return Ok((page, is_full));
+            }
+        }
+    }
+    tracing::warn!(before = %before.0, "what is older cannot be looked at: the store would have to look at too much");
+    Ok((Vec::new(), false))
 }
 
 /// The time of the newest breadcrumb in a store, or the earliest time if there is none.

@@ -25,13 +25,19 @@ mod backed;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod error;
+#[cfg(any(feature = "openai", feature = "rcrt"))]
+pub(crate) mod frames;
 #[cfg(feature = "nats")]
 mod nats;
+#[cfg(feature = "rcrt")]
+pub(crate) mod sse;
 
 pub use backed::Backed;
 pub use error::SourceError;
 #[cfg(feature = "nats")]
 pub use nats::{NatsError, NatsRelay, NatsServer, NatsSource, NatsSourceBuilder};
+#[cfg(feature = "rcrt")]
+pub use sse::{BearerToken, Missed, SseError, SseHealth, SseSource, SseSourceBuilder, TokenError};
 
 use crate::model::Event;
 use async_trait::async_trait;

@@ -82,6 +82,7 @@ pub(super) fn new_breadcrumb(
     ] {
         text.iter_mut().for_each(clean);
     }
+    schema(index, new.schema_name.as_deref())?;
     Ok(new)
 }
 
@@ -106,7 +107,21 @@ fn patch(index: usize, mut patch: Patch, limit: usize) -> Result<Patch, StoreErr
     ] {
         text.iter_mut().for_each(clean);
     }
+    schema(index, patch.schema_name.as_deref())?;
     Ok(patch)
+}
+
+/// The name of a schema stands in indexes, which not all stores have room for without a bound.
+fn schema(index: usize, name: Option<&str>) -> Result<(), StoreError> {
+    let size = name.map_or(0, str::len);
+    if size > Breadcrumb::MAX_SCHEMA_BYTES {
+        return Err(StoreError::SchemaTooLong {
+            write: index,
+            size,
+            limit: Breadcrumb::MAX_SCHEMA_BYTES,
+        });
+    }
+    Ok(())
 }
 
 fn tags(index: usize, tags: &mut [String]) -> Result<(), StoreError> {

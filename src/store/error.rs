@@ -1,3 +1,4 @@
+use super::meaning::EmbedError;
 use super::run::{RunRef, RunState};
 use crate::error::{BoxError, Retry};
 use crate::model::{Breadcrumb, BreadcrumbId, ConditionError, JsonError};
@@ -90,12 +91,44 @@ pub enum StoreError {
         /// The most that is allowed.
         limit: usize,
     },
+    /// The name of a schema is longer than a store keeps.
+    #[error("write {write} has a schema name of {size} bytes where at most {limit} are allowed")]
+    SchemaTooLong {
+        /// The index of the write.
+        write: usize,
+        /// Its size in bytes.
+        size: usize,
+        /// The most that is allowed.
+        limit: usize,
+    },
     /// A run would be suspended for ever: say what or when it waits for.
     #[error("nothing could wake the run: it waits for neither a breadcrumb nor a time")]
     EmptyWake,
     /// The selector of a query, or one that a run waits for, cannot be evaluated.
     #[error("the query cannot be evaluated")]
     InvalidQuery(#[source] ConditionError),
+    /// The store would have to look at more breadcrumbs than it may, and those it saw are not all: name a schema or a tag
+    /// that fewer have.
+    #[error(
+        "{store} looked at {looked_at} breadcrumbs, and there are more; name a schema or a tag that fewer have"
+    )]
+    TooFar {
+        /// The store.
+        store: &'static str,
+        /// How many it looked at.
+        looked_at: usize,
+    },
+    /// The backend answered and will not do it, however often it is asked.
+    #[error("{store} refuses it")]
+    Refused {
+        /// The store.
+        store: &'static str,
+        /// What it says.
+        source: BoxError,
+    },
+    /// A text has no vector, so that nothing is found by its meaning.
+    #[error("the text cannot be embedded")]
+    Embedding(#[from] EmbedError),
     /// A bound of the store is reached.
     #[error("{store} is full: it holds at most {limit} {what}")]
     Full {
@@ -135,6 +168,7 @@ impl StoreError {
             Self::Unavailable { retry_after, .. } => Retry::After(*retry_after),
             Self::Full { .. } => Retry::After(WHEN_FULL),
             Self::Conflict { .. } => Retry::After(Duration::ZERO),
+            Self::Embedding(error) => error.retry(),
             Self::NotFound { .. }
             | Self::LeaseLost { .. }
             | Self::UnknownRun { .. }
@@ -144,8 +178,11 @@ impl StoreError {
             | Self::TooManyWrites { .. }
             | Self::TooManyTags { .. }
             | Self::TagTooLong { .. }
+            | Self::SchemaTooLong { .. }
             | Self::EmptyWake
             | Self::InvalidQuery(_)
+            | Self::TooFar { .. }
+            | Self::Refused { .. }
             | Self::Unsupported { .. } => Retry::Never,
         }
     }
@@ -164,8 +201,12 @@ impl StoreError {
             Self::TooManyWrites { .. } => "too_many_writes",
             Self::TooManyTags { .. } => "too_many_tags",
             Self::TagTooLong { .. } => "tag_too_long",
+            Self::SchemaTooLong { .. } => "schema_too_long",
             Self::EmptyWake => "empty_wake",
             Self::InvalidQuery(_) => "invalid_query",
+            Self::TooFar { .. } => "too_far",
+            Self::Refused { .. } => "refused",
+            Self::Embedding(_) => "embedding",
             Self::Full { .. } => "full",
             Self::Unsupported { .. } => "unsupported",
             Self::Unavailable { .. } => "unavailable",

@@ -2,7 +2,8 @@
 //!
 //! [`BreadcrumbStore`] is the only thing an executor reads from and writes to; [`RunLedger`] is what makes a
 //! redelivered event, a second worker or a crash harmless. [`MemoryStore`] has both, as has `SqliteStore` (feature
-//! `sqlite`) in a file; [`WithLedger`] joins the breadcrumbs of one store to the ledger of another. [`Observed`] tells how
+//! `sqlite`) in a file; both search by [`meaning`] if they are given an embedder. `RcrtStore` (feature `rcrt`) is on a server
+//! without a ledger; [`WithLedger`] joins the breadcrumbs of one store to the ledger of another. [`Observed`] tells how
 //! long each call of any of them takes and how it ends, and `Faulty` (feature `conformance`) lets calls fail on purpose.
 //!
 //! ```
@@ -21,17 +22,21 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod answered;
 mod canonical;
 mod commit;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod draft;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod durable;
 mod error;
 mod ext;
 #[cfg(feature = "conformance")]
 mod faulty;
 mod ledger;
 mod lineage;
+pub mod meaning;
 mod memory;
 pub mod metrics;
 #[cfg(feature = "mock")]
@@ -43,9 +48,12 @@ mod parked;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod query;
+#[cfg(feature = "rcrt")]
+mod rcrt;
 mod returned;
 mod row;
 mod run;
+pub(crate) mod schema_hints;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -55,6 +63,7 @@ mod wake;
 mod with_ledger;
 mod wrap;
 
+pub(crate) use answered::{answered, run_tag};
 pub use commit::{Commit, Committed, DeadLetter, FailureClass, RunEnd, Write};
 pub use error::StoreError;
 pub use ext::BreadcrumbStoreExt;
@@ -68,6 +77,8 @@ pub use operation::Operation;
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresBuilder, PostgresError, PostgresLimits, PostgresStats, PostgresStore};
 pub use query::{Query, Scored, VectorQuery};
+#[cfg(feature = "rcrt")]
+pub use rcrt::{RcrtBuilder, RcrtError, RcrtStore};
 pub use run::{NewRun, Run, RunFilter, RunRef, RunState};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Durability, SqliteBuilder, SqliteError, SqliteLimits, SqliteStats, SqliteStore};
@@ -120,18 +131,20 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
     /// [`StoreError::InvalidQuery`] if its selector cannot be evaluated.
     async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError>;
 
-    /// The breadcrumbs nearest in meaning to a text, nearest first.
+    /// The breadcrumbs nearest in meaning to a text, nearest first, of those as near the newest. A text that says nothing
+    /// is near to none.
     ///
     /// # Errors
-    /// [`StoreError::Unsupported`] without [`Capabilities::vector_search`].
+    /// [`StoreError::Unsupported`] without [`Capabilities::vector_search`], [`StoreError::Embedding`] if the text has no
+    /// vector, [`StoreError::InvalidQuery`] if the selector cannot be evaluated.
     async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError>;
 
     /// Writes breadcrumbs, ends a run and announces both, all or nothing.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] or [`StoreError::NotFound`] for a stale update, [`StoreError::LeaseLost`] if the run
-    /// is no longer the caller's, [`StoreError::Rejected`], [`StoreError::TooManyTags`] or [`StoreError::TagTooLong`]
-    /// for what no store keeps, [`StoreError::EmptyWake`] or [`StoreError::InvalidQuery`] for a run that would wait
+    /// is no longer the caller's, [`StoreError::Rejected`], [`StoreError::TooManyTags`], [`StoreError::TagTooLong`] or
+    /// [`StoreError::SchemaTooLong`] for what no store keeps, [`StoreError::EmptyWake`] or [`StoreError::InvalidQuery`] for a run that would wait
     /// for ever. Nothing is written then.
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError>;
 
@@ -163,6 +176,14 @@ pub struct Capabilities {
     /// The ledger knows which run wrote each breadcrumb version, so hops and own breadcrumbs need not be read from
     /// payloads.
     pub lineage: bool,
+    /// A commit of several writes is visible in full or not at all.
+    pub atomic: bool,
+    /// [`BreadcrumbStore::vector_search`] tells how near each breadcrumb is, and not only their order.
+    pub scores: bool,
+    /// It has no ledger, and knows all the same what a run wrote in an earlier attempt: a commit for a run carries its
+    /// [end](Commit::end), whose lease the store cannot check and which it does not record. What a run responds with
+    /// has the tags `ux:run:<key of the run>` and `ux:slot:<place>/<how many>`.
+    pub run_keys: bool,
 }
 
 impl Capabilities {
@@ -198,6 +219,27 @@ impl Capabilities {
     #[must_use]
     pub const fn lineage(mut self, yes: bool) -> Self {
         self.lineage = yes;
+        self
+    }
+
+    /// Sets whether a commit of several writes is atomic.
+    #[must_use]
+    pub const fn atomic(mut self, yes: bool) -> Self {
+        self.atomic = yes;
+        self
+    }
+
+    /// Sets whether vector search tells scores.
+    #[must_use]
+    pub const fn scores(mut self, yes: bool) -> Self {
+        self.scores = yes;
+        self
+    }
+
+    /// Sets whether commits of runs carry their ends although there is no ledger.
+    #[must_use]
+    pub const fn run_keys(mut self, yes: bool) -> Self {
+        self.run_keys = yes;
         self
     }
 }

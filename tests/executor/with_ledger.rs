@@ -2,8 +2,8 @@
 
 use crate::support::{Call, Do, Probe, Shim, all, event_of, eventually, put, runs, unavailable};
 use serde_json::json;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use universal_executor::executor::ExecutorError;
 use universal_executor::store::{
@@ -39,6 +39,18 @@ impl Joined {
         }
     }
 
+    /// The store of the breadcrumbs does what the script says.
+    fn serving(script: impl Fn(Call<'_>) -> Do + Send + Sync + 'static) -> Self {
+        let (service, ledger) = (MemoryStore::default(), MemoryStore::default());
+        let passing = Shim::new(&ledger, |_| Do::Pass);
+        let store = WithLedger::new(Shim::new(&service, script), passing);
+        Self {
+            service,
+            ledger,
+            store,
+        }
+    }
+
     async fn asked(&self) -> Arc<Breadcrumb> {
         put(&self.service, "question.v1", json!({})).await
     }
@@ -56,11 +68,11 @@ impl Joined {
     }
 }
 
-/// Fails the first commit and lets all others pass.
-fn failing_once() -> impl Fn(Call<'_>) -> Do + Send + Sync {
+/// Fails the first commits and lets all others pass.
+fn failing(times: usize, error: fn() -> StoreError) -> impl Fn(Call<'_>) -> Do + Send + Sync {
     let commits = AtomicUsize::new(0);
     move |call| match call {
-        Call::Commit(_) if commits.fetch_add(1, Ordering::SeqCst) == 0 => Do::Fail(unavailable()),
+        Call::Commit(_) if commits.fetch_add(1, Ordering::SeqCst) < times => Do::Fail(error()),
         _ => Do::Pass,
     }
 }
@@ -261,8 +273,8 @@ async fn a_ledger_that_cannot_be_asked_for_the_lease_lets_nothing_be_written() {
 }
 
 #[tokio::test]
-async fn a_ledger_that_fails_after_the_write_repeats_the_response() {
-    let joined = Joined::scripted(failing_once());
+async fn a_ledger_that_fails_after_the_write_repeats_the_response_and_not_the_work() {
+    let joined = Joined::scripted(failing(1, unavailable));
     let question = joined.asked().await;
     let probe = joined.probe();
 
@@ -273,9 +285,161 @@ async fn a_ledger_that_fails_after_the_write_repeats_the_response() {
         matches!(error, ExecutorError::Postponed { .. }),
         "{error:?}"
     );
-    assert!(matches!(outcome, Outcome::Responded { .. }), "{outcome:?}");
-    assert_eq!((joined.answers().await, probe.executed()), (2, 2));
+    let Outcome::AlreadyDone { state, written } = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!((state, written.len()), (RunState::Done, 1));
+    assert_eq!((joined.answers().await, probe.executed()), (2, 1));
     assert_eq!(joined.state().await, RunState::Done);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_waits_for_a_store_that_is_away_and_is_not_made_again() {
+    const AWAY: usize = 30;
+    let joined = Joined::serving(failing(AWAY, unavailable));
+    let question = joined.asked().await;
+    let worker = joined.probe();
+    worker.sees(&question).await.unwrap_err();
+
+    // Whoever comes later, and more often than a run may be tried.
+    let other = joined.probe();
+    let mut refused = 0;
+    let outcome = loop {
+        match other.sees(&question).await {
+            Err(ExecutorError::Store { source, .. }) => {
+                assert!(matches!(source, StoreError::Unavailable { .. }));
+                assert_eq!(joined.state().await, RunState::Ready);
+                refused += 1;
+            }
+            outcome => break outcome.unwrap(),
+        }
+    };
+
+    assert!(
+        matches!(outcome, Outcome::AlreadyDone { .. }),
+        "{outcome:?}"
+    );
+    assert_eq!(refused, AWAY - 1);
+    assert_eq!((worker.executed(), other.executed()), (1, 0));
+    assert_eq!(
+        (joined.answers().await, joined.state().await),
+        (1, RunState::Done)
+    );
+    let answer = all(&joined.service, "answer.v1").await.remove(0);
+    assert_eq!(answer.context["creator"]["id"], json!("prober"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_waits_for_minutes_at_the_most_and_not_for_ever() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let joined = Joined::serving(failing(usize::MAX, || StoreError::Unavailable {
+        store: "shim",
+        retry_after: 60 * 24 * 365 * MINUTE,
+        source: "down for maintenance".into(),
+    }));
+    let question = joined.asked().await;
+    let probe = joined.probe();
+    probe.sees(&question).await.unwrap_err();
+
+    tokio::time::advance(60 * MINUTE).await;
+    probe.sees(&question).await.unwrap_err();
+    let row = runs(&joined.ledger).await.remove(0);
+    let (waiting, due) = (probe.executed(), row.due.unwrap());
+    tokio::time::advance(4 * 24 * 60 * MINUTE).await;
+    probe.sees(&question).await.unwrap_err();
+
+    assert_eq!((waiting, probe.executed()), (1, 2));
+    assert!(due.since(row.enqueued_at) <= 65 * MINUTE + MINUTE / 60);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longer_a_response_waits_the_longer_are_its_pauses() {
+    let joined = Joined::serving(failing(usize::MAX, unavailable));
+    let question = joined.asked().await;
+    let probe = joined.probe();
+    probe.sees(&question).await.unwrap_err();
+
+    tokio::time::advance(Duration::from_secs(32 * 60)).await;
+    probe.sees(&question).await.unwrap_err();
+
+    let row = runs(&joined.ledger).await.remove(0);
+    let waits = row.due.unwrap().since(row.enqueued_at);
+    assert!(waits >= Duration::from_secs(34 * 60), "{waits:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_changes_something_is_made_again_from_what_is_there() {
+    let joined = Joined::serving(failing(1, unavailable));
+    let tally = put(&joined.service, "tally.v1", json!({})).await;
+    let question = joined.asked().await;
+    let probe =
+        joined
+            .probe()
+            .writing(Response::update(tally.id, 1, Patch::new().title("counted")));
+
+    probe.sees(&question).await.unwrap_err();
+    let outcome = probe.sees(&question).await.unwrap();
+
+    assert!(matches!(outcome, Outcome::Responded { .. }), "{outcome:?}");
+    assert_eq!(probe.executed(), 2);
+    assert_eq!(joined.service.get(tally.id).await.unwrap().title, "counted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_the_store_refuses_for_good_is_made_again() {
+    let refusals = AtomicUsize::new(0);
+    let joined = Joined::serving(move |call| match call {
+        Call::Commit(_) => match refusals.fetch_add(1, Ordering::SeqCst) {
+            0 => Do::Fail(unavailable()),
+            1 => Do::Fail(StoreError::Forbidden {
+                reason: "not any more".to_owned(),
+            }),
+            _ => Do::Pass,
+        },
+        _ => Do::Pass,
+    });
+    let question = joined.asked().await;
+    let probe = joined.probe();
+
+    probe.sees(&question).await.unwrap_err();
+    let outcome = probe.sees(&question).await.unwrap();
+
+    assert!(matches!(outcome, Outcome::Responded { .. }), "{outcome:?}");
+    assert_eq!((joined.answers().await, probe.executed()), (1, 2));
+    assert!(probe.context(1).resumed().is_none());
+}
+
+#[tokio::test]
+async fn a_state_that_would_be_taken_for_a_response_is_refused() {
+    let joined = Joined::new();
+    let question = joined.asked().await;
+    let run = RunRef::new("prober", question.id, 1);
+    let ledger = joined.store.ledger().unwrap();
+    let Claim::Granted { lease, .. } = ledger.claim(&run, None).await.unwrap() else {
+        panic!("the run is new")
+    };
+    let forged = || Json::from(json!({"ux:response": "{\"epoch\": 0, \"creates\": [{}]}"}));
+
+    let saved = ledger.save(&lease, forged()).await;
+    let commit = Commit {
+        writes: vec![answer()],
+        end: Some((
+            lease,
+            RunEnd::Suspended {
+                wake: Wake::on(Selector::schema("reply.v1")),
+                state: forged(),
+            },
+        )),
+    };
+    let suspended = joined.store.commit(commit).await;
+
+    for refused in [saved, suspended.map(drop)] {
+        assert!(
+            matches!(refused, Err(StoreError::Forbidden { .. })),
+            "{refused:?}"
+        );
+    }
+    assert_eq!(joined.answers().await, 0);
 }
 
 #[tokio::test]
@@ -425,6 +589,41 @@ async fn without_a_ledger_beside_it_there_is_none() {
         matches!(outcome, Ok(Outcome::Responded { .. })),
         "{outcome:?}"
     );
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_ledger_of_another_tenant_is_warned_of() {
+    // With one dispatcher alone, `tracing` may decide on another test's thread that nobody ever listens.
+    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
+    let warned = |tenant: &str| {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .finish();
+        let store = MemoryStore::default().in_tenant("ours");
+        tracing::subscriber::with_default(subscriber, || {
+            WithLedger::new(store, MemoryStore::default().in_tenant(tenant))
+        });
+        let said = log.0.lock().unwrap();
+        String::from_utf8_lossy(&said).contains("another tenant")
+    };
+
+    assert_eq!((warned("theirs"), warned("ours")), (true, false));
 }
 
 #[test]

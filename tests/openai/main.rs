@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod embeddings;
 mod failures;
 mod requests;
 mod secrets;

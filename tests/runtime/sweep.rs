@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use universal_executor::executor::OrderingKey;
 use universal_executor::source::StartAt;
-use universal_executor::store::{MemoryLimits, Query};
+use universal_executor::store::{MemoryLimits, Query, StoreError};
 use universal_executor::{
     BreadcrumbStore, Event, EventSource, MemoryStore, NewBreadcrumb, Profile, Response, Runtime,
     Selector, Wake,
@@ -308,6 +308,51 @@ async fn who_begins_at_the_beginning_finds_what_came_in_the_minute_before_unseen
 
     assert_eq!(executions(&answers), (1..11).map(|n| (n, 1)).collect());
     assert_eq!((report.events, report.found_by_sweep), (0, 10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_looks_back_for_longer_finds_what_came_so_long_before_unseen() {
+    let store = MemoryStore::default();
+    let answers = answers(&store);
+    ask(&store, 0..1).await;
+    tokio::time::advance(60 * MINUTE).await;
+    ask(&store, 1..6).await;
+    tokio::time::advance(20 * MINUTE).await;
+    ask(&store, 6..11).await;
+    let runtime = Runtime::builder(Warped::silent(&store))
+        .executor(Arc::clone(&answers))
+        .start_at(StartAt::Beginning)
+        .look_back(30 * MINUTE)
+        .reconcile_every(10 * SECOND)
+        .build()
+        .unwrap();
+
+    let asked = until(&store, "answer.v1", 10);
+    runtime.run_until(asked).await.unwrap();
+
+    assert_eq!(executions(&answers), (1..11).map(|n| (n, 1)).collect());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_cannot_look_at_so_many_is_asked_for_fewer() {
+    let store = MemoryStore::default();
+    let near = Shim::new(&store, |call| match call {
+        Call::Search(query) if is_look(query) => Do::Fail(StoreError::TooFar {
+            store: "near",
+            looked_at: 100,
+        }),
+        _ => Do::Pass,
+    });
+    let answers = answers(&near);
+    let runtime = sweeping(Warped::silent(&store), &answers);
+    let asked = async {
+        ask(&store, 0..50).await;
+        until(&store, "answer.v1", 50).await;
+    };
+
+    let report = runtime.run_until(asked).await.unwrap();
+
+    assert_eq!((report.found_by_sweep, answers.executed()), (50, 50));
 }
 
 #[tokio::test(start_paused = true)]

@@ -218,6 +218,41 @@ async fn a_stream_for_something_else_is_refused() {
 }
 
 #[tokio::test]
+async fn what_the_stream_has_no_room_for_goes_without_its_context() {
+    let mut server = Server::with(&["-js"]);
+    server.start().await;
+    let config = jetstream::stream::Config {
+        name: "BREADCRUMBS".to_owned(),
+        subjects: vec!["breadcrumbs.>".to_owned()],
+        max_message_size: 4 << 10,
+        ..Default::default()
+    };
+    let client = async_nats::connect(server.url()).await.unwrap();
+    jetstream::new(client).create_stream(config).await.unwrap();
+    let store = MemoryStore::default();
+    let large = NewBreadcrumb::new("note.v1").context(json!({"text": "x".repeat(8 << 10)}));
+    let large = store.create(large).await.unwrap();
+    let small = store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
+    let relay = NatsRelay::connect(server.url(), "t").await.unwrap();
+    let source = NatsSource::builder(server.url(), "t")
+        .connect()
+        .await
+        .unwrap();
+    let mut events = source.subscribe(StartAt::Now).await.unwrap();
+
+    for breadcrumb in [&large, &small] {
+        relay.publish(&Event::created(breadcrumb)).await.unwrap();
+    }
+
+    let first = events.next().await.unwrap().unwrap().event;
+    let second = events.next().await.unwrap().unwrap().event;
+    assert_eq!(first.breadcrumb_id, large.id);
+    assert!(first.context.is_none());
+    assert_eq!(second.breadcrumb_id, small.id);
+    assert!(second.context.is_some());
+}
+
+#[tokio::test]
 async fn a_server_without_jetstream_says_so() {
     let mut server = Server::with(&[]);
     server.start().await;

@@ -57,6 +57,10 @@ impl EventSource for Late {
         let connected = self.0.clone().connect().await;
         connected.unwrap().subscribe(from).await
     }
+
+    async fn behind(&self) -> Result<Option<u64>, SourceError> {
+        self.0.clone().connect().await.unwrap().behind().await
+    }
 }
 
 impl Nats {

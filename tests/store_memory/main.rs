@@ -18,7 +18,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
-use universal_executor::store::conformance::Subject;
+use universal_executor::store::MemoryLimits;
+use universal_executor::store::conformance::{Subject, WordCounts};
+use universal_executor::store::meaning::Meaning;
 use universal_executor::{EventSource, MemoryStore};
 
 /// A fresh store in memory, whose time passes by moving tokio's clock.
@@ -53,6 +55,29 @@ impl Subject for Held {
     }
 }
 
+/// The same, of a store that keeps vectors.
+struct WithMeaning;
+
+impl Subject for WithMeaning {
+    type Store = MemoryStore;
+
+    async fn fresh(&self) -> MemoryStore {
+        MemoryStore::with_meaning(MemoryLimits::default(), Meaning::by(WordCounts))
+    }
+
+    async fn in_tenant(&self, store: &MemoryStore, tenant: &str) -> Option<MemoryStore> {
+        Memory.in_tenant(store, tenant).await
+    }
+
+    fn events(&self, store: &MemoryStore) -> Option<Box<dyn EventSource>> {
+        Memory.events(store)
+    }
+
+    async fn pass(&self, duration: Duration) {
+        Memory.pass(duration).await;
+    }
+}
+
 impl Subject for Memory {
     type Store = MemoryStore;
 
@@ -76,6 +101,7 @@ impl Subject for Memory {
 }
 
 universal_executor::store_conformance!(memory, Memory);
+universal_executor::store_conformance!(with_meaning, WithMeaning);
 universal_executor::source_conformance!(memory_events, source::Events);
 
 #[test]

@@ -6,6 +6,7 @@ use futures::StreamExt as _;
 use sqlx::Connection as _;
 use std::time::Duration;
 use universal_executor::error::Retry;
+use universal_executor::model::Timestamp;
 use universal_executor::source::StartAt;
 use universal_executor::store::{
     Claim, Commit, RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError, Write,
@@ -104,6 +105,43 @@ async fn a_server_that_ends_all_sessions_is_noticed_by_nobody() {
 }
 
 #[tokio::test]
+async fn a_connection_over_which_nothing_comes_any_more_is_given_up_with_all_others() {
+    let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
+    let builder = PostgresStore::builder(proxy.url()).schema(namespaces.one());
+    let builder = builder.patience(Duration::from_millis(500));
+    let store = builder.connect().await.unwrap();
+    let kept = store.create(note()).await.unwrap();
+    // Several connections, which are kept.
+    futures::future::join_all((0..4).map(|_| store.get(kept.id))).await;
+
+    proxy.fall_silent();
+    let (read, written) = tokio::join!(store.get(kept.id), store.create(note()));
+
+    for told in [read.unwrap_err(), written.unwrap_err()] {
+        assert!(matches!(told, StoreError::Unavailable { .. }), "{told:?}");
+        assert!(matches!(told.retry(), Retry::After(_)));
+    }
+    // Over new connections, as nothing else would be answered.
+    assert_eq!(store.get(kept.id).await.unwrap(), kept);
+    store.create(note()).await.unwrap();
+    assert_eq!(store.recent("note.v1", 10).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_commit_over_a_connection_that_falls_silent_is_asked_after() {
+    let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
+    let builder = PostgresStore::builder(proxy.url()).schema(namespaces.one());
+    let builder = builder.patience(Duration::from_millis(500));
+    let store = builder.connect().await.unwrap();
+
+    proxy.harm_next(Harm::SwallowsAnswer);
+    let created = store.create(note()).await.unwrap();
+
+    assert!(proxy.is_done());
+    assert_eq!(store.recent("note.v1", 10).await.unwrap(), [created]);
+}
+
+#[tokio::test]
 async fn who_waits_too_long_for_a_tenant_is_told_to_try_again() {
     let namespaces = Namespaces::default();
     let namespace = namespaces.one();
@@ -130,6 +168,65 @@ async fn who_waits_too_long_for_a_tenant_is_told_to_try_again() {
     assert!(matches!(late.retry(), Retry::After(_)));
     assert_eq!(read.len(), 1, "who reads does not wait");
     store.create(note()).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_gave_up_on_a_tenant_keeps_nobody_from_reading_another() {
+    let namespaces = Namespaces::default();
+    let namespace = namespaces.one();
+    let store = store_in(&namespace).connect().await.unwrap();
+    let elsewhere = store.in_tenant("elsewhere");
+    store.create(note()).await.unwrap();
+    elsewhere.create(note()).await.unwrap();
+    let mut other = sqlx::PgConnection::connect(&url()).await.unwrap();
+    let mut transaction = other.begin().await.unwrap();
+    let lock = format!(
+        "SELECT id FROM {namespace}.ux_tenants WHERE name = '{}' FOR UPDATE",
+        store.tenant()
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(lock))
+        .execute(&mut *transaction)
+        .await
+        .unwrap();
+
+    let given_up = tokio::time::timeout(Duration::from_millis(50), store.create(note()));
+    assert!(given_up.await.is_err(), "it waits for the tenant");
+    let read = tokio::time::timeout(Duration::from_secs(5), elsewhere.recent("note.v1", 10));
+
+    let read = read.await.expect("the other tenant is locked by nobody");
+    assert_eq!(read.unwrap().len(), 1);
+    transaction.rollback().await.unwrap();
+    assert_eq!(store.recent("note.v1", 10).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_commit_looks_at_no_breadcrumb_whose_time_is_not_over() {
+    const LIVING: usize = 1_000;
+    let namespaces = Namespaces::default();
+    let namespace = namespaces.one();
+    let store = store_in(&namespace).connect().await.unwrap();
+    let end = Timestamp::from_micros(i64::MAX / 4);
+    for _ in 0..LIVING / 100 {
+        let living = vec![Write::Create(note().ttl(end)); 100];
+        store.commit(living.into()).await.unwrap();
+    }
+    for _ in 0..20 {
+        store.create(note()).await.unwrap();
+    }
+    // The server counts what a session did once that ends.
+    store.close().await;
+
+    let mut other = sqlx::PgConnection::connect(&url()).await.unwrap();
+    let read: i64 = sqlx::query_scalar(
+        "SELECT (sum(i.idx_tup_read) + min(t.seq_tup_read))::bigint FROM pg_stat_user_indexes AS i
+         JOIN pg_stat_user_tables AS t USING (relid) WHERE i.schemaname = $1 AND i.relname = 'ux_breadcrumbs'",
+    )
+    .bind(&namespace)
+    .fetch_one(&mut other)
+    .await
+    .unwrap();
+
+    assert!(read < LIVING as i64, "{read}");
 }
 
 #[tokio::test]

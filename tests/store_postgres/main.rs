@@ -30,7 +30,8 @@ mod wrapped;
 use server::Namespaces;
 use std::sync::Mutex;
 use std::time::Duration;
-use universal_executor::store::conformance::Subject;
+use universal_executor::store::conformance::{Subject, WordCounts};
+use universal_executor::store::meaning::Meaning;
 use universal_executor::{EventSource, PostgresStore};
 
 /// A fresh namespace for each store, on whose clock time passes by moving it.
@@ -38,13 +39,27 @@ use universal_executor::{EventSource, PostgresStore};
 struct Server {
     connected: Mutex<Vec<PostgresStore>>,
     namespaces: Namespaces,
+    meaning: Option<Meaning>,
+}
+
+impl Server {
+    fn with_meaning() -> Self {
+        Self {
+            meaning: Some(Meaning::by(WordCounts)),
+            ..Self::default()
+        }
+    }
 }
 
 impl Subject for Server {
     type Store = PostgresStore;
 
     async fn fresh(&self) -> PostgresStore {
-        let store = self.namespaces.builder().connect().await.unwrap();
+        let mut builder = self.namespaces.builder();
+        if let Some(meaning) = &self.meaning {
+            builder = builder.meaning(meaning.clone());
+        }
+        let store = builder.connect().await.unwrap();
         self.connected.lock().unwrap().push(store.clone());
         store
     }
@@ -96,3 +111,4 @@ impl Subject for Held {
 }
 
 universal_executor::store_conformance!(postgres, Held::default());
+universal_executor::store_conformance!(with_meaning, Held(Server::with_meaning()));

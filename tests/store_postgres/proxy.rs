@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 /// What happens to the next commit.
@@ -16,23 +16,33 @@ pub(crate) enum Harm {
     LosesAnswer = 1,
     /// The server is not asked to commit, as the connection is cut before.
     CutsBefore = 2,
+    /// The server commits, and nothing is heard of it any more over this connection, which stays open.
+    SwallowsAnswer = 3,
 }
 
 /// Passes on what it gets, but for commits that it was told to harm.
 pub(crate) struct Proxy {
     port: u16,
     next: Arc<AtomicU8>,
+    silent: watch::Sender<()>,
 }
 
 impl Proxy {
     pub(crate) async fn start() -> Self {
-        let next = Arc::new(AtomicU8::new(0));
-        let harm = Arc::clone(&next);
+        let (next, silent) = (Arc::new(AtomicU8::new(0)), watch::Sender::default());
+        let (harm, silence) = (Arc::clone(&next), silent.clone());
         let port = accept(move |client, server| {
-            tokio::spawn(pass(client, server, Arc::clone(&harm)));
+            let (harm, mut silence) = (Arc::clone(&harm), silence.subscribe());
+            tokio::spawn(async move {
+                let mut ends = (client, server);
+                tokio::select! {
+                    () = pass(&mut ends.0, &mut ends.1, harm) => {}
+                    _ = silence.changed() => std::future::pending().await,
+                }
+            });
         });
         let port = port.await;
-        Self { port, next }
+        Self { port, next, silent }
     }
 
     /// Does no harm, but everything takes so long to get through, each way.
@@ -45,7 +55,11 @@ impl Proxy {
         });
         let port = port.await;
         let next = Arc::new(AtomicU8::new(0));
-        Self { port, next }
+        Self {
+            port,
+            next,
+            silent: watch::Sender::default(),
+        }
     }
 
     /// The connection string with this between.
@@ -60,6 +74,11 @@ impl Proxy {
 
     pub(crate) fn harm_next(&self, harm: Harm) {
         self.next.store(harm as u8, Ordering::SeqCst);
+    }
+
+    /// From now on nothing passes over the connections that there are, and nobody is told.
+    pub(crate) fn fall_silent(&self) {
+        self.silent.send_replace(());
     }
 
     /// Whether the harm was done.
@@ -112,7 +131,7 @@ async fn carry(
     }
 }
 
-async fn pass(mut client: TcpStream, mut server: TcpStream, next: Arc<AtomicU8>) {
+async fn pass(client: &mut TcpStream, server: &mut TcpStream, next: Arc<AtomicU8>) {
     let (mut asked, mut answered) = ([0; 64 << 10], [0; 64 << 10]);
     loop {
         tokio::select! {
@@ -127,6 +146,9 @@ async fn pass(mut client: TcpStream, mut server: TcpStream, next: Arc<AtomicU8>)
                     return;
                 }
                 server.write_all(request).await.unwrap();
+                if harm == Harm::SwallowsAnswer as u8 {
+                    return std::future::pending().await;
+                }
                 if harm == Harm::LosesAnswer as u8 {
                     let answer = server.read(&mut answered).await;
                     assert!(answer.is_ok_and(|size| size > 0), "the server says that it has committed");

@@ -5,11 +5,12 @@ use crate::server::Namespaces;
 use futures::future::join_all;
 use serde_json::json;
 use universal_executor::store::{
-    Claim, Commit, Committed, ExecutorLimits, Lease, NewRun, RunEnd, RunFilter, RunLedger, RunRef,
-    Write,
+    Claim, Commit, Committed, ExecutorLimits, Lease, NewRun, Query, RunEnd, RunFilter, RunLedger,
+    RunRef, Write,
 };
 use universal_executor::{
     BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Patch, PostgresStore,
+    Selector,
 };
 
 fn note() -> NewBreadcrumb {
@@ -158,6 +159,29 @@ async fn each_step_of_a_run_costs_no_more_round_trips_than_it_did() {
         ("commit of a response", 4),
     ];
     assert_eq!(counts, expected);
+}
+
+#[tokio::test]
+async fn what_the_newest_do_not_match_is_looked_for_in_pages() {
+    const NOTES: u32 = 1_000;
+    let namespaces = Namespaces::default();
+    let (counter, store) = counted(&namespaces).await;
+    for begin in (0..NOTES).step_by(100) {
+        let notes = (begin..begin + 100).map(|n| Write::Create(note().context(json!({"n": n}))));
+        store
+            .commit(notes.collect::<Vec<_>>().into())
+            .await
+            .unwrap();
+    }
+    let query = Query::new(Selector::schema("note.v1").matching("$.n", "eq", 0)).limit(1);
+    counter.take();
+
+    let found = store.search(&query).await.unwrap();
+
+    let asked = counter.take();
+    assert_eq!(found[0].context["n"], 0);
+    // The newest, and in a snapshot some pages of 256, with what is prepared for them.
+    assert!(asked <= 12, "{asked}");
 }
 
 #[tokio::test]

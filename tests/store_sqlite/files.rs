@@ -5,11 +5,36 @@ use rusqlite::Connection;
 use std::fs;
 use std::time::Duration;
 use universal_executor::error::Retry;
-use universal_executor::store::{SqliteError, StoreError};
-use universal_executor::{BreadcrumbStoreExt, NewBreadcrumb, SqliteStore};
+use universal_executor::store::conformance::WordCounts;
+use universal_executor::store::meaning::Meaning;
+use universal_executor::store::{Query, SqliteError, StoreError, VectorQuery};
+use universal_executor::{
+    BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Selector, SqliteStore,
+};
 
 fn note() -> NewBreadcrumb {
     NewBreadcrumb::new("note.v1")
+}
+
+#[tokio::test]
+async fn a_file_of_the_first_version_is_brought_to_this_ones() {
+    let folder = Folder::new();
+    let store = quick(&folder.file()).open().await.unwrap();
+    let note = store.create(note().title("apples")).await.unwrap();
+    store.close().await;
+    let older = Connection::open(folder.file()).unwrap();
+    let undo = "DROP TRIGGER ux_vectors_of_changed; DROP TRIGGER ux_vectors_of_removed; DROP TABLE ux_vectors;
+                DROP TABLE ux_embedder; UPDATE ux_schema_version SET version = 1";
+    older.execute_batch(undo).unwrap();
+    older.close().unwrap();
+
+    let meaning = Meaning::by(WordCounts);
+    let store = quick(&folder.file()).meaning(meaning).open().await.unwrap();
+
+    store.embedded().await.unwrap();
+    let query = VectorQuery::new(Query::new(Selector::any()), "apples");
+    let found = store.vector_search(&query).await.unwrap();
+    assert_eq!(found[0].breadcrumb, note);
 }
 
 #[tokio::test]
@@ -32,7 +57,7 @@ async fn a_file_of_a_newer_version_is_refused_and_left_as_it_is() {
             refused,
             SqliteError::NewerSchema {
                 found: 99,
-                known: 1
+                known: 2
             }
         ),
         "{refused:?}"

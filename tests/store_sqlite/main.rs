@@ -36,7 +36,8 @@ mod wrapped;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use universal_executor::store::conformance::Subject;
+use universal_executor::store::conformance::{Subject, WordCounts};
+use universal_executor::store::meaning::Meaning;
 use universal_executor::store::{Durability, SqliteBuilder};
 use universal_executor::{EventSource, SqliteStore};
 
@@ -74,6 +75,16 @@ fn quick(path: &Path) -> SqliteBuilder {
 struct File {
     folder: Folder,
     opened: std::sync::Mutex<Vec<SqliteStore>>,
+    meaning: Option<Meaning>,
+}
+
+impl File {
+    fn with_meaning() -> Self {
+        Self {
+            meaning: Some(Meaning::by(WordCounts)),
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for File {
@@ -81,6 +92,7 @@ impl Default for File {
         Self {
             folder: Folder::new(),
             opened: std::sync::Mutex::default(),
+            meaning: None,
         }
     }
 }
@@ -121,7 +133,11 @@ impl Subject for File {
     async fn fresh(&self) -> SqliteStore {
         let number = self.opened.lock().unwrap().len();
         let path = self.folder.0.join(format!("{number}.db"));
-        let store = quick(&path).open().await.unwrap();
+        let mut builder = quick(&path);
+        if let Some(meaning) = &self.meaning {
+            builder = builder.meaning(meaning.clone());
+        }
+        let store = builder.open().await.unwrap();
         self.opened.lock().unwrap().push(store.clone());
         store
     }
@@ -144,3 +160,4 @@ impl Subject for File {
 universal_executor::store_conformance!(sqlite, File::default());
 universal_executor::store_conformance!(observed, watched::Watched(File::default()));
 universal_executor::store_conformance!(without_faults, watched::Faultless(File::default()));
+universal_executor::store_conformance!(with_meaning, File::with_meaning());

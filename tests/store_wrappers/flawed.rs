@@ -331,6 +331,7 @@ flawed! {
     a_consumer_goes_on_after_what_it_acknowledged: REMEMBERS;
     what_is_given_back_is_not_lost: REMEMBERS;
     consumers_are_remembered_apart: REMEMBERS;
+    what_is_left_for_a_consumer_is_told: REMEMBERS;
     an_event_given_back_comes_again:
         Flaw::Hears(Heard::NackIsAck),
         Flaw::Claims(|abilities| abilities.takes_back(false));

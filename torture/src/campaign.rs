@@ -12,6 +12,7 @@ use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use crate::{BoxError, load, say};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
@@ -94,22 +95,7 @@ async fn harm(
 
     let (over, loaded) = (AtomicBool::new(false), AtomicBool::new(false));
     let faults = async {
-        let kills = shares(settings.kills, &mut crew.killed)
-            .map(|(slot, times)| nemesis::kill(slot, oracle, settings, times));
-        let stops = shares(settings.stops, &mut crew.stopped)
-            .map(|(slot, times)| nemesis::stop(slot, oracle, settings, times));
-        let points = crew
-            .pointed
-            .iter_mut()
-            .map(|slot| nemesis::points(slot, oracle, settings));
-        let done = tokio::try_join!(
-            timed("kills", futures::future::try_join_all(kills)),
-            timed("stops", futures::future::try_join_all(stops)),
-            timed("points", futures::future::try_join_all(points)),
-            timed("locks", nemesis::lock(folder, settings)),
-            timed("restarts", nemesis::restart(servers, folder, settings)),
-            timed("meddling", nemesis::meddle(proxy, settings)),
-        );
+        let done = do_harm(folder, settings, servers, proxy, oracle, &mut crew).await;
         over.store(true, Ordering::Relaxed);
         done?;
         // Poison goes on killing, and what is left to write waits for those who answer.
@@ -135,9 +121,70 @@ async fn harm(
     if let Some(proxy) = proxy {
         proxy.rest();
     }
-    settle(&store.handle(), oracle, settings, &mut crew).await?;
+    settle(store, oracle, settings, &mut crew).await?;
     for slot in crew.all() {
         slot.end(oracle).await?;
+    }
+    Ok(())
+}
+
+/// Does all the harm that there is to do.
+async fn do_harm(
+    folder: &Path,
+    settings: &Settings,
+    servers: Option<&Servers>,
+    proxy: Option<&Proxy>,
+    oracle: &Oracle,
+    crew: &mut Crew,
+) -> Result<(), BoxError> {
+    // As long as any of it is under way there are several pointers to this.
+    let going_on = Arc::new(());
+    let pointer = || Arc::clone(&going_on);
+    let kills = shares(settings.kills, &mut crew.killed).map(|(slot, times)| {
+        let harm = async move |slot: &mut Slot| nemesis::kill(slot, oracle, settings, times).await;
+        harmed(slot, oracle, pointer(), harm)
+    });
+    let stops = shares(settings.stops, &mut crew.stopped).map(|(slot, times)| {
+        let harm = async move |slot: &mut Slot| nemesis::stop(slot, oracle, settings, times).await;
+        harmed(slot, oracle, pointer(), harm)
+    });
+    let points = crew.pointed.iter_mut().map(|slot| {
+        let harm = async move |slot: &mut Slot| nemesis::points(slot, oracle, settings).await;
+        harmed(slot, oracle, pointer(), harm)
+    });
+    let others = pointer();
+    let elsewhere = async move {
+        tokio::try_join!(
+            timed("locks", nemesis::lock(folder, settings)),
+            timed("restarts", nemesis::restart(servers, folder, settings)),
+            timed("meddling", nemesis::meddle(proxy, settings)),
+        )?;
+        drop(others);
+        Ok(())
+    };
+    tokio::try_join!(
+        futures::future::try_join_all(kills),
+        futures::future::try_join_all(stops),
+        futures::future::try_join_all(points),
+        elsewhere,
+    )?;
+    Ok(())
+}
+
+/// Does harm to a worker, and then keeps one running there as long as harm is done anywhere: poison may be its end.
+async fn harmed(
+    slot: &mut Slot,
+    oracle: &Oracle,
+    going_on: Arc<()>,
+    harm: impl AsyncFnOnce(&mut Slot) -> Result<(), BoxError>,
+) -> Result<(), BoxError> {
+    timed(slot.name().to_owned().as_str(), harm(slot)).await?;
+    let others = Arc::downgrade(&going_on);
+    drop(going_on);
+    // The campaign has one itself.
+    while others.strong_count() > 1 {
+        slot.tend(oracle)?;
+        sleep(Duration::from_millis(200)).await;
     }
     Ok(())
 }
@@ -171,12 +218,17 @@ pub fn judge(folder: &Path, settings: &Settings, begun: Instant) -> Result<Repor
 }
 
 /// Waits until nothing is left to do, or nothing happens any more.
-async fn settle<S: BreadcrumbStore>(
-    store: &S,
+async fn settle(
+    store: &Store,
     oracle: &Oracle,
     settings: &Settings,
     crew: &mut Crew,
 ) -> Result<(), BoxError> {
+    let events: Vec<_> = crew
+        .all()
+        .map(|slot| store.events_of(slot.name()))
+        .collect();
+    let store = store.handle();
     let ledger = store.ledger().ok_or("the store has no ledger")?;
     let open = [RunState::Ready, RunState::Running, RunState::Suspended];
     let open = open.into_iter().fold(RunFilter::all(), RunFilter::state);
@@ -189,7 +241,11 @@ async fn settle<S: BreadcrumbStore>(
         for slot in crew.all() {
             slot.tend(oracle)?;
         }
-        let left = ledger.runs(&open).await?.len();
+        let mut left = ledger.runs(&open).await?.len();
+        for events in &events {
+            let behind = events.behind().await?.unwrap_or(0);
+            left = left.saturating_add(usize::try_from(behind)?);
+        }
         quiet = if left == 0 { quiet + 1 } else { 0 };
         if left < least {
             (least, since) = (left, Instant::now());

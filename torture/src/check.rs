@@ -47,6 +47,7 @@ pub fn check(history: &History, snapshot: &Snapshot, settings: &Settings) -> Ver
     for role in Role::ALL {
         check.one_answer_for_each_run(role);
         check.rows(role);
+        check.attempts(role);
     }
     check.both_halves();
     check.lanes();
@@ -97,7 +98,12 @@ impl Check<'_> {
         accepted
             .filter(|accepted| accepted.job == Job::Poison)
             .count()
-            + self.history.unclear_poison
+            + self.unclear(Job::Poison)
+    }
+
+    /// How many triggers of a kind may be kept without anybody knowing of them.
+    fn unclear(&self, job: Job) -> usize {
+        self.history.unclear.get(&job).copied().unwrap_or_default()
     }
 
     fn every_trigger_has_an_outcome(&mut self) {
@@ -141,7 +147,12 @@ impl Check<'_> {
         for row in self.rows_of(role).to_vec() {
             let answers = answers.remove(&row.trigger).unwrap_or_default();
             match (row.state, answers.as_slice()) {
-                (RunState::Done, [answer]) if answer.attempt == row.attempts => {}
+                (RunState::Done, [answer]) if answer.attempt == row.attempts && !answer.failed => {}
+                // Who asks waits, so a failure is answered as well.
+                (RunState::Failed, [answer]) if role == Role::Helper && answer.failed => {}
+                (RunState::Failed, []) if role == Role::Helper => {
+                    self.found(format!("a failure that nobody was told of: {row:?}"));
+                }
                 (RunState::Done, [answer]) => self.found(format!(
                     "the answer of attempt {} stands, and attempt {} had the lease: {row:?}",
                     answer.attempt, row.attempts
@@ -165,6 +176,7 @@ impl Check<'_> {
     fn rows(&mut self, role: Role) {
         let versions: HashSet<Trigger> = self.rows_of(role).iter().map(|row| row.trigger).collect();
         let mut crash_loops = 0;
+        let (mut refused, mut once) = (self.unclear(Job::Refused), self.unclear(Job::Once));
         for row in self.rows_of(role).to_vec() {
             // Who claims a run only to end it may be lost as well, and executes nothing: how often that happened is told by
             // those who execute.
@@ -187,6 +199,14 @@ impl Check<'_> {
                 (RunState::Failed, _) if reason == Some("hop_limit") => {
                     matches!(role, Role::Ping | Role::Pong)
                 }
+                (RunState::Failed, None) if reason == Some("permanent") && refused > 0 => {
+                    refused -= 1;
+                    role == Role::Clerk
+                }
+                (RunState::Failed, None) if reason == Some("outcome_unknown") && once > 0 => {
+                    once -= 1;
+                    role == Role::Pager
+                }
                 (RunState::Failed, job) => {
                     crash_loops += usize::from(job != Some(Job::Poison));
                     self.lost_its_workers(&row)
@@ -201,16 +221,6 @@ impl Check<'_> {
                 self.found(format!("a wrong end: {job:?} {row:?}"));
             }
         }
-        let too_often = self
-            .history
-            .attempts
-            .keys()
-            .filter(|attempt| attempt.executor == role.id() && attempt.attempt > ATTEMPTS);
-        for attempt in too_often {
-            self.found
-                .broken
-                .push(format!("executed once more than allowed: {attempt:?}"));
-        }
         // Three workers in a row may die at one run by chance, but not often; more often beside poison, since runs that
         // lose a worker together are claimed again together.
         let by_chance = self.history.deaths() / 3 + self.history.stops as usize / 3;
@@ -221,6 +231,19 @@ impl Check<'_> {
                 "{crash_loops} runs of {} count as poison and are not",
                 role.id()
             ));
+        }
+    }
+
+    fn attempts(&mut self, role: Role) {
+        let too_often = self
+            .history
+            .attempts
+            .keys()
+            .filter(|attempt| attempt.executor == role.id() && attempt.attempt > ATTEMPTS);
+        for attempt in too_often {
+            self.found
+                .broken
+                .push(format!("executed once more than allowed: {attempt:?}"));
         }
     }
 

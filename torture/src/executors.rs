@@ -11,8 +11,8 @@ use std::time::Duration;
 use universal_executor::executor::{OrderingKey, RetryPolicy};
 use universal_executor::model::EventKind;
 use universal_executor::{
-    Breadcrumb, BreadcrumbStore, ExecutionContext, NewBreadcrumb, Patch, Profile, Response,
-    Selector, Subscription, Subscriptions, UniversalExecutor, Wake, permanent, suspend,
+    Breadcrumb, BreadcrumbStore, ExecutionContext, Failure, NewBreadcrumb, Patch, Profile,
+    Response, Selector, Subscription, Subscriptions, UniversalExecutor, Wake, permanent, suspend,
 };
 
 /// What a trigger says.
@@ -57,6 +57,9 @@ pub struct Answer {
     pub attempt: u32,
     /// By which process.
     pub pid: u32,
+    /// Whether it says that there will be none.
+    #[serde(default)]
+    pub failed: bool,
 }
 
 /// What an executor does.
@@ -292,7 +295,8 @@ impl<S: BreadcrumbStore> UniversalExecutor for Member<S> {
         Ok(json!(Answer {
             trigger,
             attempt,
-            pid
+            pid,
+            failed: false,
         }))
     }
 
@@ -307,15 +311,7 @@ impl<S: BreadcrumbStore> UniversalExecutor for Member<S> {
             let patch = Patch::new().tags([format!("turn:{}", next.id())]);
             return Ok(Response::update(trigger.id, trigger.version, patch));
         };
-        let answer = NewBreadcrumb::new(schema)
-            .tags(
-                trigger
-                    .tags
-                    .iter()
-                    .filter(|tag| tag.starts_with("n:"))
-                    .cloned(),
-            )
-            .context(output.clone());
+        let answer = answer(schema, trigger).context(output.clone());
         let order: Option<Order> = trigger.context.parse().ok();
         let response = Response::create(answer);
         Ok(match order.map(|order| order.job) {
@@ -323,6 +319,34 @@ impl<S: BreadcrumbStore> UniversalExecutor for Member<S> {
             Some(_) | None => response,
         })
     }
+
+    /// Who asked waits for an answer, also if there is none.
+    async fn respond_failure(
+        &self,
+        trigger: &Breadcrumb,
+        failure: &Failure,
+    ) -> Result<Response, BoxError> {
+        if self.role != Role::Helper {
+            return Ok(Response::none());
+        }
+        let failed = Answer {
+            trigger: Trigger {
+                id: trigger.id,
+                version: trigger.version,
+            },
+            attempt: failure.attempts,
+            pid: std::process::id(),
+            failed: true,
+        };
+        let reply = answer("reply.v1", trigger).context(json!(failed));
+        Ok(Response::create(reply))
+    }
+}
+
+/// An answer for whoever waits for it by the number of its trigger.
+fn answer(schema: &str, trigger: &Breadcrumb) -> NewBreadcrumb {
+    let number = trigger.tags.iter().filter(|tag| tag.starts_with("n:"));
+    NewBreadcrumb::new(schema).tags(number.cloned())
 }
 
 /// Notes the end of an attempt, however it comes, as long as the process lives.

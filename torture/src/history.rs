@@ -45,10 +45,8 @@ pub enum End {
 pub struct History {
     /// Accepted triggers.
     pub accepted: BTreeMap<Trigger, Accepted>,
-    /// How many the store gave no clear answer about.
-    pub unclear: usize,
-    /// How many of them are poison, if they are kept.
-    pub unclear_poison: usize,
+    /// How many of each kind the store gave no clear answer about. They may be kept, as triggers that nobody knows.
+    pub unclear: HashMap<Job, usize>,
     /// Every attempt.
     pub attempts: HashMap<Attempt, Vec<Span>>,
     /// How often each trigger had an effect that must happen at most once.
@@ -141,8 +139,7 @@ impl Reading {
                 history.accepted.insert(accepted.trigger, accepted.clone());
             }
             Record::Unclear { job, .. } => {
-                history.unclear += 1;
-                history.unclear_poison += usize::from(*job == Job::Poison);
+                *history.unclear.entry(*job).or_default() += 1;
             }
             Record::Started(attempt) => self.begin(line, attempt),
             Record::Ended(attempt) => self.end(line, attempt),

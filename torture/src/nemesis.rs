@@ -46,6 +46,11 @@ impl Slot {
         })
     }
 
+    /// Its name, by which the store remembers what it has heard of.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     fn signal(&self, signal: Signal) -> Result<(), BoxError> {
         let pid = Pid::from_raw(self.pid.cast_signed()).ok_or("a process has a number")?;
         Ok(kill_process(pid, signal)?)

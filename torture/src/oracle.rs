@@ -228,9 +228,11 @@ impl Oracle {
         Ok(Self(file))
     }
 
-    /// Appends a line, in one write: lines of several processes do not mix, and one that is written stays.
+    /// Appends a line, in one write: lines of several processes do not mix, and one that is written stays. A process that
+    /// is killed in the middle of it leaves the first part, so each begins with the end of the one before.
     pub fn note(&self, record: &Record) -> Result<(), BoxError> {
-        let mut line = serde_json::to_vec(record)?;
+        let mut line = vec![b'\n'];
+        serde_json::to_writer(&mut line, record)?;
         line.push(b'\n');
         Ok((&self.0).write_all(&line)?)
     }
@@ -248,8 +250,18 @@ impl Oracle {
     /// All lines, in order.
     pub fn read(folder: &Path) -> Result<Vec<Record>, BoxError> {
         let text = std::fs::read_to_string(folder.join(Self::FILE))?;
-        let records = text.lines().map(serde_json::from_str);
-        Ok(records.collect::<Result<_, _>>()?)
+        let records = text.lines().map(|line| record(line.as_bytes()));
+        let records: Vec<_> = records.collect::<Result<_, _>>()?;
+        Ok(records.into_iter().flatten().collect())
+    }
+}
+
+/// The record of a line. None if there is none, or only the first part: who wrote it was killed, and did nothing after it.
+fn record(line: &[u8]) -> serde_json::Result<Option<Record>> {
+    match serde_json::from_slice(line) {
+        Ok(record) => Ok(Some(record)),
+        Err(error) if error.is_eof() => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -284,12 +296,12 @@ impl Follow {
             if !self.line.ends_with(b"\n") {
                 continue;
             }
-            match serde_json::from_slice(&self.line)? {
-                Record::Started(attempt) => {
+            match record(&self.line)? {
+                Some(Record::Started(attempt)) => {
                     self.begun.insert(attempt.pid);
                     *self.executing.entry(attempt.pid).or_default() += 1;
                 }
-                Record::Ended(attempt) | Record::Dropped(attempt) => {
+                Some(Record::Ended(attempt) | Record::Dropped(attempt)) => {
                     let open = self.executing.entry(attempt.pid).or_default();
                     *open = open.saturating_sub(1);
                 }
@@ -298,5 +310,28 @@ impl Follow {
             self.line.clear();
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_a_kill_cut_short_is_left_out_and_takes_no_other_with_it() {
+        let folder = std::env::temp_dir().join(format!("torture-oracle-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let oracle = Oracle::open(&folder).unwrap();
+        oracle.note(&Record::Told { pid: 1 }).unwrap();
+        (&oracle.0).write_all(b"\n{\"what\":\"told\",\"pi").unwrap();
+        oracle.note(&Record::Told { pid: 3 }).unwrap();
+
+        let read = Oracle::read(&folder).unwrap();
+        (&oracle.0).write_all(b"\n{\"what\":\"new\"}\n").unwrap();
+        let foreign = Oracle::read(&folder);
+        std::fs::remove_dir_all(&folder).unwrap();
+
+        assert_eq!(read, [Record::Told { pid: 1 }, Record::Told { pid: 3 }]);
+        assert!(foreign.is_err());
     }
 }

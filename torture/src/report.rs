@@ -69,7 +69,7 @@ impl Report {
             seconds: took.as_secs(),
             bug: settings.bug.clone(),
             triggers: history.accepted.len(),
-            unclear: history.unclear,
+            unclear: history.unclear.values().sum(),
             runs,
             answers: snapshot.answers.values().map(Vec::len).sum(),
             executions,

@@ -53,6 +53,8 @@ pub struct Settings {
     pub deaf: bool,
     /// Whether workers look into the store for what no event told.
     pub looks: bool,
+    /// Whether what comes through NATS is backed by the events of the store.
+    pub backed: bool,
     /// Triggers that abort whoever executes them.
     pub poison: u64,
     /// Chains of executors that would never end.
@@ -130,6 +132,7 @@ impl Settings {
             canary_every: 20,
             deaf: false,
             looks: true,
+            backed: false,
             poison: 1,
             loops: 2,
             faults: 10,
@@ -173,6 +176,8 @@ impl Settings {
         let through_nats = u64::from(on == On::Nats);
         Self {
             on,
+            // Both ways are to be used.
+            backed: on == On::Nats && seed.is_multiple_of(2),
             triggers: 500,
             rate: 30,
             behind: 40,
@@ -204,7 +209,9 @@ impl Settings {
         Self {
             on,
             triggers: 2_000,
-            backlog: 0,
+            // Waits in a stream that may be deleted before a worker has seen it.
+            backlog: if through_nats { 500 } else { 0 },
+            backed: through_nats,
             rate: ci.rate,
             behind: ci.behind,
             workers: Workers {
@@ -255,7 +262,7 @@ impl Settings {
 
     /// Whether the event of a version may be lost for good, so that only the newest version is found.
     pub fn may_lose_events(&self) -> bool {
-        self.deaf || self.on == On::Nats
+        self.deaf || (self.on == On::Nats && !self.backed)
     }
 
     /// What the campaign in a folder does.

@@ -29,6 +29,9 @@ pub enum ProviderError {
     /// The key cannot be sent.
     #[error("the key has characters that no HTTP header may have")]
     BadKey,
+    /// An embedder is to be of one model.
+    #[error("no model is named, and an embedder has one; name it with `model`")]
+    NoModel,
     /// The HTTP client cannot be made.
     #[error("the HTTP client cannot be made")]
     Http(#[source] BoxError),

@@ -3,7 +3,8 @@
 use super::ProviderError;
 use super::completions::failure::Failed;
 use crate::agent::ModelError;
-use reqwest::{Client, Url, redirect, retry};
+use crate::http;
+use reqwest::{Client, Url};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -31,16 +32,10 @@ impl Default for Timeouts {
 impl Timeouts {
     /// A client that keeps to them.
     pub(super) fn client(self) -> Result<Client, ProviderError> {
-        Client::builder()
+        http::client()
             .connect_timeout(self.connect)
             .read_timeout(self.read)
             .timeout(self.total)
-            // A redirect would take the key elsewhere, and whether to try again is the run's to say.
-            .redirect(redirect::Policy::none())
-            .retry(retry::never())
-            // What is read is bounded as it comes, so it must not grow afterwards.
-            .no_gzip()
-            .user_agent(concat!("universal-executor/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| ProviderError::Http(error.into()))
     }
@@ -48,21 +43,7 @@ impl Timeouts {
 
 /// Reads a URL to which paths can be added.
 pub(super) fn base_url(text: &str) -> Result<Url, ProviderError> {
-    let bad = |problem| ProviderError::BadUrl { problem };
-    let url = Url::parse(text.trim()).map_err(|_| bad("cannot be read"))?;
-    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-        return Err(bad("is not one of http or https"));
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(bad("has credentials in it, which belong into the key"));
-    }
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err(bad("has a query or a fragment"));
-    }
-    if url.cannot_be_a_base() {
-        return Err(bad("has no path"));
-    }
-    Ok(url)
+    http::base_url(text).map_err(|problem| ProviderError::BadUrl { problem })
 }
 
 /// Reads the body that came with a status; a page of HTML, or nothing, is as good as no body.
@@ -72,19 +53,6 @@ pub(super) fn failed(status: u16, retry_after: Option<Duration>, body: &[u8]) ->
     failed.status = status;
     failed.retry_after = retry_after;
     failed
-}
-
-/// The time of a `Retry-After`: seconds, or an HTTP date. `now` is in microseconds since 1970.
-pub(super) fn retry_after(header: &str, now: i64) -> Option<Duration> {
-    let header = header.trim();
-    if let Ok(seconds) = header.parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let at = jiff::fmt::rfc2822::DateTimeParser::new()
-        .parse_timestamp(header)
-        .ok()?;
-    let micros = at.as_microsecond().saturating_sub(now);
-    Some(Duration::from_micros(u64::try_from(micros).unwrap_or(0)))
 }
 
 /// A connection that was not made, broke or was waited for too long. The URL is taken out of the error.
@@ -100,21 +68,6 @@ pub(super) fn broken(error: reqwest::Error, to: &'static str) -> ModelError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// 1994-11-06T08:49:37Z
-    const THEN: i64 = 784_111_777_000_000;
-
-    #[test]
-    fn a_retry_after_is_read_as_seconds_or_as_a_date() {
-        let seconds = |text| retry_after(text, THEN).map(|delay| delay.as_secs());
-
-        assert_eq!(seconds("120"), Some(120));
-        assert_eq!(seconds("Sun, 06 Nov 1994 08:50:07 GMT"), Some(30));
-        assert_eq!(seconds("Sun, 06 Nov 1994 08:00:00 GMT"), Some(0));
-        for text in ["", "-1", "1.5", "soon", "99999999999999999999"] {
-            assert_eq!(seconds(text), None, "{text}");
-        }
-    }
 
     #[test]
     fn a_url_that_cannot_be_used_is_refused_and_not_repeated() {

@@ -3,10 +3,10 @@
 use super::{HintsOf, ModelContext, ModelItem, ModelSource, WithheldBy};
 use crate::executor::context::ExecutionContext;
 use crate::executor::context_error::ContextError;
-use crate::executor::schema_hints::HintsOfSchemas;
 use crate::executor::sources::{MissingReason, MissingSource, Source};
 use crate::hints::{Budget, Hints, HintsError, HintsFailure, MAX_OUTPUT_BYTES, MAX_STEPS};
 use crate::model::{Breadcrumb, Json};
+use crate::store::schema_hints::{self, HintsOfSchemas};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -70,15 +70,11 @@ pub(in crate::executor) async fn shaped(
 fn schemas_to_ask(context: &ExecutionContext) -> Vec<String> {
     let items = context.sources().iter().flat_map(|source| &source.items);
     let all = items.map(|item| &**item).chain([context.trigger()]);
-    let without = all.filter(|item| own_hints(item).is_none());
+    let without = all.filter(|item| schema_hints::own(item).is_none());
     let schemas: BTreeSet<&str> = without
         .filter_map(|item| item.schema_name.as_deref())
         .collect();
     schemas.into_iter().map(str::to_owned).collect()
-}
-
-fn own_hints(item: &Breadcrumb) -> Option<&Json> {
-    item.llm_hints.as_ref().filter(|hints| !hints.is_null())
 }
 
 fn withheld(key: &str, cause: Arc<WithheldBy>) -> ContextError {
@@ -133,7 +129,7 @@ impl Shaper {
     }
 
     fn shape(&mut self, item: &Breadcrumb) -> Result<ModelItem, WithheldBy> {
-        let (of, hints) = match (own_hints(item), &item.schema_name) {
+        let (of, hints) = match (schema_hints::own(item), &item.schema_name) {
             (Some(own), _) => (HintsOf::Breadcrumb, self.read(own).map(Some)),
             (None, Some(schema)) => {
                 let hints = HintsOf::Schema(schema.clone());

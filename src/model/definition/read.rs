@@ -70,7 +70,7 @@ pub(super) fn subscriptions(
     let mut warnings = Vec::new();
     let mut read = Vec::with_capacity(list.len());
     for (index, item) in list.iter().enumerate() {
-        let mut reader = Reader::new(index, item)?;
+        let mut reader = Reader::new(index, item, options)?;
         let subscription = reader.subscription()?;
         warnings.extend(
             reader
@@ -102,16 +102,22 @@ fn shape(field: &str, expected: &'static str, found: &Value) -> DefinitionError 
 }
 
 /// Reads one subscription.
-struct Reader {
+struct Reader<'o> {
+    options: &'o DefinitionOptions,
     index: usize,
     fields: Map<String, Value>,
     key: Option<String>,
     odd: Vec<String>,
 }
 
-impl Reader {
-    fn new(index: usize, item: &Value) -> Result<Self, DefinitionError> {
+impl<'o> Reader<'o> {
+    fn new(
+        index: usize,
+        item: &Value,
+        options: &'o DefinitionOptions,
+    ) -> Result<Self, DefinitionError> {
         let mut reader = Self {
+            options,
             index,
             fields: Map::new(),
             key: None,
@@ -154,6 +160,9 @@ impl Reader {
         let role = self.role()?;
         let mut read = Subscription::new(self.selector()?, role);
         read.key = self.string("key")?;
+        if let (None, Role::Context, Some(keys)) = (&read.key, role, &self.options.keys) {
+            read.key = keys.key_of(read.selector.schema_name());
+        }
         read.fetch = self.fetch(read.fetch)?;
         read.required = self
             .take("required", "true or false", Value::as_bool)?
@@ -175,6 +184,10 @@ impl Reader {
 
     fn role(&mut self) -> Result<Role, DefinitionError> {
         let Some(name) = self.string("role")? else {
+            if let Some(roles) = &self.options.roles {
+                let schema = self.fields.get("schema_name").and_then(Value::as_str);
+                return Ok(roles.role_of(schema));
+            }
             let problem = DefinitionProblem::Missing {
                 expected: "\"trigger\" or \"context\"",
             };
@@ -235,7 +248,7 @@ impl Reader {
         let mut object = match self.fields.remove("fetch") {
             None => {
                 return Ok(Fetch {
-                    limit: beside.unwrap_or(default.limit),
+                    limit: beside.unwrap_or(self.default_limit(default.method)),
                     ..default
                 });
             }
@@ -284,13 +297,19 @@ impl Reader {
             },
             None => None,
         };
-        let limit = inside.or(beside).unwrap_or(method.default_limit());
+        let limit = inside.or(beside).unwrap_or(self.default_limit(method));
         Ok(Fetch {
             limit,
             order,
             min_score,
             ..Fetch::new(method)
         })
+    }
+
+    fn default_limit(&self, method: Method) -> usize {
+        let policy = self.options.keys.as_ref();
+        let limit = policy.and_then(super::KeyPolicy::default_limit);
+        limit.unwrap_or(method.default_limit())
     }
 
     fn kinds(&mut self) -> Result<Option<Vec<EventKind>>, DefinitionError> {

@@ -3,6 +3,7 @@ use crate::model::{Event, EventKind, Fetch, Method, Order, Role, Route, Selector
 use serde_json::json;
 
 mod limits;
+mod policies;
 mod properties;
 mod refusals;
 mod shapes;

@@ -92,6 +92,7 @@ pub use resumes::{
     a_consumer_goes_on_after_what_it_acknowledged, a_position_outlives_a_restart,
     an_unacknowledged_event_comes_again, consumers_are_remembered_apart,
     nothing_is_lost_across_reconnects, what_is_given_back_is_not_lost,
+    what_is_left_for_a_consumer_is_told,
 };
 pub use shares::{
     a_waiting_subscriber_is_woken, an_unread_stream_holds_up_nobody, cancel_safe, many_subscribe,
@@ -238,6 +239,7 @@ macro_rules! source_conformance {
             a_consumer_goes_on_after_what_it_acknowledged
             what_is_given_back_is_not_lost
             consumers_are_remembered_apart
+            what_is_left_for_a_consumer_is_told
             an_event_given_back_comes_again
             an_event_given_back_waits_for_its_delay
             an_acknowledged_event_does_not_come_again

@@ -1,9 +1,10 @@
 use super::Subject;
 use super::broken::{Broken, expect, some};
-use super::reader::{Reader, acknowledge, commits, give_back, same_event, version};
-use crate::source::StartAt;
+use super::reader::{PATIENCE, Reader, acknowledge, commits, give_back, same_event, version};
+use crate::source::{EventSource, StartAt};
 use std::collections::HashSet;
 use std::time::Duration;
+use tokio::time::{Instant, sleep};
 
 /// **Resumes.** However often a reader goes away in the middle, what it goes on with has everything that it did not
 /// acknowledge: after a position if there is history, by its name if the source remembers it.
@@ -170,4 +171,43 @@ pub async fn consumers_are_remembered_apart<S: Subject>(subject: &S) -> Result<(
     let next = commits(subject, &place, 1).await?;
     three.expect(&next).await?;
     expect(!announced.is_empty(), "there is something to be remembered")
+}
+
+/// **Remembered.** How far a consumer is behind is what there is that it did not acknowledge: nothing for one that is new,
+/// and what is not remembered is not told.
+pub async fn what_is_left_for_a_consumer_is_told<S: Subject>(subject: &S) -> Result<(), Broken> {
+    if !subject.abilities().remembers {
+        return Ok(());
+    }
+    let place = subject.fresh().await;
+    commits(subject, &place, 2).await?;
+    let source = subject.source(&place, "one");
+    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
+    left(&*source, 0).await?;
+    commits(subject, &place, 5).await?;
+    left(&*source, 5).await?;
+
+    for wanted in [4, 3] {
+        let delivery = reader.any().await?;
+        acknowledge(&delivery).await?;
+        left(&*source, wanted).await?;
+    }
+    let waits = reader.any().await?;
+    left(&*source, 3).await?;
+    drop(waits);
+    Ok(())
+}
+
+/// Expects so much to be left, soon: how far somebody came may be noted a little later.
+async fn left(source: &dyn EventSource, wanted: u64) -> Result<(), Broken> {
+    let begun = Instant::now();
+    loop {
+        let behind = source.behind().await?;
+        if behind == Some(wanted) {
+            return Ok(());
+        }
+        let is_late = behind.is_none() || begun.elapsed() > PATIENCE;
+        expect(!is_late, &format!("{wanted} are left, and not {behind:?}"))?;
+        sleep(Duration::from_millis(5)).await;
+    }
 }

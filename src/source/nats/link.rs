@@ -11,6 +11,8 @@ use async_nats::jetstream::stream::{self, RetentionPolicy, Stream};
 use async_nats::jetstream::{self, Context, ErrorCode};
 use async_nats::{Client, ConnectError, ConnectErrorKind};
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -20,6 +22,8 @@ pub(super) struct Link {
     pub(super) jetstream: Context,
     pub(super) stream: String,
     replicas: usize,
+    /// The most bytes of a message that the stream takes, headers included; no bound if that is negative.
+    largest: Arc<AtomicI32>,
 }
 
 impl Link {
@@ -61,6 +65,7 @@ impl Link {
             client,
             stream: server.stream.clone(),
             replicas: server.replicas,
+            largest: Arc::new(AtomicI32::new(-1)),
         };
         link.check_version()?;
         let stream = link.make_stream().await?;
@@ -133,11 +138,28 @@ impl Link {
             _ => NatsError::failed("make the stream", error),
         })?;
         match difference(&stream.cached_info().config) {
-            None => Ok(stream),
+            None => {
+                let largest = stream.cached_info().config.max_message_size;
+                self.largest.store(largest, Ordering::Relaxed);
+                Ok(stream)
+            }
             Some(difference) => Err(NatsError::OtherStream {
                 stream: self.stream.clone(),
                 difference,
             }),
+        }
+    }
+}
+
+impl Link {
+    /// The most bytes of a message that server and stream take, headers included.
+    pub(super) fn largest(&self) -> usize {
+        let of_stream = usize::try_from(self.largest.load(Ordering::Relaxed));
+        let of_server = self.client.max_payload();
+        // The stream says so if it has no bound: that of some servers is 0.
+        match of_stream {
+            Ok(of_stream) if of_stream > 0 => of_server.min(of_stream),
+            Ok(_) | Err(_) => of_server,
         }
     }
 }

@@ -112,10 +112,10 @@ impl NatsRelay {
         }
     }
 
-    /// The event as JSON; without its context, or its tags too, if the server takes no message as large as that.
+    /// The event as JSON; without its context, or its tags too, if server or stream take no message as large as that.
     fn payload(&self, event: &Event) -> Result<Option<Vec<u8>>, serde_json::Error> {
-        let of_server = self.link.client.max_payload().saturating_sub(HEADERS);
-        smallest(event, of_server.min(LARGEST_MESSAGE))
+        let takes = self.link.largest().saturating_sub(HEADERS);
+        smallest(event, takes.min(LARGEST_MESSAGE))
     }
 }
 

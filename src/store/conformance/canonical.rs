@@ -187,6 +187,33 @@ pub async fn canonical_tags<S: Subject>(subject: &S) -> Result<(), Broken> {
     same(ids_of(&store, "note.v1").await?, [kept.id], "what is kept")
 }
 
+/// **Canonical.** The name of a schema has at most 256 bytes; a longer one is refused, and takes nothing else with it.
+pub async fn canonical_schema_name<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let name = |size: usize| NewBreadcrumb::new("s".repeat(size));
+    let (longest, longer) = (
+        Breadcrumb::MAX_SCHEMA_BYTES,
+        Breadcrumb::MAX_SCHEMA_BYTES + 1,
+    );
+    let too_long = |error: &StoreError| matches!(error, StoreError::SchemaTooLong { write: 0, .. });
+
+    let (kept, created) = futures::join!(store.create(name(longest)), store.create(name(longer)));
+
+    fails(created, "SchemaTooLong", too_long)?;
+    let kept = kept?;
+    let patch = Patch {
+        schema_name: Some("s".repeat(longer)),
+        ..Patch::new()
+    };
+    fails(
+        store.update(kept.id, 1, patch).await,
+        "SchemaTooLong",
+        too_long,
+    )?;
+    let found = ids_of(&store, &"s".repeat(longest)).await?;
+    same(found, [kept.id], "what is kept")
+}
+
 /// Arrays in an object, as deep as that.
 fn nested(depth: usize) -> Value {
     let inside = (2..depth).fold(json!([]), |inside, _| Value::Array(vec![inside]));

@@ -1,7 +1,7 @@
 //! The suite that every store passes, this crate's and yours.
 //!
 //! Each promise of [`BreadcrumbStore`] and [`RunLedger`](super::RunLedger) is a function that tries it on a fresh
-//! store. What a store does not have (a ledger, tombstones, another tenant) is not tried.
+//! store. What a store does not have (a ledger, tombstones, vectors, another tenant) is not tried.
 //! [`store_conformance!`](crate::store_conformance) makes a module with a `#[test]` for each:
 //!
 //! ```
@@ -52,6 +52,7 @@ mod given;
 mod leases;
 mod lineage;
 mod listing;
+mod near;
 mod ordered;
 mod pages;
 mod parked;
@@ -64,7 +65,8 @@ mod writes;
 pub use announce::announce;
 pub use atomic::{a_failing_write_leaves_nothing, atomic, cancel_safe, commits_are_announced};
 pub use canonical::{
-    canonical_depth, canonical_nul, canonical_runs, canonical_size, canonical_tags,
+    canonical_depth, canonical_nul, canonical_runs, canonical_schema_name, canonical_size,
+    canonical_tags,
 };
 pub use claims::{
     a_claim_by_hand_adds_the_row, a_claim_by_hand_does_not_wait, a_run_is_due_at_its_time,
@@ -92,6 +94,11 @@ pub use lineage::{
     own_is_a_version,
 };
 pub use listing::{runs_are_listed_by_what_they_are, runs_are_listed_in_the_order_they_are_due};
+pub use near::{
+    WordCounts, as_near_is_newest_first, near_by_what_hints_leave, near_by_what_it_says_now,
+    near_enough, near_is_within_the_whole_selector, tenants_apart_by_meaning,
+    the_nearest_come_first, what_is_gone_is_not_near,
+};
 pub use ordered::{
     a_lease_that_ran_out_keeps_its_line_waiting, a_retry_keeps_its_line_waiting,
     a_run_added_for_later_keeps_its_turn, a_suspended_run_keeps_its_line_waiting, ordered,
@@ -181,6 +188,7 @@ macro_rules! store_conformance {
             canonical_depth
             canonical_size
             canonical_tags
+            canonical_schema_name
             canonical_runs
             whole_selector
             conditions
@@ -190,6 +198,14 @@ macro_rules! store_conformance {
             only_the_current_version_is_found
             what_expires_is_gone
             vector_search_is_as_declared
+            the_nearest_come_first
+            near_is_within_the_whole_selector
+            near_enough
+            as_near_is_newest_first
+            near_by_what_it_says_now
+            what_is_gone_is_not_near
+            near_by_what_hints_leave
+            tenants_apart_by_meaning
             newest_first
             the_limit_keeps_the_newest
             exclude_comes_before_the_limit

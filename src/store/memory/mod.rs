@@ -3,11 +3,14 @@ mod queue;
 mod runs;
 mod stage;
 mod table;
+mod vectors;
 
+use super::meaning::{self, Keeper, Keepers, Made, Meaning, Nearest, Page, Vectors};
 use super::row::{End, Origin};
 use super::{
     BreadcrumbStore, Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lineage, Lost,
-    NewRun, Query, Run, RunFilter, RunLedger, RunRef, Scored, StoreError, VectorQuery, canonical,
+    NewRun, Query, Run, RunEnd, RunFilter, RunLedger, RunRef, Scored, StoreError, VectorQuery,
+    Write, canonical,
 };
 use crate::clock::Clock;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Order, Timestamp};
@@ -42,6 +45,7 @@ use tokio::sync::watch;
 pub struct MemoryStore {
     shared: Arc<Shared>,
     tenant: Arc<Tenant>,
+    keeper: Option<Arc<Keeper>>,
     handle: u64,
 }
 
@@ -78,6 +82,8 @@ impl Default for MemoryLimits {
 
 struct Shared {
     limits: MemoryLimits,
+    /// None: nothing has a vector.
+    keepers: Option<Keepers>,
     clock: Clock,
     tenants: Mutex<HashMap<String, Arc<Tenant>>>,
     handles: AtomicU64,
@@ -105,8 +111,20 @@ impl MemoryStore {
     /// An empty store with limits of its own.
     #[must_use]
     pub fn with_limits(limits: MemoryLimits) -> Self {
+        Self::with(limits, None)
+    }
+
+    /// An empty store with limits of its own that can be searched by meaning. Vectors are kept in memory too: four bytes for
+    /// each dimension.
+    #[must_use]
+    pub fn with_meaning(limits: MemoryLimits, meaning: Meaning) -> Self {
+        Self::with(limits, Some(Keepers::new(meaning)))
+    }
+
+    fn with(limits: MemoryLimits, keepers: Option<Keepers>) -> Self {
         let shared = Arc::new(Shared {
             limits,
+            keepers,
             clock: Clock::start(),
             tenants: Mutex::default(),
             handles: AtomicU64::new(0),
@@ -129,6 +147,19 @@ impl MemoryStore {
         }
     }
 
+    /// Waits until everything that was written to this tenant before has a vector, and says of how many breadcrumbs it
+    /// found the text to be one that the embedder cannot do: those are not tried again until they change. A
+    /// store without an embedder has nothing to wait for.
+    ///
+    /// # Errors
+    /// If the embedder fails.
+    pub async fn embedded(&self) -> Result<usize, StoreError> {
+        match &self.keeper {
+            Some(keeper) => keeper.embedded(self).await,
+            None => Ok(0),
+        }
+    }
+
     /// Puts whole breadcrumbs in, as they are and without events. They come from outside every run.
     #[cfg(feature = "mock")]
     pub(in crate::store) fn seed(&self, breadcrumbs: impl Iterator<Item = Arc<Breadcrumb>>) {
@@ -147,13 +178,15 @@ impl MemoryStore {
         let tenant = Arc::clone(
             tenants
                 .entry(name.to_owned())
-                .or_insert_with(|| Tenant::new(name)),
+                .or_insert_with(|| Tenant::new(name, shared.keepers.is_some())),
         );
         drop(tenants);
         let handle = shared.handles.fetch_add(1, Ordering::Relaxed);
+        let keeper = shared.keepers.as_ref().map(|keepers| keepers.of(name));
         Self {
             shared,
             tenant,
+            keeper,
             handle,
         }
     }
@@ -172,6 +205,27 @@ impl MemoryStore {
         }
     }
 
+    fn commit_now(
+        &self,
+        writes: Vec<Write>,
+        end: Option<(Lease, RunEnd)>,
+    ) -> Result<Committed, StoreError> {
+        let now = self.now();
+        let mut state = self.tenant.write();
+        let committed = stage::commit(
+            &mut state,
+            writes,
+            end,
+            &self.shared.limits,
+            &self.tenant.name,
+            now,
+        )?;
+        let last = state.log.last();
+        drop(state);
+        self.tenant.committed.send_replace(last);
+        Ok(committed)
+    }
+
     /// Room for so many more rows.
     fn check_room(&self, runs: &Runs, more: usize) -> Result<(), StoreError> {
         let limit = self.shared.limits.open_runs;
@@ -187,10 +241,14 @@ impl MemoryStore {
 }
 
 impl Tenant {
-    fn new(name: &str) -> Arc<Self> {
+    fn new(name: &str, has_vectors: bool) -> Arc<Self> {
+        let mut state = State::default();
+        if has_vectors {
+            state.table.keep_vectors();
+        }
         Arc::new(Self {
             name: name.to_owned(),
-            state: RwLock::default(),
+            state: RwLock::new(state),
             committed: watch::Sender::new(0),
         })
     }
@@ -217,6 +275,7 @@ impl Clone for MemoryStore {
         Self {
             shared: Arc::clone(&self.shared),
             tenant: Arc::clone(&self.tenant),
+            keeper: self.keeper.clone(),
             handle: self.shared.handles.fetch_add(1, Ordering::Relaxed),
         }
     }
@@ -248,6 +307,9 @@ impl BreadcrumbStore for MemoryStore {
             .tombstones(self.shared.limits.tombstones > 0)
             .chosen_author(true)
             .lineage(true)
+            .atomic(true)
+            .vector_search(self.keeper.is_some())
+            .scores(self.keeper.is_some())
     }
 
     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
@@ -274,34 +336,74 @@ impl BreadcrumbStore for MemoryStore {
         Ok(found)
     }
 
-    async fn vector_search(&self, _: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
-        Err(StoreError::Unsupported {
-            store: NAME,
-            operation: "vector search",
-        })
+    async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
+        let Some(keeper) = &self.keeper else {
+            return Err(StoreError::Unsupported {
+                store: NAME,
+                operation: "vector search",
+            });
+        };
+        query
+            .query
+            .selector
+            .check()
+            .map_err(StoreError::InvalidQuery)?;
+        keeper.catch_up(self);
+        let Some(to) = keeper.meaning.of_query(&query.text).await? else {
+            return Ok(Vec::new());
+        };
+        let now = self.now();
+        let mut nearest = Nearest::new(query);
+        let vectors = self
+            .tenant
+            .read()
+            .table
+            .nearest_of_few(&mut nearest, &to, query, now);
+        // Of many the vectors are compared without the lock, and others of the task go on meanwhile.
+        for some in vectors.unwrap_or_default().chunks(vectors::AT_ONCE) {
+            for chunk in some {
+                chunk.add_nearest(&mut nearest, &to, &query.query, now);
+            }
+            tokio::task::yield_now().await;
+        }
+        Ok(nearest.into_scored())
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
         let writes = canonical::writes(commit.writes, self.shared.limits.breadcrumb_bytes)?;
         let end = canonical::end(commit.end, self.shared.limits.breadcrumb_bytes)?;
-        let now = self.now();
-        let mut state = self.tenant.write();
-        let committed = stage::commit(
-            &mut state,
-            writes,
-            end,
-            &self.shared.limits,
-            &self.tenant.name,
-            now,
-        )?;
-        let last = state.log.last();
-        drop(state);
-        self.tenant.committed.send_replace(last);
+        let keeping = self
+            .keeper
+            .as_ref()
+            .map(|keeper| (keeper.begin(), meaning::deleted(&writes)));
+        let committed = self.commit_now(writes, end)?;
+        if let Some((keeping, deleted)) = keeping {
+            keeping.committed(self, &committed.written, deleted).await;
+        }
         Ok(committed)
     }
 
     fn ledger(&self) -> Option<&dyn RunLedger> {
         Some(self)
+    }
+}
+
+#[async_trait]
+impl Vectors for MemoryStore {
+    fn reopen(&self) -> impl Fn() -> Option<Self> + Send + Sync + 'static {
+        let (shared, name) = (Arc::downgrade(&self.shared), self.tenant.name.clone());
+        move || Some(Self::handle(shared.upgrade()?, &name))
+    }
+
+    async fn without_vector(&self, after: Timestamp, most: usize) -> Result<Page, StoreError> {
+        let state = self.tenant.read();
+        let until = Timestamp::from_micros(state.latest);
+        Ok(state.table.without_vector(after, most, until))
+    }
+
+    async fn put_vectors(&self, made: Vec<Made>) -> Result<(), StoreError> {
+        self.tenant.write().table.put_vectors(made);
+        Ok(())
     }
 }
 

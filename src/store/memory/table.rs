@@ -1,13 +1,15 @@
 //! The breadcrumbs of one tenant, under the orders in which they are asked for.
 
+use super::vectors::{Chunk, VectorTable};
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
-use crate::store::{Lineage, Query};
+use crate::store::meaning::{Made, Nearest, Page};
+use crate::store::{Lineage, Query, VectorQuery};
 use std::collections::btree_map::Range;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::iter::{Peekable, Rev};
 use std::sync::Arc;
 
-type OrderKey = (Timestamp, u64, BreadcrumbId);
+pub(super) type OrderKey = (Timestamp, u64, BreadcrumbId);
 /// Breadcrumbs by update order.
 type Ordered = BTreeMap<OrderKey, Arc<Breadcrumb>>;
 
@@ -36,6 +38,8 @@ pub(super) struct Table {
     by_tag: HashMap<String, Ordered>,
     /// Those that stop to exist at a time.
     ends: BTreeMap<(Timestamp, BreadcrumbId), ()>,
+    /// None: nothing has a vector.
+    vectors: Option<VectorTable>,
 }
 
 #[derive(Debug, Default)]
@@ -86,6 +90,9 @@ impl Table {
         }
         if let Some(end) = breadcrumb.ttl {
             self.ends.insert((end, breadcrumb.id), ());
+        }
+        if let Some(vectors) = &mut self.vectors {
+            vectors.expect(key);
         }
         self.entries
             .insert(breadcrumb.id, Entry { breadcrumb, writer });
@@ -138,6 +145,76 @@ impl Table {
             .take(query.limit)
     }
 
+    /// Begins to keep vectors.
+    pub(super) fn keep_vectors(&mut self) {
+        self.vectors = Some(VectorTable::default());
+    }
+
+    /// What has no vector of its version, from a time on.
+    pub(super) fn without_vector(&self, after: Timestamp, most: usize, until: Timestamp) -> Page {
+        let missing = self.vectors.iter().flat_map(|table| table.missing(after));
+        let mut found: Vec<_> = missing
+            .filter_map(|key| self.all.get(key))
+            .take(most + 1)
+            .cloned()
+            .collect();
+        let more = found.len() > most;
+        found.truncate(most);
+        let last = found.last().filter(|_| more);
+        Page {
+            until: last.map_or(until, |last| last.updated_at),
+            found,
+            more,
+        }
+    }
+
+    /// Keeps vectors of the versions that are still there.
+    pub(super) fn put_vectors(&mut self, made: Vec<Made>) {
+        let Some(vectors) = &mut self.vectors else {
+            return;
+        };
+        for Made {
+            id,
+            version,
+            vector,
+        } in made
+        {
+            if let Some(Entry { breadcrumb, .. }) = self.entries.get(&id)
+                && breadcrumb.version == version
+            {
+                vectors.put(breadcrumb, vector);
+            }
+        }
+    }
+
+    /// Adds the nearest of what a query selects, if an index says that these are few; else hands out all vectors.
+    pub(super) fn nearest_of_few(
+        &self,
+        nearest: &mut Nearest<'_>,
+        to: &[f32],
+        query: &VectorQuery,
+        now: Timestamp,
+    ) -> Option<Vec<Arc<Chunk>>> {
+        /// What is compared while the lock is held.
+        const FEW: usize = 1_024;
+        let vectors = self.vectors.as_ref()?;
+        let query = &query.query;
+        let few: Vec<_> = self.candidates(query).take(FEW + 1).collect();
+        if few.len() > FEW {
+            return Some(vectors.chunks());
+        }
+        for breadcrumb in few {
+            if let Some(score) = vectors.similarity(breadcrumb.id, to)
+                && nearest.wants(score)
+                && lives(breadcrumb, now)
+                && query.selects(breadcrumb)
+            {
+                nearest.add(score, Arc::clone(breadcrumb));
+            }
+        }
+        None
+    }
+
     fn take_out(&mut self, id: BreadcrumbId) -> Option<Arc<Breadcrumb>> {
         let breadcrumb = self.entries.remove(&id)?.breadcrumb;
         let key = breadcrumb.order_key();
@@ -158,6 +235,9 @@ impl Table {
         }
         if let Some(end) = breadcrumb.ttl {
             self.ends.remove(&(end, id));
+        }
+        if let Some(vectors) = &mut self.vectors {
+            vectors.remove(&breadcrumb);
         }
         Some(breadcrumb)
     }

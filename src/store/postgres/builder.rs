@@ -2,6 +2,7 @@
 
 use super::PostgresStore;
 use super::error::PostgresError;
+use crate::store::meaning::Meaning;
 use std::fmt;
 use std::time::Duration;
 
@@ -57,6 +58,8 @@ pub(super) struct Settings {
     pub(super) patience: Duration,
     pub(super) poll: Duration,
     pub(super) vectors: bool,
+    pub(super) meaning: Option<Meaning>,
+    pub(super) forgets_vectors: bool,
 }
 
 impl PostgresBuilder {
@@ -70,6 +73,8 @@ impl PostgresBuilder {
                 patience: Duration::from_secs(10),
                 poll: Duration::from_secs(1),
                 vectors: true,
+                meaning: None,
+                forgets_vectors: false,
             },
         }
     }
@@ -100,7 +105,8 @@ impl PostgresBuilder {
 
     /// Sets how long to wait for a connection, or for what another transaction has locked, before an operation fails
     /// with [`StoreError::Unavailable`](crate::store::StoreError::Unavailable); 10 s by default. The server ends a
-    /// transaction in which this process does nothing for as long.
+    /// transaction in which this process does nothing for as long, and a connection over which nothing is heard for twice
+    /// as long is given up with all others, as nobody need be there any more.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.settings.patience = patience;
@@ -115,9 +121,26 @@ impl PostgresBuilder {
         self
     }
 
-    /// Leaves the extension `vector` (pgvector) alone: there will be no table for vectors, see
+    /// Has the store keep vectors of what is written, also of what was before, and search by them. It takes the extension
+    /// `vector` (pgvector), see [`has_vectors`](PostgresStore::has_vectors). The tables remember the model: with another the
+    /// store does not connect, see [`forget_vectors`](Self::forget_vectors).
+    #[must_use]
+    pub fn meaning(mut self, meaning: Meaning) -> Self {
+        self.settings.meaning = Some(meaning);
+        self
+    }
+
+    /// Forgets all vectors when connecting, and whose they were. They are made anew, if there is an embedder: to be asked for
+    /// once and by one process, when another model is to be used, or hints have changed.
+    #[must_use]
+    pub fn forget_vectors(mut self) -> Self {
+        self.settings.forgets_vectors = true;
+        self
+    }
+
+    /// Leaves the extension `vector` (pgvector) alone: there will be no tables for vectors, see
     /// [`has_vectors`](PostgresStore::has_vectors). By default the extension is made in the schema `public` where the
-    /// server has it and the user may, and nothing is said if not.
+    /// server has it and the user may, and nothing is said if not, unless [`meaning`](Self::meaning) is asked for.
     #[must_use]
     pub fn without_vectors(mut self) -> Self {
         self.settings.vectors = false;

@@ -2,11 +2,12 @@
 
 use super::parked::Name;
 use super::row::Kept;
-use super::table::Writer;
-use super::tenant::Tenant;
-use super::{log, queue, row, table};
+use super::tenant;
+use super::{log, queue, row, table, vectors};
 use crate::model::{Breadcrumb, BreadcrumbId, Event};
 use crate::store::RunRef;
+use crate::store::durable::found::Writer;
+use crate::store::durable::tenant::Tenant;
 use sqlx::{PgConnection, Postgres, QueryBuilder};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -72,18 +73,22 @@ impl Changes {
         tenant: i64,
         position: i64,
         changed: Option<&Tenant>,
+        has_vectors: bool,
     ) -> sqlx::Result<()> {
         let mut statement = Statement::new("WITH nothing AS (SELECT)");
         table::insert(&mut statement, tenant, &self.created);
         let replaced: Vec<&Written> = self.replaced.values().collect();
         table::replace(&mut statement, tenant, &replaced);
+        if has_vectors {
+            vectors::forget(&mut statement, tenant, self.replaced.keys().copied());
+        }
         log::push(&mut statement, tenant, position, &self.events);
         let (known, new): (Vec<&Kept>, Vec<&Kept>) =
             self.runs.values().partition(|kept| kept.serial.is_some());
         row::insert(&mut statement, tenant, &new);
         row::update(&mut statement, &known);
         match changed {
-            Some(tenant) => tenant.update(&mut statement),
+            Some(tenant) => tenant::update(&mut statement, tenant),
             None => drop(statement.push(" SELECT")),
         }
         statement.build().execute(&mut *connection).await?;

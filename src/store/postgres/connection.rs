@@ -4,7 +4,6 @@ use super::builder::Settings;
 use super::error::PostgresError;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, PgConnection, Row as _};
-use std::time::Duration;
 
 /// What connects to the server as the settings say.
 pub(super) fn options(url: &str, settings: &Settings) -> Result<PgConnectOptions, PostgresError> {
@@ -25,27 +24,31 @@ pub(super) fn options(url: &str, settings: &Settings) -> Result<PgConnectOptions
     let options: PgConnectOptions = url.parse().map_err(|_| {
         PostgresError::InvalidUrl("user, host, port, database or an option is wrong".into())
     })?;
-    let patience = millis(settings.patience);
     let options = options
         .application_name(&format!("universal-executor/{name}"))
-        .statement_cache_capacity(256)
-        .options([
-            ("search_path", name.as_str()),
-            ("lock_timeout", &patience),
-            // A process that was stopped in a transaction shall not keep others from the tenant.
-            ("idle_in_transaction_session_timeout", &patience),
-            ("default_transaction_isolation", "read committed"),
-            // Everything is found by an index. A plan that was made while the tables were small would read all of them,
-            // and be kept when they are not.
-            ("enable_seqscan", "off"),
-            ("enable_hashjoin", "off"),
-            ("enable_mergejoin", "off"),
-        ]);
+        .statement_cache_capacity(256);
     Ok(options.disable_statement_logging())
 }
 
-fn millis(duration: Duration) -> String {
-    duration.as_millis().max(1).to_string()
+/// What a connection is told first. As options of its start a pooler between would refuse them, or leave them out and not
+/// say so.
+pub(super) fn set_up(settings: &Settings) -> String {
+    let patience = settings.patience.as_millis().max(1).to_string();
+    let set = [
+        // The name was checked: it needs no quotes.
+        ("search_path", settings.schema.as_str()),
+        ("lock_timeout", &patience),
+        // A process that was stopped in a transaction shall not keep others from the tenant.
+        ("idle_in_transaction_session_timeout", &patience),
+        ("default_transaction_isolation", "'read committed'"),
+        // Everything is found by an index. A plan that was made while the tables were small would read all of them,
+        // and be kept when they are not.
+        ("enable_seqscan", "off"),
+        ("enable_hashjoin", "off"),
+        ("enable_mergejoin", "off"),
+    ];
+    let set = set.map(|(name, value)| format!("SET {name} = {value}"));
+    set.join("; ")
 }
 
 /// Warns if the server may lose what it has committed, and fails if it is too old.
@@ -75,9 +78,9 @@ pub(super) async fn check(connection: &mut PgConnection) -> Result<(), PostgresE
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::store::postgres::PostgresStore;
     use std::error::Error as _;
+    use std::time::Duration;
 
     #[tokio::test]
     async fn what_cannot_be_connected_is_told_without_the_password() {

@@ -5,14 +5,15 @@
 //! was done over it is done again.
 
 use super::builder::Settings;
+use super::connection::set_up;
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions as _, PgConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection};
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// How long a connection is kept that nobody needs.
 const IDLE: Duration = Duration::from_secs(300);
@@ -21,6 +22,8 @@ const IDLE: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 pub(super) struct Connections {
     options: PgConnectOptions,
+    /// What each is told first.
+    set_up: String,
     patience: Duration,
     /// How many more may be in use.
     free: Semaphore,
@@ -32,6 +35,7 @@ impl Connections {
     pub(super) fn new(options: PgConnectOptions, settings: &Settings) -> Self {
         Self {
             options,
+            set_up: set_up(settings),
             patience: settings.patience,
             free: Semaphore::new(settings.connections as usize),
             kept: Mutex::default(),
@@ -57,17 +61,45 @@ impl Connections {
         })
     }
 
+    /// An answer of the server, or that it takes too long: then nobody may be there any more, which the network need not
+    /// tell. It is later than the server itself gives up waiting for a lock, and so as not to find out one by one, none
+    /// of the connections that are kept is used again.
+    pub(super) async fn in_time<T>(&self, answer: impl Future<Output = T>) -> sqlx::Result<T> {
+        let limit = self.patience.saturating_mul(2);
+        if let Ok(answer) = timeout(limit, answer).await {
+            return Ok(answer);
+        }
+        let kept = std::mem::take(&mut *self.lock());
+        drop(kept);
+        let silent = format!("the server did not answer within {limit:?}");
+        Err(sqlx::Error::Io(io::Error::new(
+            io::ErrorKind::TimedOut,
+            silent,
+        )))
+    }
+
     /// Connects, waiting for a server that is just about to start.
     async fn connect(&self, deadline: Instant) -> sqlx::Result<PgConnection> {
         let mut pause = Duration::from_millis(10);
         loop {
-            let error = match timeout_at(deadline, self.options.connect()).await {
+            let connect = async {
+                let mut connection = self.options.connect().await?;
+                let set_up = sqlx::raw_sql(AssertSqlSafe(self.set_up.as_str()));
+                set_up.execute(&mut connection).await?;
+                Ok(connection)
+            };
+            let error = match timeout_at(deadline, connect).await {
                 Ok(Ok(connection)) => return Ok(connection),
                 Ok(Err(error)) => error,
                 Err(_) => return Err(sqlx::Error::PoolTimedOut),
             };
-            if !is_starting(&error) || Instant::now() + pause > deadline {
+            if !is_starting(&error) {
                 return Err(error);
+            }
+            // It was waited for, and is not to be waited for again at once.
+            if Instant::now() + pause > deadline {
+                tracing::debug!(%error, "there is no server");
+                return Err(sqlx::Error::PoolTimedOut);
             }
             sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(1));

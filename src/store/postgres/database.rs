@@ -3,18 +3,21 @@
 use super::builder::Settings;
 use super::connection;
 use super::connections::Connections;
-use super::cursor::Acknowledged;
-use super::error::{Fault, PostgresError, ended};
+use super::cursor::Acknowledgements;
+use super::error::{Fault, PostgresError, ended, of_driver};
+use super::pgvector::{self, Pgvector};
 use super::progress::Progress;
 use super::schema;
-use super::tenant::{Named, Time};
+use super::tenant::Named;
 use super::unclaimed::Unclaimed;
 use super::vectors;
 use super::writer::{self, ATTEMPTS, Waiting, is_worth_another};
 use super::writing::{Wanted, Writing};
 use crate::store::StoreError;
-use sqlx::postgres::PgPoolOptions;
-use sqlx::{PgConnection, PgPool};
+use crate::store::durable::tenant::Time;
+use crate::store::meaning::Keepers;
+use sqlx::PgConnection;
+use sqlx::postgres::PgConnectOptions;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -47,6 +50,12 @@ pub(super) trait Read: Send + Sync {
     /// What comes of it.
     type Answer: Send + 'static;
 
+    /// Whether it may take as long as it takes.
+    const TAKES_LONG: bool = false;
+
+    /// The tenant it is about, if it has to see what was done there for callers that are gone.
+    fn tenant(&self) -> Option<&str>;
+
     /// Does it.
     fn run(
         &self,
@@ -59,13 +68,17 @@ pub(super) trait Read: Send + Sync {
 pub(super) struct Database {
     pub(super) settings: Arc<Settings>,
     pub(super) time: Time,
-    pub(super) acknowledged: Acknowledged,
+    pub(super) acknowledged: Acknowledgements,
     pub(super) unclaimed: Unclaimed,
     pub(super) connections: Connections,
-    /// Has the connection that hears of the events of other processes.
-    pub(super) hearing: PgPool,
-    /// Whether there is a table for vectors.
-    pub(super) has_vectors: bool,
+    /// How to connect, for who hears of the events of other processes.
+    pub(super) options: PgConnectOptions,
+    /// None: there are no tables for vectors.
+    pub(super) pgvector: Option<Pgvector>,
+    /// None: nothing has a vector.
+    pub(super) keepers: Option<Keepers>,
+    /// Whether there is an index for the vectors of the embedder.
+    pub(super) is_indexed: AtomicBool,
     /// Whether a sweep is going on.
     pub(super) sweeping: AtomicBool,
     /// Whether somebody is about to tell other processes of events.
@@ -80,28 +93,48 @@ pub(super) struct Database {
     /// Its other side is told when this goes.
     _open: watch::Sender<()>,
     open: watch::Receiver<()>,
+    /// Each task that has a connection has one of these; their other side is told when all are gone.
+    pub(super) ends: watch::Sender<()>,
+    ended: watch::Receiver<()>,
 }
 
 impl Database {
     pub(super) async fn connect(url: &str, settings: Settings) -> Result<Self, PostgresError> {
         let options = connection::options(url, &settings)?;
-        let pool = PgPoolOptions::new().max_connections(1);
-        let hearing = pool.connect_lazy_with(options.clone());
-        let connections = Connections::new(options, &settings);
+        let connections = Connections::new(options.clone(), &settings);
         let mut first = connections.one().await?;
-        connection::check(&mut first).await?;
-        schema::migrate(&mut first, &settings.schema).await?;
-        let has_vectors = settings.vectors && vectors::prepare(&mut first).await;
+        connections.in_time(connection::check(&mut first)).await??;
+        // Bringing much of it to another version takes long.
+        if !connections
+            .in_time(schema::is_current(&mut first, &settings.schema))
+            .await??
+        {
+            schema::migrate(&mut first, &settings.schema).await?;
+        }
+        let pgvector = connections.in_time(pgvector::prepare(&mut first, &settings));
+        let pgvector = pgvector.await??;
+        let mut is_indexed = false;
+        if pgvector.is_some() {
+            // Forgetting many takes long.
+            vectors::begin(&mut first, &settings).await?;
+            if let Some(meaning) = &settings.meaning {
+                let indexed = pgvector::is_indexed(&mut first, meaning.dimensions());
+                is_indexed = connections.in_time(indexed).await??;
+            }
+        }
         first.give_back();
-        let (alive, open) = watch::channel(());
+        let keepers = settings.meaning.clone().map(Keepers::new);
+        let ((alive, open), (ends, ended)) = (watch::channel(()), watch::channel(()));
         Ok(Self {
             settings: Arc::new(settings),
             time: Time::default(),
-            acknowledged: Acknowledged::default(),
+            acknowledged: Acknowledgements::default(),
             unclaimed: Unclaimed::default(),
             connections,
-            hearing,
-            has_vectors,
+            options,
+            pgvector,
+            keepers,
+            is_indexed: AtomicBool::new(is_indexed),
             sweeping: AtomicBool::default(),
             telling: AtomicBool::default(),
             listening: AtomicBool::default(),
@@ -110,6 +143,8 @@ impl Database {
             waiting: Waiting::default(),
             _open: alive,
             open,
+            ends,
+            ended,
         })
     }
 
@@ -127,7 +162,8 @@ impl Database {
         self: &Arc<Self>,
         job: R,
     ) -> Result<R::Answer, StoreError> {
-        let (waiting, working) = self.progress.begin();
+        let tenant = job.tenant().unwrap_or_default().into();
+        let (waiting, working) = self.progress.begin(&tenant);
         let database = Arc::clone(self);
         let done = tokio::spawn(async move {
             let done = database.retry(&job).await;
@@ -139,14 +175,20 @@ impl Database {
         done.map_err(|_| ended())?
     }
 
-    /// Waits until what was done for callers that are gone is there to be read.
-    pub(super) async fn settled(&self) {
-        self.progress.settled().await;
+    /// Waits until what was done in a tenant for callers that are gone is there to be read, but not for ever.
+    pub(super) async fn settled(&self, tenant: &str) -> Result<(), StoreError> {
+        let settled = self.progress.settled(tenant);
+        match tokio::time::timeout(self.settings.patience, settled).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(of_driver(Arc::new(sqlx::Error::PoolTimedOut))),
+        }
     }
 
     /// Reads with one connection. Every commit that was answered before is there.
     pub(super) async fn read<R: Read>(&self, read: R) -> Result<R::Answer, StoreError> {
-        self.settled().await;
+        if let Some(tenant) = read.tenant() {
+            self.settled(tenant).await?;
+        }
         self.retry(&read).await
     }
 
@@ -164,7 +206,13 @@ impl Database {
 
     async fn attempt_read<R: Read>(&self, read: &R) -> Result<R::Answer, Fault> {
         let mut connection = self.connections.one().await?;
-        let answer = read.run(&mut connection, &self.time).await;
+        let answer = read.run(&mut connection, &self.time);
+        let answer = if R::TAKES_LONG {
+            answer.await
+        } else {
+            let answered = self.connections.in_time(answer).await;
+            answered.unwrap_or_else(|silent| Err(silent.into()))
+        };
         if !matches!(answer, Err(Fault::Driver(_))) {
             connection.give_back();
         }
@@ -178,12 +226,9 @@ impl Database {
 
     /// Ends when the last pointer has gone and the connections are closed.
     pub(super) fn closed(&self) -> impl Future<Output = ()> + use<> {
-        let (mut open, hearing) = (self.open(), self.hearing.clone());
-        async move {
-            // Nothing is ever sent.
-            while open.changed().await.is_ok() {}
-            hearing.close().await;
-        }
+        let mut ended = self.ended.clone();
+        // Nothing is ever sent.
+        async move { while ended.changed().await.is_ok() {} }
     }
 }
 

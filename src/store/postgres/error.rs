@@ -2,7 +2,9 @@
 
 use crate::error::{BoxError, Retry};
 use crate::store::StoreError;
+use crate::store::meaning::EmbedError;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +38,16 @@ pub enum PostgresError {
         /// The major version of the server.
         found: i32,
     },
+    /// Search by meaning is asked for, and the extension `vector` (pgvector) is not there and cannot be made: have it
+    /// installed on the server and made by who may, or connect without an embedder. The cause says what is missing.
+    #[error(
+        "search by meaning takes the extension `vector` (pgvector), which cannot be used: have it made by \
+         `CREATE EXTENSION vector`, or connect without an embedder"
+    )]
+    NoVectors(#[source] BoxError),
+    /// The vectors in the tables are by another model, see [`EmbedError::OtherModel`]. Nothing was changed.
+    #[error("the embedder does not fit the vectors in the tables")]
+    Embedder(#[from] EmbedError),
     /// User, password or database are not right, or the user may not make the tables.
     #[error("the server refuses the connection")]
     Refused(#[source] BoxError),
@@ -55,9 +67,11 @@ impl PostgresError {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Unavailable { retry_after, .. } => Retry::After(*retry_after),
+            Self::Embedder(error) => error.retry(),
             Self::InvalidUrl(_)
             | Self::InvalidSchema { .. }
             | Self::NewerSchema { .. }
+            | Self::NoVectors(_)
             | Self::OldServer { .. }
             | Self::Refused(_) => Retry::Never,
         }
@@ -100,9 +114,13 @@ impl Class {
             sqlx::Error::Database(said) => said
                 .code()
                 .map_or(Self::Transient, |code| Self::of_code(&code)),
+            // It has taken long enough.
+            sqlx::Error::Io(error) if error.kind() == io::ErrorKind::TimedOut => Self::Transient,
             sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
                 Self::Lost
             }
+            // What is kept cannot be read, and will not change by itself.
+            sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => Self::Permanent,
             sqlx::Error::Tls(_) | sqlx::Error::Configuration(_) => Self::Login,
             // The driver may get variants; what is not known may pass.
             _ => Self::Transient,
@@ -114,12 +132,13 @@ impl Class {
         match code {
             "40001" | "40P01" => Self::Collided,
             // A server that stops, or a session that idled in a transaction for too long.
-            "57P01" | "57P02" | "25P03" => Self::Lost,
+            "57P01" | "57P02" | "57P05" | "25P03" => Self::Lost,
             "3D000" => Self::Login,
             _ => match code.get(..2) {
                 Some("08") => Self::Lost,
                 Some("28") => Self::Login,
-                Some("22" | "23" | "42") => Self::Permanent,
+                // Data, constraints, limits of the server, and rights or names.
+                Some("22" | "23" | "42" | "54") => Self::Permanent,
                 Some(_) | None => Self::Transient,
             },
         }
@@ -234,7 +253,9 @@ mod tests {
             ("40P01", Class::Collided),
             ("55P03", Class::Transient),
             ("53300", Class::Transient),
+            ("54000", Class::Permanent),
             ("57P01", Class::Lost),
+            ("57P05", Class::Lost),
             ("57P03", Class::Transient),
             ("08006", Class::Lost),
             ("22021", Class::Permanent),

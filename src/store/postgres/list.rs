@@ -5,8 +5,9 @@ use super::database::Read;
 use super::error::Fault;
 use super::parked::{self, Name};
 use super::row::{self, Kept, number_of, select};
-use super::tenant::{Named, Time, clock};
+use super::tenant::{Named, clock};
 use crate::model::Timestamp;
+use crate::store::durable::tenant::Time;
 use crate::store::{Run, RunFilter, RunState};
 use sqlx::{AssertSqlSafe, PgConnection};
 use std::collections::HashMap;
@@ -23,6 +24,10 @@ pub(super) struct List<'f> {
 
 impl Read for List<'_> {
     type Answer = Vec<Run>;
+
+    fn tenant(&self) -> Option<&str> {
+        Some(&self.tenant.name)
+    }
 
     async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<Vec<Run>, Fault> {
         match self.tenant.id(connection).await? {
@@ -95,7 +100,7 @@ async fn those_parked(
          JOIN LATERAL (",
         select!(
             "FROM ux_runs AS r WHERE r.tenant = $1 AND r.trigger_id = u.trigger_id
-                 AND r.trigger_version = u.trigger_version AND r.executor = u.executor"
+                 AND r.trigger_version = u.trigger_version AND r.executor = u.executor LIMIT 1"
         ),
         ") AS r ON TRUE"
     ));

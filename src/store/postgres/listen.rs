@@ -2,11 +2,13 @@
 //! little later by itself.
 
 use super::database::Database;
-use sqlx::AssertSqlSafe;
-use sqlx::postgres::PgListener;
+use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
+use sqlx::{AssertSqlSafe, PgPool};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
 
 /// One channel for all stores of a database; what is told is the schema.
 const CHANNEL: &str = "ux_events";
@@ -25,7 +27,7 @@ pub(super) fn announce(database: &Arc<Database>) {
     // Nobody waits for it.
     drop(tokio::spawn(async move {
         // All that is committed soon after is told with it; what is committed from then on is for the next to tell.
-        tokio::time::sleep(TOGETHER).await;
+        sleep(TOGETHER).await;
         database.telling.store(false, Ordering::SeqCst);
         if let Err(error) = tell(&database).await {
             tracing::debug!(%error, "other processes are not told of events, and will look by themselves");
@@ -41,7 +43,8 @@ async fn tell(database: &Database) -> sqlx::Result<()> {
         database.settings.schema
     );
     let tell = sqlx::raw_sql(AssertSqlSafe(tell));
-    tell.execute(&mut *connection).await?;
+    let told = tell.execute(&mut *connection);
+    database.connections.in_time(told).await??;
     connection.give_back();
     Ok(())
 }
@@ -51,34 +54,61 @@ pub(super) fn listen(database: &Arc<Database>) {
     if database.listening.swap(true, Ordering::SeqCst) {
         return;
     }
-    let (mut open, pool) = (database.open(), database.hearing.clone());
-    let (schema, announced) = (database.settings.schema.clone(), database.announced.clone());
-    let hear = async move {
-        loop {
-            let heard = async {
-                let mut listener = PgListener::connect_with(&pool).await?;
-                listener.listen(CHANNEL).await?;
-                loop {
-                    // None says that the connection was lost, and that something may have been missed.
-                    let told = listener.try_recv().await?;
-                    if told.is_none_or(|told| told.payload() == schema) {
-                        announced.send_modify(|times| *times += 1);
-                    }
-                }
-            };
-            let heard: sqlx::Result<()> = heard.await;
-            if let Err(error) = heard {
-                tracing::debug!(%error, "nothing is heard of other processes for now");
-            }
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
+    let hearing = Hearing {
+        options: database.options.clone(),
+        schema: database.settings.schema.clone(),
+        patience: database.settings.patience,
+        announced: database.announced.clone(),
     };
-    // Nobody waits for it.
+    let (mut open, ends) = (database.open(), database.ends.clone());
+    // Who closes the store waits for it.
     drop(tokio::spawn(async move {
-        tokio::select! {
-            () = hear => {}
-            // Nothing is ever sent.
-            _ = open.changed() => {}
+        let mut goes_on = true;
+        while goes_on {
+            let pool = PgPoolOptions::new().max_connections(1);
+            let pool = pool.connect_lazy_with(hearing.options.clone());
+            goes_on = tokio::select! {
+                () = hearing.hear(&pool) => true,
+                // Nothing is ever sent.
+                _ = open.changed() => false,
+            };
+            // Nobody need be there any more to close it.
+            drop(timeout(hearing.patience, pool.close()).await);
         }
+        drop(ends);
     }));
+}
+
+/// How long is listened over one connection. Over one that was lost unnoticed nothing would be heard ever again.
+const ANEW: Duration = Duration::from_secs(300);
+
+struct Hearing {
+    options: PgConnectOptions,
+    schema: String,
+    patience: Duration,
+    announced: watch::Sender<u64>,
+}
+
+impl Hearing {
+    /// Hears of events over one connection, for a while or until that is lost.
+    async fn hear(&self, pool: &PgPool) {
+        let heard = async {
+            let mut listener = PgListener::connect_with(pool).await?;
+            listener.listen(CHANNEL).await?;
+            // What was told before is looked for.
+            self.announced.send_modify(|times| *times += 1);
+            loop {
+                // None says that the connection was lost, and that something may have been missed.
+                let told = listener.try_recv().await?;
+                if told.is_none_or(|told| told.payload() == self.schema) {
+                    self.announced.send_modify(|times| *times += 1);
+                }
+            }
+        };
+        let heard: Result<sqlx::Result<()>, _> = timeout(ANEW, heard).await;
+        if let Ok(Err(error)) = heard {
+            tracing::debug!(%error, "nothing is heard of other processes for now");
+            sleep(Duration::from_secs(1)).await;
+        }
+    }
 }

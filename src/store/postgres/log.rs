@@ -2,27 +2,24 @@
 
 use super::changes::Statement;
 use super::column::{self, Id, id, number, time, unreadable};
-use super::cursor::{self, Cursor};
+use super::cursor;
 use super::database::{Database, Read};
 use super::error::Fault;
 use super::listen::listen;
-use super::tenant::{Named, Time};
-use crate::error::Retry;
-use crate::model::{Event, EventKind, Json};
-use crate::source::{Delivery, EventSource, Receipt, SourceError, StartAt};
+use super::tenant::Named;
+use crate::model::{Event, Json};
+use crate::source::{Delivery, EventSource, SourceError, StartAt};
 use crate::store::StoreError;
-use crate::store::returned::Returned;
+use crate::store::durable::cursor::Cursor;
+use crate::store::durable::events::{Log, PAGE, Page, kind, kind_of, subscribe, unavailable};
+use crate::store::durable::tenant::Time;
 use async_trait::async_trait;
-use futures::stream::{self, BoxStream};
+use futures::stream::BoxStream;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-
-/// How many events are read at once.
-const PAGE: i64 = 64;
 
 /// Adds to a statement that events are noted at the positions up to the last.
 pub(super) fn push(statement: &mut Statement, tenant: i64, last: i64, events: &[Event]) {
@@ -65,20 +62,11 @@ const NEXT: &str = "
     SELECT t.first_event, t.position, e.*
     FROM ux_tenants AS t LEFT JOIN LATERAL (
         SELECT e.position AS place, e.kind, e.breadcrumb_id, e.version, e.updated_at, e.schema_name, e.tags, b.context
-        FROM ux_events AS e LEFT JOIN ux_breadcrumbs AS b ON b.tenant = e.tenant AND b.id = e.breadcrumb_id
-            AND b.version = e.version AND octet_length(b.context) <= $4
+        FROM ux_events AS e LEFT JOIN LATERAL (SELECT b.context FROM ux_breadcrumbs AS b WHERE b.tenant = e.tenant
+            AND b.id = e.breadcrumb_id AND b.version = e.version AND octet_length(b.context) <= $4 LIMIT 1) AS b ON TRUE
         WHERE e.tenant = t.id AND e.position >= $2 ORDER BY e.position LIMIT $3
     ) AS e ON TRUE
     WHERE t.name = $1 ORDER BY e.place";
-
-/// What there is from a position on.
-struct Page {
-    /// The position of the oldest event that is still there.
-    first: u64,
-    /// The position of the last.
-    last: u64,
-    events: VecDeque<(u64, Event)>,
-}
 
 /// What a page is read of.
 struct From<'p> {
@@ -89,12 +77,12 @@ struct From<'p> {
 impl Read for From<'_> {
     type Answer = Page;
 
+    fn tenant(&self) -> Option<&str> {
+        Some(self.tenant)
+    }
+
     async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<Page, Fault> {
-        let mut page = Page {
-            first: 1,
-            last: 0,
-            events: VecDeque::new(),
-        };
+        let mut page = Page::empty();
         let largest = i64::try_from(Event::MAX_CONTEXT_BYTES).unwrap_or(i64::MAX);
         let rows = sqlx::query(NEXT)
             .bind(column::name(self.tenant))
@@ -115,12 +103,8 @@ fn event(row: &PgRow) -> sqlx::Result<(u64, Event)> {
     let context: Option<String> = row.try_get(9)?;
     let tags: String = row.try_get(8)?;
     let event = Event {
-        kind: match row.try_get::<i16, _>(3)? {
-            0 => EventKind::Created,
-            1 => EventKind::Updated,
-            2 => EventKind::Deleted,
-            _ => return Err(unreadable(3, "no kind of event")),
-        },
+        kind: kind_of(row.try_get::<i16, _>(3)?.into())
+            .ok_or_else(|| unreadable(3, "no kind of event"))?,
         breadcrumb_id: id(row, 4)?,
         version: number(row, 5)?,
         schema_name: row.try_get(7)?,
@@ -130,14 +114,6 @@ fn event(row: &PgRow) -> sqlx::Result<(u64, Event)> {
         updated_at: time(row, 6)?,
     };
     Ok((number(row, 2)?, event))
-}
-
-const fn kind(kind: EventKind) -> i16 {
-    match kind {
-        EventKind::Created => 0,
-        EventKind::Updated => 1,
-        EventKind::Deleted | EventKind::Ping => 2,
-    }
 }
 
 /// The commits of one tenant as events.
@@ -155,43 +131,7 @@ impl EventSource for PostgresEvents {
         &self,
         from: StartAt,
     ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
-        listen(&self.database);
-        let changed = self.database.announced.subscribe();
-        let page = self.page(u64::MAX).await.map_err(unavailable)?;
-        let end = page.last + 1;
-        let next = match from {
-            StartAt::Now => end,
-            StartAt::Beginning => page.first,
-            // A position from the future is of another store's life: nothing from now on may be missed for it.
-            StartAt::After(position) => position.saturating_add(1).min(end),
-        };
-        let (next, cursor) = match &self.consumer {
-            None => (next, None),
-            Some(consumer) => {
-                let cursor = cursor::resume(&self.database, &self.tenant, consumer, next - 1)
-                    .await
-                    .map_err(unavailable)?;
-                (
-                    cursor.position().saturating_add(1).min(end),
-                    Some(Arc::new(cursor)),
-                )
-            }
-        };
-        let subscriber = Subscriber {
-            source: self.clone(),
-            changed,
-            next,
-            read: VecDeque::new(),
-            cursor,
-            returned: Arc::default(),
-        };
-        Ok(Box::pin(stream::unfold(
-            subscriber,
-            |mut subscriber| async move {
-                let delivered = subscriber.next().await?;
-                Some((delivered, subscriber))
-            },
-        )))
+        subscribe(self.clone(), from).await
     }
 
     fn is_complete(&self) -> bool {
@@ -219,6 +159,10 @@ struct Behind<'b> {
 impl Read for Behind<'_> {
     type Answer = Option<u64>;
 
+    fn tenant(&self) -> Option<&str> {
+        Some(self.tenant)
+    }
+
     async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<Option<u64>, Fault> {
         let behind = sqlx::query_scalar::<_, i64>(
             "SELECT greatest(t.position - c.position, 0) FROM ux_tenants AS t
@@ -232,7 +176,16 @@ impl Read for Behind<'_> {
     }
 }
 
-impl PostgresEvents {
+impl Log for PostgresEvents {
+    fn announced(&self) -> watch::Receiver<u64> {
+        listen(&self.database);
+        self.database.announced.subscribe()
+    }
+
+    fn poll(&self) -> Duration {
+        self.database.settings.poll
+    }
+
     async fn page(&self, from: u64) -> Result<Page, StoreError> {
         let from = From {
             tenant: &self.tenant.name,
@@ -240,104 +193,12 @@ impl PostgresEvents {
         };
         self.database.read(from).await
     }
-}
 
-struct Subscriber {
-    source: PostgresEvents,
-    changed: watch::Receiver<u64>,
-    next: u64,
-    /// What was read and not delivered yet.
-    read: VecDeque<(u64, Event)>,
-    cursor: Option<Arc<Cursor>>,
-    returned: Arc<Returned>,
-}
-
-impl Subscriber {
-    async fn next(&mut self) -> Option<Result<Delivery, SourceError>> {
-        loop {
-            self.changed.mark_unchanged();
-            if let Some((position, event)) = self.returned.take_due() {
-                return Some(Ok(self.delivery(position, event)));
-            }
-            if let Some((position, event)) = self.read.pop_front() {
-                if let Some(cursor) = &self.cursor {
-                    cursor.deliver(position);
-                }
-                return Some(Ok(self.delivery(position, event)));
-            }
-            match self.read_on().await {
-                Ok(true) => continue,
-                Ok(false) => {}
-                Err(error) => return Some(Err(error)),
-            }
-            tokio::select! {
-                changed = self.changed.changed() => changed.ok()?,
-                () = self.returned.due_or_added() => {}
-                () = tokio::time::sleep(self.source.database.settings.poll) => {}
-            }
-        }
-    }
-
-    /// Reads what is next, and says whether there was anything.
-    async fn read_on(&mut self) -> Result<bool, SourceError> {
-        let page = self.source.page(self.next).await.map_err(unavailable)?;
-        if self.next < page.first {
-            let missed = page.first - self.next;
-            self.next = page.first;
-            if let Some(cursor) = &self.cursor {
-                cursor.skip_to(self.next - 1);
-            }
-            return Err(SourceError::Lagged { missed });
-        }
-        self.read = page.events;
-        if let Some((last, _)) = self.read.back() {
-            self.next = last + 1;
-        }
-        Ok(!self.read.is_empty())
-    }
-
-    fn delivery(&self, position: u64, event: Event) -> Delivery {
-        let receipt = PostgresReceipt {
-            position,
-            event: event.clone(),
-            cursor: self.cursor.clone(),
-            returned: Arc::clone(&self.returned),
+    async fn cursor(&self, begin: u64) -> Result<Option<Cursor>, StoreError> {
+        let Some(consumer) = &self.consumer else {
+            return Ok(None);
         };
-        Delivery::new(event)
-            .at(position)
-            .with_receipt(Arc::new(receipt))
-    }
-}
-
-struct PostgresReceipt {
-    position: u64,
-    event: Event,
-    cursor: Option<Arc<Cursor>>,
-    returned: Arc<Returned>,
-}
-
-#[async_trait]
-impl Receipt for PostgresReceipt {
-    async fn ack(&self) -> Result<(), SourceError> {
-        if let Some(cursor) = &self.cursor {
-            cursor.acknowledge(self.position);
-        }
-        Ok(())
-    }
-
-    async fn nack(&self, delay: Duration) -> Result<(), SourceError> {
-        self.returned
-            .give_back(self.position, self.event.clone(), delay)
-    }
-}
-
-fn unavailable(error: StoreError) -> SourceError {
-    let retry_after = match error.retry() {
-        Retry::After(delay) => delay,
-        Retry::Never => Duration::from_secs(1),
-    };
-    SourceError::Unavailable {
-        retry_after,
-        source: error.into(),
+        let cursor = cursor::resume(&self.database, &self.tenant, consumer, begin).await?;
+        Ok(Some(cursor))
     }
 }

@@ -9,6 +9,8 @@ mod error;
 mod list;
 mod listen;
 mod log;
+mod near;
+mod pgvector;
 mod progress;
 mod queue;
 mod retention;
@@ -29,6 +31,7 @@ pub use builder::{PostgresBuilder, PostgresLimits};
 pub use error::PostgresError;
 pub use stats::PostgresStats;
 
+use super::meaning::{self, Keeper, Made, Page, Vectors};
 use super::{
     BreadcrumbStore, Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lost, NewRun,
     Query, Run, RunFilter, RunLedger, RunRef, Scored, StoreError, VectorQuery, canonical, parked,
@@ -41,7 +44,9 @@ use builder::Settings;
 use database::{Database, Job};
 use list::List;
 use log::PostgresEvents;
+use near::Near;
 use parked::Parked;
+use pgvector::{Index, Pgvector};
 use runs::{
     ClaimNext, ClaimOne, Enqueue, FindRunning, Heartbeat, Redo, Release, Resume, Retry, Save,
 };
@@ -49,11 +54,12 @@ use search::Search;
 use stage::Stage;
 use stats::Count;
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use table::Get;
 use tenant::Named;
 use unclaimed::Leased;
-use vectors::Index;
+use vectors::{Put, Without};
 
 const NAME: &str = "PostgresStore";
 
@@ -91,8 +97,12 @@ const NOT_ASKED: Timestamp = Timestamp::UNIX_EPOCH;
 /// # Limits
 /// See [`PostgresLimits`]. Old versions are not kept; an event that comes again after its run was forgotten runs again.
 /// The events of a version that was replaced since come without the context. It needs PostgreSQL 14 or later, no
-/// extension, and a pooler between only if that keeps sessions. Where the extension `vector` is to be had there is a table
-/// for vectors as well, see [`has_vectors`](PostgresStore::has_vectors).
+/// extension unless it is to [search by meaning](PostgresBuilder::meaning), and a pooler between only if that keeps sessions.
+///
+/// # Search by meaning
+/// With the extension `vector` (pgvector) of the server, and an [embedder](PostgresBuilder::meaning). It is exact: whatever the
+/// selector leaves is compared, and scores and order are those of the other stores. With
+/// [`index_vectors`](Self::index_vectors) it is quicker among very many, and may miss some of the nearest.
 ///
 /// ```no_run
 /// use universal_executor::{BreadcrumbStoreExt, NewBreadcrumb, PostgresStore};
@@ -108,6 +118,7 @@ const NOT_ASKED: Timestamp = Timestamp::UNIX_EPOCH;
 pub struct PostgresStore {
     database: Arc<Database>,
     tenant: Arc<Named>,
+    keeper: Option<Arc<Keeper>>,
     parked: Parked,
 }
 
@@ -132,11 +143,7 @@ impl PostgresStore {
     /// A handle on the same store, bound to a tenant.
     #[must_use]
     pub fn in_tenant(&self, tenant: &str) -> Self {
-        Self {
-            database: Arc::clone(&self.database),
-            tenant: Arc::new(Named::new(tenant)),
-            parked: Parked::default(),
-        }
+        Self::handle(Arc::clone(&self.database), Arc::new(Named::new(tenant)))
     }
 
     /// The commits of this tenant as events, by whatever process. A subscriber that falls more than
@@ -164,24 +171,47 @@ impl PostgresStore {
         self.database.read(Count(&self.tenant.name)).await
     }
 
-    /// Whether there is a table for vectors: the server has the extension `vector` (pgvector), and it was there or could be
-    /// made. Nothing is kept in it yet, see [`capabilities`](BreadcrumbStore::capabilities).
+    /// Whether there are tables for vectors: the server has the extension `vector` (pgvector), and it was there or could be
+    /// made. They are used by a store that has an [embedder](PostgresBuilder::meaning).
     #[must_use]
     pub fn has_vectors(&self) -> bool {
-        self.database.has_vectors
+        self.database.pgvector.is_some()
     }
 
-    /// Makes an index (HNSW, cosine) for the vectors of one model with so many dimensions, 1 to 2,000, unless it is
-    /// there. Several processes may do so at once; while it is made, no vectors can be written.
+    /// Waits until everything that was written to this tenant before has a vector, and says of how many breadcrumbs it
+    /// found the text to be one that the embedder cannot do: those are not tried again until they change or vectors are
+    /// forgotten. A
+    /// store without an embedder has nothing to wait for.
     ///
     /// # Errors
-    /// [`StoreError::Unsupported`] without [`has_vectors`](Self::has_vectors), [`StoreError::Forbidden`] for another
-    /// number of dimensions, else only if the store is unavailable.
-    pub async fn index_vectors(&self, model: &str, dimensions: u32) -> Result<(), StoreError> {
-        if !self.has_vectors() {
-            return Err(vectors::unsupported());
+    /// If the store is unavailable or the embedder fails.
+    pub async fn embedded(&self) -> Result<usize, StoreError> {
+        match &self.keeper {
+            Some(keeper) => keeper.embedded(self).await,
+            None => Ok(0),
         }
-        self.database.read(Index { model, dimensions }).await
+    }
+
+    /// Makes an index (HNSW, cosine) for the vectors of all tenants, unless it is there, and has this store search by it;
+    /// stores that are connected later do so as well. Whatever is done meanwhile goes on.
+    ///
+    /// Searches are approximate from then on: they may miss some of the nearest, and never find what is not selected. A
+    /// search of which the index finds fewer than are wanted is done again without it. It takes minutes for 100,000 vectors, and
+    /// less if `maintenance_work_mem` of the server has room for them. `DROP INDEX ux_embeddings_near_<dimensions>` undoes it.
+    ///
+    /// # Errors
+    /// [`StoreError::Unsupported`] without an embedder, [`StoreError::Forbidden`] if that has more than 2,000 dimensions, else
+    /// only if the store is unavailable.
+    pub async fn index_vectors(&self) -> Result<(), StoreError> {
+        let (meaning, pgvector) = self.by_meaning().ok_or_else(pgvector::unsupported)?;
+        let dimensions = meaning.meaning.dimensions();
+        let index = Index {
+            pgvector,
+            dimensions,
+        };
+        self.database.read(index).await?;
+        self.database.is_indexed.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Gives this handle back, and waits until all others and their subscriptions are gone too and the connections are
@@ -211,11 +241,24 @@ impl PostgresStore {
     }
 
     async fn start(url: &str, settings: Settings) -> Result<Self, PostgresError> {
-        Ok(Self {
-            database: Arc::new(Database::connect(url, settings).await?),
-            tenant: Arc::new(Named::new("default")),
+        let database = Arc::new(Database::connect(url, settings).await?);
+        Ok(Self::handle(database, Arc::new(Named::new("default"))))
+    }
+
+    fn handle(database: Arc<Database>, tenant: Arc<Named>) -> Self {
+        let keeper = database.keepers.as_ref();
+        let keeper = keeper.map(|keepers| keepers.of(&tenant.name));
+        Self {
+            database,
+            tenant,
+            keeper,
             parked: Parked::default(),
-        })
+        }
+    }
+
+    /// What it takes to search by meaning.
+    fn by_meaning(&self) -> Option<(&Arc<Keeper>, &Pgvector)> {
+        self.keeper.as_ref().zip(self.database.pgvector.as_ref())
     }
 
     fn source(&self, consumer: Option<Arc<str>>) -> PostgresEvents {
@@ -233,7 +276,7 @@ impl PostgresStore {
     /// The claim of a lease that is parked here: its row is leased already, so this at most reads. None if it is not
     /// that simple: a row that was added before its trigger is to learn where that came from.
     async fn take_parked(&self, run: &RunRef) -> Result<Option<Claim>, StoreError> {
-        self.database.settled().await;
+        self.database.settled(&self.tenant.name).await?;
         if let Some(Leased { lease, claim }) =
             self.database
                 .unclaimed
@@ -264,11 +307,7 @@ impl PostgresStore {
 impl Clone for PostgresStore {
     /// Another handle on the same data; leases parked in one handle are not seen by the other.
     fn clone(&self) -> Self {
-        Self {
-            database: Arc::clone(&self.database),
-            tenant: Arc::clone(&self.tenant),
-            parked: Parked::default(),
-        }
+        Self::handle(Arc::clone(&self.database), Arc::clone(&self.tenant))
     }
 }
 
@@ -293,6 +332,9 @@ impl BreadcrumbStore for PostgresStore {
             .tombstones(self.database.settings.limits.tombstones > 0)
             .chosen_author(true)
             .lineage(true)
+            .atomic(true)
+            .vector_search(self.keeper.is_some())
+            .scores(self.keeper.is_some())
     }
 
     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
@@ -302,16 +344,36 @@ impl BreadcrumbStore for PostgresStore {
 
     async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
         query.selector.check().map_err(StoreError::InvalidQuery)?;
-        let tenant = &self.tenant;
-        let (found, expired) = self.database.read(Search { tenant, query }).await?;
+        let search = Search {
+            tenant: &self.tenant,
+            query,
+            connections: &self.database.connections,
+        };
+        let (found, expired) = self.database.read(search).await?;
         if expired > retention::MANY_EXPIRED {
             sweep::sweep(&self.database, &self.tenant);
         }
         Ok(found)
     }
 
-    async fn vector_search(&self, _: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
-        Err(vectors::unsupported())
+    async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
+        let (keeper, pgvector) = self.by_meaning().ok_or_else(pgvector::unsupported)?;
+        let selector = &query.query.selector;
+        selector.check().map_err(StoreError::InvalidQuery)?;
+        keeper.catch_up(self);
+        let meaning = &keeper.meaning;
+        let Some(to) = meaning.of_query(&query.text).await? else {
+            return Ok(Vec::new());
+        };
+        let near = Near {
+            tenant: &self.tenant,
+            query,
+            to: &to,
+            meaning,
+            pgvector,
+            is_indexed: self.database.is_indexed.load(Ordering::Relaxed),
+        };
+        self.database.read(near).await
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
@@ -322,6 +384,8 @@ impl BreadcrumbStore for PostgresStore {
         if let Some(lease) = &lease {
             self.touch(lease);
         }
+        let keeping = self.keeper.as_ref();
+        let keeping = keeping.map(|keeper| (keeper.begin(), meaning::deleted(&writes)));
         let stage = Stage { writes, end };
         let (committed, has_expired) = self.write(stage).await?;
         if let Some(lease) = &lease {
@@ -330,11 +394,44 @@ impl BreadcrumbStore for PostgresStore {
         if has_expired {
             sweep::sweep(&self.database, &self.tenant);
         }
+        if let Some((keeping, deleted)) = keeping {
+            keeping.committed(self, &committed.written, deleted).await;
+        }
         Ok(committed)
     }
 
     fn ledger(&self) -> Option<&dyn RunLedger> {
         Some(self)
+    }
+}
+
+#[async_trait]
+impl Vectors for PostgresStore {
+    fn reopen(&self) -> impl Fn() -> Option<Self> + Send + Sync + 'static {
+        let (database, tenant) = (Arc::downgrade(&self.database), Arc::clone(&self.tenant));
+        move || Some(Self::handle(database.upgrade()?, Arc::clone(&tenant)))
+    }
+
+    async fn without_vector(&self, after: Timestamp, most: usize) -> Result<Page, StoreError> {
+        let (keeper, _) = self.by_meaning().ok_or_else(pgvector::unsupported)?;
+        let without = Without {
+            tenant: &self.tenant,
+            model: keeper.meaning.model(),
+            after,
+            most,
+        };
+        self.database.read(without).await
+    }
+
+    async fn put_vectors(&self, made: Vec<Made>) -> Result<(), StoreError> {
+        let (keeper, pgvector) = self.by_meaning().ok_or_else(pgvector::unsupported)?;
+        let put = Put {
+            tenant: Arc::clone(&self.tenant),
+            pgvector: pgvector.clone(),
+            meaning: keeper.meaning.clone(),
+            made,
+        };
+        self.database.repeat(put).await
     }
 }
 

@@ -1,38 +1,57 @@
 //! Which jobs go on although nobody waits for them any more.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use tokio::sync::watch;
 
-/// Jobs whose callers are gone. Who reads waits for them, so that the store is as before such a job or as after it,
-/// and stays that.
-#[derive(Clone, Debug)]
-pub(super) struct Progress(watch::Sender<usize>);
-
-impl Default for Progress {
-    fn default() -> Self {
-        Self(watch::Sender::new(0))
-    }
-}
+/// Jobs whose callers are gone, by tenant. Who reads waits for them, so that the store is as before such a job or as after
+/// it, and stays that.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Progress(watch::Sender<HashMap<Arc<str>, usize>>);
 
 impl Progress {
-    /// Waits until what was done for callers that are gone is there to be read, or never will be.
-    pub(super) async fn settled(&self) {
-        if *self.0.borrow() > 0 {
+    /// Waits until what was done in a tenant for callers that are gone is there to be read, or never will be.
+    pub(super) async fn settled(&self, tenant: &str) {
+        if self.0.borrow().contains_key(tenant) {
+            let mut left = self.0.subscribe();
             // The sender is in here, so there is always one to wait for.
-            drop(self.0.subscribe().wait_for(|left| *left == 0).await);
+            drop(left.wait_for(|left| !left.contains_key(tenant)).await);
         }
     }
 
-    /// A caller that waits for a job, and the job.
-    pub(super) fn begin(&self) -> (Waiting, Working) {
-        let (fate, progress) = (Arc::new(AtomicU8::new(GOES_ON)), self.clone());
-        let working = Working {
-            fate: Arc::clone(&fate),
+    /// A caller that waits for a job in a tenant, and the job.
+    pub(super) fn begin(&self, tenant: &Arc<str>) -> (Waiting, Working) {
+        let job = Job {
+            fate: Arc::new(AtomicU8::new(GOES_ON)),
+            tenant: Arc::clone(tenant),
             progress: self.clone(),
         };
-        (Waiting { fate, progress }, working)
+        (Waiting(job.clone()), Working(job))
     }
+
+    fn add(&self, tenant: &Arc<str>) {
+        self.0
+            .send_modify(|left| *left.entry(Arc::clone(tenant)).or_default() += 1);
+    }
+
+    fn take(&self, tenant: &str) {
+        self.0.send_modify(|left| {
+            if let Some(jobs) = left.get_mut(tenant) {
+                *jobs -= 1;
+                if *jobs == 0 {
+                    left.remove(tenant);
+                }
+            }
+        });
+    }
+}
+
+#[derive(Clone)]
+struct Job {
+    fate: Arc<AtomicU8>,
+    tenant: Arc<str>,
+    progress: Progress,
 }
 
 const GOES_ON: u8 = 0;
@@ -40,37 +59,34 @@ const LEFT: u8 = 1;
 const ENDED: u8 = 2;
 
 /// Lives as long as a caller waits.
-pub(super) struct Waiting {
-    fate: Arc<AtomicU8>,
-    progress: Progress,
-}
+pub(super) struct Waiting(Job);
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if self.fate.load(Ordering::SeqCst) == ENDED {
+        let Job {
+            fate,
+            tenant,
+            progress,
+        } = &self.0;
+        if fate.load(Ordering::SeqCst) == ENDED {
             return;
         }
         // Counted before the job can end: it takes away only what it sees.
-        self.progress.0.send_modify(|left| *left += 1);
-        let left = self
-            .fate
-            .compare_exchange(GOES_ON, LEFT, Ordering::SeqCst, Ordering::SeqCst);
+        progress.add(tenant);
+        let left = fate.compare_exchange(GOES_ON, LEFT, Ordering::SeqCst, Ordering::SeqCst);
         if left.is_err() {
-            self.progress.0.send_modify(|left| *left -= 1);
+            progress.take(tenant);
         }
     }
 }
 
 /// Lives as long as a job does.
-pub(super) struct Working {
-    fate: Arc<AtomicU8>,
-    progress: Progress,
-}
+pub(super) struct Working(Job);
 
 impl Drop for Working {
     fn drop(&mut self) {
-        if self.fate.swap(ENDED, Ordering::SeqCst) == LEFT {
-            self.progress.0.send_modify(|left| *left -= 1);
+        if self.0.fate.swap(ENDED, Ordering::SeqCst) == LEFT {
+            self.0.progress.take(&self.0.tenant);
         }
     }
 }
@@ -81,18 +97,19 @@ mod tests {
 
     #[tokio::test]
     async fn who_reads_waits_for_a_job_whose_caller_went_and_for_no_other() {
-        let progress = Progress::default();
-        let (waiting, working) = progress.begin();
-        progress.settled().await;
+        let (progress, tenant) = (Progress::default(), Arc::from("one"));
+        let (waiting, working) = progress.begin(&tenant);
+        progress.settled("one").await;
 
         drop(waiting);
 
-        assert!(futures::poll!(std::pin::pin!(progress.settled())).is_pending());
+        assert!(futures::poll!(std::pin::pin!(progress.settled("one"))).is_pending());
+        progress.settled("two").await;
         drop(working);
-        progress.settled().await;
-        let (waiting, working) = progress.begin();
+        progress.settled("one").await;
+        let (waiting, working) = progress.begin(&tenant);
         drop(working);
         drop(waiting);
-        progress.settled().await;
+        progress.settled("one").await;
     }
 }

@@ -4,9 +4,10 @@ use super::changes::Line;
 use super::column::{self, Id};
 use super::parked::{self, Name};
 use super::row::{self, Kept, select};
-use super::tenant::{Time, clock};
+use super::tenant::clock;
 use super::writing::Writing;
 use crate::model::Timestamp;
+use crate::store::durable::tenant::Time;
 use crate::store::{Lease, RunState};
 use sqlx::{PgConnection, Row as _};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -119,8 +120,9 @@ pub(super) async fn extend(
         " + u.lease
          FROM unnest($5::uuid[], $6::bigint[], $7::text[], $8::bigint[], $9::bigint[], $10::bigint[])
              AS u (trigger_id, trigger_version, executor, token, epoch, lease)
-         WHERE r.tenant = $1 AND r.trigger_id = u.trigger_id AND r.trigger_version = u.trigger_version
-             AND r.executor = u.executor AND r.state = $4 AND r.token = u.token AND r.epoch = u.epoch
+         CROSS JOIN LATERAL (SELECT k.serial FROM ux_runs AS k WHERE k.tenant = $1 AND k.trigger_id = u.trigger_id
+             AND k.trigger_version = u.trigger_version AND k.executor = u.executor LIMIT 1) AS k
+         WHERE r.serial = k.serial AND r.state = $4 AND r.token = u.token AND r.epoch = u.epoch
          RETURNING r.executor, r.trigger_id, r.trigger_version, r.token, r.epoch",
     ));
     fn all<T>(leases: &BTreeMap<Held, i64>, of: impl Fn(&Held) -> T) -> Vec<T> {

@@ -40,7 +40,8 @@ macro_rules! select {
 }
 pub(super) use select;
 
-/// What is known of the runs with these names, lines and places.
+/// What is known of the runs with these names, lines and places. What is limited is looked up for each of them: a plan that
+/// was made before the server knew how large the tables are would read all of the tenant instead.
 macro_rules! known {
     ($lock:literal) => {
         concat!(
@@ -57,8 +58,8 @@ macro_rules! known {
             ),
             $lock,
             ") AS r ON TRUE
-             LEFT JOIN ux_breadcrumbs AS b
-                 ON b.tenant = $1 AND b.id = u.trigger_id AND b.version = u.trigger_version"
+             LEFT JOIN LATERAL (SELECT b.id, b.writer, b.correlation, b.hops FROM ux_breadcrumbs AS b
+                 WHERE b.tenant = $1 AND b.id = u.trigger_id AND b.version = u.trigger_version LIMIT 1) AS b ON TRUE"
         )
     };
 }
@@ -349,7 +350,9 @@ fn wait(row: &PgRow, due: Option<Timestamp>) -> sqlx::Result<Option<Wait>> {
 
 /// A length of time, at most as long as the clock is.
 pub(super) fn micros(length: Duration) -> i64 {
-    i64::try_from(length.as_micros()).unwrap_or(i64::MAX)
+    /// No time is later than this from now.
+    const MOST: i64 = i64::MAX / 4;
+    i64::try_from(length.as_micros()).map_or(MOST, |micros| micros.min(MOST))
 }
 
 pub(super) const fn number_of(state: RunState) -> i16 {

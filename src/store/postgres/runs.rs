@@ -4,12 +4,13 @@ use super::database::{Job, Read};
 use super::error::Fault;
 use super::parked::Parked;
 use super::row::{self, Kept};
-use super::tenant::{Named, Time};
+use super::tenant::Named;
 use super::unclaimed::Leased;
 use super::writing::{Known, Wanted, Writing};
 use super::{NAME, queue};
 use crate::bugs::planted;
 use crate::model::{BreadcrumbId, Json, Timestamp};
+use crate::store::durable::tenant::Time;
 use crate::store::row::{End, Origin, Row};
 use crate::store::{Claim, ExecutorLimits, Lease, Lost, NewRun, RunRef, RunState, StoreError};
 use sqlx::PgConnection;
@@ -151,6 +152,10 @@ pub(super) struct FindRunning<'r> {
 impl Read for FindRunning<'_> {
     type Answer = Option<Row>;
 
+    fn tenant(&self) -> Option<&str> {
+        Some(&self.tenant.name)
+    }
+
     async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<Option<Row>, Fault> {
         let Some(tenant) = self.tenant.id(connection).await? else {
             return Ok(None);
@@ -245,6 +250,10 @@ pub(super) struct Heartbeat {
 impl Read for Heartbeat {
     type Answer = Vec<Lost>;
 
+    fn tenant(&self) -> Option<&str> {
+        Some(&self.tenant.name)
+    }
+
     async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<Vec<Lost>, Fault> {
         let extended = match self.tenant.id(connection).await? {
             Some(tenant) => queue::extend(connection, tenant, time, &self.leases).await?,
@@ -311,6 +320,10 @@ pub(super) struct Save {
 
 impl Read for Save {
     type Answer = ();
+
+    fn tenant(&self) -> Option<&str> {
+        Some(&self.tenant.name)
+    }
 
     async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<(), Fault> {
         let is_saved = match self.tenant.id(connection).await? {

@@ -68,15 +68,24 @@ const SECOND: &str = "
     CREATE UNLOGGED TABLE ux_alive (one BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (one), since TEXT NOT NULL);
 ";
 
+fn known() -> i64 {
+    i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
+}
+
+/// Whether the tables have the newest version. Fails for a newer one than is known here.
+pub(super) async fn is_current(
+    connection: &mut PgConnection,
+    schema: &str,
+) -> Result<bool, PostgresError> {
+    Ok(found(connection, schema, known()).await? == known())
+}
+
 /// Brings the tables to the newest version, in one transaction that others who connect wait for.
 pub(super) async fn migrate(
     connection: &mut PgConnection,
     schema: &str,
 ) -> Result<(), PostgresError> {
-    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
-    if found(connection, schema, known).await? == known {
-        return Ok(());
-    }
+    let known = known();
     let mut transaction = connection.begin().await?;
     sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended('universal-executor ' || $1, 0))")
         .bind(schema)

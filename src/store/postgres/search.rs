@@ -1,14 +1,17 @@
 //! Queries: candidates newest first, as far as SQL can tell, each looked at in full.
 
 use super::column::Id;
+use super::connections::Connections;
 use super::database::Read;
 use super::error::Fault;
 use super::table::{self, columns};
-use super::tenant::{Named, Time, clock};
+use super::tenant::{Named, clock};
 use crate::bugs::planted;
 use crate::model::{Breadcrumb, Order, Timestamp};
 use crate::store::Query;
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
+use crate::store::durable::tenant::Time;
+use sqlx::postgres::PgArguments;
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Postgres, Row as _};
 use std::sync::Arc;
 
 /// The most candidates that are read at once.
@@ -18,45 +21,54 @@ const PAGE: usize = 256;
 pub(super) struct Search<'q> {
     pub(super) tenant: &'q Named,
     pub(super) query: &'q Query,
+    /// Tell when a page takes too long; all of them may.
+    pub(super) connections: &'q Connections,
 }
 
 impl Read for Search<'_> {
     type Answer = (Vec<Arc<Breadcrumb>>, usize);
+    const TAKES_LONG: bool = true;
+
+    fn tenant(&self) -> Option<&str> {
+        Some(&self.tenant.name)
+    }
 
     async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<Self::Answer, Fault> {
-        match self.tenant.id(connection).await? {
-            Some(tenant) => search(connection, tenant, self.query, time).await,
-            None => Ok((Vec::new(), 0)),
+        let Self {
+            tenant,
+            query,
+            connections,
+        } = *self;
+        let id = tenant.id(connection);
+        let Some(tenant) = connections.in_time(id).await?? else {
+            return Ok((Vec::new(), 0));
+        };
+        let Some(asked) = Asked::of(tenant, query, time) else {
+            return Ok((Vec::new(), 0));
+        };
+        // Most queries are answered by the first candidates.
+        let few = query.limit.clamp(1, PAGE);
+        let page = asked.page(connection, Met::default(), few);
+        let mut found = connections.in_time(page).await??;
+        if !found.is_all {
+            // What changes between two pages shall be in neither or in one of them, so both are of one snapshot.
+            let begun = connections.in_time(connection.begin_with(SNAPSHOT));
+            let mut snapshot = begun.await??;
+            found = Met::default();
+            while !found.is_all {
+                let page = asked.page(&mut snapshot, found, PAGE);
+                found = connections.in_time(page).await??;
+            }
+            connections.in_time(snapshot.commit()).await??;
         }
+        if query.order == Order::OldestFirst {
+            found.selected.reverse();
+        }
+        Ok((found.selected, found.expired))
     }
 }
 
-async fn search(
-    connection: &mut PgConnection,
-    tenant: i64,
-    query: &Query,
-    time: &Time,
-) -> Result<(Vec<Arc<Breadcrumb>>, usize), Fault> {
-    let Some(asked) = Asked::of(tenant, query, time) else {
-        return Ok((Vec::new(), 0));
-    };
-    let mut found = asked.page(connection, Met::default()).await?;
-    if !found.is_all {
-        // What changes between two pages shall be in neither or in one of them, so both are of one snapshot.
-        let mut snapshot = connection.begin_with(SNAPSHOT).await?;
-        found = Met::default();
-        while !found.is_all {
-            found = asked.page(&mut snapshot, found).await?;
-        }
-        snapshot.commit().await?;
-    }
-    if query.order == Order::OldestFirst {
-        found.selected.reverse();
-    }
-    Ok((found.selected, found.expired))
-}
-
-const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+pub(super) const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// What was found so far.
 #[derive(Default)]
@@ -72,11 +84,14 @@ struct Met {
 /// The place of a breadcrumb in the order of the store.
 type Key = (Timestamp, u64, crate::model::BreadcrumbId);
 
+/// A statement with parameters.
+type Bound<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
+
 /// What a query asks for, as far as SQL can tell.
-struct Asked<'q> {
-    tenant: i64,
-    query: &'q Query,
-    time: &'q Time,
+pub(super) struct Asked<'q> {
+    pub(super) tenant: i64,
+    pub(super) query: &'q Query,
+    pub(super) time: &'q Time,
     schema: Option<&'q str>,
     /// Tags that must all be there.
     all: Vec<&'q str>,
@@ -86,7 +101,7 @@ struct Asked<'q> {
 
 impl<'q> Asked<'q> {
     /// None if nothing can be found.
-    fn of(tenant: i64, query: &'q Query, time: &'q Time) -> Option<Self> {
+    pub(super) fn of(tenant: i64, query: &'q Query, time: &'q Time) -> Option<Self> {
         // What is kept has no U+0000 in it, and PostgreSQL cannot be asked for it.
         let is_kept = |text: &&str| !text.contains('\0');
         let selector = &query.selector;
@@ -111,31 +126,20 @@ impl<'q> Asked<'q> {
         })
     }
 
-    /// Adds what the next page has.
-    async fn page(&self, connection: &mut PgConnection, mut met: Met) -> Result<Met, Fault> {
-        let most = self.query.limit.clamp(1, PAGE);
+    /// Adds what the next page has, of up to so many candidates.
+    async fn page(
+        &self,
+        connection: &mut PgConnection,
+        mut met: Met,
+        most: usize,
+    ) -> Result<Met, Fault> {
         let before = met.last.or(self.query.before);
-        let mut page = sqlx::query(AssertSqlSafe(self.sql(before.is_some())))
+        let page = sqlx::query(AssertSqlSafe(self.sql(before.is_some())))
             .bind(self.tenant)
             .bind(self.time.held())
             .bind(self.time.shift())
             .bind(most.cast_signed() as i64);
-        if let Some(schema) = self.schema {
-            page = page.bind(schema);
-        }
-        if !self.all.is_empty() {
-            page = page.bind(&self.all);
-        }
-        if let Some(any) = &self.any {
-            page = page.bind(any);
-        }
-        if let Some((time, version, id)) = before {
-            page = page
-                .bind(time.as_micros())
-                .bind(version.cast_signed())
-                .bind(Id::from(id));
-        }
-        let rows = page.fetch_all(connection).await?;
+        let rows = self.bind(page, before).fetch_all(connection).await?;
         met.is_all = rows.len() < most;
         for row in rows {
             let now = Timestamp::from_micros(row.try_get(0)?);
@@ -162,9 +166,18 @@ impl<'q> Asked<'q> {
         } else {
             "FROM ux_breadcrumbs AS b WHERE b.tenant = $1 AND NOT b.deleted"
         };
+        /// How many parameters come before those of what is asked for.
+        const PARAMETERS: usize = 4;
         let mut sql = String::from(concat!("SELECT ", clock!(), ", ", columns!()));
         sql.push_str(from);
-        let mut place = 4;
+        sql.push_str(&self.filter(PARAMETERS, has_key));
+        sql.push_str(" ORDER BY b.updated_at DESC, b.version DESC, b.id DESC LIMIT $4");
+        sql
+    }
+
+    /// What is asked of breadcrumbs `b`, before a key if there is one, with parameters after so many others.
+    pub(super) fn filter(&self, parameters: usize, has_key: bool) -> String {
+        let (mut sql, mut place) = (String::new(), parameters);
         let mut next = || {
             place += 1;
             place
@@ -184,7 +197,26 @@ impl<'q> Asked<'q> {
                 " AND (b.updated_at, b.version, b.id) < (${time}, ${version}, ${id})"
             ));
         }
-        sql.push_str(" ORDER BY b.updated_at DESC, b.version DESC, b.id DESC LIMIT $4");
+        sql
+    }
+
+    /// Binds these parameters.
+    pub(super) fn bind<'s>(&'s self, mut sql: Bound<'s>, before: Option<Key>) -> Bound<'s> {
+        if let Some(schema) = self.schema {
+            sql = sql.bind(schema);
+        }
+        if !self.all.is_empty() {
+            sql = sql.bind(&self.all);
+        }
+        if let Some(any) = &self.any {
+            sql = sql.bind(any);
+        }
+        if let Some((time, version, id)) = before {
+            sql = sql
+                .bind(time.as_micros())
+                .bind(version.cast_signed())
+                .bind(Id::from(id));
+        }
         sql
     }
 }

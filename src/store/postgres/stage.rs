@@ -2,10 +2,11 @@
 
 use super::database::Job;
 use super::error::Fault;
-use super::table::{self, Found, Writer};
+use super::table;
 use super::writing::{Wanted, Writing};
 use super::{NAME, runs};
 use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, JsonError, Patch, Timestamp};
+use crate::store::durable::found::{Found, Writer};
 use crate::store::row::End;
 use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
 use std::sync::Arc;

@@ -4,8 +4,9 @@ use super::column;
 use super::database::Read;
 use super::error::Fault;
 use super::row::state_of;
-use super::tenant::{Tenant, Time};
+use super::tenant;
 use crate::store::RunState;
+use crate::store::durable::tenant::Time;
 use sqlx::{PgConnection, Row as _};
 use std::collections::BTreeMap;
 
@@ -34,6 +35,10 @@ pub(super) struct Count<'t>(pub(super) &'t str);
 impl Read for Count<'_> {
     type Answer = PostgresStats;
 
+    fn tenant(&self) -> Option<&str> {
+        Some(self.0)
+    }
+
     async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<PostgresStats, Fault> {
         let bytes: i64 = sqlx::query_scalar(
         "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c
@@ -56,7 +61,7 @@ impl Read for Count<'_> {
         else {
             return Ok(stats);
         };
-        let tenant = Tenant::of(&tenant)?;
+        let tenant = tenant::read(&tenant)?;
         stats.breadcrumbs = tenant.breadcrumbs.cast_unsigned();
         stats.tombstones = tenant.tombstones.cast_unsigned();
         stats.events = tenant.events().cast_unsigned();

@@ -4,58 +4,15 @@ use super::changes::{Statement, Written};
 use super::column::{self, Id, id, json, lineage, name_of, number, some_time, time, unreadable};
 use super::database::Read;
 use super::error::Fault;
-use super::tenant::{Named, Time, clock};
+use super::tenant::{Named, clock};
 use super::writing::Writing;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Sensitivity, Timestamp, Visibility};
+use crate::store::durable::found::{Found, Writer};
+use crate::store::durable::tenant::Time;
 use crate::store::row::Origin;
 use crate::store::{Lineage, RunRef, StoreError};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
-use std::sync::Arc;
-
-/// A breadcrumb, or what is left of it.
-#[derive(Clone, Debug)]
-pub(super) struct Found {
-    pub(super) breadcrumb: Breadcrumb,
-    pub(super) deleted: bool,
-}
-
-/// Which run wrote a version.
-#[derive(Clone, Debug)]
-pub(super) struct Writer {
-    pub(super) executor: Arc<str>,
-    pub(super) lineage: Lineage,
-}
-
-impl Found {
-    /// Whether it is there at a time: neither deleted nor over.
-    pub(super) fn lives(&self, now: Timestamp) -> bool {
-        !self.deleted && self.breadcrumb.ttl.is_none_or(|end| now < end)
-    }
-
-    /// The breadcrumb if it is there, else why it is not.
-    pub(super) fn living(
-        found: Option<Self>,
-        id: BreadcrumbId,
-        now: Timestamp,
-    ) -> Result<Self, StoreError> {
-        match found {
-            Some(found) if found.lives(now) => Ok(found),
-            Some(Self {
-                breadcrumb,
-                deleted: true,
-                ..
-            }) => Err(StoreError::NotFound {
-                id,
-                tombstone: Some(Arc::new(breadcrumb)),
-            }),
-            Some(_) | None => Err(StoreError::NotFound {
-                id,
-                tombstone: None,
-            }),
-        }
-    }
-}
 
 /// The columns of a breadcrumb `b`, in the order in which [`read`] wants them.
 macro_rules! columns {
@@ -90,6 +47,10 @@ pub(super) struct Get<'t> {
 
 impl Read for Get<'_> {
     type Answer = Breadcrumb;
+
+    fn tenant(&self) -> Option<&str> {
+        Some(&self.tenant.name)
+    }
 
     async fn run(&self, connection: &mut PgConnection, clock: &Time) -> Result<Breadcrumb, Fault> {
         let none = || StoreError::NotFound {
@@ -175,10 +136,11 @@ pub(super) fn replace(statement: &mut Statement, tenant: i64, new: &[&Written]) 
              llm_hints = u.llm_hints, context = u.context FROM ",
     );
     push_columns(statement, new);
+    // Each row is looked up: a plan that was made before the server knew how large the table is would read all of it.
     statement
-        .push(" WHERE b.id = u.id AND b.tenant = ")
+        .push(" CROSS JOIN LATERAL (SELECT k.serial FROM ux_breadcrumbs AS k WHERE k.id = u.id AND k.tenant = ")
         .push_bind(tenant)
-        .push(")");
+        .push(" LIMIT 1) AS k WHERE b.serial = k.serial)");
 }
 
 /// Adds breadcrumbs to a statement as a table `u`.
@@ -281,6 +243,7 @@ pub(super) fn read(row: &PgRow, first: usize) -> sqlx::Result<Found> {
         updated_by: row.try_get(at(10))?,
     };
     Ok(Found {
+        row: (),
         breadcrumb,
         deleted: row.try_get(at(6))?,
     })

@@ -1,113 +1,215 @@
-//! A table for vectors of breadcrumbs, where the server has the extension `vector` (pgvector): nothing writes to it yet.
-//! Without the extension everything else works.
+//! Vectors beside breadcrumbs: whose they are, and how they are kept. Each has the version that it is of, and is read for no
+//! other.
 
-use super::NAME;
+use super::builder::Settings;
+use super::changes::Statement;
+use super::column::{self, Id};
 use super::database::Read;
-use super::error::Fault;
-use super::tenant::Time;
+use super::error::{Fault, PostgresError};
+use super::pgvector::Pgvector;
+use super::table;
+use super::tenant::{Named, clock};
+use crate::model::{BreadcrumbId, Timestamp};
 use crate::store::StoreError;
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use crate::store::durable::tenant::Time;
+use crate::store::meaning::{EmbedError, Made, Meaning, Page};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
+use std::sync::Arc;
 
-/// The most dimensions that an index can have.
-const MOST_DIMENSIONS: u32 = 2_000;
-
-/// All stores of a database share the extension, so those who make it wait for each other.
-const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('universal-executor vector', 0))";
-
-/// One vector of each breadcrumb and model, which goes with the breadcrumb. It may be of an older version. The type is in
-/// the schema of the extension.
-const TABLE: &str = "
-    SELECT format('CREATE TABLE IF NOT EXISTS ux_embeddings (
-        tenant BIGINT NOT NULL, breadcrumb_id UUID NOT NULL, version BIGINT NOT NULL, model TEXT NOT NULL,
-        dimensions INTEGER NOT NULL, embedding %1$I.vector NOT NULL CHECK (%1$I.vector_dims(embedding) = dimensions),
-        PRIMARY KEY (tenant, breadcrumb_id, model),
-        FOREIGN KEY (tenant, breadcrumb_id) REFERENCES ux_breadcrumbs (tenant, id) ON DELETE CASCADE
-    )', n.nspname) FROM pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extnamespace WHERE e.extname = 'vector'";
-
-/// An index for the vectors of one model, which have to have the same number of dimensions.
-const INDEX: &str = "
-    SELECT format('CREATE INDEX IF NOT EXISTS %I ON ux_embeddings
-        USING hnsw ((embedding::%2$I.vector(%3$s)) %2$I.vector_cosine_ops) WHERE model = %4$L AND dimensions = %3$s',
-        'ux_embeddings_' || left(md5($1), 16) || '_' || $2, n.nspname, $2, $1)
-    FROM pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extnamespace WHERE e.extname = 'vector'";
-
-const HAS_TABLE: &str = "SELECT to_regclass('ux_embeddings') IS NOT NULL";
-
-/// Makes the table if the extension can be had, and says whether there is one. Several processes may do so at once.
-pub(super) async fn prepare(connection: &mut PgConnection) -> bool {
-    match make_table(connection).await {
-        Ok(has_table) => has_table,
-        Err(error) => {
-            tracing::debug!(%error, "there is no table for vectors");
-            false
-        }
+/// Forgets what shall be forgotten, and notes whose the vectors are.
+pub(super) async fn begin(
+    connection: &mut PgConnection,
+    settings: &Settings,
+) -> Result<(), PostgresError> {
+    if settings.meaning.is_none() && !settings.forgets_vectors {
+        return Ok(());
     }
-}
-
-async fn make_table(connection: &mut PgConnection) -> sqlx::Result<bool> {
-    if sqlx::query_scalar(HAS_TABLE)
-        .fetch_one(&mut *connection)
-        .await?
-    {
-        return Ok(true);
-    }
-    let is_installed =
-        "SELECT installed_version IS NOT NULL FROM pg_available_extensions WHERE name = 'vector'";
-    let is_installed = sqlx::query_scalar::<_, bool>(is_installed).fetch_optional(&mut *connection);
-    let Some(is_installed) = is_installed.await? else {
-        tracing::debug!("there is no table for vectors: the server does not have the extension");
-        return Ok(false);
-    };
     let mut transaction = connection.begin().await?;
-    sqlx::query(LOCK).execute(&mut *transaction).await?;
-    if !is_installed {
-        // In a schema that outlives this store: others of the database use it as well.
-        let create = "CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public";
-        sqlx::raw_sql(create).execute(&mut *transaction).await?;
+    if settings.forgets_vectors {
+        let forget = "DELETE FROM ux_embedder; DELETE FROM ux_embeddings";
+        sqlx::raw_sql(forget).execute(&mut *transaction).await?;
     }
-    let table: String = sqlx::query_scalar(TABLE)
-        .fetch_one(&mut *transaction)
-        .await?;
-    let table = sqlx::raw_sql(AssertSqlSafe(table));
-    table.execute(&mut *transaction).await?;
+    if let Some(meaning) = &settings.meaning {
+        let insert =
+            "INSERT INTO ux_embedder (model, dimensions) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+        let insert = sqlx::query(insert)
+            .bind(column::name(meaning.model()))
+            .bind(dimensions(meaning));
+        insert.execute(&mut *transaction).await?;
+        compare(meaning, kept(&mut transaction).await?)?;
+    }
     transaction.commit().await?;
-    Ok(true)
+    Ok(())
 }
 
-/// Makes an index for the vectors of a model, unless there is one.
-pub(super) struct Index<'m> {
-    pub(super) model: &'m str,
-    pub(super) dimensions: u32,
+/// Fails if the vectors are by another model by now: another process may have had them forgotten.
+pub(super) async fn check(connection: &mut PgConnection, meaning: &Meaning) -> Result<(), Fault> {
+    let kept = kept(connection).await?;
+    compare(meaning, kept).map_err(|error| StoreError::from(error).into())
 }
 
-impl Read for Index<'_> {
+/// The model and the dimensions of the vectors.
+type Kept = Option<(String, i32)>;
+
+async fn kept(connection: &mut PgConnection) -> sqlx::Result<Kept> {
+    let kept = sqlx::query_as("SELECT model, dimensions FROM ux_embedder");
+    kept.fetch_optional(connection).await
+}
+
+fn compare(meaning: &Meaning, kept: Kept) -> Result<(), EmbedError> {
+    let (model, dimensions) = kept.unwrap_or_default();
+    let dimensions = usize::try_from(dimensions).unwrap_or_default();
+    meaning.check(&column::of_name(model), dimensions)
+}
+
+pub(super) fn dimensions(meaning: &Meaning) -> i32 {
+    i32::try_from(meaning.dimensions()).unwrap_or(i32::MAX)
+}
+
+/// Adds to a statement that breadcrumbs have no vector any more.
+pub(super) fn forget(
+    statement: &mut Statement,
+    tenant: i64,
+    of: impl Iterator<Item = BreadcrumbId>,
+) {
+    let of: Vec<Id> = of.map(Id::from).collect();
+    if of.is_empty() {
+        return;
+    }
+    statement
+        .push(", forgotten AS (DELETE FROM ux_embeddings WHERE tenant = ")
+        .push_bind(tenant)
+        .push(" AND breadcrumb_id = ANY(")
+        .push_bind(of)
+        .push("))");
+}
+
+/// Reads breadcrumbs without a vector of their version.
+pub(super) struct Without<'t> {
+    pub(super) tenant: &'t Named,
+    pub(super) model: &'t str,
+    pub(super) after: Timestamp,
+    pub(super) most: usize,
+}
+
+/// The next breadcrumbs after a time, and whether they are without a vector.
+const WITHOUT: &str = concat!(
+    "SELECT ",
+    clock!(),
+    ", b.updated_at, b.id, e.tenant IS NULL FROM ux_breadcrumbs AS b
+     LEFT JOIN ux_embeddings AS e
+         ON e.tenant = b.tenant AND e.breadcrumb_id = b.id AND e.model = $4 AND e.version = b.version
+     WHERE b.tenant = $1 AND NOT b.deleted AND b.updated_at > $5 ORDER BY b.updated_at LIMIT $6"
+);
+
+impl Read for Without<'_> {
+    type Answer = Page;
+
+    fn tenant(&self) -> Option<&str> {
+        Some(&self.tenant.name)
+    }
+
+    async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<Page, Fault> {
+        /// How many rows are looked at.
+        const ROWS: usize = 4_096;
+        let mut page = Page {
+            found: Vec::new(),
+            until: self.after,
+            more: false,
+        };
+        let Some(tenant) = self.tenant.id(connection).await? else {
+            return Ok(page);
+        };
+        let rows = sqlx::query(WITHOUT)
+            .bind(tenant)
+            .bind(time.held())
+            .bind(time.shift())
+            .bind(column::name(self.model))
+            .bind(self.after.as_micros())
+            .bind(ROWS.cast_signed() as i64);
+        let rows = rows.fetch_all(&mut *connection).await?;
+        let (mut ids, mut now, mut looked_at) = (Vec::new(), Timestamp::UNIX_EPOCH, 0);
+        for row in &rows {
+            if ids.len() == self.most {
+                break;
+            }
+            looked_at += 1;
+            now = column::time(row, 0)?;
+            page.until = column::time(row, 1)?;
+            if row.try_get(3)? {
+                ids.push(column::id(row, 2)?);
+            }
+        }
+        page.more = looked_at < rows.len() || looked_at == ROWS;
+        if !ids.is_empty() {
+            let found = table::find(connection, tenant, &ids).await?.into_iter();
+            let living = found.filter(|one| one.lives(now));
+            page.found = living.map(|one| Arc::new(one.breadcrumb)).collect();
+        }
+        Ok(page)
+    }
+}
+
+/// Keeps vectors of the versions that are still there.
+pub(super) struct Put {
+    pub(super) tenant: Arc<Named>,
+    pub(super) pgvector: Pgvector,
+    pub(super) meaning: Meaning,
+    pub(super) made: Vec<Made>,
+}
+
+impl Read for Put {
     type Answer = ();
 
+    fn tenant(&self) -> Option<&str> {
+        Some(&self.tenant.name)
+    }
+
     async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<(), Fault> {
-        if !(1..=MOST_DIMENSIONS).contains(&self.dimensions) {
-            let reason = format!(
-                "an index of vectors has 1 to {MOST_DIMENSIONS} dimensions, not {}",
-                self.dimensions
-            );
-            return Err(StoreError::Forbidden { reason }.into());
+        let Some(tenant) = self.tenant.id(connection).await? else {
+            return Ok(());
+        };
+        let (mut numbers, mut places) = (Vec::new(), Vec::new());
+        for made in &self.made {
+            let place = made.vector.as_ref().map(|vector| {
+                let place = i32::try_from(numbers.len()).unwrap_or(i32::MAX);
+                numbers.extend_from_slice(vector);
+                place
+            });
+            places.push(place);
         }
-        let mut transaction = connection.begin().await?;
-        sqlx::query(LOCK).execute(&mut *transaction).await?;
-        let index = sqlx::query_scalar(INDEX)
-            .bind(self.model)
-            .bind(self.dimensions.to_string());
-        let index: String = index.fetch_one(&mut *transaction).await?;
-        let index = sqlx::raw_sql(AssertSqlSafe(index));
-        index.execute(&mut *transaction).await?;
-        transaction.commit().await?;
-        Ok(())
+        let ids: Vec<Id> = self.made.iter().map(|made| Id::from(made.id)).collect();
+        let versions: Vec<i64> = self
+            .made
+            .iter()
+            .map(|made| made.version.cast_signed())
+            .collect();
+        let kept = sqlx::query_as(AssertSqlSafe(put(&self.pgvector)))
+            .bind(tenant)
+            .bind(ids)
+            .bind(versions)
+            .bind(places)
+            .bind(numbers)
+            .bind(column::name(self.meaning.model()))
+            .bind(dimensions(&self.meaning));
+        let kept: Kept = kept.fetch_optional(connection).await?;
+        compare(&self.meaning, kept).map_err(|error| StoreError::from(error).into())
     }
 }
 
-/// There is no table.
-pub(super) fn unsupported() -> StoreError {
-    StoreError::Unsupported {
-        store: NAME,
-        operation: "vector search",
-    }
+/// Keeps vectors, whose numbers come one after another, if they are by the model that is noted, and says which that is. A
+/// breadcrumb that is removed at the same time has none.
+fn put(Pgvector { schema, .. }: &Pgvector) -> String {
+    format!(
+        "WITH put AS (
+             INSERT INTO ux_embeddings AS kept (tenant, breadcrumb_id, version, model, dimensions, embedding)
+             SELECT $1, u.id, u.version, $6, $7, ($5::real[])[u.place + 1 : u.place + $7]::{schema}.vector
+             FROM unnest($2::uuid[], $3::bigint[], $4::integer[]) AS u (id, version, place)
+             JOIN ux_breadcrumbs AS b ON b.tenant = $1 AND b.id = u.id AND b.version = u.version AND NOT b.deleted
+             WHERE EXISTS (SELECT 1 FROM ux_embedder AS k WHERE k.model = $6 AND k.dimensions = $7)
+             FOR KEY SHARE OF b
+             ON CONFLICT (tenant, breadcrumb_id, model) DO UPDATE SET version = excluded.version,
+                 dimensions = excluded.dimensions, embedding = excluded.embedding WHERE kept.version < excluded.version
+         ) SELECT model, dimensions FROM ux_embedder"
+    )
 }

@@ -162,7 +162,7 @@ pub(super) async fn write<J: Job>(
     tenant: &Arc<Named>,
     job: J,
 ) -> Result<J::Answer, StoreError> {
-    let (waiting, working) = database.progress.begin();
+    let (waiting, working) = database.progress.begin(&tenant.name);
     let (reply, answer) = oneshot::channel();
     let task = Box::new(Asked {
         job,
@@ -179,6 +179,7 @@ pub(super) async fn write<J: Job>(
         let turn = Turn {
             database: Arc::clone(database),
             tenant: Arc::clone(tenant),
+            is_over: false,
         };
         drop(tokio::spawn(turn.work()));
     }
@@ -191,21 +192,26 @@ pub(super) async fn write<J: Job>(
 struct Turn {
     database: Arc<Database>,
     tenant: Arc<Named>,
+    /// Whether there were no more jobs; those that came since have a task of their own.
+    is_over: bool,
 }
 
 impl Turn {
-    async fn work(self) {
+    async fn work(mut self) {
         while let Some(jobs) = self.database.waiting.take(&self.tenant.name) {
             transact(&self.database, &self.tenant, jobs, true).await;
         }
+        self.is_over = true;
     }
 }
 
 impl Drop for Turn {
-    /// After a panic too: who waits is told that there is nobody, and the next begins anew.
+    /// After a panic: who waits is told that there is nobody, and the next begins anew.
     fn drop(&mut self) {
-        let left = self.database.waiting.lock().remove(&self.tenant.name);
-        drop(left);
+        if !self.is_over {
+            let left = self.database.waiting.lock().remove(&self.tenant.name);
+            drop(left);
+        }
     }
 }
 
@@ -261,22 +267,33 @@ async fn commit(
     jobs: &mut Tasks,
     locks: bool,
 ) -> Result<bool, Failed> {
-    let mut connection = database.connections.one().await?;
-    let worked = work(database, tenant, jobs, locks, &mut connection).await;
+    let connections = &database.connections;
+    let mut connection = connections.one().await?;
+    let work = work(database, tenant, jobs, locks, &mut connection);
+    let worked = match connections.in_time(work).await {
+        Ok(worked) => worked,
+        // Nothing was committed, and with the connection goes what was begun.
+        Err(silent) => return Err(silent.into()),
+    };
     let Ok(Some(ended)) = worked else {
-        if end(connection, "ROLLBACK").await.is_err() {
+        if end(database, connection, "ROLLBACK").await.is_err() {
             tracing::debug!("a transaction that failed ends with its connection");
         }
         return worked.map(|_| false);
     };
-    if let Err(error) = end(connection, "COMMIT").await {
+    if let Err(error) = end(database, connection, "COMMIT").await {
         resolve(database, &ended.transaction, error).await?;
     }
     Ok(ended.has_events)
 }
 
-async fn end(mut connection: Connection<'_>, sql: &'static str) -> sqlx::Result<()> {
-    sqlx::raw_sql(sql).execute(&mut *connection).await?;
+async fn end(
+    database: &Database,
+    mut connection: Connection<'_>,
+    sql: &'static str,
+) -> sqlx::Result<()> {
+    let told = sqlx::raw_sql(sql).execute(&mut *connection);
+    database.connections.in_time(told).await??;
     connection.give_back();
     Ok(())
 }
@@ -289,8 +306,8 @@ async fn work(
     locks: bool,
     connection: &mut PgConnection,
 ) -> Result<Option<Ended>, Failed> {
-    let (limits, is_alone) = (&database.settings.limits, jobs.len() == 1);
-    let mut writing = Writing::begin(connection, limits, tenant, &database.time, locks).await?;
+    let is_alone = jobs.len() == 1;
+    let mut writing = Writing::begin(connection, database, tenant, locks).await?;
     let mut wanted = Wanted::default();
     jobs.iter().for_each(|job| job.wants(&mut wanted));
     writing.read(wanted).await?;
@@ -356,7 +373,8 @@ async fn status(
     let status = sqlx::query_as(sql)
         .bind(&transaction.number)
         .bind(&transaction.since);
-    let status = status.fetch_one(&mut *connection).await?;
+    let status = status.fetch_one(&mut *connection);
+    let status = database.connections.in_time(status).await??;
     connection.give_back();
     Ok(status)
 }

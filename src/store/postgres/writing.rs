@@ -6,14 +6,19 @@
 
 use super::builder::PostgresLimits;
 use super::changes::{Changes, Line, Written, line_of};
+use super::database::Database;
 use super::parked::{self, Name};
+use super::pgvector::Pgvector;
 use super::row::{self, Kept};
-use super::table::{self, Found, Writer};
-use super::tenant::{Named, Tenant, Time};
+use super::table;
+use super::tenant;
+use super::tenant::Named;
 use super::{column, retention};
 use crate::bugs::planted;
 use crate::model::{Breadcrumb, BreadcrumbId, Event, Timestamp};
 use crate::store::RunRef;
+use crate::store::durable::found::{Found, Writer};
+use crate::store::durable::tenant::{Tenant, Time};
 use crate::store::row::Origin;
 use sqlx::{AssertSqlSafe, PgConnection};
 use std::collections::HashMap;
@@ -58,6 +63,8 @@ pub(super) struct Ended {
 pub(super) struct Writing<'t> {
     pub(super) connection: &'t mut PgConnection,
     pub(super) limits: &'t PostgresLimits,
+    /// None: there are no vectors to be forgotten.
+    pgvector: Option<&'t Pgvector>,
     /// The name of the tenant.
     pub(super) name: &'t str,
     /// Its row, which may be changed if it is locked.
@@ -86,11 +93,11 @@ impl<'t> Writing<'t> {
     /// the transaction open.
     pub(super) async fn begin(
         connection: &'t mut PgConnection,
-        limits: &'t PostgresLimits,
+        database: &'t Database,
         named: &'t Named,
-        time: &Time,
         locks: bool,
     ) -> sqlx::Result<Self> {
+        let time = &database.time;
         let id = named.id_or_new(connection).await?;
         let early = match locks && planted("late-committer") {
             true => Some(position_before_the_lock(connection).await?),
@@ -102,11 +109,12 @@ impl<'t> Writing<'t> {
             Some(since) => since,
             None => first_since_a_crash(connection).await?,
         };
-        let mut tenant = Tenant::of(&row)?;
+        let mut tenant = tenant::read(&row)?;
         tenant.position = early.unwrap_or(tenant.position);
         Ok(Self {
             connection,
-            limits,
+            limits: &database.settings.limits,
+            pgvector: database.pgvector.as_ref(),
             name: &named.name,
             first: tenant.clone(),
             written: tenant.clone(),
@@ -203,6 +211,7 @@ impl<'t> Writing<'t> {
             .or_else(|| self.earlier.replaced.get(&id));
         if let Some(written) = changed {
             return Ok(Some(Found {
+                row: (),
                 breadcrumb: Breadcrumb::clone(&written.breadcrumb),
                 deleted: written.is_tombstone,
             }));
@@ -277,7 +286,13 @@ impl<'t> Writing<'t> {
         }
         let id = self.tenant.id;
         changes
-            .write(self.connection, id, self.tenant.position, tenant)
+            .write(
+                self.connection,
+                id,
+                self.tenant.position,
+                tenant,
+                self.pgvector.is_some(),
+            )
             .await?;
         self.written = self.tenant.clone();
         self.runs.clear();
@@ -361,9 +376,10 @@ fn begin(tenant: i64, time: &Time, locks: bool) -> String {
     );
     let columns = "id, latest, sequence, position, first_event, breadcrumbs, tombstones, open_runs, finished_runs";
     let (lock, has_expired) = if locks {
+        // The first that ends: an index is not asked with a clock, which changes from row to row.
         let expired = format!(
-            "EXISTS (SELECT 1 FROM ux_breadcrumbs AS b WHERE b.tenant = {tenant} AND b.ttl <= {clock}
-                 AND b.ttl IS NOT NULL AND NOT b.deleted)"
+            "coalesce((SELECT b.ttl FROM ux_breadcrumbs AS b WHERE b.tenant = {tenant} AND b.ttl IS NOT NULL
+                 AND NOT b.deleted ORDER BY b.ttl LIMIT 1) <= {clock}, FALSE)"
         );
         ("FOR UPDATE", expired)
     } else {

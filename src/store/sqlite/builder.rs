@@ -2,6 +2,7 @@
 
 use super::SqliteStore;
 use super::error::SqliteError;
+use crate::store::meaning::Meaning;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -66,6 +67,9 @@ pub(super) struct Settings {
     pub(super) busy_timeout: Duration,
     pub(super) poll: Duration,
     pub(super) readers: usize,
+    pub(super) meaning: Option<Meaning>,
+    pub(super) forgets_vectors: bool,
+    pub(super) vector_cache: usize,
 }
 
 impl SqliteBuilder {
@@ -78,6 +82,9 @@ impl SqliteBuilder {
                 busy_timeout: Duration::from_secs(5),
                 poll: Duration::from_millis(200),
                 readers: 4,
+                meaning: None,
+                forgets_vectors: false,
+                vector_cache: 256 << 20,
             },
         }
     }
@@ -116,6 +123,30 @@ impl SqliteBuilder {
     #[must_use]
     pub fn readers(mut self, readers: usize) -> Self {
         self.settings.readers = readers.clamp(1, 64);
+        self
+    }
+
+    /// Has the store keep vectors of what is written, also of what was before, and search by them. The file remembers the
+    /// model: with another it does not open, see [`forget_vectors`](Self::forget_vectors).
+    #[must_use]
+    pub fn meaning(mut self, meaning: Meaning) -> Self {
+        self.settings.meaning = Some(meaning);
+        self
+    }
+
+    /// Sets how many bytes of memory vectors may take that were read for a search, so that the next one need not read them:
+    /// 256 MiB by default, which is enough for 170,000 of 384 dimensions.
+    #[must_use]
+    pub fn vector_cache(mut self, bytes: usize) -> Self {
+        self.settings.vector_cache = bytes;
+        self
+    }
+
+    /// Forgets all vectors in the file at opening, and whose they were. They are made anew, if there is an embedder: to be
+    /// asked for once, when another model is to be used, or hints have changed.
+    #[must_use]
+    pub fn forget_vectors(mut self) -> Self {
+        self.settings.forgets_vectors = true;
         self
     }
 

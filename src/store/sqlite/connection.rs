@@ -2,7 +2,7 @@
 
 use super::builder::{Durability, Settings};
 use super::error::SqliteError;
-use super::schema;
+use super::{schema, vectors};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::path::Path;
@@ -22,6 +22,7 @@ pub(super) fn writer(path: &Path, settings: &Settings) -> Result<Connection, Sql
     // A WAL that grew while somebody read for long is cut back to this.
     connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
     schema::migrate(&mut connection)?;
+    vectors::begin(&mut connection, settings)?;
     Ok(connection)
 }
 

@@ -1,16 +1,19 @@
 //! One open file: the thread that writes, those that read, and what its handles share.
 
 use super::builder::Settings;
+use super::cache::Cache;
 use super::connection;
-use super::cursor::Acknowledged;
 use super::error::{Fault, SqliteError, ended};
 use super::progress::{Progress, Watcher};
 use super::readers::{self, Queue, Reader, Reads};
 use super::sweep::Sweep;
-use super::tenant::{Time, Writing};
+use super::tenant::Writing;
 use super::unclaimed::Unclaimed;
 use super::writer::{Job, StoreAcknowledged, Task, Writer};
 use crate::store::StoreError;
+use crate::store::durable::cursor::Acknowledged;
+use crate::store::durable::tenant::Time;
+use crate::store::meaning::Keepers;
 use rusqlite::Connection;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -28,6 +31,9 @@ pub(super) struct Database {
     pub(super) time: Arc<Time>,
     pub(super) acknowledged: Arc<Acknowledged>,
     pub(super) unclaimed: Arc<Unclaimed>,
+    /// None: nothing has a vector.
+    pub(super) keepers: Option<Keepers>,
+    pub(super) cache: Arc<Cache>,
     progress: Arc<Progress>,
     writes: mpsc::Sender<Box<dyn Job>>,
     /// Whether a sweep is going on.
@@ -42,6 +48,8 @@ impl Database {
     pub(super) async fn open(path: PathBuf, settings: Settings) -> Result<Self, SqliteError> {
         let absolute =
             std::path::absolute(&path).map_err(|error| SqliteError::CannotOpen(error.into()))?;
+        let keepers = settings.meaning.clone().map(Keepers::new);
+        let cache = Arc::new(Cache::new(settings.vector_cache));
         let settings = Arc::new(settings);
         let (jobs, writes) = mpsc::channel(WAITING);
         let (reads, reading) = readers::queue(WAITING);
@@ -77,6 +85,8 @@ impl Database {
             time: Arc::default(),
             acknowledged,
             unclaimed: Arc::default(),
+            keepers,
+            cache,
             progress,
             writes: jobs,
             sweeping: Arc::default(),

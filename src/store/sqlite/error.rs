@@ -2,6 +2,7 @@
 
 use crate::error::{BoxError, Retry};
 use crate::store::StoreError;
+use crate::store::meaning::EmbedError;
 use rusqlite::ErrorCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +31,9 @@ pub enum SqliteError {
         /// The journal mode that SQLite offers instead.
         mode: String,
     },
+    /// The vectors in the file are by another model, see [`EmbedError::OtherModel`]. Nothing was changed.
+    #[error("the embedder does not fit the vectors in the file")]
+    Embedder(#[from] EmbedError),
     /// The file is locked for longer than the busy timeout, or the disk fails or is full.
     #[error("the file is unavailable")]
     Unavailable {
@@ -46,6 +50,7 @@ impl SqliteError {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Unavailable { retry_after, .. } => Retry::After(*retry_after),
+            Self::Embedder(error) => error.retry(),
             Self::NewerSchema { .. }
             | Self::NotADatabase(_)
             | Self::CannotOpen(_)

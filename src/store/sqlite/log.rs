@@ -1,25 +1,22 @@
 //! The events of one tenant in the order of the commits, and the source over them.
 
 use super::column::{blob, id, number, tags, texts};
-use super::cursor::{Cursor, Resume};
+use super::cursor;
 use super::database::Database;
 use super::error::Fault;
-use super::tenant::{Tenant, Writing};
-use crate::error::Retry;
-use crate::model::{Event, EventKind, Json, Timestamp};
-use crate::source::{Delivery, EventSource, Receipt, SourceError, StartAt};
+use super::tenant::{self, Writing};
+use crate::model::{Event, Json, Timestamp};
+use crate::source::{Delivery, EventSource, SourceError, StartAt};
 use crate::store::StoreError;
-use crate::store::returned::Returned;
+use crate::store::durable::cursor::Cursor;
+use crate::store::durable::events::{Log, PAGE, Page, kind, kind_of, subscribe, unavailable};
 use async_trait::async_trait;
-use futures::stream::{self, BoxStream};
-use rusqlite::{Connection, Row};
+use futures::stream::BoxStream;
+use rusqlite::{Connection, OptionalExtension as _, Row};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-
-/// How many events are read at once.
-const PAGE: u64 = 64;
 
 /// Notes an event at the next position; positions count from 1.
 pub(super) fn push(writing: &mut Writing<'_>, event: &Event) -> Result<(), Fault> {
@@ -46,57 +43,45 @@ pub(super) const NEXT: &str = "
         AND b.version = e.version AND octet_length(b.context) <= ?4
     WHERE e.tenant = ?1 AND e.position >= ?2 ORDER BY e.position LIMIT ?3";
 
-/// What there is from a position on.
-struct Page {
-    /// The position of the oldest event that is still there.
-    first: u64,
-    /// The position of the last.
-    last: u64,
-    events: VecDeque<(u64, Event)>,
-}
-
-impl Page {
-    fn read(connection: &Connection, name: &str, from: u64) -> Result<Self, Fault> {
-        let Some(tenant) = Tenant::find(connection, name)? else {
-            return Ok(Self {
-                first: 1,
-                last: 0,
-                events: VecDeque::new(),
-            });
-        };
-        let (first, last) = (
-            tenant.first_event.cast_unsigned(),
-            tenant.position.cast_unsigned(),
-        );
-        if from < first || from > last {
-            let events = VecDeque::new();
-            return Ok(Self {
-                first,
-                last,
-                events,
-            });
-        }
+fn page(connection: &Connection, name: &str, from: u64) -> Result<Page, Fault> {
+    let Some(tenant) = tenant::find(connection, name)? else {
+        return Ok(Page::empty());
+    };
+    let (first, last) = (
+        tenant.first_event.cast_unsigned(),
+        tenant.position.cast_unsigned(),
+    );
+    let mut events = VecDeque::new();
+    if (first..=last).contains(&from) {
         let mut page = connection.prepare_cached(NEXT)?;
         let largest = i64::try_from(Event::MAX_CONTEXT_BYTES).unwrap_or(i64::MAX);
-        let asked = (tenant.id, from.cast_signed(), PAGE.cast_signed(), largest);
-        let events = page.query_map(asked, event)?;
-        let events = events.collect::<rusqlite::Result<_>>()?;
-        Ok(Self {
-            first,
-            last,
-            events,
-        })
+        let asked = (tenant.id, from.cast_signed(), PAGE, largest);
+        let found = page.query_map(asked, event)?;
+        events = found.collect::<rusqlite::Result<_>>()?;
     }
+    Ok(Page {
+        first,
+        last,
+        events,
+    })
+}
+
+/// How far a consumer is behind the last event; none if it never subscribed.
+fn behind(connection: &Connection, tenant: &str, consumer: &str) -> rusqlite::Result<Option<u64>> {
+    let mut behind = connection.prepare_cached(
+        "SELECT MAX(t.position - c.position, 0) FROM ux_tenants AS t
+         JOIN ux_consumers AS c ON c.tenant = t.id WHERE t.name = ?1 AND c.name = ?2",
+    )?;
+    let behind = behind.query_row((tenant, consumer), |row| row.get::<_, i64>(0));
+    Ok(behind.optional()?.map(i64::cast_unsigned))
 }
 
 fn event(row: &Row<'_>) -> rusqlite::Result<(u64, Event)> {
     let context: Option<String> = row.get(7)?;
     let event = Event {
-        kind: match row.get(1)? {
-            0 => EventKind::Created,
-            1 => EventKind::Updated,
-            2 => EventKind::Deleted,
-            other => return Err(rusqlite::Error::IntegralValueOutOfRange(1, other)),
+        kind: {
+            let kind = row.get(1)?;
+            kind_of(kind).ok_or(rusqlite::Error::IntegralValueOutOfRange(1, kind))?
         },
         breadcrumb_id: id(row, 2)?,
         version: number(row, 3)?,
@@ -107,14 +92,6 @@ fn event(row: &Row<'_>) -> rusqlite::Result<(u64, Event)> {
         updated_at: Timestamp::from_micros(row.get(4)?),
     };
     Ok((number(row, 0)?, event))
-}
-
-const fn kind(kind: EventKind) -> i64 {
-    match kind {
-        EventKind::Created => 0,
-        EventKind::Updated => 1,
-        EventKind::Deleted | EventKind::Ping => 2,
-    }
 }
 
 /// The commits of one tenant as events.
@@ -132,158 +109,46 @@ impl EventSource for SqliteEvents {
         &self,
         from: StartAt,
     ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
-        let changed = self.database.announced();
-        let page = self.page(u64::MAX).await.map_err(unavailable)?;
-        let end = page.last + 1;
-        let next = match from {
-            StartAt::Now => end,
-            StartAt::Beginning => page.first,
-            // A position from the future is of another store's life: nothing from now on may be missed for it.
-            StartAt::After(position) => position.saturating_add(1).min(end),
-        };
-        let (next, cursor) = match &self.consumer {
-            None => (next, None),
-            Some(consumer) => {
-                let resume = Resume {
-                    database: &self.database,
-                    tenant: &self.tenant,
-                    consumer,
-                };
-                let cursor = resume.cursor(next - 1).await.map_err(unavailable)?;
-                (
-                    cursor.position().saturating_add(1).min(end),
-                    Some(Arc::new(cursor)),
-                )
-            }
-        };
-        let subscriber = Subscriber {
-            source: self.clone(),
-            changed,
-            next,
-            read: VecDeque::new(),
-            cursor,
-            returned: Arc::default(),
-        };
-        Ok(Box::pin(stream::unfold(
-            subscriber,
-            |mut subscriber| async move {
-                let delivered = subscriber.next().await?;
-                Some((delivered, subscriber))
-            },
-        )))
+        subscribe(self.clone(), from).await
     }
 
     fn is_complete(&self) -> bool {
         true
     }
-}
 
-impl SqliteEvents {
-    async fn page(&self, from: u64) -> Result<Page, StoreError> {
+    async fn behind(&self) -> Result<Option<u64>, SourceError> {
+        let Some(consumer) = self.consumer.clone() else {
+            return Ok(None);
+        };
         let tenant = Arc::clone(&self.tenant);
         let read = move |connection: &Connection, _: &dyn Fn() -> bool| {
-            Page::read(connection, &tenant, from)
+            Ok(behind(connection, &tenant, &consumer)?)
         };
+        self.database.read(read).await.map_err(unavailable)
+    }
+}
+
+impl Log for SqliteEvents {
+    fn announced(&self) -> watch::Receiver<u64> {
+        self.database.announced()
+    }
+
+    fn poll(&self) -> Duration {
+        self.database.settings.poll
+    }
+
+    async fn page(&self, from: u64) -> Result<Page, StoreError> {
+        let tenant = Arc::clone(&self.tenant);
+        let read =
+            move |connection: &Connection, _: &dyn Fn() -> bool| page(connection, &tenant, from);
         self.database.read(read).await
     }
-}
 
-struct Subscriber {
-    source: SqliteEvents,
-    changed: watch::Receiver<u64>,
-    next: u64,
-    /// What was read and not delivered yet.
-    read: VecDeque<(u64, Event)>,
-    cursor: Option<Arc<Cursor>>,
-    returned: Arc<Returned>,
-}
-
-impl Subscriber {
-    async fn next(&mut self) -> Option<Result<Delivery, SourceError>> {
-        loop {
-            self.changed.mark_unchanged();
-            if let Some((position, event)) = self.returned.take_due() {
-                return Some(Ok(self.delivery(position, event)));
-            }
-            if let Some((position, event)) = self.read.pop_front() {
-                if let Some(cursor) = &self.cursor {
-                    cursor.deliver(position);
-                }
-                return Some(Ok(self.delivery(position, event)));
-            }
-            match self.read_on().await {
-                Ok(true) => continue,
-                Ok(false) => {}
-                Err(error) => return Some(Err(error)),
-            }
-            tokio::select! {
-                changed = self.changed.changed() => changed.ok()?,
-                () = self.returned.due_or_added() => {}
-                () = tokio::time::sleep(self.source.database.settings.poll) => {}
-            }
-        }
-    }
-
-    /// Reads what is next, and says whether there was anything.
-    async fn read_on(&mut self) -> Result<bool, SourceError> {
-        let page = self.source.page(self.next).await.map_err(unavailable)?;
-        if self.next < page.first {
-            let missed = page.first - self.next;
-            self.next = page.first;
-            if let Some(cursor) = &self.cursor {
-                cursor.skip_to(self.next - 1);
-            }
-            return Err(SourceError::Lagged { missed });
-        }
-        self.read = page.events;
-        if let Some((last, _)) = self.read.back() {
-            self.next = last + 1;
-        }
-        Ok(!self.read.is_empty())
-    }
-
-    fn delivery(&self, position: u64, event: Event) -> Delivery {
-        let receipt = SqliteReceipt {
-            position,
-            event: event.clone(),
-            cursor: self.cursor.clone(),
-            returned: Arc::clone(&self.returned),
+    async fn cursor(&self, begin: u64) -> Result<Option<Cursor>, StoreError> {
+        let Some(consumer) = &self.consumer else {
+            return Ok(None);
         };
-        Delivery::new(event)
-            .at(position)
-            .with_receipt(Arc::new(receipt))
-    }
-}
-
-struct SqliteReceipt {
-    position: u64,
-    event: Event,
-    cursor: Option<Arc<Cursor>>,
-    returned: Arc<Returned>,
-}
-
-#[async_trait]
-impl Receipt for SqliteReceipt {
-    async fn ack(&self) -> Result<(), SourceError> {
-        if let Some(cursor) = &self.cursor {
-            cursor.acknowledge(self.position);
-        }
-        Ok(())
-    }
-
-    async fn nack(&self, delay: Duration) -> Result<(), SourceError> {
-        self.returned
-            .give_back(self.position, self.event.clone(), delay)
-    }
-}
-
-fn unavailable(error: StoreError) -> SourceError {
-    let retry_after = match error.retry() {
-        Retry::After(delay) => delay,
-        Retry::Never => Duration::from_secs(1),
-    };
-    SourceError::Unavailable {
-        retry_after,
-        source: error.into(),
+        let cursor = cursor::resume(&self.database, &self.tenant, consumer, begin).await?;
+        Ok(Some(cursor))
     }
 }

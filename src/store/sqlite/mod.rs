@@ -1,4 +1,5 @@
 mod builder;
+mod cache;
 mod column;
 mod connection;
 mod cursor;
@@ -19,12 +20,14 @@ mod stats;
 mod sweep;
 mod table;
 mod tenant;
+mod vectors;
 mod writer;
 
 pub use builder::{Durability, SqliteBuilder, SqliteLimits};
 pub use error::SqliteError;
 pub use stats::SqliteStats;
 
+use super::meaning::{self, Keeper, Made, Page, Vectors};
 use super::row::Origin;
 use super::{
     BreadcrumbStore, Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lost, NewRun,
@@ -44,8 +47,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use table::Found;
-use tenant::{Tenant, Writing};
+use tenant::Writing;
 use unclaimed::Leased;
+use vectors::Near;
 
 const NAME: &str = "SqliteStore";
 
@@ -99,6 +103,7 @@ pub struct SqliteStore {
     tenant: Arc<str>,
     /// The id of the tenant, once it was ever written to: it never changes.
     tenant_id: Arc<OnceLock<i64>>,
+    keeper: Option<Arc<Keeper>>,
     parked: Parked,
 }
 
@@ -120,12 +125,7 @@ impl SqliteStore {
     /// A handle on the same store, bound to a tenant.
     #[must_use]
     pub fn in_tenant(&self, tenant: &str) -> Self {
-        Self {
-            database: Arc::clone(&self.database),
-            tenant: tenant.into(),
-            tenant_id: Arc::default(),
-            parked: Parked::default(),
-        }
+        Self::handle(Arc::clone(&self.database), tenant.into())
     }
 
     /// The commits of this tenant as events, by whatever process. A subscriber that falls more than
@@ -157,6 +157,20 @@ impl SqliteStore {
         self.database.read(read).await
     }
 
+    /// Waits until everything that was written to this tenant before has a vector, and says of how many breadcrumbs it
+    /// found the text to be one that the embedder cannot do: those are not tried again until they change or vectors are
+    /// forgotten. A
+    /// store without an embedder has nothing to wait for.
+    ///
+    /// # Errors
+    /// If the store is unavailable or the embedder fails.
+    pub async fn embedded(&self) -> Result<usize, StoreError> {
+        match &self.keeper {
+            Some(keeper) => keeper.embedded(self).await,
+            None => Ok(0),
+        }
+    }
+
     /// Gives this handle back, and waits until all others and their subscriptions are gone too and the file is closed.
     ///
     /// Nothing depends on it but the last acknowledgements of [`events_of`](Self::events_of): what was committed is in
@@ -182,12 +196,20 @@ impl SqliteStore {
     }
 
     async fn start(path: PathBuf, settings: Settings) -> Result<Self, SqliteError> {
-        Ok(Self {
-            database: Arc::new(Database::open(path, settings).await?),
-            tenant: "default".into(),
+        let database = Database::open(path, settings).await?;
+        Ok(Self::handle(Arc::new(database), "default".into()))
+    }
+
+    fn handle(database: Arc<Database>, tenant: Arc<str>) -> Self {
+        let keeper = database.keepers.as_ref();
+        let keeper = keeper.map(|keepers| keepers.of(&tenant));
+        Self {
+            database,
+            tenant,
             tenant_id: Arc::default(),
+            keeper,
             parked: Parked::default(),
-        })
+        }
     }
 
     fn source(&self, consumer: Option<Arc<str>>) -> SqliteEvents {
@@ -217,7 +239,7 @@ impl SqliteStore {
         let read = move |connection: &Connection, is_wanted: &dyn Fn() -> bool| {
             let id = match id.get() {
                 Some(id) => *id,
-                None => match Tenant::find(connection, &name)? {
+                None => match tenant::find(connection, &name)? {
                     Some(found) => *id.get_or_init(|| found.id),
                     None => return Ok(T::default()),
                 },
@@ -298,6 +320,9 @@ impl BreadcrumbStore for SqliteStore {
             .tombstones(self.database.settings.limits.tombstones > 0)
             .chosen_author(true)
             .lineage(true)
+            .atomic(true)
+            .vector_search(self.keeper.is_some())
+            .scores(self.keeper.is_some())
     }
 
     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
@@ -326,11 +351,34 @@ impl BreadcrumbStore for SqliteStore {
         Ok(found)
     }
 
-    async fn vector_search(&self, _: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
-        Err(StoreError::Unsupported {
-            store: NAME,
-            operation: "vector search",
-        })
+    async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
+        let Some(keeper) = &self.keeper else {
+            return Err(StoreError::Unsupported {
+                store: NAME,
+                operation: "vector search",
+            });
+        };
+        query
+            .query
+            .selector
+            .check()
+            .map_err(StoreError::InvalidQuery)?;
+        keeper.catch_up(self);
+        let meaning = keeper.meaning.clone();
+        let Some(to) = meaning.of_query(&query.text).await? else {
+            return Ok(Vec::new());
+        };
+        let (query, cache) = (query.clone(), Arc::clone(&self.database.cache));
+        let read = move |connection: &Connection, tenant, now, is_wanted: &dyn Fn() -> bool| {
+            let near = Near {
+                query: &query,
+                to: &to,
+                meaning: &meaning,
+                cache: &cache,
+            };
+            vectors::nearest(connection, tenant, &near, now, is_wanted)
+        };
+        self.read(read).await
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
@@ -341,6 +389,8 @@ impl BreadcrumbStore for SqliteStore {
         if let Some(lease) = &lease {
             self.touch(lease);
         }
+        let keeping = self.keeper.as_ref();
+        let keeping = keeping.map(|keeper| (keeper.begin(), meaning::deleted(&writes)));
         let (committed, has_expired) = self
             .write(move |writing| stage::commit(writing, writes, end))
             .await?;
@@ -350,11 +400,44 @@ impl BreadcrumbStore for SqliteStore {
         if has_expired {
             self.database.sweep(&self.tenant);
         }
+        if let Some((keeping, deleted)) = keeping {
+            keeping.committed(self, &committed.written, deleted).await;
+        }
         Ok(committed)
     }
 
     fn ledger(&self) -> Option<&dyn RunLedger> {
         Some(self)
+    }
+}
+
+#[async_trait]
+impl Vectors for SqliteStore {
+    fn reopen(&self) -> impl Fn() -> Option<Self> + Send + Sync + 'static {
+        let (database, tenant) = (Arc::downgrade(&self.database), Arc::clone(&self.tenant));
+        move || Some(Self::handle(database.upgrade()?, Arc::clone(&tenant)))
+    }
+
+    async fn without_vector(&self, after: Timestamp, most: usize) -> Result<Page, StoreError> {
+        let read = move |connection: &Connection, tenant, now, _: &dyn Fn() -> bool| {
+            vectors::without(connection, tenant, after, most, now).map(Some)
+        };
+        // A tenant that nothing was ever written to.
+        let nothing = Page {
+            found: Vec::new(),
+            until: after,
+            more: false,
+        };
+        Ok(self.read(read).await?.unwrap_or(nothing))
+    }
+
+    async fn put_vectors(&self, made: Vec<Made>) -> Result<(), StoreError> {
+        let Some(keeper) = &self.keeper else {
+            return Ok(());
+        };
+        let meaning = keeper.meaning.clone();
+        self.write(move |writing| vectors::put(writing, &meaning, &made))
+            .await
     }
 }
 

@@ -4,7 +4,7 @@ use super::error::SqliteError;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 /// What leads from each version to the next; the version of a file is how many of them it has seen.
-const MIGRATIONS: &[&str] = &[FIRST];
+const MIGRATIONS: &[&str] = &[FIRST, VECTORS];
 
 /// Every time is in microseconds since 1970, every id 16 bytes, every JSON text. All names begin with `ux_`, so that
 /// the file can be shared with tables of the service.
@@ -66,6 +66,24 @@ const FIRST: &str = "
     ) STRICT, WITHOUT ROWID;
 ";
 
+/// Vectors, each beside its breadcrumb and gone with the version it is of. They are of one embedder; `since` is another
+/// number each time they were forgotten.
+const VECTORS: &str = "
+    CREATE TABLE ux_embedder (
+        only INTEGER PRIMARY KEY CHECK (only = 1), model TEXT NOT NULL, dimensions INTEGER NOT NULL,
+        since INTEGER NOT NULL
+    ) STRICT;
+
+    -- Four bytes for each dimension, the lowest first; none for what says nothing that could have a vector.
+    CREATE TABLE ux_vectors (serial INTEGER PRIMARY KEY, vector BLOB) STRICT;
+    CREATE TRIGGER ux_vectors_of_changed AFTER UPDATE OF version ON ux_breadcrumbs BEGIN
+        DELETE FROM ux_vectors WHERE serial = OLD.serial;
+    END;
+    CREATE TRIGGER ux_vectors_of_removed AFTER DELETE ON ux_breadcrumbs BEGIN
+        DELETE FROM ux_vectors WHERE serial = OLD.serial;
+    END;
+";
+
 /// Fails for a file of a newer version. Reads only.
 pub(super) fn check(connection: &Connection) -> Result<i64, SqliteError> {
     let has_version =
@@ -112,7 +130,7 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), SqliteError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{connection, log, queue, retention, row, table};
+    use super::super::{connection, log, queue, retention, row, table, vectors};
     use super::*;
     use rusqlite::params_from_iter;
 
@@ -131,6 +149,8 @@ mod tests {
             row::BY_NAME,
             table::BY_ID,
             table::ENDED,
+            vectors::OF,
+            vectors::WITHOUT,
         ] {
             let mut plan = tables
                 .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))

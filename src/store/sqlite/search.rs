@@ -27,32 +27,45 @@ pub(super) fn search(
     if query.limit == 0 {
         return Ok((found, expired));
     }
-    let asked = Asked::of(query);
-    let before = query.before.map(|(time, ..)| time);
-    let Some(driver) = asked.driver(connection, tenant, before)? else {
-        return Ok((found, expired));
-    };
-    let (sql, values) = asked.candidates(driver, tenant, before);
-    let mut candidates = connection.prepare_cached(&sql)?;
-    let mut candidates = candidates.query(params_from_iter(values))?;
-    while let Some(candidate) = candidates.next()? {
+    each_candidate(connection, tenant, query, |_, serial| {
         // The index is a filter and no more: the query itself says what it selects.
-        let Some(one) = table::at(connection, candidate.get(1)?)? else {
-            continue;
+        let Some(one) = table::at(connection, serial)? else {
+            return Ok(true);
         };
         if !one.lives(now) {
             expired += 1;
         } else if query.selects(&one.breadcrumb) {
             found.push(Arc::new(one.breadcrumb));
         }
-        if found.len() == query.limit || !is_wanted() {
-            break;
-        }
-    }
+        Ok(found.len() < query.limit && is_wanted())
+    })?;
     if query.order == Order::OldestFirst {
         found.reverse();
     }
     Ok((found, expired))
+}
+
+/// Hands out the times and rows of all that a query could select, newest first, until it is told that this is enough.
+pub(super) fn each_candidate(
+    connection: &Connection,
+    tenant: i64,
+    query: &Query,
+    mut take: impl FnMut(i64, i64) -> Result<bool, Fault>,
+) -> Result<(), Fault> {
+    let asked = Asked::of(query);
+    let before = query.before.map(|(time, ..)| time);
+    let Some(driver) = asked.driver(connection, tenant, before)? else {
+        return Ok(());
+    };
+    let (sql, values) = asked.candidates(driver, tenant, before);
+    let mut candidates = connection.prepare_cached(&sql)?;
+    let mut candidates = candidates.query(params_from_iter(values))?;
+    while let Some(candidate) = candidates.next()? {
+        if !take(candidate.get(0)?, candidate.get(1)?)? {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// What a query asks for, as far as an index knows it.

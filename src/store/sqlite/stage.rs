@@ -1,10 +1,11 @@
 //! One commit, in the savepoint of its job: an error rolls all of it back.
 
 use super::error::Fault;
-use super::table::{self, Found, Writer};
+use super::table::{self, Found};
 use super::tenant::Writing;
 use super::{NAME, log, retention, runs};
 use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, JsonError, Patch, Timestamp};
+use crate::store::durable::found::Writer;
 use crate::store::row::End;
 use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use super::error::Fault;
 use super::row::state_of;
-use super::tenant::Tenant;
+use super::tenant;
 use crate::store::RunState;
 use rusqlite::Connection;
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ pub(super) fn read(connection: &Connection, name: &str, path: &Path) -> Result<S
         wal_bytes: size(Path::new(&wal)),
         ..SqliteStats::default()
     };
-    let Some(tenant) = Tenant::find(connection, name)? else {
+    let Some(tenant) = tenant::find(connection, name)? else {
         return Ok(stats);
     };
     stats.breadcrumbs = tenant.breadcrumbs.cast_unsigned();

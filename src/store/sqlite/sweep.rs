@@ -2,8 +2,9 @@
 
 use super::builder::Settings;
 use super::table;
-use super::tenant::{Time, Writing};
+use super::tenant::Writing;
 use super::writer::{Job, Task};
+use crate::store::durable::tenant::Time;
 use rusqlite::Connection;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

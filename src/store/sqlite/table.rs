@@ -3,56 +3,13 @@
 use super::column::{blob, id, json, lineage, number, tags, texts, time};
 use super::tenant::Writing;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Sensitivity, Timestamp, Visibility};
-use crate::store::Lineage;
+use crate::store::durable::found::{self, Writer};
 use crate::store::row::Origin;
-use crate::store::{RunRef, StoreError};
+use crate::store::{Lineage, RunRef};
 use rusqlite::{Connection, OptionalExtension, Row};
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-/// A breadcrumb, or what is left of it.
-pub(super) struct Found {
-    pub(super) serial: i64,
-    pub(super) breadcrumb: Breadcrumb,
-    pub(super) deleted: bool,
-}
-
-/// Which run wrote a version.
-#[derive(Clone, Debug)]
-pub(super) struct Writer {
-    pub(super) executor: Arc<str>,
-    pub(super) lineage: Lineage,
-}
-
-impl Found {
-    /// Whether it is there at a time: neither deleted nor over.
-    pub(super) fn lives(&self, now: Timestamp) -> bool {
-        !self.deleted && self.breadcrumb.ttl.is_none_or(|end| now < end)
-    }
-
-    /// The breadcrumb if it is there, else why it is not.
-    pub(super) fn living(
-        found: Option<Self>,
-        id: BreadcrumbId,
-        now: Timestamp,
-    ) -> Result<Self, StoreError> {
-        match found {
-            Some(found) if found.lives(now) => Ok(found),
-            Some(Self {
-                breadcrumb,
-                deleted: true,
-                ..
-            }) => Err(StoreError::NotFound {
-                id,
-                tombstone: Some(Arc::new(breadcrumb)),
-            }),
-            Some(_) | None => Err(StoreError::NotFound {
-                id,
-                tombstone: None,
-            }),
-        }
-    }
-}
+pub(super) type Found = found::Found<i64>;
 
 pub(super) const BY_ID: &str = "
     SELECT serial, id, version, schema_name, updated_at, created_at, ttl, deleted, visibility, sensitivity, created_by,
@@ -162,7 +119,7 @@ pub(super) fn replace(
          WHERE serial = ?1",
     )?;
     update.execute(rusqlite::params![
-        before.serial,
+        before.row,
         new.version.cast_signed(),
         new.schema_name,
         new.updated_at.as_micros(),
@@ -186,7 +143,7 @@ pub(super) fn replace(
         writing.tenant.tombstones += 1;
         return Ok(());
     }
-    add_tags(writing, before.serial, new)
+    add_tags(writing, before.row, new)
 }
 
 /// The rows whose time is over.
@@ -273,7 +230,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Found> {
         updated_by: row.get(11)?,
     };
     Ok(Found {
-        serial: row.get(0)?,
+        row: row.get(0)?,
         breadcrumb,
         deleted: row.get(7)?,
     })

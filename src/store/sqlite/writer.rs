@@ -1,10 +1,11 @@
 //! The thread that writes. What waits is committed together, since it is the commit that costs: each job in a savepoint
 //! of its own, so that one that fails takes no other with it. Answers go out after the commit.
 
-use super::cursor::{self, Acknowledged};
+use super::cursor;
 use super::error::{Fault, unavailable};
 use super::progress::{Fate, Progress};
 use crate::store::StoreError;
+use crate::store::durable::cursor::Acknowledged;
 use rusqlite::Connection;
 use std::collections::VecDeque;
 use std::sync::Arc;

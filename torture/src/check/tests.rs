@@ -50,6 +50,7 @@ fn all_well() -> (Vec<Record>, Snapshot) {
             trigger,
             attempt: 1,
             pid: PID,
+            failed: false,
         };
         snapshot
             .answers
@@ -128,6 +129,25 @@ fn each_kind_of_harm_is_found_by_its_name() {
 }
 
 #[test]
+fn what_nobody_knows_of_may_end_as_one_that_was_not_clearly_kept_and_no_other() {
+    let judged = |unclear: Option<Job>| {
+        found(|records, snapshot| {
+            records.retain(|record| !matches!(record, Record::Accepted(one) if one.n == 2));
+            records.extend(unclear.map(|job| Record::Unclear { n: 2, job }));
+            let row = &mut rows(snapshot)[1];
+            (row.state, row.reason) = (RunState::Failed, Some("permanent".to_owned()));
+            let letter = ("clerk".to_owned(), row.trigger);
+            snapshot.letters.push(letter);
+            snapshot.answers.get_mut("clerk").unwrap().pop();
+        })
+    };
+
+    assert_eq!(judged(Some(Job::Refused)), Vec::<String>::new());
+    assert!(!judged(Some(Job::Plain)).is_empty());
+    assert!(!judged(None).is_empty());
+}
+
+#[test]
 fn attempts_beyond_the_last_are_found() {
     each_is_found(&[
         ("a wrong end", |_, snapshot| {
@@ -149,6 +169,38 @@ fn attempts_beyond_the_last_are_found() {
             records.extend(records.iter().find_map(sixth));
         }),
     ]);
+}
+
+#[test]
+fn a_failure_of_whom_others_wait_for_has_to_be_told() {
+    let judged = |is_told: bool| {
+        found(|_, snapshot| {
+            let lost = Row {
+                trigger: Trigger {
+                    id: BreadcrumbId::NIL,
+                    version: 1,
+                },
+                state: RunState::Failed,
+                attempts: 3,
+                reason: Some("crash_loop".to_owned()),
+                lane: None,
+            };
+            let told = Answer {
+                trigger: lost.trigger,
+                attempt: 3,
+                pid: PID,
+                failed: true,
+            };
+            snapshot.letters.push(("helper".to_owned(), lost.trigger));
+            snapshot.rows.insert("helper".to_owned(), vec![lost]);
+            let answers = if is_told { vec![told] } else { Vec::new() };
+            snapshot.answers.insert("helper".to_owned(), answers);
+        })
+    };
+    let untold = |found: &[String]| found.iter().any(|found| found.contains("nobody was told"));
+
+    assert!(untold(&judged(false)));
+    assert!(!untold(&judged(true)));
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn of_connection(error: BoxError, meter: &Meter, secret: Option<&Secret>) -> Mod
 
 fn of_status(status: u16, headers: &HeaderMap, body: &str, secret: Option<&Secret>) -> ModelError {
     let delay = headers.get(RETRY_AFTER).and_then(|text| text.to_str().ok());
-    let delay = delay.and_then(|text| web::retry_after(text, clock::wall_micros()));
+    let delay = delay.and_then(|text| crate::http::retry_after(text, clock::wall_micros()));
     let body = body.as_bytes();
     let body = body.get(..MAX_ERROR_BYTES).unwrap_or(body);
     classify(&web::failed(status, delay, body).without(secret))

@@ -87,11 +87,16 @@ impl OpenAiCompatibleBuilder {
     /// # Errors
     /// [`ProviderError`] if the URL or the key cannot be used.
     pub fn build(self) -> Result<OpenAiCompatible, ProviderError> {
+        self.build_at(&["chat", "completions"])
+    }
+
+    /// A client of what is at a path below the base URL.
+    pub(super) fn build_at(self, path: &[&str]) -> Result<OpenAiCompatible, ProviderError> {
         let key = self.key.found()?;
         let client = self.timeouts.client()?;
         Ok(OpenAiCompatible {
             client,
-            endpoint: endpoint(&self.base_url)?,
+            endpoint: endpoint(&self.base_url, path)?,
             key,
             model: self.model,
             max_bytes: self.max_bytes,
@@ -99,14 +104,14 @@ impl OpenAiCompatibleBuilder {
     }
 }
 
-fn endpoint(base: &str) -> Result<Url, ProviderError> {
+fn endpoint(base: &str, added: &[&str]) -> Result<Url, ProviderError> {
     let mut url = base_url(base)?;
     let mut path = url
         .path_segments_mut()
         .map_err(|()| ProviderError::BadUrl {
             problem: "has no path",
         })?;
-    path.pop_if_empty().extend(["chat", "completions"]);
+    path.pop_if_empty().extend(added);
     drop(path);
     Ok(url)
 }
@@ -126,7 +131,7 @@ mod tests {
     #[test]
     fn the_path_of_chat_completions_is_added_whether_or_not_the_url_ends_with_a_slash() {
         for base in ["http://localhost:1/v1", "http://localhost:1/v1/"] {
-            let url = endpoint(base).unwrap();
+            let url = endpoint(base, &["chat", "completions"]).unwrap();
             assert_eq!(url.as_str(), "http://localhost:1/v1/chat/completions");
         }
     }

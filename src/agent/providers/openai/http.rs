@@ -5,9 +5,8 @@ use crate::agent::ModelError;
 use crate::agent::providers::completions::failure::classify;
 use crate::agent::providers::web::{self, MAX_ERROR_BYTES, broken};
 use crate::clock;
-use reqwest::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
-};
+use crate::http::{bearer, header, retry_after};
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use tracing::debug;
 
@@ -32,7 +31,8 @@ impl Body {
             .header(ACCEPT, "application/json, text/event-stream")
             .body(sent);
         if let Some(key) = key {
-            request = request.header(AUTHORIZATION, bearer(key)?);
+            // A key that no header can hold is a wrong key; the error says nothing more either.
+            request = request.header(AUTHORIZATION, bearer(key).ok_or(ModelError::Unauthorized)?);
         }
         let response = request
             .send()
@@ -46,7 +46,7 @@ impl Body {
             return Ok(body);
         }
         let delay = header(body.response.headers(), &RETRY_AFTER)
-            .and_then(|text| web::retry_after(text, clock::wall_micros()));
+            .and_then(|text| retry_after(text, clock::wall_micros()));
         let text = body.start().await;
         let failed = web::failed(status.as_u16(), delay, &text).without(key);
         Err(classify(&failed))
@@ -129,17 +129,4 @@ impl Body {
     fn kind(&self) -> &str {
         header(self.response.headers(), &CONTENT_TYPE).unwrap_or_default()
     }
-}
-
-fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    headers.get(name)?.to_str().ok()
-}
-
-/// Marked as sensitive, so that no layer below prints it.
-fn bearer(key: &Secret) -> Result<HeaderValue, ModelError> {
-    let value = HeaderValue::from_str(&format!("Bearer {}", key.reveal()));
-    // A key that no header can hold is a wrong key; the error would quote nothing, but says nothing more either.
-    let mut value = value.map_err(|_| ModelError::Unauthorized)?;
-    value.set_sensitive(true);
-    Ok(value)
 }

@@ -1,16 +1,17 @@
 mod builder;
+mod embedder;
 mod http;
-mod sse;
 
 pub use builder::OpenAiCompatibleBuilder;
+pub use embedder::OpenAiEmbedder;
 
 use self::http::Body;
-use self::sse::EventReader;
 use super::Secret;
 use super::completions::{AnswerReader, Form, Names};
 use super::key::Key;
 use crate::agent::model::Collector;
 use crate::agent::{ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError};
+use crate::source::frames::{Frames, Heard};
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt};
 use reqwest::Url;
@@ -114,7 +115,7 @@ impl ChatModel for OpenAiCompatible {
             streams: body.streams(),
             body,
             reader: Some(reader),
-            frames: EventReader::default(),
+            frames: Frames::new(MAX_EVENT_BYTES, MAX_EVENT_BYTES),
             ready: VecDeque::new(),
         };
         Ok(stream::unfold(answer, Answer::next).boxed())
@@ -138,6 +139,9 @@ fn max_tokens_field(endpoint: &Url) -> &'static str {
     }
 }
 
+/// The longest line and the longest event of an answer, in bytes: 1 MiB.
+const MAX_EVENT_BYTES: usize = 1 << 20;
+
 /// An answer while it comes.
 struct Answer {
     body: Body,
@@ -145,7 +149,7 @@ struct Answer {
     streams: bool,
     /// None once the answer has ended.
     reader: Option<AnswerReader>,
-    frames: EventReader,
+    frames: Frames,
     /// What was read and not yet given; of one chunk, so bounded by its size.
     ready: VecDeque<Result<ChatEvent, ModelError>>,
 }
@@ -181,15 +185,19 @@ impl Answer {
         let Some(chunk) = self.body.chunk().await? else {
             return self.end(false, found);
         };
-        let mut frames = Vec::new();
-        let read = self.frames.read(chunk.as_ref(), &mut frames);
-        for frame in frames {
-            if frame.trim_ascii() == b"[DONE]" {
+        let mut heard = Vec::new();
+        let read = self.frames.read(chunk.as_ref(), &mut heard);
+        for frame in heard {
+            let Heard::Event(frame) = frame else { continue };
+            if frame.data.trim_ascii() == b"[DONE]" {
                 return self.end(true, found);
             }
-            self.take(&frame, found)?;
+            self.take(&frame.data, found)?;
         }
-        read
+        read.map_err(|_| ModelError::TooLarge {
+            what: "an event of the answer in bytes",
+            limit: MAX_EVENT_BYTES,
+        })
     }
 
     fn take(&mut self, text: &[u8], found: &mut VecDeque<ChatEvent>) -> Result<(), ModelError> {

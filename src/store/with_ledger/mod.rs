@@ -1,3 +1,6 @@
+mod journal;
+mod runs;
+
 use super::{
     BreadcrumbStore, Capabilities, Commit, Committed, Lease, Query, RunEnd, RunLedger, RunRef,
     Scored, StoreError, VectorQuery, Wake, Write,
@@ -39,10 +42,18 @@ use std::sync::Arc;
 /// One run for each version of a trigger, however often that is announced; leases, attempts, retries, order, suspended
 /// runs and dead letters. Runs are counted, listed, redone and resumed as in any ledger.
 ///
+/// A response of nothing but creations is executed once: it is kept in the ledger before it is written, so that whoever
+/// claims the run after a crash, or after the store was away, writes it from there and answers
+/// [`Claim::Done`](super::Claim::Done). It waits for the store as long as that is away, with pauses of up to five minutes;
+/// three days after it was added the run is executed again instead, which counts as an attempt.
+///
 /// # What it cannot promise
 /// A response and the end of its run are two steps, in this order. The lease is renewed right before the first.
-/// - **At least once.** If the process dies between the two, the commit is dropped or the ledger fails, the run is tried
-///   again and responds again. An error of a commit does not mean that nothing was written. What an executor writes on
+/// - **At least once.** A store with [`Capabilities::run_keys`] is told of the run, and finds again what that responded
+///   with before. To any other, if the process dies between the two, the commit is dropped or the ledger fails, the
+///   response is written again. An error of a commit does not mean that nothing was written.
+/// - **Some are executed again.** After a crash between the two a response that updates or deletes, one whose text is
+///   larger than a state may be, one that the store refuses, and a suspension are made anew. What an executor writes on
 ///   the way is written again as well.
 /// - **A stale worker may write.** It writes nothing if its lease is known to be lost. But one that is held up, for
 ///   longer than its lease, between that check and its write does write, although another has the run by now. It is
@@ -63,13 +74,18 @@ use std::sync::Arc;
 /// The dead letter of a failed run is written to the store and counts among the at most
 /// [`MAX_WRITES`](Commit::MAX_WRITES) of the commit. The ledger's own store writes one for itself, which nobody reads.
 ///
+/// # What a run saves
+/// A state with the field `ux:response` is refused: it would be taken for a response that was kept, which is not checked
+/// again when it is written.
+///
 /// # Tenants
 /// Its tenant is that of the store, from which keys of runs are made; the rows are in the tenant of the handle that has
-/// the ledger. Bind both to the same, or the runs of two tenants meet in one ledger.
+/// the ledger. Bind both to the same, or the runs of two tenants meet in one ledger: a worker of one then claims those of
+/// the other, does not find their triggers, and ends them. A warning tells of two that differ.
 #[derive(Clone, Debug)]
 pub struct WithLedger<S, L> {
     store: S,
-    runs: L,
+    ledger_store: L,
 }
 
 const NAME: &str = "WithLedger";
@@ -78,22 +94,50 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
     /// The breadcrumbs of a store with the ledger of another. Without a ledger there this has none either.
     #[must_use]
     pub fn new(store: S, ledger_store: L) -> Self {
+        let (tenant, of_ledger) = (store.tenant(), ledger_store.tenant());
+        if tenant != of_ledger && ledger_store.ledger().is_some() {
+            tracing::warn!(
+                tenant,
+                of_ledger,
+                "the ledger is bound to another tenant than the store; bind it to the same"
+            );
+        }
         Self {
             store,
-            runs: ledger_store,
+            ledger_store,
         }
     }
 
-    /// Writes as long as the lease is held.
+    /// Keeps a response until it is written. One that is too large for that is written without.
+    async fn keep(
+        &self,
+        ledger: &dyn RunLedger,
+        lease: &Lease,
+        writes: &[Write],
+    ) -> Result<(), StoreError> {
+        let Some(response) = journal::of(lease, writes) else {
+            return Ok(());
+        };
+        match ledger.save(lease, response).await {
+            Ok(()) | Err(StoreError::Rejected { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes as long as the lease is held. A store that knows what a run wrote before is told which run it is of, and
+    /// whether the run ends with it, and how.
     async fn write(
         &self,
         ledger: &dyn RunLedger,
         lease: &Lease,
         writes: Vec<Write>,
+        kind: RunEnd,
     ) -> Result<Committed, StoreError> {
+        let run_keys = self.store.capabilities().run_keys;
+        let end = run_keys.then(|| (lease.clone(), kind));
         match ledger.heartbeat(std::slice::from_ref(lease)).await?.pop() {
             Some(lost) => Err(StoreError::LeaseLost { run: lost.run }),
-            None => self.store.commit(writes.into()).await,
+            None => self.store.commit(Commit { writes, end }).await,
         }
     }
 
@@ -102,7 +146,7 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
             writes: Vec::new(),
             end: Some((lease, end)),
         };
-        self.runs.commit(commit).await.map(drop)
+        self.ledger_store.commit(commit).await.map(drop)
     }
 
     /// Wakes a run with what was committed between its own writes and its suspension.
@@ -135,7 +179,9 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> BreadcrumbStore for WithLedger<S, L
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.store.capabilities().lineage(false)
+        let store = self.store.capabilities();
+        let run_keys = store.run_keys && self.ledger().is_none();
+        store.lineage(false).run_keys(run_keys)
     }
 
     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
@@ -155,23 +201,42 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> BreadcrumbStore for WithLedger<S, L
         let Some((lease, end)) = end else {
             return self.store.commit(writes.into()).await;
         };
-        let ledger = self.ledger().ok_or(StoreError::Unsupported {
-            store: NAME,
-            operation: "runs without a ledger",
-        })?;
+        let Some(ledger) = self.ledger_store.ledger() else {
+            if self.store.capabilities().run_keys {
+                let end = Some((lease, end));
+                return self.store.commit(Commit { writes, end }).await;
+            }
+            return Err(StoreError::Unsupported {
+                store: NAME,
+                operation: "runs without a ledger",
+            });
+        };
+        let kind = match &end {
+            // What it asks on its way, it may ask again.
+            RunEnd::Continues | RunEnd::Suspended { .. } => RunEnd::Continues,
+            RunEnd::Failed(letter) => RunEnd::Failed(letter.clone()),
+            RunEnd::Done | RunEnd::Skipped(_) | RunEnd::Superseded => RunEnd::Done,
+        };
+        let mut has_letter = false;
         match &end {
-            RunEnd::Continues => return self.write(ledger, &lease, writes).await,
+            RunEnd::Continues => return self.write(ledger, &lease, writes, kind).await,
+            // A store that is told of the failure writes the dead letter itself.
+            RunEnd::Failed(_) if self.store.capabilities().run_keys => has_letter = true,
             RunEnd::Failed(letter) => {
                 writes.push(Write::Create(letter.breadcrumb(&lease, self.tenant())));
             }
-            RunEnd::Suspended { wake, .. } => wake.check()?,
-            RunEnd::Done | RunEnd::Skipped(_) | RunEnd::Superseded => {}
+            RunEnd::Suspended { wake, state } => {
+                wake.check()?;
+                runs::check(state)?;
+            }
+            RunEnd::Done => self.keep(ledger, &lease, &writes).await?,
+            RunEnd::Skipped(_) | RunEnd::Superseded => {}
         }
-        let committed = if writes.is_empty() {
+        let committed = if writes.is_empty() && !has_letter {
             // Then the end is the only step, and the ledger checks the lease itself.
             Committed::default()
         } else {
-            self.write(ledger, &lease, writes).await?
+            self.write(ledger, &lease, writes, kind).await?
         };
         let mut asked = None;
         if let RunEnd::Suspended { wake, .. } = &end
@@ -189,6 +254,6 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> BreadcrumbStore for WithLedger<S, L
     }
 
     fn ledger(&self) -> Option<&dyn RunLedger> {
-        self.runs.ledger()
+        self.ledger_store.ledger().map(|_| self as &dyn RunLedger)
     }
 }

@@ -18,7 +18,7 @@ impl Secret {
         Self(text.as_ref().trim().to_owned())
     }
 
-    pub(super) fn reveal(&self) -> &str {
+    pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
 }

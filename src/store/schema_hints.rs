@@ -1,8 +1,8 @@
 //! The hints that definitions give to all breadcrumbs of a schema: read from the store, and known for a while.
 
+use super::{BreadcrumbStore, Query, StoreError};
 use crate::hints::{Hints, HintsError};
-use crate::model::{Breadcrumb, Event, EventKind, Selector};
-use crate::store::{BreadcrumbStore, Query, StoreError};
+use crate::model::{Breadcrumb, Event, EventKind, Json, Selector};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,16 +15,16 @@ const DEFINITION: &str = "schema.def.v1";
 const DEFINES: &str = "defines:";
 
 /// How long hints are known without a look into the store: an event that tells of a change may go to another worker.
-pub(super) const MAX_AGE: Duration = Duration::from_secs(10);
+pub(crate) const MAX_AGE: Duration = Duration::from_secs(10);
 
 /// How many schemas are known at a time.
 const MOST: usize = 1_024;
 
 /// What the definition of a schema says: its hints, that there are none, or that they cannot be read.
-pub(super) type HintsOfSchema = Result<Option<Hints>, HintsError>;
+pub(crate) type HintsOfSchema = Result<Option<Hints>, HintsError>;
 
 /// What definitions say of schemas, by their names.
-pub(super) type HintsOfSchemas = HashMap<String, HintsOfSchema>;
+pub(crate) type HintsOfSchemas = HashMap<String, HintsOfSchema>;
 
 /// What is known of the schemas on the stores of a runtime.
 #[derive(Debug, Default)]
@@ -110,7 +110,7 @@ impl SchemaHints {
 ///
 /// # Errors
 /// If the store fails: then nobody knows what may be shown.
-pub(super) async fn find(
+pub(crate) async fn find(
     known: Option<&SchemaHints>,
     store: &dyn BreadcrumbStore,
     schemas: Vec<String>,
@@ -144,6 +144,52 @@ pub(super) async fn find(
         found.extend(read);
     }
     Ok(found)
+}
+
+/// What a model may see of the contexts of breadcrumbs; none of one whose hints cannot be used.
+///
+/// # Errors
+/// If the store does not tell the hints of schemas: then nobody knows what may be shown.
+pub(crate) async fn shown(
+    store: &dyn BreadcrumbStore,
+    of: &[&Breadcrumb],
+) -> Result<Vec<Option<Json>>, StoreError> {
+    let without = of.iter().filter(|one| own(one).is_none());
+    let schemas: BTreeSet<&str> = without
+        .filter_map(|one| one.schema_name.as_deref())
+        .collect();
+    let schemas = schemas.into_iter().map(str::to_owned).collect();
+    let by_schema = find(None, store, schemas).await?;
+    let mut shown = Vec::with_capacity(of.len());
+    for breadcrumb in of {
+        shown.push(match hints_for(breadcrumb, &by_schema) {
+            Some(None) => Some(breadcrumb.context.clone()),
+            Some(Some(hints)) => {
+                // They may take long, and come from anybody.
+                tokio::task::yield_now().await;
+                hints.apply(&breadcrumb.context).ok()
+            }
+            None => None,
+        });
+    }
+    Ok(shown)
+}
+
+/// What shapes a breadcrumb, if anything does: its own hints, else those of its schema. None if these cannot be used.
+fn hints_for(breadcrumb: &Breadcrumb, by_schema: &HintsOfSchemas) -> Option<Option<Hints>> {
+    match (own(breadcrumb), &breadcrumb.schema_name) {
+        (Some(own), _) => Hints::from_json(own).ok().map(Some),
+        (None, Some(schema)) => by_schema.get(schema)?.clone().ok(),
+        (None, None) => Some(None),
+    }
+}
+
+/// The hints of a breadcrumb itself, which stand for those of its schema.
+pub(crate) fn own(breadcrumb: &Breadcrumb) -> Option<&Json> {
+    breadcrumb
+        .llm_hints
+        .as_ref()
+        .filter(|hints| !hints.is_null())
 }
 
 /// Whether there can be a tag that says so.

@@ -1,0 +1,163 @@
+//! Texts to vectors, over the same connections and with the same care as chats.
+
+use super::http::Body;
+use super::{OpenAiCompatible, builder};
+use crate::agent::ModelError;
+use crate::agent::providers::ProviderError;
+use crate::agent::providers::completions::failure::{Failed, classify};
+use crate::error::Retry;
+use crate::store::meaning::{EmbedError, Embedder};
+use async_trait::async_trait;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// A model behind an endpoint that speaks the embeddings of OpenAI: OpenAI itself, Ollama, vLLM, llama.cpp and others
+/// (feature `openai`).
+///
+/// It is made with [`OpenAiCompatible::builder`], so that keys, timeouts and limits are as there. It never tries again by
+/// itself; the store that it works for does. What hints exclude is not sent.
+///
+/// ```no_run
+/// use universal_executor::MemoryStore;
+/// use universal_executor::agent::OpenAiCompatible;
+/// use universal_executor::store::MemoryLimits;
+/// use universal_executor::store::meaning::Meaning;
+///
+/// # fn example() -> Result<(), universal_executor::BoxError> {
+/// let embedder = OpenAiCompatible::builder("https://api.openai.com/v1")
+///     .key_from_env("OPENAI_API_KEY")
+///     .model("text-embedding-3-small")
+///     .embedder(1_536)?;
+/// let store = MemoryStore::with_meaning(MemoryLimits::default(), Meaning::by(embedder).later());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct OpenAiEmbedder {
+    inner: OpenAiCompatible,
+    model: String,
+    dimensions: usize,
+    asks_for_dimensions: bool,
+}
+
+impl OpenAiEmbedder {
+    pub(super) fn new(inner: OpenAiCompatible, model: String, dimensions: usize) -> Self {
+        Self {
+            inner,
+            model,
+            dimensions,
+            asks_for_dimensions: false,
+        }
+    }
+
+    /// Asks the endpoint for vectors of this length, which only models that can shorten theirs understand.
+    #[must_use]
+    pub fn shortened(mut self) -> Self {
+        self.asks_for_dimensions = true;
+        self
+    }
+
+    async fn ask(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, ModelError> {
+        let mut sent = json!({"model": self.model, "input": texts, "encoding_format": "float"});
+        if self.asks_for_dimensions
+            && let Some(fields) = sent.as_object_mut()
+        {
+            fields.insert("dimensions".to_owned(), self.dimensions.into());
+        }
+        let key = self.inner.key.get().await?;
+        let body = Body::of(&self.inner, sent.to_string(), key.as_ref()).await?;
+        let text = body.whole().await?;
+        let answer: Answer = serde_json::from_slice(&text)
+            .map_err(|_| ModelError::bad_answer("it is no list of vectors"))?;
+        if let Some(error) = answer.error.filter(|error| !error.is_null()) {
+            return Err(classify(&Failed::in_answer(&error).without(key.as_ref())));
+        }
+        let mut data = answer.data;
+        // They come in order, mostly.
+        data.sort_by_key(|one| one.index);
+        Ok(data.into_iter().map(|one| one.embedding).collect())
+    }
+}
+
+#[async_trait]
+impl Embedder for OpenAiEmbedder {
+    async fn embed(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, EmbedError> {
+        let answer = self.ask(texts).await;
+        answer.map_err(|error| failed(&self.model, error))
+    }
+
+    fn dimensions(&self) -> usize {
+        self.dimensions
+    }
+
+    fn model(&self) -> &str {
+        &self.model
+    }
+}
+
+/// What an endpoint answers, or an error in its place.
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    data: Vec<Data>,
+    #[serde(default)]
+    error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Data {
+    #[serde(default)]
+    index: usize,
+    embedding: Vec<f32>,
+}
+
+/// What a failure means for the texts that were sent.
+fn failed(model: &str, error: ModelError) -> EmbedError {
+    let model = model.to_owned();
+    let is_about_the_text = matches!(
+        error,
+        ModelError::ContextTooLong
+            | ModelError::Refused { .. }
+            | ModelError::Rejected {
+                status: 400 | 422,
+                ..
+            }
+    );
+    // Some servers answer so for a text that they cannot do.
+    let may_be_about_the_text = matches!(
+        error,
+        ModelError::Unavailable(_) | ModelError::BadAnswer { .. }
+    );
+    match error.retry() {
+        Retry::After(_) if may_be_about_the_text => EmbedError::Failed {
+            model,
+            source: error.into(),
+        },
+        Retry::After(retry_after) => EmbedError::Unavailable {
+            model,
+            retry_after,
+            source: error.into(),
+        },
+        Retry::Never if is_about_the_text => EmbedError::Refused {
+            model,
+            source: error.into(),
+        },
+        Retry::Never => EmbedError::Unusable {
+            model,
+            source: error.into(),
+        },
+    }
+}
+
+impl builder::OpenAiCompatibleBuilder {
+    /// An embedder instead, of the model that is named and whose vectors have so many dimensions. `/embeddings` is added to
+    /// the URL.
+    ///
+    /// # Errors
+    /// [`ProviderError`] if the URL or the key cannot be used, or no model is named.
+    pub fn embedder(self, dimensions: usize) -> Result<OpenAiEmbedder, ProviderError> {
+        let inner = self.build_at(&["embeddings"])?;
+        let model = inner.model.clone().ok_or(ProviderError::NoModel)?;
+        Ok(OpenAiEmbedder::new(inner, model, dimensions))
+    }
+}

@@ -1,0 +1,135 @@
+//! What clients over HTTP have in common: the client, a base URL, a bearer token in a header, and when to come again.
+
+#[cfg(any(feature = "openai", feature = "rcrt"))]
+use crate::secret::Secret;
+#[cfg(any(feature = "openai", feature = "rcrt"))]
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, ClientBuilder, Url, redirect, retry};
+use std::time::Duration;
+
+/// A client that sends a request once, to the server it was meant for.
+pub(crate) fn client() -> ClientBuilder {
+    Client::builder()
+        // A redirect would take the key elsewhere, and whether to try again is the caller's to say.
+        .redirect(redirect::Policy::none())
+        .retry(retry::never())
+        // What is read is bounded as it comes, so it must not grow afterwards.
+        .no_gzip()
+        .user_agent(concat!("universal-executor/", env!("CARGO_PKG_VERSION")))
+}
+
+/// Reads the URL that paths are added to, or says what is wrong with it without repeating it.
+pub(crate) fn base_url(text: &str) -> Result<Url, &'static str> {
+    let url = Url::parse(text.trim()).map_err(|_| "cannot be read")?;
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+        return Err("is not one of http or https");
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("has credentials in it, which belong into the key");
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("has a query or a fragment");
+    }
+    if url.cannot_be_a_base() {
+        return Err("has no path");
+    }
+    Ok(url)
+}
+
+/// The URL of a path below another, however that one ends.
+#[cfg(any(feature = "openai", feature = "rcrt"))]
+pub(crate) fn below(base: &Url, path: &[&str]) -> Url {
+    let mut url = base.clone();
+    // A URL of http always has a path.
+    if let Ok(mut segments) = url.path_segments_mut() {
+        segments.pop_if_empty().extend(path);
+    }
+    url
+}
+
+/// The header that carries a secret, marked as sensitive, so that no layer below prints it; none if no header can hold it.
+#[cfg(any(feature = "openai", feature = "rcrt"))]
+pub(crate) fn bearer(secret: &Secret) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", secret.reveal())).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// The text of a header, if it is one.
+#[cfg(any(feature = "openai", feature = "rcrt"))]
+pub(crate) fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// What an answer says that is an error, up to so many bytes, without the token of the request, should it repeat that.
+#[cfg(feature = "rcrt")]
+pub(crate) async fn said(
+    response: &mut reqwest::Response,
+    token: Option<&HeaderValue>,
+    limit: usize,
+) -> String {
+    const MAX_BYTES: usize = 16 << 10;
+    let mut text = Vec::new();
+    while text.len() < MAX_BYTES {
+        match response.chunk().await {
+            Ok(Some(chunk)) => text.extend_from_slice(&chunk),
+            Ok(None) | Err(_) => break,
+        }
+    }
+    let mut said = String::from_utf8_lossy(&text).into_owned();
+    let token = token.and_then(|token| token.to_str().ok()?.strip_prefix("Bearer "));
+    if let Some(token) = token.filter(|token| !token.is_empty()) {
+        said = said.replace(token, "..");
+    }
+    crate::error::excerpt(said.trim(), limit).into_owned()
+}
+
+/// The time of a `Retry-After`: seconds, or an HTTP date. `now` is in microseconds since 1970.
+pub(crate) fn retry_after(header: &str, now: i64) -> Option<Duration> {
+    let header = header.trim();
+    if let Ok(seconds) = header.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let at = jiff::fmt::rfc2822::DateTimeParser::new()
+        .parse_timestamp(header)
+        .ok()?;
+    let micros = at.as_microsecond().saturating_sub(now);
+    Some(Duration::from_micros(u64::try_from(micros).unwrap_or(0)))
+}
+
+#[cfg(all(test, any(feature = "openai", feature = "rcrt")))]
+mod tests {
+    use super::*;
+
+    /// 1994-11-06T08:49:37Z
+    const THEN: i64 = 784_111_777_000_000;
+
+    #[test]
+    fn a_retry_after_is_read_as_seconds_or_as_a_date() {
+        let seconds = |text| retry_after(text, THEN).map(|delay| delay.as_secs());
+
+        assert_eq!(seconds("120"), Some(120));
+        assert_eq!(seconds("Sun, 06 Nov 1994 08:50:07 GMT"), Some(30));
+        assert_eq!(seconds("Sun, 06 Nov 1994 08:00:00 GMT"), Some(0));
+        for text in ["", "-1", "1.5", "soon", "99999999999999999999"] {
+            assert_eq!(seconds(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_added_whether_or_not_the_url_ends_with_a_slash() {
+        for base in ["http://localhost:1/v1", "http://localhost:1/v1/"] {
+            let url = below(&base_url(base).unwrap(), &["a", "b c"]);
+
+            assert_eq!(url.as_str(), "http://localhost:1/v1/a/b%20c");
+        }
+    }
+
+    #[test]
+    fn a_secret_in_a_header_is_not_printed() {
+        let header = bearer(&Secret::new("s3cret")).unwrap();
+
+        assert!(!format!("{header:?}").contains("s3cret"));
+        assert!(bearer(&Secret::new("a\nb")).is_none());
+    }
+}

@@ -1,0 +1,178 @@
+//! The lines of `text/event-stream`, taken apart into frames however they are cut into chunks. Pure.
+//!
+//! Follows the [HTML standard](https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation).
+
+use std::mem;
+use std::time::Duration;
+
+/// Takes a body apart into what it says.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    line: Vec<u8>,
+    /// What the frame has of data so far; none if it has no such field.
+    data: Option<Vec<u8>>,
+    name: Vec<u8>,
+    id: Option<String>,
+    /// Whether the frame has any line so far.
+    begun: bool,
+    after_return: bool,
+    /// A byte order mark may stand before the first line.
+    is_first_line: bool,
+    max_line: usize,
+    max_event: usize,
+}
+
+/// What a stream says.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Heard {
+    /// An event.
+    Event(Frame),
+    /// A frame without data: a comment, for instance.
+    Nothing,
+    /// How long to wait before coming again.
+    Retry(Duration),
+}
+
+/// One event of a stream.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Frame {
+    /// Its name, `message` unless the stream says another.
+    pub(crate) name: String,
+    /// Its data, lines parted by a line feed.
+    pub(crate) data: Vec<u8>,
+    /// The last id that the stream told of.
+    pub(crate) id: Option<String>,
+}
+
+/// A line or an event is longer than its limit.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{what} of the stream has more than {limit} bytes")]
+pub(crate) struct TooLong {
+    what: &'static str,
+    limit: usize,
+}
+
+/// The longest id that is remembered, in bytes: it has to fit into a header.
+const MAX_ID: usize = 1 << 10;
+
+impl Frames {
+    /// Frames of a stream that begins, with lines and data of events up to so many bytes.
+    pub(crate) fn new(max_line: usize, max_event: usize) -> Self {
+        Self {
+            line: Vec::new(),
+            data: None,
+            name: Vec::new(),
+            id: None,
+            begun: false,
+            after_return: false,
+            is_first_line: true,
+            max_line,
+            max_event,
+        }
+    }
+
+    /// Reads the next chunk, and tells what it completes. What was complete before an error is told.
+    pub(crate) fn read(
+        &mut self,
+        chunk: &[u8],
+        heard: &mut impl Extend<Heard>,
+    ) -> Result<(), TooLong> {
+        let mut rest = chunk;
+        while let Some((&first, behind)) = rest.split_first() {
+            // A line ends with LF, CR or CRLF, and CRLF is one end even if a chunk parts it.
+            if mem::take(&mut self.after_return) && first == b'\n' {
+                rest = behind;
+                continue;
+            }
+            let end = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
+            let (part, behind) = rest.split_at(end.unwrap_or(rest.len()));
+            within("a line", self.line.len() + part.len(), self.max_line)?;
+            self.line.extend_from_slice(part);
+            rest = behind;
+            if let Some((ending, behind)) = rest.split_first() {
+                self.after_return = *ending == b'\r';
+                rest = behind;
+                self.end_line(heard)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end_line(&mut self, heard: &mut impl Extend<Heard>) -> Result<(), TooLong> {
+        let mut line = mem::take(&mut self.line);
+        if mem::take(&mut self.is_first_line) && line.starts_with("\u{FEFF}".as_bytes()) {
+            line.drain(..'\u{FEFF}'.len_utf8());
+        }
+        if line.is_empty() {
+            heard.extend(self.end_frame());
+        } else {
+            self.begun = true;
+            heard.extend(self.field(&line)?);
+        }
+        // Its room is used again.
+        line.clear();
+        self.line = line;
+        Ok(())
+    }
+
+    fn end_frame(&mut self) -> Option<Heard> {
+        let (data, name) = (self.data.take(), mem::take(&mut self.name));
+        if !mem::take(&mut self.begun) {
+            return None;
+        }
+        let Some(data) = data else {
+            return Some(Heard::Nothing);
+        };
+        let name = match name.is_empty() {
+            true => "message".to_owned(),
+            false => String::from_utf8_lossy(&name).into_owned(),
+        };
+        let id = self.id.clone();
+        Some(Heard::Event(Frame { name, data, id }))
+    }
+
+    fn field(&mut self, line: &[u8]) -> Result<Option<Heard>, TooLong> {
+        let colon = line.iter().position(|byte| *byte == b':');
+        let (name, value) = line.split_at(colon.unwrap_or(line.len()));
+        let value = value.strip_prefix(b":").unwrap_or(value);
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        match name {
+            b"data" => {
+                let before = self.data.as_ref().map_or(0, |data| data.len() + 1);
+                within("an event", before + value.len(), self.max_event)?;
+                match &mut self.data {
+                    Some(data) => {
+                        data.push(b'\n');
+                        data.extend_from_slice(value);
+                    }
+                    None => self.data = Some(value.to_vec()),
+                }
+            }
+            b"event" => self.name = value.to_vec(),
+            b"id" if !value.contains(&0) && value.len() <= MAX_ID => {
+                self.id = std::str::from_utf8(value)
+                    .ok()
+                    .filter(|id| !id.is_empty())
+                    .map(str::to_owned);
+            }
+            b"retry" if !value.is_empty() && value.iter().all(u8::is_ascii_digit) => {
+                let text = std::str::from_utf8(value).unwrap_or_default();
+                let millis = text.parse().unwrap_or(u64::MAX);
+                return Ok(Some(Heard::Retry(Duration::from_millis(millis))));
+            }
+            // A comment, a field of no meaning here, or a value that is none.
+            _ => {}
+        }
+        Ok(None)
+    }
+}
+
+fn within(what: &'static str, size: usize, limit: usize) -> Result<(), TooLong> {
+    match size > limit {
+        true => Err(TooLong { what, limit }),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

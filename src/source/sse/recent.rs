@@ -1,0 +1,61 @@
+//! Which versions were told of lately.
+
+use crate::model::BreadcrumbId;
+use std::collections::{HashSet, VecDeque};
+
+/// The last versions that were told of. What is older is told of again, which is harmless.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    known: HashSet<(BreadcrumbId, u64)>,
+    order: VecDeque<(BreadcrumbId, u64)>,
+}
+
+impl Recent {
+    /// How many are remembered.
+    const MOST: usize = 65_536;
+
+    pub(super) fn knows(&self, id: BreadcrumbId, version: u64) -> bool {
+        self.known.contains(&(id, version))
+    }
+
+    /// Notes a version; false if it was noted before.
+    pub(super) fn note(&mut self, id: BreadcrumbId, version: u64) -> bool {
+        if !self.known.insert((id, version)) {
+            return false;
+        }
+        self.order.push_back((id, version));
+        if self.order.len() > Self::MOST
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_new_once_and_only_so_many_are_remembered() {
+        let mut recent = Recent::default();
+        let id = |n: usize| BreadcrumbId::from(uuid::Uuid::from_u128(n as u128));
+
+        let new = [
+            recent.note(id(0), 1),
+            recent.note(id(0), 1),
+            recent.note(id(0), 2),
+        ];
+        for n in 1..=Recent::MOST {
+            recent.note(id(n), 1);
+        }
+
+        assert_eq!(new, [true, false, true]);
+        assert_eq!(
+            (recent.known.len(), recent.order.len()),
+            (Recent::MOST, Recent::MOST)
+        );
+        assert!(!recent.knows(id(0), 1) && recent.knows(id(1), 1));
+    }
+}

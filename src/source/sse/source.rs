@@ -1,0 +1,179 @@
+use super::builder::SseSourceBuilder;
+use super::feed::{Feed, Said};
+use super::follow::follow;
+use super::settings::Settings;
+use crate::source::{Delivery, EventSource, SourceError, StartAt};
+use async_trait::async_trait;
+use futures::stream::{self, BoxStream, StreamExt as _};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Events from a server that sends them: an RCRT server at `/events/stream`, or any other whose data are
+/// [`Event`](crate::Event)s (feature `rcrt`).
+///
+/// All clones and all subscriptions share one connection. It is opened by the first subscription and closed when the last
+/// of them is gone. A connection that ends, breaks or is silent is opened again, with longer and longer pauses and
+/// `Last-Event-ID` where the server tells ids; subscribers are told with an error, and go on.
+///
+/// ```no_run
+/// use universal_executor::source::{BearerToken, SseSource};
+/// use universal_executor::{BoxError, Runtime, Secret, UniversalExecutor};
+///
+/// async fn serve(agent: impl UniversalExecutor + 'static) -> Result<(), BoxError> {
+///     let token = BearerToken::fixed(Secret::new("eyJ.."));
+///     let events = SseSource::builder("http://localhost:8080/events/stream").token(token).build()?;
+///     Runtime::builder(events).executor(agent).build()?.run_until(std::future::pending()).await?;
+///     Ok(())
+/// }
+/// ```
+///
+/// # What it promises
+/// What happens while there is a connection, each version once as long as it is remembered (65,536 of them). With somebody to ask for what was
+/// [missed](SseSourceBuilder::missed), as [`RcrtStore::events`](crate::store::RcrtStore::events) has: also what happened
+/// while there was none, and what a living stream left out, unless a later version, a deletion or the end of its time came
+/// before it was asked for. That comes after what is newer.
+///
+/// # What it does not
+/// Nothing is remembered: it has no positions, [`StartAt::Beginning`] and [`StartAt::After`] begin now, nothing is taken
+/// back, and it is not [complete](EventSource::is_complete). Deletions come only from servers that tell of them.
+///
+/// # Bounds
+/// A frame of more than 4 MiB breaks the connection. A context of more than 16 KiB does not travel.
+#[derive(Clone)]
+pub struct SseSource(Arc<Inner>);
+
+struct Inner {
+    settings: Arc<Settings>,
+    running: Mutex<Option<Arc<Running>>>,
+}
+
+/// A connection that is kept as long as somebody holds this.
+struct Running {
+    feed: Arc<Feed>,
+    task: JoinHandle<()>,
+    _stop: DropGuard,
+}
+
+/// How a stream fares.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct SseHealth {
+    /// Whether there is a connection, and what happened before it is known.
+    pub is_connected: bool,
+    /// How many connections were opened.
+    pub connections: u64,
+    /// How many events subscribers were told of.
+    pub told: u64,
+    /// How many of them a living stream had left out.
+    pub missed: u64,
+    /// How many frames were no event.
+    pub unreadable: u64,
+    /// The stream is alive and again and again leaves events out: they come late, and the server has to be restarted.
+    pub is_deaf: bool,
+}
+
+impl SseSource {
+    /// A source at the URL of a stream.
+    pub fn builder(url: impl Into<String>) -> SseSourceBuilder {
+        SseSourceBuilder::new(url.into())
+    }
+
+    /// How the stream fares; nothing yet if nobody has subscribed.
+    #[must_use]
+    pub fn health(&self) -> SseHealth {
+        let running = self.lock().clone();
+        running.map_or_else(SseHealth::default, |running| *running.feed.health())
+    }
+
+    pub(super) fn of(settings: Settings) -> Self {
+        Self(Arc::new(Inner {
+            settings: Arc::new(settings),
+            running: Mutex::default(),
+        }))
+    }
+
+    /// The connection there is, or a new one. One whose runtime has ended is none.
+    fn running(&self) -> Arc<Running> {
+        let mut running = self.lock();
+        if let Some(running) = running
+            .as_ref()
+            .filter(|running| !running.task.is_finished())
+        {
+            return Arc::clone(running);
+        }
+        let feed = Arc::new(Feed::new(self.0.settings.buffer));
+        let stop = CancellationToken::new();
+        let follow = follow(
+            Arc::clone(&self.0.settings),
+            Arc::clone(&feed),
+            stop.clone(),
+        );
+        let new = Arc::new(Running {
+            feed,
+            task: tokio::spawn(follow),
+            _stop: stop.drop_guard(),
+        });
+        *running = Some(Arc::clone(&new));
+        new
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<Running>>> {
+        self.0
+            .running
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl EventSource for SseSource {
+    async fn subscribe(
+        &self,
+        _from: StartAt,
+    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+        let running = self.running();
+        ready(&running.feed).await?;
+        let said = running.feed.said.subscribe();
+        let next = |(mut said, running): (tokio::sync::broadcast::Receiver<Said>, Arc<Running>)| async {
+            let next = match said.recv().await {
+                Ok(Said::Event(event)) => Ok(Delivery::new(event)),
+                Ok(Said::Broke(why)) => Err(unavailable(&why)),
+                Err(RecvError::Lagged(missed)) => Err(SourceError::Lagged { missed }),
+                Err(RecvError::Closed) => return None,
+            };
+            Some((next, (said, running)))
+        };
+        Ok(stream::unfold((said, running), next).boxed())
+    }
+}
+
+/// Waits for the first connection, or for the next that fails before there was one.
+async fn ready(feed: &Feed) -> Result<(), SourceError> {
+    let mut progress = feed.progress.subscribe();
+    let failures = progress.borrow().failures;
+    let reached = progress.wait_for(|now| now.is_ready || now.failures > failures);
+    match reached.await {
+        Ok(now) if now.is_ready => Ok(()),
+        Ok(now) => Err(unavailable(now.why.as_deref().unwrap_or_default())),
+        Err(_) => Err(unavailable("the source is closed")),
+    }
+}
+
+fn unavailable(why: &str) -> SourceError {
+    SourceError::Unavailable {
+        retry_after: Duration::from_secs(1),
+        source: why.into(),
+    }
+}
+
+impl fmt::Debug for SseSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SseSource")
+            .field("settings", &self.0.settings)
+            .finish_non_exhaustive()
+    }
+}

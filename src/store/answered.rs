@@ -1,0 +1,125 @@
+//! How a store without a ledger knows again what a run responded with: by the tags of what it created.
+
+use super::{Claim, RunState};
+use crate::model::{Breadcrumb, BreadcrumbId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The tag of all that a run ends with.
+pub(crate) fn run_tag(run_key: &str) -> String {
+    format!("ux:run:{run_key}")
+}
+
+/// The place of a breadcrumb in what a run ends with. What a failed run leaves has places of its own: some of the response
+/// that it failed with may be there.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Place {
+    pub(crate) has_failed: bool,
+    pub(crate) number: usize,
+}
+
+impl Place {
+    /// The tag of it among so many.
+    #[cfg(feature = "rcrt")]
+    pub(crate) fn tag(self, of: usize) -> String {
+        format!("ux:slot:{self}/{of}")
+    }
+
+    /// The place that the tags of a breadcrumb name, and among how many.
+    pub(crate) fn of(tags: &[String]) -> Option<(Self, usize)> {
+        tags.iter().find_map(|tag| {
+            let (place, of) = tag.strip_prefix("ux:slot:")?.split_once('/')?;
+            let failed = place.strip_prefix('f');
+            let place = Self {
+                has_failed: failed.is_some(),
+                number: failed.unwrap_or(place).parse().ok()?,
+            };
+            Some((place, of.parse().ok()?))
+        })
+    }
+}
+
+#[cfg(feature = "rcrt")]
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mark = if self.has_failed { "f" } else { "" };
+        write!(f, "{mark}{}", self.number)
+    }
+}
+
+/// What the breadcrumbs with the tag of a run say of it: that it is over, or nothing if some of its end is missing. That it
+/// failed counts more than a response: the last of that may have come after the run was given up.
+pub(crate) fn answered(found: &[Arc<Breadcrumb>]) -> Option<Claim> {
+    let ended = |has_failed, state| {
+        let written = whole(found, has_failed)?;
+        Some(Claim::Done { state, written })
+    };
+    ended(true, RunState::Failed).or_else(|| ended(false, RunState::Done))
+}
+
+/// The breadcrumbs of one kind of end, if all are there. Of several in one place the oldest counts.
+fn whole(found: &[Arc<Breadcrumb>], has_failed: bool) -> Option<Vec<BreadcrumbId>> {
+    let mut slots: BTreeMap<usize, (usize, &Breadcrumb)> = BTreeMap::new();
+    for one in found {
+        let Some((place, of)) = Place::of(&one.tags) else {
+            continue;
+        };
+        if place.has_failed != has_failed {
+            continue;
+        }
+        let number = place.number;
+        let age = |one: &Breadcrumb| (one.created_at, one.id);
+        let slot = slots.entry(number).or_insert((of, one));
+        if age(one) < age(slot.1) {
+            *slot = (of, one);
+        }
+    }
+    let (of, _) = slots.values().next()?;
+    let is_whole = slots.len() == *of && slots.keys().copied().eq(0..*of);
+    is_whole.then(|| slots.values().map(|(_, one)| one.id).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{NewBreadcrumb, Timestamp};
+
+    fn slot(id: u128, created: i64, tag: &str) -> Arc<Breadcrumb> {
+        let id = BreadcrumbId::from(uuid::Uuid::from_u128(id));
+        let new = NewBreadcrumb::new("answer.v1").tags(["ux:run:k", tag]);
+        Arc::new(new.first_version(id, Timestamp::from_micros(created)))
+    }
+
+    fn ids(found: &[Arc<Breadcrumb>]) -> Option<Vec<u128>> {
+        let Some(Claim::Done { written, .. }) = answered(found) else {
+            return None;
+        };
+        Some(written.iter().map(|id| id.as_uuid().as_u128()).collect())
+    }
+
+    #[test]
+    fn a_run_is_over_when_its_whole_response_is_there_and_the_oldest_of_each_place_counts() {
+        let (first, second) = (slot(1, 1, "ux:slot:0/2"), slot(2, 2, "ux:slot:1/2"));
+        let again = slot(3, 3, "ux:slot:0/2");
+
+        assert_eq!(ids(&[]), None);
+        assert_eq!(ids(&[slot(4, 1, "other")]), None);
+        assert_eq!(ids(std::slice::from_ref(&first)), None);
+        assert_eq!(ids(&[second.clone(), again.clone()]), Some(vec![3, 2]));
+        assert_eq!(ids(&[second, again, first]), Some(vec![1, 2]));
+    }
+
+    #[test]
+    fn what_a_failed_run_leaves_says_so_whatever_is_there_of_its_response() {
+        let letter = slot(9, 9, "ux:slot:f0/1");
+        let (first, second) = (slot(1, 1, "ux:slot:0/2"), slot(2, 2, "ux:slot:1/2"));
+
+        for response in [vec![], vec![first.clone()], vec![first, second]] {
+            let found = [response, vec![letter.clone()]].concat();
+            let Some(Claim::Done { state, written }) = answered(&found) else {
+                panic!("{found:?} is whole")
+            };
+            assert_eq!((state, written), (RunState::Failed, vec![letter.id]));
+        }
+    }
+}

@@ -1,0 +1,337 @@
+use super::Broken;
+use super::Subject;
+use super::broken::{expect, same};
+use super::given::{OVER, SHORT, note};
+use crate::model::{BreadcrumbId, NewBreadcrumb, Patch, Selector};
+use crate::store::meaning::{EmbedError, Embedder};
+use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Query, Scored, StoreError, VectorQuery};
+use async_trait::async_trait;
+use serde_json::json;
+
+const APPLES: &str = "red apples grow on old trees";
+const MARKET: &str = "the stock market fell sharply today";
+const CAT: &str = "a cat sleeps in the warm sun";
+
+/// An embedder for tests that needs no model: texts are near if they have words in common.
+///
+/// ```
+/// use universal_executor::MemoryStore;
+/// use universal_executor::store::MemoryLimits;
+/// use universal_executor::store::conformance::WordCounts;
+/// use universal_executor::store::meaning::Meaning;
+///
+/// let store = MemoryStore::with_meaning(MemoryLimits::default(), Meaning::by(WordCounts));
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WordCounts;
+
+#[async_trait]
+impl Embedder for WordCounts {
+    async fn embed(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, EmbedError> {
+        Ok(texts.iter().map(|text| self.count(text)).collect())
+    }
+
+    fn dimensions(&self) -> usize {
+        512
+    }
+
+    fn model(&self) -> &str {
+        "word-counts"
+    }
+}
+
+impl WordCounts {
+    /// Each word counts where its FNV-1a hash says.
+    fn count(self, text: &str) -> Vec<f32> {
+        let mut counts = vec![0.0; self.dimensions()];
+        for word in text.to_lowercase().split(|c: char| !c.is_alphanumeric()) {
+            let hash = word.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            });
+            let place = usize::try_from(hash >> 32).unwrap_or_default() % counts.len();
+            if let Some(count) = counts.get_mut(place).filter(|_| !word.is_empty()) {
+                *count += 1.0;
+            }
+        }
+        counts
+    }
+}
+
+/// What says the same as a text comes before what says something else, and says how near it is.
+pub async fn the_nearest_come_first<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let Some((store, [apples, market, cat])) = three(subject).await? else {
+        return Ok(());
+    };
+
+    for (text, first) in [(APPLES, apples), (MARKET, market), (CAT, cat)] {
+        let found = store.vector_search(&notes(text)).await?;
+        same(ids(&found).first(), Some(&first), "what is nearest")?;
+        same(found.len(), 3, "how many are found")?;
+        let scores: Vec<_> = found.iter().filter_map(|one| one.score).collect();
+        let tells = store.capabilities().scores;
+        expect(!tells || scores.len() == 3, "scores are told as declared")?;
+        expect(scores.is_sorted_by(|a, b| a >= b), "the nearest come first")?;
+        expect(
+            scores.iter().all(|score| (-1.0..=1.0).contains(score)),
+            "a score is a cosine",
+        )?;
+    }
+    let mut one = notes(CAT);
+    one.query.limit = 1;
+    same(near(&store, &one).await?, [cat], "the nearest one")?;
+    one.query.limit = 0;
+    same(near(&store, &one).await?, [], "none of them")
+}
+
+/// Only what the selector, the scope, the place and the exclusion leave is found, however near anything else is.
+pub async fn near_is_within_the_whole_selector<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let Some((store, [apples, market, cat])) = three(subject).await? else {
+        return Ok(());
+    };
+    let mut other = note(CAT).tag("other").context(json!({"text": CAT, "n": 5}));
+    other.schema_name = Some("other.v1".to_owned());
+    let other = store.create(other).await?;
+
+    let asked = |query: Query| VectorQuery::new(query.limit(2), CAT);
+    let all = || Query::new(Selector::schema("note.v1"));
+    for (query, found) in [
+        (Query::new(Selector::schema("other.v1")), vec![other.id]),
+        (
+            Query::new(Selector::any().any_tags(["other"])),
+            vec![other.id],
+        ),
+        (
+            Query::new(Selector::any().matching("n", "gt", 4)),
+            vec![other.id],
+        ),
+        (
+            Query::new(Selector::any()).scope_tag("other"),
+            vec![other.id],
+        ),
+        (Query::new(Selector::schema("note.v2")), vec![]),
+    ] {
+        same(
+            near(&store, &asked(query)).await?,
+            found,
+            "what is near and selected",
+        )?;
+    }
+    let found = near(&store, &asked(all().exclude(cat))).await?;
+    expect(
+        found.len() == 2 && !found.contains(&cat),
+        "what is excluded makes room for the next",
+    )?;
+    let before = store.get(cat).await?.order_key();
+    let mut found = near(&store, &asked(all().before(before))).await?;
+    found.sort_unstable();
+    same(found, sorted([apples, market]), "what is older")
+}
+
+/// What is less near than the query wants is left out.
+pub async fn near_enough<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let Some((store, [_, _, cat])) = three(subject).await? else {
+        return Ok(());
+    };
+
+    let all = store.vector_search(&notes(CAT)).await?;
+    let Some((Some(first), Some(second))) =
+        all.first().zip(all.get(1)).map(|(a, b)| (a.score, b.score))
+    else {
+        return Ok(()); // this store tells only the order
+    };
+    let middle = f64::midpoint(first, second);
+
+    same(
+        near(&store, &notes(CAT).min_score(middle)).await?,
+        [cat],
+        "what is near enough",
+    )?;
+    same(
+        near(&store, &notes(CAT).min_score(first)).await?,
+        [cat],
+        "what is just near enough",
+    )?;
+    same(
+        near(&store, &notes(CAT).min_score(1.1)).await?,
+        [],
+        "what is nearer than can be",
+    )
+}
+
+/// Of what is as near the newest comes first.
+pub async fn as_near_is_newest_first<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let Some(store) = with_vectors(subject).await else {
+        return Ok(());
+    };
+    let mut expected = Vec::new();
+    for _ in 0..5 {
+        expected.insert(0, store.create(note(CAT)).await?.id);
+    }
+    store.create(note(APPLES)).await?;
+
+    let mut query = notes(CAT);
+    query.query.limit = 3;
+
+    expected.truncate(3);
+    same(near(&store, &query).await?, expected, "what is near")
+}
+
+/// A breadcrumb is found by what its current version says, and by nothing that it said before.
+pub async fn near_by_what_it_says_now<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let Some((store, [apples, market, _])) = three(subject).await? else {
+        return Ok(());
+    };
+    let says_cat = Patch::new().title(CAT).context(json!({"text": CAT}));
+    store.update(apples, 1, says_cat).await?;
+    store
+        .update(market, 1, Patch::new().tags(["kept", "new"]))
+        .await?;
+
+    let found = store.vector_search(&notes(CAT)).await?;
+    same(found.len(), 3, "how many are found")?;
+    same(
+        ids(&found).first(),
+        Some(&apples),
+        "what says so now, and is newer",
+    )?;
+    let mut one = notes(MARKET);
+    one.query.limit = 1;
+    let found = store.vector_search(&one).await?;
+    let version = found
+        .first()
+        .map(|one| (one.breadcrumb.id, one.breadcrumb.version));
+    same(version, Some((market, 2)), "the current version")?;
+    let said = store.vector_search(&notes(APPLES)).await?;
+    let scores = (score_of(&said, apples), score_of(&said, market));
+    expect(scores.0 < Some(0.99), "nothing says what was said before")
+}
+
+/// What was deleted or has expired is not found.
+pub async fn what_is_gone_is_not_near<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let Some((store, [apples, market, cat])) = three(subject).await? else {
+        return Ok(());
+    };
+    let now = store.get(apples).await?.created_at;
+    let short = note(CAT).ttl(now + SHORT);
+    let short = store.create(short).await?.id;
+    store.delete(cat).await?;
+
+    subject.pass(OVER).await;
+
+    let found = near(&store, &notes(CAT)).await?;
+    expect(!found.contains(&cat), "what was deleted is not found")?;
+    expect(!found.contains(&short), "what has expired is not found")?;
+    same(sorted(found), sorted([apples, market]), "what is left")
+}
+
+/// What hints exclude has no part in the meaning, whether they are of the breadcrumb or of its schema.
+pub async fn near_by_what_hints_leave<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let Some(store) = with_vectors(subject).await else {
+        return Ok(());
+    };
+    let hints = json!({"exclude": ["hidden"]});
+    let defined = NewBreadcrumb::new("schema.def.v1")
+        .tag("defines:hinted.v1")
+        .context(json!({"llm_hints": hints}));
+    store.create(defined).await?;
+    let new = |schema: &str, hidden: &str| {
+        NewBreadcrumb::new(schema).context(json!({"shown": APPLES, "hidden": hidden}))
+    };
+    let own = store
+        .create(new("own.v1", MARKET).llm_hints(hints.clone()))
+        .await?
+        .id;
+    let of_schema = store.create(new("hinted.v1", MARKET)).await?.id;
+    let plain = NewBreadcrumb::new("plain.v1").context(json!({"shown": APPLES}));
+    let plain = store.create(plain).await?.id;
+    let unusable = new("own.v1", MARKET).llm_hints(json!({"exclude": 1}));
+    let unusable = store.create(unusable).await?.id;
+
+    let query = Query::new(Selector::any()).limit(10);
+    let found = store
+        .vector_search(&VectorQuery::new(query, MARKET))
+        .await?;
+
+    let score = score_of(&found, plain);
+    same(
+        score_of(&found, own),
+        score,
+        "how near it is, by its own hints",
+    )?;
+    same(
+        score_of(&found, of_schema),
+        score,
+        "how near it is, by those of its schema",
+    )?;
+    expect(
+        !ids(&found).contains(&unusable),
+        "hints that cannot be used withhold all of it",
+    )
+}
+
+/// What others wrote is not found, however near it is.
+pub async fn tenants_apart_by_meaning<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let Some((store, [_, _, cat])) = three(subject).await? else {
+        return Ok(());
+    };
+    let Some(other) = subject.in_tenant(&store, "other").await else {
+        return Ok(());
+    };
+    let theirs = other.create(note(CAT)).await?.id;
+
+    same(
+        near(&other, &notes(CAT)).await?,
+        [theirs],
+        "what the other tenant finds",
+    )?;
+    let found = near(&store, &notes(CAT)).await?;
+    same(
+        (found.first(), found.len()),
+        (Some(&cat), 3),
+        "what this tenant finds",
+    )
+}
+
+/// A fresh store, if it searches by meaning.
+async fn with_vectors<S: Subject>(subject: &S) -> Option<S::Store> {
+    let store = subject.fresh().await;
+    store.capabilities().vector_search.then_some(store)
+}
+
+/// The same with three notes that have little in common.
+async fn three<S: Subject>(
+    subject: &S,
+) -> Result<Option<(S::Store, [BreadcrumbId; 3])>, StoreError> {
+    let Some(store) = with_vectors(subject).await else {
+        return Ok(None);
+    };
+    let apples = store.create(note(APPLES)).await?.id;
+    let market = store.create(note(MARKET)).await?.id;
+    let cat = store.create(note(CAT)).await?.id;
+    Ok(Some((store, [apples, market, cat])))
+}
+
+fn notes(text: &str) -> VectorQuery {
+    VectorQuery::new(Query::new(Selector::schema("note.v1")), text)
+}
+
+async fn near(
+    store: &impl BreadcrumbStore,
+    query: &VectorQuery,
+) -> Result<Vec<BreadcrumbId>, StoreError> {
+    Ok(ids(&store.vector_search(query).await?))
+}
+
+fn ids(found: &[Scored]) -> Vec<BreadcrumbId> {
+    found.iter().map(|one| one.breadcrumb.id).collect()
+}
+
+fn sorted(ids: impl IntoIterator<Item = BreadcrumbId>) -> Vec<BreadcrumbId> {
+    let mut ids: Vec<_> = ids.into_iter().collect();
+    ids.sort_unstable();
+    ids
+}
+
+fn score_of(found: &[Scored], id: BreadcrumbId) -> Option<f64> {
+    found.iter().find(|one| one.breadcrumb.id == id)?.score
+}

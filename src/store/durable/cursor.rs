@@ -1,0 +1,159 @@
+//! How far consumers of events have come, as the store remembers it by their names.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A tenant, and a consumer in it.
+pub(in crate::store) type Name = (Arc<str>, Arc<str>);
+
+/// What consumers have acknowledged since that was stored last.
+#[derive(Debug, Default)]
+pub(in crate::store) struct Acknowledged(Mutex<HashMap<Name, u64>>);
+
+impl Acknowledged {
+    /// Notes a position; true if there was none to be stored yet.
+    pub(in crate::store) fn note(&self, name: Name, position: u64) -> bool {
+        let mut positions = self.lock();
+        let was_empty = positions.is_empty();
+        positions.insert(name, position);
+        was_empty
+    }
+
+    pub(in crate::store) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    pub(in crate::store) fn take(&self) -> HashMap<Name, u64> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    /// Keeps what could not be stored, but for what came after it.
+    pub(in crate::store) fn put_back(&self, positions: HashMap<Name, u64>) {
+        let mut since = self.lock();
+        for (name, position) in positions {
+            since.entry(name).or_insert(position);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Name, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How far one subscription of a consumer has come.
+pub(in crate::store) struct Cursor {
+    place: Mutex<Place>,
+    /// Told up to where everything is acknowledged, each time that this is further than before. It must not wait.
+    settle: Box<dyn Fn(u64) + Send + Sync>,
+}
+
+struct Place {
+    /// The last position that was delivered, or skipped.
+    delivered: u64,
+    /// Those delivered and not acknowledged.
+    open: BTreeSet<u64>,
+}
+
+impl Place {
+    /// The position up to which everything is acknowledged.
+    fn settled(&self) -> u64 {
+        match self.open.first() {
+            Some(first) => first - 1,
+            None => self.delivered,
+        }
+    }
+}
+
+impl Cursor {
+    /// One that goes on behind a position.
+    pub(in crate::store) fn behind(
+        position: u64,
+        settle: impl Fn(u64) + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            place: Mutex::new(Place {
+                delivered: position,
+                open: BTreeSet::new(),
+            }),
+            settle: Box::new(settle),
+        }
+    }
+
+    pub(super) fn position(&self) -> u64 {
+        self.lock().settled()
+    }
+
+    pub(super) fn deliver(&self, position: u64) {
+        let mut place = self.lock();
+        place.delivered = place.delivered.max(position);
+        place.open.insert(position);
+    }
+
+    /// Goes on after events that are gone.
+    pub(super) fn skip_to(&self, position: u64) {
+        self.change(|place| place.delivered = place.delivered.max(position));
+    }
+
+    pub(super) fn acknowledge(&self, position: u64) {
+        self.change(|place| {
+            place.open.remove(&position);
+        });
+    }
+
+    /// Changes the place, and tells of it if more is settled by that. Others wait meanwhile, so what is told only grows.
+    fn change(&self, change: impl FnOnce(&mut Place)) {
+        let mut place = self.lock();
+        let before = place.settled();
+        change(&mut place);
+        let after = place.settled();
+        if after > before {
+            (self.settle)(after);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Place> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_settled_is_told_once_and_only_up_to_what_is_still_open() {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let cursor = Cursor::behind(3, {
+            let told = Arc::clone(&told);
+            move |position| told.lock().unwrap().push(position)
+        });
+        for position in 4..=6 {
+            cursor.deliver(position);
+        }
+
+        for position in [5, 4, 6, 6] {
+            cursor.acknowledge(position);
+        }
+        cursor.skip_to(9);
+
+        assert_eq!(*told.lock().unwrap(), [5, 6, 9]);
+        assert_eq!(cursor.position(), 9);
+    }
+
+    #[test]
+    fn what_could_not_be_stored_does_not_take_the_place_of_what_came_after_it() {
+        let name = |name: &str| (Arc::from("t"), Arc::from(name));
+        let acknowledged = Acknowledged::default();
+        assert!(acknowledged.note(name("a"), 1));
+        assert!(!acknowledged.note(name("b"), 1));
+        let taken = acknowledged.take();
+        acknowledged.note(name("a"), 2);
+
+        acknowledged.put_back(taken);
+
+        assert_eq!(
+            acknowledged.take(),
+            HashMap::from([(name("a"), 2), (name("b"), 1)])
+        );
+    }
+}

@@ -1,0 +1,208 @@
+//! The events of one tenant, read page by page, as a stream of deliveries.
+
+use super::cursor::Cursor;
+use crate::error::Retry;
+use crate::model::{Event, EventKind};
+use crate::source::{Delivery, Receipt, SourceError, StartAt};
+use crate::store::StoreError;
+use crate::store::returned::Returned;
+use async_trait::async_trait;
+use futures::stream::{self, BoxStream};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How many events are read at once.
+pub(in crate::store) const PAGE: i64 = 64;
+
+/// What there is from a position on; positions count from 1.
+pub(in crate::store) struct Page {
+    /// The position of the oldest event that is still there.
+    pub(in crate::store) first: u64,
+    /// The position of the last.
+    pub(in crate::store) last: u64,
+    pub(in crate::store) events: VecDeque<(u64, Event)>,
+}
+
+impl Page {
+    /// Of a tenant that was never written to.
+    pub(in crate::store) const fn empty() -> Self {
+        Self {
+            first: 1,
+            last: 0,
+            events: VecDeque::new(),
+        }
+    }
+}
+
+/// The events that a store keeps of one tenant.
+pub(in crate::store) trait Log: Clone + Send + Sync + 'static {
+    /// Changes when there may be more of them.
+    fn announced(&self) -> watch::Receiver<u64>;
+
+    /// How long to wait at most until they are looked at again: others may not be able to announce theirs.
+    fn poll(&self) -> Duration;
+
+    /// Up to [`PAGE`] of them from a position on, and which there are, at one moment.
+    fn page(&self, from: u64) -> impl Future<Output = Result<Page, StoreError>> + Send;
+
+    /// Where the consumer stopped that they are read for, `begin` if it is new; none if they are read for nobody.
+    fn cursor(&self, begin: u64)
+    -> impl Future<Output = Result<Option<Cursor>, StoreError>> + Send;
+}
+
+/// Which kind of event a row has.
+pub(in crate::store) const fn kind(kind: EventKind) -> i16 {
+    match kind {
+        EventKind::Created => 0,
+        EventKind::Updated => 1,
+        EventKind::Deleted | EventKind::Ping => 2,
+    }
+}
+
+/// What that means; none if it means nothing.
+pub(in crate::store) const fn kind_of(kind: i64) -> Option<EventKind> {
+    match kind {
+        0 => Some(EventKind::Created),
+        1 => Some(EventKind::Updated),
+        2 => Some(EventKind::Deleted),
+        _ => None,
+    }
+}
+
+/// The events of a log, as a source delivers them.
+pub(in crate::store) async fn subscribe<L: Log>(
+    log: L,
+    from: StartAt,
+) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+    let changed = log.announced();
+    let page = log.page(u64::MAX).await.map_err(unavailable)?;
+    let end = page.last + 1;
+    let next = match from {
+        StartAt::Now => end,
+        StartAt::Beginning => page.first,
+        // A position from the future is of another store's life: nothing from now on may be missed for it.
+        StartAt::After(position) => position.saturating_add(1).min(end),
+    };
+    let cursor = log.cursor(next - 1).await.map_err(unavailable)?;
+    let next = match &cursor {
+        None => next,
+        Some(cursor) => cursor.position().saturating_add(1).min(end),
+    };
+    let subscriber = Subscriber {
+        log,
+        changed,
+        next,
+        read: VecDeque::new(),
+        cursor: cursor.map(Arc::new),
+        returned: Arc::default(),
+    };
+    Ok(Box::pin(stream::unfold(
+        subscriber,
+        |mut subscriber| async move {
+            let delivered = subscriber.next().await?;
+            Some((delivered, subscriber))
+        },
+    )))
+}
+
+struct Subscriber<L> {
+    log: L,
+    changed: watch::Receiver<u64>,
+    next: u64,
+    /// What was read and not delivered yet.
+    read: VecDeque<(u64, Event)>,
+    cursor: Option<Arc<Cursor>>,
+    returned: Arc<Returned>,
+}
+
+impl<L: Log> Subscriber<L> {
+    async fn next(&mut self) -> Option<Result<Delivery, SourceError>> {
+        loop {
+            self.changed.mark_unchanged();
+            if let Some((position, event)) = self.returned.take_due() {
+                return Some(Ok(self.delivery(position, event)));
+            }
+            if let Some((position, event)) = self.read.pop_front() {
+                if let Some(cursor) = &self.cursor {
+                    cursor.deliver(position);
+                }
+                return Some(Ok(self.delivery(position, event)));
+            }
+            match self.read_on().await {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(error) => return Some(Err(error)),
+            }
+            tokio::select! {
+                changed = self.changed.changed() => changed.ok()?,
+                () = self.returned.due_or_added() => {}
+                () = tokio::time::sleep(self.log.poll()) => {}
+            }
+        }
+    }
+
+    /// Reads what is next, and says whether there was anything.
+    async fn read_on(&mut self) -> Result<bool, SourceError> {
+        let page = self.log.page(self.next).await.map_err(unavailable)?;
+        if self.next < page.first {
+            let missed = page.first - self.next;
+            self.next = page.first;
+            if let Some(cursor) = &self.cursor {
+                cursor.skip_to(self.next - 1);
+            }
+            return Err(SourceError::Lagged { missed });
+        }
+        self.read = page.events;
+        if let Some((last, _)) = self.read.back() {
+            self.next = last + 1;
+        }
+        Ok(!self.read.is_empty())
+    }
+
+    fn delivery(&self, position: u64, event: Event) -> Delivery {
+        let receipt = LogReceipt {
+            position,
+            event: event.clone(),
+            cursor: self.cursor.clone(),
+            returned: Arc::clone(&self.returned),
+        };
+        Delivery::new(event)
+            .at(position)
+            .with_receipt(Arc::new(receipt))
+    }
+}
+
+struct LogReceipt {
+    position: u64,
+    event: Event,
+    cursor: Option<Arc<Cursor>>,
+    returned: Arc<Returned>,
+}
+
+#[async_trait]
+impl Receipt for LogReceipt {
+    async fn ack(&self) -> Result<(), SourceError> {
+        if let Some(cursor) = &self.cursor {
+            cursor.acknowledge(self.position);
+        }
+        Ok(())
+    }
+
+    async fn nack(&self, delay: Duration) -> Result<(), SourceError> {
+        self.returned
+            .give_back(self.position, self.event.clone(), delay)
+    }
+}
+
+pub(in crate::store) fn unavailable(error: StoreError) -> SourceError {
+    let retry_after = match error.retry() {
+        Retry::After(delay) => delay,
+        Retry::Never => Duration::from_secs(1),
+    };
+    SourceError::Unavailable {
+        retry_after,
+        source: error.into(),
+    }
+}

@@ -1,0 +1,49 @@
+use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
+use crate::store::{Lineage, StoreError};
+use std::sync::Arc;
+
+/// A breadcrumb, or what is left of it.
+#[derive(Clone, Debug)]
+pub(in crate::store) struct Found<R = ()> {
+    /// Its row, where it is known by that.
+    pub(in crate::store) row: R,
+    pub(in crate::store) breadcrumb: Breadcrumb,
+    pub(in crate::store) deleted: bool,
+}
+
+/// Which run wrote a version.
+#[derive(Clone, Debug)]
+pub(in crate::store) struct Writer {
+    pub(in crate::store) executor: Arc<str>,
+    pub(in crate::store) lineage: Lineage,
+}
+
+impl<R> Found<R> {
+    /// Whether it is there at a time: neither deleted nor over.
+    pub(in crate::store) fn lives(&self, now: Timestamp) -> bool {
+        !self.deleted && self.breadcrumb.ttl.is_none_or(|end| now < end)
+    }
+
+    /// The breadcrumb if it is there, else why it is not.
+    pub(in crate::store) fn living(
+        found: Option<Self>,
+        id: BreadcrumbId,
+        now: Timestamp,
+    ) -> Result<Self, StoreError> {
+        match found {
+            Some(found) if found.lives(now) => Ok(found),
+            Some(Self {
+                breadcrumb,
+                deleted: true,
+                ..
+            }) => Err(StoreError::NotFound {
+                id,
+                tombstone: Some(Arc::new(breadcrumb)),
+            }),
+            Some(_) | None => Err(StoreError::NotFound {
+                id,
+                tombstone: None,
+            }),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+use crate::bugs::planted;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// What is done to the clock of a store: nothing, but in tests.
+#[derive(Debug, Default)]
+pub(in crate::store) struct Time {
+    /// How far tests have moved it ahead, in microseconds.
+    shift: AtomicI64,
+    /// Where tests have stopped it, if they have.
+    held: OnceLock<i64>,
+}
+
+impl Time {
+    pub(in crate::store) fn held(&self) -> Option<i64> {
+        self.held.get().copied()
+    }
+
+    pub(in crate::store) fn shift(&self) -> i64 {
+        let mut shift = self.shift.load(Ordering::Relaxed);
+        if planted("own-clock") {
+            // The clocks of two workers are never the same.
+            shift += i64::from(std::process::id() % 2) * 5_000_000;
+        }
+        shift
+    }
+
+    /// The wall time of this machine, but for what tests do to it.
+    #[cfg(feature = "sqlite")]
+    pub(in crate::store) fn now(&self) -> crate::model::Timestamp {
+        let wall = self.held().unwrap_or_else(crate::clock::wall_micros);
+        crate::model::Timestamp::from_micros(wall.saturating_add(self.shift()))
+    }
+
+    #[cfg(feature = "conformance")]
+    pub(in crate::store) fn pass(&self, duration: std::time::Duration) {
+        let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+        self.shift.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    #[cfg(feature = "conformance")]
+    pub(in crate::store) fn hold(&self) {
+        self.held.get_or_init(crate::clock::wall_micros);
+    }
+}
+
+/// The row of a tenant: its clock and its counters.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(in crate::store) struct Tenant {
+    pub(in crate::store) id: i64,
+    /// The time of the last commit.
+    pub(in crate::store) latest: i64,
+    /// The last run that was added or came to its end.
+    pub(in crate::store) sequence: i64,
+    /// The position of the last event.
+    pub(in crate::store) position: i64,
+    /// The position of the oldest event that is still there.
+    pub(in crate::store) first_event: i64,
+    pub(in crate::store) breadcrumbs: i64,
+    pub(in crate::store) tombstones: i64,
+    pub(in crate::store) open_runs: i64,
+    pub(in crate::store) finished_runs: i64,
+}
+
+impl Tenant {
+    /// One that was never written to.
+    pub(in crate::store) fn new(id: i64) -> Self {
+        Self {
+            id,
+            first_event: 1,
+            ..Self::default()
+        }
+    }
+
+    /// How many events there are.
+    pub(in crate::store) fn events(&self) -> i64 {
+        self.position - self.first_event + 1
+    }
+
+    /// What each column is to hold, in the order of the table.
+    pub(in crate::store) fn columns(&self) -> [(&'static str, i64); 8] {
+        [
+            ("latest", self.latest),
+            ("sequence", self.sequence),
+            ("position", self.position),
+            ("first_event", self.first_event),
+            ("breadcrumbs", self.breadcrumbs),
+            ("tombstones", self.tombstones),
+            ("open_runs", self.open_runs),
+            ("finished_runs", self.finished_runs),
+        ]
+    }
+
+    /// Reads the id and each column, in the order of the table.
+    pub(in crate::store) fn read<E>(
+        mut column: impl FnMut(usize) -> Result<i64, E>,
+    ) -> Result<Self, E> {
+        Ok(Self {
+            id: column(0)?,
+            latest: column(1)?,
+            sequence: column(2)?,
+            position: column(3)?,
+            first_event: column(4)?,
+            breadcrumbs: column(5)?,
+            tombstones: column(6)?,
+            open_runs: column(7)?,
+            finished_runs: column(8)?,
+        })
+    }
+}

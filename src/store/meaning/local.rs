@@ -1,0 +1,139 @@
+use super::{EmbedError, Embedder};
+use crate::error::BoxError;
+use async_trait::async_trait;
+use model2vec_rs::model::StaticModel;
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A model of words in a folder, which needs no network: it adds up what the words of a text mean (feature
+/// `embed-local`).
+///
+/// That is a thousand times quicker than a model that reads whole sentences, and knows nothing of the order of words. The
+/// folder is one of Model2Vec: `tokenizer.json`, `model.safetensors` and `config.json`, as those named potion on Hugging Face
+/// are. The files are read whole and have to be trusted.
+///
+/// ```no_run
+/// use universal_executor::MemoryStore;
+/// use universal_executor::store::MemoryLimits;
+/// use universal_executor::store::meaning::{LocalEmbedder, Meaning};
+///
+/// # async fn example() -> Result<(), universal_executor::BoxError> {
+/// let embedder = LocalEmbedder::from_dir("models/potion-base-8M").await?;
+/// let store = MemoryStore::with_meaning(MemoryLimits::default(), Meaning::by(embedder));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct LocalEmbedder {
+    model: StaticModel,
+    name: String,
+}
+
+impl LocalEmbedder {
+    /// Reads a model from a folder. It goes by the name of the folder and a digest of its files, so that other files are
+    /// another model.
+    ///
+    /// # Errors
+    /// [`EmbedError::Unusable`] if the files are not there or are no model.
+    pub async fn from_dir(folder: impl Into<PathBuf>) -> Result<Self, EmbedError> {
+        let folder = folder.into();
+        let name = folder.file_name().unwrap_or(folder.as_os_str());
+        let name = name.to_string_lossy().into_owned();
+        let loaded = on_thread(move || load(&folder)).await;
+        let (model, digest) = loaded.map_err(|source| EmbedError::Unusable {
+            model: name.clone(),
+            source,
+        })?;
+        Ok(Self {
+            model,
+            name: format!("{name}@{digest}"),
+        })
+    }
+}
+
+#[async_trait]
+impl Embedder for LocalEmbedder {
+    async fn embed(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, EmbedError> {
+        let (model, texts) = (self.model.clone(), texts.to_vec());
+        let embed = move || Ok(model.encode_with_args(&texts, None, texts.len().max(1)));
+        // The tokenizer panics at texts that it cannot take apart.
+        on_thread(embed).await.map_err(|source| EmbedError::Failed {
+            model: self.name.clone(),
+            source,
+        })
+    }
+
+    fn dimensions(&self) -> usize {
+        self.model.dim()
+    }
+
+    fn model(&self) -> &str {
+        &self.name
+    }
+}
+
+impl fmt::Debug for LocalEmbedder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalEmbedder")
+            .field("model", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Does what takes a processor or a disk for a while.
+async fn on_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, BoxError> + Send + 'static,
+) -> Result<T, BoxError> {
+    tokio::task::spawn_blocking(work).await?
+}
+
+/// The model of a folder, and what tells its files from others.
+fn load(folder: &Path) -> Result<(StaticModel, String), BoxError> {
+    let read = |name: &str| {
+        let read = fs::read(folder.join(name));
+        read.map_err(|error| format!("{name} cannot be read: {error}"))
+    };
+    let files = (
+        read("tokenizer.json")?,
+        read("model.safetensors")?,
+        read("config.json")?,
+    );
+    let mut digest = Sha256::new();
+    for file in [&files.0, &files.1, &files.2] {
+        digest.update(Sha256::digest(file));
+    }
+    let digest = digest.finalize();
+    let digest: String = digest
+        .iter()
+        .take(6)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let (tokenizer, model, config) = files;
+    let model = StaticModel::from_bytes(tokenizer, model, config, None)?;
+    Ok((model, digest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Retry;
+
+    #[tokio::test]
+    async fn a_folder_without_a_model_is_named_and_not_tried_again() {
+        let error = LocalEmbedder::from_dir("/nowhere/tiny").await.unwrap_err();
+
+        assert_eq!(error.to_string(), r#"the embedder "tiny" cannot be used"#);
+        assert_eq!(error.retry(), Retry::Never);
+        let EmbedError::Unusable { source, .. } = error else {
+            panic!("{error:?}")
+        };
+        assert!(
+            source
+                .to_string()
+                .starts_with("tokenizer.json cannot be read: "),
+            "{source}"
+        );
+    }
+}

@@ -1,0 +1,133 @@
+//! The nearest of many, one after another.
+
+use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
+use crate::store::{Scored, VectorQuery};
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+/// The nearest breadcrumbs so far: as many as a query asks for, and none that is less near than it wants. Of two that are
+/// as near the newer comes first.
+pub(in crate::store) struct Nearest<'q> {
+    query: &'q VectorQuery,
+    found: BinaryHeap<Reverse<Found>>,
+}
+
+struct Found {
+    score: f64,
+    key: (Timestamp, u64, BreadcrumbId),
+    breadcrumb: Arc<Breadcrumb>,
+}
+
+impl<'q> Nearest<'q> {
+    pub(in crate::store) fn new(query: &'q VectorQuery) -> Self {
+        Self {
+            query,
+            found: BinaryHeap::new(),
+        }
+    }
+
+    /// Whether a breadcrumb that is so near might be one of them, so that it is worth a look at what it says.
+    pub(in crate::store) fn wants(&self, score: f64) -> bool {
+        let is_near = self.query.min_score.is_none_or(|least| score >= least);
+        let has_room = self.found.len() < self.query.query.limit;
+        is_near
+            && (has_room
+                || self
+                    .found
+                    .peek()
+                    .is_some_and(|Reverse(last)| score >= last.score))
+    }
+
+    /// Whether there are as many as the query asks for.
+    #[cfg(feature = "postgres")]
+    pub(in crate::store) fn is_full(&self) -> bool {
+        self.found.len() >= self.query.query.limit
+    }
+
+    /// Adds a breadcrumb that is wanted and selected.
+    pub(in crate::store) fn add(&mut self, score: f64, breadcrumb: Arc<Breadcrumb>) {
+        self.found.push(Reverse(Found {
+            score,
+            key: breadcrumb.order_key(),
+            breadcrumb,
+        }));
+        if self.found.len() > self.query.query.limit {
+            self.found.pop();
+        }
+    }
+
+    /// All of them, nearest first.
+    pub(in crate::store) fn into_scored(self) -> Vec<Scored> {
+        let found = self.found.into_sorted_vec().into_iter();
+        let scored = found.map(|Reverse(found)| Scored {
+            breadcrumb: found.breadcrumb,
+            score: Some(found.score),
+        });
+        scored.collect()
+    }
+}
+
+impl Ord for Found {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_score = self.score.total_cmp(&other.score);
+        by_score.then_with(|| self.key.cmp(&other.key))
+    }
+}
+
+impl PartialOrd for Found {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Found {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Found {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{NewBreadcrumb, Selector};
+    use crate::store::Query;
+    use proptest::prelude::*;
+    use uuid::Uuid;
+
+    fn breadcrumb(n: usize) -> Arc<Breadcrumb> {
+        let id = Uuid::from_u128(n as u128).into();
+        let at = Timestamp::from_micros((n / 2) as i64);
+        Arc::new(NewBreadcrumb::new("note.v1").first_version(id, at))
+    }
+
+    proptest! {
+        #[test]
+        fn they_are_the_first_of_all_in_order(
+            scores in prop::collection::vec(0..4_u8, 0..40),
+            limit in 0..10_usize,
+            least in prop::option::of(0..4_u8),
+        ) {
+            let mut query = VectorQuery::new(Query::new(Selector::any()).limit(limit), "");
+            query.min_score = least.map(f64::from);
+            let all = scores.iter().map(|score| f64::from(*score)).enumerate();
+            let mut nearest = Nearest::new(&query);
+
+            for (n, score) in all.clone() {
+                if nearest.wants(score) {
+                    nearest.add(score, breadcrumb(n));
+                }
+            }
+
+            let mut expected: Vec<_> = all.filter(|(_, score)| query.min_score.is_none_or(|least| *score >= least)).collect();
+            expected.sort_by(|a, b| b.1.total_cmp(&a.1).then(b.0.cmp(&a.0)));
+            expected.truncate(limit);
+            let expected: Vec<_> = expected.into_iter().map(|(n, score)| (breadcrumb(n).id, Some(score))).collect();
+            let found = nearest.into_scored();
+            let found: Vec<_> = found.iter().map(|one| (one.breadcrumb.id, one.score)).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What a breadcrumb says, as a text to be embedded: only what a model may see of it.
+
+use super::MAX_TEXT_BYTES;
+use crate::model::Breadcrumb;
+use crate::store::schema_hints;
+use crate::store::{BreadcrumbStore, StoreError};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// The texts of breadcrumbs; none for one that says nothing or whose hints cannot be used.
+///
+/// # Errors
+/// If the store does not tell the hints of schemas: then nobody knows what may be shown.
+pub(super) async fn texts(
+    store: &impl BreadcrumbStore,
+    of: &[Arc<Breadcrumb>],
+) -> Result<Vec<Option<String>>, StoreError> {
+    let breadcrumbs: Vec<&Breadcrumb> = of.iter().map(|one| &**one).collect();
+    let shown = schema_hints::shown(store, &breadcrumbs).await?;
+    let texts = breadcrumbs.iter().zip(shown).map(|(breadcrumb, shown)| {
+        if shown.is_none() {
+            let id = breadcrumb.id;
+            tracing::warn!(%id, "a breadcrumb is not embedded, as its hints cannot be used");
+        }
+        let text = shown.map(|context| text(&breadcrumb.title, &context));
+        text.filter(|text| !text.is_empty())
+    });
+    Ok(texts.collect())
+}
+
+/// The title and all that is said below it, one piece a line: texts as they are, numbers and the like after their name.
+fn text(title: &str, context: &Value) -> String {
+    let mut text = start_of(title.trim()).to_owned();
+    let mut left = vec![("", context)];
+    while let Some((name, value)) = left.pop()
+        && text.len() < MAX_TEXT_BYTES
+    {
+        match value {
+            Value::Null => {}
+            Value::String(said) => push(&mut text, &["", said]),
+            Value::Bool(is) => push(&mut text, &[name, if *is { "yes" } else { "no" }]),
+            Value::Number(number) => push(&mut text, &[name, &number.to_string()]),
+            Value::Array(items) => left.extend(items.iter().rev().map(|item| (name, item))),
+            Value::Object(fields) => {
+                left.extend(fields.iter().rev().map(|(name, field)| (&**name, field)));
+            }
+        }
+    }
+    start_of(&text).to_owned()
+}
+
+fn push(text: &mut String, words: &[&str]) {
+    let mut before = "\n";
+    for word in words {
+        let word = start_of(word.trim());
+        if !word.is_empty() {
+            if !text.is_empty() {
+                text.push_str(before);
+            }
+            text.push_str(word);
+            before = " ";
+        }
+    }
+}
+
+/// As much of a text as is embedded.
+pub(super) fn start_of(text: &str) -> &str {
+    let end = text.floor_char_boundary(MAX_TEXT_BYTES);
+    text.get(..end).unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{NewBreadcrumb, Timestamp};
+    use crate::store::{BreadcrumbStoreExt, MemoryStore};
+    use serde_json::json;
+
+    fn breadcrumb(new: NewBreadcrumb) -> Arc<Breadcrumb> {
+        Arc::new(new.first_version(uuid::Uuid::nil().into(), Timestamp::from_micros(1)))
+    }
+
+    async fn text_of(store: &MemoryStore, new: NewBreadcrumb) -> Option<String> {
+        let texts = texts(store, &[breadcrumb(new)]).await.unwrap();
+        texts.into_iter().next().unwrap()
+    }
+
+    #[tokio::test]
+    async fn texts_stand_for_themselves_and_numbers_after_their_names() {
+        let context = json!({
+            "message": " Hello ", "none": null, "empty": "", "deep": {"list": ["a", {"n": 1.5}, 2]}, "open": true,
+        });
+        let new = NewBreadcrumb::new("note.v1")
+            .title("Title")
+            .context(context);
+
+        let text = text_of(&MemoryStore::default(), new).await.unwrap();
+
+        let mut lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.remove(0), "Title");
+        lines.sort_unstable();
+        assert_eq!(lines, ["Hello", "a", "list 2", "n 1.5", "open yes"]);
+    }
+
+    #[tokio::test]
+    async fn what_hints_exclude_is_not_in_the_text() {
+        let store = MemoryStore::default();
+        let context = json!({"shown": "yes", "key": "sk-4711"});
+        let hints = json!({"exclude": ["key"]});
+        let defined = NewBreadcrumb::new("schema.def.v1")
+            .tag("defines:hinted.v1")
+            .context(json!({"llm_hints": hints}));
+        store.create(defined).await.unwrap();
+        let own = NewBreadcrumb::new("note.v1")
+            .context(context.clone())
+            .llm_hints(hints);
+        let of_schema = NewBreadcrumb::new("hinted.v1").context(context);
+
+        for new in [own, of_schema] {
+            assert_eq!(text_of(&store, new).await.as_deref(), Some("yes"));
+        }
+    }
+
+    #[tokio::test]
+    async fn hints_that_cannot_be_used_withhold_everything() {
+        let store = MemoryStore::default();
+        for hints in [
+            json!({"exclude": 1}),
+            json!({"transform": {"a": {"type": "unknown"}}}),
+        ] {
+            let new = NewBreadcrumb::new("note.v1")
+                .title("Title")
+                .context(json!({"a": "b"}));
+
+            assert_eq!(text_of(&store, new.llm_hints(hints)).await, None);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_text_is_cut_at_a_character() {
+        let long = "ü".repeat(MAX_TEXT_BYTES);
+        let new = NewBreadcrumb::new("note.v1")
+            .title("a")
+            .context(json!([long, "b"]));
+
+        let text = text_of(&MemoryStore::default(), new).await.unwrap();
+
+        assert!(text.len() <= MAX_TEXT_BYTES && text.len() > MAX_TEXT_BYTES - 2);
+        assert!(
+            text.starts_with("a\nü") && text.ends_with('ü'),
+            "{}",
+            text.len()
+        );
+    }
+
+    #[tokio::test]
+    async fn what_says_nothing_has_no_text() {
+        for context in [json!(null), json!({}), json!({"a": [" ", null]})] {
+            let new = NewBreadcrumb::new("note.v1").context(context);
+
+            assert_eq!(text_of(&MemoryStore::default(), new).await, None);
+        }
+    }
+}

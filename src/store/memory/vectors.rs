@@ -1,0 +1,205 @@
+//! The vectors of one tenant, side by side in chunks that are shared with whoever compares them and copied by whoever
+//! changes one meanwhile.
+
+use super::table::{OrderKey, lives};
+use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
+use crate::store::Query;
+use crate::store::meaning::{Nearest, similarity};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// How many vectors a chunk has.
+const CHUNK: usize = 256;
+/// How many chunks are compared before others of the task go on.
+pub(super) const AT_ONCE: usize = 16;
+
+#[derive(Debug, Default)]
+pub(super) struct VectorTable {
+    /// All full but the last.
+    chunks: Vec<Arc<Chunk>>,
+    /// Where the vector of a breadcrumb is: the chunk, and the place in it.
+    places: HashMap<BreadcrumbId, (usize, usize)>,
+    /// What has no vector of its version.
+    missing: BTreeSet<OrderKey>,
+}
+
+/// Some vectors of one length, and whose they are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Chunk {
+    numbers: Vec<f32>,
+    of: Vec<Arc<Breadcrumb>>,
+}
+
+impl VectorTable {
+    /// Something new is there, without a vector.
+    pub(super) fn expect(&mut self, key: OrderKey) {
+        self.missing.insert(key);
+    }
+
+    /// What has no vector, from a time on.
+    pub(super) fn missing(&self, after: Timestamp) -> impl Iterator<Item = &OrderKey> {
+        let from = Timestamp::from_micros(after.as_micros().saturating_add(1));
+        self.missing.range((from, 0, BreadcrumbId::NIL)..)
+    }
+
+    /// Keeps the vector of something that was without one; none if it cannot have one.
+    pub(super) fn put(&mut self, breadcrumb: &Arc<Breadcrumb>, vector: Option<Vec<f32>>) {
+        if !self.missing.remove(&breadcrumb.order_key()) {
+            return;
+        }
+        let Some(vector) = vector else {
+            return;
+        };
+        if self
+            .chunks
+            .last()
+            .is_none_or(|chunk| chunk.of.len() == CHUNK)
+        {
+            self.chunks.push(Arc::default());
+        }
+        let at = self.chunks.len() - 1;
+        if let Some(chunk) = self.chunks.last_mut().map(Arc::make_mut) {
+            self.places.insert(breadcrumb.id, (at, chunk.of.len()));
+            chunk.numbers.extend(vector);
+            chunk.of.push(Arc::clone(breadcrumb));
+        }
+    }
+
+    /// Forgets what is not there any more. The last vector moves to its place.
+    pub(super) fn remove(&mut self, breadcrumb: &Breadcrumb) {
+        self.missing.remove(&breadcrumb.order_key());
+        let Some((at, place)) = self.places.remove(&breadcrumb.id) else {
+            return;
+        };
+        let last = self
+            .chunks
+            .last_mut()
+            .and_then(|chunk| Arc::make_mut(chunk).pop());
+        self.chunks.pop_if(|chunk| chunk.of.is_empty());
+        if let Some((moved, vector)) = last
+            && moved.id != breadcrumb.id
+            && let Some(chunk) = self.chunks.get_mut(at).map(Arc::make_mut)
+        {
+            self.places.insert(moved.id, (at, place));
+            chunk.set(place, moved, &vector);
+        }
+    }
+
+    /// How near a breadcrumb is, if it has a vector.
+    pub(super) fn similarity(&self, of: BreadcrumbId, to: &[f32]) -> Option<f64> {
+        let (at, place) = self.places.get(&of)?;
+        let vector = self.chunks.get(*at)?.vector(*place)?;
+        Some(similarity(vector, to))
+    }
+
+    pub(super) fn chunks(&self) -> Vec<Arc<Chunk>> {
+        self.chunks.clone()
+    }
+}
+
+impl Chunk {
+    /// Adds what is near and what a query selects.
+    pub(super) fn add_nearest(
+        &self,
+        nearest: &mut Nearest<'_>,
+        to: &[f32],
+        query: &Query,
+        now: Timestamp,
+    ) {
+        for (vector, breadcrumb) in self.numbers.chunks_exact(to.len().max(1)).zip(&self.of) {
+            let score = similarity(vector, to);
+            if nearest.wants(score) && lives(breadcrumb, now) && query.selects(breadcrumb) {
+                nearest.add(score, Arc::clone(breadcrumb));
+            }
+        }
+    }
+
+    fn dimensions(&self) -> usize {
+        self.numbers.len().checked_div(self.of.len()).unwrap_or(0)
+    }
+
+    fn vector(&self, place: usize) -> Option<&[f32]> {
+        let n = self.dimensions();
+        self.numbers.get(place * n..(place + 1) * n)
+    }
+
+    fn set(&mut self, place: usize, of: Arc<Breadcrumb>, vector: &[f32]) {
+        let n = self.dimensions();
+        if let Some(old) = self.numbers.get_mut(place * n..(place + 1) * n)
+            && let Some(whose) = self.of.get_mut(place)
+        {
+            old.copy_from_slice(vector);
+            *whose = of;
+        }
+    }
+
+    fn pop(&mut self) -> Option<(Arc<Breadcrumb>, Vec<f32>)> {
+        let rest = self.numbers.len() - self.dimensions();
+        let of = self.of.pop()?;
+        Some((of, self.numbers.split_off(rest)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::NewBreadcrumb;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use uuid::Uuid;
+
+    fn breadcrumb(n: u16) -> Arc<Breadcrumb> {
+        let id = Uuid::from_u128(n.into()).into();
+        let at = Timestamp::from_micros(n.into());
+        Arc::new(NewBreadcrumb::new("note.v1").first_version(id, at))
+    }
+
+    proptest! {
+        #[test]
+        fn each_breadcrumb_has_its_own_vector_whatever_came_and_went(
+            steps in prop::collection::vec((any::<bool>(), 0..600_u16), 0..1_500),
+        ) {
+            let (mut table, mut expected) = (VectorTable::default(), BTreeMap::new());
+
+            for (comes, n) in steps {
+                let one = breadcrumb(n);
+                table.remove(&one);
+                expected.remove(&n);
+                if comes {
+                    table.expect(one.order_key());
+                    table.put(&one, Some(vec![f32::from(n), 1.0]));
+                    expected.insert(n, ());
+                }
+            }
+
+            let mut kept = BTreeMap::new();
+            for chunk in table.chunks() {
+                prop_assert_eq!(chunk.numbers.len(), chunk.of.len() * 2);
+                for (place, one) in chunk.of.iter().enumerate() {
+                    let n = one.updated_at.as_micros() as u16;
+                    prop_assert_eq!(chunk.vector(place), Some(&[f32::from(n), 1.0][..]));
+                    prop_assert!(table.similarity(one.id, &[0.0, 1.0]).is_some());
+                    kept.insert(n, ());
+                }
+            }
+            prop_assert_eq!(table.places.len(), kept.len());
+            prop_assert_eq!(kept, expected);
+            prop_assert!(table.chunks.iter().rev().skip(1).all(|chunk| chunk.of.len() == CHUNK));
+        }
+    }
+
+    #[test]
+    fn who_compares_is_not_disturbed_by_who_changes() {
+        let mut table = VectorTable::default();
+        for n in 0..3 {
+            table.expect(breadcrumb(n).order_key());
+            table.put(&breadcrumb(n), Some(vec![f32::from(n)]));
+        }
+
+        let seen = table.chunks();
+        table.remove(&breadcrumb(0));
+
+        assert_eq!(seen[0].numbers, [0.0, 1.0, 2.0]);
+        assert_eq!(table.chunks[0].numbers, [2.0, 1.0]);
+    }
+}

@@ -1,0 +1,245 @@
+//! The extension `vector` (pgvector), the tables for vectors where the server has it, and their index. Without it
+//! everything else works.
+
+use super::builder::Settings;
+use super::database::Read;
+use super::error::{Fault, PostgresError};
+use crate::store::StoreError;
+use crate::store::durable::tenant::Time;
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use std::time::Duration;
+
+/// The most dimensions that an index can have.
+const MOST_DIMENSIONS: usize = 2_000;
+
+/// How often to look whether another process has made the index that it is making.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// All stores of a database share the extension, so those who make it wait for each other.
+const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('universal-executor vector', 0))";
+
+/// One makes the index of a schema at a time. Nobody waits for this lock: who makes an index waits for all statements that
+/// have begun, those that wait for it too.
+const INDEX_LOCK: &str = "SELECT pg_try_advisory_lock(hashtextextended('universal-executor index ' || current_schema(), 0))";
+const INDEX_UNLOCK: &str = "SELECT pg_advisory_unlock(hashtextextended('universal-executor index ' || current_schema(), 0))";
+
+/// The schema that the extension is in, as SQL has it, and its version.
+const EXTENSION: &str = "
+    SELECT quote_ident(n.nspname), e.extversion FROM pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extnamespace
+    WHERE e.extname = 'vector'";
+
+/// Whether the tables are there as they are made here: an older version of this crate made one that it never wrote to.
+const HAS_TABLES: &str = "
+    SELECT to_regclass('ux_embedder') IS NOT NULL AND EXISTS (SELECT 1 FROM pg_attribute
+        WHERE attrelid = to_regclass('ux_embeddings') AND attname = 'embedding' AND NOT attnotnull AND NOT attisdropped)";
+
+/// The extension, as one database has it.
+#[derive(Clone, Debug)]
+pub(super) struct Pgvector {
+    /// The schema of its types and operators, as SQL has it.
+    pub(super) schema: String,
+    /// Whether a search by an index can go on until it has found enough.
+    pub(super) iterates: bool,
+}
+
+/// Finds the tables or makes them; none if they cannot be had and are not asked for. Several processes may do so at once.
+pub(super) async fn prepare(
+    connection: &mut PgConnection,
+    settings: &Settings,
+) -> Result<Option<Pgvector>, PostgresError> {
+    let found = if settings.vectors {
+        make_tables(connection).await
+    } else {
+        Err(PostgresError::NoVectors(
+            "it is left alone by `without_vectors`".into(),
+        ))
+    };
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if settings.meaning.is_none() => {
+            tracing::debug!(%error, "there are no tables for vectors");
+            Ok(None)
+        }
+        // The user may not make it.
+        Err(PostgresError::Refused(cause)) => Err(PostgresError::NoVectors(cause)),
+        Err(error) => Err(error),
+    }
+}
+
+async fn make_tables(connection: &mut PgConnection) -> Result<Pgvector, PostgresError> {
+    let found = find(connection).await?;
+    if let Some(found) = found
+        && has_tables(connection).await?
+    {
+        return Ok(found);
+    }
+    let is_there = "SELECT 1 FROM pg_available_extensions WHERE name = 'vector'";
+    let is_there = sqlx::query(is_there).fetch_optional(&mut *connection);
+    if is_there.await?.is_none() {
+        let reason = "the server does not have it".into();
+        return Err(PostgresError::NoVectors(reason));
+    }
+    let mut transaction = connection.begin().await?;
+    sqlx::query(LOCK).execute(&mut *transaction).await?;
+    let found = match find(&mut transaction).await? {
+        Some(found) => found,
+        None => {
+            // In a schema that outlives this store: others of the database use it as well.
+            let create = "CREATE EXTENSION vector WITH SCHEMA public";
+            sqlx::raw_sql(create).execute(&mut *transaction).await?;
+            let found = find(&mut transaction).await?;
+            found.ok_or(sqlx::Error::RowNotFound)?
+        }
+    };
+    if !has_tables(&mut transaction).await? {
+        let tables = AssertSqlSafe(tables(&found.schema));
+        sqlx::raw_sql(tables).execute(&mut *transaction).await?;
+    }
+    transaction.commit().await?;
+    Ok(found)
+}
+
+async fn has_tables(connection: &mut PgConnection) -> sqlx::Result<bool> {
+    sqlx::query_scalar(HAS_TABLES).fetch_one(connection).await
+}
+
+async fn find(connection: &mut PgConnection) -> sqlx::Result<Option<Pgvector>> {
+    let found: Option<(String, String)> =
+        sqlx::query_as(EXTENSION).fetch_optional(connection).await?;
+    Ok(found.map(|(schema, version)| Pgvector {
+        schema,
+        iterates: iterates(&version),
+    }))
+}
+
+/// Whether it is version 0.8 or later.
+fn iterates(version: &str) -> bool {
+    let mut numbers = version.split('.').map(|part| part.parse().unwrap_or(0_u32));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    version >= (0, 8)
+}
+
+/// The tables, whose rows can be made anew: whose vectors they are, and those. One of each breadcrumb and model, which goes
+/// with the breadcrumb and may be of an older version; none is of what says nothing that could have one.
+fn tables(schema: &str) -> String {
+    format!(
+        "DROP TABLE IF EXISTS ux_embeddings;
+         CREATE TABLE ux_embeddings (
+             tenant BIGINT NOT NULL, breadcrumb_id UUID NOT NULL, version BIGINT NOT NULL, model TEXT NOT NULL,
+             dimensions INTEGER NOT NULL, embedding {schema}.vector CHECK ({schema}.vector_dims(embedding) = dimensions),
+             PRIMARY KEY (tenant, breadcrumb_id, model),
+             FOREIGN KEY (tenant, breadcrumb_id) REFERENCES ux_breadcrumbs (tenant, id) ON DELETE CASCADE
+         );
+         CREATE TABLE IF NOT EXISTS ux_embedder (
+             one BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (one), model TEXT NOT NULL, dimensions INTEGER NOT NULL
+         );"
+    )
+}
+
+/// Makes an index for vectors of so many dimensions, unless there is one. It stands in the way of nobody: what has a vector
+/// may be written and removed meanwhile.
+pub(super) struct Index<'p> {
+    pub(super) pgvector: &'p Pgvector,
+    pub(super) dimensions: usize,
+}
+
+impl Read for Index<'_> {
+    type Answer = ();
+    const TAKES_LONG: bool = true;
+
+    fn tenant(&self) -> Option<&str> {
+        None
+    }
+
+    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<(), Fault> {
+        if !(1..=MOST_DIMENSIONS).contains(&self.dimensions) {
+            let reason = format!(
+                "an index of vectors has 1 to {MOST_DIMENSIONS} dimensions, not {}",
+                self.dimensions
+            );
+            return Err(StoreError::Forbidden { reason }.into());
+        }
+        loop {
+            if is_indexed(connection, self.dimensions).await? {
+                return Ok(());
+            }
+            if sqlx::query_scalar(INDEX_LOCK)
+                .fetch_one(&mut *connection)
+                .await?
+            {
+                break;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        // Transactions that have begun are waited for, however long they are.
+        let patience: String = sqlx::query_scalar("SELECT current_setting('lock_timeout')")
+            .fetch_one(&mut *connection)
+            .await?;
+        for sql in [
+            "SET lock_timeout = 0".to_owned(),
+            format!(
+                "DROP INDEX CONCURRENTLY IF EXISTS {}",
+                name(self.dimensions)
+            ),
+            self.create(),
+            format!("SET lock_timeout = '{patience}'"),
+            INDEX_UNLOCK.to_owned(),
+        ] {
+            let done = sqlx::raw_sql(AssertSqlSafe(sql));
+            done.execute(&mut *connection).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Index<'_> {
+    fn create(&self) -> String {
+        let (name, n, schema) = (
+            name(self.dimensions),
+            self.dimensions,
+            &self.pgvector.schema,
+        );
+        format!(
+            "CREATE INDEX CONCURRENTLY {name} ON ux_embeddings
+                 USING hnsw ((embedding::{schema}.vector({n})) {schema}.vector_cosine_ops) WHERE dimensions = {n}"
+        )
+    }
+}
+
+fn name(dimensions: usize) -> String {
+    format!("ux_embeddings_near_{dimensions}")
+}
+
+/// Whether there is an index for vectors of so many dimensions. One that is still being made, or was given up, is none.
+pub(super) async fn is_indexed(
+    connection: &mut PgConnection,
+    dimensions: usize,
+) -> sqlx::Result<bool> {
+    let is_indexed =
+        "SELECT EXISTS (SELECT 1 FROM pg_index WHERE indexrelid = to_regclass($1) AND indisvalid)";
+    let is_indexed = sqlx::query_scalar(is_indexed).bind(name(dimensions));
+    is_indexed.fetch_one(connection).await
+}
+
+/// There are no vectors.
+pub(super) fn unsupported() -> StoreError {
+    StoreError::Unsupported {
+        store: super::NAME,
+        operation: "vector search",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_by_their_numbers() {
+        for version in ["0.8.0", "0.10", "1.0.0", "1"] {
+            assert!(iterates(version), "{version}");
+        }
+        for version in ["0.7.4", "0.4.4", "", "new"] {
+            assert!(!iterates(version), "{version}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Writing on a server without transactions: checked as a whole, then done one by one.
+
+use super::NAME;
+use super::error::{MAX_BODY, store_error, too_large};
+use super::read::{Look, Reader};
+use super::slot::slots;
+use super::wire;
+use crate::clock::wall_micros;
+use crate::model::{Breadcrumb, BreadcrumbId, Json, JsonError, NewBreadcrumb, Patch, Timestamp};
+use crate::store::{Commit, Committed, RunEnd, StoreError, Write, canonical};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// How many breadcrumbs are read at a time.
+const AT_ONCE: usize = 8;
+
+pub(super) async fn commit(reader: &Reader, commit: Commit) -> Result<Committed, StoreError> {
+    let Commit { mut writes, end } = commit;
+    let end = canonical::end(end, Json::MAX_BYTES)?;
+    match &end {
+        Some((_, RunEnd::Suspended { .. })) => {
+            return Err(StoreError::Unsupported {
+                store: NAME,
+                operation: "suspended runs, as it has no ledger",
+            });
+        }
+        Some((lease, RunEnd::Failed(letter))) => {
+            writes.push(Write::Create(letter.breadcrumb(lease, &reader.owner)));
+        }
+        Some((_, RunEnd::Done | RunEnd::Skipped(_) | RunEnd::Superseded | RunEnd::Continues))
+        | None => {}
+    }
+    let creations = writes
+        .iter()
+        .filter(|write| matches!(write, Write::Create(_)));
+    let mut slot = slots(end.as_ref(), &reader.owner, creations.count());
+    let mut marked = Vec::with_capacity(writes.len());
+    for write in &mut writes {
+        marked.push(match write {
+            Write::Create(new) => {
+                let slot = slot();
+                slot.mark(new);
+                Some(slot)
+            }
+            Write::Update { .. } | Write::Delete { .. } => None,
+        });
+    }
+    let writes = canonical::writes(writes, Json::MAX_BYTES)?;
+    let mut current = targets(reader, &writes).await?;
+    rehearse(&writes, current.clone())?;
+    let mut done = Vec::with_capacity(writes.len());
+    for (index, (write, slot)) in writes.into_iter().zip(marked).enumerate() {
+        done.push(match (write, slot) {
+            (Write::Create(new), Some(slot)) => {
+                let id = super::create::create(reader, index, &new, &slot).await?;
+                Done::Created(id, new)
+            }
+            (Write::Create(_), None) => continue,
+            (Write::Update { id, patch, .. }, _) => {
+                let before = living(&current, id)?.clone();
+                let after = super::update::update(reader, index, before, patch).await?;
+                current.insert(id, Some(after.clone()));
+                Done::Made(after)
+            }
+            (Write::Delete { id, .. }, _) => {
+                let before = living(&current, id)?;
+                let tombstone = before.patched(Patch::new(), now().max(before.updated_at));
+                super::update::delete(reader, id).await?;
+                current.insert(id, None);
+                Done::Made(tombstone)
+            }
+        });
+    }
+    written(reader, done).await.map(Committed::new)
+}
+
+/// What became of a write.
+enum Done {
+    Created(BreadcrumbId, NewBreadcrumb),
+    Made(Breadcrumb),
+}
+
+/// The breadcrumbs that are to be changed, as they are before; none for what is not there.
+async fn targets(
+    reader: &Reader,
+    writes: &[Write],
+) -> Result<HashMap<BreadcrumbId, Option<Breadcrumb>>, StoreError> {
+    let mut ids: Vec<BreadcrumbId> = writes
+        .iter()
+        .filter_map(|write| match write {
+            Write::Create(_) => None,
+            Write::Update { id, .. } | Write::Delete { id, .. } => Some(*id),
+        })
+        .collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let read = |id| async move { Ok((id, reader.full(id).await?)) };
+    let read = stream::iter(ids.into_iter().map(read)).buffered(AT_ONCE);
+    read.try_collect().await.map_err(store_error)
+}
+
+/// Does all writes on paper, so that what cannot be done is known before anything is.
+fn rehearse(
+    writes: &[Write],
+    mut current: HashMap<BreadcrumbId, Option<Breadcrumb>>,
+) -> Result<(), StoreError> {
+    for (index, write) in writes.iter().enumerate() {
+        match write {
+            Write::Create(new) => {
+                let new = new
+                    .clone()
+                    .first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
+                fits(index, &new)?;
+            }
+            Write::Update { id, version, patch } => {
+                let before = living(&current, *id)?;
+                if before.version != *version {
+                    return Err(StoreError::Conflict {
+                        id: *id,
+                        expected: *version,
+                        found: before.version,
+                    });
+                }
+                if let Some(operation) = wire::cleared(patch) {
+                    return Err(StoreError::Unsupported {
+                        store: NAME,
+                        operation,
+                    });
+                }
+                let after = before.patched(patch.clone(), before.updated_at);
+                fits(index, &after)?;
+                current.insert(*id, Some(after));
+            }
+            Write::Delete { id, .. } => {
+                living(&current, *id)?;
+                current.insert(*id, None);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn living(
+    current: &HashMap<BreadcrumbId, Option<Breadcrumb>>,
+    id: BreadcrumbId,
+) -> Result<&Breadcrumb, StoreError> {
+    let found = current.get(&id).and_then(Option::as_ref);
+    found.ok_or(StoreError::NotFound {
+        id,
+        tombstone: None,
+    })
+}
+
+/// Whether a breadcrumb is one that stores keep, and that the server takes.
+fn fits(index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
+    let size = breadcrumb.size();
+    if size > Json::MAX_BYTES {
+        return Err(StoreError::Rejected {
+            what: format!("write {index}"),
+            source: JsonError::TooLarge {
+                size,
+                limit: Json::MAX_BYTES,
+            },
+        });
+    }
+    Ok(())
+}
+
+/// The body of a write, if the server takes one of its size.
+pub(super) fn body(
+    index: usize,
+    body: Result<String, serde_json::Error>,
+) -> Result<String, StoreError> {
+    match body {
+        Ok(body) if body.len() > MAX_BODY => Err(too_large(index, body.len())),
+        Ok(body) => Ok(body),
+        Err(error) => Err(StoreError::Rejected {
+            what: format!("write {index}"),
+            source: JsonError::Syntax(error),
+        }),
+    }
+}
+
+/// What was written, as the server has it. It is done by now, so what cannot be read, or has changed since, is told as it
+/// was meant. Only what this owner will never see is an error.
+async fn written(reader: &Reader, done: Vec<Done>) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
+    let read = |done| async move {
+        let (id, new) = match done {
+            Done::Made(made) => return Ok(Arc::new(made)),
+            Done::Created(id, new) => (id, new),
+        };
+        match reader.look(id).await {
+            Ok(Look::Own(found)) if found.version == 1 => Ok(Arc::new(found)),
+            Ok(Look::Foreign) => Err(StoreError::Forbidden {
+                reason: format!(
+                    "the token is of another owner than the store, and {id} was created there; use a token of {}",
+                    reader.owner
+                ),
+            }),
+            Ok(Look::Own(_) | Look::Gone) | Err(_) => {
+                let mut meant = new.first_version(id, now());
+                meant.owner_id = Some(reader.owner.to_string());
+                Ok(Arc::new(meant))
+            }
+        }
+    };
+    let read = stream::iter(done.into_iter().map(read)).buffered(AT_ONCE);
+    read.try_collect().await
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_micros(wall_micros())
+}

@@ -1,0 +1,130 @@
+//! Changing and deleting, where a failure may hide that it was done.
+
+use super::create::MAX_ANSWER;
+use super::error::{store_error, write_error};
+use super::http::{Call, Failure};
+use super::read::Reader;
+use super::{NAME, commit, wire};
+use crate::model::{Breadcrumb, BreadcrumbId, Patch};
+use crate::store::StoreError;
+use reqwest::Method;
+use reqwest::header::IF_MATCH;
+
+/// How often a change is sent at the most.
+const TRIES: u32 = 3;
+
+/// Makes the next version of a breadcrumb.
+///
+/// The server may have done what it answers 500 to, and one of two racing changes may be answered so too: the breadcrumb
+/// says which. What it answers 412 to was not done, unless the same was sent before.
+pub(super) async fn update(
+    reader: &Reader,
+    index: usize,
+    before: Breadcrumb,
+    patch: Patch,
+) -> Result<Breadcrumb, StoreError> {
+    let body = commit::body(index, wire::patch_body(&patch))?;
+    let (id, version) = (before.id, before.version);
+    let (mut unsure, mut tries) = (false, 1);
+    loop {
+        let failure = match send(reader, Method::PATCH, id, Some((&body, version))).await {
+            Ok(()) => return Ok(made(reader, &before, patch).await),
+            Err(failure) => failure,
+        };
+        let may_be_done = failure.may_be_done();
+        if may_be_done || matches!(failure.status(), Some(404 | 412)) {
+            unsure |= may_be_done;
+            let found = reader.full(id).await.map_err(store_error)?;
+            let found = found.ok_or(StoreError::NotFound {
+                id,
+                tombstone: None,
+            })?;
+            if unsure && found.version == version + 1 && wire::is_made_by(&found, &before, &patch) {
+                return Ok(found);
+            }
+            if found.version != version {
+                return Err(StoreError::Conflict {
+                    id,
+                    expected: version,
+                    found: found.version,
+                });
+            }
+        } else if !failure.is_passing() {
+            return Err(write_error(failure, index, body.len()));
+        }
+        if tries == TRIES {
+            return Err(given_up(failure));
+        }
+        tracing::debug!(%failure, %id, "a change is sent again");
+        reader.link.pause(tries).await;
+        tries += 1;
+    }
+}
+
+/// Ends a breadcrumb. It is gone when it is not found any more, whoever did that.
+pub(super) async fn delete(reader: &Reader, id: BreadcrumbId) -> Result<(), StoreError> {
+    let (mut unsure, mut tries) = (false, 1);
+    loop {
+        let failure = match send(reader, Method::DELETE, id, None).await {
+            Ok(()) => return Ok(()),
+            Err(failure) => failure,
+        };
+        match failure.status() {
+            Some(404) if unsure => return Ok(()),
+            Some(404) => {
+                return Err(StoreError::NotFound {
+                    id,
+                    tombstone: None,
+                });
+            }
+            Some(_) | None => {}
+        }
+        if !failure.is_passing() && !failure.may_be_done() {
+            return Err(store_error(failure));
+        }
+        if tries == TRIES {
+            return Err(given_up(failure));
+        }
+        unsure |= failure.may_be_done();
+        reader.link.pause(tries).await;
+        tries += 1;
+    }
+}
+
+/// The version that a change made. It is made by now, so if it cannot be read, or is not the newest any more, it is told
+/// as it was meant.
+async fn made(reader: &Reader, before: &Breadcrumb, patch: Patch) -> Breadcrumb {
+    match reader.full(before.id).await {
+        Ok(Some(found)) if found.version == before.version + 1 => found,
+        Ok(Some(later)) => before.patched(patch, later.updated_at),
+        Ok(None) | Err(_) => before.patched(patch, before.updated_at),
+    }
+}
+
+async fn send(
+    reader: &Reader,
+    method: Method,
+    id: BreadcrumbId,
+    change: Option<(&str, u64)>,
+) -> Result<(), Failure> {
+    let call = Call {
+        method,
+        url: reader.link.url(&["breadcrumbs", &id.to_string()]),
+        // Without it, or without the quotes, the server changes whatever is there.
+        headers: change
+            .map(|(_, version)| (IF_MATCH, format!("\"{version}\"")))
+            .into_iter()
+            .collect(),
+        body: change.map(|(body, _)| body.to_owned()),
+        max_bytes: MAX_ANSWER,
+    };
+    reader.link.send(&call).await.map(drop)
+}
+
+fn given_up(failure: Failure) -> StoreError {
+    StoreError::Unavailable {
+        store: NAME,
+        retry_after: failure.retry_after(),
+        source: failure.into(),
+    }
+}

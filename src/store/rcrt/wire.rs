@@ -1,0 +1,109 @@
+//! Answers of the server, as breadcrumbs. Pure.
+
+use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Patch, Timestamp};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// A breadcrumb of a list: enough to tell whether to read all of it.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) breadcrumb: Breadcrumb,
+}
+
+/// The breadcrumbs of a list, and how many the list had. One that cannot be read is left out.
+pub(super) fn rows(text: &[u8]) -> Result<(Vec<Row>, usize), serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Item {
+        id: BreadcrumbId,
+        #[serde(default)]
+        title: Option<String>,
+        #[serde(default)]
+        tags: Option<Vec<String>>,
+        #[serde(default)]
+        schema_name: Option<String>,
+        version: u64,
+        updated_at: Timestamp,
+        #[serde(default)]
+        context: Option<Json>,
+    }
+    let items: Vec<&RawValue> = serde_json::from_slice(text)?;
+    let read = |item: &&RawValue| match serde_json::from_str::<Item>(item.get()) {
+        Ok(item) => {
+            let new = NewBreadcrumb {
+                schema_name: item.schema_name,
+                title: item.title.unwrap_or_default(),
+                tags: item.tags.unwrap_or_default(),
+                context: item.context.unwrap_or_default(),
+                ..NewBreadcrumb::default()
+            };
+            let mut breadcrumb = new.first_version(item.id, item.updated_at);
+            breadcrumb.version = item.version;
+            Some(Row { breadcrumb })
+        }
+        Err(error) => {
+            // The words of the parser may quote what it read.
+            let (line, column) = (error.line(), error.column());
+            tracing::warn!(
+                line,
+                column,
+                bytes = item.get().len(),
+                "a breadcrumb of a list cannot be read and is left out"
+            );
+            None
+        }
+    };
+    Ok((items.iter().filter_map(read).collect(), items.len()))
+}
+
+/// A whole breadcrumb.
+pub(super) fn full(text: &[u8]) -> Result<Breadcrumb, serde_json::Error> {
+    serde_json::from_slice(text)
+}
+
+/// The id of what was created.
+pub(super) fn created(text: &[u8]) -> Result<BreadcrumbId, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Created {
+        id: BreadcrumbId,
+    }
+    serde_json::from_slice(text).map(|Created { id }| id)
+}
+
+/// The body of a create call. Who creates is for the token to say.
+pub(super) fn create_body(new: &NewBreadcrumb) -> Result<String, serde_json::Error> {
+    let new = NewBreadcrumb {
+        created_by: None,
+        ..new.clone()
+    };
+    serde_json::to_string(&new)
+}
+
+/// The body of a patch call.
+pub(super) fn patch_body(patch: &Patch) -> Result<String, serde_json::Error> {
+    let patch = Patch {
+        updated_by: None,
+        ..patch.clone()
+    };
+    serde_json::to_string(&patch)
+}
+
+/// The field that a patch would set to null, which the server takes for keeping it.
+pub(super) fn cleared(patch: &Patch) -> Option<&'static str> {
+    let is_null = |json: &Option<Json>| json.as_ref().is_some_and(|json| **json == Value::Null);
+    if is_null(&patch.context) {
+        return Some("setting the context of a breadcrumb to null");
+    }
+    is_null(&patch.llm_hints).then_some("setting the hints of a breadcrumb to null")
+}
+
+/// Whether a version is what a patch made of the one before it.
+pub(super) fn is_made_by(found: &Breadcrumb, before: &Breadcrumb, patch: &Patch) -> bool {
+    let mut wanted = before.patched(patch.clone(), found.updated_at);
+    wanted.updated_by.clone_from(&found.updated_by);
+    wanted.ttl_type.clone_from(&found.ttl_type);
+    wanted == *found
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,191 @@
+//! Vectors beside breadcrumbs. What takes a vector away, a new version or the end of its breadcrumb, is a trigger of the
+//! tables, so that no way to change a row can forget it.
+
+use super::builder::Settings;
+use super::cache::{Cache, Key};
+use super::column::blob;
+use super::error::{Fault, SqliteError};
+use super::tenant::Writing;
+use super::{search, table};
+use crate::model::Timestamp;
+use crate::store::meaning::{
+    EmbedError, Made, Meaning, Nearest, Page, from_bytes, similarity, to_bytes,
+};
+use crate::store::{Scored, StoreError, VectorQuery};
+use rusqlite::{Connection, OptionalExtension, Statement, TransactionBehavior};
+use std::sync::Arc;
+
+/// The vector of a row.
+pub(super) const OF: &str =
+    "SELECT vector FROM ux_vectors WHERE serial = ?1 AND vector IS NOT NULL";
+
+/// The next rows after a time, and whether they are without a vector.
+pub(super) const WITHOUT: &str = "
+    SELECT b.updated_at, b.serial, v.serial IS NULL
+    FROM ux_breadcrumbs AS b INDEXED BY ux_breadcrumbs_by_time LEFT JOIN ux_vectors AS v ON v.serial = b.serial
+    WHERE b.tenant = ?1 AND b.deleted = 0 AND b.updated_at > ?2 ORDER BY b.updated_at LIMIT ?3";
+
+/// Forgets what shall be forgotten, and notes whose the vectors are.
+pub(super) fn begin(connection: &mut Connection, settings: &Settings) -> Result<(), SqliteError> {
+    if settings.meaning.is_none() && !settings.forgets_vectors {
+        return Ok(());
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    if settings.forgets_vectors {
+        transaction.execute_batch("DELETE FROM ux_vectors; DELETE FROM ux_embedder")?;
+    }
+    if let Some(meaning) = &settings.meaning {
+        match kept(&transaction)? {
+            Some(kept) => meaning.check(&kept.model, kept.dimensions)?,
+            None => {
+                let dimensions = i64::try_from(meaning.dimensions()).unwrap_or(i64::MAX);
+                let insert = "INSERT INTO ux_embedder VALUES (1, ?1, ?2, random())";
+                transaction.execute(insert, (meaning.model(), dimensions))?;
+            }
+        }
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+/// Says since when there are vectors. Fails if they are by another model by now: another process may have had them
+/// forgotten.
+pub(super) fn check(connection: &Connection, meaning: &Meaning) -> Result<i64, Fault> {
+    let kept = kept(connection)?.unwrap_or_default();
+    let checked = meaning.check(&kept.model, kept.dimensions);
+    checked.map_err(|error: EmbedError| StoreError::from(error))?;
+    Ok(kept.since)
+}
+
+/// Whose the vectors are.
+#[derive(Default)]
+struct Kept {
+    model: String,
+    dimensions: usize,
+    since: i64,
+}
+
+fn kept(connection: &Connection) -> rusqlite::Result<Option<Kept>> {
+    let mut kept = connection.prepare_cached("SELECT model, dimensions, since FROM ux_embedder")?;
+    let kept = kept.query_row((), |row| {
+        let dimensions: i64 = row.get(1)?;
+        Ok(Kept {
+            model: row.get(0)?,
+            dimensions: usize::try_from(dimensions).unwrap_or_default(),
+            since: row.get(2)?,
+        })
+    });
+    kept.optional()
+}
+
+/// Breadcrumbs without a vector.
+pub(super) fn without(
+    connection: &Connection,
+    tenant: i64,
+    after: Timestamp,
+    most: usize,
+    now: Timestamp,
+) -> Result<Page, Fault> {
+    /// How many rows are looked at.
+    const ROWS: i64 = 4_096;
+    let (mut found, mut until, mut looked_at) = (Vec::new(), after, 0);
+    let mut rows = connection.prepare_cached(WITHOUT)?;
+    let mut rows = rows.query((tenant, after.as_micros(), ROWS))?;
+    while found.len() < most
+        && let Some(row) = rows.next()?
+    {
+        looked_at += 1;
+        until = Timestamp::from_micros(row.get(0)?);
+        if row.get(2)? {
+            let one = table::at(connection, row.get(1)?)?;
+            let one = one.filter(|one| one.lives(now));
+            found.extend(one.map(|one| Arc::new(one.breadcrumb)));
+        }
+    }
+    Ok(Page {
+        more: found.len() == most || looked_at == ROWS,
+        found,
+        until,
+    })
+}
+
+/// Keeps vectors of the versions that are still there.
+pub(super) fn put(
+    writing: &mut Writing<'_>,
+    meaning: &Meaning,
+    made: &[Made],
+) -> Result<(), Fault> {
+    check(writing.connection, meaning)?;
+    let mut put = writing.sql(
+        "INSERT OR IGNORE INTO ux_vectors SELECT serial, ?4 FROM ux_breadcrumbs
+         WHERE tenant = ?1 AND id = ?2 AND version = ?3 AND deleted = 0",
+    )?;
+    for Made {
+        id,
+        version,
+        vector,
+    } in made
+    {
+        let vector = vector.as_deref().map(to_bytes);
+        put.execute((writing.tenant.id, blob(*id), version.cast_signed(), vector))?;
+    }
+    Ok(())
+}
+
+/// What is searched by meaning, and near to what.
+pub(super) struct Near<'q> {
+    pub(super) query: &'q VectorQuery,
+    pub(super) to: &'q [f32],
+    pub(super) meaning: &'q Meaning,
+    pub(super) cache: &'q Cache,
+}
+
+/// The nearest of what a query selects. Ends early once nobody waits for it.
+pub(super) fn nearest(
+    connection: &Connection,
+    tenant: i64,
+    near: &Near<'_>,
+    now: Timestamp,
+    is_wanted: &dyn Fn() -> bool,
+) -> Result<Vec<Scored>, Fault> {
+    let (query, to) = (near.query, near.to);
+    let since = check(connection, near.meaning)?;
+    let mut nearest = Nearest::new(query);
+    let mut vector = vec![0.0; to.len()];
+    let mut vectors = connection.prepare_cached(OF)?;
+    let mut cached = near.cache.search(since, to.len());
+    search::each_candidate(connection, tenant, &query.query, |time, serial| {
+        let key = Key {
+            tenant,
+            serial,
+            time,
+        };
+        let score = match cached.get(key) {
+            Some(known) => similarity(known, to),
+            None if read(&mut vectors, serial, &mut vector)? => {
+                cached.missed(key, &vector);
+                similarity(&vector, to)
+            }
+            None => return Ok(is_wanted()),
+        };
+        if nearest.wants(score)
+            && let Some(one) = table::at(connection, serial)?
+            && one.lives(now)
+            && query.query.selects(&one.breadcrumb)
+        {
+            nearest.add(score, Arc::new(one.breadcrumb));
+        }
+        Ok(is_wanted())
+    })?;
+    cached.end();
+    Ok(nearest.into_scored())
+}
+
+/// Reads the vector of a row. False if it has none.
+fn read(vectors: &mut Statement<'_>, serial: i64, vector: &mut [f32]) -> rusqlite::Result<bool> {
+    let mut rows = vectors.query([serial])?;
+    match rows.next()? {
+        Some(row) => Ok(from_bytes(row.get_ref(0)?.as_blob()?, vector)),
+        None => Ok(false),
+    }
+}

@@ -1,0 +1,148 @@
+//! The ledger beside the store: as it is, but for responses that it keeps until they are written.
+
+use super::{NAME, WithLedger, journal};
+use crate::error::Retry;
+use crate::model::{BreadcrumbId, Json, Timestamp};
+use crate::store::{
+    BreadcrumbStore, Claim, ExecutorLimits, Lease, Lost, NewRun, Run, RunEnd, RunFilter, RunLedger,
+    RunRef, RunState, Saved, StoreError, Write,
+};
+use async_trait::async_trait;
+use std::time::Duration;
+
+/// How long after it was added a run may wait for a store that is away.
+const MAX_AGE: Duration = Duration::from_secs(3 * 24 * 60 * 60);
+
+/// The longest pause of such a run, whatever the store asks for.
+const MAX_PAUSE: Duration = Duration::from_secs(5 * 60);
+
+impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
+    fn ledger_inside(&self) -> Result<&dyn RunLedger, StoreError> {
+        self.ledger_store.ledger().ok_or(StoreError::Unsupported {
+            store: NAME,
+            operation: "runs without a ledger",
+        })
+    }
+
+    /// Writes what an earlier attempt responded with, and ends its run. If the store is away the run waits; only if it
+    /// refuses for good, or the run is too old to wait, it is executed again, to end as such a run does.
+    async fn finish(
+        &self,
+        runs: &dyn RunLedger,
+        lease: &Lease,
+        response: Vec<Write>,
+    ) -> Result<Option<Claim>, StoreError> {
+        let written = self.write(runs, lease, response, RunEnd::Done).await;
+        let error = match written {
+            Ok(committed) => {
+                self.end(lease.clone(), RunEnd::Done).await?;
+                return Ok(Some(Claim::Done {
+                    state: RunState::Done,
+                    written: committed.ids(),
+                }));
+            }
+            Err(error @ StoreError::LeaseLost { .. }) => return Err(error),
+            Err(error) => error,
+        };
+        let age = lease.granted_at.since(lease.enqueued_at);
+        match error.retry() {
+            Retry::After(pause) if age < MAX_AGE => {
+                let pause = pause.max(age / 16).min(MAX_PAUSE);
+                let again = lease.granted_at + pause;
+                runs.retry(lease.clone(), again, false).await?;
+                Err(error)
+            }
+            Retry::After(_) | Retry::Never => {
+                tracing::warn!(run = %lease.run, error = error.code(), "a response that was kept is not written");
+                Ok(None)
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
+    async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError> {
+        self.ledger_inside()?.enqueue(runs).await
+    }
+
+    async fn claim(&self, run: &RunRef, instead_of: Option<Lease>) -> Result<Claim, StoreError> {
+        let runs = self.ledger_inside()?;
+        let claim = runs.claim(run, instead_of).await?;
+        match claim {
+            Claim::Granted {
+                lease,
+                attempt,
+                lineage,
+                state: Some(saved),
+            } if journal::is_one(&saved.state) => {
+                if let Some(response) = journal::response(&lease, &saved.state)
+                    && let Some(done) = self.finish(runs, &lease, response).await?
+                {
+                    return Ok(done);
+                }
+                let with = saved
+                    .with
+                    .map(|with| Saved::new(Json::default(), Some(with)));
+                Ok(Claim::Granted {
+                    lease,
+                    attempt,
+                    lineage,
+                    state: with,
+                })
+            }
+            Claim::Granted { .. }
+            | Claim::Own
+            | Claim::Done { .. }
+            | Claim::Running { .. }
+            | Claim::Suspended { .. }
+            | Claim::Superseded => Ok(claim),
+        }
+    }
+
+    async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError> {
+        self.ledger_inside()?.claim_next(n, of).await
+    }
+
+    async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {
+        self.ledger_inside()?.heartbeat(leases).await
+    }
+
+    async fn retry(&self, lease: Lease, at: Timestamp, counts: bool) -> Result<(), StoreError> {
+        self.ledger_inside()?.retry(lease, at, counts).await
+    }
+
+    async fn release(&self, lease: Lease) -> Result<(), StoreError> {
+        self.ledger_inside()?.release(lease).await
+    }
+
+    async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
+        check(&state)?;
+        self.ledger_inside()?.save(lease, state).await
+    }
+
+    async fn resume(&self, run: &RunRef, with: BreadcrumbId) -> Result<(), StoreError> {
+        self.ledger_inside()?.resume(run, with).await
+    }
+
+    async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
+        self.ledger_inside()?.redo(run).await
+    }
+
+    async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
+        self.ledger_inside()?.runs(filter).await
+    }
+}
+
+/// Refuses a state that would be taken for a response: what is written from there is not checked again.
+pub(super) fn check(state: &Json) -> Result<(), StoreError> {
+    match journal::is_one(state) {
+        true => Err(StoreError::Forbidden {
+            reason: format!(
+                "a run may not save a state with the field {:?}; put the state into another field",
+                journal::FIELD
+            ),
+        }),
+        false => Ok(()),
+    }
+}

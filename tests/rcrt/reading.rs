@@ -1,0 +1,368 @@
+//! Reading and searching: what lists leave out or have too much, and what a search may cost.
+
+use super::server::{Fault, Match, Server, token_of};
+use super::{OWNER, builder, store};
+use serde_json::json;
+use std::error::Error;
+use std::time::Duration;
+use tokio::time::timeout;
+use universal_executor::store::{Query, StoreError, VectorQuery};
+use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Patch, Selector};
+
+const LIST: Match = Match("GET", "/breadcrumbs");
+const FULL: Match = Match("GET", "/full");
+const SOON: Duration = Duration::from_secs(20);
+
+fn note(n: usize) -> NewBreadcrumb {
+    NewBreadcrumb::new("note.v1").context(json!({"n": n}))
+}
+
+/// An error with all that is behind it.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text += &format!(": {error}");
+        source = error.source();
+    }
+    text
+}
+
+#[tokio::test]
+async fn what_others_own_is_in_the_list_and_not_in_the_answer_and_is_read_once() {
+    let server = Server::start().await;
+    let (ours, theirs) = (store(&server), builder(&server, "theirs").build().unwrap());
+    for n in 0..5 {
+        theirs.create(note(n)).await.unwrap();
+    }
+    let kept = ours.create(note(9)).await.unwrap();
+    let before = server.seen("GET", "/breadcrumbs/").len();
+
+    let found = [(); 2].map(|()| Query::new(Selector::schema("note.v1")));
+    for query in found {
+        assert_eq!(
+            ours.search(&query).await.unwrap(),
+            std::slice::from_ref(&kept)
+        );
+    }
+
+    // Five to learn that they are not ours, and ours twice.
+    assert_eq!(server.seen("GET", "/breadcrumbs/").len() - before, 7);
+    let foreign = theirs.latest("note.v1").await.unwrap().unwrap();
+    assert!(matches!(
+        ours.get(foreign.id).await,
+        Err(StoreError::NotFound { .. })
+    ));
+}
+
+#[tokio::test]
+async fn hints_that_lists_do_not_have_are_in_what_is_found() {
+    let store = store(&Server::start().await);
+    let hints = json!({"include": ["n"]});
+    store
+        .create(note(1).llm_hints(hints.clone()))
+        .await
+        .unwrap();
+
+    let found = store.latest("note.v1").await.unwrap().unwrap();
+
+    assert_eq!(found.llm_hints, Some(hints.into()));
+}
+
+#[tokio::test]
+async fn the_server_is_asked_for_the_schema_and_the_most_telling_tag() {
+    let server = Server::start().await;
+    let selector = Selector::schema("note.v1").all_tags(["workspace:tools", "request:1"]);
+
+    store(&server).search(&Query::new(selector)).await.unwrap();
+
+    let asked = server.seen("GET", "/breadcrumbs").remove(0);
+    assert_eq!(asked.query["tag"], "request:1");
+    assert_eq!(asked.query["schema_name"], "note.v1");
+}
+
+#[tokio::test]
+async fn a_search_that_would_look_at_too_much_is_an_error_and_no_half_answer() {
+    let server = Server::start().await;
+    let store = builder(&server, OWNER).max_looked_at(50).build().unwrap();
+    for n in 0..60 {
+        store.create(note(n)).await.unwrap();
+    }
+
+    let first = Query::new(Selector::schema("note.v1").matching("n", "eq", 0)).limit(1);
+    let error = store.search(&first).await.unwrap_err();
+    let last = Query::new(Selector::schema("note.v1").matching("n", "eq", 59)).limit(1);
+
+    assert!(
+        matches!(
+            error,
+            StoreError::TooFar {
+                looked_at: 50..,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert_eq!(store.search(&last).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn what_is_deleted_or_changed_while_pages_are_read_hides_nothing() {
+    let server = Server::start().await;
+    let store = store(&server);
+    for n in 0..100 {
+        store.create(note(n)).await.unwrap();
+    }
+    server.fail(LIST, Fault::Before(|_| {}));
+    server.fail(
+        LIST,
+        Fault::Before(|state| {
+            let all: Vec<String> = state
+                .crumbs
+                .newest_first()
+                .iter()
+                .map(|one| one["id"].as_str().unwrap().to_owned())
+                .collect();
+            for gone in &all[..5] {
+                state.crumbs.remove(gone);
+            }
+            state.crumbs.patch(&all[90], &json!({"title": "changed"}));
+        }),
+    );
+
+    let found = store
+        .search(&Query::new(Selector::schema("note.v1")).limit(500))
+        .await
+        .unwrap();
+
+    let mut numbers: Vec<u64> = found
+        .iter()
+        .map(|one| one.context["n"].as_u64().unwrap())
+        .collect();
+    numbers.sort_unstable();
+    // The newest five were read before they were gone, from lists; they are not there when they are read whole.
+    let wanted: Vec<u64> = (0..95).collect();
+    assert!(wanted.iter().all(|n| numbers.contains(n)), "{numbers:?}");
+    assert_eq!(found[0].title, "changed");
+}
+
+#[tokio::test]
+async fn a_poisoned_breadcrumb_is_an_error_by_itself_and_hides_no_other() {
+    let server = Server::start().await;
+    let store = store(&server);
+    let poisoned = store.create(note(1)).await.unwrap();
+    let healthy = store.create(note(2)).await.unwrap();
+    let deep = (0..100).fold(json!(1), |inside, _| json!([inside]));
+    server
+        .lock()
+        .crumbs
+        .set(&poisoned.id.to_string(), "context", deep);
+
+    let found = store.recent("note.v1", 10).await.unwrap();
+    let error = store.get(poisoned.id).await.unwrap_err();
+
+    assert_eq!(found, [healthy]);
+    assert!(matches!(error, StoreError::Refused { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_read_that_fails_for_a_moment_is_tried_again() {
+    let server = Server::start().await;
+    let store = store(&server);
+    let kept = store.create(note(1)).await.unwrap();
+
+    for fault in [
+        Fault::Refuse(500, "oops"),
+        Fault::Close,
+        Fault::Refuse(429, "slow down"),
+    ] {
+        server.fail(FULL, fault);
+        assert_eq!(store.get(kept.id).await.unwrap(), kept);
+    }
+    for _ in 0..3 {
+        server.fail(FULL, Fault::Refuse(503, "down for maintenance"));
+    }
+    let error = store.get(kept.id).await.unwrap_err();
+
+    assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
+    assert!(
+        chain(&error).contains("503: down for maintenance"),
+        "{}",
+        chain(&error)
+    );
+}
+
+#[tokio::test]
+async fn what_the_server_says_is_kept_in_part_and_without_the_token() {
+    let server = Server::start().await;
+    let store = store(&server);
+    let id = store.create(note(1)).await.unwrap().id;
+    let said: &'static str =
+        Box::leak(format!("{} {}", token_of(OWNER), "x".repeat(9_000)).into_boxed_str());
+    server.fail(FULL, Fault::Refuse(400, said));
+
+    let error = store.get(id).await.unwrap_err();
+
+    let text = format!("{} {error:?}", chain(&error));
+    assert!(matches!(error, StoreError::Refused { .. }), "{text}");
+    assert!(text.contains("400") && text.len() < 2_000, "{text}");
+    assert!(!text.contains(&token_of(OWNER)), "{text}");
+}
+
+#[tokio::test]
+async fn an_answer_without_end_or_sense_is_refused() {
+    let server = Server::start().await;
+    let store = store(&server);
+    let id = store.create(note(1)).await.unwrap().id;
+
+    for body in [
+        vec![b' '; 9 << 20],
+        b"<html>".to_vec(),
+        b"{}".to_vec(),
+        Vec::new(),
+        vec![b'['; 100_000],
+    ] {
+        server.fail(FULL, Fault::Say(body));
+        let error = store.get(id).await.unwrap_err();
+        assert!(
+            matches!(
+                error,
+                StoreError::Refused { .. } | StoreError::Unavailable { .. }
+            ),
+            "{error:?}"
+        );
+    }
+    server.fail(LIST, Fault::Say(b"{}".to_vec()));
+    assert!(store.recent("note.v1", 1).await.is_err());
+}
+
+#[tokio::test]
+async fn a_list_whose_rows_are_large_is_read_in_smaller_pages() {
+    let server = Server::start().await;
+    let store = builder(&server, OWNER)
+        .max_list_bytes(40_000)
+        .build()
+        .unwrap();
+    for n in 0..45 {
+        let large = json!({"n": n, "text": "x".repeat(10_000)});
+        store
+            .create(NewBreadcrumb::new("note.v1").context(large))
+            .await
+            .unwrap();
+    }
+
+    let found = store.recent("note.v1", 45).await.unwrap();
+
+    assert_eq!(found.len(), 45);
+}
+
+#[tokio::test]
+async fn a_row_that_is_too_large_is_left_out_and_the_others_are_read() {
+    let server = Server::start().await;
+    let store = builder(&server, OWNER)
+        .max_list_bytes(40_000)
+        .build()
+        .unwrap();
+    // Two of 25,000 bytes do not fit into one answer, and one of 50,000 does not at all.
+    for (n, bytes) in [
+        (0, 25_000),
+        (1, 25_000),
+        (2, 50_000),
+        (3, 50_000),
+        (4, 25_000),
+        (5, 9),
+    ] {
+        let large = json!({"n": n, "text": "x".repeat(bytes)});
+        let new = NewBreadcrumb::new("note.v1").context(large);
+        store.create(new).await.unwrap();
+    }
+
+    let found = timeout(SOON, store.recent("note.v1", 10)).await.unwrap();
+
+    let found = found.unwrap();
+    let numbers: Vec<_> = found.iter().map(|one| &one.context["n"]).collect();
+    assert_eq!(numbers, [5, 4, 1, 0]);
+}
+
+#[tokio::test]
+async fn a_server_whose_lists_are_always_too_large_is_an_error() {
+    let server = Server::start().await;
+    let store = builder(&server, OWNER)
+        .max_list_bytes(1_000)
+        .max_looked_at(500)
+        .build()
+        .unwrap();
+    for _ in 0..100 {
+        server.fail(LIST, Fault::Say(vec![b' '; 2_000]));
+    }
+
+    let error = store.recent("note.v1", 10).await.unwrap_err();
+
+    assert!(matches!(error, StoreError::Refused { .. }), "{error}");
+    assert!(server.seen("GET", "/breadcrumbs").len() < 10);
+}
+
+#[tokio::test]
+async fn by_meaning_comes_the_nearest_first_without_scores_and_within_the_selector() {
+    let server = Server::start().await;
+    let (store, theirs) = (store(&server), builder(&server, "theirs").build().unwrap());
+    for (schema, text) in [
+        ("note.v1", "tea"),
+        ("note.v1", "green tea"),
+        ("other.v1", "green tea"),
+        ("note.v1", "ink"),
+    ] {
+        store
+            .create(NewBreadcrumb::new(schema).context(json!({"text": text})))
+            .await
+            .unwrap();
+    }
+    theirs
+        .create(NewBreadcrumb::new("note.v1").context(json!({"text": "green tea"})))
+        .await
+        .unwrap();
+    let query = VectorQuery::new(
+        Query::new(Selector::schema("note.v1")).limit(2),
+        "green tea",
+    );
+
+    let found = store.vector_search(&query).await.unwrap();
+    let scored = store.vector_search(&query.min_score(0.5)).await;
+
+    let texts: Vec<_> = found
+        .iter()
+        .map(|one| one.breadcrumb.context.text("text").unwrap())
+        .collect();
+    assert_eq!(texts, ["green tea", "tea"]);
+    assert!(found.iter().all(|one| one.score.is_none()));
+    assert!(
+        matches!(scored, Err(StoreError::Unsupported { .. })),
+        "{scored:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_version_that_is_read_back_after_another_change_is_told_as_it_was_written() {
+    let server = Server::start().await;
+    let store = store(&server);
+    let created = store.create(note(1)).await.unwrap();
+    server.fail(FULL, Fault::Before(|_| {}));
+    server.fail(
+        FULL,
+        Fault::Before(|state| {
+            let id = state.crumbs.newest_first()[0]["id"]
+                .as_str()
+                .unwrap()
+                .to_owned();
+            state.crumbs.patch(&id, &json!({"context": {"n": 3}}));
+        }),
+    );
+
+    let updated = store
+        .update(created.id, 1, Patch::new().context(json!({"n": 2})))
+        .await
+        .unwrap();
+
+    assert_eq!((updated.version, &updated.context["n"]), (2, &json!(2)));
+    assert_eq!(store.get(created.id).await.unwrap().version, 3);
+}

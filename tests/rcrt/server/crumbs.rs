@@ -1,0 +1,112 @@
+//! The breadcrumbs of all owners, as JSON.
+
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+use uuid::Uuid;
+
+/// The fields that whoever writes may set.
+const WRITABLE: [&str; 10] = [
+    "title",
+    "context",
+    "tags",
+    "schema_name",
+    "description",
+    "semantic_version",
+    "llm_hints",
+    "visibility",
+    "sensitivity",
+    "ttl",
+];
+
+#[derive(Default)]
+pub(crate) struct Crumbs {
+    all: HashMap<String, Map<String, Value>>,
+    last: i64,
+}
+
+impl Crumbs {
+    /// Creates a breadcrumb, and returns its id.
+    pub(crate) fn create(&mut self, owner: &str, new: &Value) -> String {
+        let (id, now) = (Uuid::now_v7().to_string(), self.now());
+        let mut fields = Map::new();
+        for name in WRITABLE {
+            let value = new.get(name).cloned().unwrap_or_default();
+            fields.insert(name.to_owned(), as_kept(name, value));
+        }
+        for (name, value) in [
+            ("id", json!(id)),
+            ("owner_id", json!(owner)),
+            ("version", json!(1)),
+            ("created_at", json!(now)),
+            ("updated_at", json!(now)),
+            ("created_by", json!("the-agent")),
+            ("updated_by", json!("the-agent")),
+            ("checksum", json!("c")),
+            ("size_bytes", json!(1)),
+            ("embedding", json!([0.5])),
+        ] {
+            fields.insert(name.to_owned(), value);
+        }
+        self.all.insert(id.clone(), fields);
+        id
+    }
+
+    /// Replaces what a patch names; null keeps.
+    pub(crate) fn patch(&mut self, id: &str, patch: &Value) {
+        let now = self.now();
+        let Some(fields) = self.all.get_mut(id) else {
+            return;
+        };
+        for name in WRITABLE {
+            if let Some(value) = patch.get(name).filter(|value| !value.is_null()) {
+                fields.insert(name.to_owned(), as_kept(name, value.clone()));
+            }
+        }
+        let version = fields["version"].as_u64().unwrap() + 1;
+        fields.insert("version".to_owned(), json!(version));
+        fields.insert("updated_at".to_owned(), json!(now));
+    }
+
+    pub(crate) fn remove(&mut self, id: &str) -> bool {
+        self.all.remove(id).is_some()
+    }
+
+    pub(crate) fn get(&self, id: &str) -> Option<&Map<String, Value>> {
+        self.all.get(id)
+    }
+
+    /// Changes a field behind everybody's back.
+    pub(crate) fn set(&mut self, id: &str, name: &str, value: Value) {
+        self.all.get_mut(id).unwrap().insert(name.to_owned(), value);
+    }
+
+    /// All of them, newest first, of every owner.
+    pub(crate) fn newest_first(&self) -> Vec<&Map<String, Value>> {
+        let mut all: Vec<_> = self.all.values().collect();
+        all.sort_by(|a, b| b["updated_at"].as_str().cmp(&a["updated_at"].as_str()));
+        all
+    }
+
+    /// A moment later than all before.
+    fn now(&mut self) -> String {
+        let now = jiff::Timestamp::now().as_microsecond();
+        self.last = now.max(self.last + 1);
+        format!(
+            "{:.6}",
+            jiff::Timestamp::from_microsecond(self.last).unwrap()
+        )
+    }
+}
+
+/// What is not lower case is stored as team and low; reads give capitals.
+fn as_kept(name: &str, value: Value) -> Value {
+    let known: &[&str] = match name {
+        "visibility" => &["Team", "Public", "Private"],
+        "sensitivity" => &["Low", "Pii", "Secret"],
+        "tags" if value.is_null() => return json!([]),
+        "title" if value.is_null() => return json!(""),
+        _ => return value,
+    };
+    let found = known.iter().find(|known| value == known.to_lowercase());
+    json!(found.unwrap_or(&known[0]))
+}

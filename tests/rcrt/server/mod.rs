@@ -1,0 +1,263 @@
+//! A hand-written server: HTTP as far as clients of RCRT speak it.
+
+mod crumbs;
+mod faults;
+mod routes;
+mod stream;
+mod weather;
+
+pub(crate) use faults::{Fault, Match};
+pub(crate) use weather::{Dice, Weather};
+
+use crumbs::Crumbs;
+use serde_json::Value;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::broadcast;
+
+/// The largest body, in bytes.
+const MAX_BODY: usize = 2 << 20;
+
+/// What a client sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) query: HashMap<String, String>,
+    /// Names in lower case.
+    pub(crate) headers: HashMap<String, String>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Request {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(String::as_str)
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+}
+
+/// What it is answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) kind: &'static str,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn json(body: &Value) -> Self {
+        Self {
+            status: 200,
+            kind: "application/json",
+            body: body.to_string().into_bytes(),
+        }
+    }
+
+    pub(crate) fn text(status: u16, text: &str) -> Self {
+        Self {
+            status,
+            kind: "text/plain; charset=utf-8",
+            body: text.as_bytes().to_vec(),
+        }
+    }
+}
+
+/// What the server holds.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) crumbs: Crumbs,
+    /// The idempotency keys it has seen.
+    pub(crate) keys: HashSet<String>,
+    pub(crate) faults: VecDeque<(Match, Fault)>,
+    pub(crate) seen: Vec<Request>,
+    /// Tokens that are not taken any more.
+    pub(crate) expired: HashSet<String>,
+    pub(crate) issued: u64,
+    pub(crate) stream: stream::Ways,
+    /// What goes wrong by chance.
+    pub(crate) weather: Weather,
+    pub(crate) dice: Dice,
+    /// How many streams were ended, and how many calls went wrong by chance.
+    pub(crate) cuts: usize,
+    pub(crate) spoilt: usize,
+}
+
+#[derive(Clone)]
+pub(crate) struct Server {
+    port: u16,
+    state: Arc<Mutex<State>>,
+    /// Frames, and whose they are; an empty one cuts all streams.
+    frames: broadcast::Sender<(String, String)>,
+}
+
+/// The token of an owner that the server knows without having issued it.
+pub(crate) fn token_of(owner: &str) -> String {
+    format!("known:{owner}")
+}
+
+impl Server {
+    /// Serves until the runtime ends.
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = Self {
+            port: listener.local_addr().unwrap().port(),
+            state: Arc::default(),
+            frames: broadcast::Sender::new(65_536),
+        };
+        let serving = server.clone();
+        tokio::spawn(async move {
+            while let Ok((connection, _)) = listener.accept().await {
+                let server = serving.clone();
+                tokio::spawn(async move { server.serve(connection).await });
+            }
+        });
+        server
+    }
+
+    pub(crate) fn base_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// Lets the next request of a kind go wrong.
+    pub(crate) fn fail(&self, of: Match, fault: Fault) {
+        self.lock().faults.push_back((of, fault));
+    }
+
+    /// The requests so far of a method whose path begins so.
+    pub(crate) fn seen(&self, method: &str, path: &str) -> Vec<Request> {
+        let state = self.lock();
+        let seen = state.seen.iter();
+        seen.filter(|seen| seen.method == method && seen.path.starts_with(path))
+            .cloned()
+            .collect()
+    }
+
+    /// Ends all streams.
+    pub(crate) fn cut(&self) {
+        self.frames.send(Default::default()).ok();
+    }
+
+    pub(crate) fn ways(&self, change: impl FnOnce(&mut stream::Ways)) {
+        change(&mut self.lock().stream);
+    }
+
+    /// Serves the requests of a connection; one that fails is that of a client that has had enough.
+    async fn serve(self, mut connection: TcpStream) -> Option<()> {
+        connection.set_nodelay(true).ok()?;
+        loop {
+            let (reader, mut writer) = connection.split();
+            let mut reader = BufReader::new(reader);
+            // Clients of HTTP/1.1 wait for an answer before they ask again, so nothing is left in the buffer.
+            let request = read(&mut reader).await?;
+            let fault = self.lock().faulty(&request);
+            self.lock().seen.push(request.clone());
+            if request.path == "/events/stream" && fault.is_none() {
+                let owner = self.owner_of(&request)?;
+                return self.stream(&mut writer, &request, &owner).await;
+            }
+            let answer = match fault {
+                None => self.answer(&request),
+                Some(Fault::Close) => return None,
+                Some(Fault::Refuse(status, text)) => Answer::text(status, text),
+                Some(Fault::DoAndSay(status, text)) => {
+                    self.answer(&request);
+                    Answer::text(status, text)
+                }
+                Some(Fault::DoAndClose) => {
+                    self.answer(&request);
+                    return None;
+                }
+                Some(Fault::Burn) => {
+                    let key = request.header("idempotency-key").unwrap_or_default();
+                    self.lock().keys.insert(key.to_owned());
+                    Answer::text(500, "database error")
+                }
+                Some(Fault::Overtake) => {
+                    self.overtake(&request);
+                    self.answer(&request)
+                }
+                Some(Fault::Before(change)) => {
+                    change(&mut self.lock());
+                    self.answer(&request)
+                }
+                Some(Fault::Say(body)) => Answer {
+                    status: 200,
+                    kind: "application/json",
+                    body,
+                },
+                Some(Fault::Hang) => {
+                    tokio::time::sleep(Duration::from_secs(600)).await;
+                    return None;
+                }
+            };
+            let head = format!(
+                "HTTP/1.1 {} Some\r\ncontent-type: {}\r\ncontent-length: {}\r\n\r\n",
+                answer.status,
+                answer.kind,
+                answer.body.len()
+            );
+            let whole = [head.into_bytes(), answer.body].concat();
+            writer.write_all(&whole).await.ok()?;
+        }
+    }
+}
+
+/// Reads one request, unless the client breaks off.
+async fn read(reader: &mut (impl AsyncReadExt + Unpin)) -> Option<Request> {
+    let mut text = Vec::new();
+    while !text.ends_with(b"\r\n\r\n") {
+        text.push(reader.read_u8().await.ok()?);
+    }
+    let head = String::from_utf8(text).ok()?;
+    let mut lines = head.lines();
+    let mut line = lines.next()?.split(' ');
+    let (method, target) = (line.next()?.to_owned(), line.next()?);
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let headers: HashMap<_, _> = lines
+        .filter_map(|line| line.split_once(": "))
+        .map(|(name, value)| (name.to_lowercase(), value.to_owned()))
+        .collect();
+    let length = headers.get("content-length");
+    let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+    reader.read_exact(&mut body).await.ok()?;
+    Some(Request {
+        method,
+        path: path.to_owned(),
+        query: query.split('&').filter_map(pair).collect(),
+        headers,
+        body,
+    })
+}
+
+fn pair(text: &str) -> Option<(String, String)> {
+    let (name, value) = text.split_once('=')?;
+    Some((decoded(name), decoded(value)))
+}
+
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((&first, behind)) = rest.split_first() {
+        rest = behind;
+        bytes.push(match first {
+            b'+' => b' ',
+            b'%' => {
+                let (digits, behind) = rest.split_at(2);
+                rest = behind;
+                u8::from_str_radix(std::str::from_utf8(digits).unwrap(), 16).unwrap()
+            }
+            other => other,
+        });
+    }
+    String::from_utf8(bytes).unwrap()
+}

@@ -1,0 +1,226 @@
+//! What the server does with each request.
+
+use super::{Answer, MAX_BODY, Request, Server, State, token_of};
+use serde_json::{Map, Value, json};
+
+impl Server {
+    pub(super) fn answer(&self, request: &Request) -> Answer {
+        let parts: Vec<&str> = request.path.trim_matches('/').split('/').collect();
+        let is_list = request.method == "GET" && parts == ["breadcrumbs"];
+        let owner = self.owner_of(request);
+        if owner.is_none() && !is_list && parts[0] != "auth" {
+            return Answer::text(401, "invalid or expired token");
+        }
+        let owner = owner.unwrap_or_default();
+        let mut state = self.lock();
+        match (&*request.method, &*parts) {
+            ("POST", ["auth", "token"]) => state.issue(&request.json()),
+            ("GET", ["breadcrumbs"]) => state.list(request),
+            ("GET", ["breadcrumbs", "search"]) => state.nearest(request),
+            ("GET", ["breadcrumbs", id, "full"]) => match state.crumbs.get(id) {
+                Some(found) => Answer::json(&json!(found)),
+                None => Answer::text(404, "not found"),
+            },
+            ("POST", ["breadcrumbs"]) => {
+                let answer = state.create(&owner, request);
+                self.announce(&state, &answer);
+                answer
+            }
+            ("PATCH", ["breadcrumbs", id]) => {
+                let answer = state.patch(&owner, id, request);
+                if answer.status == 200 {
+                    self.announce(&state, &Answer::json(&json!({"id": id})));
+                }
+                answer
+            }
+            ("DELETE", ["breadcrumbs", id]) => {
+                let is_own = state
+                    .crumbs
+                    .get(id)
+                    .is_some_and(|found| found["owner_id"] == *owner);
+                match is_own && state.crumbs.remove(id) {
+                    true => Answer::json(&json!({"ok": true})),
+                    false => Answer::text(404, "not found"),
+                }
+            }
+            _ => Answer::text(404, "no such route"),
+        }
+    }
+
+    /// Writes as another client of an owner, and returns the id.
+    pub(crate) fn put(&self, owner: &str, new: &Value) -> String {
+        let mut state = self.lock();
+        let id = state.crumbs.create(owner, new);
+        self.announce(&state, &Answer::json(&json!({"id": id})));
+        id
+    }
+
+    /// The owner whose token a request has.
+    pub(super) fn owner_of(&self, request: &Request) -> Option<String> {
+        let token = request.header("authorization")?.strip_prefix("Bearer ")?;
+        if self.lock().expired.contains(token) {
+            return None;
+        }
+        let owner = token.split(':').nth(1)?.to_owned();
+        Some(owner)
+    }
+
+    /// Somebody else changes the breadcrumb of a request.
+    pub(super) fn overtake(&self, request: &Request) {
+        let id = request.path.rsplit('/').next().unwrap();
+        self.lock().crumbs.patch(id, &json!({"title": "overtaken"}));
+    }
+
+    /// Tells all streams of the owner what was written.
+    fn announce(&self, state: &State, answer: &Answer) {
+        let Ok(written) = serde_json::from_slice::<Value>(&answer.body) else {
+            return;
+        };
+        let Some(found) = written["id"].as_str().and_then(|id| state.crumbs.get(id)) else {
+            return;
+        };
+        if state.stream.is_deaf {
+            return;
+        }
+        let frame = json!({
+            "type": "breadcrumb.updated", "breadcrumb_id": found["id"], "owner_id": found["owner_id"],
+            "version": found["version"], "tags": found["tags"], "schema_name": found["schema_name"],
+            "updated_at": found["updated_at"], "context": found["context"],
+        });
+        let owner = found["owner_id"].as_str().unwrap().to_owned();
+        for _ in 0..state.stream.copies.max(1) {
+            // Nobody may listen.
+            self.frames.send((owner.clone(), frame.to_string())).ok();
+        }
+    }
+}
+
+impl State {
+    fn issue(&mut self, asked: &Value) -> Answer {
+        self.issued += 1;
+        let (owner, agent) = (&asked["owner_id"], &asked["agent_id"]);
+        if agent == "nobody" {
+            return Answer::text(403, "no such agent");
+        }
+        let token = format!("issued:{}:{}", owner.as_str().unwrap(), self.issued);
+        let exp = jiff::Timestamp::now().as_second() + asked["ttl_sec"].as_i64().unwrap();
+        Answer::json(
+            &json!({"token": token, "owner_id": owner, "agent_id": agent, "roles": asked["roles"], "exp": exp}),
+        )
+    }
+
+    fn create(&mut self, owner: &str, request: &Request) -> Answer {
+        if let Some(key) = request.header("idempotency-key")
+            && !self.keys.insert(key.to_owned())
+        {
+            return Answer::text(409, "duplicate request");
+        }
+        match checked(request) {
+            Ok(new) => {
+                let id = self.crumbs.create(owner, &new);
+                Answer::json(&json!({"id": id}))
+            }
+            Err(answer) => answer,
+        }
+    }
+
+    fn patch(&mut self, owner: &str, id: &str, request: &Request) -> Answer {
+        let Some(found) = self
+            .crumbs
+            .get(id)
+            .filter(|found| found["owner_id"] == *owner)
+        else {
+            return Answer::text(500, "database error");
+        };
+        let expected = request
+            .header("if-match")
+            .and_then(|text| text.trim_matches('"').parse::<u64>().ok());
+        if expected.is_some_and(|expected| found["version"] != expected) {
+            return Answer::text(412, "version mismatch");
+        }
+        match checked(request) {
+            Ok(patch) => {
+                self.crumbs.patch(id, &patch);
+                Answer::json(&json!({"ok": true}))
+            }
+            Err(answer) => answer,
+        }
+    }
+
+    fn list(&self, request: &Request) -> Answer {
+        let number = |name: &str| request.query.get(name).and_then(|text| text.parse().ok());
+        let rows = self.matching(request).skip(number("offset").unwrap_or(0));
+        let limit = number("limit").map_or(usize::MAX, |limit: usize| limit.max(1));
+        let rows: Vec<Value> = rows.take(limit).map(|found| row(found, request)).collect();
+        Answer::json(&json!(rows))
+    }
+
+    /// Those with the most words of the text first.
+    fn nearest(&self, request: &Request) -> Answer {
+        let Some(text) = request.query.get("q") else {
+            return Answer::json(&json!([]));
+        };
+        let near = |found: &&Map<String, Value>| {
+            let all = json!(found).to_string();
+            std::cmp::Reverse(text.split(' ').filter(|word| all.contains(*word)).count())
+        };
+        let mut rows: Vec<_> = self.matching(request).collect();
+        rows.sort_by_key(near);
+        let nn = request.query.get("nn").map_or(5, |nn| nn.parse().unwrap());
+        let rows: Vec<Value> = rows
+            .into_iter()
+            .take(nn)
+            .map(|found| row(found, request))
+            .collect();
+        Answer::json(&json!(rows))
+    }
+
+    fn matching<'s>(
+        &'s self,
+        request: &'s Request,
+    ) -> impl Iterator<Item = &'s Map<String, Value>> {
+        let (tag, schema) = (request.query.get("tag"), request.query.get("schema_name"));
+        self.crumbs.newest_first().into_iter().filter(move |found| {
+            let tagged = |tag: &String| found["tags"].as_array().unwrap().contains(&json!(tag));
+            tag.is_none_or(tagged) && schema.is_none_or(|schema| found["schema_name"] == **schema)
+        })
+    }
+}
+
+/// The view of a list: without hints, and with the schema only beside the context.
+fn row(found: &Map<String, Value>, request: &Request) -> Value {
+    let mut row = json!({
+        "id": found["id"], "title": found["title"], "tags": found["tags"], "version": found["version"],
+        "updated_at": found["updated_at"], "schema_name": null,
+    });
+    if request
+        .query
+        .get("include_context")
+        .is_some_and(|yes| yes == "true")
+    {
+        row["schema_name"] = found["schema_name"].clone();
+        row["context"] = found["context"].clone();
+        for name in ["description", "semantic_version", "llm_hints"] {
+            row[name] = Value::Null;
+        }
+    }
+    row
+}
+
+/// The body of a write, if the server takes it.
+fn checked(request: &Request) -> Result<Value, Answer> {
+    if request.body.len() > MAX_BODY {
+        return Err(Answer::text(413, "length limit exceeded"));
+    }
+    let body: Value =
+        serde_json::from_slice(&request.body).map_err(|_| Answer::text(422, "not JSON"))?;
+    match body.to_string().contains("\\u0000") {
+        true => Err(Answer::text(500, "database error")),
+        false => Ok(body),
+    }
+}
+
+#[test]
+fn a_known_token_is_that_of_its_owner() {
+    assert_eq!(token_of("o").split(':').nth(1), Some("o"));
+}

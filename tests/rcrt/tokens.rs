@@ -1,0 +1,202 @@
+//! Tokens: asked for, renewed, sent in a header and nowhere else.
+
+use super::server::{Fault, Match, Server, token_of};
+use super::{OWNER, builder, store};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use universal_executor::source::{BearerToken, StartAt};
+use universal_executor::store::StoreError;
+use universal_executor::{
+    BreadcrumbStore, BreadcrumbStoreExt, EventSource as _, NewBreadcrumb, RcrtStore, Secret,
+};
+
+fn of_agent(server: &Server, agent: &str) -> RcrtStore {
+    let builder = RcrtStore::builder(server.base_url(), OWNER)
+        .agent(agent)
+        .role("emitter");
+    builder.build().unwrap()
+}
+
+#[tokio::test]
+async fn a_token_is_asked_for_once_and_sent_in_the_header_only() {
+    let server = Server::start().await;
+    let store = of_agent(&server, "agent-1");
+
+    for _ in 0..3 {
+        store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
+    }
+
+    let asked = server.seen("POST", "/auth/token");
+    assert_eq!(asked.len(), 1);
+    let body = asked[0].json();
+    assert_eq!(
+        (&body["owner_id"], &body["agent_id"], &body["roles"][0]),
+        (&OWNER.into(), &"agent-1".into(), &"emitter".into())
+    );
+    for seen in server
+        .seen("POST", "/breadcrumbs")
+        .iter()
+        .chain(&server.seen("GET", "/breadcrumbs"))
+    {
+        let token = format!("issued:{OWNER}:1");
+        assert_eq!(
+            seen.header("authorization"),
+            Some(&*format!("Bearer {token}"))
+        );
+        assert!(
+            !seen.path.contains(&token) && !seen.query.values().any(|value| value.contains(&token))
+        );
+    }
+    assert!(!format!("{store:?}").contains("issued:"));
+}
+
+#[tokio::test]
+async fn a_token_that_the_server_refuses_is_renewed_once() {
+    let server = Server::start().await;
+    let store = of_agent(&server, "agent-1");
+    store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
+    server.lock().expired.insert(format!("issued:{OWNER}:1"));
+
+    store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
+    assert_eq!(server.seen("POST", "/auth/token").len(), 2);
+
+    for n in 2..=3 {
+        server.lock().expired.insert(format!("issued:{OWNER}:{n}"));
+    }
+    let error = store
+        .create(NewBreadcrumb::new("note.v1"))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, StoreError::Forbidden { .. }), "{error}");
+    assert_eq!(server.seen("POST", "/auth/token").len(), 3);
+}
+
+#[tokio::test]
+async fn a_fixed_token_that_ended_is_an_error_that_does_not_have_it() {
+    let server = Server::start().await;
+    let store = store(&server);
+    server.lock().expired.insert(token_of(OWNER));
+
+    let error = store
+        .create(NewBreadcrumb::new("note.v1"))
+        .await
+        .unwrap_err();
+
+    assert!(matches!(error, StoreError::Forbidden { .. }), "{error}");
+    assert!(!format!("{error} {error:?} {store:?}").contains(&token_of(OWNER)));
+    assert_eq!(server.seen("POST", "/breadcrumbs").len(), 1);
+}
+
+#[tokio::test]
+async fn a_stream_that_is_refused_tells_why_without_the_token() {
+    let server = Server::start().await;
+    let said: &'static str = Box::leak(format!("invalid {}", token_of(OWNER)).into_boxed_str());
+    for _ in 0..100 {
+        server.fail(Match("GET", "/events/stream"), Fault::Refuse(401, said));
+    }
+
+    let error = store(&server)
+        .events()
+        .subscribe(StartAt::Now)
+        .await
+        .err()
+        .unwrap();
+
+    let text = format!("{error} {error:?} {error:#?}");
+    assert!(text.contains("401") && text.contains("invalid"), "{text}");
+    assert!(!text.contains(&token_of(OWNER)), "{text}");
+}
+
+#[tokio::test]
+async fn a_token_that_comes_with_another_success_is_taken() {
+    let server = Server::start().await;
+    let answer = Fault::DoAndSay(201, r#"{"token": "issued:theirs:1"}"#);
+    server.fail(Match("POST", "/auth/token"), answer);
+
+    let found = of_agent(&server, "agent-1").latest("note.v1").await;
+
+    assert_eq!(found.unwrap(), None);
+    let listed = server.seen("GET", "/breadcrumbs").remove(0);
+    assert_eq!(
+        listed.header("authorization"),
+        Some("Bearer issued:theirs:1")
+    );
+}
+
+#[tokio::test]
+async fn a_success_without_a_token_is_quoted_nowhere() {
+    let server = Server::start().await;
+    let answer = Fault::DoAndSay(203, r#"{"access_token": "s3cret"}"#);
+    for _ in 0..3 {
+        server.fail(Match("POST", "/auth/token"), answer.clone());
+    }
+
+    let error = of_agent(&server, "agent-1")
+        .latest("note.v1")
+        .await
+        .unwrap_err();
+
+    assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
+    assert!(!format!("{error} {error:?}").contains("s3cret"));
+}
+
+#[tokio::test]
+async fn an_agent_that_gets_no_token_is_told_why() {
+    let server = Server::start().await;
+
+    let error = of_agent(&server, "nobody")
+        .latest("note.v1")
+        .await
+        .unwrap_err();
+
+    assert!(matches!(error, StoreError::Refused { .. }), "{error}");
+    assert!(format!("{error:?}").contains("no such agent"), "{error:?}");
+}
+
+#[tokio::test]
+async fn what_is_created_with_a_token_of_another_owner_is_an_error() {
+    let server = Server::start().await;
+    let token = Secret::new(token_of("theirs"));
+    let store = builder(&server, OWNER).token(token).build().unwrap();
+
+    let error = store
+        .create(NewBreadcrumb::new("note.v1"))
+        .await
+        .unwrap_err();
+
+    assert!(matches!(error, StoreError::Forbidden { .. }), "{error}");
+    assert!(error.to_string().contains("another owner"), "{error}");
+    assert_eq!(store.latest("note.v1").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn an_owner_is_the_same_in_capitals() {
+    let server = Server::start().await;
+    let token = Secret::new(token_of("0a"));
+    let store = builder(&server, "0A").token(token).build().unwrap();
+
+    let created = store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
+
+    assert_eq!(store.get(created.id).await.unwrap(), created);
+}
+
+#[tokio::test]
+async fn a_function_may_give_the_tokens() {
+    let server = Server::start().await;
+    let asked = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&asked);
+    let token = BearerToken::asked(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async { Ok((Secret::new(token_of(OWNER)), None)) }
+    });
+    let store = RcrtStore::builder(server.base_url(), OWNER)
+        .token_from(token)
+        .build()
+        .unwrap();
+
+    for _ in 0..2 {
+        store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
+    }
+
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+}
