@@ -166,6 +166,7 @@ pub use trifecta::{Trifecta, Trust};
 pub(crate) use acting::request_tags;
 pub(crate) use action::is_protected;
 pub(crate) use output::Output;
+pub(crate) use turns::session_in;
 
 pub use crate::executor::above::{AgentError, AgentRunError, ModelError};
 pub use crate::tool::ToolSpec;

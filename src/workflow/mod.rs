@@ -132,7 +132,7 @@ mod policies;
 pub use definition::{
     AgentSpec, FlowSummary, History, Instruction, ModelSpec, Permissions, ToolSpec, Workflow,
 };
-pub(crate) use drive::Conversations;
+pub(crate) use drive::{Answered, Conversations};
 pub use drive::{
     Assembly, AssemblyError, Control, Driven, EventSink, FlowStateError, Order, Parts, StepEvent,
     StepEventKind,

@@ -5,7 +5,7 @@ use super::stream::EventStream;
 use super::{Definition, Deps, Meta, Workload};
 use crate::agent::agents;
 use crate::error::BoxError;
-use crate::executor::{Outcome, UniversalExecutor};
+use crate::executor::{Outcome, UniversalExecutor, check};
 use crate::model::{Breadcrumb, BreadcrumbId, Event, Selector, Timestamp};
 use crate::store::{BreadcrumbStoreExt as _, Query, RunState, Wake};
 use async_trait::async_trait;
@@ -58,6 +58,10 @@ impl ExecutorDefinition {
 impl Definition for ExecutorDefinition {
     fn meta(&self) -> &Meta {
         &self.meta
+    }
+
+    fn check(&self, _: &Deps) -> Result<(), BoxError> {
+        Ok(check(&*self.executor)?)
     }
 
     fn instantiate(&self, _: &Deps) -> Result<Box<dyn Workload>, BoxError> {

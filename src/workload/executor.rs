@@ -3,9 +3,10 @@ use super::session::SessionStore;
 use super::turn::{TurnOf, TurnStatus};
 use super::{Definition, Deps, Message};
 use crate::agent::request_tags;
-use crate::error::{BoxError, permanent};
+use crate::error::{BoxError, Retry, permanent};
 use crate::executor::{
-    ExecutionContext, Failure, OrderingKey, Profile, Response, UniversalExecutor, suspend,
+    ExecutionContext, Failure, InvalidExecutor, OrderingKey, Profile, Response, UniversalExecutor,
+    check, suspend,
 };
 use crate::model::{Breadcrumb, Json, NewBreadcrumb, Subscriptions};
 use crate::store::BreadcrumbStore;
@@ -43,7 +44,7 @@ type Sink = Arc<dyn Fn(WorkloadEvent) + Send + Sync>;
 /// });
 /// let messages = Subscriptions::new([Subscription::trigger("user.message.v1")])?;
 /// let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
-/// let executor = WorkloadExecutor::new("shouting", Arc::new(shout), deps, messages);
+/// let executor = WorkloadExecutor::new("shouting", Arc::new(shout), deps, messages)?;
 ///
 /// let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "hi"}));
 /// let message = store.create(message).await?;
@@ -64,31 +65,65 @@ pub struct WorkloadExecutor {
     sink: Option<Sink>,
 }
 
+/// A workload cannot be made into an executor.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkloadError {
+    /// No workload can be made of the definition: it names what is not there.
+    #[error("nothing can be made of workload {workload:?}")]
+    Definition {
+        /// The workload.
+        workload: String,
+        /// What is missing.
+        source: BoxError,
+    },
+    /// The executor can never work on its store.
+    #[error("the workload cannot work on its store")]
+    Invalid(#[from] InvalidExecutor),
+}
+
+impl WorkloadError {
+    /// Always [`Retry::Never`]: the definition, what is registered or the store has to change.
+    #[must_use]
+    pub const fn retry(&self) -> Retry {
+        Retry::Never
+    }
+}
+
 impl WorkloadExecutor {
     /// The schema of what a turn comes to.
     pub const RESULT: &'static str = "workload.result.v1";
 
     /// A workload that is set off by these subscriptions. By default a turn may take an hour.
-    #[must_use]
+    ///
+    /// # Errors
+    /// [`WorkloadError`]: what would go wrong with every trigger goes wrong here.
     pub fn new(
         id: impl Into<String>,
         definition: Arc<dyn Definition>,
         deps: Deps,
         subscriptions: Subscriptions,
-    ) -> Self {
+    ) -> Result<Self, WorkloadError> {
         const HOUR: Duration = Duration::from_secs(3600);
         let profile = Profile::new("workload")
             .timeout(HOUR)
             .ordering(OrderingKey::tag("session:"))
             .definition(&definition.meta().hash);
-        Self {
+        let executor = Self {
             id: id.into(),
             definition,
             deps,
             subscriptions,
             profile,
             sink: None,
-        }
+        };
+        check(&executor)?;
+        let checked = executor.definition.check(&executor.deps);
+        checked.map_err(|source| WorkloadError::Definition {
+            workload: executor.definition.meta().name.clone(),
+            source,
+        })?;
+        Ok(executor)
     }
 
     /// Replaces how its runs are leased, timed, ordered and retried, and what they may write; kind and definition stay.

@@ -71,6 +71,15 @@ impl FlowDefinition {
     pub fn workflow(&self) -> &Arc<Workflow> {
         &self.workflow
     }
+
+    fn assembled(&self, deps: &Deps) -> Result<Assembly, BoxError> {
+        let store = Arc::clone(deps.store());
+        Ok(Assembly::new(
+            Arc::clone(&self.workflow),
+            deps.parts(),
+            store,
+        )?)
+    }
 }
 
 impl Definition for FlowDefinition {
@@ -78,11 +87,13 @@ impl Definition for FlowDefinition {
         &self.meta
     }
 
+    fn check(&self, deps: &Deps) -> Result<(), BoxError> {
+        self.assembled(deps).map(drop)
+    }
+
     fn instantiate(&self, deps: &Deps) -> Result<Box<dyn Workload>, BoxError> {
-        let store = Arc::clone(deps.store());
-        let assembly = Assembly::new(Arc::clone(&self.workflow), deps.parts(), store)?;
         Ok(Box::new(FlowWorkload {
-            assembly: Arc::new(assembly),
+            assembly: Arc::new(self.assembled(deps)?),
             flow: self.flow.clone(),
             speaker: self.speaker.clone(),
         }))

@@ -42,8 +42,9 @@
 //!
 //! # Sessions
 //! A [`Session`] is a log in the store. Each turn adds what was said and what was answered; an agent is shown it, with the calls
-//! it made itself. In a flow each agent has a conversation of its own as well, by the path of its step. A turn that fails adds
-//! nothing. Two workers cannot interleave a session: the one that comes second fails with a conflict, and begins again.
+//! it made itself. In a flow each agent has a conversation of its own as well, by the path of its step. It is shown what was said in
+//! the turns before its own, also if that is begun again after a crash. A turn that fails adds nothing. Two workers cannot interleave
+//! a session: the one that comes second fails with a conflict, and begins again.
 
 mod arena;
 mod by_executor;
@@ -64,7 +65,7 @@ pub use by_executor::ExecutorDefinition;
 pub use cx::{Message, RunCx};
 pub use entry::{Entry, EntryError, EntryPolicy, select_entry};
 pub use event::{WorkloadEvent, WorkloadEventKind};
-pub use executor::WorkloadExecutor;
+pub use executor::{WorkloadError, WorkloadExecutor};
 pub use flow::FlowDefinition;
 #[cfg(feature = "yaml")]
 pub use manager::YamlLoader;
@@ -111,10 +112,16 @@ pub trait Definition: Send + Sync {
     /// What is known of it without making one.
     fn meta(&self) -> &Meta;
 
-    /// Makes one.
+    /// Whether one can be made.
     ///
     /// # Errors
     /// Says what is missing: a definition can name only what the service registered.
+    fn check(&self, deps: &Deps) -> Result<(), BoxError>;
+
+    /// Makes one.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
     fn instantiate(&self, deps: &Deps) -> Result<Box<dyn Workload>, BoxError>;
 }
 

@@ -84,6 +84,10 @@ impl Definition for NativeDefinition {
         &self.meta
     }
 
+    fn check(&self, _: &Deps) -> Result<(), BoxError> {
+        Ok(())
+    }
+
     fn instantiate(&self, deps: &Deps) -> Result<Box<dyn Workload>, BoxError> {
         Ok(Box::new(Native {
             work: Arc::clone(&self.work),

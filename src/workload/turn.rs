@@ -186,7 +186,7 @@ impl TurnOf<'_> {
             let said = LogEntry::Said { messages };
             // The speaker's conversation may have been made shorter meanwhile.
             let log = match session.load().await {
-                Ok(newer) if newer.entries_ever() == log.entries_ever() => newer,
+                Ok(newer) if newer.added() == log.added() => newer,
                 Ok(_) => log,
                 Err(error) => return TurnStatus::of_error(&error.into()),
             };

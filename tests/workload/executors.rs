@@ -19,7 +19,7 @@ use universal_executor::{
 
 fn executor(definition: impl Definition + 'static, deps: Deps) -> WorkloadExecutor {
     let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
-    WorkloadExecutor::new("desk", Arc::new(definition), deps, messages)
+    WorkloadExecutor::new("desk", Arc::new(definition), deps, messages).unwrap()
 }
 
 async fn say(store: &MemoryStore, text: &str) -> Arc<Breadcrumb> {

@@ -11,6 +11,7 @@ mod executors;
 mod files;
 mod grammar;
 mod protocol;
+mod session_store;
 mod sessions;
 mod supervisor;
 
@@ -23,7 +24,9 @@ use universal_executor::workflow::{Parts, Workflow};
 use universal_executor::workload::{
     Definition, Deps, FlowDefinition, Message, RunCx, TurnStatus, WorkloadEvent, WorkloadEventKind,
 };
-use universal_executor::{BreadcrumbId, ExecutionContext, MemoryStore, NewBreadcrumb};
+use universal_executor::{
+    BreadcrumbId, BreadcrumbStore, ExecutionContext, MemoryStore, NewBreadcrumb,
+};
 
 /// A workflow as a workload of the name `it`.
 #[expect(
@@ -41,6 +44,11 @@ fn agent() -> FlowDefinition {
 
 /// What workloads work with: a model, and the tool `double`.
 fn deps(model: &Arc<ScriptedModel>, store: &MemoryStore) -> Deps {
+    deps_on(model, Arc::new(store.clone()))
+}
+
+/// The same on any store.
+fn deps_on(model: &Arc<ScriptedModel>, store: Arc<dyn BreadcrumbStore>) -> Deps {
     let double = json_tool(
         "double",
         "Twice as much.",
@@ -51,7 +59,7 @@ fn deps(model: &Arc<ScriptedModel>, store: &MemoryStore) -> Deps {
     let parts = Parts::new()
         .tools(tools)
         .default_model(Arc::clone(model) as _);
-    Deps::new(parts, Arc::new(store.clone()))
+    Deps::new(parts, store)
 }
 
 fn says<const N: usize>(answers: [&str; N]) -> Arc<ScriptedModel> {

@@ -1,14 +1,12 @@
 //! What a session remembers: questions and answers, the calls of agents, and what each agent in a flow said.
 
-use crate::{agent, asked, code, deps, flow, history, parrot, says};
+use crate::{agent, code, deps, flow, history, parrot, says};
 use serde_json::json;
 use std::sync::Arc;
 use universal_executor::MemoryStore;
 use universal_executor::agent::{ChatResponse, ScriptedModel, Speaker, ToolCall};
 use universal_executor::workflow::StepPath;
-use universal_executor::workload::{
-    Deps, FlowDefinition, Heard, Supervisor, TurnStatus, WorkloadEventKind,
-};
+use universal_executor::workload::{Deps, FlowDefinition, Supervisor, TurnStatus};
 
 fn supervisor(definition: FlowDefinition, deps: Deps) -> Supervisor {
     Supervisor::builder(Arc::new(definition), deps).build()
@@ -129,50 +127,6 @@ async fn calls_of_tools_are_replayed_with_their_results() {
     assert_eq!(shown[1].tool_calls[0].name, "double");
     assert_eq!(shown[2].call_id.as_ref(), Some(&shown[1].tool_calls[0].id));
     assert_eq!(shown[2].text, "42");
-}
-
-#[tokio::test]
-async fn a_turn_that_fails_adds_nothing() {
-    let model = Arc::new(ScriptedModel::answering(|number, request| match number {
-        1 => Err(universal_executor::agent::ModelError::Unauthorized),
-        _ => Ok(ChatResponse::new(asked(request))),
-    }));
-    let supervisor = supervisor(agent(), deps(&model, &MemoryStore::default()));
-
-    let failed = supervisor.send("one", "first").unwrap().outcome().await;
-    turn(&supervisor, "one", "second").await;
-
-    assert_eq!(code(&failed.status), "model");
-    assert_eq!(history(&model.requests()[1]), [""; 0]);
-}
-
-#[tokio::test]
-async fn a_long_conversation_is_made_shorter_and_that_is_an_event() {
-    let model = parrot();
-    let definition = flow(json!({
-        "agents": {"main": {"instruction": "Help."}},
-        "policies": {"compaction": {"method": "truncate", "at_tokens": 8, "keep": 2}},
-    }));
-    let supervisor = supervisor(definition, deps(&model, &MemoryStore::default()));
-    let mut heard = supervisor.subscribe("one").unwrap();
-
-    for message in ["aaaa", "bbbb", "cccc"] {
-        turn(&supervisor, "one", message).await;
-    }
-    supervisor.close().await;
-
-    let mut compacted = Vec::new();
-    while let Some(heard) = heard.next().await {
-        let Heard::Event(event) = heard else { continue };
-        if let WorkloadEventKind::Compacted { left_out, .. } = event.kind {
-            compacted.push(left_out);
-        }
-    }
-    assert_eq!(compacted, [1]);
-    assert_eq!(history(&model.requests()[2]), ["bbbb", "said: bbbb"]);
-    // The answer of the last turn was added to what was made shorter.
-    let log = supervisor.sessions().session("one").load().await.unwrap();
-    assert_eq!(log.messages().len(), 4);
 }
 
 #[tokio::test]

@@ -22,13 +22,13 @@ fn on<D: Definition + 'static>(definition: D) -> SupervisorBuilder {
 }
 
 /// Says that it has begun, and ends when it is let.
-struct Gate {
+pub(crate) struct Gate {
     begun: Arc<Semaphore>,
-    open: Arc<Semaphore>,
+    pub(crate) open: Arc<Semaphore>,
 }
 
 impl Gate {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let closed = || Arc::new(Semaphore::new(0));
         Self {
             begun: closed(),
@@ -36,7 +36,7 @@ impl Gate {
         }
     }
 
-    fn definition(&self) -> NativeDefinition {
+    pub(crate) fn definition(&self) -> NativeDefinition {
         let (begun, open) = (Arc::clone(&self.begun), Arc::clone(&self.open));
         NativeDefinition::new("gate", move |_, message| {
             let (begun, open) = (Arc::clone(&begun), Arc::clone(&open));
@@ -49,7 +49,7 @@ impl Gate {
     }
 
     /// Waits until so many have begun.
-    async fn begun(&self, many: u32) {
+    pub(crate) async fn begun(&self, many: u32) {
         self.begun.acquire_many(many).await.unwrap().forget();
     }
 }
@@ -165,6 +165,10 @@ struct Endless {
 impl Definition for Endless {
     fn meta(&self) -> &Meta {
         &self.meta
+    }
+
+    fn check(&self, _: &Deps) -> Result<(), BoxError> {
+        Ok(())
     }
 
     fn instantiate(&self, _: &Deps) -> Result<Box<dyn Workload>, BoxError> {
@@ -314,29 +318,4 @@ async fn what_a_turn_comes_to_is_what_is_returned_else_the_last_answer_of_the_fl
             "{outcome:?}"
         );
     }
-}
-
-#[tokio::test]
-async fn two_supervisors_cannot_interleave_a_session() {
-    let store = MemoryStore::default();
-    let gate = Gate::new();
-    let both = [0, 1]
-        .map(|_| Supervisor::builder(Arc::new(gate.definition()), deps(&says([]), &store)).build());
-
-    let turns = both
-        .each_ref()
-        .map(|supervisor| supervisor.send("one", "hi").unwrap());
-    gate.begun(2).await;
-    gate.open.add_permits(2);
-    let outcomes =
-        futures::future::join_all(turns.map(universal_executor::workload::Turn::outcome)).await;
-
-    let failed: Vec<_> = outcomes
-        .iter()
-        .map(|outcome| code(&outcome.status))
-        .filter(|code| !code.is_empty())
-        .collect();
-    assert_eq!(failed, ["session"]);
-    let log = both[0].sessions().session("one").load().await.unwrap();
-    assert_eq!(log.messages().len(), 2);
 }

@@ -4,11 +4,12 @@
 //! request is not written: the other agent begins here, and what it says is handed over as the response would be. So an
 //! agent is the same in a flow and by itself, and what it was at is saved by one mechanism.
 
+use super::conversations::Answered;
 use super::ended::failed_with;
 use super::heard::Listener;
 use super::kept::{AtWork, Keeper};
 use super::step::Step;
-use crate::agent::{AgentExecutor, agents};
+use crate::agent::{AgentExecutor, agents, session_in};
 use crate::error::{BoxError, permanent};
 use crate::executor::{Inner, Resumed, Suspension, UniversalExecutor as _};
 use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Selector};
@@ -61,7 +62,15 @@ impl Step<'_> {
                     Ok(output) => {
                         let output = Json::from(output);
                         if let Some(talk) = talk {
-                            talk.answered(&path, &at_work.input, &output).await?;
+                            let state = self.agents.get(&key).and_then(|at_work| at_work.state);
+                            let session = state.as_ref().and_then(session_in);
+                            let answered = Answered {
+                                request: &key,
+                                asked: &at_work.input,
+                                answer: &output,
+                                session: session.as_ref(),
+                            };
+                            talk.answered(&path, answered).await?;
                         }
                         return self
                             .answered(&agent, &trigger, &key, output.into_value())

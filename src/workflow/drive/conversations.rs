@@ -16,6 +16,17 @@ pub(crate) trait Conversations: Send + Sync {
         provider: Arc<dyn Provider>,
     ) -> Arc<dyn Provider>;
 
-    /// Keeps what an agent was asked and has answered. After a crash it may be told again.
-    async fn answered(&self, path: &StepPath, asked: &Json, answer: &Json) -> Result<(), BoxError>;
+    /// Keeps what an agent has answered. After a crash it may be told again.
+    async fn answered(&self, path: &StepPath, answered: Answered<'_>) -> Result<(), BoxError>;
+}
+
+/// What an agent has come to.
+pub(crate) struct Answered<'a> {
+    /// What names the request, if another agent asked; else empty.
+    pub(crate) request: &'a str,
+    pub(crate) asked: &'a Json,
+    /// The context of its response.
+    pub(crate) answer: &'a Json,
+    /// What its provider keeps; none if it was never started.
+    pub(crate) session: Option<&'a Json>,
 }

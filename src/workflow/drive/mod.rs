@@ -20,7 +20,7 @@ mod waiting;
 pub use assembly::Assembly;
 pub use assembly_error::AssemblyError;
 pub use control::Control;
-pub(crate) use conversations::Conversations;
+pub(crate) use conversations::{Answered, Conversations};
 pub use event::{EventSink, StepEvent, StepEventKind};
 pub use kept::FlowStateError;
 pub use order::{Driven, Order};

@@ -178,6 +178,9 @@ async fn a_format_of_the_service_is_loaded_without_the_manager_knowing_it() {
         fn meta(&self) -> &Meta {
             &self.0
         }
+        fn check(&self, _: &crate::workload::Deps) -> Result<(), BoxError> {
+            Ok(())
+        }
         fn instantiate(
             &self,
             _: &crate::workload::Deps,

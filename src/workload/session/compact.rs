@@ -1,6 +1,7 @@
 //! Conversations that became too long are made shorter between turns and steps.
 
-use super::{About, Log, LogEntry, Session};
+use super::log::{About, Kept};
+use super::{Log, Session, SessionError};
 use crate::agent::{ChatModel, ChatRequest, Message, ModelError, Speaker};
 use crate::error::{BoxError, excerpt};
 use crate::executor::{EstimatedTokens, TokenCounter as _};
@@ -27,7 +28,7 @@ pub(in crate::workload) async fn compacted(
     model: Option<Arc<dyn ChatModel>>,
 ) -> Result<(Log, Option<WorkloadEventKind>), BoxError> {
     let tokens: usize = log.messages().iter().map(tokens).sum();
-    let cut = cut(&log.entries, policy.keep);
+    let cut = cut(&log.kept, policy.keep);
     if u64::try_from(tokens).unwrap_or(u64::MAX) < policy.at_tokens || cut == 0 {
         return Ok((log, None));
     }
@@ -47,18 +48,23 @@ pub(in crate::workload) async fn compacted(
             }
         }
     };
-    let kept = u64::try_from(log.entries.len() - cut).unwrap_or(u64::MAX);
+    let kept = log.kept.get(cut..).unwrap_or_default().to_vec();
     let about = About {
         entries: log.about.entries,
-        since: log.about.entries.saturating_sub(kept),
+        since: kept.first().map_or(log.about.entries, |kept| kept.number),
         summary,
     };
-    session.change(&log, &about, None).await?;
+    let head = match session.change(&log, &about, None).await {
+        Ok(head) => head,
+        // Another agent of the run has done the same, or the turn finds out in its end that it comes too late.
+        Err(SessionError::Conflict { .. }) => return Ok((log, None)),
+        Err(error) => return Err(error.into()),
+    };
     let event = WorkloadEventKind::Compacted {
-        left_out: about.since - log.about.since,
+        left_out: u64::try_from(cut).unwrap_or(u64::MAX),
         summed_up: about.summary.is_some(),
     };
-    Ok((session.load().await?, Some(event)))
+    Ok((Log { head, about, kept }, Some(event)))
 }
 
 fn tokens(message: &Message) -> usize {
@@ -69,16 +75,13 @@ fn tokens(message: &Message) -> usize {
     EstimatedTokens.count(&message.text) + calls
 }
 
-/// How many of the oldest entries are left out, so that no more messages are kept than these: whole turns, and never the last.
-fn cut(entries: &[LogEntry], keep: u64) -> usize {
+/// How many of the oldest turns are left out, so that no more messages are kept than these: never the last.
+fn cut(kept: &[Kept], keep: u64) -> usize {
     let mut messages = 0_u64;
-    for (at, entry) in entries.iter().enumerate().rev() {
-        messages += match entry {
-            LogEntry::Said { messages } => u64::try_from(messages.len()).unwrap_or(u64::MAX),
-            LogEntry::Suspended { .. } => 0,
-        };
+    for (at, turn) in kept.iter().enumerate().rev() {
+        messages += u64::try_from(turn.entry.messages().len()).unwrap_or(u64::MAX);
         if messages > keep {
-            return (at + 1).min(entries.len() - 1);
+            return (at + 1).min(kept.len() - 1);
         }
     }
     0
@@ -86,7 +89,7 @@ fn cut(entries: &[LogEntry], keep: u64) -> usize {
 
 async fn sum_up(log: &Log, cut: usize, model: &dyn ChatModel) -> Result<String, ModelError> {
     let old = Log {
-        entries: log.entries.iter().take(cut).cloned().collect(),
+        kept: log.kept.iter().take(cut).cloned().collect(),
         ..log.clone()
     };
     let mut transcript = String::new();

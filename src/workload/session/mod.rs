@@ -1,37 +1,36 @@
 //! What was said in a session, kept in the store as a log.
 
 mod compact;
+mod error;
+mod log;
 mod replay;
 mod talk;
+
+pub use error::SessionError;
+pub use log::{Log, LogEntry};
 
 pub(super) use compact::compacted;
 pub(super) use talk::Talk;
 
-use crate::agent::Message;
-use crate::error::Retry;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Patch, Selector};
 use crate::store::{BreadcrumbStore, Commit, Query, StoreError, Write};
 use crate::workflow::StepPath;
-use serde::{Deserialize, Serialize};
+use log::{About, Kept, MOST_ENTRIES};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The schema of what is known of a log as a whole, and of what is added to it.
 const HEAD: &str = "session.log.v1";
 const ENTRY: &str = "session.entry.v1";
 
-/// How many entries of a log are read at the most, the newest.
-const MOST_ENTRIES: u64 = 1_000;
-
-/// How large an entry may be before the calls of tools are left out of it, and how large a text of it may be then.
-const ENTRY_BYTES: usize = 512 << 10;
-const TEXT_BYTES: usize = 128 << 10;
-
 /// Sessions in a store.
 ///
 /// A session has a log for itself, and one for each agent in a flow, by the path of its step. A log is a breadcrumb of the schema
-/// `session.log.v1`, whose version is that of the log, and one of `session.entry.v1` for each entry.
+/// `session.log.v1`, whose version is that of the log, and one of `session.entry.v1` for each entry. Nothing is ever taken out of
+/// it: where a turn adds more than once, as one does that waits or is done again after a crash, the last entry counts.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -66,87 +65,6 @@ pub struct Session {
     scope: StepPath,
 }
 
-/// A log, as it was read.
-#[derive(Clone, Debug, Default)]
-pub struct Log {
-    head: Option<(BreadcrumbId, u64)>,
-    about: About,
-    entries: Vec<LogEntry>,
-}
-
-/// Something added to a log.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum LogEntry {
-    /// What was said in a turn: the message, calls of tools with what they came to, and the answer.
-    Said {
-        /// In order.
-        messages: Vec<Message>,
-    },
-    /// A turn that waits for others, and goes on if this is the last entry.
-    Suspended {
-        /// What the workload was told.
-        message: super::Message,
-        /// What it was set off by.
-        trigger: Box<Breadcrumb>,
-        /// What it goes on with.
-        state: Json,
-    },
-}
-
-/// What is known of a log as a whole.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-struct About {
-    /// How many entries it has.
-    entries: u64,
-    /// Those before are not read any more.
-    since: u64,
-    /// What those that are not read any more came to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    summary: Option<String>,
-}
-
-/// A session cannot be read, or added to.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SessionError {
-    /// Somebody else has added to it since it was read: read it again and decide anew.
-    #[error("session {session:?} was added to by somebody else")]
-    Conflict {
-        /// The session.
-        session: Arc<str>,
-    },
-    /// What is there cannot be read.
-    #[error("an entry of session {session:?} cannot be read")]
-    Unreadable {
-        /// The session.
-        session: Arc<str>,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
-    /// The store does not do what it should.
-    #[error("session {session:?} cannot be reached")]
-    Store {
-        /// The session.
-        session: Arc<str>,
-        /// What it says.
-        source: StoreError,
-    },
-}
-
-impl SessionError {
-    /// Whether doing the same from the beginning could succeed.
-    #[must_use]
-    pub fn retry(&self) -> Retry {
-        match self {
-            Self::Conflict { .. } => Retry::After(std::time::Duration::ZERO),
-            Self::Unreadable { .. } => Retry::Never,
-            Self::Store { source, .. } => source.retry(),
-        }
-    }
-}
-
 impl SessionStore {
     /// Sessions in this store.
     #[must_use]
@@ -162,39 +80,6 @@ impl SessionStore {
             id: id.into(),
             scope: StepPath::new(""),
         }
-    }
-}
-
-impl Log {
-    /// What was said, as a model is shown it: a summary of what is not kept, then all messages, without calls that have no
-    /// result and results that have no call.
-    #[must_use]
-    pub fn messages(&self) -> Vec<Message> {
-        let summary = self.about.summary.as_ref();
-        let summary =
-            summary.map(|text| Message::user(format!("What was said before, in short: {text}")));
-        let said = self.entries.iter().filter_map(|entry| match entry {
-            LogEntry::Said { messages } => Some(messages),
-            LogEntry::Suspended { .. } => None,
-        });
-        replay::well_formed(summary.into_iter().chain(said.flatten().cloned()).collect())
-    }
-
-    /// Its entries, oldest first, without those that are not read any more.
-    #[must_use]
-    pub fn entries(&self) -> &[LogEntry] {
-        &self.entries
-    }
-
-    /// How many entries it has had, those included that are not read any more.
-    pub(super) const fn entries_ever(&self) -> u64 {
-        self.about.entries
-    }
-
-    /// How often it was changed.
-    #[must_use]
-    pub fn version(&self) -> u64 {
-        self.head.map_or(0, |(_, version)| version)
     }
 }
 
@@ -224,66 +109,85 @@ impl Session {
         };
         let about: About = self.read(&head.context)?;
         let first = about.since.max(about.entries.saturating_sub(MOST_ENTRIES));
-        let mut query = Query::new(Selector::schema(ENTRY).all_tags([self.tag()]));
         // Some may have been added since.
-        query.limit = usize::try_from(about.entries - first)
-            .unwrap_or(usize::MAX)
-            .saturating_add(16);
-        let found = self
-            .store
-            .search(&query)
-            .await
-            .map_err(|error| self.failed(error))?;
-        let mut entries = Vec::new();
-        for entry in found {
-            let kept: Kept = self.read(&entry.context)?;
-            if (first..about.entries).contains(&kept.number) {
-                entries.push(kept);
-            }
-        }
-        entries.sort_by_key(|kept| kept.number);
-        Ok(Log {
-            head: Some((head.id, head.version)),
-            about,
-            entries: entries.into_iter().map(|kept| kept.entry).collect(),
-        })
+        let most = (about.entries - first).saturating_add(16);
+        let mut kept = self.entries(Selector::schema(ENTRY), most).await?;
+        kept.retain(|kept| (first..about.entries).contains(&kept.number));
+        Ok(Log::new((head.id, head.version), about, kept))
     }
 
-    /// Adds what came of a turn to the log that was read, unless that turn has added to it already.
+    /// Adds what came of a turn to the log that was read. It stands for all that this turn has added before.
     ///
     /// # Errors
-    /// [`SessionError::Conflict`] if somebody else has added to it since.
+    /// [`SessionError::Conflict`] if somebody has added to it since.
     pub async fn append(&self, to: &Log, turn: &str, entry: LogEntry) -> Result<(), SessionError> {
-        let turn = format!("turn:{}", digest(&[turn, &entry.once(to.about.entries)]));
-        let query =
-            Query::new(Selector::schema(ENTRY).all_tags([self.tag(), turn.clone()])).limit(1);
-        let found = self
-            .store
-            .search(&query)
-            .await
-            .map_err(|error| self.failed(error))?;
-        if !found.is_empty() {
-            return Ok(());
-        }
-        let number = to.about.entries;
-        let kept = json!({"session": &*self.id, "scope": self.scope, "number": number, "entry": entry.fitting()});
+        self.add(to, turn, "", entry).await
+    }
+
+    /// The same for a part of a turn, which has more than one where an agent is asked more than once.
+    async fn add(
+        &self,
+        to: &Log,
+        turn: &str,
+        part: &str,
+        entry: LogEntry,
+    ) -> Result<(), SessionError> {
+        let (number, turn) = (to.about.entries, digest(&[turn]));
+        let kept = json!({
+            "session": &*self.id, "scope": self.scope, "number": number,
+            "turn": turn, "part": part, "entry": entry.fitting(),
+        });
         let kept = NewBreadcrumb::new(ENTRY)
-            .tags([self.tag(), turn])
+            .tags([self.tag(), turn_tag(&turn)])
             .context(kept);
         let about = About {
             entries: number + 1,
             ..to.about.clone()
         };
-        self.change(to, &about, Some(kept)).await
+        self.change(to, &about, Some(kept)).await.map(drop)
     }
 
-    /// Changes what is known of the log, and adds to it, in one step.
+    /// Reads the log of the agent at a path as far as it counts: without what it said in turns that came to nothing, which have
+    /// added nothing to the log of the session.
+    async fn load_child(&self, path: &StepPath, of: &Log) -> Result<Log, SessionError> {
+        let mut log = self.child(path).load().await?;
+        let mut said: BTreeSet<String> = of.turns().map(str::to_owned).collect();
+        let unknown = log.turns().filter(|turn| !said.contains(*turn));
+        let unknown: Vec<String> = unknown.map(turn_tag).collect();
+        // What is not read any more has to be asked for.
+        if !unknown.is_empty() && !of.is_whole() {
+            let entries = Selector::schema(ENTRY).any_tags(unknown);
+            let found = self.entries(entries, MOST_ENTRIES).await?;
+            said.extend(
+                found
+                    .into_iter()
+                    .filter(Kept::is_said)
+                    .map(|kept| kept.turn),
+            );
+        }
+        log.kept.retain(|kept| said.contains(&kept.turn));
+        Ok(log)
+    }
+
+    /// The newest entries of the log that are selected, in no order.
+    async fn entries(&self, of: Selector, most: u64) -> Result<Vec<Kept>, SessionError> {
+        let mut query = Query::new(of.all_tags([self.tag()]));
+        query.limit = usize::try_from(most).unwrap_or(usize::MAX);
+        let found = self.store.search(&query).await;
+        let found = found.map_err(|error| self.failed(error))?;
+        found
+            .iter()
+            .map(|entry| self.read(&entry.context))
+            .collect()
+    }
+
+    /// Changes what is known of the log, and adds to it, in one step. Says what the log is then.
     async fn change(
         &self,
         from: &Log,
         about: &About,
         add: Option<NewBreadcrumb>,
-    ) -> Result<(), SessionError> {
+    ) -> Result<Option<(BreadcrumbId, u64)>, SessionError> {
         let (id, version) = match from.head {
             Some(head) => head,
             None => self.begin().await?,
@@ -292,7 +196,9 @@ impl Session {
         let mut writes = vec![Write::Update { id, version, patch }];
         writes.extend(add.map(Write::Create));
         let committed = self.store.commit(Commit::from(writes)).await;
-        committed.map(drop).map_err(|error| self.failed(error))
+        let committed = committed.map_err(|error| self.failed(error))?;
+        let head = committed.written.first();
+        Ok(head.map(|head| (head.id, head.version)))
     }
 
     /// Makes the log. Where two do so at the same time both find the older one.
@@ -341,7 +247,7 @@ impl Session {
         format!("session-log:{}", digest(&[&self.id, self.scope.as_str()]))
     }
 
-    fn read<T: serde::de::DeserializeOwned>(&self, context: &Json) -> Result<T, SessionError> {
+    fn read<T: DeserializeOwned>(&self, context: &Json) -> Result<T, SessionError> {
         context.parse().map_err(|source| SessionError::Unreadable {
             session: Arc::clone(&self.id),
             source,
@@ -365,41 +271,8 @@ impl Session {
     }
 }
 
-/// An entry as it is kept.
-#[derive(Debug, Deserialize)]
-struct Kept {
-    number: u64,
-    entry: LogEntry,
-}
-
-impl LogEntry {
-    /// What of a turn is added once only.
-    fn once(&self, number: u64) -> String {
-        match self {
-            Self::Said { .. } => "said".to_owned(),
-            // It may wait more than once, for one thing after the other.
-            Self::Suspended { .. } => format!("suspended {number}"),
-        }
-    }
-
-    /// The same as a store keeps it: of what is too large only the texts of the first and the last message, cut short.
-    fn fitting(self) -> Self {
-        let Self::Said { mut messages } = self else {
-            return self;
-        };
-        let size: usize = messages.iter().map(replay::size).sum();
-        if size <= ENTRY_BYTES {
-            return Self::Said { messages };
-        }
-        let last = messages.pop();
-        messages.truncate(1);
-        messages.extend(last);
-        for message in &mut messages {
-            message.tool_calls.clear();
-            message.text = crate::error::excerpt(&message.text, TEXT_BYTES).into_owned();
-        }
-        Self::Said { messages }
-    }
+fn turn_tag(turn: &str) -> String {
+    format!("turn:{turn}")
 }
 
 pub(super) fn digest(parts: &[&str]) -> String {

@@ -1,18 +1,17 @@
 //! The conversations of the agents in a run: each is shown what was said before, and what it says is kept.
 
-use super::{LogEntry, Session, compacted, replay};
+use super::{Log, LogEntry, Session, compacted, digest, replay};
 use crate::agent::{Message, Provider, Said, Session as ProviderSession, Task, ToolCall};
 use crate::error::{BoxError, excerpt, permanent};
 use crate::machine::{Answer, Arguments, Delivery, ToolResult};
 use crate::model::{Json, sorted_text};
-use crate::workflow::{Assembly, Conversations, History, StepPath};
+use crate::workflow::{Answered, Assembly, Conversations, History, StepPath};
 use crate::workload::RunCx;
 use crate::workload::cx::text_of;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// How much of what a tool said is kept.
 const RESULT: usize = 16 << 10;
@@ -25,8 +24,8 @@ pub(in crate::workload) struct Talk {
     assembly: Arc<Assembly>,
     /// The step whose conversation is that of the session.
     speaker: Option<StepPath>,
-    /// The calls that agents at work have made, and what these came to.
-    made: Arc<Mutex<BTreeMap<StepPath, Vec<Message>>>>,
+    /// What names the turn in logs.
+    turn: String,
 }
 
 impl Talk {
@@ -37,16 +36,12 @@ impl Talk {
         speaker: Option<StepPath>,
     ) -> Self {
         Self {
+            turn: digest(&[cx.run()]),
             session,
             cx,
             assembly,
             speaker,
-            made: Arc::default(),
         }
-    }
-
-    fn made(&self) -> MutexGuard<'_, BTreeMap<StepPath, Vec<Message>>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_speaker(&self, path: &StepPath) -> bool {
@@ -60,17 +55,30 @@ impl Talk {
             History::All => u64::MAX,
             History::Last(most) => most,
         };
-        let mut shown = self.messages(&self.session, path).await?;
-        if !self.is_speaker(path) {
-            shown.extend(self.messages(&self.session.child(path), path).await?);
+        let log = self.session.load().await?;
+        let own = match self.is_speaker(path) {
+            true => None,
+            false => Some(self.session.load_child(path, &log).await?),
+        };
+        let mut shown = self.messages(&self.session, log, path).await?;
+        if let Some(own) = own {
+            let child = self.session.child(path);
+            shown.extend(self.messages(&child, own, path).await?);
         }
         Ok(replay::last(shown, most))
     }
 
-    async fn messages(&self, session: &Session, path: &StepPath) -> Result<Vec<Message>, BoxError> {
-        let log = session.load().await?;
-        let Some(policy) = &self.assembly.workflow().policies.compaction else {
-            return Ok(log.messages());
+    async fn messages(
+        &self,
+        session: &Session,
+        log: Log,
+        path: &StepPath,
+    ) -> Result<Vec<Message>, BoxError> {
+        // After a crash a turn begins from what it began from before.
+        let is_again = log.turns().any(|turn| turn == self.turn);
+        let policy = self.assembly.workflow().policies.compaction.as_ref();
+        let Some(policy) = policy.filter(|_| !is_again) else {
+            return Ok(log.without(&self.turn).messages());
         };
         let model = self.assembly.summariser();
         let (log, event) = compacted(session, log, policy, model).await?;
@@ -97,21 +105,24 @@ impl Conversations for Talk {
         })
     }
 
-    async fn answered(&self, path: &StepPath, asked: &Json, answer: &Json) -> Result<(), BoxError> {
-        let made = self.made().remove(path).unwrap_or_default();
+    async fn answered(&self, path: &StepPath, answered: Answered<'_>) -> Result<(), BoxError> {
+        let made = match answered.session {
+            Some(saved) => saved.parse::<Saved>().map_err(permanent)?.said,
+            None => Vec::new(),
+        };
         if self.is_speaker(path) {
             self.cx.keep(made);
             return Ok(());
         }
-        let mut messages = vec![Message::user(text_of(asked))];
+        let mut messages = vec![Message::user(text_of(answered.asked))];
         messages.extend(made);
-        messages.push(Message::assistant(text_of(&crate::agent::agents::said(
-            answer,
-        ))));
+        let answer = crate::agent::agents::said(answered.answer);
+        messages.push(Message::assistant(text_of(&answer)));
         let session = self.session.child(path);
         let log = session.load().await?;
         let said = LogEntry::Said { messages };
-        Ok(session.append(&log, self.cx.run(), said).await?)
+        let (turn, part) = (self.cx.run(), answered.request);
+        Ok(session.add(&log, turn, part, said).await?)
     }
 }
 
@@ -131,16 +142,6 @@ impl Remembering {
         task.messages.splice(at..at, shown);
         Ok(task)
     }
-
-    fn session(
-        &self,
-        inner: Box<dyn ProviderSession>,
-        said: Vec<Message>,
-    ) -> Box<dyn ProviderSession> {
-        let (talk, path) = (self.talk.clone(), self.path.clone());
-        talk.made().insert(path.clone(), said);
-        Box::new(Remembered { talk, path, inner })
-    }
 }
 
 #[async_trait]
@@ -155,13 +156,16 @@ impl Provider for Remembering {
 
     async fn start(&self, task: Task) -> Result<Box<dyn ProviderSession>, BoxError> {
         let task = self.with_history(task).await?;
-        Ok(self.session(self.provider.start(task).await?, Vec::new()))
+        let inner = self.provider.start(task).await?;
+        let said = Vec::new();
+        Ok(Box::new(Remembered { inner, said }))
     }
 
     async fn resume(&self, task: Task, saved: Json) -> Result<Box<dyn ProviderSession>, BoxError> {
         let Saved { inner, said } = saved.parse().map_err(permanent)?;
         let task = self.with_history(task).await?;
-        Ok(self.session(self.provider.resume(task, inner).await?, said))
+        let inner = self.provider.resume(task, inner).await?;
+        Ok(Box::new(Remembered { inner, said }))
     }
 }
 
@@ -172,17 +176,10 @@ struct Saved {
     said: Vec<Message>,
 }
 
+/// A session of a provider, and the calls that its agent has made with what these came to.
 struct Remembered {
-    talk: Talk,
-    path: StepPath,
     inner: Box<dyn ProviderSession>,
-}
-
-impl Remembered {
-    fn add(&self, messages: impl IntoIterator<Item = Message>) {
-        let mut made = self.talk.made();
-        made.entry(self.path.clone()).or_default().extend(messages);
-    }
+    said: Vec<Message>,
 }
 
 #[async_trait]
@@ -197,13 +194,13 @@ impl ProviderSession for Remembered {
                 };
                 ToolCall::new(call.id.to_string(), call.tool.as_str(), arguments)
             });
-            self.add([Message::calls("", calls.collect())]);
+            self.said.push(Message::calls("", calls.collect()));
         }
         Ok(said)
     }
 
     async fn deliver(&mut self, results: Vec<ToolResult>) -> Result<(), BoxError> {
-        self.add(results.iter().map(|result| {
+        self.said.extend(results.iter().map(|result| {
             let id = result.call_id.to_string();
             match &result.answer {
                 Answer::Success(output) => {
@@ -235,15 +232,9 @@ impl ProviderSession for Remembered {
     }
 
     fn save(&self) -> Result<Json, BoxError> {
-        let said = self
-            .talk
-            .made()
-            .get(&self.path)
-            .cloned()
-            .unwrap_or_default();
         let saved = Saved {
             inner: self.inner.save()?,
-            said,
+            said: self.said.clone(),
         };
         Ok(Json::from_text(serde_json::to_string(&saved)?)?)
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::agent::ScriptedModel;
+use crate::agent::{Message, ScriptedModel};
 use crate::store::MemoryStore;
 use crate::workflow::Workflow;
 use crate::workload::WorkloadEventKind;
@@ -32,78 +32,6 @@ fn policy(compaction: &serde_json::Value) -> crate::workflow::Compaction {
         .policies
         .compaction
         .unwrap()
-}
-
-#[tokio::test]
-async fn two_workers_cannot_interleave_a_session() {
-    let session = session();
-    add(&session, "one").await;
-    let seen_by_both = session.load().await.unwrap();
-
-    session
-        .append(&seen_by_both, "two", said("two"))
-        .await
-        .unwrap();
-    let late = session.append(&seen_by_both, "three", said("three")).await;
-
-    assert!(
-        matches!(late, Err(SessionError::Conflict { .. })),
-        "{late:?}"
-    );
-    assert_eq!(
-        texts(&session.load().await.unwrap()),
-        ["one", "one", "two", "two"]
-    );
-}
-
-#[tokio::test]
-async fn of_two_workers_that_begin_a_session_one_comes_too_late() {
-    let session = session();
-    let empty = session.load().await.unwrap();
-
-    let both = [
-        session.append(&empty, "a", said("a")),
-        session.append(&empty, "b", said("b")),
-    ];
-    let both = futures::future::join_all(both).await;
-
-    assert_eq!(
-        both.iter().filter(|done| done.is_ok()).count(),
-        1,
-        "{both:?}"
-    );
-    assert_eq!(session.load().await.unwrap().entries().len(), 1);
-}
-
-#[tokio::test]
-async fn a_turn_that_is_told_again_is_in_the_log_once() {
-    let session = session();
-    add(&session, "one").await;
-    add(&session, "one").await;
-
-    assert_eq!(texts(&session.load().await.unwrap()), ["one", "one"]);
-}
-
-#[tokio::test]
-async fn agents_at_different_steps_have_different_conversations() {
-    let session = session();
-    add(&session, "root").await;
-    add(&session.child(&StepPath::new("main/0#1")), "first").await;
-
-    let second = session
-        .child(&StepPath::new("main/0#2"))
-        .load()
-        .await
-        .unwrap();
-    let first = session
-        .child(&StepPath::new("main/0#1"))
-        .load()
-        .await
-        .unwrap();
-
-    assert_eq!(texts(&second), [""; 0]);
-    assert_eq!(texts(&first), ["first", "first"]);
-    assert_eq!(texts(&session.load().await.unwrap()), ["root", "root"]);
 }
 
 #[tokio::test]
@@ -154,6 +82,23 @@ async fn a_summary_stands_for_what_is_not_shown_any_more() {
         ]
     );
     assert!(model.requests()[0].messages[1].text.contains("user: one"));
+}
+
+#[tokio::test]
+async fn what_was_added_to_meanwhile_is_not_made_shorter_and_that_is_not_told() {
+    let session = session();
+    for turn in ["one", "two"] {
+        add(&session, turn).await;
+    }
+    let policy = policy(&json!({"method": "truncate", "at_tokens": 2, "keep": 2}));
+
+    let log = session.load().await.unwrap();
+    add(&session, "three").await;
+    let (same, event) = compacted(&session, log, &policy, None).await.unwrap();
+
+    assert_eq!(event, None);
+    assert_eq!(texts(&same), ["one", "one", "two", "two"]);
+    assert_eq!(session.load().await.unwrap().entries().len(), 3);
 }
 
 #[tokio::test]
