@@ -27,7 +27,7 @@ CARGO_FLAGS ?=
 HEAVY_FEATURES := cli conformance embed-local genai metrics mock nats openai postgres rcrt schema sqlite templates validate yaml
 
 # Tests that are made of more than the default features. Those that need a server fail without one.
-FULL_TESTS := agent agent_kill agent_ways cli flow flow_kill genai key_order meaning metrics openai rcrt source_nats sqlite_desk store_postgres store_sqlite tls tools workload
+FULL_TESTS := agent agent_kill agent_ways cli flow flow_kill genai key_order meaning metrics openai rcrt source_nats sqlite_desk store_postgres store_sqlite tls tools workload workload_kill
 
 ci: CARGO_FLAGS := --locked
 ci: fmt crates lint features test doc examples bench-build torture-ci torture-services
