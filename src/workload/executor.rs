@@ -22,7 +22,8 @@ type Sink = Arc<dyn Fn(WorkloadEvent) + Send + Sync>;
 /// Any workload as an executor: a trigger sets off a turn, which is answered with a `workload.result.v1`.
 ///
 /// A turn is a durable run: a flow goes on after its last finished step, and one that waits is suspended and holds no worker. The
-/// trigger's tag `session:` names the session that it belongs to, and turns of one session go one at a time. What the workload
+/// trigger's tag `session:` names the session that it belongs to, and turns of one session go one at a time. Where others add to
+/// the session meanwhile, the turn is tried again: it goes on with what it has done, and is added after theirs. What the workload
 /// is told is the `message` of the trigger, if that is a text, else the trigger's whole context.
 ///
 /// The result has `workload`, `run`, `status` (`success` or `error`), and `output` or `error` (`code`, `message`, `step`). A run that

@@ -10,7 +10,8 @@ use universal_executor::agent::{AgentDefinition, AgentExecutor, ChatResponse, Sc
 use universal_executor::tool::{ToolRegistry, json_tool};
 use universal_executor::workflow::{Parts, StepPath};
 use universal_executor::workload::{
-    Definition, Deps, ExecutorDefinition, SessionStore, WorkloadEventKind, WorkloadExecutor,
+    Definition, Deps, ExecutorDefinition, FlowDefinition, SessionStore, WorkloadError,
+    WorkloadEventKind, WorkloadExecutor,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Outcome, Profile,
@@ -63,6 +64,40 @@ async fn a_trigger_sets_off_a_turn_in_its_session_which_is_answered_once() {
         history(&model.requests()[1]),
         ["I am Ann.", "said: I am Ann."]
     );
+}
+
+#[test]
+fn what_would_go_wrong_with_every_trigger_is_said_before_the_first_one() {
+    let store = MemoryStore::default();
+    let made = |id, definition: FlowDefinition, deps: &Deps| {
+        let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
+        WorkloadExecutor::new(id, Arc::new(definition), deps.clone(), messages)
+    };
+    let nothing = Deps::new(Parts::new(), Arc::new(store.clone()));
+
+    let no_name = made("", agent(), &deps(&parrot(), &store)).err().unwrap();
+    let no_model = made("desk", agent(), &nothing).err().unwrap();
+    let sound = made("desk", agent(), &deps(&parrot(), &store));
+
+    assert!(matches!(no_name, WorkloadError::Invalid(_)), "{no_name}");
+    assert_eq!(
+        no_model.to_string(),
+        "nothing can be made of workload \"it\""
+    );
+    let source = std::error::Error::source(&no_model).unwrap().to_string();
+    assert!(source.contains("names no model"), "{source}");
+    assert!(sound.is_ok());
+}
+
+#[test]
+fn an_executor_that_can_never_work_makes_no_workload() {
+    let store = MemoryStore::default();
+    let deps = deps(&parrot(), &store);
+    let never = executor(agent(), deps.clone()).with_profile(Profile::new("x").max_inflight(0));
+
+    let error = ExecutorDefinition::new(Arc::new(never)).check(&deps);
+
+    assert!(error.unwrap_err().to_string().contains("max_inflight"));
 }
 
 #[tokio::test]

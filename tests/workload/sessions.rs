@@ -1,6 +1,6 @@
 //! What a session remembers: questions and answers, the calls of agents, and what each agent in a flow said.
 
-use crate::{agent, code, deps, flow, history, parrot, says};
+use crate::{agent, asked, code, deps, flow, history, parrot, says};
 use serde_json::json;
 use std::sync::Arc;
 use universal_executor::MemoryStore;
@@ -78,6 +78,52 @@ async fn agents_at_other_steps_and_iterations_do_not_see_what_each_other_said() 
         .await
         .unwrap();
     assert_eq!(first.messages().len(), 2, "{first:?}");
+}
+
+#[tokio::test]
+async fn an_agent_that_another_one_asks_is_shown_all_it_said_in_the_turns_before() {
+    // Asks the critic twice in each turn, one time after the other.
+    let model = Arc::new(ScriptedModel::answering(|number, request| {
+        let is_critic = request.messages[0].text.contains("Criticise.");
+        let shown = request.messages.iter();
+        let task = request
+            .messages
+            .iter()
+            .rposition(|message| message.speaker == Speaker::User);
+        let results = shown.skip(task.unwrap());
+        let results = results.filter(|message| message.speaker == Speaker::Tool);
+        let ask = |prompt: String| {
+            let call = ToolCall::new(number.to_string(), "critic", json!({"prompt": prompt}));
+            ChatResponse::calling(vec![call])
+        };
+        Ok(match (is_critic, results.count()) {
+            (true, _) => ChatResponse::new(format!("fine {}", asked(request))),
+            (false, results @ (0 | 1)) => ask(format!("{number}-{results}")),
+            (false, _) => ChatResponse::new("done"),
+        })
+    }));
+    let definition = flow(json!({"agents": {
+        "main": {"instruction": "Write.", "use": ["critic"]},
+        "critic": {"instruction": "Criticise."},
+    }}));
+    let supervisor = supervisor(definition, deps(&model, &MemoryStore::default()));
+
+    for message in ["one", "two"] {
+        turn(&supervisor, "one", message).await;
+    }
+
+    let requests = model.requests();
+    let critic = requests
+        .iter()
+        .filter(|request| request.messages[0].text.contains("Criticise."));
+    let shown: Vec<_> = critic.map(|request| history(request).join("|")).collect();
+    // What the session has stands before what the critic said itself.
+    let own: Vec<_> = shown
+        .iter()
+        .map(|shown| shown.rsplit_once("done|").map_or("", |(_, own)| own))
+        .collect();
+    let first = "1-0|fine 1-0|3-1|fine 3-1";
+    assert_eq!(own, ["", "", first, first]);
 }
 
 #[tokio::test]

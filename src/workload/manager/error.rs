@@ -44,7 +44,6 @@ impl Tried {
     }
 
     /// What is wrong with a definition, with all that its causes say.
-    /// What is wrong with a definition, with all that its causes say.
     pub(super) fn broken(path: impl Into<String>, error: &BoxError) -> Self {
         if let Some(error) = error.downcast_ref::<workflow::LoadError>() {
             let reason = format!("{}: {}", error.place(), error.problem());

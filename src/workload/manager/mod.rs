@@ -1,13 +1,17 @@
 //! Workloads by name: from files, the store and code.
 
+mod builder;
 mod cache;
 mod error;
 mod files;
 mod ident;
+mod listing;
 mod loaders;
 
+pub use builder::WorkloadManagerBuilder;
 pub use error::{LoadError, Tried};
 pub use ident::{Ident, IdentError};
+pub use listing::{Listed, Origin};
 #[cfg(feature = "yaml")]
 pub use loaders::YamlLoader;
 pub use loaders::{JsonLoader, Loader, Source};
@@ -17,6 +21,7 @@ use crate::error::BoxError;
 use crate::model::{BreadcrumbId, nearest};
 use crate::store::BreadcrumbStore;
 use crate::workflow::Workflow;
+use builder::home;
 use cache::Cache;
 use files::{Candidate, Found, Roots};
 use serde_json::Value;
@@ -68,129 +73,10 @@ pub enum BrokenPolicy {
     Next,
 }
 
-/// Where a workload comes from.
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum Origin {
-    /// A file.
-    File(PathBuf),
-    /// A breadcrumb.
-    Store(BreadcrumbId),
-    /// It was registered in code.
-    Code,
-}
-
-/// A workload in a [listing](WorkloadManager::list).
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Listed {
-    /// Its name.
-    pub name: String,
-    /// Where it comes from.
-    pub origin: Origin,
-    /// What it is good for, if it says so.
-    pub description: Option<String>,
-    /// Why it cannot be loaded, if it cannot.
-    pub error: Option<Tried>,
-    /// Whether another one of that name comes before it.
-    pub is_hidden: bool,
-}
-
-/// Makes a [`WorkloadManager`].
-#[derive(Debug)]
-#[must_use]
-pub struct WorkloadManagerBuilder(WorkloadManager);
-
-impl WorkloadManagerBuilder {
-    /// Adds a folder in which is looked after those before it; one that does not exist has nothing.
-    pub fn root(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.0.roots.roots.push(folder.into());
-        self
-    }
-
-    /// Adds the folders in which users of an app expect theirs: `agents` in the folder of the project, then `<app>/agents` in the
-    /// user's folder for configuration.
-    pub fn usual_roots(self, project: &Path, app: &str) -> Self {
-        let config = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
-        let config = config.filter(|folder| folder.is_absolute());
-        let config = config.or_else(|| Some(home()?.join(".config")));
-        let this = self.root(project.join("agents"));
-        match config {
-            Some(config) => this.root(config.join(app).join("agents")),
-            None => this,
-        }
-    }
-
-    /// Leaves files and folders of this name out, wherever they are below a root.
-    pub fn exclude(mut self, name: impl Into<String>) -> Self {
-        self.0.roots.excluded.push(name.into());
-        self
-    }
-
-    /// Adds a format; of two for one ending the one added later counts.
-    pub fn loader(mut self, loader: impl Loader + 'static) -> Self {
-        let endings = loader
-            .extensions()
-            .iter()
-            .map(|ending| (*ending).to_owned());
-        self.0.roots.extensions.extend(endings);
-        self.0.loaders.push(Arc::new(loader));
-        self
-    }
-
-    /// Adds a workload that is made in code, under the name that it has.
-    pub fn native(mut self, definition: Arc<dyn Definition>) -> Self {
-        let name = definition.meta().name.clone();
-        self.0.native.insert(name, definition);
-        self
-    }
-
-    /// Sets the store for `store:<id>`: breadcrumbs whose context has a workflow as `definition`, an object or its text.
-    pub fn store(mut self, store: Arc<dyn BreadcrumbStore>) -> Self {
-        self.0.store = Some(store);
-        self
-    }
-
-    /// Sets what a run begins with if nobody says.
-    pub fn entry_policy(mut self, policy: EntryPolicy) -> Self {
-        self.0.policy = policy;
-        self
-    }
-
-    /// Sets what becomes of a name whose file cannot be used.
-    pub fn broken(mut self, policy: BrokenPolicy) -> Self {
-        self.0.broken = policy;
-        self
-    }
-
-    /// The manager.
-    #[must_use]
-    pub fn build(self) -> WorkloadManager {
-        self.0
-    }
-}
-
 impl WorkloadManager {
     /// Begins to make one, which reads JSON, and YAML with the feature `yaml`.
     pub fn builder() -> WorkloadManagerBuilder {
-        let roots = Roots {
-            roots: Vec::new(),
-            excluded: vec!["node_modules".to_owned(), "target".to_owned()],
-            extensions: Vec::new(),
-        };
-        let builder = WorkloadManagerBuilder(Self {
-            roots,
-            loaders: Vec::new(),
-            native: BTreeMap::new(),
-            store: None,
-            policy: EntryPolicy::default(),
-            broken: BrokenPolicy::default(),
-            cache: Cache::default(),
-        });
-        let builder = builder.loader(JsonLoader);
-        #[cfg(feature = "yaml")]
-        let builder = builder.loader(YamlLoader);
-        builder
+        WorkloadManagerBuilder::new()
     }
 
     /// Loads what an [`Ident`] names. Needs a tokio runtime.
@@ -233,47 +119,6 @@ impl WorkloadManager {
         }
     }
 
-    /// The names there are, sorted, without reading what they name. Needs a tokio runtime.
-    pub async fn names(&self) -> Vec<String> {
-        let found = self.find().await;
-        let mut names: Vec<String> = found.candidates.into_iter().map(|one| one.name).collect();
-        names.extend(self.native.keys().cloned());
-        names.sort();
-        names.dedup();
-        names
-    }
-
-    /// All there are with what they say of themselves, in the order of precedence: this reads them. Needs a tokio runtime.
-    pub async fn list(&self) -> Vec<Listed> {
-        let mut listed: Vec<Listed> = Vec::new();
-        for candidate in self.find().await.candidates {
-            let Candidate { name, path } = candidate.clone();
-            let is_hidden = listed.iter().any(|listed| listed.name == name);
-            let (description, error) = match self.read(candidate, None).await {
-                Ok(definition) => (definition.meta().description.clone(), None),
-                Err(tried) => (None, Some(tried)),
-            };
-            listed.push(Listed {
-                name,
-                origin: Origin::File(path),
-                description,
-                error,
-                is_hidden,
-            });
-        }
-        for (name, definition) in &self.native {
-            let is_hidden = listed.iter().any(|listed| listed.name == *name);
-            listed.push(Listed {
-                name: name.clone(),
-                origin: Origin::Code,
-                description: definition.meta().description.clone(),
-                error: None,
-                is_hidden,
-            });
-        }
-        listed
-    }
-
     async fn by_name(
         &self,
         name: &str,
@@ -306,10 +151,11 @@ impl WorkloadManager {
             return Err((searched, Vec::new()));
         }
         for root in &self.roots.roots {
-            searched.push(Tried::new(
-                root.display().to_string(),
-                "has none of that name",
-            ));
+            let mut named = found.candidates.iter().filter(|one| one.name == name);
+            if !named.any(|candidate| candidate.path.starts_with(root)) {
+                let root = root.display().to_string();
+                searched.push(Tried::new(root, "has none of that name"));
+            }
         }
         searched.push(Tried::new("code", "has none of that name"));
         let unseen = found.unseen.iter();
@@ -432,10 +278,6 @@ fn read(text: &str) -> Result<Workflow, BoxError> {
 #[cfg(not(feature = "yaml"))]
 fn read(text: &str) -> Result<Workflow, BoxError> {
     Ok(Workflow::parse(text)?)
-}
-
-fn home() -> Option<PathBuf> {
-    std::env::home_dir().filter(|folder| folder.is_absolute())
 }
 
 /// A path that begins with `~/` below the home folder.

@@ -3,6 +3,7 @@ use crate::store::{BreadcrumbStoreExt as _, MemoryStore};
 use crate::workload::{Meta, NativeDefinition};
 use serde_json::json;
 use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A folder of its own, gone with it.
 struct Folder(PathBuf);
@@ -143,6 +144,90 @@ async fn a_broken_file_is_told_with_its_line_and_the_policy_says_what_comes_of_i
     assert_eq!(described(&lenient, "x").await, "good");
     let listed = lenient.list().await;
     assert_eq!(listed[0].error.as_ref(), Some(tried));
+}
+
+#[cfg(feature = "yaml")]
+#[tokio::test]
+async fn a_broken_file_of_one_format_hides_a_sound_one_of_another_or_gives_way_to_it() {
+    let folder = Folder::new()
+        .with("one/x.yaml", "flows:\n  main:\n    stepps: []\n")
+        .with("two/x.json", &flow("good"));
+    let strict = manager(&folder, &["one", "two"]).build();
+    let lenient = manager(&folder, &["one", "two"])
+        .broken(BrokenPolicy::Next)
+        .build();
+
+    let error = strict.load("x").await.err().unwrap();
+
+    assert!(error.to_string().contains("one/x.yaml:3:5: "), "{error}");
+    assert_eq!(described(&lenient, "x").await, "good");
+}
+
+#[tokio::test]
+async fn where_all_of_a_name_are_broken_each_is_told_with_what_is_wrong_with_it() {
+    let folder = Folder::new()
+        .with("one/x.json", "{")
+        .with("two/x.json", "[]")
+        .with("three/y.json", &flow("y"));
+    let manager = manager(&folder, &["one", "two", "three"])
+        .broken(BrokenPolicy::Next)
+        .build();
+
+    let error = manager.load("x").await.err().unwrap();
+
+    let searched = error.searched.iter().map(|tried| tried.path.as_str());
+    let searched: Vec<_> = searched.collect();
+    let expected = ["one/x.json", "two/x.json", "three"].map(|path| folder.path(path));
+    let expected = expected.map(|path| path.display().to_string());
+    assert_eq!(searched[..3], expected);
+    assert_eq!(searched[3..], ["code"]);
+}
+
+#[tokio::test]
+async fn the_names_are_told_without_reading_a_file_and_one_is_read_when_it_is_asked_for() {
+    struct Counts(Arc<AtomicUsize>);
+    impl Loader for Counts {
+        fn format(&self) -> &str {
+            "counted"
+        }
+        fn extensions(&self) -> &[&str] {
+            &["counted"]
+        }
+        fn load(&self, source: &Source<'_>) -> Result<Arc<dyn Definition>, BoxError> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(native(source.name))
+        }
+    }
+    let folder = Folder::new()
+        .with("a.counted", "")
+        .with("b.counted", "")
+        .with("broken.json", "{");
+    let loaded = Arc::new(AtomicUsize::new(0));
+    let loader = Counts(Arc::clone(&loaded));
+    let manager = manager(&folder, &["."]).loader(loader).build();
+
+    assert_eq!(manager.names().await, ["a", "b", "broken"]);
+    assert_eq!(loaded.load(Ordering::Relaxed), 0);
+    manager.load("a").await.unwrap();
+    assert_eq!(loaded.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn the_folder_of_the_project_comes_before_that_of_the_user() {
+    let folder = Folder::new().with("agents/a.json", &flow("of the project"));
+    let manager = WorkloadManager::builder();
+    let manager = manager.usual_roots(&folder.path(""), "an-app").build();
+
+    let error = manager.load("none").await.err().unwrap();
+
+    assert_eq!(described(&manager, "a").await, "of the project");
+    let searched: Vec<_> = error
+        .searched
+        .iter()
+        .map(|tried| PathBuf::from(&tried.path))
+        .collect();
+    assert_eq!(searched[0], folder.path("").join("agents"));
+    assert!(searched[1].ends_with("an-app/agents"), "{error}");
 }
 
 #[tokio::test]

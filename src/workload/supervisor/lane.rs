@@ -1,26 +1,19 @@
 //! The turns of each session, one after the other.
 
-use super::{Restart, Settings, Subscriber, SupervisorError, SupervisorHealth};
-use crate::clock;
-use crate::executor::ExecutionContext;
-use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
-use crate::workflow::MayRetry;
+use super::builder::Settings;
+use super::work::ended;
+use super::{Subscriber, SupervisorError, SupervisorHealth};
+use crate::model::BreadcrumbId;
 use crate::workload::cx::Message;
-use crate::workload::event::{WorkloadEvent, delay_of};
-use crate::workload::session::{Log, LogEntry, Session, SessionError, SessionStore};
-use crate::workload::turn::{TurnOf, TurnOutcome, TurnStatus};
+use crate::workload::event::WorkloadEvent;
+use crate::workload::turn::{TurnOutcome, TurnStatus};
 use crate::workload::{Definition, Deps};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 use tokio::sync::{Semaphore, broadcast, oneshot, watch};
-use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
-
-/// The schema of what a turn is set off by. It is in no store.
-const MESSAGE: &str = "workload.message.v1";
 
 /// What a supervisor and its tasks share.
 pub(super) struct Shared {
@@ -52,13 +45,13 @@ struct Lane {
 }
 
 /// Made for the first subscriber.
-type Events = Arc<OnceLock<broadcast::Sender<Arc<WorkloadEvent>>>>;
+pub(super) type Events = Arc<OnceLock<broadcast::Sender<Arc<WorkloadEvent>>>>;
 
 /// A turn that waits.
 pub(super) struct Job {
     pub(super) run: Arc<str>,
-    id: BreadcrumbId,
-    what: What,
+    pub(super) id: BreadcrumbId,
+    pub(super) what: What,
     told: oneshot::Sender<TurnOutcome>,
 }
 
@@ -67,13 +60,6 @@ pub(super) enum What {
     Message(Message),
     /// Goes on with the turn before, if that waits for others.
     Resume,
-}
-
-/// What a turn begins with.
-struct Begun {
-    message: Message,
-    trigger: Breadcrumb,
-    context: ExecutionContext,
 }
 
 impl Job {
@@ -247,6 +233,10 @@ impl Shared {
         None
     }
 
+    pub(super) fn count_restart(&self) {
+        self.lanes().health.restarted += 1;
+    }
+
     fn count(&self, outcome: &TurnOutcome) {
         let mut lanes = self.lanes();
         lanes.health.ended += 1;
@@ -255,144 +245,6 @@ impl Shared {
             TurnStatus::Suspended { .. } => lanes.health.suspended += 1,
             TurnStatus::Completed { .. } | TurnStatus::Cancelled => {}
         }
-    }
-
-    /// Runs a turn, as often as it may be tried.
-    async fn run(
-        &self,
-        session: &str,
-        job: &Job,
-        stopped: &CancellationToken,
-        events: &Events,
-    ) -> TurnOutcome {
-        let Restart { attempts, delay } = self.settings.restart;
-        let mut attempt = 1;
-        loop {
-            let outcome = self.run_once(session, job, stopped, events).await;
-            let TurnStatus::Failed { retry, .. } = &outcome.status else {
-                return outcome;
-            };
-            let Some(asked) = delay_of(*retry).filter(|_| attempt < attempts.get()) else {
-                return outcome;
-            };
-            let delay: Duration = delay.saturating_mul(1 << (attempt - 1).min(16)).max(asked);
-            tokio::select! {
-                biased;
-                () = stopped.cancelled() => return ended(&job.run, TurnStatus::Cancelled),
-                () = sleep(delay) => {}
-            }
-            attempt += 1;
-            self.lanes().health.restarted += 1;
-        }
-    }
-
-    async fn run_once(
-        &self,
-        session: &str,
-        job: &Job,
-        stopped: &CancellationToken,
-        events: &Events,
-    ) -> TurnOutcome {
-        let sessions = SessionStore::new(Arc::clone(self.deps.store()));
-        let session = sessions.session(session);
-        let begun = match self.begin(&session, job).await {
-            Ok(Ok(begun)) => begun,
-            Ok(Err(refused)) => return ended(&job.run, refused),
-            Err(error) => return ended(&job.run, TurnStatus::of_error(&error.into())),
-        };
-        let Begun {
-            message,
-            trigger,
-            context,
-        } = begun;
-        // A turn that goes on has the name that it had.
-        let run: Arc<str> = trigger.id.to_string().into();
-        let turn = TurnOf {
-            definition: &*self.definition,
-            deps: &self.deps,
-            run: Arc::clone(&run),
-            parent: None,
-            context,
-            session: Some(session.clone()),
-            message: message.clone(),
-        };
-        let mut tell = |event| {
-            if let Some(events) = events.get() {
-                // That nobody listens is no error.
-                drop(events.send(Arc::new(event)));
-            }
-        };
-        let outcome = turn.run(&mut tell, stopped.cancelled()).await;
-        if let TurnStatus::Suspended { state, .. } = &outcome.status {
-            let entry = LogEntry::Suspended {
-                message,
-                trigger: Box::new(trigger),
-                state: state.clone(),
-            };
-            if let Err(error) = keep(&session, &run, entry).await {
-                return ended(&run, TurnStatus::of_error(&error.into()));
-            }
-        }
-        outcome
-    }
-
-    /// What a turn begins with, or why it does not.
-    async fn begin(
-        &self,
-        session: &Session,
-        job: &Job,
-    ) -> Result<Result<Begun, TurnStatus>, SessionError> {
-        let log: Log = session.load().await?;
-        let failed = |code, message| Ok(Err(TurnStatus::failed(code, message, MayRetry::Never)));
-        match (&job.what, log.entries().last()) {
-            (
-                What::Resume,
-                Some(LogEntry::Suspended {
-                    message,
-                    trigger,
-                    state,
-                }),
-            ) => {
-                let context = ExecutionContext::for_trigger((**trigger).clone());
-                Ok(Ok(Begun {
-                    message: message.clone(),
-                    trigger: (**trigger).clone(),
-                    context: context.with_resumed(state.clone(), None),
-                }))
-            }
-            (What::Resume, Some(LogEntry::Said { .. }) | None) => {
-                failed("not_suspended", "no turn of the session waits for others")
-            }
-            (What::Message(_), Some(LogEntry::Suspended { .. })) => failed(
-                "suspended",
-                "the turn before waits for others; go on with it, or give it up",
-            ),
-            (What::Message(message), Some(LogEntry::Said { .. }) | None) => {
-                let now = Timestamp::from_micros(clock::wall_micros());
-                let new = message
-                    .breadcrumb(MESSAGE)
-                    .tag(format!("session:{}", session.id()));
-                let trigger = new.first_version(job.id, now);
-                Ok(Ok(Begun {
-                    message: message.clone(),
-                    context: ExecutionContext::for_trigger(trigger.clone()),
-                    trigger,
-                }))
-            }
-        }
-    }
-}
-
-async fn keep(session: &Session, run: &str, entry: LogEntry) -> Result<(), SessionError> {
-    let log = session.load().await?;
-    session.append(&log, run, entry).await
-}
-
-fn ended(run: &Arc<str>, status: TurnStatus) -> TurnOutcome {
-    TurnOutcome {
-        run: Arc::clone(run),
-        status,
-        not_closed: None,
     }
 }
 

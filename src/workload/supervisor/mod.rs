@@ -1,8 +1,11 @@
 //! Turns of many sessions, run side by side.
 
+mod builder;
 mod hear;
 mod lane;
+mod work;
 
+pub use builder::SupervisorBuilder;
 pub use hear::{Heard, Subscriber};
 
 use super::cx::Message;
@@ -142,88 +145,13 @@ impl Turn {
     }
 }
 
-/// Makes a [`Supervisor`].
-#[must_use]
-pub struct SupervisorBuilder {
-    definition: Arc<dyn Definition>,
-    deps: Deps,
-    settings: Settings,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Settings {
-    at_once: usize,
-    queue: usize,
-    queued: usize,
-    buffer: usize,
-    restart: Restart,
-    drain: Duration,
-}
-
-impl SupervisorBuilder {
-    /// Sets how many turns run at a time, at the least one; 64 by default.
-    pub const fn concurrency(mut self, turns: usize) -> Self {
-        self.settings.at_once = turns;
-        self
-    }
-
-    /// Sets how many turns of one session wait, and how many of all; 16 and 10,000 by default.
-    pub const fn queue(mut self, of_session: usize, of_all: usize) -> Self {
-        (self.settings.queue, self.settings.queued) = (of_session, of_all);
-        self
-    }
-
-    /// Sets how many events are kept for subscribers of a session that are slow, at the least one; 1,024 by default.
-    pub const fn buffer(mut self, events: usize) -> Self {
-        self.settings.buffer = events;
-        self
-    }
-
-    /// Sets how often a turn is tried; once by default.
-    pub const fn restart(mut self, restart: Restart) -> Self {
-        self.settings.restart = restart;
-        self
-    }
-
-    /// Sets how long [`close`](Supervisor::close) waits for what is running; 30 seconds by default.
-    pub const fn drain_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.drain = timeout;
-        self
-    }
-
-    /// The supervisor.
-    #[must_use]
-    pub fn build(self) -> Supervisor {
-        let Self {
-            definition,
-            deps,
-            settings,
-        } = self;
-        Supervisor {
-            shared: Arc::new(Shared::new(definition, deps, settings)),
-        }
-    }
-}
-
 impl Supervisor {
     /// The longest name of a session, in bytes: with `session:` before it, it is a tag.
     pub const LONGEST_SESSION: usize = 200;
 
     /// Begins to make one, for a workload.
     pub fn builder(definition: Arc<dyn Definition>, deps: Deps) -> SupervisorBuilder {
-        let settings = Settings {
-            at_once: 64,
-            queue: 16,
-            queued: 10_000,
-            buffer: 1_024,
-            restart: Restart::default(),
-            drain: Duration::from_secs(30),
-        };
-        SupervisorBuilder {
-            definition,
-            deps,
-            settings,
-        }
+        SupervisorBuilder::new(definition, deps)
     }
 
     /// Takes a message to a session: the turn runs once those before it have ended. In a session whose last turn waits for others
@@ -315,15 +243,6 @@ fn check(session: &str) -> Result<&str, SupervisorError> {
     match (1..=limit).contains(&found) {
         true => Ok(session),
         false => Err(SupervisorError::BadSession { found, limit }),
-    }
-}
-
-impl fmt::Debug for SupervisorBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SupervisorBuilder")
-            .field("workload", &self.definition.meta().name)
-            .field("settings", &self.settings)
-            .finish_non_exhaustive()
     }
 }
 
