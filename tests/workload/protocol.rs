@@ -1,5 +1,6 @@
 //! One protocol: an agent, a flow, a closure and an executor are run by the same loop, live, and closed.
 
+use crate::supervisor::endless;
 use crate::{agent, alone, asked, deps, events, flow, grammar, output, parrot, says};
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::json;
@@ -13,8 +14,8 @@ use universal_executor::machine::{Answer, Delivery, ToolResult};
 use universal_executor::tool::{ToolExecutor, ToolRegistry, json_tool};
 use universal_executor::workflow::{FlowEventKind, Parts};
 use universal_executor::workload::{
-    Arena, Definition, Deps, ExecutorDefinition, Message, NativeDefinition, RunCx,
-    WorkloadEventKind, with_workload,
+    Definition, Deps, ExecutorDefinition, Message, NativeDefinition, RunCx, WorkloadEventKind,
+    with_workload,
 };
 use universal_executor::{
     BoxError, Json, MemoryStore, UniversalExecutor, async_trait, permanent, retry_after,
@@ -268,20 +269,26 @@ async fn a_closure_says_whether_its_error_may_pass_and_nothing_of_it_is_told() {
 }
 
 #[tokio::test]
-async fn what_is_made_for_some_work_is_closed_after_it() {
+async fn what_is_made_for_some_work_is_closed_after_it_however_that_ends() {
     let deps = deps(&says([]), &MemoryStore::default());
+    // It fails to close, and says so.
+    let (endless, _, closed) = endless();
 
     let shout = shout();
     let done = with_workload(&shout, &deps, |workload| {
         async move { Ok(workload.run(alone("run-1"), None).count().await) }.boxed()
     });
     let done = done.await.unwrap();
-    let mut arena = Arena::default();
-    arena.instantiate(&shout, &deps).unwrap();
-    arena.close().await.unwrap();
+    let not_closed = with_workload(&endless, &deps, |_| async { Ok(()) }.boxed()).await;
+    let failed = with_workload(&endless, &deps, |_| {
+        async { Err::<(), _>("the work failed".into()) }.boxed()
+    });
+    let failed = failed.await.unwrap_err().to_string();
 
     assert_eq!(done, 3);
-    assert_eq!(arena.open(), 0);
+    assert!(not_closed.unwrap_err().to_string().contains("endless"));
+    assert_eq!(failed, "the work failed");
+    assert_eq!(closed.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@
 use crate::{agent, code, deps, flow, grammar, parrot, says};
 use serde_json::json;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 use universal_executor::workload::{
@@ -25,6 +25,8 @@ fn on<D: Definition + 'static>(definition: D) -> SupervisorBuilder {
 pub(crate) struct Gate {
     begun: Arc<Semaphore>,
     pub(crate) open: Arc<Semaphore>,
+    /// What it was told, in the order in which the turns began.
+    told: Arc<Mutex<Vec<String>>>,
 }
 
 impl Gate {
@@ -33,17 +35,21 @@ impl Gate {
         Self {
             begun: closed(),
             open: closed(),
+            told: Arc::default(),
         }
     }
 
     pub(crate) fn definition(&self) -> NativeDefinition {
         let (begun, open) = (Arc::clone(&self.begun), Arc::clone(&self.open));
+        let told = Arc::clone(&self.told);
         NativeDefinition::new("gate", move |_, message| {
             let (begun, open) = (Arc::clone(&begun), Arc::clone(&open));
+            let message: Message = message.unwrap_or_default();
+            told.lock().unwrap().push(message.text());
             async move {
                 begun.add_permits(1);
                 open.acquire().await?.forget();
-                Ok(message.unwrap_or_default().content)
+                Ok(message.content)
             }
         })
     }
@@ -78,6 +84,9 @@ async fn turns_of_one_session_go_in_order_and_sessions_side_by_side() {
         .map(|outcome| outcome.final_text().unwrap())
         .collect();
     assert_eq!(texts, ["1", "2", "3"]);
+    let told = gate.told.lock().unwrap().clone();
+    let of_one: Vec<_> = told.iter().filter(|told| *told != "3").collect();
+    assert_eq!(of_one, ["1", "2"]);
     supervisor.close().await;
     assert_eq!(
         (supervisor.health().active, supervisor.health().ended),
@@ -122,6 +131,7 @@ async fn all_subscribers_hear_the_same_and_a_slow_one_hears_what_it_missed() {
     });
     let supervisor = on(talks).buffer(4).build();
     let mut slow = supervisor.subscribe("one").unwrap();
+    let mut as_slow = supervisor.subscribe("one").unwrap();
     let mut other = supervisor.subscribe("two").unwrap();
 
     supervisor.send("one", "go").unwrap().outcome().await;
@@ -129,6 +139,7 @@ async fn all_subscribers_hear_the_same_and_a_slow_one_hears_what_it_missed() {
 
     let mut heard = Vec::new();
     while let Some(next) = slow.next().await {
+        assert_eq!(as_slow.next().await.as_ref(), Some(&next));
         heard.push(next);
     }
     assert_eq!(heard[0], Heard::Missed(8));
@@ -156,7 +167,7 @@ async fn a_subscriber_hears_a_whole_turn() {
 }
 
 /// A workload that never ends, and counts how often it is closed.
-struct Endless {
+pub(crate) struct Endless {
     meta: Meta,
     begun: Arc<Notify>,
     closed: Arc<AtomicUsize>,
@@ -194,7 +205,7 @@ impl Workload for Going {
     }
 }
 
-fn endless() -> (Endless, Arc<Notify>, Arc<AtomicUsize>) {
+pub(crate) fn endless() -> (Endless, Arc<Notify>, Arc<AtomicUsize>) {
     let (begun, closed) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
     let endless = Endless {
         meta: Meta::new("endless"),

@@ -159,7 +159,7 @@ async fn a_broken_file_of_one_format_hides_a_sound_one_of_another_or_gives_way_t
 
     let error = strict.load("x").await.err().unwrap();
 
-    assert!(error.to_string().contains("one/x.yaml:3:5: "), "{error}");
+    assert!(error.to_string().contains("one/x.yaml:3:13: "), "{error}");
     assert_eq!(described(&lenient, "x").await, "good");
 }
 
