@@ -239,6 +239,7 @@ async fn closing_stops_what_takes_too_long_and_takes_nothing_more() {
     let (endless, begun, closed) = endless();
     let supervisor = on(endless).drain_timeout(Duration::from_secs(3)).build();
     let mut subscriber = supervisor.subscribe("two").unwrap();
+    let mut of_turn = supervisor.subscribe("one").unwrap();
     let turn = supervisor.send("one", "1").unwrap();
     begun.notified().await;
 
@@ -251,6 +252,9 @@ async fn closing_stops_what_takes_too_long_and_takes_nothing_more() {
         Some(SupervisorError::Closed)
     );
     assert_eq!(subscriber.next().await, None);
+    assert!(matches!(of_turn.next().await, Some(Heard::Event(_))));
+    let nothing_more = tokio::time::timeout(Duration::from_secs(60), of_turn.next());
+    assert_eq!(nothing_more.await, Ok(None));
 }
 
 #[tokio::test]

@@ -40,6 +40,30 @@ impl Remembered {
     }
 }
 
+/// What is wrong with a run that nobody killed: how many messages each of its conversations has in each turn.
+pub(crate) fn unlike_what_was_said(whole: &Remembered) -> Vec<String> {
+    // A message, two calls in one answer, two results and an answer; of a flow a message and what it returned.
+    let agent = vec![5; TURNS.len()];
+    let expected = [
+        ("flow 0", vec![2; TURNS.len()]),
+        ("flow 1", agent.clone()),
+        ("flow 2", agent.clone()),
+        ("talk 0", agent),
+        ("talk 1", Vec::new()),
+        ("talk 2", Vec::new()),
+    ];
+    let sizes = expected.iter().filter_map(|(name, expected)| {
+        let found: Vec<_> = whole.logs[*name].iter().map(Vec::len).collect();
+        (found != *expected).then(|| format!("{name} has {found:?} messages"))
+    });
+    let grows = TURNS.iter().enumerate().filter_map(|(turn, name)| {
+        // The author's instructions and the task, and all turns before.
+        let shown = whole.shown[&(format!("talk-{name}"), 0)][0].len();
+        (shown != 2 + 5 * turn).then(|| format!("{shown} messages are shown for {name}"))
+    });
+    sizes.chain(grows).collect()
+}
+
 /// What was said in each turn of a session.
 async fn turns(session: &Session) -> Vec<Vec<String>> {
     let log = session.load().await.unwrap();

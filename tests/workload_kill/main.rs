@@ -50,7 +50,8 @@ fn a_session_that_is_killed_anywhere_has_each_turn_once_and_shows_its_model_the_
     let whole = live(&folder.0.join("whole"), &[]);
     let points = whole.points();
     let expected = Remembered::of(&whole);
-    let problems = check::problems(&whole, &expected);
+    let mut problems = check::problems(&whole, &expected);
+    problems.extend(check::unlike_what_was_said(&expected));
     assert!(problems.is_empty(), "{problems:?}");
     assert!(points >= 150, "there are {points} points only");
 

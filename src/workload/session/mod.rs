@@ -216,11 +216,9 @@ impl Session {
             .commit(commit)
             .await
             .map_err(|error| self.failed(error))?;
-        let head = self.head().await?;
-        match head {
-            Some(head) if head.version == 1 => Ok((head.id, 1)),
-            Some(_) | None => Err(self.conflict()),
-        }
+        // If somebody has added to that one meanwhile, its version says so.
+        let oldest = self.head().await?.ok_or_else(|| self.conflict())?;
+        Ok((oldest.id, 1))
     }
 
     async fn head(&self) -> Result<Option<Arc<Breadcrumb>>, SessionError> {

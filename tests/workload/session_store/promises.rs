@@ -387,6 +387,7 @@ pub(super) async fn agents_side_by_side_in_a_long_session_are_not_in_each_others
 }
 
 pub(super) async fn two_supervisors_cannot_interleave_a_session(store: Store) {
+    add(&sessions(&store).session("one"), "before").await;
     let gate = Gate::new();
     let both = [0, 1].map(|_| {
         let deps = deps_on(&says([]), Arc::clone(&store));
@@ -407,5 +408,5 @@ pub(super) async fn two_supervisors_cannot_interleave_a_session(store: Store) {
         .collect();
     assert_eq!(failed, ["session"]);
     let log = both[0].sessions().session("one").load().await.unwrap();
-    assert_eq!(log.messages().len(), 2);
+    assert_eq!(texts(&log).join("|"), "before|to before|hi|hi");
 }
