@@ -90,6 +90,7 @@ impl Log {
     }
 
     /// Its entries, oldest first, the last of each turn, without those that are not read any more.
+    #[must_use]
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = &LogEntry> + ExactSizeIterator {
         self.kept.iter().map(|kept| &kept.entry)
     }

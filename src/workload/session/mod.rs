@@ -17,7 +17,7 @@ use crate::store::{BreadcrumbStore, Commit, Query, StoreError, Write};
 use crate::workflow::StepPath;
 use log::{About, Kept, MOST_ENTRIES};
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -138,8 +138,8 @@ impl Session {
             "turn": turn, "part": part, "entry": entry.fitting(),
         });
         let kept = NewBreadcrumb::new(ENTRY)
-            .tags([self.tag(), turn_tag(&turn)])
-            .context(kept);
+            .tags([self.tag()])
+            .context(as_text(kept));
         let about = About {
             entries: number + 1,
             ..to.about.clone()
@@ -153,10 +153,10 @@ impl Session {
         let mut log = self.child(path).load().await?;
         let mut said: BTreeSet<String> = of.turns().map(str::to_owned).collect();
         let unknown = log.turns().filter(|turn| !said.contains(*turn));
-        let unknown: Vec<String> = unknown.map(turn_tag).collect();
+        let unknown: Vec<&str> = unknown.collect();
         // What is not read any more has to be asked for.
         if !unknown.is_empty() && !of.is_whole() {
-            let entries = Selector::schema(ENTRY).any_tags(unknown);
+            let entries = Selector::schema(ENTRY).matching("$.turn", "in", unknown);
             let found = self.entries(entries, MOST_ENTRIES).await?;
             said.extend(
                 found
@@ -234,11 +234,10 @@ impl Session {
     }
 
     fn about(&self, about: &About) -> Json {
-        json!({
+        as_text(json!({
             "session": &*self.id, "scope": self.scope, "entries": about.entries, "since": about.since,
             "summary": about.summary,
-        })
-        .into()
+        }))
     }
 
     fn tag(&self) -> String {
@@ -269,8 +268,9 @@ impl Session {
     }
 }
 
-fn turn_tag(turn: &str) -> String {
-    format!("turn:{turn}")
+/// A value that a store in memory keeps in a fraction of the room. What cannot be read as text is for the store to refuse.
+fn as_text(value: Value) -> Json {
+    Json::from_text(value.to_string()).unwrap_or_else(|_| value.into())
 }
 
 pub(super) fn digest(parts: &[&str]) -> String {
