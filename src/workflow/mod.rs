@@ -128,6 +128,7 @@ mod fields;
 mod interpret;
 mod place;
 mod policies;
+mod shape;
 
 pub use definition::{
     AgentSpec, FlowSummary, History, Instruction, ModelSpec, Permissions, ToolSpec, Workflow,

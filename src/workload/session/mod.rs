@@ -8,6 +8,7 @@ pub(super) use compact::compacted;
 pub(super) use talk::Talk;
 
 use crate::agent::Message;
+use crate::agent::compaction::summarised;
 use crate::error::Retry;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Patch, Selector};
 use crate::store::{BreadcrumbStore, Commit, Query, StoreError, Write};
@@ -171,8 +172,7 @@ impl Log {
     #[must_use]
     pub fn messages(&self) -> Vec<Message> {
         let summary = self.about.summary.as_ref();
-        let summary =
-            summary.map(|text| Message::user(format!("What was said before, in short: {text}")));
+        let summary = summary.map(|text| summarised(text));
         let said = self.entries.iter().filter_map(|entry| match entry {
             LogEntry::Said { messages } => Some(messages),
             LogEntry::Suspended { .. } => None,
