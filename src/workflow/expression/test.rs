@@ -37,8 +37,10 @@ impl Test {
     pub(in crate::workflow) fn compile(value: &Value, place: &Place) -> Result<Self, LoadError> {
         let fields = Fields::of(value, place, &shape::TEST)?;
         let list = |name: &str| {
-            let tests = fields.list(name)?.unwrap_or_default().into_iter();
+            let tests = fields.list(name)?;
+            let tests = tests.ok_or_else(|| fields.missing(name, "a list of conditions"))?;
             tests
+                .into_iter()
                 .map(|(test, place)| Self::compile(test, &place))
                 .collect::<Result<Vec<_>, _>>()
         };
