@@ -64,12 +64,11 @@ impl Writer {
 
     fn object(&mut self, object: &Object) -> Value {
         let mut ways: Vec<Value> = object.ways.iter().map(|way| self.way(way)).collect();
-        let mut schema = match ways.len() {
+        let schema = match ways.len() {
             1 => ways.remove(0),
             _ => json!({"anyOf": ways}),
         };
-        schema["description"] = object.about.into();
-        schema
+        with(schema, "description", object.about)
     }
 
     fn way(&mut self, way: &Way) -> Value {
@@ -88,12 +87,11 @@ impl Writer {
 
     fn field(&mut self, field: &Field) -> Value {
         let form = self.form(field.form);
-        let mut schema = match (field.need, field.form) {
+        let schema = match (field.need, field.form) {
             (Need::Required, _) | (Need::Optional, Form::Any | Form::Null) => form,
             (Need::Optional, _) => or_null(form),
         };
-        schema["description"] = field.about.into();
-        schema
+        with(schema, "description", field.about)
     }
 
     fn form(&mut self, form: &Form) -> Value {
@@ -121,9 +119,8 @@ impl Writer {
             Form::Object(object) => self.refer(object),
             Form::List(of, least, most) => self.list(of, *least, *most),
             Form::Dependent(of) => {
-                let mut list = self.list(of, 1, usize::MAX);
-                list["contains"] = json!({"type": "object", "required": ["depends_on"]});
-                list
+                let depends = json!({"type": "object", "required": ["depends_on"]});
+                with(self.list(of, 1, usize::MAX), "contains", depends)
             }
             Form::Named(of) => {
                 let of = self.form(of);
@@ -146,21 +143,30 @@ impl Writer {
     fn list(&mut self, of: &Form, least: usize, most: usize) -> Value {
         let mut list = json!({"type": "array", "items": self.form(of)});
         if least > 0 {
-            list["minItems"] = least.into();
+            list = with(list, "minItems", least);
         }
         if most < usize::MAX {
-            list["maxItems"] = most.into();
+            list = with(list, "maxItems", most);
         }
         list
     }
 }
 
+/// A schema that says something more.
+fn with(mut schema: Value, keyword: &str, value: impl Into<Value>) -> Value {
+    if let Value::Object(keywords) = &mut schema {
+        keywords.insert(keyword.to_owned(), value.into());
+    }
+    schema
+}
+
 /// The same for a field that may be null, which is as if it were absent.
 fn or_null(mut schema: Value) -> Value {
-    if let Some(Value::String(kind)) = schema.get("type") {
-        schema["type"] = json!([kind, "null"]);
-    } else if let Some(Value::Array(kinds)) = schema.get_mut("type") {
-        kinds.push("null".into());
+    if let Some(kind) = schema.get_mut("type") {
+        match kind {
+            Value::Array(kinds) => kinds.push("null".into()),
+            kind => *kind = json!([kind, "null"]),
+        }
     } else if let Some(Value::Array(words)) = schema.get_mut("enum") {
         words.push(Value::Null);
     } else {
