@@ -262,7 +262,7 @@ async fn an_agent_writes_only_what_its_permissions_say() {
 }
 
 /// An agent that reads six pages, each of some eighty tokens, before it answers.
-fn reading(compaction: Value) -> (Value, ToolRegistry, ScriptedModel) {
+fn reading(compaction: &Value) -> (Value, ToolRegistry, ScriptedModel) {
     let (search, _) = tool("search", |_, _| Ok(json!("a page about crabs ".repeat(12))));
     let model = ScriptedModel::answering(|number, request| {
         let sums_up = request.messages[0].text.starts_with("Sum up");
@@ -309,7 +309,7 @@ fn compacted(event: &StepEvent) -> Option<(u64, bool)> {
 #[tokio::test]
 async fn over_the_threshold_the_next_request_is_smaller_and_no_call_is_without_its_result() {
     let (definition, tools, model) =
-        reading(json!({"method": "truncate", "at_tokens": 400, "keep": 2}));
+        reading(&json!({"method": "truncate", "at_tokens": 400, "keep": 2}));
     let world = World::new(&definition, tools, model);
 
     assert_eq!(world.comes_to(json!({})).await["output"], "done");
@@ -333,7 +333,7 @@ async fn over_the_threshold_the_next_request_is_smaller_and_no_call_is_without_i
 
 #[tokio::test]
 async fn what_is_not_shown_any_more_is_summed_up_by_the_model_that_the_policy_names() {
-    let (definition, tools, model) = reading(json!({
+    let (definition, tools, model) = reading(&json!({
         "method": "summarise", "at_tokens": 400, "keep": 2, "model": "small",
     }));
     let world = World::new(&definition, tools, model);
@@ -366,7 +366,7 @@ async fn what_is_not_shown_any_more_is_summed_up_by_the_model_that_the_policy_na
 async fn that_a_conversation_was_made_shorter_is_told_only_once_that_is_kept() {
     use universal_executor::store::{Fault, Faulty, Moment, Operation};
     let (definition, tools, model) =
-        reading(json!({"method": "truncate", "at_tokens": 1, "keep": 2}));
+        reading(&json!({"method": "truncate", "at_tokens": 1, "keep": 2}));
     let model = Arc::new(model);
     let parts = Parts::new()
         .tools(tools)
@@ -401,7 +401,7 @@ async fn that_a_conversation_was_made_shorter_is_told_only_once_that_is_kept() {
 
 #[tokio::test]
 async fn a_policy_that_nobody_can_carry_out_is_refused() {
-    let (definition, tools, _) = reading(json!({"method": "summarise", "at_tokens": 1}));
+    let (definition, tools, _) = reading(&json!({"method": "summarise", "at_tokens": 1}));
     let workflow = Workflow::from_json(&definition).unwrap();
     let model: Arc<ScriptedModel> = Arc::new(no_model());
     let provider = universal_executor::agent::ApiProvider::new(model);
