@@ -127,6 +127,11 @@
 //! is not there, or names what is not registered any more, the run ends with the code `refused`, which says so: ask for a new
 //! run. A kept definition can be deleted when no run of it is left.
 //!
+//! # What a step costs
+//! Beside its work a step of a flow costs some 9 microseconds in memory and 80 in a file (SQLite that does not wait for the disk),
+//! where it is saved twice, against 1 microsecond that the interpreter takes of it: medians of `cargo bench --features sqlite --bench
+//! flow` with fifty steps, on two shared cores under load.
+//!
 //! # What it does not do
 //! `history` has a meaning within a session only, which [workloads](crate::workload) have: without one an agent is shown what
 //! the step gives it, and [`WorkflowExecutor::warnings`] says where that is not what the definition asks for. A

@@ -36,7 +36,7 @@ pub struct Assembly {
     writes: BTreeSet<String>,
     /// What else a definition can name that a run began with.
     pub(super) parts: Parts,
-    /// Whether the definition is in the store, as far as is known here.
+    /// Whether it is settled that the definition is in the store, or cannot be.
     pub(super) is_kept: AtomicBool,
 }
 

@@ -1,6 +1,7 @@
 //! Definitions that runs began with, kept so that these can go on after another one has taken its place.
 
 use super::Assembly;
+use crate::error::{Retry, excerpt};
 use crate::model::{Json, NewBreadcrumb, Selector};
 use crate::store::{BreadcrumbStoreExt as _, Query, StoreError};
 use crate::workflow::{Progress, RunError, Workflow};
@@ -18,14 +19,19 @@ const KEPT_BYTES: usize = Json::MAX_BYTES / 2;
 const LOOKED_AT: usize = 64;
 
 impl Assembly {
-    /// Keeps the definition in the store, unless it is there or too large. A run gets along without.
+    /// Keeps the definition in the store, unless that is settled or it is too large. A run gets along without.
     pub(super) async fn keep_definition(&self) {
         if self.is_kept.load(Ordering::Relaxed) || self.workflow.text().len() > KEPT_BYTES {
             return;
         }
         match self.write_definition().await {
             Ok(()) => self.is_kept.store(true, Ordering::Relaxed),
-            Err(error) => tracing::warn!("the definition of a workflow is not kept: {error}"),
+            Err(error) => {
+                tracing::warn!("the definition of a workflow is not kept: {error}");
+                // A store that does not take it is not asked again.
+                let is_settled = error.retry() == Retry::Never;
+                self.is_kept.store(is_settled, Ordering::Relaxed);
+            }
         }
     }
 
@@ -51,7 +57,7 @@ impl Assembly {
     ) -> Result<Result<Self, RunError>, StoreError> {
         let began = progress.definition();
         let gone = |reason: String| RunError::DefinitionGone {
-            began: crate::error::excerpt(began, 80).into_owned(),
+            began: excerpt(began, 80).into_owned(),
             reason,
         };
         let found = self.store.search(&kept(began).limit(LOOKED_AT)).await?;
