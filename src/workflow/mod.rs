@@ -129,8 +129,8 @@
 //!
 //! # What a step costs
 //! Beside its work a step of a flow costs some 9 microseconds in memory and 80 in a file (SQLite that does not wait for the disk),
-//! where it is saved twice, against 1 microsecond that the interpreter takes of it: medians of `cargo bench --features sqlite --bench
-//! flow` with fifty steps, on two shared cores under load.
+//! where it is saved twice; 1 microsecond of that is the interpreter. These are the best rounds of `cargo bench --features sqlite
+//! --bench flow` with fifty steps, on two shared cores under load.
 //!
 //! # What it does not do
 //! `history` has a meaning within a session only, which [workloads](crate::workload) have: without one an agent is shown what
