@@ -152,74 +152,19 @@ fn least(object: &Object, way: &Way) -> Value {
 }
 
 /// Values of every type, and those at which ranges begin and end.
+const VALUES: &str = r#"[
+    0, 1, 2, 100, 101, 256, 257, 1023, 1024, 10000, 10001, 1000000, 1000001, 1048576, 1048577, 31622400, 31622401,
+    18446744073709551615, -1, 0.5, 1e300, null, true, false, "", "9", "a b", "input", "item", "all", "first", "none",
+    "truncate", "summarise", "eq", "${input}", [], ["a"], [1], [[]], [{}], {}, {"a": 1}, {"a": "x"}, {"a b": "x"},
+    {"item": 1}, {"a": true}, {"prompt": "critic"}, {"attempts": 2}, {"writes": ["a.v1"]}, {"any": null},
+    {"path": "input", "op": "exists"}, {"not": {"all": []}}, {"method": "truncate", "at_tokens": 1},
+    [{"tool": "search"}], [{"tool": "search", "agent": "critic"}], [{"is": 1, "then": []}],
+    [{"id": "a", "tool": "search"}], [{"id": "a", "tool": "search", "depends_on": []}], [{"steps": [{"return": 1}]}]
+]"#;
+
 fn values() -> Vec<Value> {
-    let numbers = [
-        0,
-        1,
-        2,
-        100,
-        101,
-        256,
-        257,
-        1_023,
-        1_024,
-        10_000,
-        10_001,
-        1_000_000,
-        1_000_001,
-        1 << 20,
-    ];
-    let mut values: Vec<Value> = numbers.into_iter().map(Value::from).collect();
-    values.extend([
-        json!(null),
-        json!(true),
-        json!(false),
-        json!(-1),
-        json!(0.5),
-        json!(1e300),
-        json!((1 << 20) + 1),
-        json!(31_622_400),
-        json!(31_622_401),
-        json!(u64::MAX),
-        json!(""),
-        json!("a b"),
-        json!("input"),
-        json!("item"),
-        json!("all"),
-        json!("first"),
-        json!("none"),
-        json!("truncate"),
-        json!("summarise"),
-        json!("eq"),
-        json!("${input}"),
-        json!("a".repeat(64)),
-        json!("a".repeat(65)),
-        json!("9"),
-        json!([]),
-        json!(["a"]),
-        json!([1]),
-        json!([[]]),
-        json!([{}]),
-        json!({}),
-        json!({"a": 1}),
-        json!({"a": "x"}),
-        json!({"a b": "x"}),
-        json!({"item": 1}),
-        json!({"a": true}),
-        json!({"prompt": "critic"}),
-        json!({"attempts": 2}),
-        json!({"writes": ["a.v1"]}),
-        json!({"path": "input", "op": "exists"}),
-        json!({"not": {"all": []}}),
-        json!({"any": null}),
-        json!([{"tool": "search"}]),
-        json!([{"tool": "search", "agent": "critic"}]),
-        json!([{"is": 1, "then": []}]),
-        json!([{"id": "a", "tool": "search"}]),
-        json!([{"id": "a", "tool": "search", "depends_on": []}]),
-        json!([{"steps": [{"return": 1}]}]),
-        json!({"method": "truncate", "at_tokens": 1}),
-    ]);
+    let mut values: Vec<Value> = serde_json::from_str(VALUES).unwrap();
+    values.extend([64, 65].map(|length| json!("a".repeat(length))));
     values
 }
 
