@@ -123,6 +123,7 @@ pub(crate) mod agents;
 mod api;
 mod breadcrumb_model;
 mod capabilities;
+pub(crate) mod compaction;
 mod definition;
 mod executor;
 pub mod guardrail;

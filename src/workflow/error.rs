@@ -237,6 +237,8 @@ pub enum Oddity {
     },
     /// No run gets here, because the step before always leaves the list.
     Unreachable,
+    /// It asks for a part of a conversation, and is run without a session that would have one.
+    NoSession,
     /// A variable of this name exists outside, and stays there as it is.
     Shadowed {
         /// The variable.
@@ -253,6 +255,9 @@ impl fmt::Display for Warning {
         match &self.oddity {
             Oddity::Unused { what, name } => write!(f, "the {what} {name:?} is not used"),
             Oddity::Unreachable => f.write_str("no run gets to this step"),
+            Oddity::NoSession => {
+                f.write_str("there is no session here to show messages of, so nothing is shown")
+            }
             Oddity::Shadowed { name } => write!(
                 f,
                 "{name:?} hides a variable of the same name, which does not change with it"

@@ -2,6 +2,7 @@
 
 use super::error::{LoadError, LoadProblem};
 use super::place::Place;
+use super::shape::{NAME_BYTES, Object};
 use crate::error::excerpt;
 use crate::model::nearest;
 use serde_json::{Map, Value};
@@ -17,10 +18,10 @@ pub(super) struct Fields<'v> {
 static NULL: Value = Value::Null;
 
 impl<'v> Fields<'v> {
-    /// The fields of an object that has no others than the known ones.
-    pub(super) fn of(value: &'v Value, place: &Place, known: &[&str]) -> Result<Self, LoadError> {
+    /// The fields of an object that has no others than it can have.
+    pub(super) fn of(value: &'v Value, place: &Place, object: &Object) -> Result<Self, LoadError> {
         let fields = Self::of_any(value, place)?;
-        fields.only(known)?;
+        fields.only(&object.names())?;
         Ok(fields)
     }
 
@@ -232,7 +233,7 @@ pub(super) fn check_name(name: &str, place: &Place) -> Result<(), LoadError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     let reason = if name.is_empty() {
         "it is empty"
-    } else if name.len() > 64 {
+    } else if name.len() > NAME_BYTES {
         "it is longer than 64 bytes"
     } else if !name.chars().all(plain) {
         "it may have letters, digits, _, - and . only"

@@ -46,6 +46,8 @@
 //! ([`ToolSpec`]), `agents` ([`AgentSpec`]), `flows` and `policies` ([`Policies`]), each but the first two an object by
 //! name. A flow has `steps`, and `description`, `input` and `output` (names of schemas) if wanted. Unknown fields and names
 //! are errors. A definition can name only what it has itself, and those who drive it only let it have what they know.
+//! `docs/workflow.schema.json` is the JSON Schema of definitions, for editors; with the feature `schema` `Workflow::json_schema`
+//! gives it. `examples/workloads/` has a file for each construct.
 //!
 //! # Steps
 //! A step is an object with one of these fields. Any may have an `id`, which is its part of the [path](StepPath), `as`, the
@@ -114,9 +116,27 @@
 //! [paused](Control::Pause). People and breadcrumbs are waited for a week if the step has no `timeout_seconds`. An answer that
 //! does not fit the schema of its question is none.
 //!
+//! Where an agent at work has said and read more than the `at_tokens` of `policies.compaction`, what is oldest of that is left out
+//! or summed up before its model is asked again; what it was asked stays, and each call stays with its result.
+//!
+//! # Definitions that change
+//! A run goes on with the definition that it began with. That is kept in the store as a `workflow.kept.v1`, once for all its
+//! runs, when the first of them is saved, if it takes no more than 512 KiB; its tag is `definition:<hash>`, and only what has
+//! that hash is believed. So a worker that was given a new definition ends runs of the old one as they began, with the tools
+//! and models that are registered now; what they write has to be among the schemas that the new one may write. If the old one
+//! is not there, or names what is not registered any more, the run ends with the code `refused`, which says so: ask for a new
+//! run. A kept definition can be deleted when no run of it is left.
+//!
+//! # What a step costs
+//! Beside its work a step of a flow costs some 9 microseconds in memory and 80 in a file (SQLite that does not wait for the disk),
+//! where it is saved twice; 1 microsecond of that is the interpreter. These are the best rounds of `cargo bench --features sqlite
+//! --bench flow` with fifty steps, on two shared cores under load.
+//!
 //! # What it does not do
-//! `history` and `compaction` mean nothing without a session: an agent is shown what the step gives it. Composite steps have
-//! no `retry` and no timeout of their own. A run goes on only with the definition that it began with.
+//! `history` has a meaning within a session only, which [workloads](crate::workload) have: without one an agent is shown what
+//! the step gives it, and [`WorkflowExecutor::warnings`] says where that is not what the definition asks for. A
+//! [`Provider`](crate::agent::Provider) that is registered keeps its conversations itself, so that compaction does not reach
+//! them. Composite steps have no `retry` and no timeout of their own.
 
 mod ast;
 mod definition;
@@ -128,6 +148,7 @@ mod fields;
 mod interpret;
 mod place;
 mod policies;
+mod shape;
 
 pub use definition::{
     AgentSpec, FlowSummary, History, Instruction, ModelSpec, Permissions, ToolSpec, Workflow,

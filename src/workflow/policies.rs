@@ -1,6 +1,7 @@
 use super::error::LoadError;
 use super::fields::Fields;
 use super::place::Place;
+use super::shape;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
@@ -61,7 +62,7 @@ impl StepRetry {
                 }
             };
         }
-        let fields = Fields::of(value, place, &["attempts", "base_seconds", "cap_seconds"])?;
+        let fields = Fields::of(value, place, &shape::RETRY)?;
         let attempts = fields.whole("attempts", 1..=100)?;
         let attempts = attempts.ok_or_else(|| fields.missing("attempts", "how often to try"))?;
         Ok(Self {
@@ -141,14 +142,7 @@ impl Default for Limits {
 
 impl Policies {
     pub(super) fn read(value: &Value, place: &Place) -> Result<Self, LoadError> {
-        const KNOWN: [&str; 5] = [
-            "retry",
-            "timeout_seconds",
-            "compaction",
-            "guardrails",
-            "limits",
-        ];
-        let fields = Fields::of(value, place, &KNOWN)?;
+        let fields = Fields::of(value, place, &shape::POLICIES)?;
         let retry = fields.get("retry");
         let compaction = fields.get("compaction");
         let guardrails = fields.get("guardrails");
@@ -176,10 +170,10 @@ impl Policies {
 
 fn read_compaction(value: &Value, place: &Place) -> Result<Compaction, LoadError> {
     const METHODS: [(&str, CompactionMethod); 2] = [
-        ("truncate", CompactionMethod::Truncate),
-        ("summarise", CompactionMethod::Summarise),
+        (shape::COMPACTION_METHODS[0], CompactionMethod::Truncate),
+        (shape::COMPACTION_METHODS[1], CompactionMethod::Summarise),
     ];
-    let fields = Fields::of(value, place, &["method", "at_tokens", "keep", "model"])?;
+    let fields = Fields::of(value, place, &shape::COMPACTION)?;
     let method = fields.word("method", &METHODS)?;
     let method = method.ok_or_else(|| fields.missing("method", "\"truncate\" or \"summarise\""))?;
     let at_tokens = fields.whole("at_tokens", 1..=u64::MAX)?;
@@ -197,8 +191,7 @@ fn read_compaction(value: &Value, place: &Place) -> Result<Compaction, LoadError
 }
 
 fn read_guardrails(value: &Value, place: &Place) -> Result<GuardrailNames, LoadError> {
-    let known = ["input", "output", "tool_call", "tool_result"];
-    let fields = Fields::of(value, place, &known)?;
+    let fields = Fields::of(value, place, &shape::GUARDRAILS)?;
     Ok(GuardrailNames {
         input: fields.texts("input")?,
         output: fields.texts("output")?,
@@ -208,7 +201,7 @@ fn read_guardrails(value: &Value, place: &Place) -> Result<GuardrailNames, LoadE
 }
 
 fn read_limits(value: &Value, place: &Place) -> Result<Limits, LoadError> {
-    let fields = Fields::of(value, place, &["steps", "items", "value_bytes"])?;
+    let fields = Fields::of(value, place, &shape::LIMITS)?;
     let default = Limits::default();
     let bytes = fields.whole("value_bytes", 1_024..=1 << 20)?;
     Ok(Limits {

@@ -64,7 +64,7 @@ pub enum WorkloadEventKind {
     },
     /// A conversation became too long and was made shorter, and that is kept.
     Compacted {
-        /// How many turns are not shown any more.
+        /// How many turns are not shown any more; of an agent at work, how many of the messages within its turn.
         left_out: u64,
         /// Whether a summary stands in their place.
         summed_up: bool,
@@ -162,6 +162,13 @@ impl From<StepEvent> for WorkloadEventKind {
             StepEventKind::Text(text) => Self::Text(text),
             StepEventKind::Usage(usage) => Self::Usage(usage),
             StepEventKind::Repaired { problem } => Self::Repaired { problem },
+            StepEventKind::Compacted {
+                left_out,
+                summed_up,
+            } => Self::Compacted {
+                left_out,
+                summed_up,
+            },
             StepEventKind::ToolCalled { call, tool } => Self::ToolCalled { call, tool },
             StepEventKind::ToolAnswered { call, is_error } => Self::ToolAnswered { call, is_error },
         }

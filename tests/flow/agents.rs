@@ -260,3 +260,179 @@ async fn an_agent_writes_only_what_its_permissions_say() {
         );
     }
 }
+
+/// An agent that reads six pages, each of some eighty tokens, before it answers.
+fn reading(compaction: &Value) -> (Value, ToolRegistry, ScriptedModel) {
+    let (search, _) = tool("search", |_, _| Ok(json!("a page about crabs ".repeat(12))));
+    let model = ScriptedModel::answering(|number, request| {
+        let sums_up = request.messages[0].text.starts_with("Sum up");
+        Ok(match (sums_up, number) {
+            (true, _) => ChatResponse::new("Crabs were found."),
+            (false, 1..=6) => calling("1", "search", json!({"page": number})),
+            (false, _) => ChatResponse::new("done"),
+        })
+    });
+    let more = json!({
+        "tools": {"search": {}},
+        "models": {"small": {"model": "tiny", "max_tokens": 99}},
+        "agents": {"reader": {"instruction": "Read.", "tools": ["search"]}},
+        "policies": {"compaction": compaction},
+    });
+    let definition = flow(&more, json!([{"agent": "reader", "input": "crabs"}]));
+    (definition, registry([search]), model)
+}
+
+/// Whether each call that a model is shown has its result right after it, and each result its call.
+fn is_well_formed(request: &ChatRequest) -> bool {
+    let mut open = 0;
+    request.messages.iter().all(|message| {
+        let is_result = message.speaker == Speaker::Tool;
+        let fits = is_result == (open > 0);
+        open = match is_result {
+            true => open - usize::from(open > 0),
+            false => message.tool_calls.len(),
+        };
+        fits
+    }) && open == 0
+}
+
+fn compacted(event: &StepEvent) -> Option<(u64, bool)> {
+    match event.kind {
+        StepEventKind::Compacted {
+            left_out,
+            summed_up,
+        } => Some((left_out, summed_up)),
+        _ => None,
+    }
+}
+
+#[tokio::test]
+async fn over_the_threshold_the_next_request_is_smaller_and_no_call_is_without_its_result() {
+    let (definition, tools, model) =
+        reading(&json!({"method": "truncate", "at_tokens": 400, "keep": 2}));
+    let world = World::new(&definition, tools, model);
+
+    assert_eq!(world.comes_to(json!({})).await["output"], "done");
+
+    let requests = world.model.requests();
+    let sizes: Vec<usize> = requests
+        .iter()
+        .map(|request| request.messages.len())
+        .collect();
+    assert_eq!(sizes.len(), 7);
+    assert!(sizes.windows(2).any(|pair| pair[1] < pair[0]), "{sizes:?}");
+    assert!(requests.iter().all(is_well_formed), "{requests:?}");
+    let asked = |request: &ChatRequest| shown(request).contains("crabs\"");
+    assert!(requests.iter().all(asked), "what was asked is always shown");
+    let told: Vec<_> = world.told().iter().filter_map(compacted).collect();
+    assert!(
+        !told.is_empty() && told.iter().all(|(_, summed_up)| !summed_up),
+        "{told:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_not_shown_any_more_is_summed_up_by_the_model_that_the_policy_names() {
+    let (definition, tools, model) = reading(&json!({
+        "method": "summarise", "at_tokens": 400, "keep": 2, "model": "small",
+    }));
+    let world = World::new(&definition, tools, model);
+
+    world.comes_to(json!({})).await;
+
+    let requests = world.model.requests();
+    let sums_up = |request: &&ChatRequest| request.messages[0].text.starts_with("Sum up");
+    let asked = requests.iter().find(sums_up).unwrap();
+    assert_eq!(
+        (asked.model.as_deref(), asked.max_output_tokens),
+        (Some("tiny"), Some(99))
+    );
+    let last = requests.iter().rfind(|request| !sums_up(request)).unwrap();
+    let summary = "What was said before, in short: Crabs were found.";
+    assert!(
+        last.messages.iter().any(|message| message.text == summary),
+        "{last:?}"
+    );
+    assert!(
+        world
+            .told()
+            .iter()
+            .filter_map(compacted)
+            .any(|(_, summed_up)| summed_up)
+    );
+}
+
+#[tokio::test]
+async fn that_a_conversation_was_made_shorter_is_told_only_once_that_is_kept() {
+    use universal_executor::store::{Fault, Faulty, Moment, Operation};
+    let (definition, tools, model) =
+        reading(&json!({"method": "truncate", "at_tokens": 1, "keep": 2}));
+    let model = Arc::new(model);
+    let parts = Parts::new()
+        .tools(tools)
+        .default_model(Arc::clone(&model) as _);
+    let store = MemoryStore::default();
+    let asks = Arc::clone(&model);
+    // What follows the third answer is not kept, and that is the first that had something left out.
+    let faulty = Faulty::new(store.clone(), move |operation, moment| {
+        let is_save = operation == Operation::Save && moment == Moment::Before;
+        match is_save && asks.requests().len() >= 3 {
+            true => Fault::Fail,
+            false => Fault::None,
+        }
+    });
+    let told: Arc<Mutex<Vec<StepEvent>>> = Arc::default();
+    let heard = Arc::clone(&told);
+    let executor = executor(&definition, &parts, Arc::new(faulty));
+    let executor = executor.with_events(Arc::new(move |event| heard.lock().unwrap().push(event)));
+    let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(json!({"workflow": ID}));
+    let request = store.create(request).await.unwrap();
+
+    executor
+        .process_event(&Event::created(&request))
+        .await
+        .unwrap_err();
+
+    let sizes = model.requests();
+    let sizes: Vec<usize> = sizes.iter().map(|request| request.messages.len()).collect();
+    assert_eq!(sizes[1], sizes[2], "something was left out");
+    assert_eq!(told.lock().unwrap().iter().find_map(compacted), None);
+}
+
+#[tokio::test]
+async fn a_policy_that_nobody_can_carry_out_is_refused() {
+    let (definition, tools, _) = reading(&json!({"method": "summarise", "at_tokens": 1}));
+    let workflow = Workflow::from_json(&definition).unwrap();
+    let model: Arc<ScriptedModel> = Arc::new(no_model());
+    let provider = universal_executor::agent::ApiProvider::new(model);
+    let parts = Parts::new()
+        .tools(tools)
+        .provider("own", Arc::new(provider));
+    let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
+
+    let error = Assembly::new(workflow, &parts, store).unwrap_err();
+
+    assert!(error.to_string().contains("names no model"), "{error}");
+}
+
+#[test]
+fn an_executor_without_sessions_warns_of_a_history_that_shows_nothing() {
+    let agents = json!({"agents": {
+        "a": {"instruction": "A", "history": 3},
+        "b": {"instruction": "B", "history": "none"},
+    }});
+    let definition = flow(&agents, json!([{"agent": "a"}, {"agent": "b"}]));
+    let world = World::new(&definition, ToolRegistry::default(), no_model());
+
+    let warnings: Vec<String> = world
+        .executor
+        .warnings()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+
+    assert_eq!(
+        warnings,
+        ["agents.a.history: there is no session here to show messages of, so nothing is shown"]
+    );
+}

@@ -8,6 +8,7 @@
 
 mod agents;
 mod executors;
+mod graphs;
 mod people;
 mod restarts;
 mod steps;

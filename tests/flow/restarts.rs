@@ -138,37 +138,113 @@ async fn what_was_emitted_or_asked_is_not_written_again_although_nobody_heard_th
     assert_eq!(result.context["status"], "success");
 }
 
-#[tokio::test]
-async fn a_run_does_not_go_on_with_another_definition() {
-    let definition = flow(&json!({}), json!([{"ask": "Go on?"}]));
-    let world = World::new(&definition, ToolRegistry::default(), no_model());
+const KEPT: &str = "workflow.kept.v1";
+
+/// A world whose run waits for an answer, and what its definition was replaced by.
+async fn replaced(definition: &Value, by: &Value) -> World {
+    let world = World::new(definition, ToolRegistry::default(), no_model());
     world.asks(json!({})).await;
     world.works_until("human.request.v1", 1).await;
-    let other = flow(&json!({}), json!([{"ask": "Really?"}]));
-    let other = World {
-        executor: Arc::new(executor(
-            &other,
-            &Parts::new(),
-            Arc::new(world.store.clone()),
-        )),
+    let executor = executor(by, &Parts::new(), Arc::new(world.store.clone()));
+    World {
+        executor: Arc::new(executor),
+        ..world
+    }
+}
+
+/// What the run comes to once somebody has answered.
+async fn answered(world: &World) -> Arc<Breadcrumb> {
+    let asked = world.store.latest("human.request.v1").await.unwrap();
+    let asked = asked.unwrap();
+    let id = asked.context.text("requestId").unwrap();
+    let answer = world.executor.resume(id, json!("yes"), "ann").await;
+    answer.unwrap();
+    world.works_until(WorkflowExecutor::RESULT, 1).await
+}
+
+#[tokio::test]
+async fn a_run_goes_on_with_the_definition_that_it_began_with_and_a_new_one_with_the_new() {
+    let old = flow(
+        &json!({}),
+        json!([{"id": "a", "ask": "Go on?"}, {"return": "old: ${a}"}]),
+    );
+    let new = flow(&json!({}), json!([{"return": "new"}]));
+    let world = replaced(&old, &new).await;
+
+    let first = answered(&world).await;
+    world.asks(json!({})).await;
+    let second = world.works_until(WorkflowExecutor::RESULT, 2).await;
+
+    assert_eq!(first.context["output"], "old: yes");
+    assert_eq!(second.context["output"], "new");
+}
+
+#[tokio::test]
+async fn a_definition_is_kept_once_however_many_runs_there_are() {
+    let definition = flow(&json!({}), json!([{"emit": {"schema_name": "note.v1"}}]));
+    let world = World::new(&definition, ToolRegistry::default(), no_model());
+    let again = executor(&definition, &Parts::new(), Arc::new(world.store.clone()));
+    for executor in [&*world.executor, &*world.executor, &again] {
+        let request = world.asks(json!({})).await;
+        executor
+            .process_event(&Event::created(&request))
+            .await
+            .unwrap();
+    }
+
+    assert_eq!(world.store.recent(KEPT, 10).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_run_whose_definition_is_gone_or_forged_is_refused_and_told_the_way_out() {
+    let old = flow(&json!({}), json!([{"ask": "Go on?"}, {"return": "old"}]));
+    let forged = flow(&json!({}), json!([{"ask": "Go on?"}, {"return": "forged"}]));
+    for text in [None, Some(forged.to_string())] {
+        let world = replaced(&old, &flow(&json!({}), json!([{"return": "new"}]))).await;
+        let kept = world.store.latest(KEPT).await.unwrap().unwrap();
+        world.store.delete(kept.id).await.unwrap();
+        if let Some(text) = text {
+            let forged = NewBreadcrumb::new(KEPT)
+                .tags(kept.tags.iter().cloned())
+                .context(json!({"hash": kept.context["hash"], "definition": text}));
+            world.store.create(forged).await.unwrap();
+        }
+
+        let result = answered(&world).await;
+
+        assert_eq!(result.context["error"]["code"], "refused", "{result:?}");
+        let message = result.context["error"]["message"].as_str().unwrap();
+        assert!(
+            message.contains("is not kept in this store; ask for a new run"),
+            "{message}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_run_does_not_go_on_with_what_is_not_registered_any_more() {
+    let (before, _) = tool("before", |_, _| Ok(json!(1)));
+    let old = flow(
+        &json!({"tools": {"before": {}}}),
+        json!([{"tool": "before"}, {"ask": "Go on?"}]),
+    );
+    let world = World::new(&old, registry([before]), no_model());
+    world.asks(json!({})).await;
+    world.works_until("human.request.v1", 1).await;
+    let new = flow(&json!({}), json!([{"return": "new"}]));
+    let new = executor(&new, &Parts::new(), Arc::new(world.store.clone()));
+    let world = World {
+        executor: Arc::new(new),
         ..world
     };
 
-    let asked = other
-        .store
-        .latest("human.request.v1")
-        .await
-        .unwrap()
-        .unwrap();
-    let id = asked.context.text("requestId").unwrap();
-    other
-        .executor
-        .resume(id, json!("yes"), "ann")
-        .await
-        .unwrap();
-    let result = other.works_until(WorkflowExecutor::RESULT, 1).await;
+    let result = answered(&world).await;
 
-    assert_eq!(result.context["error"]["code"], "refused", "{result:?}");
+    let message = result.context["error"]["message"].as_str().unwrap();
+    assert!(
+        message.contains("\"before\" is not registered here"),
+        "{message}"
+    );
 }
 
 #[tokio::test]

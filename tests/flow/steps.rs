@@ -256,38 +256,3 @@ async fn progress_is_written_when_it_is_asked_for() {
     assert!(progress.len() > 1, "{progress:?}");
     assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
 }
-
-#[tokio::test]
-async fn a_graph_of_any_shape_calls_each_step_once_after_what_it_depends_on() {
-    for shape in 0..50_usize {
-        let order: Arc<Mutex<Vec<usize>>> = Arc::default();
-        let noted = Arc::clone(&order);
-        let work = json_tool("work", "", json!({}), move |input, _| {
-            noted
-                .lock()
-                .unwrap()
-                .push(usize::try_from(input.as_u64().unwrap()).unwrap());
-            async { Ok(json!(1)) }
-        });
-        let depends = |node: usize| {
-            (0..node).filter(move |on| (shape * 31 + node * 7 + on).is_multiple_of(3))
-        };
-        let steps: Vec<Value> = (0..8)
-            .map(|node| {
-                let on: Vec<String> = depends(node).map(|on| format!("s{on}")).collect();
-                json!({"id": format!("s{node}"), "tool": "work", "input": node, "depends_on": on})
-            })
-            .collect();
-        let definition = flow(&json!({"tools": {"work": {}}}), json!(steps));
-        let world = World::new(&definition, registry([work]), no_model());
-
-        world.comes_to(json!({})).await;
-
-        let order = order.lock().unwrap().clone();
-        let place = |node: usize| order.iter().position(|done| *done == node).unwrap();
-        assert_eq!(order.len(), 8);
-        for node in 0..8 {
-            assert!(depends(node).all(|on| place(on) < place(node)), "{order:?}");
-        }
-    }
-}

@@ -5,6 +5,7 @@ use futures::StreamExt as _;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
+use universal_executor::agent::guardrail::{Decision, on_input};
 use universal_executor::agent::{ChatResponse, ScriptedModel};
 use universal_executor::model::Timestamp;
 use universal_executor::tool::{ToolRegistry, json_tool};
@@ -40,7 +41,12 @@ fn deps(store: &MemoryStore) -> Deps {
             format!("<{text}>")
         }))
     });
-    let parts = Parts::new().tools(tools).default_model(Arc::new(model));
+    let model = Arc::new(model);
+    let parts = Parts::new()
+        .tools(tools)
+        .model("local", Arc::clone(&model) as _)
+        .guardrail(on_input("no-secrets", |_| Decision::Allow))
+        .default_model(model);
     Deps::new(parts, Arc::new(store.clone()))
 }
 
@@ -70,7 +76,9 @@ async fn come_to(name: &str, content: Value) -> Option<Value> {
 
 /// Says yes to whatever was asked, and tells that something was paid.
 async fn answer(store: &MemoryStore) {
-    let paid = NewBreadcrumb::new("payment.v1").context(json!({"amount": 3}));
+    let paid = NewBreadcrumb::new("payment.v1")
+        .tags(["order", "cash"])
+        .context(json!({"amount": 3}));
     store.create(paid).await.unwrap();
     if let Some(question) = store.latest("human.request.v1").await.unwrap() {
         let id = question.context.text("requestId").unwrap();
@@ -88,23 +96,50 @@ async fn every_file_is_loaded_by_its_name_and_runs() {
     let table = [
         ("agent", json!("Hi"), json!("<Hi>")),
         ("ask", json!("publish"), json!("publish: yes")),
+        ("compaction", json!("Hi"), json!("<Hi>")),
         ("delegate", json!("Hi"), json!("<Hi>")),
         ("emit", json!("Hi"), json!("noted")),
+        ("escalate", json!("x"), json!("<<A <x>>>")),
+        (
+            "fail",
+            json!("x"),
+            json!("nothing_found: there is nothing about x"),
+        ),
+        ("first", json!("x"), json!("<x>")),
         ("for_each", json!(["a", "b"]), json!(["<a>", "<b>"])),
         (
             "graph",
             json!({"topic": "crabs"}),
-            json!("<crabs and second>"),
+            json!("<crabs and second> (9)"),
+        ),
+        ("guardrails", json!("x"), json!("<x>")),
+        ("history", json!("x"), json!("<<<x>>>")),
+        (
+            "if",
+            json!({"text": "fire", "urgent": true}),
+            json!("somebody is called about fire"),
         ),
         ("loop", json!("draft"), json!("<<<draft>>>")),
         ("match", json!("refund"), json!("to accounting")),
+        ("model", json!("x"), json!({"title": "<?>", "score": 9})),
         (
             "parallel",
             json!("text"),
             json!(["<true: text>", "<short: text>"]),
         ),
+        ("permissions", json!("Hi"), json!("<Hi>")),
+        ("policies", json!("x"), json!("main/0/try/0")),
+        ("retry", json!("x"), json!("x")),
+        (
+            "return",
+            json!("x"),
+            json!({"stopped": true, "said": "x", "nothing": null}),
+        ),
         ("schema", json!("essay"), json!(9)),
+        ("set", json!("Ann"), json!("Hello, Ann: [\"Ann\",\"b\"]")),
         ("subflow", json!("Hi"), json!("<Hi>!")),
+        ("tool", json!("x"), json!("x")),
+        ("truncate", json!("Hi"), json!("<Hi>")),
         ("try", json!("x"), json!("it failed, so this instead")),
         ("wait_for", json!("x"), json!(3)),
     ];

@@ -11,6 +11,7 @@ mod executors;
 mod files;
 mod grammar;
 mod protocol;
+mod replaced;
 mod session_store;
 mod sessions;
 mod supervisor;

@@ -7,16 +7,14 @@ use crate::workflow::error::{LoadError, LoadProblem};
 use crate::workflow::expression::{Expression, Test};
 use crate::workflow::fields::Fields;
 use crate::workflow::place::Place;
+use crate::workflow::shape;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The most branches of one `parallel`, and cases of one `match`.
-const BRANCHES: usize = 64;
-
 const JOINS: [(&str, Join); 3] = [
-    ("all", Join::All),
-    ("fail_fast", Join::FailFast),
-    ("first", Join::First),
+    (shape::JOINS[0], Join::All),
+    (shape::JOINS[1], Join::FailFast),
+    (shape::JOINS[2], Join::First),
 ];
 
 impl Reader<'_> {
@@ -54,7 +52,7 @@ impl Reader<'_> {
                 body,
             });
         }
-        fields.only(&["id", "input", "steps", "comment"])?;
+        fields.only(&shape::BRANCH.names())?;
         let input = fields.has("input").then(|| expression(&fields, "input"));
         Ok(Branch {
             segment,
@@ -115,7 +113,7 @@ impl Reader<'_> {
 
     /// `{"is": value, "then": ..}`, or a condition on the value with `path`, `op` and `value`.
     fn case(&mut self, at: usize, value: &Value, place: &Place) -> Result<Arm, LoadError> {
-        let fields = Fields::of(value, place, &["is", "path", "op", "value", "then"])?;
+        let fields = Fields::of(value, place, &shape::CASE)?;
         let given = |field: &str| fields.has(field).then(|| fields.raw(field));
         let test = match fields.only_one_of(&["is", "op"])? {
             "is" => {
@@ -159,23 +157,22 @@ fn some<'v>(
 ) -> Result<Vec<(&'v Value, Place)>, LoadError> {
     let list = fields.list(field)?.filter(|list| !list.is_empty());
     let list = list.ok_or_else(|| fields.missing(field, expected))?;
-    if list.len() <= BRANCHES {
+    if list.len() <= shape::BRANCHES {
         return Ok(list);
     }
-    let (what, found, most) = ("items", list.len(), BRANCHES);
+    let (what, found, most) = ("items", list.len(), shape::BRANCHES);
     Err(fields.error(field, LoadProblem::TooMany { what, found, most }))
 }
 
 /// A selector as in a subscription, with places for variables in tags and values.
 pub(super) fn wait_for(fields: &Fields<'_>) -> Result<TaskForm, LoadError> {
     let (value, place) = (fields.raw("wait_for"), fields.place().field("wait_for"));
-    let known = ["schema_name", "any_tags", "all_tags", "context_match"];
-    let event = Fields::of(value, &place, &known)?;
+    let event = Fields::of(value, &place, &shape::WAIT_FOR)?;
     schema_name(&event)?;
     event.texts("any_tags")?;
     event.texts("all_tags")?;
     for (condition, place) in event.list("context_match")?.unwrap_or_default() {
-        let condition = Fields::of(condition, &place, &["path", "op", "value"])?;
+        let condition = Fields::of(condition, &place, &shape::CONDITION)?;
         let path = condition.required_text("path", "a JSONPath such as \"$.tool\"")?;
         let op = condition.required_text("op", "an operator such as \"eq\"")?;
         let value = condition
@@ -195,7 +192,7 @@ pub(super) fn wait_for(fields: &Fields<'_>) -> Result<TaskForm, LoadError> {
 /// A breadcrumb, with places for variables in title, tags and context.
 pub(super) fn emit(fields: &Fields<'_>) -> Result<TaskForm, LoadError> {
     let (value, place) = (fields.raw("emit"), fields.place().field("emit"));
-    let breadcrumb = Fields::of(value, &place, &["schema_name", "title", "tags", "context"])?;
+    let breadcrumb = Fields::of(value, &place, &shape::EMIT)?;
     schema_name(&breadcrumb)?;
     breadcrumb.text("title")?;
     breadcrumb.texts("tags")?;

@@ -6,6 +6,7 @@ use crate::workflow::ast::{Graph, GraphNode, Step, TaskForm, Work};
 use crate::workflow::error::{LoadError, LoadProblem};
 use crate::workflow::fields::Fields;
 use crate::workflow::place::Place;
+use crate::workflow::shape;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,15 +66,8 @@ fn node(
     if id(&fields)?.is_none() {
         return Err(fields.missing("id", "a name that others can depend on"));
     }
-    let kinds = ["agent", "tool", "model", "flow"];
-    let kind = fields.only_one_of(&kinds)?;
-    let mut known = vec![kind, "id", "comment", "input", "depends_on"];
-    known.extend(match kind {
-        "flow" => &[][..],
-        "model" => &["retry", "timeout_seconds", "prompt", "output"][..],
-        _ => &["retry", "timeout_seconds"][..],
-    });
-    fields.only(&known)?;
+    let kind = fields.only_one_of(&shape::node_kinds())?;
+    fields.only(&shape::node_fields(kind))?;
     let depends_on = fields.texts("depends_on")?;
     let mut plain = value.clone();
     if let Value::Object(map) = &mut plain {

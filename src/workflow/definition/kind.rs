@@ -1,5 +1,6 @@
 use crate::workflow::error::LoadError;
 use crate::workflow::fields::Fields;
+use crate::workflow::shape;
 
 /// What a step does, by the field that makes it one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -21,11 +22,6 @@ pub(super) enum Kind {
     Return,
     Fail,
 }
-
-/// What every step may have.
-const EVERY: [&str; 3] = ["id", "as", "comment"];
-/// What a step may have that the driver does.
-const DRIVEN: [&str; 3] = ["retry", "timeout_seconds", "escalate"];
 
 impl Kind {
     const ALL: [Self; 16] = [
@@ -52,23 +48,18 @@ impl Kind {
         let names = Self::ALL.map(Self::field);
         if !Self::is_step(fields) {
             // An unknown field may be a kind that is misspelt, so that is said first.
-            fields.only(&[&names[..], &EVERY, &DRIVEN].concat())?;
+            fields.only(&shape::STEP.names())?;
         }
         let name = fields.only_one_of(&names)?;
         let kind = Self::ALL.into_iter().find(|kind| kind.field() == name);
         let kind = kind.unwrap_or(Self::Fail);
-        kind.check_fields(fields)?;
+        fields.only(&shape::step_fields(name))?;
         Ok(kind)
     }
 
     /// Whether an object has a field that makes it a step.
     pub(super) fn is_step(fields: &Fields<'_>) -> bool {
         Self::ALL.iter().any(|kind| fields.has(kind.field()))
-    }
-
-    fn check_fields(self, fields: &Fields<'_>) -> Result<(), LoadError> {
-        let driven: &[&str] = if self.is_driven() { &DRIVEN } else { &[] };
-        fields.only(&[&[self.field()][..], self.beside(), &EVERY, driven].concat())
     }
 
     const fn field(self) -> &'static str {
@@ -89,40 +80,6 @@ impl Kind {
             Self::Emit => "emit",
             Self::Return => "return",
             Self::Fail => "fail",
-        }
-    }
-
-    /// The fields that go with it alone.
-    const fn beside(self) -> &'static [&'static str] {
-        match self {
-            Self::Agent | Self::Tool => &["input"],
-            Self::Model => &["input", "prompt", "output"],
-            Self::Flow => &["input", "escalate"],
-            Self::Parallel => &["join", "escalate"],
-            Self::ForEach => &["item", "at_once", "join", "steps", "escalate"],
-            Self::Loop => &["max", "until", "escalate"],
-            Self::If => &["then", "else", "escalate"],
-            Self::Match => &["cases", "else", "escalate"],
-            Self::Try => &["on_failure", "escalate"],
-            Self::Ask => &["of", "output"],
-            Self::Fail => &["code"],
-            Self::Set | Self::WaitFor | Self::Emit | Self::Return => &[],
-        }
-    }
-
-    const fn is_driven(self) -> bool {
-        match self {
-            Self::Agent | Self::Tool | Self::Model | Self::WaitFor | Self::Ask | Self::Emit => true,
-            Self::Flow
-            | Self::Parallel
-            | Self::ForEach
-            | Self::Loop
-            | Self::If
-            | Self::Match
-            | Self::Try
-            | Self::Set
-            | Self::Return
-            | Self::Fail => false,
         }
     }
 }

@@ -20,15 +20,14 @@ use super::error::{LoadError, LoadProblem, Warning};
 use super::fields::Fields;
 use super::place::Place;
 use super::policies::Policies;
+use super::shape;
 use crate::model::{Json, JsonError, is_too_deep, sorted_text};
 use crate::tool::Checker;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use steps::Reader;
-
-/// The most names in one section of a definition.
-const NAMES: usize = 256;
 
 /// A workflow: what its definition says, checked and compiled.
 ///
@@ -56,6 +55,7 @@ pub struct Workflow {
     flows: BTreeMap<String, Flow>,
     checkers: BTreeMap<String, Checker>,
     warnings: Vec<Warning>,
+    text: Arc<str>,
     hash: String,
 }
 
@@ -79,27 +79,17 @@ impl Workflow {
     /// # Errors
     /// [`LoadError`] names the place to mend.
     pub fn from_json(definition: &Value) -> Result<Self, LoadError> {
-        const KNOWN: [&str; 9] = [
-            "name",
-            "description",
-            "models",
-            "prompts",
-            "schemas",
-            "tools",
-            "agents",
-            "flows",
-            "policies",
-        ];
         let top = Place::default();
         if is_too_deep(definition) {
             return Err(LoadError::new(top, LoadProblem::TooDeep));
         }
-        let fields = Fields::of(definition, &top, &KNOWN)?;
+        let fields = Fields::of(definition, &top, &shape::WORKFLOW)?;
         let policies = fields.get("policies");
         let policies = policies
             .map(|(value, place)| Policies::read(value, &place))
             .transpose()?
             .unwrap_or_default();
+        let text = sorted_text(definition);
         let mut workflow = Self {
             name: fields.text("name")?,
             description: fields.text("description")?,
@@ -118,7 +108,8 @@ impl Workflow {
             checkers: BTreeMap::new(),
             policies,
             warnings: Vec::new(),
-            hash: hash(definition),
+            hash: hash(&text),
+            text: text.into(),
         };
         workflow.checkers = checkers(&workflow.schemas)?;
         workflow.warnings = check::check(&workflow)?;
@@ -200,10 +191,16 @@ impl Workflow {
         &self.warnings
     }
 
-    /// SHA-256 of the definition in hex. A run goes on only with the definition that it began with.
+    /// SHA-256 of the definition in hex, the same in whatever order its keys are. A run goes on only with the definition
+    /// that it began with.
     #[must_use]
     pub fn hash(&self) -> &str {
         &self.hash
+    }
+
+    /// The definition as its hash is made of it: JSON with sorted keys.
+    pub(super) fn text(&self) -> &str {
+        &self.text
     }
 
     /// All that its steps have a driver do.
@@ -260,7 +257,7 @@ fn section<T>(
     name: &str,
     read: impl Fn(&Value, Place) -> Result<T, LoadError>,
 ) -> Result<BTreeMap<String, T>, LoadError> {
-    let named = fields.named(name, NAMES)?.into_iter();
+    let named = fields.named(name, shape::NAMES)?.into_iter();
     named
         .map(|(name, value, place)| Ok((name.to_owned(), read(value, place)?)))
         .collect()
@@ -280,15 +277,14 @@ fn checkers(schemas: &BTreeMap<String, Json>) -> Result<BTreeMap<String, Checker
 
 fn flows(fields: &Fields<'_>, policies: &Policies) -> Result<BTreeMap<String, Flow>, LoadError> {
     let mut reader = Reader::new(policies);
-    let named = fields.named("flows", NAMES)?.into_iter();
+    let named = fields.named("flows", shape::NAMES)?.into_iter();
     named
         .map(|(name, value, place)| Ok((name.to_owned(), flow(&mut reader, value, &place)?)))
         .collect()
 }
 
 fn flow(reader: &mut Reader<'_>, value: &Value, place: &Place) -> Result<Flow, LoadError> {
-    const KNOWN: [&str; 6] = ["description", "input", "output", "steps", "dag", "at_once"];
-    let fields = Fields::of(value, place, &KNOWN)?;
+    let fields = Fields::of(value, place, &shape::FLOW)?;
     let body = if dag::is_dag(&fields)? {
         Body::Graph(dag::read(reader, &fields)?)
     } else {
@@ -303,9 +299,8 @@ fn flow(reader: &mut Reader<'_>, value: &Value, place: &Place) -> Result<Flow, L
     })
 }
 
-/// The same definition always has the same hash, in whatever order its keys are.
-fn hash(definition: &Value) -> String {
-    let digest = Sha256::digest(sorted_text(definition));
+fn hash(text: &str) -> String {
+    let digest = Sha256::digest(text);
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -4,6 +4,7 @@ use crate::model::Json;
 use crate::workflow::error::LoadError;
 use crate::workflow::fields::Fields;
 use crate::workflow::place::Place;
+use crate::workflow::shape;
 use serde_json::Value;
 
 /// A model, as `models` has it.
@@ -90,8 +91,7 @@ pub struct Permissions {
 
 impl ModelSpec {
     pub(super) fn read(value: &Value, place: &Place) -> Result<Self, LoadError> {
-        let known = ["provider", "model", "temperature", "max_tokens"];
-        let fields = Fields::of(value, place, &known)?;
+        let fields = Fields::of(value, place, &shape::MODEL)?;
         Ok(Self {
             provider: fields.text("provider")?,
             model: fields.text("model")?,
@@ -103,7 +103,7 @@ impl ModelSpec {
 
 impl ToolSpec {
     pub(super) fn read(value: &Value, place: &Place) -> Result<Self, LoadError> {
-        let fields = Fields::of(value, place, &["tool", "description", "approval"])?;
+        let fields = Fields::of(value, place, &shape::TOOL)?;
         Ok(Self {
             tool: fields.text("tool")?,
             description: fields.text("description")?,
@@ -114,18 +114,7 @@ impl ToolSpec {
 
 impl AgentSpec {
     pub(super) fn read(value: &Value, place: &Place) -> Result<Self, LoadError> {
-        const KNOWN: [&str; 9] = [
-            "description",
-            "instruction",
-            "model",
-            "tools",
-            "delegate",
-            "use",
-            "output",
-            "history",
-            "permissions",
-        ];
-        let fields = Fields::of(value, place, &KNOWN)?;
+        let fields = Fields::of(value, place, &shape::AGENT)?;
         let permissions = fields.get("permissions");
         Ok(Self {
             description: fields.text("description")?,
@@ -146,7 +135,7 @@ impl AgentSpec {
 
 impl Permissions {
     fn read(value: &Value, place: &Place) -> Result<Self, LoadError> {
-        let fields = Fields::of(value, place, &["writes", "approval"])?;
+        let fields = Fields::of(value, place, &shape::PERMISSIONS)?;
         Ok(Self {
             writes: fields.texts("writes")?,
             approval: fields.texts("approval")?,
@@ -161,7 +150,7 @@ fn instruction(fields: &Fields<'_>) -> Result<Instruction, LoadError> {
     match value {
         Value::String(text) => Ok(Instruction::Text(text.clone())),
         Value::Object(_) => {
-            let inner = Fields::of(value, &place, &["prompt"])?;
+            let inner = Fields::of(value, &place, &shape::PROMPT)?;
             let prompt = inner.required_text("prompt", "a name of \"prompts\"")?;
             Ok(Instruction::Prompt(prompt))
         }

@@ -8,24 +8,13 @@ use crate::workflow::expression::{Expression, Test};
 use crate::workflow::fields::Fields;
 use crate::workflow::place::Place;
 use crate::workflow::policies::{Policies, StepRetry};
+use crate::workflow::shape;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The most steps of a definition, all flows together.
 const STEPS: usize = 2_000;
-
-/// Variables that are there by themselves.
-pub(super) const RESERVED: [&str; 8] = [
-    "input",
-    "last",
-    "error",
-    "item",
-    "index",
-    "iteration",
-    "result",
-    "matched",
-];
 
 /// Reads steps, and counts them.
 pub(super) struct Reader<'p> {
@@ -154,8 +143,7 @@ impl<'p> Reader<'p> {
 
     fn escalation(&mut self, value: &Value, place: &Place) -> Result<Escalation, LoadError> {
         const HANDLERS: [&str; 4] = ["return", "continue", "abort", "steps"];
-        let known = ["when", "return", "continue", "abort", "steps"];
-        let fields = Fields::of(value, place, &known)?;
+        let fields = Fields::of(value, place, &shape::ESCALATION)?;
         let handler = match fields.only_one_of(&HANDLERS)? {
             "return" => Handler::Return(expression(&fields, "return")?),
             "continue" => Handler::Continue(expression(&fields, "continue")?),
@@ -209,9 +197,9 @@ pub(super) fn check_variable(name: &str, place: &Place) -> Result<(), LoadError>
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let reason = if !starts || !name.chars().all(plain) {
         "it has to begin with a letter and go on with letters, digits, _ and -"
-    } else if name.len() > 64 {
+    } else if name.len() > shape::NAME_BYTES {
         "it is longer than 64 bytes"
-    } else if RESERVED.contains(&name) {
+    } else if shape::RESERVED.contains(&name) {
         "this variable is set by itself"
     } else {
         return Ok(());
@@ -226,7 +214,7 @@ pub(super) fn check_variable(name: &str, place: &Place) -> Result<(), LoadError>
 fn set(fields: &Fields<'_>) -> Result<Work, LoadError> {
     let place = fields.place().field("set");
     let mut variables = Vec::new();
-    for (name, value, place) in fields.named("set", 64)? {
+    for (name, value, place) in fields.named("set", shape::VARIABLES)? {
         check_variable(name, &place)?;
         variables.push((name.to_owned(), Expression::compile(value, &place)?));
     }

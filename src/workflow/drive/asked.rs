@@ -11,7 +11,7 @@ use super::kept::{AtWork, Keeper};
 use super::step::Step;
 use crate::agent::{AgentExecutor, agents, session_in};
 use crate::error::{BoxError, permanent};
-use crate::executor::{Inner, Resumed, Suspension, UniversalExecutor as _};
+use crate::executor::{Inner, KeepState, Resumed, Suspension, UniversalExecutor as _};
 use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Selector};
 use crate::store::{Wake, Write};
 use crate::tool;
@@ -52,13 +52,23 @@ impl Step<'_> {
                 emitter: Arc::clone(&self.emitter),
                 path: path.clone(),
             };
-            let agent = self.assembly.agent(&at_work.agent, Some(by), talk);
+            let compactor = self.assembly.compactor();
+            let told = compactor.clone().map(|compactor| (compactor, by.clone()));
+            let agent = self
+                .assembly
+                .agent(&at_work.agent, Some(by), talk, compactor);
             let agent = agent.map_err(permanent)?;
+            let keeper: Arc<dyn KeepState> = Arc::new(Keeper {
+                agents: self.agents.clone(),
+                key: key.clone(),
+                saver: self.saver.clone(),
+                told,
+            });
             let trigger = Arc::new(self.asked(&at_work));
             let mut with = None;
             loop {
                 let fed = with.take();
-                let response = match self.turn(&agent, &trigger, &key, fed).await {
+                let response = match self.turn(&agent, &trigger, &key, &keeper, fed).await {
                     Ok(output) => {
                         let output = Json::from(output);
                         if let Some(talk) = talk {
@@ -104,20 +114,16 @@ impl Step<'_> {
         agent: &AgentExecutor,
         trigger: &Arc<Breadcrumb>,
         key: &str,
+        keeper: &Arc<dyn KeepState>,
         with: Option<(String, Arc<Breadcrumb>)>,
     ) -> Result<Value, BoxError> {
         let state = self.agents.get(key).and_then(|at_work| at_work.state);
         let (fed, with) = with.unzip();
         let resumed = state.map(|state| Resumed { state, with });
-        let keeper = Keeper {
-            agents: self.agents.clone(),
-            key: key.to_owned(),
-            saver: self.saver.clone(),
-        };
         let inner = Inner {
             key: self.key_of(key),
             resumed,
-            keeper: Arc::new(keeper),
+            keeper: Arc::clone(keeper),
         };
         let context = self.context.inner(Arc::clone(trigger), inner);
         let done = agent.execute(trigger, &context).await;

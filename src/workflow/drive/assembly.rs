@@ -3,6 +3,7 @@ use super::event::StepEventKind;
 use super::heard::{Heard, Listener};
 use super::parts::Registered;
 use super::{Conversations, Parts, guard};
+use crate::agent::compaction::Compactor;
 use crate::agent::guardrail::Guardrails;
 use crate::agent::{
     AgentDefinition, AgentExecutor, ApiProvider, ChatModel, Output, Provider, agents, human,
@@ -14,11 +15,12 @@ use crate::machine::{Answer, Effect};
 use crate::store::BreadcrumbStore;
 use crate::tool::{Renaming, RetrySafety, Tool, ToolExecutor, ToolRegistry};
 use crate::workflow::ast::TaskForm;
-use crate::workflow::{AgentSpec, Instruction, ModelSpec, Workflow};
+use crate::workflow::{AgentSpec, CompactionMethod, Instruction, ModelSpec, Workflow};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// A workflow together with all that it names, ready to run.
 pub struct Assembly {
@@ -32,6 +34,10 @@ pub struct Assembly {
     models: BTreeMap<String, Registered>,
     default_model: Option<Registered>,
     writes: BTreeSet<String>,
+    /// What else a definition can name that a run began with.
+    pub(super) parts: Parts,
+    /// Whether it is settled that the definition is in the store, or cannot be.
+    pub(super) is_kept: AtomicBool,
 }
 
 impl Assembly {
@@ -55,9 +61,12 @@ impl Assembly {
             models: models(&workflow, parts)?,
             default_model: parts.default_model.clone(),
             writes: BTreeSet::new(),
+            parts: parts.clone(),
+            is_kept: AtomicBool::new(false),
             workflow,
             store,
         };
+        assembly.settle_compaction()?;
         assembly.settle_tasks()?;
         assembly.settle_agents()?;
         Ok(assembly)
@@ -97,7 +106,7 @@ impl Assembly {
     /// # Errors
     /// [`AssemblyError::NotRegistered`] if the workflow has no agent of this name.
     pub fn build_agent(&self, name: &str) -> Result<AgentExecutor, AssemblyError> {
-        self.agent(name, None, None)
+        self.agent(name, None, None, self.compactor())
     }
 
     pub(super) fn agent(
@@ -105,6 +114,7 @@ impl Assembly {
         name: &str,
         by: Option<Listener>,
         talk: Option<&dyn Conversations>,
+        compactor: Option<Arc<Compactor>>,
     ) -> Result<AgentExecutor, AssemblyError> {
         let all = &self.workflow.agents;
         let spec = all.get(name).ok_or_else(|| unknown("agent", name, all))?;
@@ -114,7 +124,7 @@ impl Assembly {
         };
         let definition = self.definition(name, spec);
         let definition = AgentDefinition::from_json(&definition).map_err(refused)?;
-        let mut provider = self.provider(name, spec, by.clone())?;
+        let mut provider = self.provider(name, spec, by.clone(), compactor)?;
         if let (Some(talk), Some(by)) = (talk, &by) {
             provider = talk.around(&by.path, spec.history, provider);
         }
@@ -136,9 +146,27 @@ impl Assembly {
             None => self.default_model.as_ref()?,
         };
         match found {
-            Registered::Model(model) => Some(Arc::clone(model)),
+            Registered::Model(model) => {
+                let model = Arc::clone(model);
+                Some(Arc::new(self.heard(
+                    model,
+                    compaction.model.as_deref(),
+                    None,
+                )))
+            }
             Registered::Provider(_) => None,
         }
+    }
+
+    /// What makes the conversation of an agent at work shorter, if the policies say so.
+    pub(super) fn compactor(&self) -> Option<Arc<Compactor>> {
+        let policy = self.workflow.policies.compaction.as_ref()?;
+        let model = match policy.method {
+            CompactionMethod::Truncate => None,
+            CompactionMethod::Summarise => Some(self.summariser()?),
+        };
+        let compactor = Compactor::new(policy.at_tokens, policy.keep, model);
+        Some(Arc::new(compactor))
     }
 
     /// A model of the workflow, for a step.
@@ -151,10 +179,9 @@ impl Assembly {
 
     fn heard(&self, model: Arc<dyn ChatModel>, name: Option<&str>, by: Option<Listener>) -> Heard {
         let spec = name.and_then(|name| self.workflow.models.get(name));
-        let most = spec.and_then(|spec| spec.max_tokens);
         Heard {
             model,
-            max_tokens: most.map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
+            spec: spec.cloned(),
             by: by.filter(|by| by.emitter.is_heard()),
         }
     }
@@ -164,6 +191,7 @@ impl Assembly {
         name: &str,
         spec: &AgentSpec,
         by: Option<Listener>,
+        compactor: Option<Arc<Compactor>>,
     ) -> Result<Arc<dyn Provider>, AssemblyError> {
         let found = match &spec.model {
             Some(model) => self.models.get(model),
@@ -177,7 +205,7 @@ impl Assembly {
             Registered::Provider(provider) => Arc::clone(provider),
             Registered::Model(model) => {
                 let model = self.heard(Arc::clone(model), spec.model.as_deref(), by);
-                Arc::new(ApiProvider::new(Arc::new(model)))
+                Arc::new(ApiProvider::new(Arc::new(model)).shortened_by(compactor))
             }
         })
     }
@@ -272,6 +300,24 @@ impl Assembly {
             }
         }
         Ok(())
+    }
+
+    /// Whoever has to sum up conversations can do so.
+    fn settle_compaction(&self) -> Result<(), AssemblyError> {
+        let Some(compaction) = &self.workflow.policies.compaction else {
+            return Ok(());
+        };
+        match (compaction.method, self.summariser(), &compaction.model) {
+            (CompactionMethod::Truncate, ..) | (CompactionMethod::Summarise, Some(_), _) => Ok(()),
+            (CompactionMethod::Summarise, None, Some(name)) => {
+                let name = name.clone();
+                Err(AssemblyError::NotForSteps { name })
+            }
+            (CompactionMethod::Summarise, None, None) => Err(AssemblyError::NoDefaultModel {
+                what: "compaction",
+                name: "summarise".to_owned(),
+            }),
+        }
     }
 
     fn settle_output(&mut self, asks: &str, output: Option<&str>) -> Result<(), AssemblyError> {

@@ -21,13 +21,15 @@ pub enum AssemblyError {
     /// A model is needed that nobody names, and none is the default.
     #[error("{what} {name:?} names no model, and no default model is registered here")]
     NoDefaultModel {
-        /// `agent` or `model`.
+        /// `agent`, `model` or `compaction`.
         what: &'static str,
         /// Its name.
         name: String,
     },
-    /// A step asks what only agents can have.
-    #[error("a step asks model {name:?}, which is a provider for agents; register a model for it")]
+    /// A step, or what sums up conversations, asks what only agents can have.
+    #[error(
+        "model {name:?} is asked by a step or for summaries, and is a provider for agents; register a model for it"
+    )]
     NotForSteps {
         /// Its name in `models`.
         name: String,

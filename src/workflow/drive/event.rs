@@ -48,6 +48,13 @@ pub enum StepEventKind {
         /// What is wrong with it.
         problem: String,
     },
+    /// The conversation of an agent at work became too long and was made shorter, and that is kept.
+    Compacted {
+        /// How many of its messages are not shown any more.
+        left_out: u64,
+        /// Whether a summary stands in their place.
+        summed_up: bool,
+    },
     /// An agent calls a tool.
     ToolCalled {
         /// The call.

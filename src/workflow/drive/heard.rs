@@ -1,8 +1,8 @@
-//! A model of which somebody hears what it says, and which writes no more than its definition lets it.
+//! A model as its definition wants it, of which somebody hears what it says.
 
 use super::event::{Emitter, StepEventKind};
 use crate::agent::{ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError};
-use crate::workflow::StepPath;
+use crate::workflow::{ModelSpec, StepPath};
 use async_trait::async_trait;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 pub(super) struct Heard {
     pub(super) model: Arc<dyn ChatModel>,
-    pub(super) max_tokens: Option<u32>,
+    /// What `models` says of it; nothing of the service's own choice.
+    pub(super) spec: Option<ModelSpec>,
     /// None if nobody listens.
     pub(super) by: Option<Listener>,
 }
@@ -40,7 +41,14 @@ impl Listener {
 impl Heard {
     fn request(&self, request: &ChatRequest) -> ChatRequest {
         let mut request = request.clone();
-        request.max_output_tokens = request.max_output_tokens.or(self.max_tokens);
+        let Some(spec) = &self.spec else {
+            return request;
+        };
+        request.model = request.model.or_else(|| spec.model.clone());
+        request.temperature = request.temperature.or(spec.temperature);
+        let most = spec.max_tokens;
+        let most = most.map(|most| u32::try_from(most).unwrap_or(u32::MAX));
+        request.max_output_tokens = request.max_output_tokens.or(most);
         request
     }
 }

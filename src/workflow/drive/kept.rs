@@ -1,6 +1,9 @@
 //! What is saved of a run: where the flow is, and what its driver knows of the steps under way.
 
+use super::event::StepEventKind;
+use super::heard::Listener;
 use super::waiting::Wait;
+use crate::agent::compaction::Compactor;
 use crate::error::{BoxError, permanent};
 use crate::executor::{ContextError, KeepState};
 use crate::model::{BreadcrumbId, Json, Timestamp};
@@ -159,13 +162,24 @@ pub(super) struct Keeper {
     pub(super) agents: Agents,
     pub(super) key: String,
     pub(super) saver: Saver,
+    /// What makes its conversation shorter, and who hears of that once it is kept.
+    pub(super) told: Option<(Arc<Compactor>, Listener)>,
 }
 
 #[async_trait]
 impl KeepState for Keeper {
     async fn keep(&self, state: Json) -> Result<(), ContextError> {
         self.agents.set_state(&self.key, state);
-        self.saver.save().await
+        self.saver.save().await?;
+        if let Some((compactor, by)) = &self.told
+            && let Some(shortened) = compactor.take_untold()
+        {
+            by.tell(StepEventKind::Compacted {
+                left_out: shortened.left_out,
+                summed_up: shortened.summed_up,
+            });
+        }
+        Ok(())
     }
 }
 

@@ -1,9 +1,9 @@
 //! Looking for what others wrote: answers to what steps wait for, and orders to the run.
 
+use super::attempt::Drive;
 use super::control::Control;
 use super::ended::of_error;
 use super::waiting::{Awaited, Reply};
-use super::{Drive, LOOKS};
 use crate::error::BoxError;
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Json, Selector, Timestamp};
@@ -11,7 +11,11 @@ use crate::store::{Query, Wake};
 use crate::tool::Tool;
 use crate::workflow::{Outcome, StepPath, Task};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::Instant;
+
+/// How often a run that is at work looks for answers and orders.
+pub(super) const LOOKS: Duration = Duration::from_secs(1);
 
 /// How many breadcrumbs are looked at together, and how often: whoever writes many that answer nothing must not hide the
 /// one that does.

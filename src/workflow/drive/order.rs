@@ -34,7 +34,7 @@ pub enum Driven {
     Suspended {
         /// What wakes it.
         wake: Wake,
-        /// What [`ExecutionContext::resumed`] has to give then.
+        /// What [`ExecutionContext::resumed`](crate::ExecutionContext::resumed) has to give then.
         state: Json,
     },
 }

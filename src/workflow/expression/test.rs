@@ -5,6 +5,7 @@ use crate::model::Condition;
 use crate::workflow::error::{LoadError, LoadProblem};
 use crate::workflow::fields::Fields;
 use crate::workflow::place::Place;
+use crate::workflow::shape;
 use serde_json::{Map, Value};
 
 /// Whether something holds of the variables: one condition, or `all`, `any` and `not` of such.
@@ -34,11 +35,12 @@ pub(in crate::workflow) struct Comparison {
 
 impl Test {
     pub(in crate::workflow) fn compile(value: &Value, place: &Place) -> Result<Self, LoadError> {
-        const KNOWN: [&str; 6] = ["path", "op", "value", "all", "any", "not"];
-        let fields = Fields::of(value, place, &KNOWN)?;
+        let fields = Fields::of(value, place, &shape::TEST)?;
         let list = |name: &str| {
-            let tests = fields.list(name)?.unwrap_or_default().into_iter();
+            let tests = fields.list(name)?;
+            let tests = tests.ok_or_else(|| fields.missing(name, "a list of conditions"))?;
             tests
+                .into_iter()
                 .map(|(test, place)| Self::compile(test, &place))
                 .collect::<Result<Vec<_>, _>>()
         };

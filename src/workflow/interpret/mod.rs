@@ -60,6 +60,14 @@ pub enum RunError {
         /// What does not fit.
         reason: String,
     },
+    /// The definition that the run began with was replaced, and cannot be had or used any more.
+    #[error("the run began with the definition {began}, which {reason}; ask for a new run")]
+    DefinitionGone {
+        /// The hash of the definition that it began with.
+        began: String,
+        /// Why it cannot go on with that one.
+        reason: String,
+    },
     /// The run began with another definition; read that one.
     #[error("the run began with the definition {began}, and this is {found}")]
     OtherDefinition {

@@ -1,5 +1,6 @@
 use super::replay;
 use crate::agent::Message;
+use crate::agent::compaction::summarised;
 use crate::error::excerpt;
 use crate::model::{Breadcrumb, BreadcrumbId, Json};
 use crate::workload;
@@ -83,8 +84,7 @@ impl Log {
     #[must_use]
     pub fn messages(&self) -> Vec<Message> {
         let summary = self.about.summary.as_ref();
-        let summary =
-            summary.map(|text| Message::user(format!("What was said before, in short: {text}")));
+        let summary = summary.map(|text| summarised(text));
         let said = self.kept.iter().flat_map(|kept| kept.entry.messages());
         replay::well_formed(summary.into_iter().chain(said.cloned()).collect())
     }

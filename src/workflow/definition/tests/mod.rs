@@ -1,5 +1,9 @@
+#[cfg(feature = "yaml")]
+mod examples;
 mod properties;
 mod refusals;
+#[cfg(all(feature = "schema", feature = "validate"))]
+mod schema;
 mod steps;
 mod warnings;
 

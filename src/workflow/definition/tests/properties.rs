@@ -45,7 +45,7 @@ const WORDS: [&str; 34] = [
 ];
 
 /// JSON whose objects often have the fields of a definition.
-fn any_json() -> impl Strategy<Value = Value> {
+pub(super) fn any_json() -> impl Strategy<Value = Value> {
     const TEXTS: [&str; 8] = [
         "search",
         "main",
@@ -78,7 +78,7 @@ fn any_json() -> impl Strategy<Value = Value> {
 }
 
 /// Each value within another, as a JSON pointer.
-fn pointers(value: &Value) -> Vec<String> {
+pub(super) fn pointers(value: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let mut open = vec![(String::new(), value)];
     while let Some((pointer, value)) = open.pop() {
