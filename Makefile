@@ -23,11 +23,11 @@
 CARGO_FLAGS ?=
 
 # Features that bring a dependency or test support; one that joins is checked alone as well.
-# With none and all this makes sixteen combinations.
-HEAVY_FEATURES := cli conformance embed-local genai metrics mock nats openai postgres rcrt schema sqlite templates validate
+# With none and all this makes seventeen combinations.
+HEAVY_FEATURES := cli conformance embed-local genai metrics mock nats openai postgres rcrt schema sqlite templates validate yaml
 
 # Tests that are made of more than the default features. Those that need a server fail without one.
-FULL_TESTS := agent agent_kill agent_ways cli genai key_order meaning metrics openai rcrt source_nats sqlite_desk store_postgres store_sqlite tls tools
+FULL_TESTS := agent agent_kill agent_ways cli flow flow_kill genai key_order meaning metrics openai rcrt source_nats sqlite_desk store_postgres store_sqlite tls tools workload workload_kill
 
 ci: CARGO_FLAGS := --locked
 ci: fmt crates lint features test doc examples bench-build torture-ci torture-services
@@ -74,7 +74,7 @@ examples:
 		name=$$(basename "$$file" .rs); \
 		echo "==> examples: $$name"; \
 		case $$name in \
-			human_approval|openai_compatible|service|sqlite|workers) features="--features full" ;; \
+			flow|human_approval|openai_compatible|service|sqlite|workers) features="--features full" ;; \
 			*) features= ;; \
 		esac; \
 		SERVICE_SECONDS=1 cargo run $(CARGO_FLAGS) --quiet $$features --example "$$name" || { echo "example $$name failed" >&2; exit 1; }; \

@@ -67,6 +67,14 @@ pub(crate) fn mark_of(error: &(dyn Error + 'static)) -> Option<Mark> {
     error.downcast_ref::<Marked>().map(|marked| marked.mark)
 }
 
+/// The error that a mark was put on; itself, if there is none.
+pub(crate) fn unmarked<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) {
+    match error.downcast_ref::<Marked>() {
+        Some(marked) => marked.inner.as_ref(),
+        None => error,
+    }
+}
+
 /// At most `limit` bytes of `text`, cut at a character, so that a message cannot be flooded by the value it names.
 pub(crate) fn excerpt(text: &str, limit: usize) -> std::borrow::Cow<'_, str> {
     if text.len() <= limit {

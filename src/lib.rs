@@ -11,12 +11,14 @@
 //! # Where to start
 //! - [`UniversalExecutor`] is the pattern; its documentation has a whole executor.
 //! - [`tool::ToolExecutor`] and [`agent::AgentExecutor`] are executors made of a function, or of a definition and a model.
+//! - [`workflow::WorkflowExecutor`] runs a flow of steps: agents, tools, models and people, in branches and loops.
 //! - [`machine`] is what keeps the tool calls of an agent in order, for drivers of models and CLI agents.
 //! - [`Subscriptions`] reads definitions and says what an event is to an executor, and why.
 //! - [`MemoryStore`] is the store to begin with, `SqliteStore` the one that stays; [`store`] says what a store promises.
 //! - [`ExecutionContext::for_model`] is what a model may see of a context: shaped by [`hints`], within a
 //!   [`ContextBudget`], rendered as data.
 //! - [`Runtime`] runs many executors on one [`EventSource`].
+//! - [`workload`] runs agents, flows, closures and executors turn by turn in sessions, and streams what happens.
 //!
 //! # Features
 //! `schema` is on by default.
@@ -33,7 +35,8 @@
 //! | `rcrt` | `RcrtStore`: breadcrumbs on an RCRT server, and `source::SseSource`: events from it or another server that sends them (reqwest, rustls) |
 //! | `embed-local` | `store::meaning::LocalEmbedder`: search by [meaning](store::meaning) with a model of words in a folder (Model2Vec) |
 //! | `templates` | rules of the type `template` in [`hints`], in Handlebars |
-//! | `validate` | input and output of [`tool`]s are checked against their JSON Schemas |
+//! | `validate` | input and output of [`tool`]s, and of [`workflow`]s, are checked against their JSON Schemas |
+//! | `yaml` | `workflow::Workflow::from_yaml`: definitions of workflows in YAML |
 //! | `metrics` | counters and histograms of the runtime through the `metrics` facade: [`runtime::metrics`] |
 //! | `mock` | `store::mock`: a mock store for unit tests, made with mockall |
 //! | `conformance` | `store::conformance` and `source::conformance`: the suites that every store and source must pass; `store::Faulty`: one that fails on purpose |
@@ -55,6 +58,8 @@ mod secret;
 pub mod source;
 pub mod store;
 pub mod tool;
+pub mod workflow;
+pub mod workload;
 
 pub use async_trait::async_trait;
 pub use error::{BoxError, permanent, retry_after};

@@ -52,8 +52,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "workflow",
         &[
-            "backoff", "bugs", "clock", "error", "executor", "hints", "machine", "model", "source",
-            "store", "tool",
+            "agent", "backoff", "bugs", "clock", "error", "executor", "hints", "machine", "model",
+            "source", "store", "tool",
         ],
     ),
     (
@@ -130,6 +130,18 @@ fn pure_modules_know_no_async_and_no_io() -> io::Result<()> {
         matches!(top, "hints" | "machine" | "model")
     });
     report("model, machine and hints are pure", &found);
+    let of_flows = ["definition", "expression", "interpret"];
+    let is_of_flows = |file: &Source| {
+        let part = file.module.get(1);
+        file.top() == "workflow" && part.is_some_and(|part| of_flows.contains(&part.as_str()))
+    };
+    let flows: Vec<Source> = sources()?.into_iter().filter(is_of_flows).collect();
+    assert!(!flows.is_empty(), "flows have moved");
+    let found = mentions_in(&flows, &words, |_| true);
+    report(
+        "definitions of flows and their interpreter are pure",
+        &found,
+    );
     Ok(())
 }
 

@@ -155,7 +155,7 @@ fn with_fields(new: NewBreadcrumb, run: Value) -> NewBreadcrumb {
 }
 
 /// The tags of a trigger that name a request, which whoever answers it carries too, beside so many others.
-pub(super) fn request_tags(trigger: &Breadcrumb, beside: usize) -> impl Iterator<Item = String> {
+pub(crate) fn request_tags(trigger: &Breadcrumb, beside: usize) -> impl Iterator<Item = String> {
     let requests = trigger
         .tags
         .iter()

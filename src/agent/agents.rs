@@ -6,7 +6,7 @@ use crate::model::{Breadcrumb, NewBreadcrumb};
 use serde_json::{Value, json};
 
 /// A request to another agent.
-pub(super) const REQUEST: &str = "agent.request.v1";
+pub(crate) const REQUEST: &str = "agent.request.v1";
 
 /// The breadcrumb that asks an agent.
 pub(super) fn request(agent: &str, prompt: &str, request_id: &str, by: &str) -> NewBreadcrumb {
@@ -48,12 +48,18 @@ pub(super) fn answer_of(
         let message = format!("agent {agent} has no answer: {message}");
         return Some(Answer::error("agent_failed", message));
     }
-    Some(match (context.get("output"), text("message")) {
-        (Some(output), _) => Answer::success(output.clone()),
-        (None, Some(message)) => Answer::success(Value::from(message)),
+    Some(Answer::success(said(context)))
+}
+
+/// What an agent says by a response: its output, else its text.
+pub(crate) fn said(context: &Value) -> Value {
+    let message = context.get("message").and_then(Value::as_str);
+    match (context.get("output"), message) {
+        (Some(output), _) => output.clone(),
+        (None, Some(message)) => message.into(),
         // It answered with a breadcrumb of its own making.
-        (None, None) => Answer::success(without_creator(context)),
-    })
+        (None, None) => without_creator(context),
+    }
 }
 
 fn without_creator(context: &Value) -> Value {

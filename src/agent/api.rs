@@ -1,5 +1,6 @@
 //! Models behind an API: the conversation is kept here, and a request has all of it.
 
+use super::compaction::Compactor;
 use super::guardrail::Denied;
 use super::provider::{Provider, Said, Session, Task};
 use super::{
@@ -18,18 +19,31 @@ use std::sync::Arc;
 /// answer with the next request, in the order of the calls.
 ///
 /// The conversation is what is [saved](Session::save), so an attempt that goes on asks for no answer twice.
-pub struct ApiProvider(Arc<dyn ChatModel>);
+pub struct ApiProvider {
+    model: Arc<dyn ChatModel>,
+    compactor: Option<Arc<Compactor>>,
+}
 
 impl ApiProvider {
     /// A provider that asks this model.
     #[must_use]
     pub fn new(model: Arc<dyn ChatModel>) -> Self {
-        Self(model)
+        Self {
+            model,
+            compactor: None,
+        }
+    }
+
+    /// Sets what makes a conversation shorter that became too long.
+    pub(crate) fn shortened_by(mut self, compactor: Option<Arc<Compactor>>) -> Self {
+        self.compactor = compactor;
+        self
     }
 
     fn session(&self, task: Task, said: Conversation) -> Box<dyn Session> {
         Box::new(ApiSession {
-            model: Arc::clone(&self.0),
+            model: Arc::clone(&self.model),
+            compactor: self.compactor.clone(),
             task,
             conversation: said,
         })
@@ -60,6 +74,7 @@ impl Provider for ApiProvider {
 
 struct ApiSession {
     model: Arc<dyn ChatModel>,
+    compactor: Option<Arc<Compactor>>,
     task: Task,
     conversation: Conversation,
 }
@@ -67,6 +82,11 @@ struct ApiSession {
 #[async_trait]
 impl Session for ApiSession {
     async fn next(&mut self) -> Result<Said, BoxError> {
+        if let Some(compactor) = &self.compactor {
+            compactor
+                .shorten(&self.task, &mut self.conversation.said)
+                .await;
+        }
         let said = &self.conversation.said;
         let request = self.task.request(said).await.map_err(Denied::marked)?;
         let answer = self

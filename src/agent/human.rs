@@ -6,20 +6,20 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 /// A question to a person.
-pub(super) const REQUEST: &str = "human.request.v1";
+pub(crate) const REQUEST: &str = "human.request.v1";
 
 /// What the person answers.
-pub(super) const RESPONSE: &str = "human.response.v1";
+pub(crate) const RESPONSE: &str = "human.response.v1";
 
 /// What a person decided.
 #[derive(Debug, PartialEq)]
-pub(super) enum Decision {
+pub(crate) enum Decision {
     Approved,
     Answered(Answer),
 }
 
 /// The question whether a call may be made. It shows exactly what would be called, and the digest of that.
-pub(super) fn approval(call: &ToolCall, arguments: &Json, digest: &str) -> Value {
+pub(crate) fn approval(call: &ToolCall, arguments: &Json, digest: &str) -> Value {
     json!({
         "kind": "approval",
         "question": format!("May {} be called with these arguments?", call.tool),
@@ -31,7 +31,7 @@ pub(super) fn approval(call: &ToolCall, arguments: &Json, digest: &str) -> Value
 }
 
 /// A question that a tool asks: a text, options, or whatever it is made of.
-pub(super) fn question(payload: &Json) -> Value {
+pub(crate) fn question(payload: &Json) -> Value {
     let mut fields = json!({"kind": "question"});
     if let Value::Object(fields) = &mut fields {
         match &**payload {
@@ -46,7 +46,7 @@ pub(super) fn question(payload: &Json) -> Value {
 }
 
 /// The breadcrumb that asks.
-pub(super) fn request(
+pub(crate) fn request(
     mut fields: Value,
     request_id: &str,
     agent: &str,
@@ -66,7 +66,7 @@ pub(super) fn request(
 /// What a breadcrumb says to a question, if it answers that one and is from somebody who may.
 ///
 /// What an executor wrote is from no person: it carries the `creator` that every run stamps.
-pub(super) fn decision(
+pub(crate) fn decision(
     response: &Breadcrumb,
     request_id: &str,
     digest: Option<&str>,
@@ -127,12 +127,12 @@ fn verdict(response: &Breadcrumb) -> Option<Decision> {
 }
 
 /// What an approval is bound to: the tool, what it is called with, and the definition of who calls it.
-pub(super) fn digest(tool: &str, arguments: &Json, definition: &str) -> String {
+pub(crate) fn digest(tool: &str, arguments: &Json, definition: &str) -> String {
     hash(&[tool, &sorted_text(arguments), definition])
 }
 
 /// The hash of some texts, as hex: no two lists of texts give the same.
-pub(super) fn hash(parts: &[&str]) -> String {
+pub(crate) fn hash(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_be_bytes());

@@ -119,14 +119,15 @@
 
 mod acting;
 mod action;
-mod agents;
+pub(crate) mod agents;
 mod api;
 mod breadcrumb_model;
 mod capabilities;
+pub(crate) mod compaction;
 mod definition;
 mod executor;
 pub mod guardrail;
-mod human;
+pub(crate) mod human;
 mod making;
 mod model;
 mod offer;
@@ -162,6 +163,11 @@ pub use providers::{Secret, model_tool};
 pub use recorded::RecordedModel;
 pub use scripted::ScriptedModel;
 pub use trifecta::{Trifecta, Trust};
+
+pub(crate) use acting::request_tags;
+pub(crate) use action::is_protected;
+pub(crate) use output::Output;
+pub(crate) use turns::session_in;
 
 pub use crate::executor::above::{AgentError, AgentRunError, ModelError};
 pub use crate::tool::ToolSpec;

@@ -7,14 +7,14 @@ use serde::de::IgnoredAny;
 
 /// The output that a definition asks for.
 #[derive(Debug)]
-pub(super) struct Output {
-    pub(super) schema: Json,
+pub(crate) struct Output {
+    pub(crate) schema: Json,
     checker: Checker,
 }
 
 impl Output {
     /// Admits the schema of an agent's answers.
-    pub(super) fn new(agent: &str, schema: &Json) -> Result<Self, AgentError> {
+    pub(crate) fn new(agent: &str, schema: &Json) -> Result<Self, AgentError> {
         let checker = Checker::compile(schema).map_err(|reason| AgentError::BadOutputSchema {
             agent: agent.to_owned(),
             reason,
@@ -29,7 +29,7 @@ impl Output {
     ///
     /// # Errors
     /// Says what is wrong, for the model.
-    pub(super) fn read(&self, text: &str) -> Result<Json, String> {
+    pub(crate) fn read(&self, text: &str) -> Result<Json, String> {
         let found = extract(text)?;
         self.checker.check(&found)?;
         Ok(found)

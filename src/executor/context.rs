@@ -1,6 +1,7 @@
 use super::context_error::ContextError;
 use super::for_model::{self, ModelContext};
 use super::handle::RunHandle;
+use super::inner::Inner;
 use super::sources::{MissingSource, Source};
 use crate::hints::Hints;
 use crate::model::{Breadcrumb, Json, Selector, Timestamp};
@@ -365,7 +366,7 @@ impl ExecutionContext {
     ///
     /// A running `execute` is dropped then; this is for work it has spawned, which goes on without it otherwise.
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        self.run().cancellation.wait()
+        self.run().over()
     }
 
     /// Waits for the first breadcrumb that matches a selector and is announced from now on: call it, write the request,
@@ -428,6 +429,19 @@ impl ExecutionContext {
         Self {
             writes: Some(schemas.into()),
             ..self.clone()
+        }
+    }
+
+    /// The context of a run within this one, without sources.
+    pub(crate) fn inner(&self, trigger: Arc<Breadcrumb>, inner: Inner) -> Self {
+        let run = self.run.get_or_init(|| Arc::new(RunHandle::detached(None)));
+        let run = RunHandle::within(Arc::clone(run), inner);
+        Self {
+            by_hand: self.by_hand,
+            hints: self.hints.clone(),
+            run: OnceLock::from(Arc::new(run)),
+            writes: self.writes.clone(),
+            ..Self::new(trigger, None, Vec::new(), Vec::new())
         }
     }
 

@@ -5,6 +5,7 @@ use super::asks::Asks;
 use super::bound::Terms;
 use super::context::Resumed;
 use super::context_error::ContextError;
+use super::inner::KeepState;
 use crate::clock;
 use crate::model::{Breadcrumb, Json, Timestamp};
 use crate::store::RunRef;
@@ -31,6 +32,9 @@ pub(super) struct RunHandle {
     /// Of the runtime that processes the run, if one does.
     pub(super) offer: Option<Arc<Offer>>,
     pub(super) key: OnceLock<String>,
+    /// Of a run within a run: who keeps its state, and the run it is in.
+    pub(super) keeper: Option<Arc<dyn KeepState>>,
+    pub(super) outer: Option<Arc<Self>>,
 }
 
 impl RunHandle {
@@ -59,7 +63,16 @@ impl RunHandle {
         }
     }
 
+    /// Resolves when the run is over: that of the whole, of a run within a run.
+    pub(super) fn over(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        let whole = self.outer.as_deref().unwrap_or(self);
+        whole.cancellation.wait()
+    }
+
     pub(super) async fn save(&self, state: Json) -> Result<(), ContextError> {
+        if let Some(keeper) = &self.keeper {
+            return keeper.keep(state).await;
+        }
         if !self.terms.as_ref().is_some_and(|terms| terms.in_ledger) {
             return Err(ContextError::Unsupported {
                 operation: "save",
@@ -84,7 +97,8 @@ impl RunHandle {
         if schemas.is_empty() {
             return Ok(HintsOfSchemas::new());
         }
-        self.asks.hints(schemas).await
+        let whole = self.outer.as_deref().unwrap_or(self);
+        whole.asks.hints(schemas).await
     }
 }
 

@@ -61,6 +61,7 @@ mod error;
 mod for_model;
 mod handle;
 mod heartbeat;
+mod inner;
 mod ordering;
 mod outcome;
 mod profile;
@@ -89,7 +90,8 @@ pub use waits::WaitError;
 pub(crate) use crate::store::schema_hints::SchemaHints;
 pub(crate) use ambient::{Offer, under};
 pub(crate) use decide::is_last_chance;
-pub(crate) use error::{Verdict, own_verdict};
+pub(crate) use error::{Verdict, own_verdict, verdict};
+pub(crate) use inner::{Inner, KeepState};
 pub(crate) use ordering::ordering_key;
 pub(crate) use waits::Waits;
 

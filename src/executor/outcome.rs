@@ -140,7 +140,7 @@ impl Response {
         &self.writes
     }
 
-    pub(super) fn into_writes(self) -> Vec<Write> {
+    pub(crate) fn into_writes(self) -> Vec<Write> {
         self.writes
     }
 }
@@ -205,6 +205,13 @@ impl Suspension {
     pub fn writing(mut self, response: Response) -> BoxError {
         self.response = response;
         Box::new(self)
+    }
+}
+
+impl Suspension {
+    /// What to wait for, what to go on with, and what to write: for who runs something within its own run.
+    pub(crate) fn into_parts(self) -> (Wake, Json, Response) {
+        (self.wake, self.state, self.response)
     }
 }
 

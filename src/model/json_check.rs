@@ -283,7 +283,7 @@ impl Keys {
 /// Reads a text into a `Value` and refuses an object with a key twice, naming where it stands.
 ///
 /// The depth is bounded by serde_json's own limit of 128; [`MAX_DEPTH`] is checked by the caller.
-pub(super) fn read_strictly(text: &str) -> Result<Value, serde_json::Error> {
+pub(crate) fn read_strictly(text: &str) -> Result<Value, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_str(text);
     let value = Strict.deserialize(&mut reader)?;
     reader.end()?;

@@ -53,6 +53,7 @@ pub use explain::{Explained, Explanation};
 pub(crate) use index::SelectorIndex;
 pub use index::SubscriptionIndex;
 pub use json::Json;
+pub(crate) use json_check::read_strictly;
 pub use json_check::{JsonError, MAX_DEPTH};
 pub(crate) use json_check::{dismantle, is_too_deep, size_within};
 pub(crate) use json_sorted::sorted_text;

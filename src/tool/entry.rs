@@ -1,6 +1,7 @@
 //! A tool that was checked, and what every way to call it goes through.
 
 use super::outcome::{self, Refusal};
+use super::renamed::Renaming;
 use super::schema::Checker;
 use super::{RemoteTool, Tool, ToolContext, ToolError, ToolSpec};
 use crate::clock::within;
@@ -74,6 +75,24 @@ impl Entry {
             // Who serves it has places for its calls.
             slots: None,
         }
+    }
+
+    /// The same tool under another name, with the same limits.
+    pub(super) fn renamed(&self, renaming: &Renaming<'_>) -> Result<Self, ToolError> {
+        if !is_name(renaming.name) {
+            return Err(ToolError::BadName {
+                name: excerpt(renaming.name, 80).into_owned(),
+            });
+        }
+        let tool = renaming.apply(Arc::clone(&self.tool));
+        Ok(Self {
+            spec: ToolSpec::of(&tool),
+            tool: Arc::new(tool),
+            place: self.place,
+            input: self.input.clone(),
+            output: self.output.clone(),
+            slots: self.slots.clone(),
+        })
     }
 
     /// Whether it may be called with this.

@@ -62,6 +62,7 @@ mod pool;
 mod progress;
 mod registry;
 mod remote;
+mod renamed;
 mod schema;
 mod settings;
 mod spec;
@@ -86,8 +87,10 @@ pub use spec::ToolSpec;
 pub use typed::{tool_fn, tool_fn_blocking};
 
 pub use crate::executor::above::ToolError;
+pub(crate) use outcome::unknown as unknown_outcome;
+pub(crate) use renamed::Renaming;
 pub(crate) use schema::Checker;
-pub(crate) use wire::{answer_of, request};
+pub(crate) use wire::{answer_of, request, tag as request_tag};
 
 use crate::error::BoxError;
 use async_trait::async_trait;

@@ -49,6 +49,13 @@ pub(super) fn of(called: Result<Value, BoxError>) -> ToolOutcome {
     }
 }
 
+/// What became of a call that a worker which is gone may have made, of a tool that is [not called
+/// again](super::RetrySafety::may_be_made_again).
+pub(crate) fn unknown() -> Answer {
+    let message = "the call was interrupted and is not made again, so its outcome is unknown";
+    Answer::error("outcome_unknown", message)
+}
+
 /// What somebody else has to do, if it is small enough to be kept.
 fn of_deferral(deferral: Deferral) -> ToolOutcome {
     let json = |json| size_within(json, OUTPUT_DEPTH).unwrap_or(usize::MAX);

@@ -1,5 +1,6 @@
 use super::entry::{Approval, Entry};
 use super::outcome::{self, Refusal};
+use super::renamed::Renaming;
 use super::settings::Place;
 use super::{Permissions, Tool, ToolContext, ToolError, ToolSettings, ToolSpec};
 use crate::error::excerpt;
@@ -97,6 +98,26 @@ impl ToolRegistry {
                 .map(|(name, entry)| (name.clone(), moved(entry)))
                 .collect(),
         }
+    }
+
+    /// Adds a tool of another registry, under a name of this one. Its limits are those it has there.
+    ///
+    /// # Errors
+    /// [`ToolError::BadName`].
+    pub(crate) fn with_renamed(
+        mut self,
+        renaming: &Renaming<'_>,
+        tool: &str,
+        of: &Self,
+    ) -> Result<Self, ToolError> {
+        if let Some(entry) = of.entry(tool) {
+            let entry = match renaming.changes_nothing(&*entry.tool) {
+                true => Arc::clone(entry),
+                false => Arc::new(entry.renamed(renaming)?),
+            };
+            self.entries.insert(renaming.name.to_owned(), entry);
+        }
+        Ok(self)
     }
 
     /// Whether a tool that is here may be called with this.

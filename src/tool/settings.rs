@@ -113,6 +113,11 @@ impl ToolSettings {
 }
 
 impl RetrySafety {
+    /// Whether a call that may have been made is made again. If not, its outcome is unknown.
+    pub(crate) fn may_be_made_again(self) -> bool {
+        self <= Self::Idempotent
+    }
+
     pub(super) fn apply(self, profile: Profile) -> Profile {
         match self {
             Self::Idempotent => profile.retry(RetryPolicy::default()),

@@ -13,6 +13,7 @@ mod permit;
 mod tests;
 
 pub(super) use permit::Permitted;
+pub(crate) use permit::is_protected;
 
 use super::output::extract;
 use crate::model::{Breadcrumb, BreadcrumbId, Json};

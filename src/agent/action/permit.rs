@@ -47,7 +47,7 @@ pub(in crate::agent) enum Refused {
 
 /// What only people, tools and the library itself write, whatever a definition says, in any version. Tools and other
 /// agents are asked by calls, so that the list of what an agent may call holds.
-const NEVER: [&str; 7] = [
+const NEVER: [&str; 9] = [
     "agent.request",
     "executor.failed",
     "human.request",
@@ -55,6 +55,8 @@ const NEVER: [&str; 7] = [
     "tool.catalog",
     "tool.request",
     "tool.response",
+    "workflow.control",
+    "workflow.result",
 ];
 
 impl Action {
@@ -176,6 +178,12 @@ impl Rules<'_> {
 
 const TITLE: &str = "Agent Response";
 const TAG: &str = "agent:response";
+
+/// Whether what is written of a schema decides what others do: requests and responses, answers of people, dead letters, and
+/// definitions.
+pub(crate) fn is_protected(schema: &str) -> bool {
+    NEVER.contains(&unversioned(schema)) || is_definition(schema)
+}
 
 /// Whether executors, or how their data is shown, are made of breadcrumbs of a schema: `tool.v1`, `agent.def.v1`,
 /// `workflow.def.v1`, `schema.def.v1` and their like.

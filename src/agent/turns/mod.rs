@@ -9,6 +9,8 @@ mod spent;
 mod tests;
 mod waits;
 
+pub(crate) use progress::session_in;
+
 use super::{AgentExecutor, AgentRunError, Said, Session, agents, human};
 use crate::clock::within;
 use crate::error::BoxError;

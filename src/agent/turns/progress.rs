@@ -42,6 +42,15 @@ pub(super) struct Progress {
     direct: Option<Vec<(CallId, String)>>,
 }
 
+/// What the provider of an agent keeps, in the state that was saved of its run; none if it has not begun.
+pub(crate) fn session_in(state: &Json) -> Option<Json> {
+    #[derive(Deserialize)]
+    struct Of {
+        session: Option<Json>,
+    }
+    state.parse::<Of>().ok()?.session
+}
+
 /// A call that a person agreed to.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Approved {

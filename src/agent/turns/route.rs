@@ -6,7 +6,7 @@ use super::{Answer, CallId, Deferral, Done, Effect, Run, ToolCall, ToolOutcome, 
 use crate::agent::offer::{Handing, Other};
 use crate::machine::{Arguments, Delivery};
 use crate::model::Json;
-use crate::tool::{self, RetrySafety};
+use crate::tool;
 use futures::FutureExt as _;
 use futures::future::abortable;
 use serde_json::Value;
@@ -101,8 +101,10 @@ impl<'r> Run<'r> {
             self.request_tool(call, arguments, settings.timeout);
             return Vec::new();
         }
-        if again && settings.retry > RetrySafety::Idempotent {
-            return self.progress.finish(call.id, unknown_outcome());
+        if again && !settings.retry.may_be_made_again() {
+            return self
+                .progress
+                .finish(call.id, tool::unknown_outcome().into());
         }
         self.start(call, is_approved);
         Vec::new()
@@ -272,12 +274,6 @@ impl<'r> Run<'r> {
         self.request_agent(call, agent, prompt, is_last);
         Vec::new()
     }
-}
-
-/// What became of a call that an earlier attempt may have made.
-fn unknown_outcome() -> ToolOutcome {
-    let message = "the call was interrupted and is not made again, so its outcome is unknown";
-    Answer::error("outcome_unknown", message).into()
 }
 
 fn seconds(seconds: NonZeroU32) -> Duration {

@@ -49,6 +49,7 @@ use crate::executor::UniversalExecutor;
 use crate::model::Breadcrumb;
 use crate::store::BreadcrumbStore;
 use crate::tool::{Tool, ToolExecutor, ToolRegistry};
+use crate::workflow::{Parts, WorkflowExecutor};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -63,6 +64,7 @@ pub struct Definitions {
     default_model: Option<Arc<dyn ChatModel>>,
     tools: BTreeMap<String, Arc<dyn Tool>>,
     agent_tools: ToolRegistry,
+    workflows: Option<Parts>,
     makers: BTreeMap<String, Box<Maker>>,
     tags: Vec<String>,
 }
@@ -97,7 +99,7 @@ impl Definitions {
     pub const AGENT: &'static str = "agent.def.v1";
     /// The schema of tools.
     pub const TOOL: &'static str = "tool.v1";
-    /// The schema of workflows; register a [`maker`](Self::maker) for it.
+    /// The schema of workflows.
     pub const WORKFLOW: &'static str = "workflow.def.v1";
     /// The schema of what says that a definition was refused, and why.
     pub const REJECTED: &'static str = "definition.rejected.v1";
@@ -111,6 +113,7 @@ impl Definitions {
             default_model: None,
             tools: BTreeMap::new(),
             agent_tools: ToolRegistry::default(),
+            workflows: None,
             makers: BTreeMap::new(),
             tags: Vec::new(),
         }
@@ -151,6 +154,14 @@ impl Definitions {
         self
     }
 
+    /// Lets `workflow.def.v1` definitions be made into executors that may use these parts and nothing else: see
+    /// [`WorkflowExecutor::from_definition`].
+    #[must_use]
+    pub fn workflows(mut self, parts: Parts) -> Self {
+        self.workflows = Some(parts);
+        self
+    }
+
     /// Makes executors of definitions of a schema, in the place of what is built in for it. The executor should use the
     /// store it is given, that very handle, so that it shares its place with the others.
     ///
@@ -173,7 +184,7 @@ impl Definitions {
 
     /// The schemas that are made into executors.
     fn schemas(&self) -> Vec<&str> {
-        let built_in = [Self::AGENT, Self::TOOL].into_iter();
+        let built_in = [Self::AGENT, Self::TOOL, Self::WORKFLOW].into_iter();
         let mut schemas: Vec<&str> = self.makers.keys().map(String::as_str).collect();
         schemas.extend(built_in.filter(|schema| self.is_one(schema)));
         schemas.sort_unstable();
@@ -186,6 +197,7 @@ impl Definitions {
         match schema {
             Self::AGENT if !self.models.is_empty() || self.default_model.is_some() => true,
             Self::TOOL if !self.tools.is_empty() => true,
+            Self::WORKFLOW if self.workflows.is_some() => true,
             _ => self.makers.contains_key(schema),
         }
     }
@@ -204,6 +216,7 @@ impl Definitions {
         }
         match schema {
             Self::AGENT => self.agent(definition),
+            Self::WORKFLOW => self.workflow(definition),
             _ => self.tool_of(definition),
         }
     }
@@ -224,6 +237,13 @@ impl Definitions {
         let (model, tools) = (Arc::clone(model), &self.agent_tools);
         let agent = AgentExecutor::with_tools(definition, model, store, tools)?;
         Ok(Arc::new(agent))
+    }
+
+    fn workflow(&self, definition: &Breadcrumb) -> Made {
+        let parts = self.workflows.clone().unwrap_or_default();
+        let store = Arc::clone(&self.store);
+        let workflow = WorkflowExecutor::from_definition(&definition.context, &parts, store)?;
+        Ok(Arc::new(workflow))
     }
 
     fn tool_of(&self, definition: &Breadcrumb) -> Made {

@@ -1,0 +1,101 @@
+//! What a turn costs beside its work, and what 10,000 idle sessions take on one supervisor: their logs are in a store in memory,
+//! so that what is printed is all there is of them.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a bench that cannot be set up has nothing to measure, and reports on standard output"
+)]
+
+mod support;
+
+use futures::StreamExt as _;
+use std::fs;
+use std::hint::black_box;
+use std::sync::Arc;
+use universal_executor::model::Timestamp;
+use universal_executor::workflow::Parts;
+use universal_executor::workload::{
+    Definition, Deps, Message, NativeDefinition, RunCx, Supervisor,
+};
+use universal_executor::{BreadcrumbId, ExecutionContext, MemoryStore, NewBreadcrumb};
+
+const SESSIONS: usize = 10_000;
+const ROUNDS: usize = 20;
+const ITERATIONS: u32 = 200;
+
+fn echo() -> NativeDefinition {
+    NativeDefinition::new("echo", |_, message: Option<Message>| async move {
+        Ok(message.unwrap_or_default().content)
+    })
+}
+
+fn deps() -> Deps {
+    Deps::new(Parts::new(), Arc::new(MemoryStore::default()))
+}
+
+/// Bytes of memory that this process has; none where the system does not say.
+fn resident() -> Option<usize> {
+    let pages = fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: usize = pages.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * 4_096)
+}
+
+async fn alone(deps: &Deps) {
+    let message = NewBreadcrumb::new("user.message.v1");
+    let message = message.first_version(BreadcrumbId::NIL, Timestamp::from_micros(0));
+    let cx = RunCx::new("run", ExecutionContext::for_trigger(message));
+    let mut workload = echo().instantiate(deps).unwrap();
+    black_box(workload.run(cx, Some("hi".into())).count().await);
+    workload.close().await.unwrap();
+}
+
+async fn in_session(supervisor: &Supervisor, session: &str) {
+    black_box(supervisor.send(session, "hi").unwrap().outcome().await);
+}
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let alone_deps = deps();
+    let supervisor =
+        runtime.block_on(async { Supervisor::builder(Arc::new(echo()), deps()).build() });
+    let mut number = 0_u32;
+    support::compare(
+        "one turn",
+        ROUNDS,
+        ITERATIONS,
+        &mut [
+            ("a workload alone", &mut || {
+                runtime.block_on(alone(&alone_deps))
+            }),
+            ("in a session of its own", &mut || {
+                number += 1;
+                runtime.block_on(in_session(&supervisor, &format!("session-{number}")));
+            }),
+        ],
+    );
+
+    let sessions = if support::is_quick() { 100 } else { SESSIONS };
+    let supervisor =
+        runtime.block_on(async { Supervisor::builder(Arc::new(echo()), deps()).build() });
+    let before = resident();
+    runtime.block_on(async {
+        for number in 0..sessions {
+            in_session(&supervisor, &format!("session-{number}")).await;
+        }
+    });
+    assert_eq!(supervisor.health().active, 0);
+    match (before, resident()) {
+        (Some(before), Some(after)) => {
+            let each = after.saturating_sub(before) / sessions;
+            println!(
+                "{sessions} idle sessions of one turn: {each} bytes each, logs and index included"
+            );
+        }
+        (_, _) => {
+            println!("{sessions} idle sessions: this system does not say what memory they take")
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! What the parts of a definition say of each other: names, circles, depth, and what is odd.
+
+use super::{Instruction, Workflow, circle, variables};
+use crate::workflow::ast::{Block, Body, Flow, Step, TaskForm, Work};
+use crate::workflow::error::{LoadError, LoadProblem, Oddity, Warning};
+use crate::workflow::place::Place;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How deep steps may stand within steps, those of the flows they run included.
+const DEPTH: usize = 48;
+
+pub(super) fn check(workflow: &Workflow) -> Result<Vec<Warning>, LoadError> {
+    let mut names = Names {
+        workflow,
+        used: BTreeSet::new(),
+        warnings: Vec::new(),
+    };
+    names.agents()?;
+    names.flows()?;
+    names.policies()?;
+    refuse_circles(workflow)?;
+    refuse_depth(workflow)?;
+    names.unused();
+    Ok(names.warnings)
+}
+
+/// Looks each name up, and notes that it is used.
+struct Names<'w> {
+    workflow: &'w Workflow,
+    used: BTreeSet<(&'static str, String)>,
+    warnings: Vec<Warning>,
+}
+
+impl Names<'_> {
+    fn find<T>(
+        &mut self,
+        what: &'static str,
+        section: &BTreeMap<String, T>,
+        name: &str,
+        place: Place,
+    ) -> Result<(), LoadError> {
+        if section.contains_key(name) {
+            self.used.insert((what, name.to_owned()));
+            return Ok(());
+        }
+        let known = section.keys().map(String::as_str);
+        Err(LoadError::unknown(place, what, name, known))
+    }
+
+    fn agents(&mut self) -> Result<(), LoadError> {
+        let all = self.workflow;
+        for (name, agent) in &all.agents {
+            let place = Place::default().field("agents").field(name);
+            if let Instruction::Prompt(prompt) = &agent.instruction {
+                let place = place.field("instruction").field("prompt");
+                self.find("prompt", &all.prompts, prompt, place)?;
+            }
+            if let Some(model) = &agent.model {
+                self.find("model", &all.models, model, place.field("model"))?;
+            }
+            if let Some(schema) = &agent.output {
+                self.find("schema", &all.schemas, schema, place.field("output"))?;
+            }
+            for (at, tool) in agent.tools.iter().enumerate() {
+                let place = place.field("tools").item(at);
+                self.find("tool", &all.tools, tool, place)?;
+            }
+            for (field, agents) in [("delegate", &agent.delegate), ("use", &agent.uses)] {
+                for (at, agent) in agents.iter().enumerate() {
+                    let place = place.field(field).item(at);
+                    self.find("agent", &all.agents, agent, place)?;
+                }
+            }
+            for (at, tool) in agent.permissions.approval.iter().enumerate() {
+                if !agent.tools.contains(tool) {
+                    let place = place.field("permissions").field("approval").item(at);
+                    let known = agent.tools.iter().map(String::as_str);
+                    return Err(LoadError::unknown(place, "tool of this agent", tool, known));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn flows(&mut self) -> Result<(), LoadError> {
+        let all = self.workflow;
+        for (name, flow) in &all.flows {
+            let place = Place::default().field("flows").field(name);
+            for (field, schema) in [("input", &flow.input), ("output", &flow.output)] {
+                if let Some(schema) = schema {
+                    self.find("schema", &all.schemas, schema, place.field(field))?;
+                }
+            }
+            match &flow.body {
+                Body::Steps(block) => self.block(block)?,
+                Body::Graph(graph) => {
+                    graph
+                        .nodes
+                        .iter()
+                        .try_for_each(|node| self.step(&node.step))?;
+                }
+            }
+            variables::check(flow, &mut self.warnings)?;
+        }
+        Ok(())
+    }
+
+    fn block(&mut self, block: &Block) -> Result<(), LoadError> {
+        let mut left = false;
+        for step in &block.0 {
+            if left {
+                let warning = Warning::new(step.place.clone(), Oddity::Unreachable);
+                self.warnings.push(warning);
+            }
+            left = leaves(step);
+            self.step(step)?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), LoadError> {
+        let all = self.workflow;
+        let place = &step.place;
+        match &step.work {
+            Work::Do(doing) => self.task(&doing.task, place)?,
+            Work::Flow { flow, .. } => self.find("flow", &all.flows, flow, place.field("flow"))?,
+            Work::Parallel { .. }
+            | Work::ForEach(_)
+            | Work::Loop { .. }
+            | Work::Choose { .. }
+            | Work::Try { .. }
+            | Work::Set(_)
+            | Work::Return(_)
+            | Work::Fail { .. } => {}
+        }
+        step.blocks()
+            .into_iter()
+            .try_for_each(|block| self.block(block))
+    }
+
+    fn task(&mut self, task: &TaskForm, place: &Place) -> Result<(), LoadError> {
+        let all = self.workflow;
+        match task {
+            TaskForm::Agent { agent, .. } => {
+                self.find("agent", &all.agents, agent, place.field("agent"))
+            }
+            TaskForm::Tool { tool, .. } => self.find("tool", &all.tools, tool, place.field("tool")),
+            TaskForm::Model {
+                model,
+                prompt,
+                output,
+                ..
+            } => {
+                self.find("model", &all.models, model, place.field("model"))?;
+                if let Some(prompt) = prompt {
+                    self.find("prompt", &all.prompts, prompt, place.field("prompt"))?;
+                }
+                self.schema(output.as_deref(), place)
+            }
+            TaskForm::Ask { output, .. } => self.schema(output.as_deref(), place),
+            TaskForm::WaitFor { .. } | TaskForm::Emit { .. } => Ok(()),
+        }
+    }
+
+    fn schema(&mut self, name: Option<&str>, place: &Place) -> Result<(), LoadError> {
+        let all = self.workflow;
+        name.map_or(Ok(()), |name| {
+            self.find("schema", &all.schemas, name, place.field("output"))
+        })
+    }
+
+    fn policies(&mut self) -> Result<(), LoadError> {
+        let all = self.workflow;
+        let compaction = all.policies.compaction.as_ref();
+        let Some(model) = compaction.and_then(|compaction| compaction.model.as_deref()) else {
+            return Ok(());
+        };
+        let place = Place::default().field("policies").field("compaction");
+        self.find("model", &all.models, model, place.field("model"))
+    }
+
+    /// Flows, and the agents of a workflow that has none, are where a run may begin.
+    fn unused(&mut self) {
+        let all = self.workflow;
+        let agents = all.agents.keys().filter(|_| !all.flows.is_empty());
+        let entries = ["main", "default"];
+        let agents: Vec<_> = agents
+            .filter(|name| !entries.contains(&name.as_str()))
+            .collect();
+        let sections: [(&str, &'static str, Vec<&String>); 5] = [
+            ("models", "model", all.models.keys().collect()),
+            ("prompts", "prompt", all.prompts.keys().collect()),
+            ("schemas", "schema", all.schemas.keys().collect()),
+            ("tools", "tool", all.tools.keys().collect()),
+            ("agents", "agent", agents),
+        ];
+        for (section, what, names) in sections {
+            for name in names {
+                if !self.used.contains(&(what, name.clone())) {
+                    let place = Place::default().field(section).field(name);
+                    let name = name.clone();
+                    let oddity = Oddity::Unused { what, name };
+                    self.warnings.push(Warning::new(place, oddity));
+                }
+            }
+        }
+    }
+}
+
+/// Whether no step after this one is ever run.
+fn leaves(step: &Step) -> bool {
+    let last_leaves = |block: &Block| block.0.last().is_some_and(leaves);
+    match &step.work {
+        Work::Return(_) | Work::Fail { .. } => true,
+        Work::Choose { arms, .. } => {
+            let otherwise = arms.last().is_some_and(|arm| arm.test.is_none());
+            otherwise && arms.iter().all(|arm| last_leaves(&arm.body))
+        }
+        Work::Try { on_failure, body } => last_leaves(body) && last_leaves(on_failure),
+        Work::Do(_)
+        | Work::Flow { .. }
+        | Work::Parallel { .. }
+        | Work::ForEach(_)
+        | Work::Loop { .. }
+        | Work::Set(_) => false,
+    }
+}
+
+fn refuse_circles(workflow: &Workflow) -> Result<(), LoadError> {
+    let agents: Vec<&str> = workflow.agents.keys().map(String::as_str).collect();
+    let edges = workflow.agents.values();
+    let edges: Vec<_> = edges
+        .map(|agent| positions(agent.delegate.iter().chain(&agent.uses), &agents))
+        .collect();
+    refuse_circle("agents", &agents, &edges)?;
+    let flows: Vec<&str> = workflow.flows.keys().map(String::as_str).collect();
+    let edges = workflow.flows.values().map(runs);
+    let edges: Vec<_> = edges.map(|runs| positions(runs.keys(), &flows)).collect();
+    refuse_circle("flows", &flows, &edges)
+}
+
+fn positions<'n>(names: impl Iterator<Item = &'n String>, all: &[&str]) -> Vec<usize> {
+    names
+        .filter_map(|name| all.binary_search(&name.as_str()).ok())
+        .collect()
+}
+
+/// The names are in order, which is that of the edges.
+fn refuse_circle(what: &'static str, all: &[&str], edges: &[Vec<usize>]) -> Result<(), LoadError> {
+    let Some(circle) = circle::find(edges) else {
+        return Ok(());
+    };
+    let names = circle::names(&circle, |at| all.get(at).copied());
+    let mut place = Place::default().field(what);
+    if let Some(first) = names.first() {
+        place = place.field(first);
+    }
+    Err(LoadError::new(place, LoadProblem::Cycle { what, names }))
+}
+
+/// The flows that a flow runs, each with how deep it stands at the most.
+fn runs(flow: &Flow) -> BTreeMap<String, usize> {
+    let mut found = BTreeMap::new();
+    each_step(flow, |step, depth| {
+        if let Work::Flow { flow, .. } = &step.work {
+            let deepest: &mut usize = found.entry(flow.clone()).or_default();
+            *deepest = depth.max(*deepest);
+        }
+    });
+    found
+}
+
+fn each_step(flow: &Flow, mut tell: impl FnMut(&Step, usize)) {
+    let mut open: Vec<(&Step, usize)> = match &flow.body {
+        Body::Steps(block) => block.0.iter().map(|step| (step, 1)).collect(),
+        Body::Graph(graph) => graph.nodes.iter().map(|node| (&node.step, 1)).collect(),
+    };
+    while let Some((step, depth)) = open.pop() {
+        tell(step, depth);
+        for block in step.blocks() {
+            open.extend(block.0.iter().map(|step| (step, depth + 1)));
+        }
+    }
+}
+
+/// There are no circles, so each round knows the depth of at least one more flow.
+fn refuse_depth(workflow: &Workflow) -> Result<(), LoadError> {
+    let mut known: BTreeMap<&str, usize> = BTreeMap::new();
+    while known.len() < workflow.flows.len() {
+        let before = known.len();
+        for (name, flow) in &workflow.flows {
+            let runs = runs(flow);
+            let below = runs.iter().map(|(name, depth)| {
+                let below = known.get(name.as_str())?;
+                Some(depth + below)
+            });
+            let Some(below) = below.collect::<Option<Vec<usize>>>() else {
+                continue;
+            };
+            let mut deepest = below.into_iter().max().unwrap_or_default();
+            each_step(flow, |_, depth| deepest = deepest.max(depth));
+            if deepest > DEPTH {
+                let place = Place::default().field("flows").field(name);
+                let (what, found, most) = ("steps within steps", deepest, DEPTH);
+                let problem = LoadProblem::TooMany { what, found, most };
+                return Err(LoadError::new(place, problem));
+            }
+            known.insert(name, deepest);
+        }
+        if known.len() == before {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! Where in the text of a definition a place is.
+
+use crate::workflow::place::{Place, PlacePart, Position};
+
+/// The line and column of a place in a text that is JSON: of the value, or of what it should be in if it is missing.
+pub(super) fn locate(text: &str, place: &Place) -> Position {
+    let mut at = skip_blanks(text, 0);
+    for part in place.parts() {
+        match find(text, at, part) {
+            Some(found) => at = found,
+            None => break,
+        }
+    }
+    let before = text.get(..at).unwrap_or_default();
+    let last_line = before.rsplit('\n').next().unwrap_or_default();
+    Position {
+        file: None,
+        line: before.matches('\n').count() + 1,
+        column: last_line.chars().count() + 1,
+    }
+}
+
+/// Where a part of the value begins that begins at `at`.
+fn find(text: &str, at: usize, part: &PlacePart) -> Option<usize> {
+    let open = match part {
+        PlacePart::Field(_) => b'{',
+        PlacePart::Item(_) => b'[',
+    };
+    if text.as_bytes().get(at) != Some(&open) {
+        return None;
+    }
+    let mut at = at + 1;
+    for number in 0.. {
+        at = skip_blanks(text, at);
+        if matches!(text.as_bytes().get(at), None | Some(b'}' | b']')) {
+            return None;
+        }
+        let is_it = match part {
+            PlacePart::Item(item) => *item == number,
+            PlacePart::Field(name) => {
+                let end = skip_value(text, at);
+                let key: Option<String> = serde_json::from_str(text.get(at..end)?).ok();
+                at = skip_blanks(text, end);
+                at = skip_blanks(text, at + 1); // past the colon
+                key.as_ref() == Some(name)
+            }
+        };
+        if is_it {
+            return Some(at);
+        }
+        at = skip_blanks(text, skip_value(text, at));
+        if text.as_bytes().get(at) == Some(&b',') {
+            at += 1;
+        }
+    }
+    None
+}
+
+fn skip_blanks(text: &str, at: usize) -> usize {
+    let rest = text.as_bytes().get(at..).unwrap_or_default();
+    let blanks = rest.iter().take_while(|byte| byte.is_ascii_whitespace());
+    at + blanks.count()
+}
+
+/// Where the value ends that begins at `at`.
+fn skip_value(text: &str, at: usize) -> usize {
+    let mut depth = 0_usize;
+    let mut in_string = false;
+    let mut escaped = false;
+    let rest = text.as_bytes().get(at..).unwrap_or_default();
+    for (offset, byte) in rest.iter().enumerate() {
+        let here = at + offset;
+        if in_string {
+            in_string = *byte != b'"' || escaped;
+            escaped = *byte == b'\\' && !escaped;
+            if !in_string && depth == 0 {
+                return here + 1;
+            }
+            continue;
+        }
+        match byte {
+            b'"' => in_string = true,
+            b'{' | b'[' => depth += 1,
+            // The end of what a number or word stands in.
+            b'}' | b']' | b',' if depth == 0 => return here,
+            b'}' | b']' => {
+                depth -= 1;
+                if depth == 0 {
+                    return here + 1;
+                }
+            }
+            byte if depth == 0 && byte.is_ascii_whitespace() => return here,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "{\n  \"a\\u0062\": 1, \"x\": \"}\\\"]\",\n  \"list\": [1, [2, \"ü\"],\n    {\"é\": 1, \"deep\": true}]\n}";
+
+    fn found(place: &Place) -> (usize, usize) {
+        let position = locate(TEXT, place);
+        (position.line, position.column)
+    }
+
+    #[test]
+    fn a_value_is_found_by_line_and_column() {
+        let top = Place::default();
+
+        for (place, expected) in [
+            (top.clone(), (1, 1)),
+            (top.field("ab"), (2, 14)),
+            (top.field("x"), (2, 22)),
+            (top.field("list"), (3, 11)),
+            (top.field("list").item(1).item(1), (3, 19)),
+            (top.field("list").item(2).field("deep"), (4, 22)),
+        ] {
+            assert_eq!(found(&place), expected, "{place}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_looked_for_in_what_is_there() {
+        let list = Place::default().field("list");
+
+        assert_eq!(found(&list.item(9)), (3, 11));
+        assert_eq!(found(&list.item(2).field("gone").item(1)), (4, 5));
+    }
+}

@@ -1,0 +1,308 @@
+//! From JSON to a workflow, with errors that name the place to mend.
+
+mod check;
+mod circle;
+mod composites;
+mod dag;
+mod kind;
+mod locate;
+mod sections;
+mod steps;
+mod variables;
+#[cfg(feature = "yaml")]
+mod yaml;
+
+pub(super) use composites::MATCHED;
+pub use sections::{AgentSpec, History, Instruction, ModelSpec, Permissions, ToolSpec};
+
+use super::ast::{Body, Flow, Step, TaskForm, Work};
+use super::error::{LoadError, LoadProblem, Warning};
+use super::fields::Fields;
+use super::place::Place;
+use super::policies::Policies;
+use super::shape;
+use crate::model::{Json, JsonError, is_too_deep, sorted_text};
+use crate::tool::Checker;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use steps::Reader;
+
+/// A workflow: what its definition says, checked and compiled.
+///
+/// What a field is for stands with the field of the same name; flows and their steps are described in the
+/// [module](crate::workflow).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Workflow {
+    /// What it is called.
+    pub name: Option<String>,
+    /// What it is good for.
+    pub description: Option<String>,
+    /// Models by name.
+    pub models: BTreeMap<String, ModelSpec>,
+    /// Texts for agents and models by name.
+    pub prompts: BTreeMap<String, String>,
+    /// JSON Schemas by name.
+    pub schemas: BTreeMap<String, Json>,
+    /// Tools that agents and steps may use, by name.
+    pub tools: BTreeMap<String, ToolSpec>,
+    /// Agents by name.
+    pub agents: BTreeMap<String, AgentSpec>,
+    /// What holds for all of it.
+    pub policies: Policies,
+    flows: BTreeMap<String, Flow>,
+    checkers: BTreeMap<String, Checker>,
+    warnings: Vec<Warning>,
+    text: Arc<str>,
+    hash: String,
+}
+
+/// What is known of a flow without running it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct FlowSummary<'w> {
+    /// Its name.
+    pub name: &'w str,
+    /// What it is good for.
+    pub description: Option<&'w str>,
+    /// The schema of its input, by its name in `schemas`.
+    pub input: Option<&'w str>,
+    /// The schema of its output, by its name in `schemas`.
+    pub output: Option<&'w str>,
+}
+
+impl Workflow {
+    /// Reads a definition.
+    ///
+    /// # Errors
+    /// [`LoadError`] names the place to mend.
+    pub fn from_json(definition: &Value) -> Result<Self, LoadError> {
+        let top = Place::default();
+        if is_too_deep(definition) {
+            return Err(LoadError::new(top, LoadProblem::TooDeep));
+        }
+        let fields = Fields::of(definition, &top, &shape::WORKFLOW)?;
+        let policies = fields.get("policies");
+        let policies = policies
+            .map(|(value, place)| Policies::read(value, &place))
+            .transpose()?
+            .unwrap_or_default();
+        let text = sorted_text(definition);
+        let mut workflow = Self {
+            name: fields.text("name")?,
+            description: fields.text("description")?,
+            models: section(&fields, "models", |value, place| {
+                ModelSpec::read(value, &place)
+            })?,
+            prompts: section(&fields, "prompts", sections::prompt)?,
+            schemas: section(&fields, "schemas", sections::schema)?,
+            tools: section(&fields, "tools", |value, place| {
+                ToolSpec::read(value, &place)
+            })?,
+            agents: section(&fields, "agents", |value, place| {
+                AgentSpec::read(value, &place)
+            })?,
+            flows: flows(&fields, &policies)?,
+            checkers: BTreeMap::new(),
+            policies,
+            warnings: Vec::new(),
+            hash: hash(&text),
+            text: text.into(),
+        };
+        workflow.checkers = checkers(&workflow.schemas)?;
+        workflow.warnings = check::check(&workflow)?;
+        Ok(workflow)
+    }
+
+    /// Reads a definition from the text of its JSON. Errors and warnings say line and column.
+    ///
+    /// # Errors
+    /// See [`from_json`](Self::from_json); also if the text is not JSON, is larger than 1 MiB or has a name twice in
+    /// one object.
+    pub fn parse(text: &str) -> Result<Self, LoadError> {
+        let value = read(text).map_err(|problem| LoadError::new(Place::default(), problem))?;
+        let workflow = Self::from_json(&value);
+        let mut workflow = workflow.map_err(|error| {
+            let position = locate::locate(text, error.place());
+            error.at(position)
+        })?;
+        for warning in &mut workflow.warnings {
+            warning.position = Some(locate::locate(text, &warning.place));
+        }
+        Ok(workflow)
+    }
+
+    /// The same with a flow of the name of an agent, in which that agent answers what the flow is given.
+    ///
+    /// # Errors
+    /// [`LoadError`] if there is no such agent.
+    pub(crate) fn with_flow_of(mut self, agent: &str) -> Result<Self, LoadError> {
+        let place = Place::default().field("flows").field(agent);
+        if !self.agents.contains_key(agent) {
+            let known = self.agents.keys().map(String::as_str);
+            return Err(LoadError::unknown(place, "agent", agent, known));
+        }
+        let definition = serde_json::json!({"steps": [{"agent": agent}]});
+        let policies = self.policies.clone();
+        let made = flow(&mut Reader::new(&policies), &definition, &place)?;
+        self.flows.insert(agent.to_owned(), made);
+        Ok(self)
+    }
+
+    /// Reads a definition from YAML: one document, of what JSON has as well. Errors and warnings say line and column.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    #[cfg(feature = "yaml")]
+    pub fn from_yaml(text: &str) -> Result<Self, LoadError> {
+        let document = yaml::read(text).map_err(|(problem, position)| {
+            let error = LoadError::new(Place::default(), problem);
+            match position {
+                Some(position) => error.at(position),
+                None => error,
+            }
+        })?;
+        let workflow = Self::from_json(&document.value());
+        let mut workflow = workflow.map_err(|error| match document.locate(error.place()) {
+            Some(position) => error.at(position),
+            None => error,
+        })?;
+        for warning in &mut workflow.warnings {
+            warning.position = document.locate(&warning.place);
+        }
+        Ok(workflow)
+    }
+
+    /// Its flows, by name.
+    pub fn flows(&self) -> impl Iterator<Item = FlowSummary<'_>> {
+        self.flows.iter().map(|(name, flow)| FlowSummary {
+            name,
+            description: flow.description.as_deref(),
+            input: flow.input.as_deref(),
+            output: flow.output.as_deref(),
+        })
+    }
+
+    /// What is odd in the definition.
+    #[must_use]
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    /// SHA-256 of the definition in hex, the same in whatever order its keys are. A run goes on only with the definition
+    /// that it began with.
+    #[must_use]
+    pub fn hash(&self) -> &str {
+        &self.hash
+    }
+
+    /// The definition as its hash is made of it: JSON with sorted keys.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// All that its steps have a driver do.
+    pub(super) fn tasks(&self) -> Vec<&TaskForm> {
+        let mut open: Vec<&Step> = Vec::new();
+        for flow in self.flows.values() {
+            match &flow.body {
+                Body::Steps(block) => open.extend(&block.0),
+                Body::Graph(graph) => open.extend(graph.nodes.iter().map(|node| &node.step)),
+            }
+        }
+        let mut tasks = Vec::new();
+        while let Some(step) = open.pop() {
+            if let Work::Do(doing) = &step.work {
+                tasks.push(&doing.task);
+            }
+            open.extend(step.blocks().into_iter().flat_map(|block| &block.0));
+        }
+        tasks
+    }
+
+    /// Whether a value fits a schema of this name.
+    ///
+    /// # Errors
+    /// Says what does not fit.
+    pub(super) fn check(&self, schema: Option<&str>, value: &Value) -> Result<(), String> {
+        let checker = schema.and_then(|name| self.checkers.get(name));
+        checker.map_or(Ok(()), |checker| checker.check(value))
+    }
+
+    pub(super) fn flow(&self, name: &str) -> Option<&Flow> {
+        self.flows.get(name)
+    }
+}
+
+fn read(text: &str) -> Result<Value, LoadProblem> {
+    let wrong = |error: serde_json::Error| LoadProblem::NotJson {
+        reason: error.to_string(),
+    };
+    match Json::from_text(text) {
+        Ok(_) => crate::model::read_strictly(text).map_err(wrong),
+        Err(JsonError::Syntax(error)) => Err(wrong(error)),
+        Err(JsonError::TooDeep) => Err(LoadProblem::TooDeep),
+        Err(JsonError::TooLarge { size, limit }) => Err(LoadProblem::TooMany {
+            what: "bytes",
+            found: size,
+            most: limit,
+        }),
+    }
+}
+
+fn section<T>(
+    fields: &Fields<'_>,
+    name: &str,
+    read: impl Fn(&Value, Place) -> Result<T, LoadError>,
+) -> Result<BTreeMap<String, T>, LoadError> {
+    let named = fields.named(name, shape::NAMES)?.into_iter();
+    named
+        .map(|(name, value, place)| Ok((name.to_owned(), read(value, place)?)))
+        .collect()
+}
+
+fn checkers(schemas: &BTreeMap<String, Json>) -> Result<BTreeMap<String, Checker>, LoadError> {
+    let compiled = schemas.iter().map(|(name, schema)| {
+        let checker = Checker::compile(schema).map_err(|reason| {
+            let place = Place::default().field("schemas").field(name);
+            let reason = format!("it is no JSON Schema to check with: {reason}");
+            LoadError::fields(place, reason)
+        })?;
+        Ok((name.clone(), checker))
+    });
+    compiled.collect()
+}
+
+fn flows(fields: &Fields<'_>, policies: &Policies) -> Result<BTreeMap<String, Flow>, LoadError> {
+    let mut reader = Reader::new(policies);
+    let named = fields.named("flows", shape::NAMES)?.into_iter();
+    named
+        .map(|(name, value, place)| Ok((name.to_owned(), flow(&mut reader, value, &place)?)))
+        .collect()
+}
+
+fn flow(reader: &mut Reader<'_>, value: &Value, place: &Place) -> Result<Flow, LoadError> {
+    let fields = Fields::of(value, place, &shape::FLOW)?;
+    let body = if dag::is_dag(&fields)? {
+        Body::Graph(dag::read(reader, &fields)?)
+    } else {
+        fields.refuse("at_once", "it goes with the steps of a \"dag\"")?;
+        Body::Steps(reader.block(&fields, "steps")?)
+    };
+    Ok(Flow {
+        description: fields.text("description")?,
+        input: fields.text("input")?,
+        output: fields.text("output")?,
+        body,
+    })
+}
+
+fn hash(text: &str) -> String {
+    let digest = Sha256::digest(text);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests;

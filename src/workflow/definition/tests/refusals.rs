@@ -1,0 +1,185 @@
+use super::*;
+
+#[test]
+fn each_refusal_names_the_place_the_value_and_the_way_out() {
+    for (definition, expected) in [
+        (
+            with("agent", json!({})),
+            "agent: there is no such field; did you mean \"agents\"?",
+        ),
+        (
+            with("agents/writer/tols", json!([])),
+            "agents.writer.tols: there is no such field; did you mean \"tools\"?",
+        ),
+        (
+            with("agents/writer/tools", json!(["serch"])),
+            "agents.writer.tools[0]: there is no tool \"serch\"; did you mean \"search\"?",
+        ),
+        (
+            with("agents/critic/instruction", json!({"prompt": "critik"})),
+            "agents.critic.instruction.prompt: there is no prompt \"critik\"; did you mean \"critic\"?",
+        ),
+        (
+            with("agents/critic/instruction", Value::Null),
+            "agents.critic.instruction: it is missing; write what the agent is told",
+        ),
+        (
+            with(
+                "agents/writer/permissions",
+                json!({"approval": ["publish"]}),
+            ),
+            "agents.writer.permissions.approval[0]: there is no tool of this agent \"publish\"",
+        ),
+        (
+            with("agents/critic/history", json!("al")),
+            "agents.critic.history: there is no choice \"al\"; did you mean \"all\"?",
+        ),
+        (
+            with("models/small/temperature", json!("hot")),
+            "models.small.temperature: it must be a number, not \"hot\"",
+        ),
+        (
+            with("schemas/review", json!(7)),
+            "schemas.review: it must be a JSON Schema, not 7",
+        ),
+    ] {
+        assert_eq!(refusal(&definition), expected);
+    }
+}
+
+#[test]
+fn each_refusal_of_policies_and_flows_does_so_too() {
+    for (definition, expected) in [
+        (
+            with("policies/retry/attempts", json!(0)),
+            "policies.retry.attempts: it must be a whole number from 1 to 100, not 0",
+        ),
+        (
+            with("policies/compaction/method", json!("truncate")),
+            "policies.compaction.model: it has no meaning here: only a summary is written by one",
+        ),
+        (
+            with("flows/main/input", json!("reviw")),
+            "flows.main.input: there is no schema \"reviw\"; did you mean \"review\"?",
+        ),
+        (
+            with("flows/main/steps/1", json!({"flow": "reviews"})),
+            "flows.main.steps[1].flow: there is no flow \"reviews\"; did you mean \"review\"?",
+        ),
+        (
+            with("flows/a b", json!({})),
+            "flows: \"a b\" cannot be a name here: it may have letters, digits, _, - and . only",
+        ),
+    ] {
+        assert_eq!(refusal(&definition), expected);
+    }
+}
+
+#[test]
+fn circles_are_refused_and_named() {
+    let mut handing_over = sound();
+    handing_over["agents"]["critic"]["delegate"] = json!(["writer"]);
+    let mut calling = sound();
+    calling["flows"]["review"]["steps"] = json!([
+        {"loop": [{"if": {"path": "last", "op": "exists"}, "then": [{"flow": "main"}]}], "max": 2},
+    ]);
+    let dag = with_steps(&json!([
+        {"id": "a", "tool": "search", "depends_on": ["c"]},
+        {"id": "b", "tool": "search", "input": "${a}"},
+        {"id": "c", "tool": "search", "depends_on": ["b"]},
+    ]));
+    let itself = with("flows/review/steps", json!([{"flow": "review"}]));
+
+    for (definition, expected) in [
+        (
+            handing_over,
+            "agents.critic: agents go round in a circle: critic -> writer -> critic",
+        ),
+        (
+            calling,
+            "flows.main: flows go round in a circle: main -> review -> main",
+        ),
+        (
+            dag,
+            "flows.main.steps[0]: steps go round in a circle: a -> c -> b -> a",
+        ),
+        (
+            itself,
+            "flows.review: flows go round in a circle: review -> review",
+        ),
+    ] {
+        assert_eq!(refusal(&definition), expected);
+    }
+}
+
+#[test]
+fn a_step_that_depends_on_what_is_not_there_is_refused() {
+    let dag = with_steps(&json!([
+        {"id": "fetch", "tool": "search"},
+        {"id": "write", "agent": "writer", "depends_on": ["fecth"]},
+    ]));
+
+    assert_eq!(
+        refusal(&dag),
+        "flows.main.steps[1].depends_on[0]: there is no step \"fecth\"; did you mean \"fetch\"?"
+    );
+}
+
+#[test]
+fn in_a_graph_there_is_no_last_result_and_each_step_has_an_id() {
+    for (steps, expected) in [
+        (
+            json!([{"id": "a", "tool": "search", "input": "${last}", "depends_on": []}]),
+            "steps[0].input: there is no variable \"last\"",
+        ),
+        (
+            json!([{"tool": "search", "depends_on": []}]),
+            "steps[0].id: it is missing",
+        ),
+        (
+            json!([{"id": "a", "set": {"x": 1}, "depends_on": []}]),
+            "steps[0]: one of these is missing: agent, tool, model, flow",
+        ),
+    ] {
+        let refusal = refusal(&with_steps(&steps));
+
+        assert!(refusal.contains(expected), "{refusal}");
+    }
+}
+
+#[test]
+fn flows_within_flows_are_bounded_in_depth() {
+    let mut flows = Map::new();
+    for at in 0..60 {
+        let step = match at {
+            59 => json!({"tool": "search"}),
+            _ => json!({"flow": format!("f{}", at + 1)}),
+        };
+        flows.insert(format!("f{at}"), json!({"steps": [step]}));
+    }
+
+    let refusal = refusal(&with("flows", Value::Object(flows)));
+
+    assert!(
+        refusal.contains("steps within steps where at most 48 are allowed"),
+        "{refusal}"
+    );
+}
+
+#[test]
+fn a_definition_that_nests_too_deep_or_has_too_many_steps_is_refused() {
+    let mut deep = json!(1);
+    for _ in 0..10_000 {
+        deep = Value::Array(vec![deep]);
+    }
+    let deep_refusal = refusal(&deep);
+    // Dropping it level by level would overflow the stack.
+    crate::model::dismantle(deep);
+    let many: Vec<Value> = (0..2_001).map(|_| json!({"tool": "search"})).collect();
+
+    assert_eq!(
+        deep_refusal,
+        "the definition: it nests deeper than 64 levels"
+    );
+    assert!(refusal(&with_steps(&json!(many))).contains("2001 steps where at most 2000"));
+}

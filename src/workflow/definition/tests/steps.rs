@@ -1,0 +1,140 @@
+use super::*;
+
+/// Each step is refused, at the place and for the reason beside it.
+fn refused(rows: &[(Value, &str)]) {
+    for (step, expected) in rows {
+        let refusal = refusal(&with_steps(&json!([step])));
+
+        assert!(refusal.starts_with("flows.main."), "{step}: {refusal}");
+        assert!(refusal.contains(expected), "{step}: {refusal}");
+    }
+}
+
+#[test]
+fn a_step_with_fields_that_do_not_go_together_is_refused() {
+    refused(&[
+        (
+            json!({"agnet": "writer"}),
+            "steps[0].agnet: there is no such field; did you mean \"agent\"?",
+        ),
+        (
+            json!({"id": "a"}),
+            "steps[0]: one of these is missing: agent, tool, model",
+        ),
+        (
+            json!({"agent": "writer", "tool": "search"}),
+            "steps[0]: \"agent\" and \"tool\" cannot stand side by side",
+        ),
+        (
+            json!({"agent": "writer", "retry": {"attempts": "x"}}),
+            "steps[0].retry.attempts: it must be a whole number",
+        ),
+        (
+            json!({"agent": "writer", "retry": 101}),
+            "steps[0].retry: it must be a whole number from 1 to 100",
+        ),
+        (
+            json!({"agent": "writer", "timeout_seconds": 0}),
+            "steps[0].timeout_seconds: it must be a number of seconds",
+        ),
+        (
+            json!({"set": {"a": 1}, "retry": 2}),
+            "steps[0].retry: there is no such field",
+        ),
+    ]);
+}
+
+#[test]
+fn a_step_with_names_that_cannot_be_is_refused() {
+    refused(&[
+        (
+            json!({"set": {"last": 1}}),
+            "steps[0].set.last: \"last\" cannot be a name here: this variable is set by itself",
+        ),
+        (
+            json!({"set": {}}),
+            "steps[0].set: it is missing; write at least one variable",
+        ),
+        (
+            json!({"tool": "search", "id": "1a"}),
+            "steps[0].id: \"1a\" cannot be a name here: it has to begin with a letter",
+        ),
+        (
+            json!({"id": "draft", "tool": "search", "input": "${drfat}"}),
+            "steps[0].input: there is no variable \"drfat\"; did you mean \"draft\"?",
+        ),
+        (
+            json!({"tool": "search", "input": "${item}"}),
+            "steps[0].input: there is no variable \"item\"",
+        ),
+        (
+            json!({"return": "${error.code}"}),
+            "steps[0].return: there is no variable \"error\"",
+        ),
+    ]);
+}
+
+#[test]
+fn a_step_with_broken_steps_in_it_is_refused() {
+    refused(&[
+        (
+            json!({"loop": [{"tool": "search"}]}),
+            "steps[0].max: it is missing; write how often at the most",
+        ),
+        (
+            json!({"loop": [], "max": 1}),
+            "steps[0].loop: it is missing; write a list of steps",
+        ),
+        (
+            json!({"try": [{"tool": "search"}]}),
+            "steps[0].on_failure: it is missing",
+        ),
+        (
+            json!({"if": {"path": "last", "op": "is"}, "then": [{"tool": "search"}]}),
+            "steps[0].if.op: op \"is\" is not known",
+        ),
+        (
+            json!({"match": 1, "cases": [{"is": 1}]}),
+            "steps[0].cases[0].then: it is missing",
+        ),
+        (
+            json!({"match": 1, "cases": [{"is": 1, "op": "eq", "then": []}]}),
+            "steps[0].cases[0]: \"is\" and \"op\" cannot",
+        ),
+        (
+            json!({"parallel": [{"id": "a", "tool": "search"}, {"id": "a", "tool": "search"}]}),
+            "steps[0].parallel[1].id: \"a\" cannot",
+        ),
+        (
+            json!({"parallel": [{"tool": "search"}], "join": "any"}),
+            "steps[0].join: there is no choice \"any\"",
+        ),
+    ]);
+}
+
+#[test]
+fn a_step_that_others_cannot_answer_is_refused() {
+    refused(&[
+        (
+            json!({"wait_for": {"any_tags": ["a"]}}),
+            "steps[0].wait_for.schema_name: it is missing",
+        ),
+        (
+            json!({"emit": {"schema_name": "${last}"}}),
+            "steps[0].emit.schema_name: the name of a schema has no variables",
+        ),
+        (
+            json!({"agent": "writer", "escalate": [{"when": {"path": "result", "op": "exists"}}]}),
+            "steps[0].escalate[0]: one of these is missing: return, continue",
+        ),
+        (
+            json!({"for_each": "${input}", "at_once": 0, "steps": []}),
+            "steps[0].at_once: it must be a whole number from 1 to 256",
+        ),
+        (json!({"ask": 1}), "steps[0].ask: it must be a text, not 1"),
+        (
+            json!("agent"),
+            "steps[0]: it must be an object, not \"agent\"",
+        ),
+    ]);
+}

@@ -1,0 +1,68 @@
+use super::*;
+
+fn warnings(definition: &Value) -> Vec<String> {
+    let workflow = Workflow::from_json(definition).unwrap();
+    workflow
+        .warnings()
+        .iter()
+        .map(ToString::to_string)
+        .collect()
+}
+
+#[test]
+fn what_nothing_refers_to_is_told_of() {
+    let mut definition = sound();
+    definition["models"]["large"] = json!({});
+    definition["tools"]["shell"] = json!({});
+    definition["agents"]["idle"] = json!({"instruction": "Wait."});
+
+    assert_eq!(
+        warnings(&definition),
+        [
+            "models.large: the model \"large\" is not used",
+            "tools.shell: the tool \"shell\" is not used",
+            "agents.idle: the agent \"idle\" is not used",
+        ]
+    );
+}
+
+#[test]
+fn steps_that_no_run_gets_to_are_told_of() {
+    let steps = json!([
+        {"if": {"path": "input", "op": "exists"}, "then": [{"return": 1}], "else": [{"fail": "no"}]},
+        {"tool": "search"},
+    ]);
+    let workflow = Workflow::from_json(&with_steps(&steps)).unwrap();
+
+    let unreachable: Vec<_> = workflow
+        .warnings()
+        .iter()
+        .filter(|warning| warning.oddity == Oddity::Unreachable)
+        .map(|warning| warning.place.to_string())
+        .collect();
+
+    assert_eq!(unreachable, ["flows.main.steps[1]"]);
+}
+
+#[test]
+fn a_variable_of_a_branch_that_hides_one_outside_is_told_of() {
+    let steps = json!([
+        {"set": {"draft": "a", "page": 1}},
+        {"parallel": [{"steps": [{"set": {"draft": "b"}}]}]},
+        {"for_each": [1], "item": "page", "steps": [{"tool": "search", "input": "${page}"}]},
+    ]);
+
+    let warnings = warnings(&with_steps(&steps));
+    let hidden: Vec<_> = warnings
+        .iter()
+        .filter(|text| text.contains("hides"))
+        .collect();
+
+    assert_eq!(
+        hidden,
+        [
+            "flows.main.steps[1]: \"draft\" hides a variable of the same name, which does not change with it",
+            "flows.main.steps[2]: \"page\" hides a variable of the same name, which does not change with it",
+        ]
+    );
+}

@@ -1,0 +1,213 @@
+//! Which variables there are where: those that nobody sets are errors, those that hide others are odd.
+
+use super::MATCHED;
+use crate::workflow::ast::{Block, Body, Flow, Handler, Step, TaskForm, Work};
+use crate::workflow::error::{LoadError, Oddity, Warning};
+use crate::workflow::expression::{Expression, Test};
+use crate::workflow::place::Place;
+use std::collections::BTreeSet;
+
+pub(super) fn check(flow: &Flow, warnings: &mut Vec<Warning>) -> Result<(), LoadError> {
+    let mut checker = Checker {
+        visible: BTreeSet::from(["input".to_owned()]),
+        warnings,
+    };
+    match &flow.body {
+        Body::Steps(block) => {
+            checker.visible.insert("last".to_owned());
+            checker.visible.extend(assigned(block));
+            checker.block(block)
+        }
+        Body::Graph(graph) => {
+            let ids = graph.nodes.iter().map(|node| node.step.segment.clone());
+            checker.visible.extend(ids);
+            let mut nodes = graph.nodes.iter();
+            nodes.try_for_each(|node| checker.step(&node.step))
+        }
+    }
+}
+
+/// The variables that a block sets, those of its branches apart, which keep theirs to themselves.
+fn assigned(block: &Block) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut open: Vec<&Block> = vec![block];
+    while let Some(block) = open.pop() {
+        for step in &block.0 {
+            names.extend(step.into.clone());
+            match &step.work {
+                Work::Set(variables) => {
+                    names.extend(variables.iter().map(|(name, _)| name.clone()));
+                    open.extend(step.blocks());
+                }
+                Work::Parallel { .. } | Work::ForEach(_) => {
+                    open.extend(
+                        step.escalations
+                            .iter()
+                            .filter_map(|one| match &one.handler {
+                                Handler::Steps(block) => Some(block),
+                                Handler::Return(_) | Handler::Continue(_) | Handler::Abort(_) => {
+                                    None
+                                }
+                            }),
+                    );
+                }
+                Work::Do(_)
+                | Work::Flow { .. }
+                | Work::Loop { .. }
+                | Work::Choose { .. }
+                | Work::Try { .. }
+                | Work::Return(_)
+                | Work::Fail { .. } => open.extend(step.blocks()),
+            }
+        }
+    }
+    names
+}
+
+struct Checker<'c> {
+    visible: BTreeSet<String>,
+    warnings: &'c mut Vec<Warning>,
+}
+
+impl Checker<'_> {
+    fn block(&mut self, block: &Block) -> Result<(), LoadError> {
+        block.0.iter().try_for_each(|step| self.step(step))
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), LoadError> {
+        let place = &step.place;
+        match &step.work {
+            Work::Do(doing) => self.task(&doing.task, place)?,
+            Work::Flow { input, .. } => self.expression(input, &place.field("input"))?,
+            Work::Parallel { branches, .. } => {
+                for branch in branches {
+                    if let Some(input) = &branch.input {
+                        self.expression(input, place)?;
+                    }
+                    self.branch(&branch.body, &[], place)?;
+                }
+            }
+            Work::ForEach(each) => {
+                self.expression(&each.list, &place.field("for_each"))?;
+                self.branch(&each.body, &[&each.item, "index"], place)?;
+            }
+            Work::Loop { until, body, .. } => self.within(&["iteration"], |checker| {
+                if let Some(until) = until {
+                    checker.test(until, &place.field("until"))?;
+                }
+                checker.block(body)
+            })?,
+            Work::Choose { on, arms } => {
+                if let Some(on) = on {
+                    self.expression(on, &place.field("match"))?;
+                }
+                for arm in arms {
+                    if let Some(test) = &arm.test {
+                        self.within(&[MATCHED], |checker| checker.test(test, place))?;
+                    }
+                    self.block(&arm.body)?;
+                }
+            }
+            Work::Try { body, on_failure } => {
+                self.block(body)?;
+                self.within(&["error"], |checker| checker.block(on_failure))?;
+            }
+            Work::Set(variables) => {
+                for (name, value) in variables {
+                    self.expression(value, &place.field("set").field(name))?;
+                }
+            }
+            Work::Return(value) => self.expression(value, &place.field("return"))?,
+            Work::Fail { message, .. } => self.expression(message, &place.field("fail"))?,
+        }
+        self.within(&["result"], |checker| checker.escalations(step))
+    }
+
+    fn escalations(&mut self, step: &Step) -> Result<(), LoadError> {
+        for (at, escalation) in step.escalations.iter().enumerate() {
+            let place = step.place.field("escalate").item(at);
+            self.test(&escalation.when, &place.field("when"))?;
+            match &escalation.handler {
+                Handler::Return(value) => self.expression(value, &place.field("return"))?,
+                Handler::Continue(value) => self.expression(value, &place.field("continue"))?,
+                Handler::Abort(message) => self.expression(message, &place.field("abort"))?,
+                Handler::Steps(block) => self.block(block)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn task(&mut self, task: &TaskForm, place: &Place) -> Result<(), LoadError> {
+        match task {
+            TaskForm::Agent { input, .. }
+            | TaskForm::Tool { input, .. }
+            | TaskForm::Model { input, .. } => self.expression(input, &place.field("input")),
+            TaskForm::WaitFor { event } => self.expression(event, &place.field("wait_for")),
+            TaskForm::Ask { question, .. } => self.expression(question, &place.field("ask")),
+            TaskForm::Emit { breadcrumb } => self.expression(breadcrumb, &place.field("emit")),
+        }
+    }
+
+    /// A block with variables of its own.
+    fn branch(&mut self, block: &Block, locals: &[&str], place: &Place) -> Result<(), LoadError> {
+        let own = assigned(block);
+        let hidden = own.iter().map(String::as_str).chain(locals.iter().copied());
+        for name in hidden.filter(|name| self.visible.contains(*name)) {
+            let name = name.to_owned();
+            // `index` of a `for_each` within another is meant to be the inner one.
+            if name != "index" {
+                let warning = Warning::new(place.clone(), Oddity::Shadowed { name });
+                self.warnings.push(warning);
+            }
+        }
+        let outside = self.visible.clone();
+        self.visible.extend(own);
+        let locals = locals.iter().map(|name| (*name).to_owned());
+        self.visible.extend(locals);
+        let checked = self.block(block);
+        self.visible = outside;
+        checked
+    }
+
+    /// With some variables that are there by themselves.
+    fn within(
+        &mut self,
+        names: &[&'static str],
+        check: impl FnOnce(&mut Self) -> Result<(), LoadError>,
+    ) -> Result<(), LoadError> {
+        let outside = self.visible.clone();
+        self.visible
+            .extend(names.iter().map(|name| (*name).to_owned()));
+        let checked = check(self);
+        self.visible = outside;
+        checked
+    }
+
+    fn expression(&self, expression: &Expression, place: &Place) -> Result<(), LoadError> {
+        self.all_known(place, |tell| expression.each_variable(tell))
+    }
+
+    fn test(&self, test: &Test, place: &Place) -> Result<(), LoadError> {
+        self.all_known(place, |tell| test.each_variable(tell))
+    }
+
+    fn all_known(
+        &self,
+        place: &Place,
+        each: impl FnOnce(&mut dyn FnMut(&str)),
+    ) -> Result<(), LoadError> {
+        let mut unknown = None;
+        each(&mut |name| {
+            if !self.visible.contains(name) && unknown.is_none() {
+                unknown = Some(name.to_owned());
+            }
+        });
+        match unknown {
+            None => Ok(()),
+            Some(name) => {
+                let known = self.visible.iter().map(String::as_str);
+                Err(LoadError::unknown(place.clone(), "variable", &name, known))
+            }
+        }
+    }
+}

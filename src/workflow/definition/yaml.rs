@@ -1,0 +1,295 @@
+//! Definitions in YAML: the value that JSON would have, and where in the text each part of it stands.
+
+use crate::model::{Json, MAX_DEPTH};
+use crate::workflow::error::LoadProblem;
+use crate::workflow::place::{Place, PlacePart, Position};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+use serde_saphyr::{Location, Options, Spanned};
+use std::fmt;
+
+/// A document that was read.
+#[derive(Debug)]
+pub(super) struct Document(Spanned<Node>);
+
+#[derive(Debug)]
+enum Node {
+    Scalar(Value),
+    List(Vec<Spanned<Self>>),
+    Object(Vec<(String, Spanned<Self>)>),
+}
+
+/// Reads one document. What goes beyond JSON is refused: keys that are no texts, keys that are there twice, numbers that
+/// are none. Only `true` and `false` are truth values.
+///
+/// # Errors
+/// Says what is wrong, and where if that is known.
+pub(super) fn read(text: &str) -> Result<Document, (LoadProblem, Option<Position>)> {
+    const NODES: usize = 100_000;
+    let (size, most) = (text.len(), Json::MAX_BYTES);
+    if size > most {
+        let (what, found) = ("bytes", size);
+        return Err((LoadProblem::TooMany { what, found, most }, None));
+    }
+    let mut options = Options::default();
+    options.strict_booleans = true;
+    options.with_snippet = false;
+    options.alias_limits.max_total_replayed_events = NODES;
+    if let Some(budget) = &mut options.budget {
+        budget.max_depth = MAX_DEPTH + 1;
+        budget.max_nodes = NODES;
+    }
+    let read = serde_saphyr::from_str_with_options(text, options);
+    read.map(Document).map_err(|error| {
+        let error = error.without_snippet();
+        let reason = crate::error::excerpt(&error.to_string(), 500).into_owned();
+        (
+            LoadProblem::NotYaml { reason },
+            error.location().and_then(position),
+        )
+    })
+}
+
+impl Document {
+    pub(super) fn value(&self) -> Value {
+        self.0.value.to_value()
+    }
+
+    /// The line and column of a place: of the value, or of what it should be in if it is missing.
+    pub(super) fn locate(&self, place: &Place) -> Option<Position> {
+        let mut at = &self.0;
+        for part in place.parts() {
+            let found = match (part, &at.value) {
+                (PlacePart::Item(item), Node::List(items)) => items.get(*item),
+                (PlacePart::Field(name), Node::Object(fields)) => {
+                    let found = fields.iter().find(|(field, _)| field == name);
+                    found.map(|(_, value)| value)
+                }
+                (PlacePart::Item(_) | PlacePart::Field(_), _) => None,
+            };
+            match found {
+                Some(found) => at = found,
+                None => break,
+            }
+        }
+        position(at.referenced)
+    }
+}
+
+fn position(location: Location) -> Option<Position> {
+    let line = usize::try_from(location.line()).ok()?;
+    let column = usize::try_from(location.column()).ok()?;
+    (line > 0).then_some(Position {
+        file: None,
+        line,
+        column,
+    })
+}
+
+impl Node {
+    /// Nests no deeper than the reader lets it.
+    fn to_value(&self) -> Value {
+        match self {
+            Self::Scalar(value) => value.clone(),
+            Self::List(items) => items.iter().map(|item| item.value.to_value()).collect(),
+            Self::Object(fields) => {
+                let fields = fields.iter();
+                let fields = fields.map(|(name, value)| (name.clone(), value.value.to_value()));
+                Value::Object(fields.collect::<Map<_, _>>())
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+struct Reader;
+
+impl<'de> Visitor<'de> for Reader {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("what JSON has as well")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Node, E> {
+        Ok(Node::Scalar(Value::Null))
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Node, E> {
+        self.visit_unit()
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
+        Node::deserialize(deserializer)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Node, E> {
+        let number = Number::from_f64(value);
+        let number = number.ok_or_else(|| E::custom("a number that is not finite"))?;
+        Ok(Node::Scalar(number.into()))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Node::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Node, A::Error> {
+        let mut fields = Vec::new();
+        while let Some(entry) = entries.next_entry()? {
+            fields.push(entry);
+        }
+        Ok(Node::Object(fields))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::workflow::{LoadError, Workflow};
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    const DESK: &str = "\
+name: desk
+tools:
+  search: {}
+flows:
+  main:
+    steps:
+      - id: found
+        tool: search
+        input:
+          query: ${input.topic}
+        retry: 3
+      - return: ${found}
+";
+
+    fn problem(text: &str) -> String {
+        Workflow::from_yaml(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_definition_in_yaml_is_the_one_that_json_would_have() {
+        let json = json!({
+            "name": "desk",
+            "tools": {"search": {}},
+            "flows": {"main": {"steps": [
+                {"id": "found", "tool": "search", "input": {"query": "${input.topic}"}, "retry": 3},
+                {"return": "${found}"},
+            ]}},
+        });
+
+        let read = Workflow::from_yaml(DESK).unwrap();
+
+        assert_eq!(read.hash(), Workflow::from_json(&json).unwrap().hash());
+    }
+
+    #[test]
+    fn an_error_says_the_line_and_column_of_what_is_to_be_mended() {
+        let misspelt = DESK.replace("tool: search", "tool: serch");
+        let wrong = DESK.replace("retry: 3", "retry: often");
+        let unknown = DESK.replace("    steps:", "    stepps: 1\n    steps:");
+
+        assert!(
+            problem(&misspelt).starts_with("line 8 column 15: "),
+            "{}",
+            problem(&misspelt)
+        );
+        assert!(
+            problem(&misspelt).ends_with("there is no tool \"serch\"; did you mean \"search\"?")
+        );
+        assert!(
+            problem(&wrong).starts_with("line 11 column 16: "),
+            "{}",
+            problem(&wrong)
+        );
+        assert!(
+            problem(&unknown).starts_with("line 6 column"),
+            "{}",
+            problem(&unknown)
+        );
+    }
+
+    #[test]
+    fn a_warning_says_where_it_is() {
+        let workflow =
+            Workflow::from_yaml(&DESK.replace("  search: {}", "  search: {}\n  shell: {}"));
+
+        let workflow = workflow.unwrap();
+
+        let warnings: Vec<String> = workflow
+            .warnings()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(
+            warnings,
+            ["line 4 column 10: tools.shell: the tool \"shell\" is not used"]
+        );
+    }
+
+    #[test]
+    fn what_json_has_not_is_refused() {
+        for text in [
+            "name: a\nname: b",
+            "tools: {1: {}}\n? [a]\n: b",
+            "models: {m: {temperature: .nan}}",
+            "a: &a [*a]",
+            "name: [",
+            "--- \nname: a\n--- \nname: b",
+        ] {
+            assert!(Workflow::from_yaml(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn aliases_that_grow_without_measure_are_refused() {
+        let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for level in 1..10 {
+            let last = level - 1;
+            let items = vec![format!("*a{last}"); 10].join(", ");
+            text.push_str(&format!("a{level}: &a{level} [{items}]\n"));
+        }
+
+        assert!(Workflow::from_yaml(&text).is_err());
+    }
+
+    #[test]
+    fn words_that_some_take_for_truth_values_are_texts() {
+        let workflow = Workflow::from_yaml("name: no").unwrap();
+
+        assert_eq!(workflow.name.as_deref(), Some("no"));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_written_is_read_or_refused(text in "[-:&*{}\\[\\]a-c \\n'\"|>#?!0-9]{0,200}") {
+            let read: Result<Workflow, LoadError> = Workflow::from_yaml(&text);
+            drop(read);
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Agents that work on a step, and those of the workflow that they ask: all in the run of the flow.
+//!
+//! An agent asks another one by a breadcrumb, and is suspended until that answers. Where both are of one workflow the
+//! request is not written: the other agent begins here, and what it says is handed over as the response would be. So an
+//! agent is the same in a flow and by itself, and what it was at is saved by one mechanism.
+
+use super::conversations::Answered;
+use super::ended::failed_with;
+use super::heard::Listener;
+use super::kept::{AtWork, Keeper};
+use super::step::Step;
+use crate::agent::{AgentExecutor, agents, session_in};
+use crate::error::{BoxError, permanent};
+use crate::executor::{Inner, KeepState, Resumed, Suspension, UniversalExecutor as _};
+use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Selector};
+use crate::store::{Wake, Write};
+use crate::tool;
+use crate::workflow::{Outcome, StepPath};
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, try_join_all};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// What an agent came to.
+pub(super) enum Came {
+    /// The context of its response.
+    Answer(Json),
+    Failed(Outcome),
+    /// It waits for others than agents of this workflow.
+    Waits(Wake),
+}
+
+impl Step<'_> {
+    /// Lets an agent work until it has an answer, or waits.
+    ///
+    /// Each level is an agent that the one before may ask, and these lead in no circles, so this is no deeper than there
+    /// are agents.
+    pub(super) fn work_of_agent(
+        &self,
+        key: String,
+        path: StepPath,
+    ) -> BoxFuture<'_, Result<Came, BoxError>> {
+        async move {
+            let Some(at_work) = self.agents.get(&key) else {
+                return Ok(Came::Failed(Outcome::failure(
+                    "misfit",
+                    "no such agent is at work",
+                )));
+            };
+            let talk = self.conversations.as_deref();
+            let by = Listener {
+                emitter: Arc::clone(&self.emitter),
+                path: path.clone(),
+            };
+            let compactor = self.assembly.compactor();
+            let told = compactor.clone().map(|compactor| (compactor, by.clone()));
+            let agent = self
+                .assembly
+                .agent(&at_work.agent, Some(by), talk, compactor);
+            let agent = agent.map_err(permanent)?;
+            let keeper: Arc<dyn KeepState> = Arc::new(Keeper {
+                agents: self.agents.clone(),
+                key: key.clone(),
+                saver: self.saver.clone(),
+                told,
+            });
+            let trigger = Arc::new(self.asked(&at_work));
+            let mut with = None;
+            loop {
+                let fed = with.take();
+                let response = match self.turn(&agent, &trigger, &key, &keeper, fed).await {
+                    Ok(output) => {
+                        let output = Json::from(output);
+                        if let Some(talk) = talk {
+                            let state = self.agents.get(&key).and_then(|at_work| at_work.state);
+                            let session = state.as_ref().and_then(session_in);
+                            let answered = Answered {
+                                request: &key,
+                                asked: &at_work.input,
+                                answer: &output,
+                                session: session.as_ref(),
+                            };
+                            talk.answered(&path, answered).await?;
+                        }
+                        return self
+                            .answered(&agent, &trigger, &key, output.into_value())
+                            .await;
+                    }
+                    Err(error) => match error.downcast::<Suspension>() {
+                        Ok(suspension) => *suspension,
+                        Err(error) => return failed_with(error).map(Came::Failed),
+                    },
+                };
+                let mut wake = self.keep_turn(&key, &path, response).await?;
+                let asked = self.agents.asked_by(&key);
+                let came = asked.iter().map(|child| self.work_of_asked(child, &path));
+                for came in try_join_all(came).await?.into_iter().flatten() {
+                    wake.selectors.extend(came.selectors);
+                    wake.until = wake.until.into_iter().chain(came.until).min();
+                }
+                // The answers are handed over one by one, since a run goes on with one breadcrumb at a time.
+                with = asked.iter().find_map(|child| self.response_of(child));
+                if with.is_none() {
+                    return Ok(Came::Waits(wake));
+                }
+            }
+        }
+        .boxed()
+    }
+
+    /// Lets an agent go on from where it is.
+    async fn turn(
+        &self,
+        agent: &AgentExecutor,
+        trigger: &Arc<Breadcrumb>,
+        key: &str,
+        keeper: &Arc<dyn KeepState>,
+        with: Option<(String, Arc<Breadcrumb>)>,
+    ) -> Result<Value, BoxError> {
+        let state = self.agents.get(key).and_then(|at_work| at_work.state);
+        let (fed, with) = with.unzip();
+        let resumed = state.map(|state| Resumed { state, with });
+        let inner = Inner {
+            key: self.key_of(key),
+            resumed,
+            keeper: Arc::clone(keeper),
+        };
+        let context = self.context.inner(Arc::clone(trigger), inner);
+        let done = agent.execute(trigger, &context).await;
+        if let Some(fed) = fed {
+            self.agents.remove(&fed);
+        }
+        done
+    }
+
+    /// Keeps what a suspended agent goes on with, writes what it asks others, and says what would wake it. What it asks
+    /// agents of this workflow is kept as well.
+    async fn keep_turn(
+        &self,
+        key: &str,
+        path: &StepPath,
+        suspension: Suspension,
+    ) -> Result<Wake, BoxError> {
+        let (mut wake, state, response) = suspension.into_parts();
+        for write in response.into_writes() {
+            let Write::Create(new) = write else { continue };
+            match self.request_of(&new, key) {
+                Some((id, asked)) => self.agents.add(id, asked),
+                None => {
+                    let tag = new
+                        .tags
+                        .iter()
+                        .find(|tag| tag.starts_with("request:"))
+                        .cloned();
+                    self.post(new, tag.as_deref().unwrap_or_default()).await?;
+                }
+            }
+        }
+        self.agents.set_state(key, state);
+        self.saver.save().await?;
+        let own: Vec<_> = self
+            .agents
+            .asked_by(key)
+            .iter()
+            .map(|id| response_to(id))
+            .collect();
+        wake.selectors.retain(|selector| !own.contains(selector));
+        tracing::debug!(%path, "an agent waits for others");
+        Ok(wake)
+    }
+
+    /// The agent of this workflow that a breadcrumb asks, if it asks one.
+    fn request_of(&self, new: &NewBreadcrumb, by: &str) -> Option<(String, AtWork)> {
+        if new.schema_name.as_deref() != Some(agents::REQUEST) {
+            return None;
+        }
+        let agent = new.context.text("agent")?;
+        let known = self.assembly.workflow().agents.contains_key(agent);
+        let asked = AtWork {
+            agent: agent.to_owned(),
+            input: new
+                .context
+                .get("prompt")
+                .cloned()
+                .unwrap_or_default()
+                .into(),
+            state: None,
+            asked_by: Some(by.to_owned()),
+            answer: None,
+        };
+        known.then(|| Some((new.context.text("requestId")?.to_owned(), asked)))?
+    }
+
+    /// Lets an agent that was asked work, unless it has answered; what it waits for, if it does.
+    async fn work_of_asked(&self, key: &str, path: &StepPath) -> Result<Option<Wake>, BoxError> {
+        let Some(at_work) = self
+            .agents
+            .get(key)
+            .filter(|at_work| at_work.answer.is_none())
+        else {
+            return Ok(None);
+        };
+        let path = StepPath::new(format!("{path}/{}", at_work.agent));
+        let answer = match self.work_of_agent(key.to_owned(), path).await? {
+            Came::Answer(answer) => answer,
+            Came::Failed(outcome) => {
+                json!({"status": "error", "message": message(&outcome)}).into()
+            }
+            Came::Waits(wake) => return Ok(Some(wake)),
+        };
+        self.agents.set_answer(key, answer);
+        self.saver.save().await?;
+        Ok(None)
+    }
+
+    /// The answer of an agent that was asked, as the breadcrumb that it would be.
+    fn response_of(&self, key: &str) -> Option<(String, Arc<Breadcrumb>)> {
+        let at_work = self.agents.get(key)?;
+        let mut context = at_work.answer?.into_value();
+        if let Value::Object(fields) = &mut context {
+            fields.insert("creator".to_owned(), json!({"agent_id": at_work.agent}));
+        }
+        let response = NewBreadcrumb::new(AgentExecutor::RESPONSE)
+            .tag(tool::request_tag(key))
+            .context(context);
+        let response = response.first_version(BreadcrumbId::NIL, self.context.now());
+        Some((key.to_owned(), Arc::new(response)))
+    }
+
+    /// What an agent is shown as its trigger.
+    fn asked(&self, at_work: &AtWork) -> Breadcrumb {
+        let mut context = json!({"agent": at_work.agent});
+        if let Value::Object(fields) = &mut context {
+            let field = if at_work.input.is_string() {
+                "prompt"
+            } else {
+                "input"
+            };
+            fields.insert(field.to_owned(), (*at_work.input).clone());
+        }
+        let trigger = self.context.trigger();
+        let asked = NewBreadcrumb::new(agents::REQUEST).context(context);
+        asked.first_version(trigger.id, trigger.updated_at)
+    }
+
+    /// What an agent ends with: its answer, and the breadcrumbs that it may write.
+    async fn answered(
+        &self,
+        agent: &AgentExecutor,
+        trigger: &Breadcrumb,
+        key: &str,
+        output: Value,
+    ) -> Result<Came, BoxError> {
+        if agent.definition().capabilities.is_some() {
+            let response = agent.respond(trigger, output.clone()).await?;
+            for write in response.into_writes() {
+                match write {
+                    Write::Create(new)
+                        if new.schema_name.as_deref() != Some(AgentExecutor::RESPONSE) =>
+                    {
+                        self.emit(new, key).await?;
+                    }
+                    Write::Create(_) | Write::Update { .. } | Write::Delete { .. } => {}
+                }
+            }
+        }
+        Ok(Came::Answer(output.into()))
+    }
+
+    /// The key of an agent that works on the step: another one in each attempt, in which it may call its tools with other
+    /// arguments.
+    fn key_of(&self, agent: &str) -> String {
+        let (key, attempt) = (&self.ready.idempotency_key, self.ready.attempt);
+        match (attempt, agent) {
+            (1, "") => key.clone(),
+            (1, agent) => format!("{key}/{agent}"),
+            (attempt, agent) => format!("{key}~{attempt}/{agent}"),
+        }
+    }
+}
+
+/// What finds the response to a request.
+fn response_to(request_id: &str) -> Selector {
+    Selector::schema(AgentExecutor::RESPONSE).all_tags([tool::request_tag(request_id)])
+}
+
+fn message(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Failed { failure, .. } => failure.message.clone(),
+        Outcome::TimedOut => "it took too long".to_owned(),
+        Outcome::Succeeded(_) | Outcome::Suspended { .. } => String::new(),
+    }
+}
+
+/// What a step makes of the response of its agent.
+pub(super) fn result_of(answer: &Json) -> Outcome {
+    Outcome::success(agents::said(answer))
+}

@@ -1,0 +1,342 @@
+//! One attempt at a run: begins what is due, waits for whatever is first, and tells the interpreter of it.
+
+use super::ended::timed_out;
+use super::event::Emitter;
+use super::kept::{Kept, Looked, Saver};
+use super::look::LOOKS;
+use super::step::{Step, Worked};
+use super::{Assembly, Conversations, Driven, Order};
+use crate::clock::within;
+use crate::error::BoxError;
+use crate::executor::ExecutionContext;
+use crate::model::Timestamp;
+use crate::store::Wake;
+use crate::workflow::{Finish, FlowEvent, Next, Outcome, Ready, Run, StepPath};
+use futures::future::{AbortHandle, BoxFuture, abortable};
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tracing::Instrument as _;
+
+/// How many steps are at work at a time.
+const MOST_AT_ONCE: usize = 32;
+
+/// How long a run that has nothing else to do stays for a delay; for a longer one it is suspended.
+const SHORT: Duration = Duration::from_secs(5);
+
+/// What a step came to; none if it was stopped.
+type Done = Option<(StepPath, Result<Worked, BoxError>)>;
+
+/// One attempt at a run.
+pub(super) struct Drive<'d> {
+    pub(super) assembly: &'d Assembly,
+    pub(super) context: &'d ExecutionContext,
+    pub(super) emitter: Arc<Emitter>,
+    pub(super) run: Run,
+    pub(super) finished: Option<Finish>,
+    /// The steps under way, and what is known of each.
+    pub(super) ready: BTreeMap<StepPath, Arc<Ready>>,
+    pub(super) kept: BTreeMap<StepPath, Kept>,
+    /// Those that have not begun in this attempt, or go on.
+    pub(super) queue: VecDeque<StepPath>,
+    pub(super) running: FuturesUnordered<BoxFuture<'d, Done>>,
+    pub(super) aborts: BTreeMap<StepPath, AbortHandle>,
+    /// What would wake the agents that are suspended, and since when that counts.
+    pub(super) asleep: BTreeMap<StepPath, Wake>,
+    pub(super) saver: Saver,
+    pub(super) saves: mpsc::Receiver<oneshot::Sender<()>>,
+    pub(super) is_saved: bool,
+    pub(super) tells: bool,
+    pub(super) conversations: Option<Arc<dyn Conversations>>,
+    /// What is not told yet.
+    pub(super) untold: Vec<FlowEvent>,
+    pub(super) looked: Looked,
+    pub(super) next_look: Instant,
+}
+
+impl<'d> Drive<'d> {
+    pub(super) fn new(
+        assembly: &'d Assembly,
+        context: &'d ExecutionContext,
+        order: Order,
+        run: Run,
+    ) -> Self {
+        let Order {
+            parent,
+            events,
+            tells,
+            conversations,
+            ..
+        } = order;
+        let key = context.idempotency_key();
+        let emitter = Arc::new(Emitter::new(key, parent.as_deref(), events));
+        let (asks, saves) = mpsc::channel(MOST_AT_ONCE);
+        let looked = Looked {
+            since: context.trigger().updated_at,
+            control: None,
+        };
+        Self {
+            assembly,
+            context,
+            emitter,
+            finished: run.progress().finished().cloned(),
+            run,
+            ready: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            queue: VecDeque::new(),
+            running: FuturesUnordered::new(),
+            aborts: BTreeMap::new(),
+            asleep: BTreeMap::new(),
+            saver: Saver(asks),
+            saves,
+            is_saved: false,
+            tells,
+            conversations,
+            untold: Vec::new(),
+            looked,
+            next_look: Instant::now() + LOOKS,
+        }
+    }
+
+    /// Takes up what an earlier attempt has left.
+    pub(super) fn take_up(&mut self) {
+        for ready in self.run.outstanding().into_iter().chain(self.run.waiting()) {
+            let kept = self.kept.get(&ready.path);
+            let kept = kept.filter(|kept| kept.attempt == ready.attempt);
+            // An agent that waits looks for itself whether it can go on.
+            if kept.is_none_or(|kept| kept.wait.is_none()) {
+                self.queue.push_back(ready.path.clone());
+            }
+            if kept.is_none() {
+                self.kept.insert(ready.path.clone(), self.unbegun(&ready));
+            }
+            self.ready.insert(ready.path.clone(), Arc::new(ready));
+        }
+    }
+
+    pub(super) async fn run(mut self) -> Result<Driven, BoxError> {
+        loop {
+            if let Some(finish) = self.finished.take() {
+                self.tell_progress().await?;
+                return Ok(Driven::Finished(finish));
+            }
+            self.begin_what_is_due();
+            if !self.running.is_empty() {
+                self.go_on().await?;
+                continue;
+            }
+            if Box::pin(self.look()).await? {
+                continue;
+            }
+            match self.delay() {
+                Some(delay) if delay <= SHORT => {
+                    self.save().await?;
+                    tokio::time::sleep(delay).await;
+                }
+                Some(_) | None => {
+                    self.tell_progress().await?;
+                    return self.suspend();
+                }
+            }
+        }
+    }
+
+    /// Begins steps for which there is a place, and which have no delay.
+    fn begin_what_is_due(&mut self) {
+        let now = self.context.now();
+        let mut later = VecDeque::new();
+        while self.running.len() < MOST_AT_ONCE
+            && let Some(path) = self.queue.pop_front()
+        {
+            let due = self.kept.get(&path).and_then(|kept| kept.due);
+            match due.is_some_and(|due| due > now) {
+                true => later.push_back(path),
+                false => self.begin(&path, now),
+            }
+        }
+        self.queue.append(&mut later);
+    }
+
+    fn begin(&mut self, path: &StepPath, now: Timestamp) {
+        let (Some(ready), Some(kept)) = (self.ready.get(path), self.kept.get_mut(path)) else {
+            return;
+        };
+        let again = std::mem::replace(&mut kept.begun, true);
+        kept.until = kept.until.or(ready.timeout.map(|timeout| now + timeout));
+        let step = Step {
+            assembly: self.assembly,
+            context: self.context,
+            emitter: Arc::clone(&self.emitter),
+            ready: Arc::clone(ready),
+            again,
+            approved: kept.approved.clone(),
+            until: kept.until,
+            agents: kept.agents.clone(),
+            saver: self.saver.clone(),
+            conversations: self.conversations.clone(),
+        };
+        let span = tracing::debug_span!("step", %path, attempt = ready.attempt);
+        let left = kept.until.map(|until| until.since(now));
+        let (assembly, ready, path) = (self.assembly, Arc::clone(ready), path.clone());
+        let at = path.clone();
+        let work = async move {
+            let worked = match left {
+                None => step.work().await,
+                Some(left) => match within(left, step.work()).await {
+                    Some(worked) => worked,
+                    None => Ok(Worked::Told(timed_out(&ready.task, assembly))),
+                },
+            };
+            (at, worked)
+        };
+        let (work, abort) = abortable(work.instrument(span));
+        self.aborts.insert(path, abort);
+        self.running.push(work.map(Result::ok).boxed());
+        self.is_saved = false;
+    }
+
+    /// Keeps what is known, then waits for whatever is first.
+    async fn go_on(&mut self) -> Result<(), BoxError> {
+        self.save().await?;
+        // What is due begins once there is a place for it.
+        let delay = match self.running.len() < MOST_AT_ONCE {
+            true => self.delay(),
+            false => None,
+        };
+        let due = async {
+            match delay {
+                Some(delay) => tokio::time::sleep(delay).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            Some(asks) = self.saves.recv() => self.save_for(asks).await,
+            Some(done) = self.running.next() => self.take(done),
+            () = tokio::time::sleep_until(self.next_look) => Box::pin(self.look()).await.map(drop),
+            () = due => Ok(()),
+        }
+    }
+
+    /// Takes what a step came to, and whatever else has ended by now, so that all is saved at once.
+    fn take(&mut self, done: Done) -> Result<(), BoxError> {
+        self.take_one(done)?;
+        while let Some(Some(done)) = self.running.next().now_or_never() {
+            self.take_one(done)?;
+        }
+        Ok(())
+    }
+
+    fn take_one(&mut self, done: Done) -> Result<(), BoxError> {
+        let Some((path, worked)) = done else {
+            return Ok(());
+        };
+        self.aborts.remove(&path);
+        if !self.ready.contains_key(&path) {
+            return Ok(());
+        }
+        match worked? {
+            Worked::Told(outcome) => self.tell(&path, outcome),
+            Worked::Waits(wait) => {
+                let ticket = wait.ticket.clone();
+                if let Some(kept) = self.kept.get_mut(&path) {
+                    kept.wait = Some(wait);
+                }
+                self.suspended(&path, ticket);
+            }
+            Worked::Asleep { ticket, wake } => {
+                self.asleep.insert(path.clone(), wake);
+                self.suspended(&path, ticket);
+            }
+        }
+        Ok(())
+    }
+
+    fn suspended(&mut self, path: &StepPath, ticket: String) {
+        self.is_saved = false;
+        // An agent may wait more than once, for one thing after the other.
+        if self.ticket(path).as_ref() == Some(&ticket) {
+            return;
+        }
+        let Some(attempt) = self.ready.get(path).map(|ready| ready.attempt) else {
+            return;
+        };
+        let next = self.run.tell(path, attempt, Outcome::Suspended { ticket });
+        self.apply(next);
+    }
+
+    fn ticket(&self, path: &StepPath) -> Option<String> {
+        let mut suspended = self.run.progress().suspended();
+        let found = suspended.find(|(other, _)| *other == path);
+        found.map(|(_, ticket)| ticket.to_owned())
+    }
+
+    /// Tells the flow how a step ended.
+    pub(super) fn tell(&mut self, path: &StepPath, outcome: Outcome) {
+        let Some(ready) = self.ready.remove(path) else {
+            return;
+        };
+        self.kept.remove(path);
+        self.asleep.remove(path);
+        let next = match (outcome, self.ticket(path)) {
+            (Outcome::Succeeded(result), Some(ticket)) => self.run.resume(&ticket, result),
+            (outcome, _) => self.run.tell(path, ready.attempt, outcome),
+        };
+        self.apply(next);
+    }
+
+    /// Does what the flow wants next.
+    pub(super) fn apply(&mut self, next: Next) {
+        self.is_saved = false;
+        for path in next.cancel {
+            if let Some(abort) = self.aborts.remove(&path) {
+                abort.abort();
+            }
+            self.ready.remove(&path);
+            self.kept.remove(&path);
+            self.asleep.remove(&path);
+            self.queue.retain(|queued| *queued != path);
+        }
+        for ready in next.ready {
+            let path = ready.path.clone();
+            self.kept.insert(path.clone(), self.unbegun(&ready));
+            self.ready.insert(path.clone(), Arc::new(ready));
+            self.queue.push_back(path);
+        }
+        for event in &next.events {
+            self.emitter.tell_flow(event);
+        }
+        if self.tells {
+            self.untold.extend(next.events);
+        }
+        if let Some(anomaly) = next.anomaly {
+            tracing::debug!(?anomaly, "something of a run did not fit");
+        }
+        self.finished = self.finished.take().or(next.finished);
+    }
+
+    fn unbegun(&self, ready: &Ready) -> Kept {
+        let is_delayed = !ready.after.is_zero();
+        Kept {
+            attempt: ready.attempt,
+            due: is_delayed.then(|| self.context.now() + ready.after),
+            ..Kept::default()
+        }
+    }
+
+    /// How long it is until a step that waits for its time begins; none if no step does.
+    fn delay(&self) -> Option<Duration> {
+        let now = self.context.now();
+        let dues = self
+            .queue
+            .iter()
+            .filter_map(|path| self.kept.get(path)?.due);
+        // No less than the store's clock can tell apart, so that nothing spins.
+        dues.min()
+            .map(|due| due.since(now).max(Duration::from_millis(1)))
+    }
+}

@@ -1,0 +1,123 @@
+//! How steps end: what errors and answers are to the flow, and whether it may try again.
+
+use super::Assembly;
+use crate::agent::guardrail::Denied;
+use crate::agent::{AgentRunError, ModelError};
+use crate::error::{BoxError, Retry, excerpt, unmarked};
+use crate::executor::{ContextError, Verdict, verdict};
+use crate::machine::Answer;
+use crate::store::StoreError;
+use crate::tool::{RetrySafety, Tool, ToolSettings};
+use crate::workflow::{MayRetry, Outcome, StepFailure, Task};
+use serde_json::Value;
+use std::time::Duration;
+
+/// An answer that is not what was asked for, with what was written instead.
+pub(super) fn bad_output(problem: &str, raw: &str) -> Outcome {
+    const RAW: usize = 2_048;
+    let raw = excerpt(raw, RAW);
+    let message =
+        format!("the answer is not the output that was asked for: {problem}; it was: {raw}");
+    Outcome::transient("bad_output", message)
+}
+
+/// What a call of a tool came to.
+pub(super) fn of_answer(answer: Answer, settings: &ToolSettings) -> Outcome {
+    match answer {
+        Answer::Success(output) => Outcome::Succeeded(output),
+        answer @ Answer::Error { .. } => of_error(answer, Some(settings)),
+    }
+}
+
+/// An error, and whether the step may be tried again: a tool that failed may be called again, unless it runs at most once;
+/// where nobody knows whether it has done its work only one that is idempotent may.
+pub(super) fn of_error(answer: Answer, settings: Option<&ToolSettings>) -> Outcome {
+    let Answer::Error { code, message } = answer else {
+        return Outcome::success(Value::Null);
+    };
+    let retry = settings.map(|settings| settings.retry);
+    let may = match (&*code, retry) {
+        (_, None | Some(RetrySafety::AtMostOnce)) => false,
+        ("failed" | "busy" | "rate_limited", Some(_)) => true,
+        ("timeout" | "panic", Some(retry)) => retry.may_be_made_again(),
+        (_, Some(_)) => false,
+    };
+    let retry = match may {
+        true => MayRetry::After(Duration::ZERO),
+        false => MayRetry::Never,
+    };
+    let failure = StepFailure::new(code, message);
+    Outcome::Failed { failure, retry }
+}
+
+/// The outcome of a step that an error ends. What the error of a model or tool that is not of this crate says stays out
+/// of it, since variables and results are read by many.
+///
+/// # Errors
+/// What is wrong with the store or the run, and not with the step.
+pub(super) fn failed_with(error: BoxError) -> Result<Outcome, BoxError> {
+    let retried = |code: &str, message: String, retry: Retry| match retry {
+        Retry::Never => Outcome::failure(code, message),
+        Retry::After(after) => Outcome::Failed {
+            failure: StepFailure::new(code, message),
+            retry: MayRetry::After(after),
+        },
+    };
+    if let Some(failed) = find::<ModelError>(&error) {
+        return Ok(retried("model", failed.to_string(), failed.retry()));
+    }
+    if let Some(AgentRunError::BadOutput { problem, raw }) = find(&error) {
+        return Ok(bad_output(problem, raw));
+    }
+    if let Some(failed) = find::<AgentRunError>(&error) {
+        return Ok(retried("agent", failed.to_string(), failed.retry()));
+    }
+    if let Some(denied) = find::<Denied>(&error) {
+        return Ok(Outcome::failure("denied", denied.to_string()));
+    }
+    match find::<StoreError>(&error).map(StoreError::retry) {
+        Some(Retry::Never) => return Ok(Outcome::failure("rejected", error.to_string())),
+        Some(Retry::After(_)) => return Err(error),
+        None => {}
+    }
+    if find::<ContextError>(&error).is_some() {
+        return Err(error);
+    }
+    let may = matches!(
+        verdict(error.as_ref()),
+        Verdict::Transient(_) | Verdict::RateLimited(_)
+    );
+    let message = "the agent failed, and what its provider says of it is kept out of here";
+    Ok(match may {
+        true => Outcome::transient("agent", message),
+        false => Outcome::failure("agent", message),
+    })
+}
+
+/// An error of a type among an error and its sources.
+fn find<E: std::error::Error + 'static>(error: &BoxError) -> Option<&E> {
+    let mut link: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
+    for _ in 0..16 {
+        let current = unmarked(link?);
+        if let Some(found) = current.downcast_ref() {
+            return Some(found);
+        }
+        link = current.source();
+    }
+    None
+}
+
+/// How a step ends whose time is up while it is at work.
+pub(super) fn timed_out(task: &Task, assembly: &Assembly) -> Outcome {
+    let Task::Tool { tool, .. } = task else {
+        return Outcome::TimedOut;
+    };
+    let settings = assembly.tools.get(tool).map(Tool::settings);
+    match settings.is_some_and(|settings| settings.retry.may_be_made_again()) {
+        true => Outcome::TimedOut,
+        false => Outcome::failure(
+            "timed_out",
+            "the step took longer than its timeout; its tool may have done its work, and is not called again",
+        ),
+    }
+}

@@ -1,0 +1,79 @@
+//! A model as its definition wants it, of which somebody hears what it says.
+
+use super::event::{Emitter, StepEventKind};
+use crate::agent::{ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError};
+use crate::workflow::{ModelSpec, StepPath};
+use async_trait::async_trait;
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use std::sync::Arc;
+
+pub(super) struct Heard {
+    pub(super) model: Arc<dyn ChatModel>,
+    /// What `models` says of it; nothing of the service's own choice.
+    pub(super) spec: Option<ModelSpec>,
+    /// None if nobody listens.
+    pub(super) by: Option<Listener>,
+}
+
+/// Where something is told, and as happening where.
+#[derive(Clone, Debug)]
+pub(super) struct Listener {
+    pub(super) emitter: Arc<Emitter>,
+    pub(super) path: StepPath,
+}
+
+impl Listener {
+    pub(super) fn tell(&self, kind: StepEventKind) {
+        self.emitter.tell(&self.path, kind);
+    }
+
+    fn hear(&self, event: &ChatEvent) {
+        match event {
+            ChatEvent::Text(text) => self.tell(StepEventKind::Text(text.clone())),
+            ChatEvent::Usage(usage) => self.tell(StepEventKind::Usage(*usage)),
+            // Calls are told when they are made.
+            ChatEvent::ToolCall(_) | ChatEvent::End(_) => {}
+        }
+    }
+}
+
+impl Heard {
+    fn request(&self, request: &ChatRequest) -> ChatRequest {
+        let mut request = request.clone();
+        let Some(spec) = &self.spec else {
+            return request;
+        };
+        request.model = request.model.or_else(|| spec.model.clone());
+        request.temperature = request.temperature.or(spec.temperature);
+        let most = spec.max_tokens;
+        let most = most.map(|most| u32::try_from(most).unwrap_or(u32::MAX));
+        request.max_output_tokens = request.max_output_tokens.or(most);
+        request
+    }
+}
+
+#[async_trait]
+impl ChatModel for Heard {
+    async fn chat(&self, request: &ChatRequest) -> Result<ChatResponse, ModelError> {
+        let request = self.request(request);
+        let Some(by) = &self.by else {
+            return self.model.chat(&request).await;
+        };
+        by.tell(StepEventKind::Asked);
+        let events = self.model.stream(&request).await?;
+        let heard = events.inspect(|event| {
+            if let Ok(event) = event {
+                by.hear(event);
+            }
+        });
+        ChatResponse::collect(heard).await
+    }
+
+    async fn stream(
+        &self,
+        request: &ChatRequest,
+    ) -> Result<BoxStream<'static, Result<ChatEvent, ModelError>>, ModelError> {
+        self.model.stream(&self.request(request)).await
+    }
+}

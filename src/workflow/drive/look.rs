@@ -1,0 +1,227 @@
+//! Looking for what others wrote: answers to what steps wait for, and orders to the run.
+
+use super::attempt::Drive;
+use super::control::Control;
+use super::ended::of_error;
+use super::waiting::{Awaited, Reply};
+use crate::error::BoxError;
+use crate::machine::Answer;
+use crate::model::{Breadcrumb, Json, Selector, Timestamp};
+use crate::store::{Query, Wake};
+use crate::tool::Tool;
+use crate::workflow::{Outcome, StepPath, Task};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often a run that is at work looks for answers and orders.
+pub(super) const LOOKS: Duration = Duration::from_secs(1);
+
+/// How many breadcrumbs are looked at together, and how often: whoever writes many that answer nothing must not hide the
+/// one that does.
+const AT_ONCE: usize = 256;
+const MOST_LOOKS: usize = 64;
+
+impl Drive<'_> {
+    /// Takes what has come, until nothing more does: what is older than the newest of it was seen then. Says whether
+    /// anything came of it.
+    pub(super) async fn look(&mut self) -> Result<bool, BoxError> {
+        self.next_look = Instant::now() + LOOKS;
+        let mut any = false;
+        loop {
+            let before = self.looked.since;
+            any |= self.look_once().await?;
+            if self.looked.since == before {
+                return Ok(any);
+            }
+        }
+    }
+
+    async fn look_once(&mut self) -> Result<bool, BoxError> {
+        let mut any = self.hear_orders().await?;
+        let waiting = self.kept.iter().filter(|(_, kept)| kept.wait.is_some());
+        let waiting: Vec<StepPath> = waiting.map(|(path, _)| path.clone()).collect();
+        for path in waiting {
+            any |= self.hear_answer(&path).await?;
+        }
+        for path in self.asleep.keys().cloned().collect::<Vec<_>>() {
+            any |= self.wake_agent(&path).await?;
+        }
+        Ok(any)
+    }
+
+    async fn hear_orders(&mut self) -> Result<bool, BoxError> {
+        let trigger = self.context.trigger().id;
+        let done = self.looked.control;
+        let since = done.map_or(self.context.trigger().updated_at, |(at, ..)| at);
+        let mut any = false;
+        for order in self
+            .newer(Control::selector(trigger), since, done.is_none())
+            .await?
+        {
+            if done.is_some_and(|done| order.order_key() <= done) {
+                continue;
+            }
+            self.looked.control = Some(order.order_key());
+            let Some(control) = Control::read(&order) else {
+                continue;
+            };
+            let next = match control {
+                Control::Cancel => self.run.cancel(),
+                Control::Pause => self.run.pause(),
+                Control::Resume => self.run.unpause(),
+            };
+            self.apply(next);
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// Whether what a step waits for has come, or comes too late.
+    async fn hear_answer(&mut self, path: &StepPath) -> Result<bool, BoxError> {
+        let wait = self.kept.get(path).and_then(|kept| kept.wait.clone());
+        let (Some(wait), Some(ready)) = (wait, self.ready.get(path).cloned()) else {
+            return Ok(false);
+        };
+        let task = &ready.task;
+        let found = match wait.selector(task) {
+            Some(selector) => self.newer(selector, wait.since, false).await?,
+            None => Vec::new(),
+        };
+        let fits = |reply: &Reply| match (reply, task) {
+            (
+                Reply::Result(answer),
+                Task::Ask {
+                    output: Some(schema),
+                    ..
+                },
+            ) => {
+                let workflow = self.assembly.workflow();
+                workflow.check(Some(schema), answer).is_ok()
+            }
+            (Reply::Result(_) | Reply::Approved | Reply::Failed(_), _) => true,
+        };
+        let mut replies = found.iter().filter_map(|found| wait.reply(found, task));
+        let outcome = match replies.find(fits) {
+            Some(Reply::Approved) => {
+                self.approve(path, &wait.on);
+                return Ok(true);
+            }
+            Some(Reply::Result(result)) => self.checked(task, result),
+            Some(Reply::Failed(answer)) => {
+                let tool = match task {
+                    Task::Tool { tool, .. } => self.assembly.tools.get(tool),
+                    Task::Agent { .. }
+                    | Task::Model { .. }
+                    | Task::WaitFor { .. }
+                    | Task::Ask { .. }
+                    | Task::Emit { .. } => None,
+                };
+                of_error(answer, tool.map(Tool::settings))
+            }
+            None if wait.until <= self.context.now() => wait.late(),
+            None => return Ok(false),
+        };
+        self.tell(path, outcome);
+        Ok(true)
+    }
+
+    /// The result of a tool that is served elsewhere is held to what one here is held to.
+    fn checked(&self, task: &Task, result: Json) -> Outcome {
+        let Task::Tool { tool, .. } = task else {
+            return Outcome::Succeeded(result);
+        };
+        match self
+            .assembly
+            .tools
+            .check_answer(tool, Answer::Success(result))
+        {
+            Answer::Success(result) => Outcome::Succeeded(result),
+            answer @ Answer::Error { .. } => of_error(answer, None),
+        }
+    }
+
+    /// Lets the tool of a step be called.
+    fn approve(&mut self, path: &StepPath, on: &Awaited) {
+        let (Awaited::Approval { digest }, Some(kept)) = (on, self.kept.get_mut(path)) else {
+            return;
+        };
+        // Only the call itself counts as having done something.
+        (kept.approved, kept.wait, kept.begun) = (Some(digest.clone()), None, false);
+        self.queue.push_back(path.clone());
+        self.is_saved = false;
+    }
+
+    /// Lets an agent that waits look for itself, if there is anything to see.
+    async fn wake_agent(&mut self, path: &StepPath) -> Result<bool, BoxError> {
+        let Some(wake) = self.asleep.get(path) else {
+            return Ok(false);
+        };
+        let since = wake.since.unwrap_or(self.context.trigger().updated_at);
+        let own = self.kept.get(path).and_then(|kept| kept.until);
+        let mut untils = wake.until.into_iter().chain(own);
+        let mut is_woken = untils.any(|until| until <= self.context.now());
+        for selector in wake.selectors.clone() {
+            is_woken |= !self.newer(selector, since, true).await?.is_empty();
+        }
+        if is_woken {
+            self.asleep.remove(path);
+            self.queue.push_back(path.clone());
+        }
+        Ok(is_woken)
+    }
+
+    /// What was written after a time, or at it, oldest first; only what is after it with `strictly`.
+    async fn newer(
+        &mut self,
+        selector: Selector,
+        since: Timestamp,
+        strictly: bool,
+    ) -> Result<Vec<Arc<Breadcrumb>>, BoxError> {
+        let mut found: Vec<Arc<Breadcrumb>> = Vec::new();
+        let mut query = Query::new(selector).limit(AT_ONCE);
+        for _ in 0..MOST_LOOKS {
+            let page = self.assembly.store.search(&query).await?;
+            let oldest = page.last().map(|oldest| oldest.order_key());
+            let is_last = page.len() < AT_ONCE;
+            let is_new = |found: &Arc<Breadcrumb>| match strictly {
+                true => found.updated_at > since,
+                false => found.updated_at >= since,
+            };
+            found.extend(page.into_iter().filter(is_new));
+            match oldest {
+                Some(oldest) if !is_last && oldest.0 >= since => query = query.before(oldest),
+                Some(_) | None => break,
+            }
+        }
+        found.reverse();
+        let newest = found.last().map(|newest| newest.updated_at);
+        self.looked.since = self.looked.since.max(newest.unwrap_or(self.looked.since));
+        Ok(found)
+    }
+
+    /// What the run waits for, all together.
+    pub(super) fn wake(&self) -> Wake {
+        let control = Control::selector(self.context.trigger().id);
+        let mut wake = Wake::on(control).since(self.looked.since);
+        let mut untils = Vec::new();
+        for (path, kept) in &self.kept {
+            let Some(ready) = self.ready.get(path) else {
+                continue;
+            };
+            if let Some(wait) = &kept.wait {
+                wake.selectors.extend(wait.selector(&ready.task));
+                untils.push(wait.until);
+            }
+        }
+        for (path, asleep) in &self.asleep {
+            wake.selectors.extend(asleep.selectors.iter().cloned());
+            untils.extend(asleep.until);
+            untils.extend(self.kept.get(path).and_then(|kept| kept.until));
+        }
+        let dues = self.queue.iter();
+        untils.extend(dues.filter_map(|path| self.kept.get(path)?.due));
+        wake.until = untils.into_iter().min();
+        wake
+    }
+}

@@ -1,0 +1,108 @@
+//! Steps that ask a model: once, and once more if the answer is not what was asked for.
+
+use super::ended::{bad_output, failed_with};
+use super::event::StepEventKind;
+use super::heard::Listener;
+use super::step::Step;
+use crate::agent::guardrail::Denied;
+use crate::agent::{ChatModel as _, ChatRequest, Message, Output, ResponseSchema};
+use crate::error::BoxError;
+use crate::model::Json;
+use crate::workflow::Outcome;
+use serde_json::Value;
+use std::sync::Arc;
+
+impl Step<'_> {
+    pub(super) async fn model(
+        &self,
+        name: &str,
+        prompt: Option<&str>,
+        input: &Json,
+        output: Option<&str>,
+    ) -> Result<Outcome, BoxError> {
+        let workflow = self.assembly.workflow();
+        let by = Listener {
+            emitter: Arc::clone(&self.emitter),
+            path: self.ready.path.clone(),
+        };
+        let Some(model) = self.assembly.model(name, Some(by.clone())) else {
+            return Ok(Outcome::failure("unknown_model", "there is no such model"));
+        };
+        let output = output.and_then(|name| self.assembly.outputs.get(name));
+        let spec = workflow.models.get(name);
+        let mut messages = Vec::new();
+        if let Some(prompt) = prompt.and_then(|prompt| workflow.prompts.get(prompt)) {
+            messages.push(Message::system(&**prompt));
+        }
+        messages.push(Message::user(question(input, output)));
+        // A model that answers otherwise is told once what is wrong.
+        for repairs in [1, 0] {
+            let shown = match self.assembly.guardrails.input(messages.clone()).await {
+                Ok(shown) => shown,
+                Err(denied) => return Ok(Outcome::failure("denied", denied.to_string())),
+            };
+            let mut request = ChatRequest::new(shown);
+            request.model = spec.and_then(|spec| spec.model.clone());
+            request.temperature = spec.and_then(|spec| spec.temperature);
+            request.response_schema =
+                output.map(|output| ResponseSchema::new("answer", output.schema.clone()).lenient());
+            let said = match model.chat(&request).await {
+                Ok(response) => response.text,
+                Err(error) => return failed_with(error.into()),
+            };
+            let problem = match self.examine(&said, output).await {
+                Ok(result) => return Ok(Outcome::success(result)),
+                Err(Objection::Denied(denied)) => {
+                    return Ok(Outcome::failure("denied", denied.to_string()));
+                }
+                Err(Objection::Mend(problem)) => problem,
+            };
+            if repairs == 0 {
+                return Ok(bad_output(&problem, &said));
+            }
+            by.tell(StepEventKind::Repaired {
+                problem: problem.clone(),
+            });
+            messages.push(Message::assistant(said));
+            messages.push(Message::user(format!(
+                "That is not the output that was asked for: {problem}. Answer again."
+            )));
+        }
+        Ok(Outcome::failure("bad_output", "the model has no answer"))
+    }
+
+    /// What a model wrote, as the guardrails let it pass and the schema asks for.
+    async fn examine(&self, said: &str, output: Option<&Output>) -> Result<Value, Objection> {
+        let text = match self.assembly.guardrails.output(said.to_owned()).await {
+            Ok(text) => text,
+            Err(denied) if denied.try_again => return Err(Objection::Mend(denied.reason)),
+            Err(denied) => return Err(Objection::Denied(denied)),
+        };
+        match output {
+            None => Ok(text.into()),
+            Some(output) => {
+                let read = output.read(&text);
+                read.map(Json::into_value).map_err(Objection::Mend)
+            }
+        }
+    }
+}
+
+enum Objection {
+    Denied(Denied),
+    Mend(String),
+}
+
+fn question(input: &Json, output: Option<&Output>) -> String {
+    let text = match input.as_str() {
+        Some(text) => text.to_owned(),
+        None => input.to_string(),
+    };
+    match output {
+        None => text,
+        Some(output) => format!(
+            "{text}\nAnswer with nothing but JSON that fits this schema: {}",
+            output.schema
+        ),
+    }
+}

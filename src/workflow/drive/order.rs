@@ -1,0 +1,84 @@
+use super::{Conversations, EventSink};
+use crate::model::Json;
+use crate::store::Wake;
+use crate::workflow::{Finish, RunError};
+use std::fmt;
+use std::sync::Arc;
+
+/// How a run of a flow is begun, and who hears of it.
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub struct Order {
+    /// The flow.
+    pub flow: String,
+    /// What it is given.
+    pub input: Json,
+    /// The run that this one belongs to, for its events.
+    pub parent: Option<String>,
+    /// Who hears of what happens.
+    pub events: Option<EventSink>,
+    /// Whether what happens is also written, as `workflow.progress.v1`; false by default.
+    pub tells: bool,
+    /// Who keeps what its agents say.
+    pub(crate) conversations: Option<Arc<dyn Conversations>>,
+}
+
+/// How far a run of a flow came.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Driven {
+    /// It did not begin, or cannot go on.
+    Refused(RunError),
+    /// To its end.
+    Finished(Finish),
+    /// It waits for others, and goes on with this state once it is woken.
+    Suspended {
+        /// What wakes it.
+        wake: Wake,
+        /// What [`ExecutionContext::resumed`](crate::ExecutionContext::resumed) has to give then.
+        state: Json,
+    },
+}
+
+impl Order {
+    /// An order to run a flow, of which nobody hears.
+    #[must_use]
+    pub fn new(flow: impl Into<String>, input: impl Into<Json>) -> Self {
+        Self {
+            flow: flow.into(),
+            input: input.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Sets who hears of what happens.
+    #[must_use]
+    pub fn events(mut self, sink: EventSink) -> Self {
+        self.events = Some(sink);
+        self
+    }
+
+    /// Has what happens written as well, each time the run is saved: `workflow.progress.v1` with `run`, the id of the trigger,
+    /// and `events`, which are [`FlowEvent`](crate::workflow::FlowEvent)s. After a crash some may be told again, with their numbers.
+    #[must_use]
+    pub fn telling(mut self) -> Self {
+        self.tells = true;
+        self
+    }
+
+    /// Sets the run that this one belongs to.
+    #[must_use]
+    pub fn parent(mut self, run: impl Into<String>) -> Self {
+        self.parent = Some(run.into());
+        self
+    }
+}
+
+impl fmt::Debug for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Order")
+            .field("flow", &self.flow)
+            .field("parent", &self.parent)
+            .field("is_heard", &self.events.is_some())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,83 @@
+//! Keeping where a run is, and telling of it.
+
+use super::attempt::Drive;
+use super::kept::Saving;
+use super::{Driven, PROGRESS};
+use crate::error::{BoxError, permanent};
+use crate::executor::ContextError;
+use crate::model::{Json, NewBreadcrumb};
+use crate::store::BreadcrumbStoreExt as _;
+use serde_json::json;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// How many events are told by one breadcrumb.
+const TOLD_AT_ONCE: usize = 100;
+
+impl Drive<'_> {
+    /// Saves the run for all that ask for it.
+    pub(super) async fn save_for(&mut self, first: oneshot::Sender<()>) -> Result<(), BoxError> {
+        let mut asks = vec![first];
+        while let Ok(more) = self.saves.try_recv() {
+            asks.push(more);
+        }
+        self.is_saved = false;
+        self.save().await?;
+        for told in asks {
+            let is_heard = told.send(()).is_ok();
+            tracing::trace!(is_heard, "a run was saved for a step");
+        }
+        Ok(())
+    }
+
+    /// Keeps where the run is, unless that is kept.
+    pub(super) async fn save(&mut self) -> Result<(), BoxError> {
+        if self.is_saved {
+            return Ok(());
+        }
+        self.tell_progress().await?;
+        match self.context.save(self.state()?).await {
+            Ok(()) => self.assembly.keep_definition().await,
+            // Without a ledger nothing is remembered, and nothing is tried again either.
+            Err(ContextError::Unsupported { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.is_saved = true;
+        Ok(())
+    }
+
+    /// Writes what has happened, if that is wanted.
+    pub(super) async fn tell_progress(&mut self) -> Result<(), BoxError> {
+        let untold = std::mem::take(&mut self.untold);
+        for events in untold.chunks(TOLD_AT_ONCE) {
+            let run = self.context.trigger().id;
+            let progress = NewBreadcrumb::new(PROGRESS)
+                .title("Workflow Progress")
+                .tag(format!("run:{run}"))
+                .context(json!({"run": run, "events": events}));
+            let store = Arc::clone(&self.assembly.store);
+            self.context.bound_store(store).create(progress).await?;
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> Result<Json, BoxError> {
+        let saving = Saving {
+            progress: self.run.progress(),
+            steps: &self.kept,
+            looked: &self.looked,
+        };
+        saving.to_json()
+    }
+
+    /// Ends the turn of the run until something comes, or is due.
+    pub(super) fn suspend(self) -> Result<Driven, BoxError> {
+        let wake = self.wake();
+        // A paused run waits for an order, and may do so for ever.
+        if wake.selectors.len() == 1 && wake.until.is_none() && !self.run.progress().is_paused() {
+            return Err(permanent("the flow has nothing to do, and has not ended"));
+        }
+        let state = self.state()?;
+        Ok(Driven::Suspended { wake, state })
+    }
+}

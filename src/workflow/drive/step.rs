@@ -1,0 +1,243 @@
+//! What is done for one step: a future that ends with what is told of it.
+
+use super::asked::{Came, result_of};
+use super::ended::{failed_with, of_answer, of_error};
+use super::event::Emitter;
+use super::kept::{Agents, AtWork, Saver};
+use super::waiting::{Awaited, Wait};
+use super::{Assembly, Conversations};
+use crate::agent::human;
+use crate::error::BoxError;
+use crate::executor::ExecutionContext;
+use crate::machine::{Deferral, ToolCall, ToolOutcome};
+use crate::model::{Json, NewBreadcrumb, Selector, Timestamp};
+use crate::store::{BreadcrumbStoreExt as _, Query, Wake};
+use crate::tool::{self, Tool, ToolSettings};
+use crate::workflow::{Outcome, Ready, Task};
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long people and events are waited for if the step does not say.
+pub(super) const PATIENCE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// A step at work.
+pub(super) struct Step<'d> {
+    pub(super) assembly: &'d Assembly,
+    pub(super) context: &'d ExecutionContext,
+    pub(super) emitter: Arc<Emitter>,
+    pub(super) ready: Arc<Ready>,
+    /// Whether a worker that is gone may have done some of it.
+    pub(super) again: bool,
+    /// The digest of the call that a person agreed to.
+    pub(super) approved: Option<String>,
+    /// When its time is up, if it has a time.
+    pub(super) until: Option<Timestamp>,
+    pub(super) agents: Agents,
+    pub(super) saver: Saver,
+    pub(super) conversations: Option<Arc<dyn Conversations>>,
+}
+
+/// How the work on a step ended.
+pub(super) enum Worked {
+    Told(Outcome),
+    /// It goes on with a breadcrumb.
+    Waits(Wait),
+    /// Its agents go on with a breadcrumb, and say which.
+    Asleep {
+        ticket: String,
+        wake: Wake,
+    },
+}
+
+impl Step<'_> {
+    /// Does it.
+    ///
+    /// # Errors
+    /// What is wrong with the store or the run. What is wrong with the step is an outcome of it.
+    pub(super) async fn work(self) -> Result<Worked, BoxError> {
+        match &self.ready.task {
+            Task::Agent { agent, input } => self.agent(agent, input).await,
+            Task::Tool { tool, input } => self.tool(tool, input.clone()).await,
+            Task::Model {
+                model,
+                prompt,
+                input,
+                output,
+            } => {
+                let asked = self.model(model, prompt.as_deref(), input, output.as_deref());
+                asked.await.map(Worked::Told)
+            }
+            Task::WaitFor { .. } => {
+                Ok(self.wait("event", Awaited::Event, self.context.now(), PATIENCE))
+            }
+            Task::Ask { question, of, .. } => {
+                let on = Awaited::Person { of: of.clone() };
+                let fields = human::question(&Value::from(question.as_str()).into());
+                self.ask_person("question", on, fields).await
+            }
+            Task::Emit { breadcrumb } => match self.emit(breadcrumb.clone(), "").await {
+                Ok(()) => Ok(Worked::Told(Outcome::success(Value::Null))),
+                Err(error) => failed_with(error).map(Worked::Told),
+            },
+        }
+    }
+
+    async fn agent(&self, agent: &str, input: &Json) -> Result<Worked, BoxError> {
+        let at_work = AtWork {
+            agent: agent.to_owned(),
+            input: input.clone(),
+            state: None,
+            asked_by: None,
+            answer: None,
+        };
+        self.agents.add("", at_work);
+        let path = self.ready.path.clone();
+        Ok(match self.work_of_agent(String::new(), path).await? {
+            Came::Answer(answer) => Worked::Told(result_of(&answer)),
+            Came::Failed(outcome) => Worked::Told(outcome),
+            Came::Waits(wake) => Worked::Asleep {
+                ticket: self.ticket("agent"),
+                wake,
+            },
+        })
+    }
+
+    async fn tool(&self, name: &str, input: Json) -> Result<Worked, BoxError> {
+        let assembly = self.assembly;
+        let input = match assembly.guardrails.tool_call(name, input).await {
+            Ok(input) => input,
+            Err(answer) => return Ok(Worked::Told(of_error(answer, None))),
+        };
+        let Some(settings) = assembly.tools.get(name).map(Tool::settings) else {
+            let failure = Outcome::failure("unknown_tool", "there is no such tool");
+            return Ok(Worked::Told(failure));
+        };
+        let digest = human::digest(name, &input, assembly.workflow().hash());
+        let is_approved = self.approved.as_ref() == Some(&digest);
+        if settings.requires_approval && !is_approved {
+            let call = ToolCall::new(self.ready.path.as_str(), name, input.clone());
+            let fields = human::approval(&call, &input, &digest);
+            return self
+                .ask_person("approval", Awaited::Approval { digest }, fields)
+                .await;
+        }
+        if settings.over_breadcrumbs {
+            return self.request_tool(name, input, settings.timeout).await;
+        }
+        if self.again && !settings.retry.may_be_made_again() {
+            return Ok(Worked::Told(of_error(tool::unknown_outcome(), None)));
+        }
+        self.call(name, input, settings, is_approved).await
+    }
+
+    async fn call(
+        &self,
+        name: &str,
+        input: Json,
+        settings: &ToolSettings,
+        is_approved: bool,
+    ) -> Result<Worked, BoxError> {
+        let Assembly {
+            tools,
+            store,
+            guardrails,
+            ..
+        } = self.assembly;
+        let call = ToolCall::new(self.ready.path.as_str(), name, input);
+        let by = self.assembly.workflow().name.as_deref();
+        let outcome = match is_approved {
+            true => tools.call_approved(call, by, self.context, store).await,
+            false => tools.call(call, by, self.context, store).await,
+        };
+        match outcome {
+            ToolOutcome::Answered(answer) => {
+                let answer = guardrails.tool_result(name, answer).await;
+                Ok(Worked::Told(of_answer(answer, settings)))
+            }
+            ToolOutcome::Deferred(Deferral::Other { kind, payload }) if kind == "question" => {
+                let on = Awaited::Person { of: Vec::new() };
+                self.ask_person("question", on, human::question(&payload))
+                    .await
+            }
+            ToolOutcome::Deferred(
+                Deferral::Handoff { .. } | Deferral::PlannerOutput(_) | Deferral::Other { .. },
+            ) => {
+                let message = "the tool leaves its result to somebody else, and a step has nobody who would give it";
+                Ok(Worked::Told(Outcome::failure("cannot_defer", message)))
+            }
+        }
+    }
+
+    async fn request_tool(
+        &self,
+        name: &str,
+        input: Json,
+        time: Duration,
+    ) -> Result<Worked, BoxError> {
+        if let Err(answer) = self.assembly.tools.check_input(name, &input) {
+            return Ok(Worked::Told(of_error(answer, None)));
+        }
+        let ticket = self.ticket("tool");
+        let by = self.assembly.workflow().name.as_deref();
+        let request = tool::request(name, input.into_value(), &ticket, by);
+        let asked = self.post(request, &tool::request_tag(&ticket)).await;
+        match asked {
+            Ok(at) => Ok(self.wait("tool", Awaited::Tool, at, time)),
+            Err(error) => failed_with(error).map(Worked::Told),
+        }
+    }
+
+    async fn ask_person(&self, what: &str, on: Awaited, fields: Value) -> Result<Worked, BoxError> {
+        let ticket = self.ticket(what);
+        let until = self.until.unwrap_or_else(|| self.context.now() + PATIENCE);
+        let by = self
+            .assembly
+            .workflow()
+            .name
+            .as_deref()
+            .unwrap_or("workflow");
+        let request = human::request(fields, &ticket, by, until);
+        match self.post(request, &tool::request_tag(&ticket)).await {
+            Ok(at) => Ok(self.wait(what, on, at, PATIENCE)),
+            Err(error) => failed_with(error).map(Worked::Told),
+        }
+    }
+
+    fn wait(&self, what: &str, on: Awaited, since: Timestamp, lasts: Duration) -> Worked {
+        Worked::Waits(Wait {
+            ticket: self.ticket(what),
+            since,
+            until: self.until.unwrap_or(since + lasts),
+            on,
+        })
+    }
+
+    /// What names a request of this attempt, and what it waits for.
+    fn ticket(&self, what: &str) -> String {
+        let (key, attempt) = (&self.ready.idempotency_key, self.ready.attempt.to_string());
+        human::hash(&[key, &attempt, what])
+    }
+
+    /// Writes a breadcrumb of the step, or of an agent at work on it, once, whichever worker does it.
+    pub(super) async fn emit(&self, new: NewBreadcrumb, agent: &str) -> Result<(), BoxError> {
+        let schema = new.schema_name.as_deref().unwrap_or_default();
+        let tag = format!("step:{}", self.ticket(&format!("{schema} {agent}")));
+        self.post(new.tag(&*tag), &tag).await?;
+        Ok(())
+    }
+
+    /// Writes a breadcrumb that is known by a tag, unless a worker that is gone has written it. Says when it was written.
+    pub(super) async fn post(&self, new: NewBreadcrumb, tag: &str) -> Result<Timestamp, BoxError> {
+        let store = &self.assembly.store;
+        if self.again && !tag.is_empty() {
+            let schema = new.schema_name.clone().unwrap_or_default();
+            let query = Query::new(Selector::schema(schema).all_tags([tag])).limit(1);
+            if let Some(written) = store.search(&query).await?.first() {
+                return Ok(written.created_at);
+            }
+        }
+        let store = self.context.bound_store(Arc::clone(store));
+        Ok(store.create(new).await?.created_at)
+    }
+}

@@ -1,0 +1,190 @@
+//! What steps wait for that others do, and what answers them: no I/O, no clock.
+
+use crate::agent::human::{self, Decision};
+use crate::machine::Answer;
+use crate::model::{Breadcrumb, Json, Selector, Timestamp};
+use crate::tool::{self, ToolExecutor};
+use crate::workflow::{Outcome, Task};
+use serde::{Deserialize, Serialize};
+
+/// Something that a step waits for.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(super) struct Wait {
+    /// Names the request, and its answer too.
+    pub(super) ticket: String,
+    /// Only what comes after this answers it.
+    pub(super) since: Timestamp,
+    /// Nothing answers it after this.
+    pub(super) until: Timestamp,
+    pub(super) on: Awaited,
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Awaited {
+    /// A breadcrumb that the step says.
+    Event,
+    /// The answer of a person, to the step or to its tool.
+    Person { of: Vec<String> },
+    /// That a person agrees to the call of the step.
+    Approval { digest: String },
+    /// The result of a tool that is served elsewhere.
+    Tool,
+}
+
+/// What a wait came to.
+#[derive(Debug, PartialEq)]
+pub(super) enum Reply {
+    /// The step has this result, if it is one.
+    Result(Json),
+    /// The tool of the step may be called.
+    Approved,
+    Failed(Answer),
+}
+
+impl Wait {
+    /// What is looked for; none if the step does not wait for a breadcrumb.
+    pub(super) fn selector(&self, task: &Task) -> Option<Selector> {
+        let tagged = |schema| Selector::schema(schema).all_tags([tool::request_tag(&self.ticket)]);
+        match (&self.on, task) {
+            (Awaited::Event, Task::WaitFor { event }) => Some(event.clone()),
+            (
+                Awaited::Event,
+                Task::Agent { .. }
+                | Task::Tool { .. }
+                | Task::Model { .. }
+                | Task::Ask { .. }
+                | Task::Emit { .. },
+            ) => None,
+            (Awaited::Person { .. } | Awaited::Approval { .. }, _) => Some(tagged(human::RESPONSE)),
+            (Awaited::Tool, _) => Some(tagged(ToolExecutor::RESPONSE)),
+        }
+    }
+
+    /// What a breadcrumb that was looked for says to it, if it is an answer.
+    pub(super) fn reply(&self, found: &Breadcrumb, task: &Task) -> Option<Reply> {
+        if found.updated_at > self.until {
+            return None;
+        }
+        let decided =
+            |digest, of: &[String]| match human::decision(found, &self.ticket, digest, of)? {
+                Decision::Approved => Some(Reply::Approved),
+                Decision::Answered(Answer::Success(answer)) => Some(Reply::Result(answer)),
+                Decision::Answered(answer @ Answer::Error { .. }) => Some(Reply::Failed(answer)),
+            };
+        match &self.on {
+            Awaited::Event => {
+                let is_later = found.updated_at > self.since;
+                is_later.then(|| Reply::Result(found.context.clone()))
+            }
+            Awaited::Person { of } => decided(None, of),
+            Awaited::Approval { digest } => decided(Some(&**digest), &[]),
+            Awaited::Tool => {
+                let Task::Tool { tool, .. } = task else {
+                    return None;
+                };
+                match tool::answer_of(found, &self.ticket, tool)? {
+                    Answer::Success(output) => Some(Reply::Result(output)),
+                    answer @ Answer::Error { .. } => Some(Reply::Failed(answer)),
+                }
+            }
+        }
+    }
+
+    /// How the step ends if nothing has answered in time.
+    pub(super) fn late(&self) -> Outcome {
+        match &self.on {
+            Awaited::Event | Awaited::Person { .. } | Awaited::Tool => Outcome::TimedOut,
+            Awaited::Approval { .. } => Outcome::failure(
+                "expired",
+                "nobody has approved the call in time; it was not made",
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{BreadcrumbId, NewBreadcrumb};
+    use serde_json::{Value, json};
+
+    fn wait(on: Awaited) -> Wait {
+        Wait {
+            ticket: "t-1".to_owned(),
+            since: Timestamp::from_micros(10),
+            until: Timestamp::from_micros(20),
+            on,
+        }
+    }
+
+    fn said(schema: &str, context: Value, at: i64) -> Breadcrumb {
+        let new = NewBreadcrumb::new(schema)
+            .created_by("ann")
+            .context(context);
+        new.first_version(BreadcrumbId::default(), Timestamp::from_micros(at))
+    }
+
+    fn ask() -> Task {
+        Task::Ask {
+            question: "Go on?".to_owned(),
+            of: Vec::new(),
+            output: None,
+        }
+    }
+
+    #[test]
+    fn only_who_is_asked_answers_and_only_in_time() {
+        let answer = |at| {
+            said(
+                human::RESPONSE,
+                json!({"request_id": "t-1", "answer": "yes"}),
+                at,
+            )
+        };
+        let of = |who: &str| {
+            wait(Awaited::Person {
+                of: vec![who.to_owned()],
+            })
+        };
+
+        assert_eq!(
+            of("ann").reply(&answer(15), &ask()),
+            Some(Reply::Result(json!("yes").into()))
+        );
+        assert_eq!(of("bob").reply(&answer(15), &ask()), None);
+        assert_eq!(of("ann").reply(&answer(21), &ask()), None);
+    }
+
+    #[test]
+    fn an_event_counts_only_if_it_came_after_the_step_began() {
+        let paid = |at| said("paid.v1", json!({"amount": 3}), at);
+        let task = Task::WaitFor {
+            event: Selector::schema("paid.v1"),
+        };
+        let wait = wait(Awaited::Event);
+
+        assert_eq!(wait.reply(&paid(10), &task), None);
+        assert_eq!(
+            wait.reply(&paid(11), &task),
+            Some(Reply::Result(json!({"amount": 3}).into()))
+        );
+    }
+
+    #[test]
+    fn an_approval_is_of_the_call_that_was_shown() {
+        let approve = |digest: &str| {
+            said(
+                human::RESPONSE,
+                json!({"request_id": "t-1", "approved": true, "digest": digest}),
+                15,
+            )
+        };
+        let wait = wait(Awaited::Approval {
+            digest: "d".to_owned(),
+        });
+
+        assert_eq!(wait.reply(&approve("d"), &ask()), Some(Reply::Approved));
+        assert_eq!(wait.reply(&approve("other"), &ask()), None);
+    }
+}

@@ -1,0 +1,267 @@
+use super::place::{Place, Position};
+use crate::error::{Retry, excerpt};
+use crate::model::{ConditionError, MAX_DEPTH, nearest};
+use serde_json::Value;
+use std::fmt;
+
+/// A workflow definition cannot be used, and what to mend: the place, the value and the nearest valid name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoadError {
+    place: Place,
+    position: Option<Box<Position>>,
+    problem: Box<LoadProblem>,
+}
+
+/// What is wrong at a place of a definition.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadProblem {
+    /// The text is not JSON, or an object in it has a key twice.
+    #[error("{reason}")]
+    NotJson {
+        /// What the parser says.
+        reason: String,
+    },
+    /// The text is not YAML, or has in it what JSON has not.
+    #[error("{reason}")]
+    NotYaml {
+        /// What the parser says.
+        reason: String,
+    },
+    /// The definition nests too deep.
+    #[error("it nests deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    /// There is more of something than may be.
+    #[error("{found} {what} where at most {most} are allowed")]
+    TooMany {
+        /// What there is too much of, in the plural.
+        what: &'static str,
+        /// How many there are.
+        found: usize,
+        /// The most that is allowed.
+        most: usize,
+    },
+    /// The value has the wrong type or is out of range.
+    #[error("it must be {expected}, not {found}")]
+    Shape {
+        /// What it must be.
+        expected: String,
+        /// What it is.
+        found: String,
+    },
+    /// The field is absent and has no default.
+    #[error("it is missing; write {expected}")]
+    Missing {
+        /// What to write.
+        expected: String,
+    },
+    /// There is no such field.
+    #[error("there is no such field{}", did_you_mean(nearest.as_deref()))]
+    UnknownField {
+        /// The closest field that exists.
+        nearest: Option<String>,
+    },
+    /// Something is named that the definition does not have.
+    #[error("there is no {what} {name:?}{}", did_you_mean(nearest.as_deref()))]
+    UnknownName {
+        /// What kind of thing: `agent`, `tool`, `variable`.
+        what: &'static str,
+        /// The name found.
+        name: String,
+        /// The closest name that exists.
+        nearest: Option<String>,
+    },
+    /// A name that cannot be used here.
+    #[error("{name:?} cannot be a name here: {reason}")]
+    Name {
+        /// The name found.
+        name: String,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// The fields of an object do not go together.
+    #[error("{reason}")]
+    Fields {
+        /// Which, and what would do.
+        reason: String,
+    },
+    /// The text between `${` and `}` cannot be read.
+    #[error("{expression:?} cannot be read: {reason}")]
+    Expression {
+        /// The text found.
+        expression: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A condition cannot be evaluated.
+    #[error("{0}")]
+    Condition(ConditionError),
+    /// Things lead back to themselves.
+    #[error("{what} go round in a circle: {}", names.join(" -> "))]
+    Cycle {
+        /// What goes round, in the plural: `flows`, `agents`, `steps`.
+        what: &'static str,
+        /// Those on the circle; the first is the last as well.
+        names: Vec<String>,
+    },
+}
+
+impl LoadError {
+    pub(super) fn new(place: Place, problem: LoadProblem) -> Self {
+        Self {
+            place,
+            position: None,
+            problem: Box::new(problem),
+        }
+    }
+
+    pub(super) fn shape(place: Place, expected: impl Into<String>, found: &Value) -> Self {
+        let expected = expected.into();
+        let found = shown(found);
+        Self::new(place, LoadProblem::Shape { expected, found })
+    }
+
+    pub(super) fn missing(place: Place, expected: impl Into<String>) -> Self {
+        let expected = expected.into();
+        Self::new(place, LoadProblem::Missing { expected })
+    }
+
+    pub(super) fn fields(place: Place, reason: impl Into<String>) -> Self {
+        let reason = reason.into();
+        Self::new(place, LoadProblem::Fields { reason })
+    }
+
+    pub(super) fn unknown<'n>(
+        place: Place,
+        what: &'static str,
+        name: &str,
+        known: impl IntoIterator<Item = &'n str>,
+    ) -> Self {
+        let problem = LoadProblem::UnknownName {
+            what,
+            name: excerpt(name, 80).into_owned(),
+            nearest: nearest(name, known).map(str::to_owned),
+        };
+        Self::new(place, problem)
+    }
+
+    /// Says where in the text it is; for loaders, which know lines and columns.
+    #[must_use]
+    pub fn at(mut self, position: Position) -> Self {
+        self.position = Some(Box::new(position));
+        self
+    }
+
+    /// Where in the definition it is.
+    #[must_use]
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Where in the text it is, if a loader said so.
+    #[must_use]
+    pub fn position(&self) -> Option<&Position> {
+        self.position.as_deref()
+    }
+
+    /// What is wrong there.
+    #[must_use]
+    pub fn problem(&self) -> &LoadProblem {
+        &self.problem
+    }
+
+    /// Always [`Retry::Never`]: the definition has to change.
+    #[must_use]
+    pub const fn retry(&self) -> Retry {
+        Retry::Never
+    }
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(position) = &self.position {
+            write!(f, "{position}: ")?;
+        }
+        write!(f, "{}: {}", self.place, self.problem)
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+fn did_you_mean(nearest: Option<&str>) -> String {
+    nearest.map_or(String::new(), |name| format!("; did you mean {name:?}?"))
+}
+
+/// A value for an error message.
+pub(super) fn shown(value: &Value) -> String {
+    match value {
+        Value::Array(items) => format!("a list of {} items", items.len()),
+        Value::Object(fields) => format!("an object of {} fields", fields.len()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            excerpt(&value.to_string(), 80).into_owned()
+        }
+    }
+}
+
+/// Something odd in a definition that can be used all the same.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Warning {
+    /// Where it is.
+    pub place: Place,
+    /// Where in the text it is, if a loader said so.
+    pub position: Option<Position>,
+    /// What is odd.
+    pub oddity: Oddity,
+}
+
+impl Warning {
+    pub(super) fn new(place: Place, oddity: Oddity) -> Self {
+        Self {
+            place,
+            position: None,
+            oddity,
+        }
+    }
+}
+
+/// What is odd in a definition.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Oddity {
+    /// Nothing refers to it.
+    Unused {
+        /// What kind of thing: `agent`, `tool`.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// No run gets here, because the step before always leaves the list.
+    Unreachable,
+    /// It asks for a part of a conversation, and is run without a session that would have one.
+    NoSession,
+    /// A variable of this name exists outside, and stays there as it is.
+    Shadowed {
+        /// The variable.
+        name: String,
+    },
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(position) = &self.position {
+            write!(f, "{position}: ")?;
+        }
+        write!(f, "{}: ", self.place)?;
+        match &self.oddity {
+            Oddity::Unused { what, name } => write!(f, "the {what} {name:?} is not used"),
+            Oddity::Unreachable => f.write_str("no run gets to this step"),
+            Oddity::NoSession => {
+                f.write_str("there is no session here to show messages of, so nothing is shown")
+            }
+            Oddity::Shadowed { name } => write!(
+                f,
+                "{name:?} hides a variable of the same name, which does not change with it"
+            ),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! How workflows are made into executors.
+
+use super::{WorkflowError, WorkflowExecutor};
+use crate::error::excerpt;
+use crate::executor::{InvalidExecutor, Profile, check};
+use crate::model::{DefinitionError, Subscription, Subscriptions, sorted_text};
+use crate::store::BreadcrumbStore;
+use crate::workflow::drive::PROGRESS;
+use crate::workflow::{Assembly, LoadError, Parts, Workflow};
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl WorkflowExecutor {
+    /// A workflow that is set off by [requests](Self::REQUEST), and begins with its flow `main`, else `default`, else the only
+    /// one it has.
+    ///
+    /// # Errors
+    /// [`WorkflowError::NoEntry`] if there is none of these; [`WorkflowError::Invalid`] if the store lacks what it needs: a
+    /// ledger, if its flows wait for others or have tools that are called at most once.
+    pub fn new(id: impl Into<String>, assembly: Assembly) -> Result<Self, WorkflowError> {
+        let id = id.into();
+        let subscriptions = requests(&id)?;
+        Self::made(id, assembly, None, subscriptions)
+    }
+
+    /// A workflow as a `workflow.def.v1` breadcrumb, or its context, defines it: `workflow_id`, `definition` (the workflow as an
+    /// object, or as a text in JSON or, with the feature `yaml`, in YAML), and if wanted `flow` (which one a run begins with)
+    /// and `subscriptions` (what sets it off; [requests](Self::REQUEST) by default).
+    ///
+    /// # Errors
+    /// [`WorkflowError`] names what to mend.
+    pub fn from_definition(
+        definition: &Value,
+        parts: &Parts,
+        store: Arc<dyn BreadcrumbStore>,
+    ) -> Result<Self, WorkflowError> {
+        let context = definition.get("context").unwrap_or(definition);
+        let text = |field| context.get(field).and_then(Value::as_str);
+        let field = |field, expected| WorkflowError::Field { field, expected };
+        let id = text("workflow_id").filter(|id| !id.is_empty());
+        let id = id.ok_or(field("workflow_id", "a text"))?.to_owned();
+        let read = match context.get("definition") {
+            Some(Value::String(text)) => read(text),
+            Some(value @ Value::Object(_)) => Workflow::from_json(value),
+            Some(_) | None => return Err(field("definition", "an object, or its text")),
+        };
+        let workflow = read.map_err(|source| WorkflowError::Load {
+            workflow: id.clone(),
+            source,
+        })?;
+        let assembly = Assembly::new(workflow, parts, store);
+        let assembly = assembly.map_err(|source| WorkflowError::Assembly {
+            workflow: id.clone(),
+            source: Box::new(source),
+        })?;
+        let flow = match context.get("flow") {
+            None | Some(Value::Null) => None,
+            Some(Value::String(flow)) => Some(flow.as_str()),
+            Some(_) => return Err(field("flow", "the name of a flow")),
+        };
+        let subscriptions = match context.get("subscriptions") {
+            None | Some(Value::Null) => requests(&id)?,
+            Some(_) => Subscriptions::from_json(context).map_err(unusable(&id))?,
+        };
+        let mut executor = Self::made(id, assembly, flow, subscriptions)?;
+        executor.profile = executor.profile.definition(&sorted_text(context));
+        Ok(executor)
+    }
+
+    fn made(
+        id: String,
+        assembly: Assembly,
+        flow: Option<&str>,
+        subscriptions: Subscriptions,
+    ) -> Result<Self, WorkflowError> {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let own = [Self::RESULT, PROGRESS];
+        let written = own.into_iter().chain(assembly.writes()).map(str::to_owned);
+        let written: Vec<String> = written.collect();
+        let profile = Profile::new("workflow")
+            .timeout(HOUR)
+            .responds_with(written);
+        let executor = Self {
+            flow: entry(&id, assembly.workflow(), flow)?,
+            profile: profile.definition(assembly.workflow().hash()),
+            id,
+            assembly: Arc::new(assembly),
+            subscriptions,
+            events: None,
+        };
+        check(&executor)?;
+        if executor.assembly.needs_a_ledger() && executor.assembly.store.ledger().is_none() {
+            let executor = executor.id;
+            return Err(InvalidExecutor::NoLedger { executor }.into());
+        }
+        Ok(executor)
+    }
+}
+
+/// What sets off a workflow that says nothing else.
+fn requests(id: &str) -> Result<Subscriptions, WorkflowError> {
+    let request = Subscription::trigger(WorkflowExecutor::REQUEST);
+    let request = request.matching("$.workflow", "eq", id);
+    Subscriptions::new([request]).map_err(unusable(id))
+}
+
+fn unusable(id: &str) -> impl FnOnce(DefinitionError) -> WorkflowError {
+    let workflow = id.to_owned();
+    move |source| WorkflowError::Subscriptions { workflow, source }
+}
+
+/// The flow that a run begins with.
+pub(super) fn entry(
+    id: &str,
+    workflow: &Workflow,
+    named: Option<&str>,
+) -> Result<String, WorkflowError> {
+    let flows: Vec<&str> = workflow.flows().map(|flow| flow.name).collect();
+    let known = |name: &str| flows.contains(&name).then(|| name.to_owned());
+    let found = match named {
+        Some(name) => known(name),
+        None => known("main")
+            .or_else(|| known("default"))
+            .or(match flows.as_slice() {
+                [only] => Some((*only).to_owned()),
+                [] | [..] => None,
+            }),
+    };
+    found.ok_or_else(|| WorkflowError::NoEntry {
+        workflow: id.to_owned(),
+        named: named.map_or_else(
+            || "\"main\" or \"default\"".to_owned(),
+            |name| format!("{:?}", excerpt(name, 80)),
+        ),
+        known: match flows.is_empty() {
+            true => "none".to_owned(),
+            false => flows.join(", "),
+        },
+    })
+}
+
+/// A definition as a text: JSON if it begins as that.
+#[cfg(feature = "yaml")]
+fn read(text: &str) -> Result<Workflow, LoadError> {
+    match text.trim_start().starts_with('{') {
+        true => Workflow::parse(text),
+        false => Workflow::from_yaml(text),
+    }
+}
+
+#[cfg(not(feature = "yaml"))]
+fn read(text: &str) -> Result<Workflow, LoadError> {
+    Workflow::parse(text)
+}

@@ -1,0 +1,249 @@
+mod error;
+mod making;
+mod orders;
+
+pub use error::WorkflowError;
+
+use super::{
+    Assembly, Driven, EventSink, Finish, History, Oddity, Order, Place, StepFailure, Warning,
+};
+use crate::agent::request_tags;
+use crate::clock;
+use crate::error::{BoxError, excerpt};
+use crate::executor::{
+    ExecutionContext, Failure, Profile, Response, UniversalExecutor, check, suspend,
+};
+use crate::model::{Breadcrumb, NewBreadcrumb, Subscriptions, Timestamp};
+use crate::store::BreadcrumbStore;
+use async_trait::async_trait;
+use making::entry;
+use serde_json::{Value, json};
+use std::fmt;
+use std::sync::Arc;
+
+/// A flow as an executor: set off by a breadcrumb, it answers with a `workflow.result.v1`.
+///
+/// The run is saved after each step and goes on from there, on whichever worker. While it waits for people, breadcrumbs,
+/// agents that wait, or a time that is far off, it is suspended and holds no worker.
+///
+/// The result has `workflow`, `flow`, `run` (the id of the trigger), `status` (`success`, `error` or `cancelled`), `output`
+/// or `error` (`code`, `message`, `step`), and the tags `request:` of the trigger. The trigger's `input` is what the flow is
+/// given, else its whole context; `"progress": true` in it asks for [`workflow.progress.v1`](Order::telling).
+///
+/// ```
+/// use serde_json::json;
+/// use std::sync::Arc;
+/// use universal_executor::tool::{ToolRegistry, json_tool};
+/// use universal_executor::workflow::{Assembly, Parts, Workflow, WorkflowExecutor};
+/// use universal_executor::{BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, UniversalExecutor};
+///
+/// let shout = json_tool("shout", "Says it loudly.", json!({}), |input, _| async move {
+///     Ok(json!(input.as_str().unwrap_or("").to_uppercase()))
+/// });
+/// let workflow = Workflow::from_json(&json!({
+///     "tools": {"shout": {}},
+///     "flows": {"main": {"steps": [{"tool": "shout", "input": "${input.text}"}]}},
+/// }))?;
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let parts = Parts::new().tools(ToolRegistry::default().with(shout)?);
+/// let assembly = Assembly::new(workflow, &parts, Arc::new(store.clone()))?;
+/// let shouting = WorkflowExecutor::new("shouting", assembly)?;
+///
+/// let request = json!({"workflow": "shouting", "input": {"text": "hi"}});
+/// let request = store.create(NewBreadcrumb::new("workflow.request.v1").context(request)).await?;
+/// shouting.process_event(&Event::created(&request)).await?;
+///
+/// let result = store.latest("workflow.result.v1").await?.ok_or("no result")?;
+/// assert_eq!(result.context["output"], "HI");
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+pub struct WorkflowExecutor {
+    id: String,
+    assembly: Arc<Assembly>,
+    flow: String,
+    subscriptions: Subscriptions,
+    profile: Profile,
+    events: Option<EventSink>,
+}
+
+impl WorkflowExecutor {
+    /// The schema of requests that set off a workflow made by [`new`](Self::new): `workflow`, its id, and if wanted `flow`,
+    /// `input` and `progress`.
+    pub const REQUEST: &'static str = "workflow.request.v1";
+
+    /// The schema of what a run comes to.
+    pub const RESULT: &'static str = "workflow.result.v1";
+
+    /// Sets what sets it off.
+    ///
+    /// # Errors
+    /// [`WorkflowError::Invalid`] if a trigger asks for what the store cannot give.
+    pub fn with_subscriptions(
+        mut self,
+        subscriptions: Subscriptions,
+    ) -> Result<Self, WorkflowError> {
+        self.subscriptions = subscriptions;
+        check(&self)?;
+        Ok(self)
+    }
+
+    /// Sets the flow that a run begins with.
+    ///
+    /// # Errors
+    /// [`WorkflowError::NoEntry`] if there is no such flow.
+    pub fn with_flow(mut self, flow: &str) -> Result<Self, WorkflowError> {
+        self.flow = entry(&self.id, self.assembly.workflow(), Some(flow))?;
+        Ok(self)
+    }
+
+    /// Lets its tools write other schemas than its own.
+    #[must_use]
+    pub fn also_writes<T: Into<String>>(mut self, schemas: impl IntoIterator<Item = T>) -> Self {
+        let allowed = self.profile.responds_with.get_or_insert_default();
+        allowed.extend(schemas.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets who hears of what happens in its runs.
+    #[must_use]
+    pub fn with_events(mut self, sink: EventSink) -> Self {
+        self.events = Some(sink);
+        self
+    }
+
+    /// Replaces how its runs are leased, timed and retried; kind, definition and schemas stay. By default the turn of a run
+    /// may take an hour.
+    #[must_use]
+    pub fn with_profile(mut self, profile: Profile) -> Self {
+        self.profile = profile.in_place_of(self.profile);
+        self
+    }
+
+    /// The workflow with all that it names.
+    #[must_use]
+    pub fn assembly(&self) -> &Arc<Assembly> {
+        &self.assembly
+    }
+
+    /// What is odd in the definition, and in running it by itself: agents with a number as their `history` are shown nothing,
+    /// since there is no session to show the last messages of. A [`WorkloadExecutor`](crate::workload::WorkloadExecutor) has
+    /// sessions.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<Warning> {
+        let workflow = self.assembly.workflow();
+        let agents = workflow.agents.iter();
+        let shown_nothing = agents.filter_map(|(name, agent)| match agent.history {
+            History::All | History::None => None,
+            History::Last(_) => {
+                let place = Place::default().field("agents").field(name);
+                Some(Warning::new(place.field("history"), Oddity::NoSession))
+            }
+        });
+        let odd = workflow.warnings().iter().cloned();
+        odd.chain(shown_nothing).collect()
+    }
+
+    fn result(&self, trigger: &Breadcrumb, mut context: Value) -> Response {
+        let now = Timestamp::from_micros(clock::wall_micros());
+        if let Value::Object(fields) = &mut context {
+            fields.insert("workflow".to_owned(), self.id.as_str().into());
+            fields.insert("run".to_owned(), json!(trigger.id));
+            fields.insert("trigger_event_id".to_owned(), json!(trigger.id));
+            fields.insert("timestamp".to_owned(), json!(now));
+        }
+        let result = NewBreadcrumb::new(Self::RESULT)
+            .title(format!("Workflow Result: {}", self.id))
+            .tag("workflow:result")
+            .tags(request_tags(trigger, 1))
+            .context(context);
+        Response::create(result)
+    }
+
+    /// What the trigger asks for.
+    fn order(&self, trigger: &Breadcrumb) -> Order {
+        let context = &trigger.context;
+        let is_request = trigger.schema_name.as_deref() == Some(Self::REQUEST);
+        let flow = context.text("flow").filter(|_| is_request);
+        let input = match context.get("input") {
+            Some(input) => input.clone().into(),
+            None => context.clone(),
+        };
+        let mut order = Order::new(flow.unwrap_or(&self.flow), input);
+        order.events.clone_from(&self.events);
+        order.tells = context.get("progress").and_then(Value::as_bool) == Some(true);
+        order
+    }
+}
+
+#[async_trait]
+impl UniversalExecutor for WorkflowExecutor {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn subscriptions(&self) -> &Subscriptions {
+        &self.subscriptions
+    }
+
+    fn store(&self) -> &dyn BreadcrumbStore {
+        &*self.assembly.store
+    }
+
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    async fn execute(
+        &self,
+        trigger: &Breadcrumb,
+        context: &ExecutionContext,
+    ) -> Result<Value, BoxError> {
+        let order = self.order(trigger);
+        let flow = order.flow.clone();
+        let finish = match self.assembly.drive(context, order).await? {
+            Driven::Finished(finish) => finish,
+            Driven::Suspended { wake, state } => {
+                return Err(suspend(wake, state).writing(Response::none()));
+            }
+            Driven::Refused(refused) => Finish::Failed {
+                failure: StepFailure::new("refused", refused.to_string()),
+            },
+        };
+        let flow = excerpt(&flow, 80);
+        Ok(match finish {
+            Finish::Completed { output } => {
+                json!({"flow": flow, "status": "success", "output": *output})
+            }
+            Finish::Failed { failure } => {
+                json!({"flow": flow, "status": "error", "error": failure})
+            }
+            Finish::Cancelled => json!({"flow": flow, "status": "cancelled"}),
+        })
+    }
+
+    async fn respond(&self, trigger: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
+        Ok(self.result(trigger, output))
+    }
+
+    async fn respond_failure(
+        &self,
+        trigger: &Breadcrumb,
+        failure: &Failure,
+    ) -> Result<Response, BoxError> {
+        let error = StepFailure::new("run_failed", failure.message.as_str());
+        Ok(self.result(trigger, json!({"status": "error", "error": error})))
+    }
+}
+
+impl fmt::Debug for WorkflowExecutor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkflowExecutor")
+            .field("id", &self.id)
+            .field("flow", &self.flow)
+            .finish_non_exhaustive()
+    }
+}

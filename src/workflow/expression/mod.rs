@@ -1,0 +1,215 @@
+//! `${path}` in JSON values, and tests of variables.
+
+mod reference;
+mod test;
+mod text;
+
+pub(super) use reference::Reference;
+pub(super) use test::Test;
+
+use super::error::LoadError;
+use super::place::Place;
+use crate::model::{Json, PathError, size_within};
+use serde_json::{Map, Value};
+use text::Part;
+
+/// A JSON value with places for variables, compiled.
+#[derive(Clone, Debug)]
+pub(super) enum Expression {
+    /// Has no variables in it.
+    Literal(Json),
+    /// A text that is nothing but one `${path}`, and keeps the type of what is there.
+    Reference(Reference),
+    /// A text with variables inside of it.
+    Text(Vec<Part>),
+    List(Vec<Self>),
+    Object(Vec<(String, Self)>),
+}
+
+/// Where expressions find variables.
+pub(super) trait Variables {
+    fn get(&self, name: &str) -> Option<Json>;
+}
+
+/// Why an expression has no value.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unresolved {
+    #[error("{0} has no value; write {0} with ? before the brace if it may be absent")]
+    Missing(String),
+    #[error("{0}")]
+    Path(PathError),
+    #[error("it is larger than {0} bytes or nests too deep")]
+    TooLarge(usize),
+    #[error("the condition cannot be evaluated: {0}")]
+    Condition(crate::model::ConditionError),
+}
+
+/// How deep a value may nest. A store takes 64 levels, and some of those are the progress's.
+pub(super) const DEPTH: usize = 48;
+
+impl Expression {
+    /// Compiles a value; one that nests no deeper than JSON may, as whoever read it has checked.
+    pub(super) fn compile(value: &Value, place: &Place) -> Result<Self, LoadError> {
+        let compiled = match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => Self::literal(value),
+            Value::String(text) => match text::parse(text, place)? {
+                text::Parsed::Plain(text) => Self::literal(&Value::String(text)),
+                text::Parsed::Reference(reference) => Self::Reference(reference),
+                text::Parsed::Parts(parts) => Self::Text(parts),
+            },
+            Value::Array(items) => {
+                let items = items.iter().enumerate();
+                let items: Vec<_> = items
+                    .map(|(at, item)| Self::compile(item, &place.item(at)))
+                    .collect::<Result<_, _>>()?;
+                Self::List(items)
+            }
+            Value::Object(fields) => {
+                let fields = fields.iter();
+                let fields: Vec<_> = fields
+                    .map(|(name, field)| {
+                        let compiled = Self::compile(field, &place.field(name))?;
+                        Ok((name.clone(), compiled))
+                    })
+                    .collect::<Result<_, LoadError>>()?;
+                Self::Object(fields)
+            }
+        };
+        Ok(compiled.folded())
+    }
+
+    pub(super) fn literal(value: &Value) -> Self {
+        Self::Literal(value.clone().into())
+    }
+
+    /// A list or object without variables is a literal.
+    fn folded(self) -> Self {
+        match self {
+            Self::List(items) => match items.iter().map(Self::as_literal).collect() {
+                Some(items) => Self::Literal(Value::Array(items).into()),
+                None => Self::List(items),
+            },
+            Self::Object(fields) => {
+                let literals = fields.iter();
+                let literals: Option<Map<_, _>> = literals
+                    .map(|(name, field)| Some((name.clone(), field.as_literal()?)))
+                    .collect();
+                match literals {
+                    Some(fields) => Self::Literal(Value::Object(fields).into()),
+                    None => Self::Object(fields),
+                }
+            }
+            other @ (Self::Literal(_) | Self::Reference(_) | Self::Text(_)) => other,
+        }
+    }
+
+    /// A text that an object has in a field, whatever its variables are.
+    pub(super) fn literal_field(&self, field: &str) -> Option<String> {
+        let found = match self {
+            Self::Literal(json) => json.get(field).cloned(),
+            Self::Object(fields) => {
+                let found = fields.iter().find(|(name, _)| name == field);
+                found.and_then(|(_, value)| value.as_literal())
+            }
+            Self::Reference(_) | Self::Text(_) | Self::List(_) => None,
+        };
+        found?.as_str().map(str::to_owned)
+    }
+
+    fn as_literal(&self) -> Option<Value> {
+        match self {
+            Self::Literal(json) => Some((**json).clone()),
+            Self::Reference(_) | Self::Text(_) | Self::List(_) | Self::Object(_) => None,
+        }
+    }
+
+    /// Its value, of at most so many bytes. What is only referred to is shared.
+    pub(super) fn resolve(
+        &self,
+        variables: &dyn Variables,
+        most: usize,
+    ) -> Result<Json, Unresolved> {
+        let json = match self {
+            Self::Literal(json) => json.clone(),
+            Self::Reference(reference) => reference.resolve(variables)?,
+            Self::Text(_) | Self::List(_) | Self::Object(_) => {
+                let mut room = Room { left: most, most };
+                self.build(variables, &mut room)?.into()
+            }
+        };
+        kept(json, most)
+    }
+
+    fn build(&self, variables: &dyn Variables, room: &mut Room) -> Result<Value, Unresolved> {
+        Ok(match self {
+            Self::Literal(json) => room.copy(json)?,
+            Self::Reference(reference) => {
+                let value = reference.resolve(variables)?;
+                room.copy(&value)?
+            }
+            Self::Text(parts) => Value::String(text::render(parts, variables, room)?),
+            Self::List(items) => items
+                .iter()
+                .map(|item| item.build(variables, room))
+                .collect::<Result<Vec<_>, _>>()?
+                .into(),
+            Self::Object(fields) => {
+                let fields = fields.iter();
+                let fields = fields.map(|(name, field)| {
+                    room.take(name.len())?;
+                    Ok((name.clone(), field.build(variables, room)?))
+                });
+                Value::Object(fields.collect::<Result<_, Unresolved>>()?)
+            }
+        })
+    }
+
+    /// Tells of each variable it refers to.
+    pub(super) fn each_variable(&self, tell: &mut dyn FnMut(&str)) {
+        match self {
+            Self::Literal(_) => {}
+            Self::Reference(reference) => tell(reference.variable()),
+            Self::Text(parts) => text::each_variable(parts, tell),
+            Self::List(items) => items.iter().for_each(|item| item.each_variable(tell)),
+            Self::Object(fields) => {
+                let fields = fields.iter();
+                fields.for_each(|(_, field)| field.each_variable(tell));
+            }
+        }
+    }
+}
+
+/// The value, if it is one that is kept: at most so many bytes, no deeper than [`DEPTH`].
+pub(super) fn kept(json: Json, most: usize) -> Result<Json, Unresolved> {
+    match size_within(&json, DEPTH) {
+        Some(size) if size <= most => Ok(json),
+        Some(_) | None => Err(Unresolved::TooLarge(most)),
+    }
+}
+
+/// How much may still be copied into a value that is being built.
+struct Room {
+    left: usize,
+    most: usize,
+}
+
+impl Room {
+    fn take(&mut self, bytes: usize) -> Result<(), Unresolved> {
+        match self.left.checked_sub(bytes) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => Err(Unresolved::TooLarge(self.most)),
+        }
+    }
+
+    fn copy(&mut self, value: &Value) -> Result<Value, Unresolved> {
+        let size = size_within(value, DEPTH).ok_or(Unresolved::TooLarge(self.most))?;
+        self.take(size)?;
+        Ok(value.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests;

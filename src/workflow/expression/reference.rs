@@ -1,0 +1,78 @@
+use super::{Unresolved, Variables};
+use crate::model::{Json, Path};
+use serde_json::Value;
+
+/// A variable, or what is at a path in it.
+#[derive(Clone, Debug)]
+pub(in crate::workflow) struct Reference {
+    variable: String,
+    /// From the value of the variable on; `None` for all of it.
+    path: Option<Path>,
+    /// Whether it may be absent and is null then.
+    optional: bool,
+    source: String,
+}
+
+impl Reference {
+    /// Reads `draft`, `draft.text`, `$.items[0]`, `input.note?`.
+    pub(super) fn parse(source: &str) -> Result<Self, String> {
+        let text = source.trim();
+        let (text, optional) = match text.strip_suffix('?') {
+            Some(text) => (text, true),
+            None => (text, false),
+        };
+        let (variable, rest) = split(text)?;
+        let path = match rest {
+            "" => None,
+            rest => Some(Path::parse(&format!("${rest}")).map_err(|error| error.to_string())?),
+        };
+        Ok(Self {
+            variable: variable.to_owned(),
+            path,
+            optional,
+            source: source.to_owned(),
+        })
+    }
+
+    pub(super) fn variable(&self) -> &str {
+        &self.variable
+    }
+
+    /// The value: shared if it is all of a variable, a list if the path can yield several nodes.
+    pub(super) fn resolve(&self, variables: &dyn Variables) -> Result<Json, Unresolved> {
+        let found = match (variables.get(&self.variable), &self.path) {
+            (None, _) => None,
+            (Some(value), None) => Some(value),
+            (Some(value), Some(path)) if path.is_plain() => {
+                let node = path.first(&value).map_err(Unresolved::Path)?;
+                node.map(|node| node.clone().into())
+            }
+            (Some(value), Some(path)) => {
+                let nodes = path.nodes(&value).map_err(Unresolved::Path)?;
+                Some(nodes.into_iter().cloned().collect::<Value>().into())
+            }
+        };
+        match found {
+            Some(value) => Ok(value),
+            None if self.optional => Ok(Json::default()),
+            None => Err(Unresolved::Missing(format!("${{{}}}", self.source))),
+        }
+    }
+}
+
+/// A path from the root of all variables, as the name of one and the rest.
+pub(super) fn split(text: &str) -> Result<(&str, &str), String> {
+    let text = text.trim();
+    let text = text.strip_prefix("$.").unwrap_or(text);
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    let (name, rest) = text.split_at(text.find(|c| !is_name(c)).unwrap_or(text.len()));
+    if name.is_empty() {
+        return Err("it has to begin with the name of a variable".to_owned());
+    }
+    if !(rest.is_empty() || rest.starts_with(['.', '['])) {
+        let reason =
+            "after the name of a variable a path goes on with . or [, as in draft.text or items[0]";
+        return Err(reason.to_owned());
+    }
+    Ok((name, rest))
+}

@@ -1,0 +1,189 @@
+use super::reference::split;
+use super::{Expression, Unresolved, Variables};
+use crate::error::excerpt;
+use crate::model::Condition;
+use crate::workflow::error::{LoadError, LoadProblem};
+use crate::workflow::fields::Fields;
+use crate::workflow::place::Place;
+use crate::workflow::shape;
+use serde_json::{Map, Value};
+
+/// Whether something holds of the variables: one condition, or `all`, `any` and `not` of such.
+#[derive(Clone, Debug)]
+pub(in crate::workflow) enum Test {
+    All(Vec<Self>),
+    Any(Vec<Self>),
+    Not(Box<Self>),
+    Holds(Box<Comparison>),
+}
+
+/// The most bytes of a value with variables that something is compared with.
+const VALUE_BYTES: usize = 64 << 10;
+
+/// A condition on one variable.
+#[derive(Clone, Debug)]
+pub(in crate::workflow) struct Comparison {
+    variable: String,
+    /// On the value of the variable.
+    within: Condition,
+    /// On all variables, of which there are none: what holds if the variable is absent.
+    absent: Condition,
+    op: String,
+    /// What to compare with, if that has variables in it.
+    value: Option<Expression>,
+}
+
+impl Test {
+    pub(in crate::workflow) fn compile(value: &Value, place: &Place) -> Result<Self, LoadError> {
+        let fields = Fields::of(value, place, &shape::TEST)?;
+        let list = |name: &str| {
+            let tests = fields.list(name)?;
+            let tests = tests.ok_or_else(|| fields.missing(name, "a list of conditions"))?;
+            tests
+                .into_iter()
+                .map(|(test, place)| Self::compile(test, &place))
+                .collect::<Result<Vec<_>, _>>()
+        };
+        let compiled = match fields.only_one_of(&["path", "all", "any", "not"])? {
+            "all" => Self::All(list("all")?),
+            "any" => Self::Any(list("any")?),
+            "not" => Self::Not(Box::new(Self::compile(
+                fields.raw("not"),
+                &place.field("not"),
+            )?)),
+            _ => return Comparison::compile(&fields).map(|one| Self::Holds(Box::new(one))),
+        };
+        for beside in ["op", "value"] {
+            fields.refuse(beside, "it goes with \"path\"")?;
+        }
+        Ok(compiled)
+    }
+
+    /// A comparison of one variable with what does not change.
+    pub(in crate::workflow) fn of_variable(
+        variable: &str,
+        path: &str,
+        op: &str,
+        value: Option<&Value>,
+        place: &Place,
+    ) -> Result<Self, LoadError> {
+        let rest = path.trim();
+        let rest = rest.strip_prefix('$').unwrap_or(rest);
+        let dot = if rest.is_empty() || rest.starts_with(['.', '[']) {
+            ""
+        } else {
+            "."
+        };
+        let one = Comparison::new(variable, &format!("{dot}{rest}"), op, value, place)?;
+        Ok(Self::Holds(Box::new(one)))
+    }
+
+    pub(in crate::workflow) fn holds(&self, variables: &dyn Variables) -> Result<bool, Unresolved> {
+        Ok(match self {
+            Self::All(tests) => {
+                for test in tests {
+                    if !test.holds(variables)? {
+                        return Ok(false);
+                    }
+                }
+                true
+            }
+            Self::Any(tests) => {
+                for test in tests {
+                    if test.holds(variables)? {
+                        return Ok(true);
+                    }
+                }
+                false
+            }
+            Self::Not(test) => !test.holds(variables)?,
+            Self::Holds(one) => one.holds(variables)?,
+        })
+    }
+
+    /// Tells of each variable it refers to.
+    pub(in crate::workflow) fn each_variable(&self, tell: &mut dyn FnMut(&str)) {
+        match self {
+            Self::All(tests) | Self::Any(tests) => {
+                tests.iter().for_each(|test| test.each_variable(tell));
+            }
+            Self::Not(test) => test.each_variable(tell),
+            Self::Holds(one) => {
+                tell(&one.variable);
+                if let Some(value) = &one.value {
+                    value.each_variable(tell);
+                }
+            }
+        }
+    }
+}
+
+impl Comparison {
+    fn compile(fields: &Fields<'_>) -> Result<Self, LoadError> {
+        let path = fields.required_text("path", "a path such as \"draft.score\"")?;
+        let op = fields.required_text("op", "an operator such as \"eq\"")?;
+        let (variable, rest) = split(&path).map_err(|reason| {
+            let expression = excerpt(&path, 80).into_owned();
+            fields.error("path", LoadProblem::Expression { expression, reason })
+        })?;
+        let value = fields
+            .has("value")
+            .then(|| Expression::compile(fields.raw("value"), &fields.place().field("value")))
+            .transpose()?;
+        match value {
+            None => Self::new(variable, rest, &op, None, fields.place()),
+            Some(Expression::Literal(value)) => {
+                Self::new(variable, rest, &op, Some(&value), fields.place())
+            }
+            // The real value is not known yet; one that every operator takes shows whether the rest is right.
+            Some(value) => {
+                let stand_in = Value::Bool(true);
+                let mut one = Self::new(variable, rest, &op, Some(&stand_in), fields.place())?;
+                one.value = Some(value);
+                Ok(one)
+            }
+        }
+    }
+
+    fn new(
+        variable: &str,
+        rest: &str,
+        op: &str,
+        value: Option<&Value>,
+        place: &Place,
+    ) -> Result<Self, LoadError> {
+        let one = Self {
+            variable: variable.to_owned(),
+            within: Condition::new(format!("${rest}"), op, value.cloned()),
+            absent: Condition::new(format!("$['{variable}']{rest}"), op, value.cloned()),
+            op: op.to_owned(),
+            value: None,
+        };
+        match one.within.error().or(one.absent.error()) {
+            None => Ok(one),
+            Some(error) => {
+                let place = place.field(error.field());
+                Err(LoadError::new(place, LoadProblem::Condition(error.clone())))
+            }
+        }
+    }
+
+    fn holds(&self, variables: &dyn Variables) -> Result<bool, Unresolved> {
+        let found = variables.get(&self.variable);
+        let condition = match found {
+            Some(_) => &self.within,
+            None => &self.absent,
+        };
+        let nothing = Value::Object(Map::new());
+        let context = found.as_deref().unwrap_or(&nothing);
+        let Some(value) = &self.value else {
+            return Ok(condition.holds(context));
+        };
+        let value = value.resolve(variables, VALUE_BYTES)?.into_value();
+        let condition = Condition::new(condition.path(), &self.op, Some(value));
+        match condition.error() {
+            None => Ok(condition.holds(context)),
+            Some(error) => Err(Unresolved::Condition(error.clone())),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+use super::*;
+use serde_json::json;
+use std::collections::BTreeMap;
+
+impl Variables for BTreeMap<&str, Json> {
+    fn get(&self, name: &str) -> Option<Json> {
+        self.get(name).cloned()
+    }
+}
+
+fn variables() -> BTreeMap<&'static str, Json> {
+    BTreeMap::from([
+        (
+            "draft",
+            json!({"text": "hi", "score": 7, "tags": ["a", "b"]}).into(),
+        ),
+        ("limit", json!(5).into()),
+        ("a-b", json!({"c": 1}).into()),
+    ])
+}
+
+fn compile(value: &Value) -> Result<Expression, String> {
+    Expression::compile(value, &Place::default().field("x")).map_err(|error| error.to_string())
+}
+
+fn resolve(value: &Value) -> Result<Value, String> {
+    let resolved = compile(value)?.resolve(&variables(), 1_000);
+    resolved
+        .map(Json::into_value)
+        .map_err(|error| error.to_string())
+}
+
+fn holds(test: &Value) -> Result<bool, String> {
+    let test = Test::compile(test, &Place::default()).map_err(|error| error.to_string())?;
+    test.holds(&variables()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn an_expression_alone_keeps_its_type_and_inside_of_text_it_is_rendered() {
+    for (written, expected) in [
+        (json!("${draft.score}"), json!(7)),
+        (json!("${ draft.tags }"), json!(["a", "b"])),
+        (json!("${$.draft.text}"), json!("hi")),
+        (
+            json!("score ${draft.score}: ${draft.text}!"),
+            json!("score 7: hi!"),
+        ),
+        (json!("tags ${draft.tags}"), json!("tags [\"a\",\"b\"]")),
+        (json!("${draft.tags[*]}"), json!(["a", "b"])),
+        (json!("${draft.tags[1]}"), json!("b")),
+        (json!("${draft['text']}"), json!("hi")),
+        (json!("${a-b.c}"), json!(1)),
+        (json!("${draft.nothing?}"), json!(null)),
+        (json!("<${draft.nothing?}>"), json!("<>")),
+        (json!("a $${draft} costs $5"), json!("a ${draft} costs $5")),
+        (
+            json!({"a": ["${limit}", 1], "b": true}),
+            json!({"a": [5, 1], "b": true}),
+        ),
+    ] {
+        assert_eq!(resolve(&written), Ok(expected), "{written}");
+    }
+}
+
+#[test]
+fn what_has_no_value_names_the_expression_and_the_way_out() {
+    let error = resolve(&json!("${draft.nothing}")).unwrap_err();
+
+    assert_eq!(
+        error,
+        "${draft.nothing} has no value; write ${draft.nothing} with ? before the brace if it may be absent"
+    );
+}
+
+#[test]
+fn what_cannot_be_read_names_place_and_text() {
+    for (written, expected) in [
+        (
+            "${draft",
+            "x: \"draft\" cannot be read: the closing } is missing",
+        ),
+        (
+            "${}",
+            "x: \"}\" cannot be read: it has to begin with the name of a variable",
+        ),
+        (
+            "${a b}",
+            "x: \"a b}\" cannot be read: after the name of a variable a path goes on with . or [",
+        ),
+        ("${draft..a..b..c}", "at most 1 is allowed"),
+    ] {
+        let error = compile(&json!(written)).unwrap_err();
+
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_place_within_a_value_is_named() {
+    let error = compile(&json!({"a": [1, "${"]})).unwrap_err();
+
+    assert!(error.starts_with("x.a[1]: "), "{error}");
+}
+
+#[test]
+fn a_brace_in_quotes_does_not_end_an_expression() {
+    assert_eq!(resolve(&json!("${draft['}']?}")), Ok(json!(null)));
+}
+
+#[test]
+fn a_value_over_its_limit_is_refused_before_it_is_built() {
+    let many: Vec<Value> = (0..200).map(|_| json!("${draft.text} and more")).collect();
+
+    let error = resolve(&json!(many)).unwrap_err();
+
+    assert_eq!(error, "it is larger than 1000 bytes or nests too deep");
+}
+
+#[test]
+fn tests_combine_conditions() {
+    let high = json!({"path": "draft.score", "op": "gte", "value": 7});
+    let low = json!({"path": "$.draft.score", "op": "lt", "value": 3});
+    for (test, expected) in [
+        (high.clone(), true),
+        (low.clone(), false),
+        (json!({"all": [high, low]}), false),
+        (json!({"any": [high, low]}), true),
+        (json!({"not": low}), true),
+        (json!({"all": []}), true),
+        (
+            json!({"path": "draft.score", "op": "gt", "value": "${limit}"}),
+            true,
+        ),
+        (json!({"path": "draft", "op": "exists"}), true),
+        (
+            json!({"path": "gone", "op": "exists", "value": false}),
+            true,
+        ),
+        (json!({"path": "gone", "op": "ne", "value": 1}), true),
+        (json!({"path": "gone.x", "op": "eq", "value": 1}), false),
+        (
+            json!({"path": "draft.tags[*]", "op": "eq", "value": "b"}),
+            true,
+        ),
+    ] {
+        assert_eq!(holds(&test), Ok(expected), "{test}");
+    }
+}
+
+#[test]
+fn a_test_that_cannot_be_evaluated_is_refused_with_its_place() {
+    for (test, expected) in [
+        (
+            json!({"path": "draft", "op": "equals", "value": 1}),
+            "op: op \"equals\" is not known",
+        ),
+        (
+            json!({"path": "draft", "op": "matches", "value": "("}),
+            "value: ",
+        ),
+        (
+            json!({"path": "draft", "op": "eq"}),
+            "value: op \"eq\" needs a value",
+        ),
+        (
+            json!({"pat": "draft", "op": "eq"}),
+            "did you mean \"path\"?",
+        ),
+        (json!({"all": [], "any": []}), "cannot stand side by side"),
+        (json!({"not": {"path": "a", "op": "eq"}}), "not.value: "),
+        (json!([]), "it must be an object"),
+    ] {
+        let error = holds(&test).unwrap_err();
+
+        assert!(error.contains(expected), "{test}: {error}");
+    }
+}

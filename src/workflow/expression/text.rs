@@ -1,0 +1,123 @@
+//! Texts with `${path}` in them. `$${` is a `${` that means nothing.
+
+use super::reference::Reference;
+use super::{Room, Unresolved, Variables};
+use crate::error::excerpt;
+use crate::workflow::error::{LoadError, LoadProblem};
+use crate::workflow::place::Place;
+use serde_json::Value;
+
+#[derive(Clone, Debug)]
+pub(in crate::workflow) enum Part {
+    Text(String),
+    Reference(Reference),
+}
+
+pub(super) enum Parsed {
+    Plain(String),
+    Reference(Reference),
+    Parts(Vec<Part>),
+}
+
+const OPEN: &str = "${";
+
+pub(super) fn parse(text: &str, place: &Place) -> Result<Parsed, LoadError> {
+    let mut parts = Vec::new();
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(OPEN) {
+        if let Some(before) = before.strip_suffix('$') {
+            plain.push_str(before);
+            plain.push_str(OPEN);
+            rest = after;
+            continue;
+        }
+        plain.push_str(before);
+        let wrong = |reason: String| {
+            let expression = excerpt(after, 80).into_owned();
+            LoadError::new(
+                place.clone(),
+                LoadProblem::Expression { expression, reason },
+            )
+        };
+        let end = end(after).ok_or_else(|| wrong("the closing } is missing".to_owned()))?;
+        let (inside, left) = after.split_at(end);
+        if !plain.is_empty() {
+            parts.push(Part::Text(std::mem::take(&mut plain)));
+        }
+        parts.push(Part::Reference(Reference::parse(inside).map_err(wrong)?));
+        rest = left.strip_prefix('}').unwrap_or(left);
+    }
+    plain.push_str(rest);
+    if parts.is_empty() {
+        return Ok(Parsed::Plain(plain));
+    }
+    if !plain.is_empty() {
+        parts.push(Part::Text(plain));
+    }
+    Ok(match <[Part; 1]>::try_from(parts) {
+        Ok([Part::Reference(reference)]) => Parsed::Reference(reference),
+        Ok([text @ Part::Text(_)]) => Parsed::Parts(vec![text]),
+        Err(parts) => Parsed::Parts(parts),
+    })
+}
+
+/// Where the brace is that closes an expression; those in quotes do not.
+fn end(text: &str) -> Option<usize> {
+    let mut quote = None;
+    let mut escaped = false;
+    for (at, c) in text.char_indices() {
+        match (quote, c) {
+            (None, '}') => return Some(at),
+            (None, '\'' | '"') => quote = Some(c),
+            (Some(_), '\\') if !escaped => {
+                escaped = true;
+                continue;
+            }
+            (Some(open), c) if c == open && !escaped => quote = None,
+            (None | Some(_), _) => {}
+        }
+        escaped = false;
+    }
+    None
+}
+
+pub(super) fn render(
+    parts: &[Part],
+    variables: &dyn Variables,
+    room: &mut Room,
+) -> Result<String, Unresolved> {
+    let mut text = String::new();
+    for part in parts {
+        let before = text.len();
+        match part {
+            Part::Text(plain) => text.push_str(plain),
+            Part::Reference(reference) => {
+                let value = reference.resolve(variables)?;
+                push(&mut text, &value);
+            }
+        }
+        room.take(text.len() - before)?;
+    }
+    Ok(text)
+}
+
+/// Strings as they are, nothing for null, all else as JSON.
+fn push(text: &mut String, value: &Value) {
+    match value {
+        Value::Null => {}
+        Value::String(string) => text.push_str(string),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            text.push_str(&value.to_string());
+        }
+    }
+}
+
+pub(super) fn each_variable(parts: &[Part], tell: &mut dyn FnMut(&str)) {
+    for part in parts {
+        match part {
+            Part::Text(_) => {}
+            Part::Reference(reference) => tell(reference.variable()),
+        }
+    }
+}

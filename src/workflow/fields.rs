@@ -1,0 +1,248 @@
+//! The fields of one object of a definition, each with the error that names it.
+
+use super::error::{LoadError, LoadProblem};
+use super::place::Place;
+use super::shape::{NAME_BYTES, Object};
+use crate::error::excerpt;
+use crate::model::nearest;
+use serde_json::{Map, Value};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+pub(super) struct Fields<'v> {
+    map: &'v Map<String, Value>,
+    place: Place,
+}
+
+/// What a field that is absent reads as.
+static NULL: Value = Value::Null;
+
+impl<'v> Fields<'v> {
+    /// The fields of an object that has no others than it can have.
+    pub(super) fn of(value: &'v Value, place: &Place, object: &Object) -> Result<Self, LoadError> {
+        let fields = Self::of_any(value, place)?;
+        fields.only(&object.names())?;
+        Ok(fields)
+    }
+
+    /// The fields of an object, whatever they are called.
+    pub(super) fn of_any(value: &'v Value, place: &Place) -> Result<Self, LoadError> {
+        match value {
+            Value::Object(map) => Ok(Self {
+                map,
+                place: place.clone(),
+            }),
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_) => Err(LoadError::shape(place.clone(), "an object", value)),
+        }
+    }
+
+    /// Refuses every field that is not known.
+    pub(super) fn only(&self, known: &[&str]) -> Result<(), LoadError> {
+        let mut names = self.map.keys();
+        let Some(unknown) = names.find(|name| !known.contains(&name.as_str())) else {
+            return Ok(());
+        };
+        let nearest = nearest(unknown, known.iter().copied()).map(str::to_owned);
+        let unknown = excerpt(unknown, 80);
+        Err(self.error(&unknown, LoadProblem::UnknownField { nearest }))
+    }
+
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    pub(super) fn error(&self, field: &str, problem: LoadProblem) -> LoadError {
+        LoadError::new(self.place.field(field), problem)
+    }
+
+    pub(super) fn missing(&self, field: &str, expected: &str) -> LoadError {
+        LoadError::missing(self.place.field(field), expected)
+    }
+
+    /// Whether the field is written, if only as null.
+    pub(super) fn has(&self, field: &str) -> bool {
+        self.map.contains_key(field)
+    }
+
+    /// The field as it is written; null if it is absent.
+    pub(super) fn raw(&self, field: &str) -> &'v Value {
+        self.map.get(field).unwrap_or(&NULL)
+    }
+
+    /// The field; null counts as absent.
+    pub(super) fn get(&self, field: &str) -> Option<(&'v Value, Place)> {
+        let value = self.map.get(field).filter(|value| !value.is_null())?;
+        Some((value, self.place.field(field)))
+    }
+
+    /// Refuses a field that makes no sense here.
+    pub(super) fn refuse(&self, field: &str, reason: &str) -> Result<(), LoadError> {
+        if self.has(field) {
+            let reason = format!("it has no meaning here: {reason}");
+            return Err(LoadError::fields(self.place.field(field), reason));
+        }
+        Ok(())
+    }
+
+    /// Which one of some fields is written.
+    pub(super) fn only_one_of(&self, names: &[&'static str]) -> Result<&'static str, LoadError> {
+        let mut written = names.iter().copied().filter(|name| self.has(name));
+        match (written.next(), written.next()) {
+            (Some(one), None) => Ok(one),
+            (Some(one), Some(other)) => {
+                let reason = format!("{one:?} and {other:?} cannot stand side by side; write one");
+                Err(LoadError::fields(self.place.clone(), reason))
+            }
+            (None, _) => {
+                let reason = format!("one of these is missing: {}", names.join(", "));
+                Err(LoadError::fields(self.place.clone(), reason))
+            }
+        }
+    }
+
+    pub(super) fn text(&self, field: &str) -> Result<Option<String>, LoadError> {
+        self.read(field, "a text", |value| value.as_str().map(str::to_owned))
+    }
+
+    pub(super) fn required_text(&self, field: &str, expected: &str) -> Result<String, LoadError> {
+        match self.text(field)? {
+            Some(text) => Ok(text),
+            None => Err(self.missing(field, expected)),
+        }
+    }
+
+    pub(super) fn texts(&self, field: &str) -> Result<Vec<String>, LoadError> {
+        let Some(list) = self.list(field)? else {
+            return Ok(Vec::new());
+        };
+        let texts = list.into_iter().map(|(item, place)| match item.as_str() {
+            Some(text) => Ok(text.to_owned()),
+            None => Err(LoadError::shape(place, "a text", item)),
+        });
+        texts.collect()
+    }
+
+    pub(super) fn flag(&self, field: &str) -> Result<Option<bool>, LoadError> {
+        self.read(field, "true or false", Value::as_bool)
+    }
+
+    pub(super) fn whole(
+        &self,
+        field: &str,
+        range: RangeInclusive<u64>,
+    ) -> Result<Option<u64>, LoadError> {
+        let expected = format!("a whole number from {} to {}", range.start(), range.end());
+        self.read(field, &expected, |value| {
+            value.as_u64().filter(|number| range.contains(number))
+        })
+    }
+
+    pub(super) fn number(&self, field: &str) -> Result<Option<f64>, LoadError> {
+        self.read(field, "a number", Value::as_f64)
+    }
+
+    /// A number of seconds over 0, at most a year.
+    pub(super) fn seconds(&self, field: &str) -> Result<Option<Duration>, LoadError> {
+        const YEAR: f64 = 366.0 * 24.0 * 60.0 * 60.0;
+        let expected = "a number of seconds over 0, at most a year";
+        self.read(field, expected, |value| {
+            let seconds = value.as_f64()?;
+            let milliseconds = Duration::try_from_secs_f64(seconds).ok()?.as_millis();
+            let milliseconds = u64::try_from(milliseconds).ok()?.max(1);
+            (seconds > 0.0 && seconds <= YEAR).then(|| Duration::from_millis(milliseconds))
+        })
+    }
+
+    pub(super) fn list(&self, field: &str) -> Result<Option<Vec<(&'v Value, Place)>>, LoadError> {
+        let Some((value, place)) = self.get(field) else {
+            return Ok(None);
+        };
+        let Some(items) = value.as_array() else {
+            return Err(LoadError::shape(place, "a list", value));
+        };
+        let items = items.iter().enumerate();
+        let items = items.map(|(at, item)| (item, place.item(at))).collect();
+        Ok(Some(items))
+    }
+
+    /// An object by the names in it, at most so many.
+    pub(super) fn named(
+        &self,
+        field: &str,
+        most: usize,
+    ) -> Result<Vec<(&'v str, &'v Value, Place)>, LoadError> {
+        let Some((value, place)) = self.get(field) else {
+            return Ok(Vec::new());
+        };
+        let Value::Object(map) = value else {
+            return Err(LoadError::shape(place, "an object of them by name", value));
+        };
+        if map.len() > most {
+            let (what, found) = ("names", map.len());
+            let problem = LoadProblem::TooMany { what, found, most };
+            return Err(LoadError::new(place, problem));
+        }
+        let named = map.iter().map(|(name, value)| {
+            check_name(name, &place)?;
+            Ok((name.as_str(), value, place.field(name)))
+        });
+        named.collect()
+    }
+
+    /// One of some words.
+    pub(super) fn word<T: Copy>(
+        &self,
+        field: &str,
+        words: &[(&'static str, T)],
+    ) -> Result<Option<T>, LoadError> {
+        let Some(text) = self.text(field)? else {
+            return Ok(None);
+        };
+        let known = words.iter().map(|(word, _)| *word);
+        match words.iter().find(|(word, _)| *word == text) {
+            Some((_, meaning)) => Ok(Some(*meaning)),
+            None => {
+                let place = self.place.field(field);
+                Err(LoadError::unknown(place, "choice", &text, known))
+            }
+        }
+    }
+
+    fn read<T>(
+        &self,
+        field: &str,
+        expected: &str,
+        read: impl FnOnce(&'v Value) -> Option<T>,
+    ) -> Result<Option<T>, LoadError> {
+        let Some((value, place)) = self.get(field) else {
+            return Ok(None);
+        };
+        match read(value) {
+            Some(read) => Ok(Some(read)),
+            None => Err(LoadError::shape(place, expected, value)),
+        }
+    }
+}
+
+/// The names of things are also parts of paths of steps, and of places in messages.
+pub(super) fn check_name(name: &str, place: &Place) -> Result<(), LoadError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let reason = if name.is_empty() {
+        "it is empty"
+    } else if name.len() > NAME_BYTES {
+        "it is longer than 64 bytes"
+    } else if !name.chars().all(plain) {
+        "it may have letters, digits, _, - and . only"
+    } else {
+        return Ok(());
+    };
+    let name = excerpt(name, 80).into_owned();
+    Err(LoadError::new(
+        place.clone(),
+        LoadProblem::Name { name, reason },
+    ))
+}

@@ -1,0 +1,230 @@
+//! Steps that the driver does.
+
+use super::path::StepPath;
+use super::progress::{Leaf, Node, Phase, Produced};
+use super::protocol::{FlowEventKind, MayRetry, Outcome, Ready, StepFailure, Task};
+use super::scope::Scope;
+use super::walk::{End, Walk, Walked, text};
+use crate::error::excerpt;
+use crate::model::{Condition, Json, NewBreadcrumb, Selector};
+use crate::workflow::ast::{Doing, TaskForm};
+use crate::workflow::expression::kept;
+use serde_json::Value;
+use std::time::Duration;
+
+/// The longest message of a failure, in bytes.
+const MESSAGE_BYTES: usize = 4_096;
+
+impl Walk<'_> {
+    pub(super) fn driven(
+        &mut self,
+        doing: &Doing,
+        path: &StepPath,
+        scope: &Scope<'_>,
+    ) -> Result<Walked, Walked> {
+        let due = Leaf {
+            attempt: 1,
+            after: Duration::ZERO,
+            phase: Phase::Due { again: false },
+        };
+        self.enter(path, Node::Leaf(due))?;
+        let Some(Node::Leaf(leaf)) = self.progress.nodes.get(path) else {
+            return Err(self.misfit(path));
+        };
+        match &leaf.phase {
+            Phase::Doing | Phase::Suspended { .. } => Ok(Walked::Open),
+            Phase::Due { again } if self.progress.paused && !again => Ok(Walked::Open),
+            Phase::Due { .. } => self.hand_out(doing, path, scope),
+            Phase::Told(outcome) => {
+                let outcome = outcome.clone();
+                self.ended(doing, path, outcome, scope)
+            }
+        }
+    }
+
+    fn hand_out(
+        &mut self,
+        doing: &Doing,
+        path: &StepPath,
+        scope: &Scope<'_>,
+    ) -> Result<Walked, Walked> {
+        let task = self.task(&doing.task, scope).map_err(Walked::failed)?;
+        let Some(Node::Leaf(leaf)) = self.progress.nodes.get_mut(path) else {
+            return Err(self.misfit(path));
+        };
+        let again = matches!(leaf.phase, Phase::Due { again: true });
+        leaf.phase = Phase::Doing;
+        self.next.ready.push(Ready {
+            path: path.clone(),
+            idempotency_key: format!("{}/{path}", self.progress.run),
+            attempt: leaf.attempt,
+            again,
+            after: leaf.after,
+            timeout: doing.timeout,
+            task,
+        });
+        Ok(Walked::Open)
+    }
+
+    fn ended(
+        &mut self,
+        doing: &Doing,
+        path: &StepPath,
+        outcome: Outcome,
+        scope: &Scope<'_>,
+    ) -> Result<Walked, Walked> {
+        let (failure, retry) = match outcome {
+            Outcome::Succeeded(value) => return Ok(self.result(&doing.task, &value)),
+            Outcome::Failed { failure, retry } => (failure, retry),
+            Outcome::TimedOut => (
+                StepFailure::new("timed_out", "the step took longer than its timeout"),
+                MayRetry::After(Duration::ZERO),
+            ),
+            // Whoever tells of this leaves the step suspended and does not walk.
+            Outcome::Suspended { .. } => return Err(self.misfit(path)),
+        };
+        let failure = StepFailure {
+            message: excerpt(&failure.message, MESSAGE_BYTES).into_owned(),
+            code: excerpt(&failure.code, 64).into_owned(),
+            step: None,
+        };
+        let Some(Node::Leaf(leaf)) = self.progress.nodes.get_mut(path) else {
+            return Err(self.misfit(path));
+        };
+        let after = match retry {
+            MayRetry::After(after) if leaf.attempt < doing.retry.attempts => after,
+            MayRetry::After(_) | MayRetry::Never => return Ok(Walked::failed(failure)),
+        };
+        let after = doing.retry.delay(leaf.attempt).max(after);
+        *leaf = Leaf {
+            attempt: leaf.attempt + 1,
+            after,
+            phase: Phase::Due { again: false },
+        };
+        let retried = FlowEventKind::Retried {
+            attempt: leaf.attempt,
+            failure,
+            after,
+        };
+        self.event(path, retried);
+        if self.progress.paused {
+            return Ok(Walked::Open);
+        }
+        self.hand_out(doing, path, scope)
+    }
+
+    fn result(&self, task: &TaskForm, value: &Json) -> Walked {
+        match task {
+            TaskForm::Emit { .. } => return Walked::Ended(End::Produced(Produced::Nothing)),
+            TaskForm::Agent { .. }
+            | TaskForm::Tool { .. }
+            | TaskForm::Model { .. }
+            | TaskForm::WaitFor { .. }
+            | TaskForm::Ask { .. } => {}
+        }
+        let most = self.workflow.policies.limits.value_bytes;
+        // In the form a store gives it back, so that it is the same before and after a restart.
+        let canonical = value.canonical(most).ok();
+        let kept = canonical.and_then(|value| kept(value, most).ok());
+        match kept {
+            Some(value) => Walked::produced(value),
+            None => {
+                let message = format!("the result is larger than {most} bytes or nests too deep");
+                Walked::failed(StepFailure::new("too_large", message))
+            }
+        }
+    }
+
+    fn task(&self, form: &TaskForm, scope: &Scope<'_>) -> Result<Task, StepFailure> {
+        Ok(match form {
+            TaskForm::Agent { agent, input } => Task::Agent {
+                agent: agent.clone(),
+                input: self.value(input, scope)?,
+            },
+            TaskForm::Tool { tool, input } => Task::Tool {
+                tool: tool.clone(),
+                input: self.value(input, scope)?,
+            },
+            TaskForm::Model {
+                model,
+                prompt,
+                input,
+                output,
+            } => Task::Model {
+                model: model.clone(),
+                prompt: prompt.clone(),
+                input: self.value(input, scope)?,
+                output: output.clone(),
+            },
+            TaskForm::WaitFor { event } => Task::WaitFor {
+                event: self
+                    .value(event, scope)
+                    .and_then(|event| selector(&event))?,
+            },
+            TaskForm::Ask {
+                question,
+                of,
+                output,
+            } => Task::Ask {
+                question: text(&self.value(question, scope)?),
+                of: of.clone(),
+                output: output.clone(),
+            },
+            TaskForm::Emit { breadcrumb } => Task::Emit {
+                breadcrumb: new_breadcrumb(&self.value(breadcrumb, scope)?)?,
+            },
+        })
+    }
+}
+
+fn texts(value: &Value, field: &str) -> Option<Vec<String>> {
+    let items = value.get(field)?.as_array()?.iter();
+    // A tag that is nothing but a variable keeps the type of that.
+    let texts = items.map(|item| match item {
+        Value::String(text) => text.clone(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            item.to_string()
+        }
+    });
+    Some(texts.collect())
+}
+
+fn selector(event: &Value) -> Result<Selector, StepFailure> {
+    let text = |value: &Value, field: &str| {
+        let text = value.get(field).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
+    };
+    let mut selector = Selector::schema(text(event, "schema_name"));
+    if let Some(tags) = texts(event, "any_tags") {
+        selector = selector.any_tags(tags);
+    }
+    if let Some(tags) = texts(event, "all_tags") {
+        selector = selector.all_tags(tags);
+    }
+    let conditions = event.get("context_match").and_then(Value::as_array);
+    for condition in conditions.into_iter().flatten() {
+        let value = condition.get("value").cloned();
+        let one = Condition::new(text(condition, "path"), text(condition, "op"), value);
+        selector = selector.condition(one);
+    }
+    match selector.check() {
+        Ok(()) => Ok(selector),
+        Err(error) => Err(StepFailure::new("unresolved", error.to_string())),
+    }
+}
+
+fn new_breadcrumb(value: &Json) -> Result<NewBreadcrumb, StepFailure> {
+    let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
+    let context = value
+        .get("context")
+        .cloned()
+        .unwrap_or_else(|| serde_json::json!({}));
+    if !context.is_object() {
+        let message = "the context of a breadcrumb is an object";
+        return Err(StepFailure::new("unresolved", message));
+    }
+    let mut breadcrumb = NewBreadcrumb::new(text("schema_name")).title(text("title"));
+    breadcrumb.tags = texts(value, "tags").unwrap_or_default();
+    breadcrumb.context = context.into();
+    Ok(breadcrumb)
+}

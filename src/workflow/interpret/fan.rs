@@ -1,0 +1,322 @@
+//! Steps side by side: `parallel`, `for_each` and graphs.
+
+use super::path::StepPath;
+use super::progress::{BodyState, Cursor, Node, Produced, Settled, Vars};
+use super::protocol::StepFailure;
+use super::scope::Scope;
+use super::walk::{End, Walk, Walked, unresolved};
+use crate::model::Json;
+use crate::workflow::ast::{Block, Branch, ForEach, Graph, Join};
+use crate::workflow::expression::{Unresolved, kept};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
+
+/// What is run side by side.
+enum Fan<'r> {
+    Branches(&'r [Branch]),
+    Items { each: &'r ForEach, list: Json },
+}
+
+impl<'r> Fan<'r> {
+    fn count(&self) -> usize {
+        match self {
+            Self::Branches(branches) => branches.len(),
+            Self::Items { list, .. } => list.as_array().map_or(0, Vec::len),
+        }
+    }
+
+    fn at_once(&self) -> usize {
+        match self {
+            Self::Branches(branches) => branches.len(),
+            Self::Items { each, .. } => each.at_once,
+        }
+    }
+
+    fn path(&self, path: &StepPath, at: usize) -> Option<StepPath> {
+        match self {
+            Self::Branches(branches) => Some(path.child(&branches.get(at)?.segment)),
+            Self::Items { .. } => Some(path.iteration(at as u64 + 1)),
+        }
+    }
+
+    fn body(&self, at: usize) -> Option<&'r Block> {
+        match self {
+            Self::Branches(branches) => Some(&branches.get(at)?.body),
+            Self::Items { each, .. } => Some(&each.body),
+        }
+    }
+}
+
+impl<'r> Walk<'r> {
+    pub(super) fn parallel(
+        &mut self,
+        branches: &'r [Branch],
+        join: Join,
+        path: &StepPath,
+        scope: &Scope<'_>,
+    ) -> Result<Walked, Walked> {
+        self.enter(path, none_begun())?;
+        Ok(self.fan(&Fan::Branches(branches), join, path, scope))
+    }
+
+    pub(super) fn for_each(
+        &mut self,
+        each: &'r ForEach,
+        path: &StepPath,
+        scope: &Scope<'_>,
+    ) -> Result<Walked, Walked> {
+        self.enter(path, none_begun())?;
+        // The variables are as they were while this goes on, and so is the list.
+        let list = self.value(&each.list, scope).map_err(Walked::failed)?;
+        let Some(items) = list.as_array() else {
+            let message = "for_each needs a list to go through";
+            return Err(Walked::failed(StepFailure::new("not_a_list", message)));
+        };
+        let most = self.workflow.policies.limits.items;
+        if items.len() as u64 > most {
+            let message = format!("{} items where at most {most} are allowed", items.len());
+            return Err(Walked::failed(StepFailure::new("too_many_items", message)));
+        }
+        Ok(self.fan(&Fan::Items { each, list }, each.join, path, scope))
+    }
+
+    fn fan(&mut self, fan: &Fan<'r>, join: Join, path: &StepPath, scope: &Scope<'_>) -> Walked {
+        let Some((begun, settled)) = self.fan_state(path) else {
+            return self.misfit(path);
+        };
+        let begun = 0..fan.count().min(*begun);
+        let open: Vec<usize> = begun.filter(|at| !settled.contains_key(at)).collect();
+        for at in open {
+            if let Some(end) = self.branch(fan, join, at, path, scope) {
+                return Walked::Ended(end);
+            }
+        }
+        loop {
+            let paused = self.progress.paused;
+            let Some((begun, settled)) = self.fan_state(path) else {
+                return self.misfit(path);
+            };
+            let under_way = begun.saturating_sub(settled.len());
+            if *begun >= fan.count() || under_way >= fan.at_once() || paused {
+                break;
+            }
+            let at = *begun;
+            *begun += 1;
+            if let Some(end) = self.branch(fan, join, at, path, scope) {
+                return Walked::Ended(end);
+            }
+        }
+        self.joined(fan.count(), path)
+    }
+
+    fn fan_state(
+        &mut self,
+        path: &StepPath,
+    ) -> Option<(&mut usize, &mut BTreeMap<usize, Settled>)> {
+        match self.progress.nodes.get_mut(path)? {
+            Node::Fan { begun, settled } => Some((begun, settled)),
+            Node::Leaf(_)
+            | Node::Flow { .. }
+            | Node::Branch { .. }
+            | Node::Loop { .. }
+            | Node::Chosen { .. }
+            | Node::Try { .. }
+            | Node::Escalated { .. } => None,
+        }
+    }
+
+    /// Walks through one branch, and says so if its end is the end of all.
+    fn branch(
+        &mut self,
+        fan: &Fan<'r>,
+        join: Join,
+        at: usize,
+        path: &StepPath,
+        scope: &Scope<'_>,
+    ) -> Option<End> {
+        let key = fan.path(path, at)?;
+        let end = match self.within(fan, at, &key, scope) {
+            Ok(Walked::Open) | Err(Walked::Open) => return None,
+            Ok(Walked::Ended(end)) | Err(Walked::Ended(end)) => end.of(&key),
+        };
+        self.close(&key, &end);
+        let end = match (end, join) {
+            (End::Produced(produced), Join::All | Join::FailFast) => Settled::Succeeded(produced),
+            (End::Failed(failure), Join::All | Join::First) => Settled::Failed(failure),
+            (end @ (End::Produced(_) | End::Return(_) | End::Broken(_)), _)
+            | (end @ End::Failed(_), Join::FailFast) => return Some(end),
+        };
+        let most = self.workflow.policies.limits.value_bytes;
+        let (_, settled) = self.fan_state(path)?;
+        settled.insert(at, end);
+        // Together they become one value; what is too large for that is not gathered.
+        let bytes = settled.values().map(Settled::bytes);
+        let bytes = bytes.fold(0, usize::saturating_add);
+        (bytes > most).then(|| End::Failed(unresolved(&Unresolved::TooLarge(most))))
+    }
+
+    fn within(
+        &mut self,
+        fan: &Fan<'r>,
+        at: usize,
+        key: &StepPath,
+        scope: &Scope<'_>,
+    ) -> Result<Walked, Walked> {
+        let Some(body) = fan.body(at) else {
+            return Err(self.misfit(key));
+        };
+        if !self.progress.nodes.contains_key(key) {
+            self.begin(key, None)?;
+            let vars = self.own_input(fan, at, scope).map_err(Walked::failed)?;
+            let cursor = Cursor::default();
+            let node = Node::Branch { vars, cursor };
+            self.progress.nodes.insert(key.clone(), node);
+        }
+        let Some(Node::Branch { vars, .. }) = self.progress.nodes.get_mut(key) else {
+            return Err(self.misfit(key));
+        };
+        let mut inner = Scope::of_branch(mem::take(vars), scope);
+        if let Fan::Items { each, list } = fan {
+            let item = list.get(at).cloned().unwrap_or_default();
+            inner.push(&each.item, item);
+            inner.push("index", json!(at));
+        }
+        let walked = self.block(body, key, key, &mut inner);
+        if let Some(Node::Branch { vars, .. }) = self.progress.nodes.get_mut(key) {
+            *vars = inner.vars;
+        }
+        Ok(walked)
+    }
+
+    fn own_input(&self, fan: &Fan<'r>, at: usize, scope: &Scope<'_>) -> Result<Vars, StepFailure> {
+        let input = match fan {
+            Fan::Branches(branches) => branches.get(at).and_then(|one| one.input.as_ref()),
+            Fan::Items { .. } => None,
+        };
+        let Some(input) = input else {
+            return Ok(Vars::new());
+        };
+        let input = self.value(input, scope)?;
+        Ok(Vars::from([("input".to_owned(), input)]))
+    }
+
+    /// What comes of all branches once each has ended: their results in order, or the first failure in that order.
+    fn joined(&mut self, count: usize, path: &StepPath) -> Walked {
+        let most = self.workflow.policies.limits.value_bytes;
+        let Some((_, settled)) = self.fan_state(path) else {
+            return self.misfit(path);
+        };
+        if settled.len() < count {
+            return Walked::Open;
+        }
+        let mut results = Vec::new();
+        for settled in mem::take(settled).into_values() {
+            match settled {
+                Settled::Succeeded(produced) => results.push(produced.into_json().into_value()),
+                Settled::Failed(failure) => return Walked::failed(failure),
+            }
+        }
+        let results = kept(Value::Array(results).into(), most);
+        Walked::of(results.map_err(|error| unresolved(&error)))
+    }
+
+    pub(super) fn graph(
+        &mut self,
+        graph: &'r Graph,
+        path: &StepPath,
+        base: &StepPath,
+        scope: &mut Scope<'_>,
+    ) -> Walked {
+        let has_begun = |walk: &Self, path: &StepPath| walk.progress.nodes.contains_key(path);
+        let paths = graph
+            .nodes
+            .iter()
+            .map(|node| base.child(&node.step.segment));
+        let paths: Vec<StepPath> = paths.collect();
+        let mut under_way = paths.iter().filter(|path| has_begun(self, path)).count();
+        let Some(mut settled) = self.graph_state(path).map(mem::take) else {
+            return self.misfit(path);
+        };
+        // A step that ends makes room, or is what an earlier one waits for no more.
+        loop {
+            let before = settled.len();
+            for (at, (node, path)) in graph.nodes.iter().zip(&paths).enumerate() {
+                let begun = has_begun(self, path);
+                let due = node.depends_on.iter().all(|on| settled.contains(on));
+                if settled.contains(&at) || !due || (!begun && under_way >= graph.at_once) {
+                    continue;
+                }
+                let walked = self.step(&node.step, path, scope);
+                under_way = under_way + usize::from(has_begun(self, path)) - usize::from(begun);
+                match walked {
+                    Walked::Open => {}
+                    Walked::Ended(End::Produced(produced)) => {
+                        let id = node.step.segment.clone();
+                        scope.vars.insert(id, produced.into_json());
+                        settled.insert(at);
+                    }
+                    Walked::Ended(end) => return Walked::Ended(end),
+                }
+            }
+            if settled.len() == before {
+                break;
+            }
+        }
+        let is_done = settled.len() == graph.nodes.len();
+        if let Some(state) = self.graph_state(path) {
+            *state = settled;
+        }
+        if is_done {
+            self.results(graph, scope)
+        } else {
+            Walked::Open
+        }
+    }
+
+    fn graph_state(&mut self, path: &StepPath) -> Option<&mut BTreeSet<usize>> {
+        match self.progress.nodes.get_mut(path)? {
+            Node::Flow {
+                body: BodyState::Graph(settled),
+                ..
+            } => Some(settled),
+            Node::Flow {
+                body: BodyState::Steps(_),
+                ..
+            }
+            | Node::Leaf(_)
+            | Node::Branch { .. }
+            | Node::Fan { .. }
+            | Node::Loop { .. }
+            | Node::Chosen { .. }
+            | Node::Try { .. }
+            | Node::Escalated { .. } => None,
+        }
+    }
+
+    /// The result of the step that no other depends on; of several, all of them by id.
+    fn results(&self, graph: &Graph, scope: &Scope<'_>) -> Walked {
+        let needed = graph.nodes.iter().flat_map(|node| &node.depends_on);
+        let needed: BTreeSet<usize> = needed.copied().collect();
+        let nodes = graph.nodes.iter().enumerate();
+        let last = nodes.filter(|(at, _)| !needed.contains(at));
+        let last: Vec<&str> = last.map(|(_, node)| node.step.segment.as_str()).collect();
+        let result = |id: &str| scope.vars.get(id).cloned().unwrap_or_default();
+        if let [only] = last.as_slice() {
+            return Walked::Ended(End::Produced(Produced::Value(result(only))));
+        }
+        let all = last
+            .into_iter()
+            .map(|id| (id.to_owned(), result(id).into_value()));
+        let all = Value::Object(all.collect::<Map<_, _>>());
+        let most = self.workflow.policies.limits.value_bytes;
+        Walked::of(kept(all.into(), most).map_err(|error| unresolved(&error)))
+    }
+}
+
+fn none_begun() -> Node {
+    Node::Fan {
+        begun: 0,
+        settled: BTreeMap::new(),
+    }
+}

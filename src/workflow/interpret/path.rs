@@ -1,0 +1,80 @@
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Which step of a run: `main/3/review#2` is the second iteration of `review` in the step at position 3 of `main`.
+///
+/// Parts are ids of steps and branches, or positions counted from 0 where there is no id; the name of a flow before
+/// the steps of that flow; `then`, `else`, `case0`, `try`, `on_failure` and `escalation0` before the steps of such a list.
+/// The same step of the same definition always has the same path.
+#[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(transparent)]
+pub struct StepPath(Arc<str>);
+
+impl StepPath {
+    /// The path with this text.
+    #[must_use]
+    pub fn new(text: impl Into<Arc<str>>) -> Self {
+        Self(text.into())
+    }
+
+    /// Its text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(super) fn child(&self, segment: &str) -> Self {
+        Self(format!("{}/{segment}", self.0).into())
+    }
+
+    /// One of its iterations, counted from 1.
+    pub(super) fn iteration(&self, number: u64) -> Self {
+        Self(format!("{}#{number}", self.0).into())
+    }
+
+    /// The two ranges that have exactly the paths below this one.
+    pub(super) fn below(&self) -> [(Bound<Self>, Bound<Self>); 2] {
+        // What comes right after a character in the order of bytes ends the range of all that begins with it.
+        [("#", "$"), ("/", "0")].map(|(first, end)| {
+            let bound = |mark: &str| Self(format!("{}{mark}", self.0).into());
+            (Bound::Excluded(bound(first)), Bound::Excluded(bound(end)))
+        })
+    }
+}
+
+impl fmt::Display for StepPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<&str> for StepPath {
+    fn from(text: &str) -> Self {
+        Self::new(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn what_is_below_a_path_leaves_out_its_neighbours() {
+        let texts = [
+            "m/a", "m/a#1", "m/a#1/x", "m/a-b", "m/a.b", "m/a/x", "m/a0", "m/ab",
+        ];
+        let paths: BTreeSet<StepPath> = texts.map(StepPath::from).into_iter().collect();
+
+        let below = StepPath::from("m/a").below();
+        let below: Vec<_> = below
+            .iter()
+            .flat_map(|range| paths.range(range.clone()))
+            .collect();
+
+        let expected = ["m/a#1", "m/a#1/x", "m/a/x"].map(StepPath::from);
+        assert_eq!(below, expected.iter().collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,169 @@
+//! Any flow, and any way its steps may end.
+
+use super::*;
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+/// Steps of every kind, some of them within others.
+pub(super) fn steps() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        8 => (1_u8..4).prop_map(|attempts| json!({"tool": "search", "input": "${last?}", "retry": attempts})),
+        2 => Just(json!({"agent": "writer", "escalate": [
+            {"when": {"path": "result", "op": "eq", "value": 0}, "steps": [{"tool": "publish"}]},
+            {"when": {"path": "result", "op": "eq", "value": 1}, "abort": "one"},
+            {"when": {"path": "result", "op": "eq", "value": 2}, "continue": [2]},
+            {"when": {"path": "result", "op": "eq", "value": 3}, "return": "three"},
+        ]})),
+        1 => Just(json!({"ask": "Go on?"})),
+        1 => Just(json!({"emit": {"schema_name": "note.v1"}})),
+        2 => Just(json!({"set": {"a": ["${last?}"]}})),
+        1 => Just(json!({"return": "${last?}"})),
+        1 => Just(json!({"fail": "no"})),
+        1 => Just(json!({"tool": "search", "input": "${last.gone}"})),
+        2 => Just(json!({"flow": "sub", "input": 1})),
+    ];
+    let step = leaf.prop_recursive(4, 24, 4, |inner| {
+        let steps = || vec(inner.clone(), 1..4);
+        let join = || select(&["all", "fail_fast", "first"][..]);
+        let branches = vec(steps().prop_map(|steps| json!({"steps": steps})), 1..4);
+        let zero = || json!({"path": "last", "op": "eq", "value": 0});
+        prop_oneof![
+            3 => (branches, join()).prop_map(|(all, join)| json!({"parallel": all, "join": join})),
+            2 => (steps(), join(), 0_u8..4, 1_u8..3).prop_map(|(steps, join, items, at_once)| {
+                let items: Vec<u8> = (0..items).collect();
+                json!({"for_each": items, "steps": steps, "join": join, "at_once": at_once})
+            }),
+            2 => (steps(), 1_u8..4, any::<bool>()).prop_map(move |(steps, max, until)| {
+                let until = until.then(zero);
+                json!({"loop": steps, "max": max, "until": until})
+            }),
+            2 => (steps(), option::of(steps())).prop_map(move |(then, otherwise)| {
+                json!({"if": zero(), "then": then, "else": otherwise})
+            }),
+            1 => (steps(), option::of(steps())).prop_map(|(then, otherwise)| {
+                json!({"match": "${last?}", "cases": [{"is": 0, "then": then}], "else": otherwise})
+            }),
+            3 => (steps(), steps()).prop_map(|(body, handler)| json!({"try": body, "on_failure": handler})),
+        ]
+    });
+    vec(step, 1..5).prop_map(Value::from)
+}
+
+pub(super) fn flows() -> impl Strategy<Value = Value> {
+    // A flow within itself would be refused, so the inner one runs a third.
+    (steps(), steps()).prop_map(|(main, sub)| {
+        let sub = sub.to_string().replace("\"sub\"", "\"third\"");
+        let sub: Value = serde_json::from_str(&sub).unwrap();
+        json!({
+            "main": {"steps": main}, "sub": {"steps": sub}, "third": {"steps": [{"tool": "search"}, {"return": 0}]},
+        })
+    })
+}
+
+/// What happens next, in numbers: which of the steps under way, and how it ends.
+pub(super) type Chance = (u8, u8);
+
+pub(super) fn chances() -> impl Strategy<Value = Vec<Chance>> {
+    vec(any::<Chance>(), 0..80)
+}
+
+/// Something that was done to a run, so that it can be done again.
+#[derive(Clone, Debug)]
+pub(super) enum Done {
+    Told(StepPath, u32, Outcome),
+    Resumed(String),
+    Paused,
+    Unpaused,
+    Cancelled,
+}
+
+impl Done {
+    pub(super) fn to(&self, run: &mut Run) -> Next {
+        match self {
+            Self::Told(path, attempt, outcome) => run.tell(path, *attempt, outcome.clone()),
+            Self::Resumed(ticket) => run.resume(ticket, json!(1)),
+            Self::Paused => run.pause(),
+            Self::Unpaused => run.unpause(),
+            Self::Cancelled => run.cancel(),
+        }
+    }
+}
+
+/// A driver that does what chance says.
+#[derive(Default)]
+pub(super) struct Player {
+    /// Steps handed out and not told of or cancelled.
+    pub(super) under_way: Vec<Ready>,
+    tickets: Vec<(StepPath, String)>,
+    paused: bool,
+    given: u32,
+}
+
+impl Player {
+    pub(super) fn take(&mut self, next: &Next) {
+        for path in &next.cancel {
+            let before = self.under_way.len() + self.tickets.len();
+            self.under_way.retain(|ready| ready.path != *path);
+            self.tickets.retain(|(waiting, _)| waiting != path);
+            let after = self.under_way.len() + self.tickets.len();
+            assert_eq!(before, after + 1, "{path} was not under way");
+        }
+        self.under_way.extend(next.ready.iter().cloned());
+    }
+
+    /// The next thing to do; without chances left, all that is under way succeeds.
+    pub(super) fn choose(&mut self, chance: Option<Chance>) -> Option<Done> {
+        let (which, how) = chance.unwrap_or((0, u8::MAX));
+        match how {
+            0..4 if !self.paused => {
+                self.paused = true;
+                return Some(Done::Paused);
+            }
+            4..6 => return Some(Done::Cancelled),
+            _ => {}
+        }
+        if self.paused && (how < 60 || self.under_way.is_empty()) {
+            self.paused = false;
+            return Some(Done::Unpaused);
+        }
+        if self.under_way.is_empty() || (how < 80 && !self.tickets.is_empty()) {
+            let (_, ticket) = self.tickets.pop()?;
+            return Some(Done::Resumed(ticket));
+        }
+        let at = usize::from(which) % self.under_way.len();
+        let ready = self.under_way.remove(at);
+        let outcome = match how {
+            0..110 => Outcome::failure("broken", "it broke"),
+            110..150 => Outcome::transient("busy", "try later"),
+            150..165 => Outcome::TimedOut,
+            165..190 => {
+                self.given += 1;
+                let ticket = format!("t{}", self.given);
+                self.tickets.push((ready.path.clone(), ticket.clone()));
+                Outcome::Suspended { ticket }
+            }
+            190.. => Outcome::success(json!(how % 6)),
+        };
+        Some(Done::Told(ready.path, ready.attempt, outcome))
+    }
+}
+
+/// A graph of so many steps: what each depends on, by number, and the order in which they are written.
+pub(super) fn graphs() -> impl Strategy<Value = (Vec<Vec<usize>>, Vec<usize>)> {
+    (1_usize..12).prop_flat_map(|count| {
+        let edges = vec(vec(any::<prop::sample::Index>(), 0..3), count);
+        let edges = edges.prop_map(|edges| {
+            let edges = edges.into_iter().enumerate();
+            edges
+                .map(|(at, on)| match at {
+                    0 => Vec::new(),
+                    _ => on.into_iter().map(|on| on.index(at)).collect(),
+                })
+                .collect()
+        });
+        let order = Just((0..count).collect::<Vec<_>>()).prop_shuffle();
+        (edges, order)
+    })
+}

@@ -1,0 +1,405 @@
+//! From where a run is to what comes next: each step of the interpreter walks once through what is under way.
+//!
+//! The walk recurses as deep as steps stand within steps, which the loader bounds. What has ended is not walked again:
+//! a cursor says how far a list of steps has come.
+
+use super::path::StepPath;
+use super::progress::{BodyState, Cursor, Node, Produced, Progress};
+use super::protocol::{Finish, FlowEvent, FlowEventKind, Next, StepFailure};
+use super::scope::Scope;
+use crate::model::Json;
+use crate::workflow::Workflow;
+use crate::workflow::ast::{Block, Body, Doing, Flow, Step, Work};
+use crate::workflow::expression::{Expression, Unresolved};
+use std::mem;
+
+pub(super) struct Walk<'r> {
+    pub(super) workflow: &'r Workflow,
+    pub(super) progress: &'r mut Progress,
+    pub(super) next: Next,
+}
+
+/// How far a walk got.
+pub(super) enum Walked {
+    /// Something is under way.
+    Open,
+    Ended(End),
+}
+
+/// How a step ended.
+#[derive(Clone)]
+pub(super) enum End {
+    Produced(Produced),
+    /// And with it the flow.
+    Return(Json),
+    Failed(StepFailure),
+    /// And with it the run.
+    Broken(StepFailure),
+}
+
+impl Walked {
+    pub(super) fn produced(value: Json) -> Self {
+        Self::Ended(End::Produced(Produced::Value(value)))
+    }
+
+    pub(super) fn failed(failure: StepFailure) -> Self {
+        Self::Ended(End::Failed(failure))
+    }
+
+    pub(super) fn of(value: Result<Json, StepFailure>) -> Self {
+        match value {
+            Ok(value) => Self::produced(value),
+            Err(failure) => Self::failed(failure),
+        }
+    }
+}
+
+impl End {
+    /// A failure says where it comes from.
+    pub(super) fn of(self, path: &StepPath) -> Self {
+        match self {
+            Self::Failed(failure) => Self::Failed(failure.of(path)),
+            Self::Broken(failure) => Self::Broken(failure.of(path)),
+            end @ (Self::Produced(_) | Self::Return(_)) => end,
+        }
+    }
+}
+
+impl<'r> Walk<'r> {
+    pub(super) fn new(workflow: &'r Workflow, progress: &'r mut Progress) -> Self {
+        Self {
+            workflow,
+            progress,
+            next: Next::default(),
+        }
+    }
+
+    /// Walks through the run, and ends it if there is nothing left.
+    pub(super) fn run(&mut self) {
+        if self.progress.finished.is_some() {
+            return;
+        }
+        let path = StepPath::new(self.progress.flow.as_str());
+        let walked = match self.workflow.flow(&self.progress.flow) {
+            Some(flow) => {
+                let walked = self.flow(flow, &path, &path);
+                self.checked(flow, walked)
+            }
+            None => self.misfit(&path),
+        };
+        let Walked::Ended(end) = walked else { return };
+        self.close(&path, &end);
+        self.finish(match end {
+            End::Produced(produced) => Finish::Completed {
+                output: produced.into_json(),
+            },
+            End::Return(output) => Finish::Completed { output },
+            End::Failed(failure) | End::Broken(failure) => Finish::Failed { failure },
+        });
+    }
+
+    pub(super) fn finish(&mut self, finish: Finish) {
+        self.progress.finished = Some(finish.clone());
+        self.next.finished = Some(finish);
+    }
+
+    /// What a flow came to, if that fits its schema.
+    fn checked(&self, flow: &Flow, walked: Walked) -> Walked {
+        let Walked::Ended(End::Produced(Produced::Value(value)) | End::Return(value)) = &walked
+        else {
+            return walked;
+        };
+        match self.workflow.check(flow.output.as_deref(), value) {
+            Ok(()) => walked,
+            Err(reason) => {
+                let message = format!("the output of the flow does not fit its schema: {reason}");
+                Walked::failed(StepFailure::new("bad_output", message))
+            }
+        }
+    }
+
+    fn flow(&mut self, flow: &'r Flow, path: &StepPath, base: &StepPath) -> Walked {
+        let Some(Node::Flow { vars, .. }) = self.progress.nodes.get_mut(path) else {
+            return self.misfit(path);
+        };
+        let mut scope = Scope::of_flow(mem::take(vars));
+        let walked = match &flow.body {
+            Body::Steps(block) => self.block(block, path, base, &mut scope),
+            Body::Graph(graph) => self.graph(graph, path, base, &mut scope),
+        };
+        if let Some(Node::Flow { vars, .. }) = self.progress.nodes.get_mut(path) {
+            *vars = scope.vars;
+        }
+        walked
+    }
+
+    /// Steps one after another. How far they have come stands in the node they belong to.
+    pub(super) fn block(
+        &mut self,
+        block: &'r Block,
+        node: &StepPath,
+        base: &StepPath,
+        scope: &mut Scope<'_>,
+    ) -> Walked {
+        loop {
+            let Some(cursor) = self.cursor(node) else {
+                return self.misfit(node);
+            };
+            let Some(step) = block.0.get(cursor.at) else {
+                let value = mem::take(&mut cursor.value);
+                return Walked::Ended(End::Produced(value));
+            };
+            let produced = match self.step(step, &base.child(&step.segment), scope) {
+                Walked::Ended(End::Produced(produced)) => produced,
+                walked @ (Walked::Open | Walked::Ended(_)) => return walked,
+            };
+            if let Some(name) = &step.into {
+                scope
+                    .vars
+                    .insert(name.clone(), produced.clone().into_json());
+            }
+            let Some(cursor) = self.cursor(node) else {
+                return self.misfit(node);
+            };
+            cursor.at += 1;
+            match produced {
+                Produced::Nothing => {}
+                Produced::Value(value) => {
+                    cursor.value = Produced::Value(value.clone());
+                    scope.vars.insert("last".to_owned(), value);
+                }
+            }
+        }
+    }
+
+    fn cursor(&mut self, path: &StepPath) -> Option<&mut Cursor> {
+        match self.progress.nodes.get_mut(path)? {
+            Node::Flow {
+                body: BodyState::Steps(cursor),
+                ..
+            }
+            | Node::Branch { cursor, .. }
+            | Node::Loop { cursor, .. }
+            | Node::Chosen { cursor, .. }
+            | Node::Try { cursor, .. }
+            | Node::Escalated { cursor, .. } => Some(cursor),
+            Node::Flow {
+                body: BodyState::Graph(_),
+                ..
+            }
+            | Node::Leaf(_)
+            | Node::Fan { .. } => None,
+        }
+    }
+
+    pub(super) fn step(
+        &mut self,
+        step: &'r Step,
+        path: &StepPath,
+        scope: &mut Scope<'_>,
+    ) -> Walked {
+        let is_escalated = matches!(self.progress.nodes.get(path), Some(Node::Escalated { .. }));
+        let walked = if is_escalated {
+            self.handler(step, path, scope)
+        } else {
+            match self.work(&step.work, path, scope) {
+                Walked::Ended(End::Produced(Produced::Value(result))) => {
+                    self.escalate(step, path, result, scope)
+                }
+                walked @ (Walked::Open | Walked::Ended(_)) => walked,
+            }
+        };
+        match walked {
+            Walked::Open => Walked::Open,
+            Walked::Ended(end) => {
+                let end = end.of(path);
+                self.close(path, &end);
+                Walked::Ended(end)
+            }
+        }
+    }
+
+    fn work(&mut self, work: &'r Work, path: &StepPath, scope: &mut Scope<'_>) -> Walked {
+        let walked = match work {
+            Work::Do(doing) => return self.leaf(doing, path, scope),
+            Work::Flow { flow, input } => self.sub_flow(flow, input, path, scope),
+            Work::Parallel { branches, join } => self.parallel(branches, *join, path, scope),
+            Work::ForEach(each) => self.for_each(each, path, scope),
+            Work::Loop { most, until, body } => {
+                self.repeat(*most, until.as_ref(), body, path, scope)
+            }
+            Work::Choose { on, arms } => self.choose(on.as_ref(), arms, path, scope),
+            Work::Try { body, on_failure } => self.attempt(body, on_failure, path, scope),
+            Work::Set(variables) => self.set(variables, path, scope),
+            Work::Return(value) => {
+                self.begin(path, None)
+                    .map(|()| match self.value(value, scope) {
+                        Ok(value) => Walked::Ended(End::Return(value)),
+                        Err(failure) => Walked::failed(failure),
+                    })
+            }
+            Work::Fail { code, message } => self.begin(path, None).map(|()| {
+                Walked::failed(match self.value(message, scope) {
+                    Ok(message) => StepFailure::new(code.as_str(), text(&message)),
+                    Err(failure) => failure,
+                })
+            }),
+        };
+        walked.unwrap_or_else(|walked| walked)
+    }
+
+    fn sub_flow(
+        &mut self,
+        name: &str,
+        input: &Expression,
+        path: &StepPath,
+        scope: &Scope<'_>,
+    ) -> Result<Walked, Walked> {
+        let Some(flow) = self.workflow.flow(name) else {
+            return Err(self.misfit(path));
+        };
+        if !self.progress.nodes.contains_key(path) {
+            self.begin(path, None)?;
+            let input = self.value(input, scope).map_err(Walked::failed)?;
+            let checked = self.workflow.check(flow.input.as_deref(), &input);
+            checked.map_err(|reason| {
+                let message = format!("the input does not fit the schema of the flow: {reason}");
+                Walked::failed(StepFailure::new("bad_input", message))
+            })?;
+            let node = Node::of_flow(flow, input);
+            self.progress.nodes.insert(path.clone(), node);
+        }
+        let walked = self.flow(flow, path, &path.child(name));
+        Ok(match self.checked(flow, walked) {
+            Walked::Ended(End::Return(value)) => Walked::produced(value),
+            walked @ (Walked::Open | Walked::Ended(_)) => walked,
+        })
+    }
+
+    fn set(
+        &mut self,
+        variables: &[(String, Expression)],
+        path: &StepPath,
+        scope: &mut Scope<'_>,
+    ) -> Result<Walked, Walked> {
+        self.begin(path, None)?;
+        let values = variables.iter().map(|(name, value)| {
+            let value = self.value(value, scope).map_err(Walked::failed)?;
+            Ok((name.clone(), value))
+        });
+        let values = values.collect::<Result<Vec<_>, Walked>>()?;
+        scope.vars.extend(values);
+        Ok(Walked::Ended(End::Produced(Produced::Nothing)))
+    }
+
+    /// Begins a step; the walk stops here if the run is paused, or has begun all the steps it may.
+    pub(super) fn begin(&mut self, path: &StepPath, node: Option<Node>) -> Result<(), Walked> {
+        if self.progress.paused {
+            return Err(Walked::Open);
+        }
+        self.progress.steps = self.progress.steps.saturating_add(1);
+        self.event(path, FlowEventKind::Started);
+        let most = self.workflow.policies.limits.steps;
+        if self.progress.steps > most {
+            let message = format!("the run has begun the {most} steps it may");
+            let failure = StepFailure::new("too_many_steps", message);
+            return Err(Walked::Ended(End::Broken(failure)));
+        }
+        if let Some(node) = node {
+            self.progress.nodes.insert(path.clone(), node);
+        }
+        Ok(())
+    }
+
+    /// Begins a step that has others in it, unless it has begun.
+    pub(super) fn enter(&mut self, path: &StepPath, node: Node) -> Result<(), Walked> {
+        if self.progress.nodes.contains_key(path) {
+            return Ok(());
+        }
+        self.begin(path, Some(node))
+    }
+
+    /// Ends a step that has begun, and what is still under way in it.
+    pub(super) fn close(&mut self, path: &StepPath, end: &End) {
+        self.cancel_below(path);
+        self.progress.nodes.remove(path);
+        let kind = match end {
+            End::Produced(_) | End::Return(_) => FlowEventKind::Finished,
+            End::Failed(failure) | End::Broken(failure) => FlowEventKind::Failed(failure.clone()),
+        };
+        self.event(path, kind);
+    }
+
+    pub(super) fn cancel_below(&mut self, path: &StepPath) {
+        let ranges = path.below().into_iter();
+        let below = ranges.flat_map(|range| self.progress.nodes.range(range));
+        let below: Vec<StepPath> = below.map(|(path, _)| path.clone()).collect();
+        // What is within comes after in the order of paths.
+        for path in below.into_iter().rev() {
+            self.cancel(&path);
+        }
+    }
+
+    pub(super) fn cancel(&mut self, path: &StepPath) {
+        let Some(node) = self.progress.nodes.remove(path) else {
+            return;
+        };
+        if node.is_with_driver() {
+            let ready = self.next.ready.len();
+            self.next.ready.retain(|ready| ready.path != *path);
+            // What was handed out in this very step has not reached the driver.
+            if self.next.ready.len() == ready {
+                self.next.cancel.push(path.clone());
+            }
+        }
+        self.event(path, FlowEventKind::Cancelled);
+    }
+
+    pub(super) fn event(&mut self, path: &StepPath, kind: FlowEventKind) {
+        self.progress.sequence = self.progress.sequence.saturating_add(1);
+        self.next.events.push(FlowEvent {
+            sequence: self.progress.sequence,
+            path: path.clone(),
+            kind,
+        });
+    }
+
+    pub(super) fn value(
+        &self,
+        expression: &Expression,
+        scope: &Scope<'_>,
+    ) -> Result<Json, StepFailure> {
+        let most = self.workflow.policies.limits.value_bytes;
+        expression
+            .resolve(scope, most)
+            .map_err(|error| unresolved(&error))
+    }
+
+    pub(super) fn misfit(&self, path: &StepPath) -> Walked {
+        let message = format!("the progress does not fit the definition at {path}");
+        Walked::Ended(End::Broken(StepFailure::new("misfit", message)))
+    }
+
+    /// What the driver does.
+    fn leaf(&mut self, doing: &'r Doing, path: &StepPath, scope: &Scope<'_>) -> Walked {
+        match self.driven(doing, path, scope) {
+            Ok(walked) | Err(walked) => walked,
+        }
+    }
+}
+
+pub(super) fn unresolved(error: &Unresolved) -> StepFailure {
+    let code = match error {
+        Unresolved::TooLarge(_) => "too_large",
+        Unresolved::Missing(_) | Unresolved::Path(_) | Unresolved::Condition(_) => "unresolved",
+    };
+    StepFailure::new(code, error.to_string())
+}
+
+/// A value as a text for people: strings as they are.
+pub(super) fn text(value: &Json) -> String {
+    match value.as_str() {
+        Some(text) => text.to_owned(),
+        None => value.to_string(),
+    }
+}

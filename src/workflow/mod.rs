@@ -1,0 +1,168 @@
+//! Flows: agents, tools, models and people in steps, defined in JSON or YAML and run by a pure interpreter.
+//!
+//! [`WorkflowExecutor`] makes a workflow an executor, [`Assembly::drive`] runs a flow within any run, and tells what happens
+//! meanwhile. Both take an [`Assembly`]: a definition together with the [`Parts`] that it names.
+//!
+//! # The interpreter
+//! A definition is read once ([`Workflow::from_json`]) into a form in which every name is known and nothing goes round in
+//! circles. A [`Run`] of one of its flows says which steps are to be done ([`Ready`]); whoever drives it does them and
+//! tells how they ended. The interpreter itself does nothing: no I/O, no clock, no async. Its [`Progress`] is plain
+//! data, saved after each step, and a run goes on from it after a restart.
+//!
+//! ```
+//! use serde_json::json;
+//! use std::sync::Arc;
+//! use universal_executor::workflow::{Finish, Outcome, Run, Workflow};
+//!
+//! let workflow = Arc::new(Workflow::from_json(&json!({
+//!     "tools": {"search": {}},
+//!     "agents": {"writer": {"instruction": "Write an article.", "tools": ["search"]}},
+//!     "flows": {"main": {"steps": [
+//!         {"id": "found", "tool": "search", "input": {"query": "${input.topic}"}, "retry": {"attempts": 3}},
+//!         {"if": {"path": "found.pages[0]", "op": "exists", "value": false}, "then": [{"return": "nothing found"}]},
+//!         {"agent": "writer", "input": "Topic: ${input.topic}\nPages: ${found.pages}"},
+//!     ]}},
+//! }))?);
+//! let (mut run, next) = Run::begin(Arc::clone(&workflow), "main", "run-1", json!({"topic": "crabs"}))?;
+//!
+//! let search = &next.ready[0];
+//! assert_eq!((search.path.as_str(), search.idempotency_key.as_str()), ("main/found", "run-1/main/found"));
+//! run.tell(&search.path, search.attempt, Outcome::TimedOut); // tried again, since it has three attempts
+//!
+//! // The worker crashes here. Another one reads the progress and learns what is under way.
+//! let saved = serde_json::to_string(run.progress())?;
+//! let mut run = Run::restore(workflow, serde_json::from_str(&saved)?)?;
+//! let again = run.outstanding();
+//! assert!(again[0].again && again[0].attempt == 2);
+//!
+//! let next = run.tell(&again[0].path, 2, Outcome::success(json!({"pages": ["crab.org"]})));
+//! let next = run.tell(&next.ready[0].path, 1, Outcome::success(json!("Crabs walk sideways.")));
+//! assert_eq!(next.finished, Some(Finish::Completed { output: json!("Crabs walk sideways.").into() }));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Definitions
+//! At the top stand `name`, `description`, `models` ([`ModelSpec`]), `prompts` (texts), `schemas` (JSON Schemas), `tools`
+//! ([`ToolSpec`]), `agents` ([`AgentSpec`]), `flows` and `policies` ([`Policies`]), each but the first two an object by
+//! name. A flow has `steps`, and `description`, `input` and `output` (names of schemas) if wanted. Unknown fields and names
+//! are errors. A definition can name only what it has itself, and those who drive it only let it have what they know.
+//! `docs/workflow.schema.json` is the JSON Schema of definitions, for editors; with the feature `schema` `Workflow::json_schema`
+//! gives it. `examples/workloads/` has a file for each construct.
+//!
+//! # Steps
+//! A step is an object with one of these fields. Any may have an `id`, which is its part of the [path](StepPath), `as`, the
+//! variable that takes its result (the `id` if absent), and a `comment`.
+//!
+//! | field | what it does | beside it |
+//! |---|---|---|
+//! | `agent`, `tool` | runs the one of that name | `input`; all that the flow was given if absent |
+//! | `model` | asks the model of that name | `input`, `prompt`, `output` (a schema) |
+//! | `wait_for` | waits for a breadcrumb: `schema_name`, `any_tags`, `all_tags`, `context_match` | |
+//! | `ask` | asks people this question | `of` (who may answer), `output` (a schema) |
+//! | `emit` | writes a breadcrumb: `schema_name`, `title`, `tags`, `context` | |
+//! | `flow` | runs another flow, with variables of its own; what that returns is the result | `input` |
+//! | `parallel` | runs branches side by side: steps, or `{"id", "input", "steps"}` | `join` |
+//! | `for_each` | runs `steps` for each item of a list, so many `at_once` (8) | `item` (its variable), `join` |
+//! | `loop` | repeats steps at most `max` times, `until` a condition holds | |
+//! | `if` | runs `then` or `else` | |
+//! | `match` | runs the first of `cases` that fits, `{"is": value, "then": ..}` or `{"op", "value", "then"}`, or `else` | |
+//! | `try` | runs steps, and `on_failure` if one of them fails | |
+//! | `set` | sets variables | |
+//! | `return` | ends the flow with a value | |
+//! | `fail` | fails with a message | `code` |
+//!
+//! The first six may have `retry` (a number of attempts, or [`StepRetry`]) and `timeout_seconds`; all but the last three may
+//! have `escalate`: what happens if their result is not what it should be, `{"when": condition, ..}` with `return` (ends the
+//! flow), `continue` (another result), `abort` (fails) or `steps`. The first whose condition holds of `result` takes it up.
+//!
+//! `join` is `all` (each has to end, and to succeed), `fail_fast` (the same, but a failure cancels the others) or `first`
+//! (the first success cancels the others). Results are a list in the order of branches and items, under `first` just that
+//! one. `parallel` waits for `all` by default, `for_each` is `fail_fast`.
+//!
+//! # Variables
+//! `${path}` in a value is a variable, or what is at a JSONPath in it: `${draft}`, `${draft.pages[0]}`. Alone in a text it keeps
+//! its type, within a text it is written out. With `?` before the brace it may be absent, and is null then; else the step
+//! fails. `$${` is a `${` that means nothing. A condition is `{"path", "op", "value"}` as in a subscription, its path
+//! beginning with a variable, or `all`, `any` or `not` of such.
+//!
+//! Besides those that steps set there are `input`, `last` (the last result), `item` and `index` in `for_each`, `iteration` in
+//! `loop`, `error` (`code`, `message`, `step`) in `on_failure`, and `result` in `escalate`. Branches and items of `for_each`
+//! see the variables outside of them and keep their own to themselves.
+//!
+//! # Graphs
+//! A flow whose steps have `depends_on`, or that says `"dag": true`, is a graph: each step has an `id`, runs an agent, tool,
+//! model or flow, and begins once all have ended that it depends on, by name or by using their results: `${fetch.pages}`. If
+//! any fails, the flow fails. Its result is that of the step on which no other depends, or an object of all of these by id.
+//!
+//! # Promises
+//! - **Each attempt is handed out once**, and each step that was handed out is told of or cancelled.
+//! - **A finished step is never run again.** After a restart [`Run::outstanding`] gives what was under way, with the same
+//!   idempotency key.
+//! - **The same inputs give the same run**, its events included, which are well nested and numbered without gaps.
+//! - **Everything is bounded**: steps of a definition and of a run, depth, items, and the size of values.
+//!
+//! # What a driver does
+//! Steps that are ready are done side by side, up to 32 at a time, within the run of the executor: nothing is spawned. The run
+//! is saved before a step begins and after it has ended. A step that may have been begun by a worker that is gone is begun
+//! again, but for a call of a tool that is not [idempotent](crate::tool::RetrySafety::Idempotent): its outcome is unknown,
+//! and the step fails with `outcome_unknown`. Such a tool is not called again after its time was up either, and one that runs
+//! at most once after no failure. Agents go on within their conversation.
+//!
+//! An agent works on what the step gives it, as its trigger. The agents in `use` and `delegate` of it work within the same
+//! run. What they ask people, and tools that are served elsewhere, is asked by breadcrumbs, as of any agent. A breadcrumb that
+//! a step emits gets a tag `step:<id>`, by which it is known after a crash, so that it is written once.
+//!
+//! While nothing is at work the run is suspended: for people and breadcrumbs, for delays of more than five seconds, while it is
+//! [paused](Control::Pause). People and breadcrumbs are waited for a week if the step has no `timeout_seconds`. An answer that
+//! does not fit the schema of its question is none.
+//!
+//! Where an agent at work has said and read more than the `at_tokens` of `policies.compaction`, what is oldest of that is left out
+//! or summed up before its model is asked again; what it was asked stays, and each call stays with its result.
+//!
+//! # Definitions that change
+//! A run goes on with the definition that it began with. That is kept in the store as a `workflow.kept.v1`, once for all its
+//! runs, when the first of them is saved, if it takes no more than 512 KiB; its tag is `definition:<hash>`, and only what has
+//! that hash is believed. So a worker that was given a new definition ends runs of the old one as they began, with the tools
+//! and models that are registered now; what they write has to be among the schemas that the new one may write. If the old one
+//! is not there, or names what is not registered any more, the run ends with the code `refused`, which says so: ask for a new
+//! run. A kept definition can be deleted when no run of it is left.
+//!
+//! # What a step costs
+//! Beside its work a step of a flow costs some 9 microseconds in memory and 80 in a file (SQLite that does not wait for the disk),
+//! where it is saved twice; 1 microsecond of that is the interpreter. These are the best rounds of `cargo bench --features sqlite
+//! --bench flow` with fifty steps, on two shared cores under load.
+//!
+//! # What it does not do
+//! `history` has a meaning within a session only, which [workloads](crate::workload) have: without one an agent is shown what
+//! the step gives it, and [`WorkflowExecutor::warnings`] says where that is not what the definition asks for. A
+//! [`Provider`](crate::agent::Provider) that is registered keeps its conversations itself, so that compaction does not reach
+//! them. Composite steps have no `retry` and no timeout of their own.
+
+mod ast;
+mod definition;
+mod drive;
+mod error;
+mod executor;
+mod expression;
+mod fields;
+mod interpret;
+mod place;
+mod policies;
+mod shape;
+
+pub use definition::{
+    AgentSpec, FlowSummary, History, Instruction, ModelSpec, Permissions, ToolSpec, Workflow,
+};
+pub(crate) use drive::{Answered, Conversations};
+pub use drive::{
+    Assembly, AssemblyError, Control, Driven, EventSink, FlowStateError, Order, Parts, StepEvent,
+    StepEventKind,
+};
+pub use error::{LoadError, LoadProblem, Oddity, Warning};
+pub use executor::{WorkflowError, WorkflowExecutor};
+pub use interpret::{
+    Anomaly, Finish, FlowEvent, FlowEventKind, MayRetry, Next, Outcome, Progress, Ready, Run,
+    RunError, StepFailure, StepPath, Task,
+};
+pub use place::{Place, PlacePart, Position};
+pub use policies::{Compaction, CompactionMethod, GuardrailNames, Limits, Policies, StepRetry};

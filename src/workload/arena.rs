@@ -1,0 +1,230 @@
+use super::{Definition, Deps, Workload};
+use crate::error::BoxError;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+use tokio::runtime::Handle;
+
+/// How long workloads have to close of which nobody waits for it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Workloads that were made, so that all of them are closed in the end.
+///
+/// Each is closed once, in the order they were made in; one that fails or panics does not keep the others from being closed.
+/// An arena that is dropped before it was closed closes them in a task of its own, which has 30 seconds.
+///
+/// ```
+/// use std::sync::Arc;
+/// use universal_executor::MemoryStore;
+/// use universal_executor::workflow::Parts;
+/// use universal_executor::workload::{Arena, Deps, NativeDefinition};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let deps = Deps::new(Parts::new(), Arc::new(MemoryStore::default()));
+/// let echo = NativeDefinition::new("echo", |_, message| async move { Ok(message.unwrap_or_default().content) });
+/// let mut arena = Arena::default();
+/// let _echo = arena.instantiate(&echo, &deps)?;
+/// arena.close().await?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+#[derive(Default)]
+pub struct Arena {
+    open: Vec<(String, Box<dyn Workload>)>,
+}
+
+/// Workloads could not be closed as they should. All of them were tried.
+#[derive(Debug, thiserror::Error)]
+#[error("{} of {tried} workloads could not be closed: {}", failures.len(), names(failures))]
+#[non_exhaustive]
+pub struct CloseError {
+    /// How many were to be closed.
+    pub tried: usize,
+    /// Those that failed, by name, and why.
+    pub failures: Vec<(String, BoxError)>,
+}
+
+fn names(failures: &[(String, BoxError)]) -> String {
+    let names: Vec<&str> = failures.iter().map(|(name, _)| name.as_str()).collect();
+    names.join(", ")
+}
+
+impl Arena {
+    /// Makes a workload, to be closed with the others.
+    ///
+    /// # Errors
+    /// What the definition says.
+    pub fn instantiate(
+        &mut self,
+        definition: &dyn Definition,
+        deps: &Deps,
+    ) -> Result<&mut dyn Workload, BoxError> {
+        let made = definition.instantiate(deps)?;
+        Ok(self.add(definition.meta().name.clone(), made))
+    }
+
+    /// Adds a workload, to be closed with the others.
+    pub fn add(
+        &mut self,
+        name: impl Into<String>,
+        workload: Box<dyn Workload>,
+    ) -> &mut dyn Workload {
+        self.open.push((name.into(), workload));
+        let at = self.open.len() - 1;
+        #[expect(clippy::indexing_slicing, reason = "it was pushed right before")]
+        &mut *self.open[at].1
+    }
+
+    /// How many are to be closed.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Closes all. Does nothing if they are closed already.
+    ///
+    /// # Errors
+    /// [`CloseError`] has all that went wrong.
+    pub async fn close(&mut self) -> Result<(), CloseError> {
+        close(std::mem::take(&mut self.open)).await
+    }
+}
+
+async fn close(open: Vec<(String, Box<dyn Workload>)>) -> Result<(), CloseError> {
+    let tried = open.len();
+    let mut failures = Vec::new();
+    for (name, mut workload) in open {
+        let closed = AssertUnwindSafe(workload.close()).catch_unwind().await;
+        match closed {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => failures.push((name, error)),
+            Err(_) => failures.push((name, "it panicked".into())),
+        }
+    }
+    match failures.is_empty() {
+        true => Ok(()),
+        false => Err(CloseError { tried, failures }),
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        if self.open.is_empty() {
+            return;
+        }
+        let open = std::mem::take(&mut self.open);
+        match Handle::try_current() {
+            Ok(handle) => drop(handle.spawn(async move {
+                match tokio::time::timeout(PATIENCE, close(open)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => tracing::warn!("{error}"),
+                    Err(_) => tracing::warn!("workloads took too long to close, and were dropped"),
+                }
+            })),
+            Err(_) => tracing::warn!(
+                left = open.len(),
+                "workloads were dropped without being closed"
+            ),
+        }
+    }
+}
+
+impl fmt::Debug for Arena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.open.iter().map(|(name, _)| name);
+        f.debug_list().entries(names).finish()
+    }
+}
+
+/// Makes a workload, lets something be done with it, and closes it, however that ends.
+///
+/// # Errors
+/// What the definition or the work says; else [`CloseError`].
+///
+/// # Panics
+/// If the work does, once the workload is closed.
+pub async fn with_workload<T>(
+    definition: &dyn Definition,
+    deps: &Deps,
+    work: impl for<'w> FnOnce(&'w mut dyn Workload) -> BoxFuture<'w, Result<T, BoxError>>,
+) -> Result<T, BoxError> {
+    let mut arena = Arena::default();
+    let workload = arena.instantiate(definition, deps)?;
+    let done = AssertUnwindSafe(work(workload)).catch_unwind().await;
+    let closed = arena.close().await;
+    match done {
+        Ok(done) => {
+            let done = done?;
+            closed?;
+            Ok(done)
+        }
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::{EventStream, Message, RunCx};
+    use async_trait::async_trait;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    struct Counted {
+        closed: Arc<AtomicUsize>,
+        fails: bool,
+    }
+
+    #[async_trait]
+    impl Workload for Counted {
+        fn run(&mut self, cx: RunCx, _: Option<Message>) -> EventStream<'_> {
+            cx.stream(std::future::pending())
+        }
+
+        async fn close(&mut self) -> Result<(), BoxError> {
+            self.closed.fetch_add(1, Ordering::Relaxed);
+            match self.fails {
+                true => Err("it is stuck".into()),
+                false => Ok(()),
+            }
+        }
+    }
+
+    fn three(closed: &Arc<AtomicUsize>) -> Arena {
+        let mut arena = Arena::default();
+        for (name, fails) in [("one", false), ("two", true), ("three", false)] {
+            let closed = Arc::clone(closed);
+            arena.add(name, Box::new(Counted { closed, fails }));
+        }
+        arena
+    }
+
+    #[tokio::test]
+    async fn one_that_cannot_be_closed_does_not_stop_the_others_and_closing_again_does_nothing() {
+        let closed = Arc::default();
+        let mut arena = three(&closed);
+
+        let error = arena.close().await.unwrap_err();
+        let again = arena.close().await;
+
+        assert_eq!(
+            error.to_string(),
+            "1 of 3 workloads could not be closed: two"
+        );
+        assert!(again.is_ok());
+        assert_eq!(closed.load(Ordering::Relaxed), 3);
+    }
+
+    #[tokio::test]
+    async fn what_is_dropped_is_closed_all_the_same() {
+        let closed = Arc::default();
+
+        drop(three(&closed));
+        tokio::task::yield_now().await;
+
+        assert_eq!(closed.load(Ordering::Relaxed), 3);
+    }
+}

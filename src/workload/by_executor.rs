@@ -1,0 +1,198 @@
+use super::cx::{Message, RunCx};
+use super::event::WorkloadEventKind;
+use super::session::digest;
+use super::stream::EventStream;
+use super::{Definition, Deps, Meta, Workload};
+use crate::agent::agents;
+use crate::error::BoxError;
+use crate::executor::{Outcome, UniversalExecutor, check};
+use crate::model::{Breadcrumb, BreadcrumbId, Event, Selector, Timestamp};
+use crate::store::{BreadcrumbStoreExt as _, Query, RunState, Wake};
+use async_trait::async_trait;
+use serde_json::json;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long is waited before a run that somebody else works on is looked at again.
+const LOOKS: Duration = Duration::from_secs(5);
+
+/// Any executor as a workload: each message is written to its store as a breadcrumb that sets it off, and what it writes because of
+/// that is what the run comes to.
+///
+/// It is run by [`process_event`](UniversalExecutor::process_event), so that the run is claimed and committed as any other. One that
+/// suspends itself is woken by a [`Runtime`](crate::Runtime) on the same store, or whoever else
+/// [resumes](crate::RunLedger::resume) it; the turn is suspended meanwhile. What happens within an executor is not told.
+pub struct ExecutorDefinition {
+    meta: Meta,
+    executor: Arc<dyn UniversalExecutor>,
+    schema: String,
+}
+
+impl ExecutorDefinition {
+    /// An executor that is set off by `user.message.v1`, with a text as `message` in its context.
+    #[must_use]
+    pub fn new(executor: Arc<dyn UniversalExecutor>) -> Self {
+        Self {
+            meta: Meta::new(executor.id()),
+            executor,
+            schema: "user.message.v1".to_owned(),
+        }
+    }
+
+    /// Sets the schema of what sets it off.
+    #[must_use]
+    pub fn schema(mut self, schema: impl Into<String>) -> Self {
+        self.schema = schema.into();
+        self
+    }
+
+    /// Sets what it is good for.
+    #[must_use]
+    pub fn description(mut self, description: impl Into<String>) -> Self {
+        self.meta = self.meta.description(description);
+        self
+    }
+}
+
+impl Definition for ExecutorDefinition {
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    fn check(&self, _: &Deps) -> Result<(), BoxError> {
+        Ok(check(&*self.executor)?)
+    }
+
+    fn instantiate(&self, _: &Deps) -> Result<Box<dyn Workload>, BoxError> {
+        Ok(Box::new(ByExecutor {
+            executor: Arc::clone(&self.executor),
+            schema: self.schema.clone(),
+        }))
+    }
+}
+
+impl fmt::Debug for ExecutorDefinition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExecutorDefinition")
+            .field("executor", &self.executor.id())
+            .field("schema", &self.schema)
+            .finish_non_exhaustive()
+    }
+}
+
+struct ByExecutor {
+    executor: Arc<dyn UniversalExecutor>,
+    schema: String,
+}
+
+#[async_trait]
+impl Workload for ByExecutor {
+    fn run(&mut self, cx: RunCx, message: Option<Message>) -> EventStream<'_> {
+        let stream = cx.clone();
+        stream.stream(async move {
+            match self.work(&cx, message.unwrap_or_default()).await {
+                Ok(end) => end,
+                Err(error) => WorkloadEventKind::of_error(&error),
+            }
+        })
+    }
+
+    async fn close(&mut self) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+impl ByExecutor {
+    async fn work(&self, cx: &RunCx, message: Message) -> Result<WorkloadEventKind, BoxError> {
+        let trigger = self.trigger(cx, &message).await?;
+        let outcome = self
+            .executor
+            .process_event(&Event::created(&trigger))
+            .await?;
+        let waits = |until: Timestamp| WorkloadEventKind::Suspended {
+            wake: Wake::at(until),
+            state: json!({"trigger": trigger.id}).into(),
+        };
+        let soon = cx.context().now() + LOOKS;
+        Ok(match outcome {
+            Outcome::Responded { written } => self.end_of(&written).await?,
+            Outcome::AlreadyDone { state, written } => match state {
+                RunState::Done => self.end_of(&written).await?,
+                RunState::Ready
+                | RunState::Running
+                | RunState::Suspended
+                | RunState::Failed
+                | RunState::Skipped
+                | RunState::Superseded => {
+                    WorkloadEventKind::failed("not_done", format!("the run ended as {state}"))
+                }
+            },
+            Outcome::Suspended { until, .. } => waits(until.map_or(soon, |until| until.min(soon))),
+            Outcome::InProgress { until } => waits(until.min(soon)),
+            Outcome::Failed { class, written } => {
+                let told = self.told(&written).await?;
+                let message =
+                    told.unwrap_or_else(|| format!("the run of the executor failed: {class}"));
+                WorkloadEventKind::failed("executor_failed", message)
+            }
+            Outcome::Unmatched
+            | Outcome::ContextNoted
+            | Outcome::OwnBreadcrumb
+            | Outcome::Gone
+            | Outcome::Superseded => {
+                let executor = self.executor.id();
+                let message = format!("a {} does not set off {executor}", self.schema);
+                WorkloadEventKind::failed("unmatched", message)
+            }
+        })
+    }
+
+    /// What sets the executor off: the same breadcrumb in each attempt.
+    async fn trigger(&self, cx: &RunCx, message: &Message) -> Result<Arc<Breadcrumb>, BoxError> {
+        let store = self.executor.store();
+        let id = cx.context().resumed().and_then(|resumed| {
+            let id = resumed.state.text("trigger")?;
+            id.parse::<BreadcrumbId>().ok()
+        });
+        if let Some(id) = id {
+            return Ok(store.get(id).await?);
+        }
+        let turn = format!("turn:{}", digest(&[cx.run()]));
+        let query = Query::new(Selector::schema(&*self.schema).all_tags([turn.clone()])).limit(1);
+        if let Some(found) = store.search(&query).await?.pop() {
+            return Ok(found);
+        }
+        let mut new = message.breadcrumb(&self.schema).tag(turn);
+        if let Some(session) = cx.session_of() {
+            new = new.tag(format!("session:{}", session.id()));
+        }
+        Ok(store.create(new).await?)
+    }
+
+    /// What a run comes to that has written this.
+    async fn end_of(&self, written: &[BreadcrumbId]) -> Result<WorkloadEventKind, BoxError> {
+        let Some(last) = written.last() else {
+            let output = serde_json::Value::Null.into();
+            return Ok(WorkloadEventKind::Final { output });
+        };
+        let written = self.executor.store().get(*last).await?;
+        let said = agents::said(&written.context);
+        if written.context.text("status") == Some("error") {
+            let message = super::cx::text_of(&said);
+            return Ok(WorkloadEventKind::failed("executor_failed", message));
+        }
+        Ok(WorkloadEventKind::Final {
+            output: said.into(),
+        })
+    }
+
+    /// What an executor that failed tells whoever asked it.
+    async fn told(&self, written: &[BreadcrumbId]) -> Result<Option<String>, BoxError> {
+        let Some(first) = written.first() else {
+            return Ok(None);
+        };
+        let written = self.executor.store().get(*first).await?;
+        Ok(written.context.text("message").map(str::to_owned))
+    }
+}

@@ -1,0 +1,176 @@
+use super::event::WorkloadEventKind;
+use super::session::Session;
+use super::stream::{EventStream, Outlet};
+use crate::agent;
+use crate::executor::ExecutionContext;
+use crate::model::{Json, NewBreadcrumb};
+use crate::workflow::StepPath;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What a workload is told.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Message {
+    /// A text, or anything else that is JSON.
+    pub content: Json,
+    /// Who says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+}
+
+impl Message {
+    /// A message.
+    #[must_use]
+    pub fn new(content: impl Into<Json>) -> Self {
+        Self {
+            content: content.into(),
+            from: None,
+        }
+    }
+
+    /// Sets who says it.
+    #[must_use]
+    pub fn by(mut self, name: impl Into<String>) -> Self {
+        self.from = Some(name.into());
+        self
+    }
+
+    /// It as a text: a text as it is, anything else as JSON.
+    #[must_use]
+    pub fn text(&self) -> String {
+        text_of(&self.content)
+    }
+
+    /// The breadcrumb that it is to executors: an object as it is, anything else as `message`.
+    pub(super) fn breadcrumb(&self, schema: &str) -> NewBreadcrumb {
+        let context = match &*self.content {
+            Value::Object(_) => self.content.clone(),
+            other @ (Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_)) => json!({"message": other}).into(),
+        };
+        let new = NewBreadcrumb::new(schema).context(context);
+        match &self.from {
+            Some(name) => new.created_by(name.as_str()),
+            None => new,
+        }
+    }
+}
+
+impl From<&str> for Message {
+    fn from(text: &str) -> Self {
+        Self::new(Value::from(text))
+    }
+}
+
+impl From<String> for Message {
+    fn from(text: String) -> Self {
+        Self::new(Value::from(text))
+    }
+}
+
+/// A value as a text: a text as it is, anything else as JSON.
+pub(super) fn text_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other @ (Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::Array(_)
+        | Value::Object(_)) => other.to_string(),
+    }
+}
+
+/// What a run of a workload works with. A clone is another handle on the same run.
+#[derive(Clone, Debug)]
+pub struct RunCx {
+    context: ExecutionContext,
+    session: Option<Session>,
+    run: Arc<str>,
+    pub(super) outlet: Outlet,
+    said: Arc<Mutex<Vec<agent::Message>>>,
+}
+
+impl RunCx {
+    /// What a run of this name works with, which belongs to no session.
+    ///
+    /// The context has what the workload is set off by, keeps its progress if it belongs to a run of an executor, and has the
+    /// [state](ExecutionContext::with_resumed) that a suspended run goes on with.
+    #[must_use]
+    pub fn new(run: impl Into<Arc<str>>, context: ExecutionContext) -> Self {
+        let run = run.into();
+        Self {
+            outlet: Outlet::new(Arc::clone(&run), None),
+            context,
+            session: None,
+            run,
+            said: Arc::default(),
+        }
+    }
+
+    /// Sets the run that this one belongs to.
+    #[must_use]
+    pub fn parent(mut self, run: impl Into<Arc<str>>) -> Self {
+        self.outlet = Outlet::new(Arc::clone(&self.run), Some(run.into()));
+        self
+    }
+
+    /// Sets the session whose conversation the run goes on with.
+    #[must_use]
+    pub fn session(mut self, session: Session) -> Self {
+        self.session = Some(session);
+        self
+    }
+
+    /// The name of the run.
+    #[must_use]
+    pub fn run(&self) -> &str {
+        &self.run
+    }
+
+    /// What the workload is set off by, and what keeps its progress.
+    #[must_use]
+    pub fn context(&self) -> &ExecutionContext {
+        &self.context
+    }
+
+    /// The session whose conversation the run goes on with; none if it stands alone.
+    #[must_use]
+    pub fn session_of(&self) -> Option<&Session> {
+        self.session.as_ref()
+    }
+
+    /// Tells of something in a step, once there is room for it. What ends a run is told by ending it, so that is not told.
+    pub async fn tell(&self, path: &StepPath, kind: WorkloadEventKind) {
+        if !kind.is_end() {
+            self.outlet.tell_in_turn(path, kind).await;
+        }
+    }
+
+    /// Tells more of the text of the answer, once there is room for it.
+    pub async fn say(&self, text: impl Into<String>) {
+        let kind = WorkloadEventKind::Text(text.into());
+        self.tell(&StepPath::new(""), kind).await;
+    }
+
+    /// The stream of a run that this work is: what the workload returns. The work ends with the last event.
+    pub fn stream<'w>(
+        &self,
+        work: impl Future<Output = WorkloadEventKind> + Send + 'w,
+    ) -> EventStream<'w> {
+        EventStream::new(self.outlet.clone(), work)
+    }
+
+    /// Keeps the calls of tools, and what they came to, for the session: they stand between the message and the answer.
+    pub(super) fn keep(&self, messages: Vec<agent::Message>) {
+        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = messages;
+    }
+
+    pub(super) fn kept(&self) -> Vec<agent::Message> {
+        std::mem::take(&mut *self.said.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

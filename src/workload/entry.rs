@@ -1,0 +1,190 @@
+use crate::error::{Retry, excerpt};
+use crate::model::nearest;
+use crate::workflow::Workflow;
+
+/// What a run of a definition begins with.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Entry {
+    /// A flow, by its name.
+    Flow(String),
+    /// An agent, by its name.
+    Agent(String),
+}
+
+/// What a run begins with if neither the caller nor the definition says.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum EntryPolicy {
+    /// The caller has to say.
+    #[default]
+    Ask,
+    /// The first flow by name, else the first agent: what stands in a definition has no order of its own.
+    First,
+}
+
+/// Nobody can tell what a run begins with.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EntryError {
+    /// There is no flow or agent of the name that was asked for.
+    #[error("there is no flow or agent {name:?}{}; there are: {candidates}", nearest.as_ref().map_or(String::new(), |name| format!("; did you mean {name:?}?")))]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The closest name that there is.
+        nearest: Option<String>,
+        /// All there are.
+        candidates: String,
+    },
+    /// Several could be meant.
+    #[error("name what to run, as in name#entry, or call it \"main\"; there are: {candidates}")]
+    Ambiguous {
+        /// All there are.
+        candidates: String,
+    },
+    /// There are neither flows nor agents.
+    #[error("the definition has neither flows nor agents")]
+    Empty,
+}
+
+impl EntryError {
+    /// Always [`Retry::Never`]: the definition or the name has to change.
+    #[must_use]
+    pub const fn retry(&self) -> Retry {
+        Retry::Never
+    }
+}
+
+/// What a run of a definition begins with: what the caller names, else the flow `main`, the flow `default`, the agent `main`, the
+/// agent `default`, the only flow, the only agent where there are no flows, else what the policy says. A name that is a flow and an
+/// agent is the flow.
+///
+/// # Errors
+/// [`EntryError`] lists what there is.
+pub fn select_entry(
+    workflow: &Workflow,
+    named: Option<&str>,
+    policy: EntryPolicy,
+) -> Result<Entry, EntryError> {
+    let flows: Vec<&str> = workflow.flows().map(|flow| flow.name).collect();
+    let agents: Vec<&str> = workflow.agents.keys().map(String::as_str).collect();
+    let flow = |name: &str| flows.contains(&name).then(|| Entry::Flow(name.to_owned()));
+    let agent = |name: &str| {
+        agents
+            .contains(&name)
+            .then(|| Entry::Agent(name.to_owned()))
+    };
+    let candidates = || {
+        flows
+            .iter()
+            .chain(&agents)
+            .copied()
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    if let Some(name) = named {
+        return flow(name)
+            .or_else(|| agent(name))
+            .ok_or_else(|| EntryError::Unknown {
+                name: excerpt(name, 80).into_owned(),
+                nearest: nearest(name, flows.iter().chain(&agents).copied()).map(str::to_owned),
+                candidates: candidates(),
+            });
+    }
+    let known = flow("main").or_else(|| flow("default"));
+    let known = known.or_else(|| agent("main")).or_else(|| agent("default"));
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    match (flows.as_slice(), agents.as_slice(), policy) {
+        ([], [], _) => Err(EntryError::Empty),
+        ([only], _, _) => Ok(Entry::Flow((*only).to_owned())),
+        ([], [only], _) => Ok(Entry::Agent((*only).to_owned())),
+        ([first, ..], _, EntryPolicy::First) => Ok(Entry::Flow((*first).to_owned())),
+        ([], [first, ..], EntryPolicy::First) => Ok(Entry::Agent((*first).to_owned())),
+        (_, _, EntryPolicy::Ask) => Err(EntryError::Ambiguous {
+            candidates: candidates(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Map, Value, json};
+
+    fn workflow(flows: &[&str], agents: &[&str]) -> Workflow {
+        let all = |names: &[&str], value: &Value| -> Value {
+            let named = names.iter().map(|name| ((*name).to_owned(), value.clone()));
+            named.collect::<Map<_, _>>().into()
+        };
+        let definition = json!({
+            "flows": all(flows, &json!({"steps": [{"return": 1}]})),
+            "agents": all(agents, &json!({"instruction": "Help."})),
+        });
+        Workflow::from_json(&definition).unwrap()
+    }
+
+    #[test]
+    fn a_definition_says_what_a_run_begins_with_by_a_fixed_precedence() {
+        let flow = |name: &str| Some(Entry::Flow(name.to_owned()));
+        let agent = |name: &str| Some(Entry::Agent(name.to_owned()));
+        let (ask, first) = (EntryPolicy::Ask, EntryPolicy::First);
+        let table = [
+            (
+                vec!["default", "main"],
+                vec!["main"],
+                None,
+                ask,
+                flow("main"),
+            ),
+            (
+                vec!["default", "x"],
+                vec!["main"],
+                None,
+                ask,
+                flow("default"),
+            ),
+            (
+                vec!["x", "y"],
+                vec!["default", "main"],
+                None,
+                ask,
+                agent("main"),
+            ),
+            (vec!["x", "y"], vec!["default"], None, ask, agent("default")),
+            (vec!["x"], vec!["a", "b"], None, ask, flow("x")),
+            (vec![], vec!["a"], None, ask, agent("a")),
+            (vec!["x", "y"], vec!["a"], None, ask, None),
+            (vec![], vec!["a", "b"], None, ask, None),
+            (vec!["y", "x"], vec!["a"], None, first, flow("x")),
+            (vec![], vec!["b", "a"], None, first, agent("a")),
+            (vec!["main", "x"], vec![], Some("x"), ask, flow("x")),
+            (vec!["main"], vec!["a"], Some("a"), first, agent("a")),
+            (vec!["main"], vec!["a"], Some("c"), first, None),
+        ];
+        for (flows, agents, named, policy, expected) in table {
+            let found = select_entry(&workflow(&flows, &agents), named, policy);
+
+            assert_eq!(
+                found.ok(),
+                expected,
+                "{flows:?} {agents:?} {named:?} {policy:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_entry_that_is_not_there_is_told_with_those_that_are() {
+        let error = select_entry(
+            &workflow(&["review"], &["critic"]),
+            Some("reviev"),
+            EntryPolicy::Ask,
+        );
+        let none = select_entry(&workflow(&["x", "y"], &[]), None, EntryPolicy::Ask);
+
+        let message = "there is no flow or agent \"reviev\"; did you mean \"review\"?; there are: review, critic";
+        assert_eq!(error.unwrap_err().to_string(), message);
+        assert!(none.unwrap_err().to_string().ends_with("there are: x, y"));
+    }
+}

@@ -1,0 +1,251 @@
+use super::event::WorkloadEvent;
+use super::session::SessionStore;
+use super::turn::{TurnOf, TurnStatus};
+use super::{Definition, Deps, Message};
+use crate::agent::request_tags;
+use crate::error::{BoxError, Retry, permanent};
+use crate::executor::{
+    ExecutionContext, Failure, InvalidExecutor, OrderingKey, Profile, Response, UniversalExecutor,
+    check, suspend,
+};
+use crate::model::{Breadcrumb, Json, NewBreadcrumb, Subscriptions};
+use crate::store::BreadcrumbStore;
+use crate::workflow::{MayRetry, StepFailure};
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+type Sink = Arc<dyn Fn(WorkloadEvent) + Send + Sync>;
+
+/// Any workload as an executor: a trigger sets off a turn, which is answered with a `workload.result.v1`.
+///
+/// A turn is a durable run: a flow goes on after its last finished step, and one that waits is suspended and holds no worker. The
+/// trigger's tag `session:` names the session that it belongs to, and turns of one session go one at a time. Where others add to
+/// the session meanwhile, the turn is tried again: it goes on with what it has done, and is added after theirs. What the workload
+/// is told is the `message` of the trigger, if that is a text, else the trigger's whole context.
+///
+/// The result has `workload`, `run`, `status` (`success` or `error`), and `output` or `error` (`code`, `message`, `step`). A run that
+/// fails in a way that may pass is tried again as the [`Profile`] says.
+///
+/// ```
+/// use serde_json::json;
+/// use std::sync::Arc;
+/// use universal_executor::workflow::Parts;
+/// use universal_executor::workload::{Deps, NativeDefinition, WorkloadExecutor};
+/// use universal_executor::{
+///     BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Subscription, Subscriptions, UniversalExecutor,
+/// };
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let shout = NativeDefinition::new("shout", |_, message| async move {
+///     Ok(json!(message.unwrap_or_default().text().to_uppercase()))
+/// });
+/// let messages = Subscriptions::new([Subscription::trigger("user.message.v1")])?;
+/// let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+/// let executor = WorkloadExecutor::new("shouting", Arc::new(shout), deps, messages)?;
+///
+/// let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "hi"}));
+/// let message = store.create(message).await?;
+/// executor.process_event(&Event::created(&message)).await?;
+///
+/// let result = store.latest("workload.result.v1").await?.ok_or("no result")?;
+/// assert_eq!(result.context["output"], "HI");
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+pub struct WorkloadExecutor {
+    id: String,
+    definition: Arc<dyn Definition>,
+    deps: Deps,
+    subscriptions: Subscriptions,
+    profile: Profile,
+    sink: Option<Sink>,
+}
+
+/// A workload cannot be made into an executor.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkloadError {
+    /// No workload can be made of the definition: it names what is not there.
+    #[error("nothing can be made of workload {workload:?}")]
+    Definition {
+        /// The workload.
+        workload: String,
+        /// What is missing.
+        source: BoxError,
+    },
+    /// The executor can never work on its store.
+    #[error("the workload cannot work on its store")]
+    Invalid(#[from] InvalidExecutor),
+}
+
+impl WorkloadError {
+    /// Always [`Retry::Never`]: the definition, what is registered or the store has to change.
+    #[must_use]
+    pub const fn retry(&self) -> Retry {
+        Retry::Never
+    }
+}
+
+impl WorkloadExecutor {
+    /// The schema of what a turn comes to.
+    pub const RESULT: &'static str = "workload.result.v1";
+
+    /// A workload that is set off by these subscriptions. By default a turn may take an hour.
+    ///
+    /// # Errors
+    /// [`WorkloadError`]: what would go wrong with every trigger goes wrong here.
+    pub fn new(
+        id: impl Into<String>,
+        definition: Arc<dyn Definition>,
+        deps: Deps,
+        subscriptions: Subscriptions,
+    ) -> Result<Self, WorkloadError> {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let profile = Profile::new("workload")
+            .timeout(HOUR)
+            .ordering(OrderingKey::tag("session:"))
+            .definition(&definition.meta().hash);
+        let executor = Self {
+            id: id.into(),
+            definition,
+            deps,
+            subscriptions,
+            profile,
+            sink: None,
+        };
+        check(&executor)?;
+        let checked = executor.definition.check(&executor.deps);
+        checked.map_err(|source| WorkloadError::Definition {
+            workload: executor.definition.meta().name.clone(),
+            source,
+        })?;
+        Ok(executor)
+    }
+
+    /// Replaces how its runs are leased, timed, ordered and retried, and what they may write; kind and definition stay.
+    #[must_use]
+    pub fn with_profile(mut self, profile: Profile) -> Self {
+        self.profile = profile.in_place_of(self.profile);
+        self
+    }
+
+    /// Sets who hears of what happens in its runs. It must not block.
+    #[must_use]
+    pub fn with_events(mut self, sink: impl Fn(WorkloadEvent) + Send + Sync + 'static) -> Self {
+        self.sink = Some(Arc::new(sink));
+        self
+    }
+
+    fn result(&self, trigger: &Breadcrumb, mut context: Value) -> Response {
+        if let Value::Object(fields) = &mut context {
+            fields.insert("workload".to_owned(), self.id.as_str().into());
+            fields.insert("run".to_owned(), json!(trigger.id));
+        }
+        let result = NewBreadcrumb::new(Self::RESULT)
+            .title(format!("Workload Result: {}", self.id))
+            .tag("workload:result")
+            .tags(request_tags(trigger, 1))
+            .context(context);
+        Response::create(result)
+    }
+}
+
+/// What a trigger tells a workload.
+fn message_of(trigger: &Breadcrumb) -> Message {
+    let content: Json = match trigger.context.get("message") {
+        Some(text @ Value::String(_)) => text.clone().into(),
+        Some(_) | None => trigger.context.clone(),
+    };
+    let message = Message::new(content);
+    match trigger.author() {
+        Some(author) => message.by(author),
+        None => message,
+    }
+}
+
+/// The session that a breadcrumb belongs to.
+fn session_of(trigger: &Breadcrumb) -> Option<&str> {
+    let mut tags = trigger.tags.iter();
+    tags.find_map(|tag| tag.strip_prefix("session:"))
+}
+
+#[async_trait]
+impl UniversalExecutor for WorkloadExecutor {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn subscriptions(&self) -> &Subscriptions {
+        &self.subscriptions
+    }
+
+    fn store(&self) -> &dyn BreadcrumbStore {
+        &**self.deps.store()
+    }
+
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    async fn execute(
+        &self,
+        trigger: &Breadcrumb,
+        context: &ExecutionContext,
+    ) -> Result<Value, BoxError> {
+        let sessions = SessionStore::new(Arc::clone(self.deps.store()));
+        let turn = TurnOf {
+            definition: &*self.definition,
+            deps: &self.deps,
+            run: context.idempotency_key().into(),
+            parent: None,
+            context: context.clone(),
+            session: session_of(trigger).map(|id| sessions.session(id)),
+            message: message_of(trigger),
+        };
+        let sink = self.sink.clone();
+        let mut tell = move |event| {
+            if let Some(sink) = &sink {
+                sink(event);
+            }
+        };
+        match turn.run(&mut tell, std::future::pending()).await.status {
+            TurnStatus::Completed { output } => Ok(json!({"status": "success", "output": *output})),
+            TurnStatus::Failed { failure, retry } => match retry {
+                MayRetry::Never => Ok(json!({"status": "error", "error": failure})),
+                // How long is waited is up to the profile.
+                MayRetry::After(_) => Err(failure.message.into()),
+            },
+            TurnStatus::Suspended { wake, state } => {
+                Err(suspend(wake, state).writing(Response::none()))
+            }
+            TurnStatus::Cancelled => Err(permanent("the turn was cancelled")),
+        }
+    }
+
+    async fn respond(&self, trigger: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
+        Ok(self.result(trigger, output))
+    }
+
+    async fn respond_failure(
+        &self,
+        trigger: &Breadcrumb,
+        failure: &Failure,
+    ) -> Result<Response, BoxError> {
+        let error = StepFailure::new("run_failed", failure.message.as_str());
+        Ok(self.result(trigger, json!({"status": "error", "error": error})))
+    }
+}
+
+impl fmt::Debug for WorkloadExecutor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkloadExecutor")
+            .field("id", &self.id)
+            .field("workload", &self.definition.meta().name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,161 @@
+use super::cx::{Message, RunCx};
+use super::entry::{Entry, EntryError, EntryPolicy, select_entry};
+use super::event::WorkloadEventKind;
+use super::session::Talk;
+use super::stream::EventStream;
+use super::{Definition, Deps, Meta, Workload};
+use crate::error::BoxError;
+use crate::workflow::{
+    Assembly, Driven, EventSink, Finish, MayRetry, Order, StepEvent, StepPath, Workflow,
+};
+use async_trait::async_trait;
+use std::fmt;
+use std::sync::Arc;
+
+/// A flow or an agent of a [`Workflow`] as a workload.
+///
+/// Its input is the content of the message. What it may name is what the [`Deps`] have.
+pub struct FlowDefinition {
+    meta: Meta,
+    workflow: Arc<Workflow>,
+    flow: String,
+    /// The step whose conversation is that of the session, if the run begins with an agent.
+    speaker: Option<StepPath>,
+}
+
+impl FlowDefinition {
+    /// What a workflow [begins with](select_entry), as a workload of this name.
+    ///
+    /// # Errors
+    /// [`EntryError`] if it does not say.
+    pub fn new(name: impl Into<String>, workflow: Workflow) -> Result<Self, EntryError> {
+        Self::with_entry(name, workflow, None, EntryPolicy::default())
+    }
+
+    /// The same beginning with the flow or agent of a name, if one is given, else with what the policy says.
+    ///
+    /// # Errors
+    /// [`EntryError`] if there is no such one, or nobody can tell which.
+    pub fn with_entry(
+        name: impl Into<String>,
+        workflow: Workflow,
+        named: Option<&str>,
+        policy: EntryPolicy,
+    ) -> Result<Self, EntryError> {
+        let meta = Meta {
+            name: name.into(),
+            description: workflow.description.clone(),
+            hash: workflow.hash().to_owned(),
+        };
+        let (workflow, flow, speaker) = match select_entry(&workflow, named, policy)? {
+            Entry::Flow(flow) => (workflow, flow, None),
+            Entry::Agent(agent) => {
+                // It was found among the agents, so that a flow of it can be made.
+                let workflow = workflow
+                    .with_flow_of(&agent)
+                    .map_err(|_| EntryError::Empty)?;
+                let speaker = StepPath::new(format!("{agent}/0"));
+                (workflow, agent, Some(speaker))
+            }
+        };
+        Ok(Self {
+            meta,
+            workflow: Arc::new(workflow),
+            flow,
+            speaker,
+        })
+    }
+
+    /// The workflow.
+    #[must_use]
+    pub fn workflow(&self) -> &Arc<Workflow> {
+        &self.workflow
+    }
+
+    fn assembled(&self, deps: &Deps) -> Result<Assembly, BoxError> {
+        let store = Arc::clone(deps.store());
+        Ok(Assembly::new(
+            Arc::clone(&self.workflow),
+            deps.parts(),
+            store,
+        )?)
+    }
+}
+
+impl Definition for FlowDefinition {
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    fn check(&self, deps: &Deps) -> Result<(), BoxError> {
+        self.assembled(deps).map(drop)
+    }
+
+    fn instantiate(&self, deps: &Deps) -> Result<Box<dyn Workload>, BoxError> {
+        Ok(Box::new(FlowWorkload {
+            assembly: Arc::new(self.assembled(deps)?),
+            flow: self.flow.clone(),
+            speaker: self.speaker.clone(),
+        }))
+    }
+}
+
+impl fmt::Debug for FlowDefinition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FlowDefinition")
+            .field("name", &self.meta.name)
+            .field("flow", &self.flow)
+            .finish_non_exhaustive()
+    }
+}
+
+struct FlowWorkload {
+    assembly: Arc<Assembly>,
+    flow: String,
+    speaker: Option<StepPath>,
+}
+
+#[async_trait]
+impl Workload for FlowWorkload {
+    fn run(&mut self, cx: RunCx, message: Option<Message>) -> EventStream<'_> {
+        let input = message.unwrap_or_default().content;
+        let outlet = cx.outlet.clone();
+        let sink: EventSink = Arc::new(move |event: StepEvent| {
+            let path = event.path.clone();
+            outlet.tell(&path, event.into());
+        });
+        let mut order = Order::new(&*self.flow, input).events(sink);
+        if let Some(session) = cx.session_of() {
+            let assembly = Arc::clone(&self.assembly);
+            let talk = Talk::new(session.clone(), cx.clone(), assembly, self.speaker.clone());
+            order.conversations = Some(Arc::new(talk));
+        }
+        let (assembly, stream) = (&self.assembly, cx.clone());
+        stream.stream(async move {
+            match assembly.drive(cx.context(), order).await {
+                Ok(driven) => end_of(driven),
+                Err(error) => WorkloadEventKind::of_error(&error),
+            }
+        })
+    }
+
+    async fn close(&mut self) -> Result<(), BoxError> {
+        // What its agents have under way ends with the run, which is gone when its stream is.
+        Ok(())
+    }
+}
+
+fn end_of(driven: Driven) -> WorkloadEventKind {
+    match driven {
+        Driven::Refused(refused) => WorkloadEventKind::failed("refused", refused.to_string()),
+        Driven::Finished(Finish::Completed { output }) => WorkloadEventKind::Final { output },
+        Driven::Finished(Finish::Failed { failure }) => WorkloadEventKind::Error {
+            failure,
+            retry: MayRetry::Never,
+        },
+        Driven::Finished(Finish::Cancelled) => {
+            WorkloadEventKind::failed("cancelled", "the run was cancelled")
+        }
+        Driven::Suspended { wake, state } => WorkloadEventKind::Suspended { wake, state },
+    }
+}

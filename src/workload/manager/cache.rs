@@ -1,0 +1,71 @@
+use super::Source;
+use crate::error::BoxError;
+use crate::workload::Definition;
+use sha2::{Digest, Sha256};
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Compiled definitions by their content; the oldest makes room.
+#[derive(Default)]
+pub(super) struct Cache(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    by_key: HashMap<Key, Arc<dyn Definition>>,
+    order: VecDeque<Key>,
+}
+
+type Key = [u8; 32];
+
+impl Cache {
+    const MOST: usize = 256;
+
+    /// What was loaded from the same before, else what is loaded now. What cannot be loaded is not kept.
+    pub(super) fn get_or(
+        &self,
+        format: &str,
+        source: &Source<'_>,
+        load: impl FnOnce() -> Result<Arc<dyn Definition>, BoxError>,
+    ) -> Result<Arc<dyn Definition>, BoxError> {
+        let key = key(format, source);
+        let found = self.kept().by_key.get(&key).cloned();
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        let loaded = load()?;
+        let mut kept = self.kept();
+        if kept.by_key.insert(key, Arc::clone(&loaded)).is_none() {
+            kept.order.push_back(key);
+        }
+        while kept.order.len() > Self::MOST
+            && let Some(oldest) = kept.order.pop_front()
+        {
+            kept.by_key.remove(&oldest);
+        }
+        Ok(loaded)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn key(format: &str, source: &Source<'_>) -> Key {
+    let policy = format!("{:?}", source.policy);
+    let entry = source
+        .entry
+        .map_or(String::new(), |entry| format!("#{entry}"));
+    let mut digest = Sha256::new();
+    for part in [format, source.name, &entry, &policy, source.text] {
+        digest.update(part.len().to_le_bytes());
+        digest.update(part);
+    }
+    digest.finalize().into()
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Cache")
+    }
+}

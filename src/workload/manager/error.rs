@@ -1,0 +1,90 @@
+use crate::error::{BoxError, Retry};
+use crate::workflow;
+use std::fmt;
+
+/// A workload cannot be loaded: all that was looked at, and why it was not that.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct LoadError {
+    /// What was asked for.
+    pub ident: String,
+    /// Where it was looked for, in order.
+    pub searched: Vec<Tried>,
+    /// Names that there are and that are much like it.
+    pub nearest: Vec<String>,
+}
+
+/// Something that was looked at for a workload.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Tried {
+    /// A file, a folder, a breadcrumb as `store:<id>`, or `code`.
+    pub path: String,
+    /// Line and column, counted from 1, of what is wrong there, if that is known.
+    pub position: Option<(usize, usize)>,
+    /// Why it was not that.
+    pub reason: String,
+}
+
+impl LoadError {
+    /// Always [`Retry::Never`]: the name or a file has to change.
+    #[must_use]
+    pub const fn retry(&self) -> Retry {
+        Retry::Never
+    }
+}
+
+impl Tried {
+    pub(super) fn new(path: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self {
+            path: path.into(),
+            position: None,
+            reason: reason.into(),
+        }
+    }
+
+    /// What is wrong with a definition, with all that its causes say.
+    pub(super) fn broken(path: impl Into<String>, error: &BoxError) -> Self {
+        if let Some(error) = error.downcast_ref::<workflow::LoadError>() {
+            let reason = format!("{}: {}", error.place(), error.problem());
+            let position = error.position();
+            return Self {
+                position: position.map(|position| (position.line, position.column)),
+                ..Self::new(path, reason)
+            };
+        }
+        let mut reason = error.to_string();
+        let mut link = error.source();
+        for _ in 0..8 {
+            let Some(cause) = link else { break };
+            reason = format!("{reason}: {cause}");
+            link = cause.source();
+        }
+        Self::new(path, reason)
+    }
+}
+
+impl fmt::Display for Tried {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.path)?;
+        if let Some((line, column)) = self.position {
+            write!(f, ":{line}:{column}")?;
+        }
+        write!(f, ": {}", self.reason)
+    }
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "workload {:?} cannot be loaded", self.ident)?;
+        if let [nearest, ..] = self.nearest.as_slice() {
+            write!(f, "; did you mean {nearest:?}?")?;
+        }
+        for tried in &self.searched {
+            write!(f, "; {tried}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for LoadError {}

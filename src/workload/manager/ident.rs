@@ -1,0 +1,175 @@
+use crate::error::{Retry, excerpt};
+use crate::model::BreadcrumbId;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// What somebody calls a workload. It is read without looking at any file, so that what lies around in a folder changes no meaning.
+///
+/// | text | what it is |
+/// |---|---|
+/// | `name` | the workload of that name: that of a file without its ending, or one registered in code |
+/// | `./path`, `../path`, `~/path`, `/path` | that file |
+/// | `store:<id>` | the definition in that breadcrumb |
+///
+/// Each may end with `#` and the flow or agent to begin with.
+///
+/// ```
+/// use universal_executor::workload::Ident;
+///
+/// let ident: Ident = "writer#review".parse()?;
+/// assert_eq!(ident, Ident::Name { name: "writer".into(), entry: Some("review".into()) });
+/// assert!(matches!("./writer.json".parse()?, Ident::Path { .. }));
+/// assert!("agents/writer".parse::<Ident>().is_err());
+/// # Ok::<(), universal_executor::workload::IdentError>(())
+/// ```
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Ident {
+    /// By name.
+    Name {
+        /// The name.
+        name: String,
+        /// The flow or agent to begin with, if one is named.
+        entry: Option<String>,
+    },
+    /// By the path of a file.
+    Path {
+        /// The path; one that begins with `~/` is below the home folder.
+        path: PathBuf,
+        /// The flow or agent to begin with, if one is named.
+        entry: Option<String>,
+    },
+    /// By the breadcrumb that it is in.
+    Store {
+        /// Its id.
+        id: BreadcrumbId,
+        /// The flow or agent to begin with, if one is named.
+        entry: Option<String>,
+    },
+}
+
+/// A text that names no workload.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{ident:?} names no workload: {reason}")]
+#[non_exhaustive]
+pub struct IdentError {
+    /// The text, cut short.
+    pub ident: String,
+    /// What is wrong with it, and what would do.
+    pub reason: &'static str,
+}
+
+impl IdentError {
+    /// Always [`Retry::Never`]: the name has to change.
+    #[must_use]
+    pub const fn retry(&self) -> Retry {
+        Retry::Never
+    }
+}
+
+/// How long a name may be, in bytes.
+const LONGEST: usize = 4_096;
+
+impl FromStr for Ident {
+    type Err = IdentError;
+
+    fn from_str(text: &str) -> Result<Self, IdentError> {
+        let refused = |reason| IdentError {
+            ident: excerpt(text, 80).into_owned(),
+            reason,
+        };
+        if text.len() > LONGEST {
+            return Err(refused("it is longer than 4,096 bytes"));
+        }
+        if text.chars().any(char::is_control) {
+            return Err(refused("it has control characters"));
+        }
+        let (of, entry) = match text.split_once('#') {
+            Some((_, "")) => return Err(refused("after the # stands a flow or an agent")),
+            Some((of, entry)) => (of, Some(entry.to_owned())),
+            None => (text, None),
+        };
+        if ["./", "../", "~/", "/"]
+            .iter()
+            .any(|prefix| of.starts_with(prefix))
+        {
+            let path = of.into();
+            return Ok(Self::Path { path, entry });
+        }
+        if let Some(id) = of.strip_prefix("store:") {
+            let id = id.parse();
+            let id =
+                id.map_err(|_| refused("after store: stands the id of a breadcrumb, a UUID"))?;
+            return Ok(Self::Store { id, entry });
+        }
+        if of.is_empty() {
+            return Err(refused("it is empty"));
+        }
+        if of.contains(['/', '\\', ':']) {
+            return Err(refused(
+                "a path begins with ./, ../, ~/ or /, and a name has none of / \\ :",
+            ));
+        }
+        let name = of.to_owned();
+        Ok(Self::Name { name, entry })
+    }
+}
+
+impl Ident {
+    pub(super) fn entry(&self) -> Option<&str> {
+        match self {
+            Self::Name { entry, .. } | Self::Path { entry, .. } | Self::Store { entry, .. } => {
+                entry.as_deref()
+            }
+        }
+    }
+}
+
+impl fmt::Display for Ident {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name { name, .. } => f.write_str(name)?,
+            Self::Path { path, .. } => write!(f, "{}", path.display())?,
+            Self::Store { id, .. } => write!(f, "store:{id}")?,
+        }
+        match self.entry() {
+            Some(entry) => write!(f, "#{entry}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn only_its_beginning_makes_a_path() {
+        for path in ["./a", "../a.json", "~/a#b", "/etc/a"] {
+            let ident: Ident = path.parse().unwrap();
+
+            assert!(matches!(ident, Ident::Path { .. }), "{path}");
+        }
+        assert!(matches!("reviewer".parse(), Ok(Ident::Name { .. })));
+        assert!(matches!("a.json".parse(), Ok(Ident::Name { .. })));
+    }
+
+    #[test]
+    fn what_names_nothing_says_why() {
+        for text in ["", "#x", "a#", "a/b", "store:x", "store", "c:\\a", "a\nb"] {
+            let parsed = text.parse::<Ident>();
+
+            assert_eq!(parsed.is_err(), text != "store", "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_that_is_written_is_read_as_the_same(text in "\\PC{0,40}") {
+            if let Ok(ident) = text.parse::<Ident>() {
+                prop_assert_eq!(ident.to_string().parse::<Ident>().unwrap(), ident);
+            }
+        }
+    }
+}

@@ -1,0 +1,350 @@
+use super::*;
+use crate::store::{BreadcrumbStoreExt as _, MemoryStore};
+use crate::workload::{Meta, NativeDefinition};
+use serde_json::json;
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A folder of its own, gone with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("workloads-{}", uuid::Uuid::new_v4()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn with(self, file: &str, text: &str) -> Self {
+        let path = self.0.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+        self
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.0.join(below)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+fn flow(description: &str) -> String {
+    let flow = json!({"description": description, "flows": {"main": {"steps": [{"return": 1}]}}});
+    flow.to_string()
+}
+
+fn manager(folder: &Folder, roots: &[&str]) -> WorkloadManagerBuilder {
+    let builder = WorkloadManager::builder();
+    roots
+        .iter()
+        .fold(builder, |builder, root| builder.root(folder.path(root)))
+}
+
+fn native(name: &str) -> Arc<dyn Definition> {
+    Arc::new(NativeDefinition::new(name, |_, _| async { Ok(json!(1)) }).description("code"))
+}
+
+async fn described(manager: &WorkloadManager, ident: &str) -> String {
+    let loaded = manager.load(ident).await.unwrap();
+    loaded.meta().description.clone().unwrap()
+}
+
+#[tokio::test]
+async fn an_earlier_root_wins_and_code_comes_last() {
+    let folder = Folder::new()
+        .with("one/a.json", &flow("one"))
+        .with("two/a.json", &flow("two"))
+        .with("two/b.json", &flow("two"));
+    let manager = manager(&folder, &["one", "two", "none"])
+        .native(native("b"))
+        .native(native("c"))
+        .build();
+
+    assert_eq!(described(&manager, "a").await, "one");
+    assert_eq!(described(&manager, "b").await, "two");
+    assert_eq!(described(&manager, "c").await, "code");
+    assert_eq!(manager.names().await, ["a", "b", "c"]);
+}
+
+#[tokio::test]
+async fn the_order_of_names_decides_and_not_that_of_the_file_system() {
+    for order in [
+        ["z/x.json", "m/x.json", "x.json"],
+        ["x.json", "m/x.json", "z/x.json"],
+    ] {
+        let folder = order.iter().fold(Folder::new(), |folder, file| {
+            folder.with(&format!("root/{file}"), &flow(file))
+        });
+        let manager = manager(&folder, &["root"]).build();
+
+        let listed = manager.list().await;
+
+        let found: Vec<_> = listed
+            .iter()
+            .map(|listed| listed.description.as_deref().unwrap())
+            .collect();
+        assert_eq!(found, ["x.json", "m/x.json", "z/x.json"]);
+        assert_eq!(
+            listed
+                .iter()
+                .map(|listed| listed.is_hidden)
+                .collect::<Vec<_>>(),
+            [false, true, true]
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_agent_under_a_root_with_a_dot_is_found_and_hidden_ones_below_a_root_are_not() {
+    let folder = Folder::new()
+        .with(".config/target/agents/a.json", &flow("a"))
+        .with(".config/target/agents/.b/b.json", &flow("b"))
+        .with(".config/target/agents/target/c.json", &flow("c"))
+        .with(".config/target/agents/drafts/d.json", &flow("d"));
+    let manager = manager(&folder, &[".config/target/agents"])
+        .exclude("drafts")
+        .build();
+
+    assert_eq!(manager.names().await, ["a"]);
+}
+
+#[tokio::test]
+async fn a_folder_of_that_name_does_not_capture_a_name() {
+    let folder = Folder::new().with("reviewer/x.json", &flow("x"));
+    let manager = manager(&folder, &["."]).native(native("reviewer")).build();
+
+    assert_eq!(described(&manager, "reviewer").await, "code");
+}
+
+#[tokio::test]
+async fn a_broken_file_is_told_with_its_line_and_the_policy_says_what_comes_of_it() {
+    let folder = Folder::new()
+        .with(
+            "one/x.json",
+            "{\n  \"flows\": {\"main\": {\"stepps\": []}}\n}",
+        )
+        .with("two/x.json", &flow("good"));
+    let strict = manager(&folder, &["one", "two"]).build();
+    let lenient = manager(&folder, &["one", "two"])
+        .broken(BrokenPolicy::Next)
+        .build();
+
+    let error = strict.load("x").await.err().unwrap();
+
+    let [tried] = error.searched.as_slice() else {
+        panic!("{error}")
+    };
+    assert!(tried.to_string().contains("one/x.json:2:"), "{tried}");
+    assert!(tried.reason.contains("did you mean \"steps\"?"), "{tried}");
+    assert_eq!(described(&lenient, "x").await, "good");
+    let listed = lenient.list().await;
+    assert_eq!(listed[0].error.as_ref(), Some(tried));
+}
+
+#[cfg(feature = "yaml")]
+#[tokio::test]
+async fn a_broken_file_of_one_format_hides_a_sound_one_of_another_or_gives_way_to_it() {
+    let folder = Folder::new()
+        .with("one/x.yaml", "flows:\n  main:\n    stepps: []\n")
+        .with("two/x.json", &flow("good"));
+    let strict = manager(&folder, &["one", "two"]).build();
+    let lenient = manager(&folder, &["one", "two"])
+        .broken(BrokenPolicy::Next)
+        .build();
+
+    let error = strict.load("x").await.err().unwrap();
+
+    assert!(error.to_string().contains("one/x.yaml:3:13: "), "{error}");
+    assert_eq!(described(&lenient, "x").await, "good");
+}
+
+#[tokio::test]
+async fn where_all_of_a_name_are_broken_each_is_told_with_what_is_wrong_with_it() {
+    let folder = Folder::new()
+        .with("one/x.json", "{")
+        .with("two/x.json", "[]")
+        .with("three/y.json", &flow("y"));
+    let manager = manager(&folder, &["one", "two", "three"])
+        .broken(BrokenPolicy::Next)
+        .build();
+
+    let error = manager.load("x").await.err().unwrap();
+
+    let searched = error.searched.iter().map(|tried| tried.path.as_str());
+    let searched: Vec<_> = searched.collect();
+    let expected = ["one/x.json", "two/x.json", "three"].map(|path| folder.path(path));
+    let expected = expected.map(|path| path.display().to_string());
+    assert_eq!(searched[..3], expected);
+    assert_eq!(searched[3..], ["code"]);
+}
+
+#[tokio::test]
+async fn the_names_are_told_without_reading_a_file_and_one_is_read_when_it_is_asked_for() {
+    struct Counts(Arc<AtomicUsize>);
+    impl Loader for Counts {
+        fn format(&self) -> &str {
+            "counted"
+        }
+        fn extensions(&self) -> &[&str] {
+            &["counted"]
+        }
+        fn load(&self, source: &Source<'_>) -> Result<Arc<dyn Definition>, BoxError> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(native(source.name))
+        }
+    }
+    let folder = Folder::new()
+        .with("a.counted", "")
+        .with("b.counted", "")
+        .with("broken.json", "{");
+    let loaded = Arc::new(AtomicUsize::new(0));
+    let loader = Counts(Arc::clone(&loaded));
+    let manager = manager(&folder, &["."]).loader(loader).build();
+
+    assert_eq!(manager.names().await, ["a", "b", "broken"]);
+    assert_eq!(loaded.load(Ordering::Relaxed), 0);
+    manager.load("a").await.unwrap();
+    assert_eq!(loaded.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn the_folder_of_the_project_comes_before_that_of_the_user() {
+    let folder = Folder::new().with("agents/a.json", &flow("of the project"));
+    let manager = WorkloadManager::builder();
+    let manager = manager.usual_roots(&folder.path(""), "an-app").build();
+
+    let error = manager.load("none").await.err().unwrap();
+
+    assert_eq!(described(&manager, "a").await, "of the project");
+    let searched: Vec<_> = error
+        .searched
+        .iter()
+        .map(|tried| PathBuf::from(&tried.path))
+        .collect();
+    assert_eq!(searched[0], folder.path("").join("agents"));
+    assert!(searched[1].ends_with("an-app/agents"), "{error}");
+}
+
+#[tokio::test]
+async fn an_unknown_name_is_told_with_all_that_was_searched_and_what_is_like_it() {
+    let folder = Folder::new()
+        .with("one/writer.json", &flow("w"))
+        .with("one/critic.json", &flow("c"));
+    let manager = manager(&folder, &["one", "two"])
+        .native(native("write"))
+        .build();
+
+    let error = manager.load("writr").await.err().unwrap();
+
+    let searched: Vec<_> = error
+        .searched
+        .iter()
+        .map(|tried| tried.path.as_str())
+        .collect();
+    let roots = [folder.path("one"), folder.path("two")].map(|root| root.display().to_string());
+    assert_eq!(searched, [roots[0].as_str(), roots[1].as_str(), "code"]);
+    assert_eq!(error.nearest, ["write", "writer"]);
+    assert!(
+        error.to_string().contains("did you mean \"write\"?"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_format_of_the_service_is_loaded_without_the_manager_knowing_it() {
+    struct Foo;
+    struct FooDefinition(Meta);
+    impl Definition for FooDefinition {
+        fn meta(&self) -> &Meta {
+            &self.0
+        }
+        fn check(&self, _: &crate::workload::Deps) -> Result<(), BoxError> {
+            Ok(())
+        }
+        fn instantiate(
+            &self,
+            _: &crate::workload::Deps,
+        ) -> Result<Box<dyn crate::workload::Workload>, BoxError> {
+            Err("never".into())
+        }
+    }
+    impl Loader for Foo {
+        fn format(&self) -> &str {
+            "foo"
+        }
+        fn extensions(&self) -> &[&str] {
+            &["foo"]
+        }
+        fn load(&self, source: &Source<'_>) -> Result<Arc<dyn Definition>, BoxError> {
+            Ok(Arc::new(FooDefinition(
+                Meta::new(source.name).description(source.text),
+            )))
+        }
+    }
+    let folder = Folder::new().with("a.foo", "of foo");
+
+    let manager = manager(&folder, &["."]).loader(Foo).build();
+
+    assert_eq!(described(&manager, "a").await, "of foo");
+}
+
+#[tokio::test]
+async fn paths_entries_and_breadcrumbs_name_workloads_too() {
+    let two = json!({"description": "two", "flows": {
+        "a": {"steps": [{"return": 1}]}, "b": {"steps": [{"return": 2}]},
+    }});
+    let folder = Folder::new().with("x.json", &two.to_string());
+    let store = MemoryStore::default();
+    let stored = crate::model::NewBreadcrumb::new("workflow.def.v1")
+        .context(json!({"workflow_id": "stored", "definition": two}));
+    let stored = store.create(stored).await.unwrap();
+    let manager = manager(&folder, &["."]).store(Arc::new(store)).build();
+    let path = folder.path("x.json").display().to_string();
+
+    assert_eq!(described(&manager, "x#b").await, "two");
+    assert_eq!(described(&manager, &format!("{path}#a")).await, "two");
+    let by_id = manager
+        .load(&format!("store:{}#a", stored.id))
+        .await
+        .unwrap();
+    assert_eq!(by_id.meta().name, "stored");
+    let error = manager.load(&path).await.err().unwrap();
+    assert!(error.to_string().ends_with("there are: a, b"), "{error}");
+    let error = manager.load("x#c").await.err().unwrap();
+    assert!(
+        error.to_string().contains("no flow or agent \"c\""),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn what_was_compiled_is_kept_until_its_content_changes() {
+    let folder = Folder::new().with("x.json", &flow("old"));
+    let manager = manager(&folder, &["."]).build();
+
+    let first = manager.load("x").await.unwrap();
+    let again = manager.load("x").await.unwrap();
+    fs::write(folder.path("x.json"), flow("new")).unwrap();
+
+    assert!(Arc::ptr_eq(&first, &again));
+    assert_eq!(described(&manager, "x").await, "new");
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_definition_is_an_error_and_nothing_else() {
+    let folder = Folder::new()
+        .with("large.json", &" ".repeat((1 << 20) + 1))
+        .with("empty.json", "");
+    fs::write(folder.path("bytes.json"), [0xff, 0xfe]).unwrap();
+    let manager = manager(&folder, &["."]).build();
+
+    for name in ["large", "empty", "bytes"] {
+        assert!(manager.load(name).await.is_err(), "{name}");
+    }
+    assert!(manager.load("./none.toml").await.is_err());
+}

@@ -1,0 +1,187 @@
+//! Workloads: whatever runs turn by turn for a session and streams what happens.
+//!
+//! An agent, a flow, a closure and any [`UniversalExecutor`](crate::UniversalExecutor) are run by one protocol. A
+//! [`Definition`] says what a workload is, and makes a [`Workload`] of it for each turn; that takes a [`Message`] and gives a
+//! stream of [`WorkloadEvent`]s. Definitions come from files, the store or code through a [`WorkloadManager`]. A [`Supervisor`]
+//! runs the turns of many sessions, and knows nothing but this protocol. A [`WorkloadExecutor`] makes an executor of any
+//! definition, whose runs are durable.
+//!
+//! ```
+//! use serde_json::json;
+//! use std::sync::Arc;
+//! use universal_executor::MemoryStore;
+//! use universal_executor::agent::ScriptedModel;
+//! use universal_executor::workflow::{Parts, Workflow};
+//! use universal_executor::workload::{Deps, FlowDefinition, Supervisor};
+//!
+//! let greeter = Workflow::from_json(&json!({
+//!     "name": "greeter",
+//!     "agents": {"main": {"instruction": "Greet the user."}},
+//! }))?;
+//! let model = ScriptedModel::new(["Hello, Ann!", "You are Ann."]);
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+//! let deps = Deps::new(Parts::new().default_model(Arc::new(model)), Arc::new(MemoryStore::default()));
+//! let supervisor = Supervisor::builder(Arc::new(FlowDefinition::new("greeter", greeter)?), deps).build();
+//!
+//! let first = supervisor.send("session-1", "I am Ann.")?.outcome().await;
+//! let second = supervisor.send("session-1", "Who am I?")?.outcome().await;
+//! assert_eq!(first.final_text().as_deref(), Some("Hello, Ann!"));
+//! assert_eq!(second.final_text().as_deref(), Some("You are Ann."));
+//! supervisor.close().await;
+//! # Ok::<(), universal_executor::BoxError>(())
+//! # })?;
+//! # Ok::<(), universal_executor::BoxError>(())
+//! ```
+//!
+//! # Events
+//! The events of nested runs are told while they happen. A run stands still while nobody reads its stream, and what it tells
+//! between two reads waits in a buffer of 1,024 events: beyond that texts are put together, and other details (calls of tools,
+//! costs) are left out, which [`Missed`](WorkloadEventKind::Missed) says. Where a run is, its steps and its end, is always told: that
+//! is bounded by the [limit of steps](crate::workflow::Limits::steps).
+//!
+//! # Sessions
+//! A [`Session`] is a log in the store. Each turn adds what was said and what was answered; an agent is shown it, with the calls
+//! it made itself. In a flow each agent has a conversation of its own as well, by the path of its step. It is shown what was said in
+//! the turns before its own, also if that is begun again after a crash. A turn that fails adds nothing. Two workers cannot interleave
+//! a session: the one that comes second fails with a conflict, and begins again. Only a durable turn, of which steps are done
+//! already, then goes on with these, and is added to what was said meanwhile.
+
+mod arena;
+mod by_executor;
+mod cx;
+mod entry;
+mod event;
+mod executor;
+mod flow;
+mod manager;
+mod native;
+mod session;
+mod stream;
+mod supervisor;
+mod turn;
+
+pub use arena::{Arena, CloseError, with_workload};
+pub use by_executor::ExecutorDefinition;
+pub use cx::{Message, RunCx};
+pub use entry::{Entry, EntryError, EntryPolicy, select_entry};
+pub use event::{WorkloadEvent, WorkloadEventKind};
+pub use executor::{WorkloadError, WorkloadExecutor};
+pub use flow::FlowDefinition;
+#[cfg(feature = "yaml")]
+pub use manager::YamlLoader;
+pub use manager::{
+    BrokenPolicy, Ident, IdentError, JsonLoader, Listed, LoadError, Loader, Origin, Source, Tried,
+    WorkloadManager, WorkloadManagerBuilder,
+};
+pub use native::NativeDefinition;
+pub use session::{Log, LogEntry, Session, SessionError, SessionStore};
+pub use stream::EventStream;
+pub use supervisor::{
+    Heard, Restart, Subscriber, Supervisor, SupervisorBuilder, SupervisorError, SupervisorHealth,
+    Turn,
+};
+pub use turn::{TurnOutcome, TurnStatus};
+
+use crate::error::BoxError;
+use crate::store::BreadcrumbStore;
+use crate::workflow::Parts;
+use async_trait::async_trait;
+use std::sync::Arc;
+
+/// Something that runs turn by turn and streams what happens.
+///
+/// # Contract
+/// - **One run at a time.** The stream borrows the workload: the next run begins when it is gone.
+/// - **Lazy.** A run goes on only while its stream is read, and dropping the stream stops it where it is.
+/// - **Well formed.** The events of a stream keep to the grammar of [`WorkloadEventKind`], which [`RunCx::stream`] sees to.
+/// - **Closed.** Whoever makes one closes it, as [`Arena`] does; closing again does nothing.
+#[async_trait]
+pub trait Workload: Send {
+    /// Runs one turn. Without a message a suspended run goes on.
+    fn run(&mut self, cx: RunCx, message: Option<Message>) -> EventStream<'_>;
+
+    /// Ends all it has under way, and waits until that has ended.
+    ///
+    /// # Errors
+    /// Says what did not end. It is not closed again all the same.
+    async fn close(&mut self) -> Result<(), BoxError>;
+}
+
+/// What a workload is. Any number of them can be made of it, which share nothing.
+pub trait Definition: Send + Sync {
+    /// What is known of it without making one.
+    fn meta(&self) -> &Meta;
+
+    /// Whether one can be made.
+    ///
+    /// # Errors
+    /// Says what is missing: a definition can name only what the service registered.
+    fn check(&self, deps: &Deps) -> Result<(), BoxError>;
+
+    /// Makes one.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    fn instantiate(&self, deps: &Deps) -> Result<Box<dyn Workload>, BoxError>;
+}
+
+/// What is known of a workload without making one.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Meta {
+    /// Its name.
+    pub name: String,
+    /// What it is good for.
+    pub description: Option<String>,
+    /// What names its content: another content has another. Empty if nobody can tell.
+    pub hash: String,
+}
+
+impl Meta {
+    /// A workload of this name.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Sets what it is good for.
+    #[must_use]
+    pub fn description(mut self, description: impl Into<String>) -> Self {
+        self.description = Some(description.into());
+        self
+    }
+}
+
+/// What workloads work with: what they may name, and where they read and write.
+#[derive(Clone, Debug)]
+pub struct Deps {
+    parts: Arc<Parts>,
+    store: Arc<dyn BreadcrumbStore>,
+}
+
+impl Deps {
+    /// What a service has for workloads.
+    #[must_use]
+    pub fn new(parts: Parts, store: Arc<dyn BreadcrumbStore>) -> Self {
+        Self {
+            parts: Arc::new(parts),
+            store,
+        }
+    }
+
+    /// What definitions may name.
+    #[must_use]
+    pub fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// Where they read and write, and sessions are kept.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn BreadcrumbStore> {
+        &self.store
+    }
+}

@@ -1,0 +1,144 @@
+use super::cx::{Message, RunCx};
+use super::event::WorkloadEventKind;
+use super::stream::EventStream;
+use super::{Definition, Deps, Meta, Workload};
+use crate::error::BoxError;
+use crate::executor::Suspension;
+use crate::model::Json;
+use crate::store::{BreadcrumbStore, Commit};
+use async_trait::async_trait;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use std::fmt;
+use std::sync::Arc;
+
+type Work =
+    dyn Fn(RunCx, Option<Message>) -> BoxFuture<'static, Result<Json, BoxError>> + Send + Sync;
+
+/// A closure as a workload. It tells what happens by its [`RunCx`], and what it returns is what the run comes to.
+///
+/// An error ends the run, and says by [`permanent`](crate::permanent) and [`retry_after`](crate::retry_after) whether it may be
+/// tried again; what it says is told to nobody. [`suspend`](crate::suspend) suspends the run.
+///
+/// ```
+/// use futures::StreamExt;
+/// use serde_json::json;
+/// use std::sync::Arc;
+/// use universal_executor::workflow::Parts;
+/// use universal_executor::workload::{Definition, Deps, NativeDefinition, RunCx, WorkloadEventKind};
+/// use universal_executor::model::Timestamp;
+/// use universal_executor::{BreadcrumbId, ExecutionContext, MemoryStore, NewBreadcrumb};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let shout = NativeDefinition::new("shout", |cx: RunCx, message| async move {
+///     cx.say("Well: ").await;
+///     Ok(json!(message.unwrap_or_default().text().to_uppercase()))
+/// });
+/// let deps = Deps::new(Parts::new(), Arc::new(MemoryStore::default()));
+/// let mut workload = shout.instantiate(&deps)?;
+/// let message = NewBreadcrumb::new("user.message.v1").first_version(BreadcrumbId::NIL, Timestamp::from_micros(0));
+/// let cx = RunCx::new("run-1", ExecutionContext::for_trigger(message));
+///
+/// let mut events: Vec<_> = workload.run(cx, Some("hi".into())).collect().await;
+/// let end = events.pop().map(|event| event.kind);
+/// assert_eq!(end, Some(WorkloadEventKind::Final { output: json!("HI").into() }));
+/// workload.close().await?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+#[derive(Clone)]
+pub struct NativeDefinition {
+    meta: Meta,
+    work: Arc<Work>,
+}
+
+impl NativeDefinition {
+    /// A closure under a name.
+    #[must_use]
+    pub fn new<F, W, J>(name: impl Into<String>, work: F) -> Self
+    where
+        F: Fn(RunCx, Option<Message>) -> W + Send + Sync + 'static,
+        W: Future<Output = Result<J, BoxError>> + Send + 'static,
+        J: Into<Json>,
+    {
+        Self {
+            meta: Meta::new(name),
+            work: Arc::new(move |cx, message| {
+                let work = work(cx, message);
+                async move { work.await.map(Into::into) }.boxed()
+            }),
+        }
+    }
+
+    /// Sets what it is good for.
+    #[must_use]
+    pub fn description(mut self, description: impl Into<String>) -> Self {
+        self.meta = self.meta.description(description);
+        self
+    }
+}
+
+impl Definition for NativeDefinition {
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    fn check(&self, _: &Deps) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    fn instantiate(&self, deps: &Deps) -> Result<Box<dyn Workload>, BoxError> {
+        Ok(Box::new(Native {
+            work: Arc::clone(&self.work),
+            store: Arc::clone(deps.store()),
+        }))
+    }
+}
+
+impl fmt::Debug for NativeDefinition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NativeDefinition")
+            .field("name", &self.meta.name)
+            .finish_non_exhaustive()
+    }
+}
+
+struct Native {
+    work: Arc<Work>,
+    store: Arc<dyn BreadcrumbStore>,
+}
+
+#[async_trait]
+impl Workload for Native {
+    fn run(&mut self, cx: RunCx, message: Option<Message>) -> EventStream<'_> {
+        let stream = cx.clone();
+        stream.stream(async move {
+            match (self.work)(cx.clone(), message).await {
+                Ok(output) => WorkloadEventKind::Final { output },
+                Err(error) => match error.downcast::<Suspension>() {
+                    Ok(suspension) => self.suspended(&cx, *suspension).await,
+                    Err(error) => WorkloadEventKind::of_error(&error),
+                },
+            }
+        })
+    }
+
+    async fn close(&mut self) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+impl Native {
+    async fn suspended(&self, cx: &RunCx, suspension: Suspension) -> WorkloadEventKind {
+        let (wake, state, response) = suspension.into_parts();
+        let writes = response.into_writes();
+        if !writes.is_empty() {
+            let store = cx.context().bound_store(Arc::clone(&self.store));
+            if let Err(error) = store.commit(Commit::from(writes)).await {
+                return WorkloadEventKind::of_error(&error.into());
+            }
+        }
+        WorkloadEventKind::Suspended { wake, state }
+    }
+}

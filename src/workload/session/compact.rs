@@ -1,0 +1,77 @@
+//! Conversations that became too long are made shorter between turns and steps.
+
+use super::log::{About, Kept};
+use super::{Log, Session, SessionError};
+use crate::agent::ChatModel;
+use crate::agent::compaction::{message_tokens, sum_up};
+use crate::agent::guardrail::Guardrails;
+use crate::error::BoxError;
+use crate::workflow::{Compaction, CompactionMethod};
+use crate::workload::WorkloadEventKind;
+use std::sync::Arc;
+
+/// A log, made shorter if it is too long, and what to tell of that, if it was.
+///
+/// # Errors
+/// What the store says. A model that does not sum up leaves the conversation as it is.
+pub(in crate::workload) async fn compacted(
+    session: &Session,
+    log: Log,
+    policy: &Compaction,
+    model: Option<Arc<dyn ChatModel>>,
+) -> Result<(Log, Option<WorkloadEventKind>), BoxError> {
+    let tokens: usize = log.messages().iter().map(message_tokens).sum();
+    let cut = cut(&log.kept, policy.keep);
+    if u64::try_from(tokens).unwrap_or(u64::MAX) < policy.at_tokens || cut == 0 {
+        return Ok((log, None));
+    }
+    let summary = match policy.method {
+        CompactionMethod::Truncate => None,
+        CompactionMethod::Summarise => {
+            let Some(model) = model else {
+                tracing::warn!("a conversation is too long, and there is no model to sum it up");
+                return Ok((log, None));
+            };
+            let old = Log {
+                kept: log.kept.iter().take(cut).cloned().collect(),
+                ..log.clone()
+            };
+            match sum_up(&old.messages(), &Guardrails::default(), &*model).await {
+                Ok(summary) => Some(summary),
+                Err(error) => {
+                    tracing::warn!("a conversation is too long, and is not summed up: {error}");
+                    return Ok((log, None));
+                }
+            }
+        }
+    };
+    let kept = log.kept.get(cut..).unwrap_or_default().to_vec();
+    let about = About {
+        entries: log.about.entries,
+        since: kept.first().map_or(log.about.entries, |kept| kept.number),
+        summary,
+    };
+    let head = match session.change(&log, &about, None).await {
+        Ok(head) => head,
+        // Another agent of the run has done the same, or the turn finds out in its end that it comes too late.
+        Err(SessionError::Conflict { .. }) => return Ok((log, None)),
+        Err(error) => return Err(error.into()),
+    };
+    let event = WorkloadEventKind::Compacted {
+        left_out: u64::try_from(cut).unwrap_or(u64::MAX),
+        summed_up: about.summary.is_some(),
+    };
+    Ok((Log { head, about, kept }, Some(event)))
+}
+
+/// How many of the oldest turns are left out, so that no more messages are kept than these: never the last.
+fn cut(kept: &[Kept], keep: u64) -> usize {
+    let mut messages = 0_u64;
+    for (at, turn) in kept.iter().enumerate().rev() {
+        messages += u64::try_from(turn.entry.messages().len()).unwrap_or(u64::MAX);
+        if messages > keep {
+            return (at + 1).min(kept.len() - 1);
+        }
+    }
+    0
+}

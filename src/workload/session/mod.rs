@@ -1,0 +1,291 @@
+//! What was said in a session, kept in the store as a log.
+
+mod compact;
+mod error;
+mod log;
+mod replay;
+mod talk;
+
+pub use error::SessionError;
+pub use log::{Log, LogEntry};
+
+pub(super) use compact::compacted;
+pub(super) use talk::Talk;
+
+use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Patch, Selector};
+use crate::store::{BreadcrumbStore, Commit, Query, StoreError, Write};
+use crate::workflow::StepPath;
+use log::{About, Kept, MOST_ENTRIES};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The schema of what is known of a log as a whole, and of what is added to it.
+const HEAD: &str = "session.log.v1";
+const ENTRY: &str = "session.entry.v1";
+
+/// Sessions in a store.
+///
+/// A session has a log for itself, and one for each agent in a flow, by the path of its step. A log is a breadcrumb of the schema
+/// `session.log.v1`, whose version is that of the log, and one of `session.entry.v1` for each entry. Nothing is ever taken out of
+/// it: where a turn adds more than once, as one does that waits or is done again after a crash, the last entry counts.
+///
+/// ```
+/// use std::sync::Arc;
+/// use universal_executor::MemoryStore;
+/// use universal_executor::agent::Message;
+/// use universal_executor::workload::{LogEntry, SessionError, SessionStore};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let session = SessionStore::new(Arc::new(MemoryStore::default())).session("session-1");
+/// let empty = session.load().await?;
+/// let said = vec![Message::user("Hi"), Message::assistant("Hello!")];
+/// session.append(&empty, "turn-1", LogEntry::Said { messages: said }).await?;
+///
+/// assert_eq!(session.load().await?.messages().len(), 2);
+/// // Whoever began from the same log comes too late.
+/// let late = session.append(&empty, "turn-2", LogEntry::Said { messages: vec![] }).await;
+/// assert!(matches!(late, Err(SessionError::Conflict { .. })));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct SessionStore {
+    store: Arc<dyn BreadcrumbStore>,
+}
+
+/// A session, or the conversation of an agent in it. A clone is another handle on the same.
+#[derive(Clone, Debug)]
+pub struct Session {
+    store: Arc<dyn BreadcrumbStore>,
+    id: Arc<str>,
+    scope: StepPath,
+}
+
+impl SessionStore {
+    /// Sessions in this store.
+    #[must_use]
+    pub fn new(store: Arc<dyn BreadcrumbStore>) -> Self {
+        Self { store }
+    }
+
+    /// The session of a name. One that nobody has added to is empty.
+    #[must_use]
+    pub fn session(&self, id: impl Into<Arc<str>>) -> Session {
+        Session {
+            store: Arc::clone(&self.store),
+            id: id.into(),
+            scope: StepPath::new(""),
+        }
+    }
+}
+
+impl Session {
+    /// Its name.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The conversation of the agent at a path.
+    #[must_use]
+    pub fn child(&self, path: &StepPath) -> Self {
+        Self {
+            scope: path.clone(),
+            ..self.clone()
+        }
+    }
+
+    /// Reads the log.
+    ///
+    /// # Errors
+    /// [`SessionError`].
+    pub async fn load(&self) -> Result<Log, SessionError> {
+        let Some(head) = self.head().await? else {
+            return Ok(Log::default());
+        };
+        let about: About = self.read(&head.context)?;
+        let first = about.since.max(about.entries.saturating_sub(MOST_ENTRIES));
+        // Some may have been added since.
+        let most = (about.entries - first).saturating_add(16);
+        let mut kept = self.entries(Selector::schema(ENTRY), most).await?;
+        kept.retain(|kept| (first..about.entries).contains(&kept.number));
+        Ok(Log::new((head.id, head.version), about, kept))
+    }
+
+    /// Adds what came of a turn to the log that was read. It stands for all that this turn has added before.
+    ///
+    /// # Errors
+    /// [`SessionError::Conflict`] if somebody has added to it since.
+    pub async fn append(&self, to: &Log, turn: &str, entry: LogEntry) -> Result<(), SessionError> {
+        self.add(to, turn, "", entry).await
+    }
+
+    /// The same for a part of a turn, which has more than one where an agent is asked more than once.
+    async fn add(
+        &self,
+        to: &Log,
+        turn: &str,
+        part: &str,
+        entry: LogEntry,
+    ) -> Result<(), SessionError> {
+        let (number, turn) = (to.about.entries, digest(&[turn]));
+        let kept = json!({
+            "session": &*self.id, "scope": self.scope, "number": number,
+            "turn": turn, "part": part, "entry": entry.fitting(),
+        });
+        let kept = NewBreadcrumb::new(ENTRY)
+            .tags([self.tag()])
+            .context(as_text(kept));
+        let about = About {
+            entries: number + 1,
+            ..to.about.clone()
+        };
+        self.change(to, &about, Some(kept)).await.map(drop)
+    }
+
+    /// Reads the log of the agent at a path as far as it counts: without what it said in turns that came to nothing, which have
+    /// added nothing to the log of the session.
+    async fn load_child(&self, path: &StepPath, of: &Log) -> Result<Log, SessionError> {
+        let mut log = self.child(path).load().await?;
+        let mut said: BTreeSet<String> = of.turns().map(str::to_owned).collect();
+        let unknown = log.turns().filter(|turn| !said.contains(*turn));
+        let unknown: Vec<&str> = unknown.collect();
+        // What is not read any more has to be asked for.
+        if !unknown.is_empty() && !of.is_whole() {
+            let entries = Selector::schema(ENTRY).matching("$.turn", "in", unknown);
+            let found = self.entries(entries, MOST_ENTRIES).await?;
+            said.extend(
+                found
+                    .into_iter()
+                    .filter(Kept::is_said)
+                    .map(|kept| kept.turn),
+            );
+        }
+        log.kept.retain(|kept| said.contains(&kept.turn));
+        Ok(log)
+    }
+
+    /// The newest entries of the log that are selected, in no order.
+    async fn entries(&self, of: Selector, most: u64) -> Result<Vec<Kept>, SessionError> {
+        let mut query = Query::new(of.all_tags([self.tag()]));
+        query.limit = usize::try_from(most).unwrap_or(usize::MAX);
+        let found = self.store.search(&query).await;
+        let found = found.map_err(|error| self.failed(error))?;
+        found
+            .iter()
+            .map(|entry| self.read(&entry.context))
+            .collect()
+    }
+
+    /// Changes what is known of the log, and adds to it, in one step. Says what the log is then.
+    async fn change(
+        &self,
+        from: &Log,
+        about: &About,
+        add: Option<NewBreadcrumb>,
+    ) -> Result<Option<(BreadcrumbId, u64)>, SessionError> {
+        let (id, version) = match from.head {
+            Some(head) => head,
+            None => self.begin().await?,
+        };
+        let patch = Patch::default().context(self.about(about));
+        let mut writes = vec![Write::Update { id, version, patch }];
+        writes.extend(add.map(Write::Create));
+        let committed = self.store.commit(Commit::from(writes)).await;
+        let committed = committed.map_err(|error| self.failed(error))?;
+        let head = committed.written.first();
+        Ok(head.map(|head| (head.id, head.version)))
+    }
+
+    /// Makes the log. Where two do so at the same time both find the older one.
+    async fn begin(&self) -> Result<(BreadcrumbId, u64), SessionError> {
+        if self.head().await?.is_some() {
+            return Err(self.conflict());
+        }
+        let about = self.about(&About::default());
+        let new = NewBreadcrumb::new(HEAD)
+            .title(format!("Session {}", self.id))
+            .tags([self.tag()])
+            .context(about);
+        let commit = Commit::from(vec![Write::Create(new)]);
+        self.store
+            .commit(commit)
+            .await
+            .map_err(|error| self.failed(error))?;
+        // If somebody has added to that one meanwhile, its version says so.
+        let oldest = self.head().await?.ok_or_else(|| self.conflict())?;
+        Ok((oldest.id, 1))
+    }
+
+    async fn head(&self) -> Result<Option<Arc<Breadcrumb>>, SessionError> {
+        let query = Query::new(Selector::schema(HEAD).all_tags([self.tag()])).limit(64);
+        let found = self
+            .store
+            .search(&query)
+            .await
+            .map_err(|error| self.failed(error))?;
+        Ok(found
+            .into_iter()
+            .min_by_key(|head| (head.created_at, head.id)))
+    }
+
+    fn about(&self, about: &About) -> Json {
+        as_text(json!({
+            "session": &*self.id, "scope": self.scope, "entries": about.entries, "since": about.since,
+            "summary": about.summary,
+        }))
+    }
+
+    fn tag(&self) -> String {
+        format!("session-log:{}", digest(&[&self.id, self.scope.as_str()]))
+    }
+
+    fn read<T: DeserializeOwned>(&self, context: &Json) -> Result<T, SessionError> {
+        context.parse().map_err(|source| SessionError::Unreadable {
+            session: Arc::clone(&self.id),
+            source,
+        })
+    }
+
+    fn failed(&self, error: StoreError) -> SessionError {
+        match error {
+            StoreError::Conflict { .. } => self.conflict(),
+            source => SessionError::Store {
+                session: Arc::clone(&self.id),
+                source,
+            },
+        }
+    }
+
+    fn conflict(&self) -> SessionError {
+        SessionError::Conflict {
+            session: Arc::clone(&self.id),
+        }
+    }
+}
+
+/// A value that a store in memory keeps in a fraction of the room. What cannot be read as text is for the store to refuse.
+fn as_text(value: Value) -> Json {
+    Json::from_text(value.to_string()).unwrap_or_else(|_| value.into())
+}
+
+pub(super) fn digest(parts: &[&str]) -> String {
+    let mut digest = Sha256::new();
+    for part in parts {
+        digest.update(part.len().to_le_bytes());
+        digest.update(part);
+    }
+    let digest = digest.finalize();
+    digest
+        .iter()
+        .take(16)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

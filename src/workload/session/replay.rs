@@ -1,0 +1,150 @@
+//! What of a conversation may be shown to a model: no I/O, no clock.
+
+use crate::agent::{Message, Speaker};
+
+/// The same without calls that have no result and results that have no call, which providers refuse.
+pub(super) fn well_formed(messages: Vec<Message>) -> Vec<Message> {
+    let mut kept: Vec<Message> = Vec::with_capacity(messages.len());
+    let mut rest = messages.into_iter().peekable();
+    while let Some(mut message) = rest.next() {
+        match message.speaker {
+            // Its call is not right before it.
+            Speaker::Tool => continue,
+            Speaker::System | Speaker::User | Speaker::Assistant => {}
+        }
+        let mut results = Vec::new();
+        if !message.tool_calls.is_empty() {
+            while let Some(result) = rest.next_if(|next| next.speaker == Speaker::Tool) {
+                results.push(result);
+            }
+        }
+        let answers = |id: &str| {
+            let mut of = results
+                .iter()
+                .filter(|result| result.call_id.as_deref() == Some(id));
+            of.next().is_some() && of.next().is_none()
+        };
+        message.tool_calls.retain(|call| answers(&call.id));
+        let mut called: Vec<String> = message
+            .tool_calls
+            .iter()
+            .map(|call| call.id.clone())
+            .collect();
+        let distinct = called.len();
+        called.sort();
+        called.dedup();
+        if called.len() < distinct {
+            message.tool_calls.clear();
+            called.clear();
+        }
+        results.retain(|result| {
+            let id = result.call_id.as_deref().unwrap_or_default();
+            called.iter().any(|called| called == id)
+        });
+        let says_nothing = message.text.is_empty() && message.tool_calls.is_empty();
+        if !(says_nothing && message.speaker == Speaker::Assistant) {
+            kept.push(message);
+            kept.append(&mut results);
+        }
+    }
+    kept
+}
+
+/// The last so many messages, beginning with one from outside.
+pub(super) fn last(mut messages: Vec<Message>, most: u64) -> Vec<Message> {
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let cut = messages.len().saturating_sub(most);
+    let mut kept = messages.split_off(cut);
+    if cut > 0 {
+        let first = kept
+            .iter()
+            .position(|message| message.speaker == Speaker::User);
+        kept.drain(..first.unwrap_or(kept.len()));
+    }
+    kept
+}
+
+/// About how many bytes a message takes.
+pub(super) fn size(message: &Message) -> usize {
+    let calls = message.tool_calls.iter();
+    let calls: usize = calls
+        .map(|call| call.name.len() + call.arguments.text().len() + 64)
+        .sum();
+    message.text.len() + calls + 64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::ToolCall;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn any_message() -> impl Strategy<Value = Message> {
+        let id = prop::sample::select(vec!["1", "2", "3"]);
+        prop_oneof![
+            ".{0,3}".prop_map(Message::user),
+            ".{0,3}".prop_map(Message::assistant),
+            (".{0,3}", prop::collection::vec(id.clone(), 1..4)).prop_map(|(text, ids)| {
+                let calls = ids
+                    .into_iter()
+                    .map(|id| ToolCall::new(id, "tool", json!({})));
+                Message::calls(text, calls.collect())
+            }),
+            id.prop_map(|id| Message::tool_result(id, "result")),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn each_call_that_is_shown_has_its_result_right_after_it(
+            messages in prop::collection::vec(any_message(), 0..24),
+            most in 1_u64..20,
+        ) {
+            for shown in [well_formed(messages.clone()), last(well_formed(messages), most)] {
+                let mut open: Vec<&str> = Vec::new();
+                for message in &shown {
+                    if message.speaker == Speaker::Tool {
+                        let id = message.call_id.as_deref().unwrap();
+                        let place = open.iter().position(|open| *open == id);
+                        prop_assert!(place.is_some(), "{shown:?}");
+                        open.remove(place.unwrap());
+                    } else {
+                        prop_assert!(open.is_empty(), "{shown:?}");
+                        open = message.tool_calls.iter().map(|call| call.id.as_str()).collect();
+                    }
+                }
+                prop_assert!(open.is_empty(), "{shown:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_call_without_a_result_is_left_out_and_what_was_said_with_it_is_kept() {
+        let calls =
+            |text: &str| Message::calls(text, vec![ToolCall::new("1", "search", json!({}))]);
+        let messages = vec![
+            Message::user("Hi"),
+            calls("I look."),
+            Message::assistant("Done."),
+            calls(""),
+        ];
+
+        let shown = well_formed(messages);
+
+        let texts: Vec<_> = shown.iter().map(|message| message.text.as_str()).collect();
+        assert_eq!(texts, ["Hi", "I look.", "Done."]);
+        assert!(shown.iter().all(|message| message.tool_calls.is_empty()));
+    }
+
+    #[test]
+    fn the_last_messages_begin_with_one_from_outside() {
+        let messages = ["a", "b"]
+            .map(|text| [Message::user(text), Message::assistant(text)])
+            .concat();
+
+        assert_eq!(last(messages.clone(), 3).len(), 2);
+        assert_eq!(last(messages.clone(), 4), messages);
+        assert_eq!(last(messages, 1), []);
+    }
+}

@@ -1,0 +1,241 @@
+//! The conversations of the agents in a run: each is shown what was said before, and what it says is kept.
+
+use super::{Log, LogEntry, Session, compacted, digest, replay};
+use crate::agent::{Message, Provider, Said, Session as ProviderSession, Task, ToolCall};
+use crate::error::{BoxError, excerpt, permanent};
+use crate::machine::{Answer, Arguments, Delivery, ToolResult};
+use crate::model::{Json, sorted_text};
+use crate::workflow::{Answered, Assembly, Conversations, History, StepPath};
+use crate::workload::RunCx;
+use crate::workload::cx::text_of;
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// How much of what a tool said is kept.
+const RESULT: usize = 16 << 10;
+
+/// The conversations of one run.
+#[derive(Clone)]
+pub(in crate::workload) struct Talk {
+    session: Session,
+    cx: RunCx,
+    assembly: Arc<Assembly>,
+    /// The step whose conversation is that of the session.
+    speaker: Option<StepPath>,
+    /// What names the turn in logs.
+    turn: String,
+}
+
+impl Talk {
+    pub(in crate::workload) fn new(
+        session: Session,
+        cx: RunCx,
+        assembly: Arc<Assembly>,
+        speaker: Option<StepPath>,
+    ) -> Self {
+        Self {
+            turn: digest(&[cx.run()]),
+            session,
+            cx,
+            assembly,
+            speaker,
+        }
+    }
+
+    fn is_speaker(&self, path: &StepPath) -> bool {
+        self.speaker.as_ref() == Some(path)
+    }
+
+    /// What an agent is shown: the session's conversation, then its own.
+    async fn shown(&self, path: &StepPath, history: History) -> Result<Vec<Message>, BoxError> {
+        let most = match history {
+            History::None => return Ok(Vec::new()),
+            History::All => u64::MAX,
+            History::Last(most) => most,
+        };
+        let log = self.session.load().await?;
+        let own = match self.is_speaker(path) {
+            true => None,
+            false => Some(self.session.load_child(path, &log).await?),
+        };
+        let mut shown = self.messages(&self.session, log, path).await?;
+        if let Some(own) = own {
+            let child = self.session.child(path);
+            shown.extend(self.messages(&child, own, path).await?);
+        }
+        Ok(replay::last(shown, most))
+    }
+
+    async fn messages(
+        &self,
+        session: &Session,
+        log: Log,
+        path: &StepPath,
+    ) -> Result<Vec<Message>, BoxError> {
+        // After a crash a turn begins from what it began from before.
+        let is_again = log.turns().any(|turn| turn == self.turn);
+        let policy = self.assembly.workflow().policies.compaction.as_ref();
+        let Some(policy) = policy.filter(|_| !is_again) else {
+            return Ok(log.without(&self.turn).messages());
+        };
+        let model = self.assembly.summariser();
+        let (log, event) = compacted(session, log, policy, model).await?;
+        if let Some(event) = event {
+            self.cx.outlet.tell(path, event);
+        }
+        Ok(log.messages())
+    }
+}
+
+#[async_trait]
+impl Conversations for Talk {
+    fn around(
+        &self,
+        path: &StepPath,
+        history: History,
+        provider: Arc<dyn Provider>,
+    ) -> Arc<dyn Provider> {
+        Arc::new(Remembering {
+            talk: self.clone(),
+            path: path.clone(),
+            history,
+            provider,
+        })
+    }
+
+    async fn answered(&self, path: &StepPath, answered: Answered<'_>) -> Result<(), BoxError> {
+        let made = match answered.session {
+            Some(saved) => saved.parse::<Saved>().map_err(permanent)?.said,
+            None => Vec::new(),
+        };
+        if self.is_speaker(path) {
+            self.cx.keep(made);
+            return Ok(());
+        }
+        let mut messages = vec![Message::user(text_of(answered.asked))];
+        messages.extend(made);
+        let answer = crate::agent::agents::said(answered.answer);
+        messages.push(Message::assistant(text_of(&answer)));
+        let session = self.session.child(path);
+        let log = session.load().await?;
+        let said = LogEntry::Said { messages };
+        let (turn, part) = (self.cx.run(), answered.request);
+        Ok(session.add(&log, turn, part, said).await?)
+    }
+}
+
+/// A provider whose agent is shown what was said before.
+struct Remembering {
+    talk: Talk,
+    path: StepPath,
+    history: History,
+    provider: Arc<dyn Provider>,
+}
+
+impl Remembering {
+    async fn with_history(&self, mut task: Task) -> Result<Task, BoxError> {
+        let shown = self.talk.shown(&self.path, self.history).await?;
+        // After the author's instructions, before what is to be answered.
+        let at = task.messages.len().saturating_sub(1);
+        task.messages.splice(at..at, shown);
+        Ok(task)
+    }
+}
+
+#[async_trait]
+impl Provider for Remembering {
+    fn delivery(&self) -> Delivery {
+        self.provider.delivery()
+    }
+
+    fn asks_by_breadcrumb(&self) -> bool {
+        self.provider.asks_by_breadcrumb()
+    }
+
+    async fn start(&self, task: Task) -> Result<Box<dyn ProviderSession>, BoxError> {
+        let task = self.with_history(task).await?;
+        let inner = self.provider.start(task).await?;
+        let said = Vec::new();
+        Ok(Box::new(Remembered { inner, said }))
+    }
+
+    async fn resume(&self, task: Task, saved: Json) -> Result<Box<dyn ProviderSession>, BoxError> {
+        let Saved { inner, said } = saved.parse().map_err(permanent)?;
+        let task = self.with_history(task).await?;
+        let inner = self.provider.resume(task, inner).await?;
+        Ok(Box::new(Remembered { inner, said }))
+    }
+}
+
+/// What is kept of a session of a provider, with the calls that its agent has made.
+#[derive(Deserialize, Serialize)]
+struct Saved {
+    inner: Json,
+    said: Vec<Message>,
+}
+
+/// A session of a provider, and the calls that its agent has made with what these came to.
+struct Remembered {
+    inner: Box<dyn ProviderSession>,
+    said: Vec<Message>,
+}
+
+#[async_trait]
+impl ProviderSession for Remembered {
+    async fn next(&mut self) -> Result<Said, BoxError> {
+        let said = self.inner.next().await?;
+        if let Said::Calls { calls, .. } = &said {
+            let calls = calls.iter().map(|call| {
+                let arguments = match &call.arguments {
+                    Arguments::Json(json) => json.to_string(),
+                    Arguments::Unreadable { text, .. } => text.clone(),
+                };
+                ToolCall::new(call.id.to_string(), call.tool.as_str(), arguments)
+            });
+            self.said.push(Message::calls("", calls.collect()));
+        }
+        Ok(said)
+    }
+
+    async fn deliver(&mut self, results: Vec<ToolResult>) -> Result<(), BoxError> {
+        self.said.extend(results.iter().map(|result| {
+            let id = result.call_id.to_string();
+            match &result.answer {
+                Answer::Success(output) => {
+                    let text = match &**output {
+                        Value::String(text) => text.clone(),
+                        other => sorted_text(other),
+                    };
+                    Message::tool_result(id, excerpt(&text, RESULT))
+                }
+                Answer::Error { code, message } => {
+                    let text = format!("{code}: {message}");
+                    Message::tool_error(id, excerpt(&text, RESULT))
+                }
+            }
+        }));
+        self.inner.deliver(results).await
+    }
+
+    async fn tell(&mut self, message: String) -> Result<(), BoxError> {
+        self.inner.tell(message).await
+    }
+
+    async fn answer(&mut self, answer: Answer) -> Result<(), BoxError> {
+        self.inner.answer(answer).await
+    }
+
+    async fn cancel(&mut self) {
+        self.inner.cancel().await;
+    }
+
+    fn save(&self) -> Result<Json, BoxError> {
+        let saved = Saved {
+            inner: self.inner.save()?,
+            said: self.said.clone(),
+        };
+        Ok(Json::from_text(serde_json::to_string(&saved)?)?)
+    }
+}

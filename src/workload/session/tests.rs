@@ -1,0 +1,142 @@
+use super::*;
+use crate::agent::{Message, ScriptedModel};
+use crate::store::MemoryStore;
+use crate::workflow::Workflow;
+use crate::workload::WorkloadEventKind;
+
+fn session() -> Session {
+    SessionStore::new(Arc::new(MemoryStore::default())).session("s-1")
+}
+
+fn said(text: &str) -> LogEntry {
+    let messages = vec![Message::user(text), Message::assistant(text)];
+    LogEntry::Said { messages }
+}
+
+async fn add(session: &Session, turn: &str) {
+    let log = session.load().await.unwrap();
+    session.append(&log, turn, said(turn)).await.unwrap();
+}
+
+fn texts(log: &Log) -> Vec<String> {
+    log.messages()
+        .into_iter()
+        .map(|message| message.text)
+        .collect()
+}
+
+fn policy(compaction: &serde_json::Value) -> crate::workflow::Compaction {
+    let definition = json!({"policies": {"compaction": compaction}});
+    Workflow::from_json(&definition)
+        .unwrap()
+        .policies
+        .compaction
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_long_conversation_is_cut_between_turns_and_that_is_kept() {
+    let session = session();
+    for turn in ["one", "two", "three", "four"] {
+        add(&session, turn).await;
+    }
+    let policy = policy(&json!({"method": "truncate", "at_tokens": 4, "keep": 5}));
+
+    let log = session.load().await.unwrap();
+    let (shorter, event) = compacted(&session, log, &policy, None).await.unwrap();
+    let (again, nothing) = compacted(&session, shorter.clone(), &policy, None)
+        .await
+        .unwrap();
+
+    let expected = WorkloadEventKind::Compacted {
+        left_out: 2,
+        summed_up: false,
+    };
+    assert_eq!(event, Some(expected));
+    assert_eq!(texts(&shorter), ["three", "three", "four", "four"]);
+    assert_eq!(texts(&session.load().await.unwrap()), texts(&again));
+    assert_eq!(nothing, None);
+}
+
+#[tokio::test]
+async fn a_summary_stands_for_what_is_not_shown_any_more() {
+    let session = session();
+    for turn in ["one", "two"] {
+        add(&session, turn).await;
+    }
+    let model = Arc::new(ScriptedModel::new(["They counted."]));
+    let policy = policy(&json!({"method": "summarise", "at_tokens": 2, "keep": 2}));
+
+    let log = session.load().await.unwrap();
+    compacted(&session, log, &policy, Some(Arc::clone(&model) as _))
+        .await
+        .unwrap();
+
+    let shown = texts(&session.load().await.unwrap());
+    assert_eq!(
+        shown,
+        [
+            "What was said before, in short: They counted.",
+            "two",
+            "two"
+        ]
+    );
+    assert!(model.requests()[0].messages[1].text.contains("user: one"));
+}
+
+#[tokio::test]
+async fn what_was_added_to_meanwhile_is_not_made_shorter_and_that_is_not_told() {
+    let session = session();
+    for turn in ["one", "two"] {
+        add(&session, turn).await;
+    }
+    let policy = policy(&json!({"method": "truncate", "at_tokens": 2, "keep": 2}));
+
+    let log = session.load().await.unwrap();
+    add(&session, "three").await;
+    let (same, event) = compacted(&session, log, &policy, None).await.unwrap();
+
+    assert_eq!(event, None);
+    assert_eq!(texts(&same), ["one", "one", "two", "two"]);
+    assert_eq!(session.load().await.unwrap().entries().len(), 3);
+}
+
+#[tokio::test]
+async fn a_model_that_does_not_sum_up_leaves_the_conversation_as_it_is() {
+    let session = session();
+    for turn in ["one", "two"] {
+        add(&session, turn).await;
+    }
+    let silent = Arc::new(ScriptedModel::new([""; 0]));
+    let policy = policy(&json!({"method": "summarise", "at_tokens": 2, "keep": 2}));
+
+    let log = session.load().await.unwrap();
+    let (_, event) = compacted(&session, log, &policy, Some(silent))
+        .await
+        .unwrap();
+
+    assert_eq!(event, None);
+    assert_eq!(session.load().await.unwrap().messages().len(), 4);
+}
+
+#[tokio::test]
+async fn a_turn_that_is_too_large_keeps_its_question_and_its_answer() {
+    let session = session();
+    let long = "x".repeat(600 << 10);
+    let messages = vec![
+        Message::user("Why?"),
+        Message::tool_result("1", long.as_str()),
+        Message::assistant(long),
+    ];
+
+    let empty = session.load().await.unwrap();
+    session
+        .append(&empty, "one", LogEntry::Said { messages })
+        .await
+        .unwrap();
+
+    let shown = texts(&session.load().await.unwrap());
+    assert_eq!(shown.len(), 2);
+    assert_eq!(shown[0], "Why?");
+    assert!(shown[1].len() < 130 << 10);
+}

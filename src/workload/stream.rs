@@ -1,0 +1,301 @@
+//! Events on their way from a run to whoever reads them: a bounded buffer, and a stream that does the work.
+
+use super::event::{WorkloadEvent, WorkloadEventKind};
+use crate::clock;
+use crate::model::Timestamp;
+use crate::workflow::StepPath;
+use futures::Stream;
+use futures::future::BoxFuture;
+use futures::task::AtomicWaker;
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use tokio::sync::Notify;
+
+/// How many events wait to be read. Beyond that details are left out, and texts are put together.
+pub(super) const ROOM: usize = 1_024;
+
+/// How large a text becomes that others are added to.
+const TEXT: usize = 64 << 10;
+
+/// The events of one run, as they happen. Reading them is what makes the run go on: while nobody reads, it stands still.
+/// Dropping the stream stops the run where it is.
+pub struct EventStream<'w> {
+    outlet: Outlet,
+    /// None when the work is done.
+    work: Option<BoxFuture<'w, WorkloadEventKind>>,
+}
+
+impl<'w> EventStream<'w> {
+    /// The stream of some work, which tells of itself by the outlet and ends with the last event.
+    pub(super) fn new(
+        outlet: Outlet,
+        work: impl Future<Output = WorkloadEventKind> + Send + 'w,
+    ) -> Self {
+        outlet.tell(&StepPath::new(""), WorkloadEventKind::Started);
+        Self {
+            outlet,
+            work: Some(Box::pin(work)),
+        }
+    }
+}
+
+impl Stream for EventStream<'_> {
+    type Item = WorkloadEvent;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<WorkloadEvent>> {
+        let Self { outlet, work } = &mut *self;
+        loop {
+            if let Some(event) = outlet.take() {
+                return Poll::Ready(Some(event));
+            }
+            let Some(going) = work else {
+                return Poll::Ready(None);
+            };
+            // Tasks that the work has spawned tell as well.
+            outlet.waker.register(context.waker());
+            match going.as_mut().poll(context) {
+                Poll::Ready(end) => {
+                    *work = None;
+                    outlet.end(end);
+                }
+                Poll::Pending => match outlet.take() {
+                    Some(event) => return Poll::Ready(Some(event)),
+                    None => return Poll::Pending,
+                },
+            }
+        }
+    }
+}
+
+impl fmt::Debug for EventStream<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventStream")
+            .field("is_over", &self.work.is_none())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where a run tells what happens. A clone is another handle on the same.
+#[derive(Clone)]
+pub(super) struct Outlet {
+    run: Arc<str>,
+    parent: Option<Arc<str>>,
+    buffer: Arc<Mutex<Buffer>>,
+    waker: Arc<AtomicWaker>,
+    taken: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct Buffer {
+    queue: VecDeque<WorkloadEvent>,
+    last: u64,
+    missed: u64,
+    is_over: bool,
+}
+
+impl Outlet {
+    pub(super) fn new(run: Arc<str>, parent: Option<Arc<str>>) -> Self {
+        Self {
+            run,
+            parent,
+            buffer: Arc::default(),
+            waker: Arc::default(),
+            taken: Arc::default(),
+        }
+    }
+
+    /// Tells at once. A detail that finds no room is left out.
+    pub(super) fn tell(&self, path: &StepPath, kind: WorkloadEventKind) {
+        let mut buffer = self.buffer();
+        if buffer.is_over {
+            return;
+        }
+        if buffer.queue.len() >= ROOM && kind.is_detail() {
+            buffer.squeeze(path, &kind);
+        } else {
+            self.push(&mut buffer, path, kind);
+        }
+        drop(buffer);
+        self.waker.wake();
+    }
+
+    /// Tells once there is room.
+    pub(super) async fn tell_in_turn(&self, path: &StepPath, kind: WorkloadEventKind) {
+        loop {
+            let taken = self.taken.notified();
+            if self.buffer().queue.len() < ROOM {
+                break;
+            }
+            taken.await;
+        }
+        self.tell(path, kind);
+    }
+
+    fn end(&self, kind: WorkloadEventKind) {
+        let mut buffer = self.buffer();
+        self.push(&mut buffer, &StepPath::new(""), kind);
+        buffer.is_over = true;
+    }
+
+    fn take(&self) -> Option<WorkloadEvent> {
+        let event = self.buffer().queue.pop_front()?;
+        self.taken.notify_waiters();
+        Some(event)
+    }
+
+    fn push(&self, buffer: &mut Buffer, path: &StepPath, kind: WorkloadEventKind) {
+        let missed = std::mem::take(&mut buffer.missed);
+        if missed > 0 {
+            let told = WorkloadEventKind::Missed { events: missed };
+            self.number(buffer, &StepPath::new(""), told);
+        }
+        self.number(buffer, path, kind);
+    }
+
+    fn number(&self, buffer: &mut Buffer, path: &StepPath, kind: WorkloadEventKind) {
+        buffer.last += 1;
+        buffer.queue.push_back(WorkloadEvent {
+            run: Arc::clone(&self.run),
+            parent: self.parent.clone(),
+            path: path.clone(),
+            sequence: buffer.last,
+            at: Timestamp::from_micros(clock::wall_micros()),
+            kind,
+        });
+    }
+
+    fn buffer(&self) -> MutexGuard<'_, Buffer> {
+        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Buffer {
+    /// Adds a text to the one before it, and counts what else there is no room for.
+    fn squeeze(&mut self, path: &StepPath, kind: &WorkloadEventKind) {
+        if let (WorkloadEventKind::Text(more), Some(last)) = (kind, self.queue.back_mut())
+            && let WorkloadEventKind::Text(text) = &mut last.kind
+            && last.path == *path
+            && text.len() + more.len() <= TEXT
+        {
+            text.push_str(more);
+            return;
+        }
+        self.missed += 1;
+    }
+}
+
+impl fmt::Debug for Outlet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outlet")
+            .field("run", &self.run)
+            .field("parent", &self.parent)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Json;
+    use futures::StreamExt as _;
+
+    fn kinds(
+        outlet: &Outlet,
+        work: impl Future<Output = WorkloadEventKind> + Send,
+    ) -> Vec<WorkloadEvent> {
+        let stream = EventStream::new(outlet.clone(), work);
+        futures::executor::block_on(stream.collect())
+    }
+
+    fn done() -> WorkloadEventKind {
+        WorkloadEventKind::Final {
+            output: Json::default(),
+        }
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted_and_the_numbers_have_no_gap() {
+        let outlet = Outlet::new("r".into(), None);
+        let path = StepPath::new("main/0");
+        let told = outlet.clone();
+
+        let events = kinds(&outlet, async move {
+            for _ in 0..3_000 {
+                told.tell(&path, WorkloadEventKind::Asked);
+            }
+            done()
+        });
+
+        // The first event was read before the work began.
+        assert_eq!(events.len(), ROOM + 3);
+        assert_eq!(
+            events[ROOM + 1].kind,
+            WorkloadEventKind::Missed {
+                events: 3_000 - ROOM as u64
+            }
+        );
+        assert!(
+            events
+                .iter()
+                .zip(1..)
+                .all(|(event, number)| event.sequence == number)
+        );
+        assert_eq!(events.last().unwrap().kind, done());
+    }
+
+    #[test]
+    fn a_text_is_whole_however_slow_the_reader_is() {
+        let outlet = Outlet::new("r".into(), None);
+        let path = StepPath::new("main/0");
+        let told = outlet.clone();
+
+        let events = kinds(&outlet, async move {
+            for _ in 0..3_000 {
+                told.tell(&path, WorkloadEventKind::Text("ab".into()));
+            }
+            done()
+        });
+
+        let text: String = events
+            .iter()
+            .filter_map(|event| match &event.kind {
+                WorkloadEventKind::Text(text) => Some(text.as_str()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(text, "ab".repeat(3_000));
+    }
+
+    #[test]
+    fn work_that_tells_in_turn_waits_for_its_reader() {
+        let outlet = Outlet::new("r".into(), None);
+        let path = StepPath::new("main/0");
+        let told = outlet.clone();
+
+        let events = kinds(&outlet, async move {
+            for _ in 0..3_000 {
+                told.tell_in_turn(&path, WorkloadEventKind::Asked).await;
+            }
+            done()
+        });
+
+        assert_eq!(events.len(), 3_002);
+    }
+
+    #[test]
+    fn nothing_follows_the_end() {
+        let outlet = Outlet::new("r".into(), None);
+
+        let events = kinds(&outlet, async { done() });
+        outlet.tell(&StepPath::new("main"), WorkloadEventKind::Asked);
+
+        assert_eq!(events.len(), 2);
+        assert_eq!(outlet.take(), None);
+    }
+}

@@ -1,0 +1,94 @@
+use super::lane::Shared;
+use super::{Restart, Supervisor};
+use crate::workload::{Definition, Deps};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Makes a [`Supervisor`].
+#[must_use]
+pub struct SupervisorBuilder {
+    definition: Arc<dyn Definition>,
+    deps: Deps,
+    settings: Settings,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    pub(super) at_once: usize,
+    pub(super) queue: usize,
+    pub(super) queued: usize,
+    pub(super) buffer: usize,
+    pub(super) restart: Restart,
+    pub(super) drain: Duration,
+}
+
+impl SupervisorBuilder {
+    pub(super) fn new(definition: Arc<dyn Definition>, deps: Deps) -> Self {
+        let settings = Settings {
+            at_once: 64,
+            queue: 16,
+            queued: 10_000,
+            buffer: 1_024,
+            restart: Restart::default(),
+            drain: Duration::from_secs(30),
+        };
+        Self {
+            definition,
+            deps,
+            settings,
+        }
+    }
+
+    /// Sets how many turns run at a time, at the least one; 64 by default.
+    pub const fn concurrency(mut self, turns: usize) -> Self {
+        self.settings.at_once = turns;
+        self
+    }
+
+    /// Sets how many turns of one session wait, and how many of all; 16 and 10,000 by default.
+    pub const fn queue(mut self, of_session: usize, of_all: usize) -> Self {
+        (self.settings.queue, self.settings.queued) = (of_session, of_all);
+        self
+    }
+
+    /// Sets how many events are kept for subscribers of a session that are slow, at the least one; 1,024 by default.
+    pub const fn buffer(mut self, events: usize) -> Self {
+        self.settings.buffer = events;
+        self
+    }
+
+    /// Sets how often a turn is tried; once by default.
+    pub const fn restart(mut self, restart: Restart) -> Self {
+        self.settings.restart = restart;
+        self
+    }
+
+    /// Sets how long [`close`](Supervisor::close) waits for what is running; 30 seconds by default.
+    pub const fn drain_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.drain = timeout;
+        self
+    }
+
+    /// The supervisor.
+    #[must_use]
+    pub fn build(self) -> Supervisor {
+        let Self {
+            definition,
+            deps,
+            settings,
+        } = self;
+        Supervisor {
+            shared: Arc::new(Shared::new(definition, deps, settings)),
+        }
+    }
+}
+
+impl fmt::Debug for SupervisorBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SupervisorBuilder")
+            .field("workload", &self.definition.meta().name)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}

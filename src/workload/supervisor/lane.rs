@@ -1,0 +1,257 @@
+//! The turns of each session, one after the other.
+
+use super::builder::Settings;
+use super::work::ended;
+use super::{Subscriber, SupervisorError, SupervisorHealth};
+use crate::model::BreadcrumbId;
+use crate::workload::cx::Message;
+use crate::workload::event::WorkloadEvent;
+use crate::workload::turn::{TurnOutcome, TurnStatus};
+use crate::workload::{Definition, Deps};
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use tokio::sync::{Semaphore, broadcast, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+/// What a supervisor and its tasks share.
+pub(super) struct Shared {
+    pub(super) definition: Arc<dyn Definition>,
+    pub(super) deps: Deps,
+    pub(super) settings: Settings,
+    /// Stops all turns.
+    pub(super) stop: CancellationToken,
+    permits: Semaphore,
+    lanes: Mutex<Lanes>,
+    /// How many sessions are at work.
+    at_work: watch::Sender<usize>,
+}
+
+#[derive(Default)]
+struct Lanes {
+    by_session: HashMap<Arc<str>, Lane>,
+    /// What was counted, and whether no more turns are taken.
+    health: SupervisorHealth,
+}
+
+/// A session with turns or subscribers.
+#[derive(Default)]
+struct Lane {
+    queue: VecDeque<Job>,
+    /// Stops the turn that is running. None if nothing is at work on the session.
+    running: Option<CancellationToken>,
+    events: Events,
+}
+
+/// Made for the first subscriber.
+pub(super) type Events = Arc<OnceLock<broadcast::Sender<Arc<WorkloadEvent>>>>;
+
+/// A turn that waits.
+pub(super) struct Job {
+    pub(super) run: Arc<str>,
+    pub(super) id: BreadcrumbId,
+    pub(super) what: What,
+    told: oneshot::Sender<TurnOutcome>,
+}
+
+/// What a turn does.
+pub(super) enum What {
+    Message(Message),
+    /// Goes on with the turn before, if that waits for others.
+    Resume,
+}
+
+impl Job {
+    pub(super) fn new(what: What, told: oneshot::Sender<TurnOutcome>) -> Self {
+        let id = BreadcrumbId::from(Uuid::new_v4());
+        Self {
+            run: id.to_string().into(),
+            id,
+            what,
+            told,
+        }
+    }
+}
+
+impl Lane {
+    fn is_heard(&self) -> bool {
+        let heard = self.events.get().map(broadcast::Sender::receiver_count);
+        heard.is_some_and(|heard| heard > 0)
+    }
+}
+
+impl Shared {
+    pub(super) fn new(definition: Arc<dyn Definition>, deps: Deps, settings: Settings) -> Self {
+        Self {
+            definition,
+            deps,
+            settings,
+            stop: CancellationToken::new(),
+            permits: Semaphore::new(settings.at_once.clamp(1, Semaphore::MAX_PERMITS)),
+            lanes: Mutex::default(),
+            at_work: watch::Sender::new(0),
+        }
+    }
+
+    /// Lets a turn wait for its session, and sees to it that somebody works on that.
+    pub(super) fn take(this: &Arc<Self>, session: &str, job: Job) -> Result<(), SupervisorError> {
+        let Settings { queue, queued, .. } = this.settings;
+        let mut lanes = this.lanes();
+        if lanes.health.is_closed {
+            return Err(SupervisorError::Closed);
+        }
+        if lanes.health.waiting >= queued {
+            return Err(SupervisorError::Full { limit: queued });
+        }
+        let session: Arc<str> = session.into();
+        let lane = lanes.by_session.entry(Arc::clone(&session)).or_default();
+        if lane.queue.len() >= queue {
+            return Err(SupervisorError::SessionFull {
+                session: session.to_string(),
+                limit: queue,
+            });
+        }
+        lane.queue.push_back(job);
+        let is_idle = lane.running.is_none();
+        if is_idle {
+            lane.running = Some(this.stop.child_token());
+            lanes.health.active += 1;
+        }
+        lanes.health.waiting += 1;
+        drop(lanes);
+        if is_idle {
+            this.at_work.send_modify(|at_work| *at_work += 1);
+            tokio::spawn(Self::work(Arc::clone(this), session));
+        }
+        Ok(())
+    }
+
+    pub(super) fn subscribe(
+        self: &Arc<Self>,
+        session: &str,
+    ) -> Result<Subscriber, SupervisorError> {
+        let mut lanes = self.lanes();
+        if lanes.health.is_closed {
+            return Err(SupervisorError::Closed);
+        }
+        let session: Arc<str> = session.into();
+        let lane = lanes.by_session.entry(Arc::clone(&session)).or_default();
+        let room = self.settings.buffer.clamp(1, usize::MAX / 4);
+        let sender = lane.events.get_or_init(|| broadcast::Sender::new(room));
+        Ok(Subscriber {
+            session,
+            events: sender.subscribe(),
+            shared: Arc::downgrade(self),
+        })
+    }
+
+    /// Forgets a session that nobody but this subscriber, which goes, has a use for.
+    pub(super) fn forget(&self, session: &str) {
+        let mut lanes = self.lanes();
+        let is_last = lanes.by_session.get(session).is_some_and(|lane| {
+            let heard = lane.events.get().map(broadcast::Sender::receiver_count);
+            lane.running.is_none() && heard.is_none_or(|heard| heard <= 1)
+        });
+        if is_last {
+            lanes.by_session.remove(session);
+        }
+    }
+
+    pub(super) fn cancel(&self, session: &str) {
+        let mut lanes = self.lanes();
+        let Some(lane) = lanes.by_session.get_mut(session) else {
+            return;
+        };
+        if let Some(running) = &lane.running {
+            running.cancel();
+        }
+        let dropped = std::mem::take(&mut lane.queue);
+        lanes.health.waiting -= dropped.len();
+    }
+
+    pub(super) fn health(&self) -> SupervisorHealth {
+        self.lanes().health
+    }
+
+    /// Takes no more turns. Who hears of sessions without turns is told that nothing follows.
+    pub(super) fn refuse(&self) {
+        let mut lanes = self.lanes();
+        lanes.health.is_closed = true;
+        lanes.by_session.retain(|_, lane| lane.running.is_some());
+    }
+
+    /// Resolves when nothing is at work.
+    pub(super) async fn idle(&self) {
+        let mut at_work = self.at_work.subscribe();
+        // The sender is in `self`, so this ends only when nothing is at work.
+        if at_work.wait_for(|at_work| *at_work == 0).await.is_err() {
+            tracing::debug!("nothing can be at work any more");
+        }
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, Lanes> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs the turns of a session until none waits.
+    async fn work(this: Arc<Self>, session: Arc<str>) {
+        while let Some((job, stopped, events)) = this.next(&session) {
+            let permit = tokio::select! {
+                biased;
+                () = stopped.cancelled() => None,
+                permit = this.permits.acquire() => permit.ok(),
+            };
+            let outcome = match permit {
+                Some(_) => this.run(&session, &job, &stopped, &events).await,
+                None => ended(&job.run, TurnStatus::Cancelled),
+            };
+            this.count(&outcome);
+            let is_heard = job.told.send(outcome).is_ok();
+            tracing::trace!(is_heard, "a turn has ended");
+        }
+        this.at_work.send_modify(|at_work| *at_work -= 1);
+    }
+
+    /// The next turn of a session; none if nothing is to be done for it any more.
+    fn next(&self, session: &Arc<str>) -> Option<(Job, CancellationToken, Events)> {
+        let mut lanes = self.lanes();
+        let lane = lanes.by_session.get_mut(session)?;
+        if let Some(job) = lane.queue.pop_front() {
+            let stopped = self.stop.child_token();
+            lane.running = Some(stopped.clone());
+            let events = Arc::clone(&lane.events);
+            lanes.health.waiting -= 1;
+            return Some((job, stopped, events));
+        }
+        lane.running = None;
+        let is_needed = lane.is_heard();
+        lanes.health.active -= 1;
+        if !is_needed || lanes.health.is_closed {
+            lanes.by_session.remove(session);
+        }
+        None
+    }
+
+    pub(super) fn count_restart(&self) {
+        self.lanes().health.restarted += 1;
+    }
+
+    fn count(&self, outcome: &TurnOutcome) {
+        let mut lanes = self.lanes();
+        lanes.health.ended += 1;
+        match &outcome.status {
+            TurnStatus::Failed { .. } => lanes.health.failed += 1,
+            TurnStatus::Suspended { .. } => lanes.health.suspended += 1,
+            TurnStatus::Completed { .. } | TurnStatus::Cancelled => {}
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}

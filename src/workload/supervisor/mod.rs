@@ -1,0 +1,262 @@
+//! Turns of many sessions, run side by side.
+
+mod builder;
+mod hear;
+mod lane;
+mod work;
+
+pub use builder::SupervisorBuilder;
+pub use hear::{Heard, Subscriber};
+
+use super::cx::Message;
+use super::session::{LogEntry, SessionError, SessionStore};
+use super::turn::{TurnOutcome, TurnStatus};
+use super::{Definition, Deps};
+use crate::error::Retry;
+use lane::{Job, Shared, What};
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+/// Turns messages into runs of a workload, each in its session, and tells any number of subscribers what happens.
+///
+/// # Promises
+/// - **In order.** The turns of one session run one at a time, in the order they were sent. Sessions run side by side.
+/// - **Bounded.** So many turns at a time, so many waiting, so many events kept for each subscriber. What finds no room is refused,
+///   or [missed](Heard::Missed), and that is told.
+/// - **Closed.** Whatever was made for a turn is closed when it ends, however it ends: by an error, a panic, or from outside.
+/// - **Nothing idle.** A session without turns and subscribers costs this nothing: all there is of it is in the store.
+/// - **Ends.** [`close`](Self::close) waits for what is running, for a time; dropping it stops all at once. Its tasks end with it.
+///
+/// What is running is lost in a crash: the session is then as it was before the turn. Turns that have to survive that are runs of a
+/// [`WorkloadExecutor`](super::WorkloadExecutor). Needs a tokio runtime with time enabled.
+pub struct Supervisor {
+    shared: Arc<Shared>,
+}
+
+/// How often a turn is tried that fails in a way that may pass, or panics.
+///
+/// Each attempt begins anew, with a workload of its own: steps that were done are done again, tools are called again.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Restart {
+    /// How often it is tried, at the least once; once by default.
+    pub attempts: NonZeroU32,
+    /// How long is waited before the second attempt, and twice as long before each further one; a second by default. An error
+    /// that asks for more time is given it.
+    pub delay: Duration,
+}
+
+impl Default for Restart {
+    fn default() -> Self {
+        Self {
+            attempts: NonZeroU32::MIN,
+            delay: Duration::from_secs(1),
+        }
+    }
+}
+
+/// A turn could not be taken.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SupervisorError {
+    /// So many turns of the session wait already.
+    #[error("session {session:?} has {limit} turns waiting; send more when some have ended")]
+    SessionFull {
+        /// The session.
+        session: String,
+        /// How many may wait.
+        limit: usize,
+    },
+    /// So many turns of all sessions wait already.
+    #[error("{limit} turns are waiting; send more when some have ended")]
+    Full {
+        /// How many may wait.
+        limit: usize,
+    },
+    /// The name of the session is longer than a store keeps, or empty.
+    #[error("the name of a session has 1 to {limit} bytes, this one has {found}")]
+    BadSession {
+        /// How many it has.
+        found: usize,
+        /// How many it may have.
+        limit: usize,
+    },
+    /// The supervisor takes no more turns.
+    #[error("the supervisor is closed")]
+    Closed,
+}
+
+impl SupervisorError {
+    /// Whether the same may be taken later.
+    #[must_use]
+    pub const fn retry(&self) -> Retry {
+        match self {
+            Self::SessionFull { .. } | Self::Full { .. } => Retry::After(Duration::from_secs(1)),
+            Self::BadSession { .. } | Self::Closed => Retry::Never,
+        }
+    }
+}
+
+/// How a supervisor is.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct SupervisorHealth {
+    /// Sessions with turns running or waiting.
+    pub active: usize,
+    /// Turns that wait.
+    pub waiting: usize,
+    /// Turns that have ended, those that failed included.
+    pub ended: u64,
+    /// Turns that failed, each counted once.
+    pub failed: u64,
+    /// Attempts after a failed one.
+    pub restarted: u64,
+    /// Turns that ended suspended.
+    pub suspended: u64,
+    /// Whether it takes no more turns.
+    pub is_closed: bool,
+}
+
+/// A turn that was taken.
+#[derive(Debug)]
+pub struct Turn {
+    run: Arc<str>,
+    outcome: oneshot::Receiver<TurnOutcome>,
+}
+
+impl Turn {
+    /// The run, as its events name it.
+    #[must_use]
+    pub fn run(&self) -> &str {
+        &self.run
+    }
+
+    /// What the turn came to. Dropping this does not stop the turn.
+    pub async fn outcome(self) -> TurnOutcome {
+        let status = TurnStatus::Cancelled;
+        self.outcome.await.unwrap_or(TurnOutcome {
+            run: self.run,
+            status,
+            not_closed: None,
+        })
+    }
+}
+
+impl Supervisor {
+    /// The longest name of a session, in bytes: with `session:` before it, it is a tag.
+    pub const LONGEST_SESSION: usize = 200;
+
+    /// Begins to make one, for a workload.
+    pub fn builder(definition: Arc<dyn Definition>, deps: Deps) -> SupervisorBuilder {
+        SupervisorBuilder::new(definition, deps)
+    }
+
+    /// Takes a message to a session: the turn runs once those before it have ended. In a session whose last turn waits for others
+    /// it fails with the code `suspended`, until that turn is [gone on with](Self::resume) or [given up](Self::give_up).
+    ///
+    /// # Errors
+    /// [`SupervisorError`].
+    pub fn send(
+        &self,
+        session: &str,
+        message: impl Into<Message>,
+    ) -> Result<Turn, SupervisorError> {
+        self.take(session, What::Message(message.into()))
+    }
+
+    /// Goes on with the last turn of a session, if that waits for others: it looks whether what it waits for has come.
+    ///
+    /// # Errors
+    /// [`SupervisorError`].
+    pub fn resume(&self, session: &str) -> Result<Turn, SupervisorError> {
+        self.take(session, What::Resume)
+    }
+
+    /// Gives up the last turn of a session, if that waits for others.
+    ///
+    /// # Errors
+    /// [`SessionError`].
+    pub async fn give_up(&self, session: &str) -> Result<(), SessionError> {
+        let session = self.sessions().session(session);
+        let log = session.load().await?;
+        let Some(LogEntry::Suspended { trigger, .. }) = log.entries().last() else {
+            return Ok(());
+        };
+        let nothing = LogEntry::Said {
+            messages: Vec::new(),
+        };
+        session.append(&log, &trigger.id.to_string(), nothing).await
+    }
+
+    /// Tells all that happens in a session from now on.
+    ///
+    /// # Errors
+    /// [`SupervisorError::BadSession`], [`SupervisorError::Closed`].
+    pub fn subscribe(&self, session: &str) -> Result<Subscriber, SupervisorError> {
+        self.shared.subscribe(check(session)?)
+    }
+
+    /// Stops the turn of a session that is running, and drops those that wait: each ends as cancelled.
+    pub fn cancel(&self, session: &str) {
+        self.shared.cancel(session);
+    }
+
+    /// How it is.
+    #[must_use]
+    pub fn health(&self) -> SupervisorHealth {
+        self.shared.health()
+    }
+
+    /// The sessions.
+    #[must_use]
+    pub fn sessions(&self) -> SessionStore {
+        SessionStore::new(Arc::clone(self.shared.deps.store()))
+    }
+
+    /// Takes no more turns, waits for those that run and wait, stops those that take too long, and has closed all it made when it
+    /// returns.
+    pub async fn close(&self) {
+        self.shared.refuse();
+        if timeout(self.shared.settings.drain, self.shared.idle())
+            .await
+            .is_err()
+        {
+            self.shared.stop.cancel();
+            self.shared.idle().await;
+        }
+    }
+
+    fn take(&self, session: &str, what: What) -> Result<Turn, SupervisorError> {
+        let (told, outcome) = oneshot::channel();
+        let job = Job::new(what, told);
+        let run = Arc::clone(&job.run);
+        Shared::take(&self.shared, check(session)?, job)?;
+        Ok(Turn { run, outcome })
+    }
+}
+
+fn check(session: &str) -> Result<&str, SupervisorError> {
+    let (found, limit) = (session.len(), Supervisor::LONGEST_SESSION);
+    match (1..=limit).contains(&found) {
+        true => Ok(session),
+        false => Err(SupervisorError::BadSession { found, limit }),
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.shared.refuse();
+        self.shared.stop.cancel();
+    }
+}
+
+impl fmt::Debug for Supervisor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Supervisor")
+            .field("health", &self.health())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,166 @@
+//! One turn of a session, from reading what was said before to how it ends.
+
+use super::Restart;
+use super::lane::{Events, Job, Shared, What};
+use crate::clock;
+use crate::executor::ExecutionContext;
+use crate::model::{Breadcrumb, Timestamp};
+use crate::workflow::MayRetry;
+use crate::workload::cx::Message;
+use crate::workload::event::delay_of;
+use crate::workload::session::{Log, LogEntry, Session, SessionError, SessionStore};
+use crate::workload::turn::{TurnOf, TurnOutcome, TurnStatus};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+/// The schema of what a turn is set off by. It is in no store.
+const MESSAGE: &str = "workload.message.v1";
+
+/// What a turn begins with.
+struct Begun {
+    message: Message,
+    trigger: Breadcrumb,
+    context: ExecutionContext,
+}
+
+impl Shared {
+    /// Runs a turn, as often as it may be tried.
+    pub(super) async fn run(
+        &self,
+        session: &str,
+        job: &Job,
+        stopped: &CancellationToken,
+        events: &Events,
+    ) -> TurnOutcome {
+        let Restart { attempts, delay } = self.settings.restart;
+        let mut attempt = 1;
+        loop {
+            let outcome = self.run_once(session, job, stopped, events).await;
+            let TurnStatus::Failed { retry, .. } = &outcome.status else {
+                return outcome;
+            };
+            let Some(asked) = delay_of(*retry).filter(|_| attempt < attempts.get()) else {
+                return outcome;
+            };
+            let delay: Duration = delay.saturating_mul(1 << (attempt - 1).min(16)).max(asked);
+            tokio::select! {
+                biased;
+                () = stopped.cancelled() => return ended(&job.run, TurnStatus::Cancelled),
+                () = sleep(delay) => {}
+            }
+            attempt += 1;
+            self.count_restart();
+        }
+    }
+
+    async fn run_once(
+        &self,
+        session: &str,
+        job: &Job,
+        stopped: &CancellationToken,
+        events: &Events,
+    ) -> TurnOutcome {
+        let sessions = SessionStore::new(Arc::clone(self.deps.store()));
+        let session = sessions.session(session);
+        let begun = match self.begin(&session, job).await {
+            Ok(Ok(begun)) => begun,
+            Ok(Err(refused)) => return ended(&job.run, refused),
+            Err(error) => return ended(&job.run, TurnStatus::of_error(&error.into())),
+        };
+        let Begun {
+            message,
+            trigger,
+            context,
+        } = begun;
+        // A turn that goes on has the name that it had.
+        let run: Arc<str> = trigger.id.to_string().into();
+        let turn = TurnOf {
+            definition: &*self.definition,
+            deps: &self.deps,
+            run: Arc::clone(&run),
+            parent: None,
+            context,
+            session: Some(session.clone()),
+            message: message.clone(),
+        };
+        let mut tell = |event| {
+            if let Some(events) = events.get() {
+                // That nobody listens is no error.
+                drop(events.send(Arc::new(event)));
+            }
+        };
+        let outcome = turn.run(&mut tell, stopped.cancelled()).await;
+        if let TurnStatus::Suspended { state, .. } = &outcome.status {
+            let entry = LogEntry::Suspended {
+                message,
+                trigger: Box::new(trigger),
+                state: state.clone(),
+            };
+            if let Err(error) = keep(&session, &run, entry).await {
+                return ended(&run, TurnStatus::of_error(&error.into()));
+            }
+        }
+        outcome
+    }
+
+    /// What a turn begins with, or why it does not.
+    async fn begin(
+        &self,
+        session: &Session,
+        job: &Job,
+    ) -> Result<Result<Begun, TurnStatus>, SessionError> {
+        let log: Log = session.load().await?;
+        let failed = |code, message| Ok(Err(TurnStatus::failed(code, message, MayRetry::Never)));
+        match (&job.what, log.entries().last()) {
+            (
+                What::Resume,
+                Some(LogEntry::Suspended {
+                    message,
+                    trigger,
+                    state,
+                }),
+            ) => {
+                let context = ExecutionContext::for_trigger((**trigger).clone());
+                Ok(Ok(Begun {
+                    message: message.clone(),
+                    trigger: (**trigger).clone(),
+                    context: context.with_resumed(state.clone(), None),
+                }))
+            }
+            (What::Resume, Some(LogEntry::Said { .. }) | None) => {
+                failed("not_suspended", "no turn of the session waits for others")
+            }
+            (What::Message(_), Some(LogEntry::Suspended { .. })) => failed(
+                "suspended",
+                "the turn before waits for others; go on with it, or give it up",
+            ),
+            (What::Message(message), Some(LogEntry::Said { .. }) | None) => {
+                let now = Timestamp::from_micros(clock::wall_micros());
+                let new = message
+                    .breadcrumb(MESSAGE)
+                    .tag(format!("session:{}", session.id()));
+                let trigger = new.first_version(job.id, now);
+                Ok(Ok(Begun {
+                    message: message.clone(),
+                    context: ExecutionContext::for_trigger(trigger.clone()),
+                    trigger,
+                }))
+            }
+        }
+    }
+}
+
+async fn keep(session: &Session, run: &str, entry: LogEntry) -> Result<(), SessionError> {
+    let log = session.load().await?;
+    session.append(&log, run, entry).await
+}
+
+pub(super) fn ended(run: &Arc<str>, status: TurnStatus) -> TurnOutcome {
+    TurnOutcome {
+        run: Arc::clone(run),
+        status,
+        not_closed: None,
+    }
+}

@@ -1,0 +1,324 @@
+//! Flows that wait: for people, breadcrumbs, agents that ask, and orders. Each stage is another process.
+
+use super::*;
+use universal_executor::tool::{Question, ask_human};
+
+const ASKED: &str = "human.request.v1";
+
+async fn answer(world: &World, asked: &Breadcrumb, more: Value) {
+    let id = asked.context.text("requestId").unwrap();
+    let mut context = json!({"request_id": id});
+    context
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    let says = NewBreadcrumb::new("human.response.v1")
+        .tag(format!("request:{id}"))
+        .created_by("ann")
+        .context(context);
+    world.store.create(says).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_run_whose_process_restarts_between_ask_and_answer_completes_with_the_answer() {
+    let (before, calls) = tool("before", |_, _| Ok(json!("drafted")));
+    let definition = flow(
+        &json!({"tools": {"before": {}}}),
+        json!([
+            {"id": "draft", "tool": "before"},
+            {"id": "verdict", "ask": "Is ${draft} fine?", "of": ["ann"]},
+            {"return": {"draft": "${draft}", "verdict": "${verdict}"}},
+        ]),
+    );
+    let world = World::new(&definition, registry([before]), no_model());
+    world.asks(json!({})).await;
+
+    let asked = world.works_until(ASKED, 1).await;
+    answer(&world, &asked, json!({"answer": "yes"})).await;
+    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+
+    assert_eq!(asked.context["question"], "Is drafted fine?");
+    assert_eq!(
+        result.context["output"],
+        json!({"draft": "drafted", "verdict": "yes"})
+    );
+    assert!(result.tags.contains(&"request:q-1".to_owned()));
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    assert_eq!(world.store.recent(ASKED, 10).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn who_is_not_asked_does_not_answer_and_an_executor_never_does() {
+    let definition = flow(&json!({}), json!([{"ask": "Go on?", "of": ["bob"]}]));
+    let world = World::new(&definition, ToolRegistry::default(), no_model());
+    world.asks(json!({})).await;
+
+    let asked = world.works_until(ASKED, 1).await;
+    answer(&world, &asked, json!({"answer": "ann says yes"})).await;
+    let id = asked.context.text("requestId").unwrap();
+    world.works_until("human.response.v1", 1).await;
+    world
+        .executor
+        .resume(id, json!("bob says no"), "bob")
+        .await
+        .unwrap();
+    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+
+    assert_eq!(result.context["output"], "bob says no");
+}
+
+#[tokio::test]
+async fn an_agent_that_asks_a_person_suspends_its_step_and_goes_on_where_it_was() {
+    let ask = json_tool("ask", "Asks a person.", json!({}), |_, _| async {
+        Err(ask_human(Question::new("Which color?")))
+    });
+    let model = ScriptedModel::answering(|_, request| {
+        let told = request
+            .messages
+            .iter()
+            .find(|message| message.speaker == Speaker::Tool);
+        Ok(match told {
+            None => ChatResponse::calling(vec![ToolCall::new("1", "ask", json!({}))]),
+            Some(told) => ChatResponse::new(format!("painted {}", told.text)),
+        })
+    });
+    let more = json!({"tools": {"ask": {}}, "agents": {
+        "lead": {"instruction": "Lead.", "use": ["painter"]},
+        "painter": {"instruction": "Paint.", "tools": ["ask"]},
+    }});
+    let definition = flow(
+        &more,
+        json!([{"parallel": [{"agent": "painter"}, {"ask": "And the size?"}]}]),
+    );
+    let world = World::new(&definition, registry([ask]), model);
+    world.asks(json!({})).await;
+
+    world.works_until(ASKED, 2).await;
+    for asked in world.store.recent(ASKED, 10).await.unwrap() {
+        let is_color = asked.context.text("question") == Some("Which color?");
+        answer(
+            &world,
+            &asked,
+            json!({"answer": if is_color { "red" } else { "large" }}),
+        )
+        .await;
+        drop(world.works_until(ASKED, 2).await);
+    }
+    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+
+    assert_eq!(result.context["output"], json!(["painted red", "large"]));
+    assert_eq!(world.model.requests().len(), 2);
+}
+
+#[tokio::test]
+async fn an_agent_asked_by_another_may_ask_a_person() {
+    let ask = json_tool("ask", "Asks a person.", json!({}), |_, _| async {
+        Err(ask_human(Question::new("Which color?")))
+    });
+    let model = ScriptedModel::answering(|_, request| {
+        let told = request
+            .messages
+            .iter()
+            .find(|message| message.speaker == Speaker::Tool);
+        let told = told.map(|told| told.text.clone());
+        Ok(match (shown(request).contains("Lead."), told) {
+            (true, None) => ChatResponse::calling(vec![ToolCall::new(
+                "1",
+                "painter",
+                json!({"prompt": "Paint it."}),
+            )]),
+            (false, None) => ChatResponse::calling(vec![ToolCall::new("1", "ask", json!({}))]),
+            (_, Some(told)) => ChatResponse::new(format!("{told}!")),
+        })
+    });
+    let more = json!({"tools": {"ask": {}}, "agents": {
+        "lead": {"instruction": "Lead.", "use": ["painter"]},
+        "painter": {"instruction": "Paint.", "tools": ["ask"]},
+    }});
+    let world = World::new(
+        &flow(&more, json!([{"agent": "lead"}])),
+        registry([ask]),
+        model,
+    );
+    world.asks(json!({})).await;
+
+    let asked = world.works_until(ASKED, 1).await;
+    answer(&world, &asked, json!({"answer": "red"})).await;
+    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+
+    assert_eq!(result.context["output"], "red!!");
+    assert_eq!(world.model.requests().len(), 4);
+}
+
+#[tokio::test]
+async fn a_tool_that_needs_approval_is_called_once_somebody_agrees_and_never_if_somebody_rejects() {
+    for (approved, expected) in [(true, 1), (false, 0)] {
+        let (pay, calls) = tool("pay", |_, _| Ok(json!("paid")));
+        let definition = flow(
+            &json!({"tools": {"pay": {"approval": true}}}),
+            json!([{"tool": "pay", "input": {"amount": 3}}]),
+        );
+        let world = World::new(&definition, registry([pay.at_most_once()]), no_model());
+        world.asks(json!({})).await;
+
+        let asked = world.works_until(ASKED, 1).await;
+        answer(&world, &asked, json!({"approved": approved})).await;
+        let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+
+        assert_eq!(asked.context["arguments"], json!({"amount": 3}));
+        assert_eq!(calls.load(Ordering::SeqCst), expected);
+        let status = if approved { "success" } else { "error" };
+        assert_eq!(result.context["status"], status, "{result:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_event_is_waited_for_and_one_from_before_is_none() {
+    let definition = flow(
+        &json!({}),
+        json!([
+            {"emit": {"schema_name": "ready.v1"}},
+            {"wait_for": {"schema_name": "paid.v1", "context_match": [{"path": "$.order", "op": "eq", "value": "${input.order}"}]}},
+        ]),
+    );
+    let world = World::new(&definition, ToolRegistry::default(), no_model());
+    let paid =
+        |order: u32| NewBreadcrumb::new("paid.v1").context(json!({"order": order, "by": "ann"}));
+    world.store.create(paid(7)).await.unwrap();
+    world.asks(json!({"order": 7})).await;
+
+    world.works_until("ready.v1", 1).await;
+    world.store.create(paid(8)).await.unwrap();
+    world.works_until("paid.v1", 2).await;
+    assert!(
+        world
+            .store
+            .latest(WorkflowExecutor::RESULT)
+            .await
+            .unwrap()
+            .is_none()
+    );
+    world.store.create(paid(7)).await.unwrap();
+    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+
+    assert_eq!(result.context["output"], json!({"order": 7, "by": "ann"}));
+}
+
+#[tokio::test]
+async fn a_run_that_waits_is_cancelled_by_an_order() {
+    let definition = flow(&json!({}), json!([{"ask": "Go on?"}]));
+    let world = World::new(&definition, ToolRegistry::default(), no_model());
+    let request = world.asks(json!({})).await;
+
+    world.works_until(ASKED, 1).await;
+    world.executor.cancel(request.id).await.unwrap();
+    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+
+    assert_eq!(result.context["status"], "cancelled");
+}
+
+#[tokio::test]
+async fn a_run_at_work_is_cancelled_by_an_order_and_what_it_did_is_stopped() {
+    let is_at_work = Arc::new(());
+    let held = Arc::downgrade(&is_at_work);
+    let slow = json_tool("slow", "", json!({}), move |_, _| {
+        let held = Arc::clone(&is_at_work);
+        async move {
+            std::future::pending::<()>().await;
+            drop(held);
+            Ok(json!(1))
+        }
+    });
+    let slow = slow.timeout(600 * SECOND);
+    let world = World::new(
+        &flow(&json!({"tools": {"slow": {}}}), json!([{"tool": "slow"}])),
+        registry([slow]),
+        no_model(),
+    );
+    let request = world.asks(json!({})).await;
+    world.executor.cancel(request.id).await.unwrap();
+
+    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+
+    assert_eq!(result.context["status"], "cancelled");
+    assert_eq!(held.strong_count(), 1);
+}
+
+#[tokio::test]
+async fn a_paused_run_begins_nothing_until_it_may_go_on_and_takes_answers_meanwhile() {
+    let (after, calls) = tool("after", |_, _| Ok(json!("done")));
+    let definition = flow(
+        &json!({"tools": {"after": {}}}),
+        json!([{"ask": "Go on?"}, {"tool": "after"}]),
+    );
+    let world = World::new(&definition, registry([after]), no_model());
+    let request = world.asks(json!({})).await;
+
+    let asked = world.works_until(ASKED, 1).await;
+    world.executor.pause(request.id).await.unwrap();
+    world.works_until("workflow.control.v1", 1).await;
+    answer(&world, &asked, json!({"answer": "yes"})).await;
+    world.works_until("human.response.v1", 1).await;
+    assert_eq!(calls.load(Ordering::SeqCst), 0);
+    world.executor.unpause(request.id).await.unwrap();
+    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+
+    assert_eq!(result.context["output"], "done");
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_tool_that_is_served_elsewhere_is_asked_by_a_breadcrumb() {
+    use universal_executor::tool::remote_tool;
+    let tools = ToolRegistry::default()
+        .with(remote_tool("far", "Far away.", json!({"type": "object"})))
+        .unwrap();
+    let definition = flow(
+        &json!({"tools": {"far": {}}}),
+        json!([{"tool": "far", "input": {"n": 1}}]),
+    );
+    let world = World::new(&definition, tools, no_model());
+    world.asks(json!({})).await;
+
+    let asked = world.works_until("tool.request.v1", 1).await;
+    let id = asked.context.text("requestId").unwrap();
+    let response = NewBreadcrumb::new("tool.response.v1")
+        .tag(format!("request:{id}"))
+        .context(json!({"request_id": id, "tool": "far", "status": "success", "output": {"n": 2}}));
+    world.store.create(response).await.unwrap();
+    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+
+    assert_eq!(result.context["output"], json!({"n": 2}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_nobody_answers_in_its_time_fails_its_step() {
+    let definition = flow(
+        &json!({}),
+        json!([{"try": [{"ask": "Go on?", "timeout_seconds": 60}], "on_failure": [{"return": "${error.code}"}]}]),
+    );
+    let world = World::new(&definition, ToolRegistry::default(), no_model());
+    world.asks(json!({})).await;
+    let runtime = Runtime::builder(world.store.events())
+        .start_at(StartAt::Beginning)
+        .executor(world.executor.clone())
+        .build()
+        .unwrap();
+    let found = async {
+        while world
+            .store
+            .latest(WorkflowExecutor::RESULT)
+            .await
+            .unwrap()
+            .is_none()
+        {
+            tokio::time::sleep(SECOND).await;
+        }
+    };
+    tokio::time::timeout(600 * SECOND, runtime.run_until(found))
+        .await
+        .unwrap()
+        .unwrap();
+
+    assert_eq!(world.result().await["output"], "timed_out");
+}

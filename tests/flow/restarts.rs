@@ -1,0 +1,268 @@
+//! What a run that is tried again repeats, and what it never repeats.
+
+use super::*;
+use std::sync::atomic::AtomicBool;
+use universal_executor::store::{Fault, Faulty, Moment, Operation};
+
+/// Tools that say how often they began, and never end the first time.
+fn stuck_once(name: &str) -> (JsonTool, Arc<AtomicUsize>) {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let tool = json_tool(name, "", json!({}), move |_, _| {
+        let number = counted.fetch_add(1, Ordering::SeqCst) + 1;
+        async move {
+            if number == 1 {
+                std::future::pending::<()>().await;
+            }
+            Ok(json!("done"))
+        }
+    });
+    (tool.timeout(600 * SECOND), calls)
+}
+
+/// A worker works for a while, then it is gone; another one goes on when its lease is over.
+async fn dies_and_is_followed(world: &World) -> Value {
+    let request = world.asks(json!({})).await;
+    let event = Event::created(&request);
+    let first = world.executor.process_event(&event);
+    assert!(tokio::time::timeout(10 * SECOND, first).await.is_err());
+    tokio::time::advance(120 * SECOND).await;
+    world.executor.process_event(&event).await.unwrap();
+    world.result().await
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_under_way_in_a_crash_follows_the_retry_safety_of_its_tool() {
+    type Safety = fn(JsonTool) -> JsonTool;
+    let safeties: [(Safety, &str, usize); 3] = [
+        (JsonTool::idempotent, "success", 2),
+        (|tool| tool, "error", 1),
+        (JsonTool::at_most_once, "error", 1),
+    ];
+    for (safety, expected, called) in safeties {
+        let (before, befores) = tool("before", |_, _| Ok(json!(1)));
+        let (work, begun) = stuck_once("work");
+        let work = safety(work);
+        let definition = flow(
+            &json!({"tools": {"before": {}, "work": {}}}),
+            json!([{"tool": "before"}, {"tool": "work", "retry": 3}]),
+        );
+        let world = World::new(&definition, registry([before, work]), no_model());
+
+        let result = dies_and_is_followed(&world).await;
+
+        assert_eq!(result["status"], expected, "{result}");
+        if expected == "error" {
+            assert_eq!(result["error"]["code"], "outcome_unknown");
+        }
+        assert_eq!(begun.load(Ordering::SeqCst), called);
+        assert_eq!(befores.load(Ordering::SeqCst), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_goes_on_within_its_conversation_after_a_crash() {
+    let (stuck, calls) = stuck_once("stuck");
+    let model = ScriptedModel::answering(|_, request| {
+        let tools = request
+            .messages
+            .iter()
+            .filter(|message| message.speaker == Speaker::Tool);
+        Ok(match tools.count() {
+            0 => ChatResponse::calling(vec![ToolCall::new("1", "fast", json!({}))]),
+            1 => ChatResponse::calling(vec![ToolCall::new("2", "stuck", json!({}))]),
+            _ => ChatResponse::new("done"),
+        })
+    });
+    let (fast, fasts) = tool("fast", |_, _| Ok(json!(1)));
+    let more = json!({
+        "tools": {"fast": {}, "stuck": {}},
+        "agents": {"a": {"instruction": "A", "tools": ["fast", "stuck"]}},
+    });
+    let definition = flow(&more, json!([{"agent": "a"}]));
+    let world = World::new(&definition, registry([fast, stuck.idempotent()]), model);
+
+    let result = dies_and_is_followed(&world).await;
+
+    assert_eq!(result["output"], "done");
+    assert_eq!(fasts.load(Ordering::SeqCst), 1);
+    assert_eq!(calls.load(Ordering::SeqCst), 2);
+    assert_eq!(
+        world.model.requests().len(),
+        3,
+        "no answer is asked for twice"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_emitted_or_asked_is_not_written_again_although_nobody_heard_that_it_was_kept() {
+    let store = MemoryStore::default();
+    let fails = Arc::new(AtomicBool::new(true));
+    let failing = Arc::clone(&fails);
+    // The second save says what came of the emitting.
+    let saves = AtomicUsize::new(0);
+    let faulty = Faulty::new(store.clone(), move |operation, moment| {
+        let is_save = operation == Operation::Save && moment == Moment::Before;
+        match is_save && saves.fetch_add(1, Ordering::SeqCst) > 0 && failing.load(Ordering::SeqCst)
+        {
+            true => Fault::Fail,
+            false => Fault::None,
+        }
+    });
+    let definition = flow(
+        &json!({}),
+        json!([{"emit": {"schema_name": "note.v1"}}, {"emit": {"schema_name": "end.v1"}}]),
+    );
+    let executor = executor(&definition, &Parts::new(), Arc::new(faulty));
+    let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(json!({"workflow": ID}));
+    let request = store.create(request).await.unwrap();
+
+    executor
+        .process_event(&Event::created(&request))
+        .await
+        .unwrap_err();
+    fails.store(false, Ordering::SeqCst);
+    tokio::time::advance(120 * SECOND).await;
+    executor
+        .process_event(&Event::created(&request))
+        .await
+        .unwrap();
+
+    assert_eq!(store.recent("note.v1", 10).await.unwrap().len(), 1);
+    assert_eq!(store.recent("end.v1", 10).await.unwrap().len(), 1);
+    let result = store
+        .latest(WorkflowExecutor::RESULT)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(result.context["status"], "success");
+}
+
+const KEPT: &str = "workflow.kept.v1";
+
+/// A world whose run waits for an answer, and what its definition was replaced by.
+async fn replaced(definition: &Value, by: &Value) -> World {
+    let world = World::new(definition, ToolRegistry::default(), no_model());
+    world.asks(json!({})).await;
+    world.works_until("human.request.v1", 1).await;
+    let executor = executor(by, &Parts::new(), Arc::new(world.store.clone()));
+    World {
+        executor: Arc::new(executor),
+        ..world
+    }
+}
+
+/// What the run comes to once somebody has answered.
+async fn answered(world: &World) -> Arc<Breadcrumb> {
+    let asked = world.store.latest("human.request.v1").await.unwrap();
+    let asked = asked.unwrap();
+    let id = asked.context.text("requestId").unwrap();
+    let answer = world.executor.resume(id, json!("yes"), "ann").await;
+    answer.unwrap();
+    world.works_until(WorkflowExecutor::RESULT, 1).await
+}
+
+#[tokio::test]
+async fn a_run_goes_on_with_the_definition_that_it_began_with_and_a_new_one_with_the_new() {
+    let old = flow(
+        &json!({}),
+        json!([{"id": "a", "ask": "Go on?"}, {"return": "old: ${a}"}]),
+    );
+    let new = flow(&json!({}), json!([{"return": "new"}]));
+    let world = replaced(&old, &new).await;
+
+    let first = answered(&world).await;
+    world.asks(json!({})).await;
+    let second = world.works_until(WorkflowExecutor::RESULT, 2).await;
+
+    assert_eq!(first.context["output"], "old: yes");
+    assert_eq!(second.context["output"], "new");
+}
+
+#[tokio::test]
+async fn a_definition_is_kept_once_however_many_runs_there_are() {
+    let definition = flow(&json!({}), json!([{"emit": {"schema_name": "note.v1"}}]));
+    let world = World::new(&definition, ToolRegistry::default(), no_model());
+    let again = executor(&definition, &Parts::new(), Arc::new(world.store.clone()));
+    for executor in [&*world.executor, &*world.executor, &again] {
+        let request = world.asks(json!({})).await;
+        executor
+            .process_event(&Event::created(&request))
+            .await
+            .unwrap();
+    }
+
+    assert_eq!(world.store.recent(KEPT, 10).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_run_whose_definition_is_gone_or_forged_is_refused_and_told_the_way_out() {
+    let old = flow(&json!({}), json!([{"ask": "Go on?"}, {"return": "old"}]));
+    let forged = flow(&json!({}), json!([{"ask": "Go on?"}, {"return": "forged"}]));
+    for text in [None, Some(forged.to_string())] {
+        let world = replaced(&old, &flow(&json!({}), json!([{"return": "new"}]))).await;
+        let kept = world.store.latest(KEPT).await.unwrap().unwrap();
+        world.store.delete(kept.id).await.unwrap();
+        if let Some(text) = text {
+            let forged = NewBreadcrumb::new(KEPT)
+                .tags(kept.tags.iter().cloned())
+                .context(json!({"hash": kept.context["hash"], "definition": text}));
+            world.store.create(forged).await.unwrap();
+        }
+
+        let result = answered(&world).await;
+
+        assert_eq!(result.context["error"]["code"], "refused", "{result:?}");
+        let message = result.context["error"]["message"].as_str().unwrap();
+        assert!(
+            message.contains("is not kept in this store; ask for a new run"),
+            "{message}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_run_does_not_go_on_with_what_is_not_registered_any_more() {
+    let (before, _) = tool("before", |_, _| Ok(json!(1)));
+    let old = flow(
+        &json!({"tools": {"before": {}}}),
+        json!([{"tool": "before"}, {"ask": "Go on?"}]),
+    );
+    let world = World::new(&old, registry([before]), no_model());
+    world.asks(json!({})).await;
+    world.works_until("human.request.v1", 1).await;
+    let new = flow(&json!({}), json!([{"return": "new"}]));
+    let new = executor(&new, &Parts::new(), Arc::new(world.store.clone()));
+    let world = World {
+        executor: Arc::new(new),
+        ..world
+    };
+
+    let result = answered(&world).await;
+
+    let message = result.context["error"]["message"].as_str().unwrap();
+    assert!(
+        message.contains("\"before\" is not registered here"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn a_flow_runs_on_a_context_that_belongs_to_no_run() {
+    let context = ExecutionContext::for_trigger(NewBreadcrumb::new("x.v1"));
+    let definition = flow(&json!({}), json!([{"return": "${input.n}"}]));
+    let workflow = Workflow::from_json(&definition).unwrap();
+    let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
+    let assembly = Assembly::new(workflow, &Parts::new(), store).unwrap();
+
+    let order = universal_executor::workflow::Order::new("main", json!({"n": 4}));
+    let driven = assembly.drive(&context, order).await.unwrap();
+
+    use universal_executor::workflow::{Driven, Finish};
+    assert_eq!(
+        driven,
+        Driven::Finished(Finish::Completed {
+            output: json!(4).into()
+        })
+    );
+}

@@ -1,0 +1,246 @@
+//! Any workload is an executor, and any executor a workload: durable runs, answered once.
+
+use crate::{agent, alone, asked, deps, flow, history, output, parrot};
+use futures::StreamExt as _;
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use universal_executor::agent::{AgentDefinition, AgentExecutor, ChatResponse, ScriptedModel};
+use universal_executor::tool::{ToolRegistry, json_tool};
+use universal_executor::workflow::{Parts, StepPath};
+use universal_executor::workload::{
+    Definition, Deps, ExecutorDefinition, FlowDefinition, SessionStore, WorkloadError,
+    WorkloadEventKind, WorkloadExecutor,
+};
+use universal_executor::{
+    Breadcrumb, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Outcome, Profile,
+    Subscription, Subscriptions, UniversalExecutor,
+};
+
+fn executor(definition: impl Definition + 'static, deps: Deps) -> WorkloadExecutor {
+    let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
+    WorkloadExecutor::new("desk", Arc::new(definition), deps, messages).unwrap()
+}
+
+async fn say(store: &MemoryStore, text: &str) -> Arc<Breadcrumb> {
+    let message = NewBreadcrumb::new("user.message.v1")
+        .tag("session:one")
+        .created_by("ann");
+    store
+        .create(message.context(json!({"message": text})))
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_trigger_sets_off_a_turn_in_its_session_which_is_answered_once() {
+    let store = MemoryStore::default();
+    let model = parrot();
+    let desk = executor(agent(), deps(&model, &store));
+    let first = say(&store, "I am Ann.").await;
+
+    desk.process_event(&Event::created(&first)).await.unwrap();
+    let again = desk.process_event(&Event::created(&first)).await.unwrap();
+    let second = say(&store, "Who am I?").await;
+    desk.process_event(&Event::created(&second)).await.unwrap();
+
+    assert!(matches!(again, Outcome::AlreadyDone { .. }), "{again:?}");
+    let result = store
+        .latest(WorkloadExecutor::RESULT)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(result.context["output"], "said: Who am I?");
+    assert_eq!(
+        result
+            .tags
+            .iter()
+            .filter(|tag| *tag == "session:one")
+            .count(),
+        1
+    );
+    assert_eq!(
+        history(&model.requests()[1]),
+        ["I am Ann.", "said: I am Ann."]
+    );
+}
+
+#[test]
+fn what_would_go_wrong_with_every_trigger_is_said_before_the_first_one() {
+    let store = MemoryStore::default();
+    let made = |id, definition: FlowDefinition, deps: &Deps| {
+        let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
+        WorkloadExecutor::new(id, Arc::new(definition), deps.clone(), messages)
+    };
+    let nothing = Deps::new(Parts::new(), Arc::new(store.clone()));
+
+    let no_name = made("", agent(), &deps(&parrot(), &store)).err().unwrap();
+    let no_model = made("desk", agent(), &nothing).err().unwrap();
+    let sound = made("desk", agent(), &deps(&parrot(), &store));
+
+    assert!(matches!(no_name, WorkloadError::Invalid(_)), "{no_name}");
+    assert_eq!(
+        no_model.to_string(),
+        "nothing can be made of workload \"it\""
+    );
+    let source = std::error::Error::source(&no_model).unwrap().to_string();
+    assert!(source.contains("names no model"), "{source}");
+    assert!(sound.is_ok());
+}
+
+#[test]
+fn an_executor_that_can_never_work_makes_no_workload() {
+    let store = MemoryStore::default();
+    let deps = deps(&parrot(), &store);
+    let never = executor(agent(), deps.clone()).with_profile(Profile::new("x").max_inflight(0));
+
+    let error = ExecutorDefinition::new(Arc::new(never)).check(&deps);
+
+    assert!(error.unwrap_err().to_string().contains("max_inflight"));
+}
+
+#[tokio::test]
+async fn a_run_that_waits_is_suspended_and_goes_on_with_the_answer() {
+    let store = MemoryStore::default();
+    let asks = flow(json!({"flows": {"main": {"steps": [
+        {"id": "answer", "ask": "Go on?"}, {"return": "${answer}"},
+    ]}}}));
+    let desk = executor(asks, deps(&parrot(), &store));
+    let trigger = say(&store, "publish").await;
+    let event = Event::created(&trigger);
+
+    let waits = desk.process_event(&event).await.unwrap();
+    let question = store.latest("human.request.v1").await.unwrap().unwrap();
+    let id = question.context.text("requestId").unwrap();
+    let answer = NewBreadcrumb::new("human.response.v1")
+        .tag(format!("request:{id}"))
+        .created_by("ann");
+    let answer = answer.context(json!({"request_id": id, "answer": "yes"}));
+    let answer = store.create(answer).await.unwrap();
+    let ledger = universal_executor::BreadcrumbStore::ledger(&store).unwrap();
+    let run = universal_executor::store::RunRef::of("desk", &event);
+    ledger.resume(&run, answer.id).await.unwrap();
+    desk.process_event(&event).await.unwrap();
+
+    assert!(matches!(waits, Outcome::Suspended { .. }), "{waits:?}");
+    let result = store
+        .latest(WorkloadExecutor::RESULT)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(result.context["output"], "yes");
+}
+
+/// A flow of three steps on which the worker dies after the second one, and another one goes on.
+#[tokio::test(start_paused = true)]
+async fn after_a_crash_the_conversation_of_an_agent_goes_on_and_nothing_is_there_twice() {
+    const LEASE: Duration = Duration::from_secs(10);
+    let store = MemoryStore::default();
+    let model = Arc::new(ScriptedModel::answering(|_, request| {
+        Ok(ChatResponse::new(format!("said: {}", asked(request))))
+    }));
+    let called = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&called);
+    let stuck = json_tool("stuck", "Hangs once.", json!({}), move |_, _| {
+        let number = counted.fetch_add(1, Ordering::SeqCst);
+        async move {
+            if number == 0 {
+                std::future::pending::<()>().await;
+            }
+            Ok(json!("loose"))
+        }
+    });
+    let tools = ToolRegistry::default().with(stuck.idempotent()).unwrap();
+    let parts = Parts::new()
+        .tools(tools)
+        .default_model(Arc::clone(&model) as _);
+    let deps = Deps::new(parts, Arc::new(store.clone()));
+    let three = || {
+        flow(json!({
+            "tools": {"stuck": {}},
+            "agents": {"a": {"instruction": "Help."}},
+            "flows": {"main": {"steps": [
+                {"agent": "a"}, {"agent": "a", "input": "two"}, {"tool": "stuck", "input": {}},
+                {"agent": "a", "input": "three"},
+            ]}},
+        }))
+    };
+    let profile = || Profile::new("workload").lease(LEASE);
+    let first = executor(three(), deps.clone()).with_profile(profile());
+    let trigger = say(&store, "one").await;
+    let event = Event::created(&trigger);
+    let lost = tokio::time::timeout(Duration::from_secs(2), first.process_event(&event)).await;
+    tokio::time::advance(LEASE * 2).await;
+
+    let second = executor(three(), deps).with_profile(profile());
+    second.process_event(&event).await.unwrap();
+    let trigger = say(&store, "again").await;
+    second
+        .process_event(&Event::created(&trigger))
+        .await
+        .unwrap();
+
+    assert!(lost.is_err());
+    let texts: Vec<_> = model.requests().iter().map(asked).collect();
+    assert_eq!(texts, ["one", "two", "three", "again", "two", "three"]);
+    let shown = history(&model.requests()[4]).join("|");
+    assert_eq!(shown, "one|said: three|two|said: two");
+    let session = SessionStore::new(Arc::new(store)).session("one");
+    let child = session
+        .child(&StepPath::new("main/0"))
+        .load()
+        .await
+        .unwrap();
+    assert_eq!(child.entries().len(), 2);
+    assert_eq!(session.load().await.unwrap().entries().len(), 2);
+}
+
+#[tokio::test]
+async fn an_executor_is_a_workload_whose_runs_are_claimed_like_any_other() {
+    let store = MemoryStore::default();
+    let definition = AgentDefinition::from_json(&json!({
+        "agent_id": "helper", "system_prompt": "Help.",
+        "subscriptions": [{"schema_name": "user.message.v1", "role": "trigger"}],
+    }));
+    let model = Arc::new(ScriptedModel::new(["Hello!"]));
+    let helper = AgentExecutor::new(definition.unwrap(), model, Arc::new(store.clone())).unwrap();
+    let helper = ExecutorDefinition::new(Arc::new(helper));
+    let deps = deps(&parrot(), &store);
+
+    let mut workload = helper.instantiate(&deps).unwrap();
+    let first: Vec<_> = workload
+        .run(alone("run-1"), Some("Hi".into()))
+        .collect()
+        .await;
+    // The same run again is answered from what it has written.
+    let again: Vec<_> = workload
+        .run(alone("run-1"), Some("Hi".into()))
+        .collect()
+        .await;
+
+    assert_eq!(
+        (output(&first), output(&again)),
+        (json!("Hello!"), json!("Hello!"))
+    );
+    assert_eq!(store.recent("user.message.v1", 9).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn an_executor_that_is_not_set_off_says_so() {
+    let store = MemoryStore::default();
+    let deps = deps(&parrot(), &store);
+    let never = executor(agent(), deps.clone());
+    let never = ExecutorDefinition::new(Arc::new(never)).schema("other.v1");
+
+    let mut workload = never.instantiate(&deps).unwrap();
+    let events: Vec<_> = workload
+        .run(alone("run-1"), Some("Hi".into()))
+        .collect()
+        .await;
+
+    let WorkloadEventKind::Error { failure, .. } = &events[1].kind else {
+        panic!("{events:?}")
+    };
+    assert_eq!(failure.code, "unmatched");
+}

@@ -1,0 +1,239 @@
+//! What a session remembers: questions and answers, the calls of agents, and what each agent in a flow said.
+
+use crate::{agent, asked, code, deps, flow, history, parrot, says};
+use serde_json::json;
+use std::sync::Arc;
+use universal_executor::MemoryStore;
+use universal_executor::agent::{ChatResponse, ScriptedModel, Speaker, ToolCall};
+use universal_executor::workflow::StepPath;
+use universal_executor::workload::{Deps, FlowDefinition, Supervisor, TurnStatus};
+
+fn supervisor(definition: FlowDefinition, deps: Deps) -> Supervisor {
+    Supervisor::builder(Arc::new(definition), deps).build()
+}
+
+async fn turn(supervisor: &Supervisor, session: &str, message: &str) -> Option<String> {
+    supervisor
+        .send(session, message)
+        .unwrap()
+        .outcome()
+        .await
+        .final_text()
+}
+
+#[tokio::test]
+async fn an_agent_is_shown_what_was_said_in_its_session_and_in_no_other() {
+    let model = says(["Hello, Ann.", "You are Ann.", "Who?"]);
+    let supervisor = supervisor(agent(), deps(&model, &MemoryStore::default()));
+
+    turn(&supervisor, "one", "I am Ann.").await;
+    turn(&supervisor, "one", "Who am I?").await;
+    turn(&supervisor, "two", "Who am I?").await;
+
+    let requests = model.requests();
+    assert_eq!(history(&requests[0]), [""; 0]);
+    assert_eq!(history(&requests[1]), ["I am Ann.", "Hello, Ann."]);
+    assert_eq!(history(&requests[2]), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_flow_is_in_the_memory_of_its_session_with_question_and_result() {
+    let model = parrot();
+    let reviewed = flow(json!({
+        "agents": {"a": {"instruction": "Help."}},
+        "flows": {"main": {"steps": [{"agent": "a"}, {"return": "the result"}]}},
+    }));
+    let supervisor = supervisor(reviewed, deps(&model, &MemoryStore::default()));
+
+    turn(&supervisor, "one", "first").await;
+    turn(&supervisor, "one", "second").await;
+
+    // The conversation of the session, then that of the agent at this step.
+    let shown = history(&model.requests()[1]).join("|");
+    assert_eq!(shown, "first|the result|first|said: first");
+}
+
+#[tokio::test]
+async fn agents_at_other_steps_and_iterations_do_not_see_what_each_other_said() {
+    let model = parrot();
+    let twice = flow(json!({
+        "agents": {"a": {"instruction": "Help."}},
+        "flows": {"main": {"steps": [{"loop": [{"agent": "a", "input": "${iteration}"}], "max": 2}]}},
+    }));
+    let deps = deps(&model, &MemoryStore::default());
+    let supervisor = supervisor(twice, deps);
+
+    turn(&supervisor, "one", "go").await;
+
+    assert!(
+        model
+            .requests()
+            .iter()
+            .all(|request| history(request).is_empty())
+    );
+    let session = supervisor.sessions().session("one");
+    let first = session
+        .child(&StepPath::new("main/0#1/0"))
+        .load()
+        .await
+        .unwrap();
+    assert_eq!(first.messages().len(), 2, "{first:?}");
+}
+
+#[tokio::test]
+async fn an_agent_that_another_one_asks_is_shown_all_it_said_in_the_turns_before() {
+    // Asks the critic twice in each turn, one time after the other.
+    let model = Arc::new(ScriptedModel::answering(|number, request| {
+        let is_critic = request.messages[0].text.contains("Criticise.");
+        let shown = request.messages.iter();
+        let task = request
+            .messages
+            .iter()
+            .rposition(|message| message.speaker == Speaker::User);
+        let results = shown.skip(task.unwrap());
+        let results = results.filter(|message| message.speaker == Speaker::Tool);
+        let ask = |prompt: String| {
+            let call = ToolCall::new(number.to_string(), "critic", json!({"prompt": prompt}));
+            ChatResponse::calling(vec![call])
+        };
+        Ok(match (is_critic, results.count()) {
+            (true, _) => ChatResponse::new(format!("fine {}", asked(request))),
+            (false, results @ (0 | 1)) => ask(format!("{number}-{results}")),
+            (false, _) => ChatResponse::new("done"),
+        })
+    }));
+    let definition = flow(json!({"agents": {
+        "main": {"instruction": "Write.", "use": ["critic"]},
+        "critic": {"instruction": "Criticise."},
+    }}));
+    let supervisor = supervisor(definition, deps(&model, &MemoryStore::default()));
+
+    for message in ["one", "two"] {
+        turn(&supervisor, "one", message).await;
+    }
+
+    let requests = model.requests();
+    let critic = requests
+        .iter()
+        .filter(|request| request.messages[0].text.contains("Criticise."));
+    let shown: Vec<_> = critic.map(|request| history(request).join("|")).collect();
+    // What the session has stands before what the critic said itself.
+    let own: Vec<_> = shown
+        .iter()
+        .map(|shown| shown.rsplit_once("done|").map_or("", |(_, own)| own))
+        .collect();
+    let first = "1-0|fine 1-0|3-1|fine 3-1";
+    assert_eq!(own, ["", "", first, first]);
+}
+
+#[tokio::test]
+async fn an_agent_is_shown_no_more_than_its_definition_says() {
+    let model = parrot();
+    let short = flow(json!({"agents": {"main": {"instruction": "Help.", "history": 2}}}));
+    let none = flow(json!({"agents": {"main": {"instruction": "Help.", "history": "none"}}}));
+    let deps = deps(&model, &MemoryStore::default());
+    let (short, none) = (supervisor(short, deps.clone()), supervisor(none, deps));
+
+    for message in ["a", "b", "c"] {
+        turn(&short, "one", message).await;
+    }
+    turn(&none, "one", "d").await;
+
+    let requests = model.requests();
+    assert_eq!(history(&requests[2]), ["b", "said: b"]);
+    assert_eq!(history(&requests[3]), [""; 0]);
+}
+
+#[tokio::test]
+async fn calls_of_tools_are_replayed_with_their_results() {
+    let model = Arc::new(ScriptedModel::answering(|number, _| {
+        Ok(match number {
+            1 => ChatResponse::calling(vec![ToolCall::new("1", "double", json!({"n": 21}))]),
+            _ => ChatResponse::new("42."),
+        })
+    }));
+    let definition = flow(json!({
+        "tools": {"double": {}},
+        "agents": {"main": {"instruction": "Help.", "tools": ["double"]}},
+    }));
+    let supervisor = supervisor(definition, deps(&model, &MemoryStore::default()));
+
+    turn(&supervisor, "one", "Twice 21?").await;
+    turn(&supervisor, "one", "Sure?").await;
+
+    let shown = &model.requests()[2].messages[1..5];
+    let speakers: Vec<_> = shown.iter().map(|message| message.speaker).collect();
+    let expected = [
+        Speaker::User,
+        Speaker::Assistant,
+        Speaker::Tool,
+        Speaker::Assistant,
+    ];
+    assert_eq!(speakers, expected);
+    assert_eq!(shown[1].tool_calls[0].name, "double");
+    assert_eq!(shown[2].call_id.as_ref(), Some(&shown[1].tool_calls[0].id));
+    assert_eq!(shown[2].text, "42");
+}
+
+#[tokio::test]
+async fn a_question_is_answered_after_the_process_has_begun_anew() {
+    let store = MemoryStore::default();
+    let deps = deps(&parrot(), &store);
+    let asks = || {
+        flow(json!({"flows": {"main": {"steps": [
+            {"id": "answer", "ask": "Go on?"}, {"return": "${input}: ${answer}"},
+        ]}}}))
+    };
+    let before = supervisor(asks(), deps.clone());
+    let asked = before.send("one", "publish").unwrap().outcome().await;
+    drop(before);
+    let after = supervisor(asks(), deps);
+
+    let refused = after.send("one", "other").unwrap().outcome().await;
+    let still = after.resume("one").unwrap().outcome().await;
+    answer(&store, "yes").await;
+    let done = after.resume("one").unwrap().outcome().await;
+    let nothing = after.resume("one").unwrap().outcome().await;
+
+    assert!(
+        matches!(asked.status, TurnStatus::Suspended { .. }),
+        "{asked:?}"
+    );
+    assert_eq!(code(&refused.status), "suspended");
+    assert!(
+        matches!(still.status, TurnStatus::Suspended { .. }),
+        "{still:?}"
+    );
+    assert_eq!(done.final_text().as_deref(), Some("publish: yes"));
+    assert_eq!(code(&nothing.status), "not_suspended");
+    let log = after.sessions().session("one").load().await.unwrap();
+    assert_eq!(log.messages().len(), 2, "{log:?}");
+}
+
+#[tokio::test]
+async fn a_turn_that_waits_can_be_given_up() {
+    let deps = deps(&parrot(), &MemoryStore::default());
+    let asks = flow(json!({"flows": {"main": {"steps": [{"ask": "Go on?"}]}}}));
+    let supervisor = supervisor(asks, deps);
+    supervisor.send("one", "publish").unwrap().outcome().await;
+
+    supervisor.give_up("one").await.unwrap();
+    let next = supervisor.send("one", "other").unwrap().outcome().await;
+
+    assert!(
+        matches!(next.status, TurnStatus::Suspended { .. }),
+        "{next:?}"
+    );
+}
+
+/// Answers the question that was asked last.
+async fn answer(store: &MemoryStore, text: &str) {
+    use universal_executor::{BreadcrumbStoreExt as _, NewBreadcrumb};
+    let question = store.latest("human.request.v1").await.unwrap().unwrap();
+    let id = question.context.text("requestId").unwrap();
+    let answer = NewBreadcrumb::new("human.response.v1")
+        .tag(format!("request:{id}"))
+        .created_by("ann")
+        .context(json!({"request_id": id, "answer": text}));
+    store.create(answer).await.unwrap();
+}
