@@ -71,17 +71,7 @@ impl Step<'_> {
                 let response = match self.turn(&agent, &trigger, &key, &keeper, fed).await {
                     Ok(output) => {
                         let output = Json::from(output);
-                        if let Some(talk) = talk {
-                            let state = self.agents.get(&key).and_then(|at_work| at_work.state);
-                            let session = state.as_ref().and_then(session_in);
-                            let answered = Answered {
-                                request: &key,
-                                asked: &at_work.input,
-                                answer: &output,
-                                session: session.as_ref(),
-                            };
-                            talk.answered(&path, answered).await?;
-                        }
+                        self.remember(&key, &path, &at_work.input, &output).await?;
                         return self
                             .answered(&agent, &trigger, &key, output.into_value())
                             .await;
@@ -106,6 +96,28 @@ impl Step<'_> {
             }
         }
         .boxed()
+    }
+
+    /// Hands the answer of an agent to the conversations, if there are any.
+    async fn remember(
+        &self,
+        key: &str,
+        path: &StepPath,
+        asked: &Json,
+        answer: &Json,
+    ) -> Result<(), BoxError> {
+        let Some(talk) = self.conversations.as_deref() else {
+            return Ok(());
+        };
+        let state = self.agents.get(key).and_then(|at_work| at_work.state);
+        let session = state.as_ref().and_then(session_in);
+        let answered = Answered {
+            request: key,
+            asked,
+            answer,
+            session: session.as_ref(),
+        };
+        talk.answered(path, answered).await
     }
 
     /// Lets an agent go on from where it is.
