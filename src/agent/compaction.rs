@@ -245,7 +245,8 @@ mod tests {
             let (said, last) = (rounds.concat(), rounds.last().unwrap().clone());
             let compactor = Compactor::new(1, keep, None);
 
-            let shorter = futures::executor::block_on(shortened(&compactor, said.clone()));
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let shorter = runtime.block_on(shortened(&compactor, said.clone()));
 
             prop_assert!(is_well_formed(&shorter), "{shorter:?}");
             prop_assert!(shorter.ends_with(&last));

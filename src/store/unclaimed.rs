@@ -33,9 +33,15 @@ impl Kept {
 }
 
 impl Unclaimed {
-    /// Keeps rows that were just leased. What does not say where its trigger came from is left out: it may be the
+    /// Keeps rows that were leased, not before a moment. What does not say where its trigger came from is left out: it may be the
     /// executor's own, and who claims it has to read.
-    pub(in crate::store) fn add(&self, tenant: &Arc<str>, leased: &[Row], now: Timestamp) {
+    pub(in crate::store) fn add(
+        &self,
+        tenant: &Arc<str>,
+        leased: &[Row],
+        now: Timestamp,
+        since: Instant,
+    ) {
         let mut kept = self.lock();
         if kept.len() + leased.len() > MOST {
             kept.retain(|_, kept| kept.holds(now));
@@ -44,7 +50,6 @@ impl Unclaimed {
         let known = leased.iter().filter(|row| row.lineage.is_some());
         kept.extend(known.take(room).map(|row| {
             let (run, row) = (parked::name(&row.run), row.clone());
-            let since = Instant::now();
             ((Arc::clone(tenant), run), Kept { row, since })
         }));
     }
@@ -60,24 +65,21 @@ impl Unclaimed {
         kept.filter(|kept| kept.holds(now)).map(|kept| kept.row)
     }
 
-    /// The rows of these runs; none if one is not here, or its lease is over.
+    /// The rows of these leases by token and epoch; none if one is not here, or is over.
     #[cfg(feature = "postgres")]
-    pub(in crate::store) fn all<'n>(
+    pub(in crate::store) fn all(
         &self,
         tenant: &Arc<str>,
-        mut names: impl Iterator<Item = &'n Name>,
+        leases: &HashMap<Name, (u64, u32)>,
         now: Timestamp,
     ) -> Option<Vec<Row>> {
         let kept = self.lock();
-        let row = |name: &Name| {
-            let kept = kept.get(&(Arc::clone(tenant), name.clone()));
-            kept.filter(|kept| kept.holds(now))
-                .map(|kept| kept.row.clone())
+        let row = |(name, lease): (&Name, &(u64, u32))| {
+            let kept = kept.get(&(Arc::clone(tenant), name.clone()))?;
+            let is_it = (kept.row.token, kept.row.epoch) == *lease;
+            (is_it && kept.holds(now)).then(|| kept.row.clone())
         };
-        names.try_fold(Vec::new(), |mut rows, name| {
-            rows.push(row(name)?);
-            Some(rows)
-        })
+        leases.iter().map(row).collect()
     }
 
     /// A lease is about to be used, so its row will be another.
@@ -124,11 +126,16 @@ mod tests {
             panic!()
         };
 
-        unclaimed.add(&tenant, &all, begin);
+        unclaimed.add(&tenant, &all, begin, Instant::now());
         assert!(unclaimed.take(&tenant, &last.run, begin).is_none());
         assert!(unclaimed.take(&tenant, &first.run, end).is_none());
 
-        unclaimed.add(&tenant, &[leased(7, end), leased(8, end)], end);
+        unclaimed.add(
+            &tenant,
+            &[leased(7, end), leased(8, end)],
+            end,
+            Instant::now(),
+        );
         let run = leased(7, end).run;
         assert!(unclaimed.take(&tenant, &run, end).is_some());
         assert!(unclaimed.take(&tenant, &run, end).is_none(), "only once");

@@ -210,7 +210,9 @@ mod tests {
         work: impl Future<Output = WorkloadEventKind> + Send,
     ) -> Vec<WorkloadEvent> {
         let stream = EventStream::new(outlet.clone(), work);
-        futures::executor::block_on(stream.collect())
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let all = tokio::task::unconstrained(stream.collect());
+        runtime.unwrap().block_on(all)
     }
 
     fn done() -> WorkloadEventKind {

@@ -73,6 +73,7 @@ impl Tenant {
     }
 
     /// How many events there are.
+    #[cfg(feature = "postgres")]
     pub(in crate::store) fn events(&self) -> i64 {
         self.position - self.first_event + 1
     }

@@ -208,7 +208,7 @@ impl Database {
         }
     }
 
-    async fn attempt_read<R: Read>(&self, read: &R) -> Result<R::Answer, Fault> {
+    pub(super) async fn attempt_read<R: Read>(&self, read: &R) -> Result<R::Answer, Fault> {
         let mut connection = self.connections.one().await?;
         let answer = async {
             if R::IS_PREPARED {

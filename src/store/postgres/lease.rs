@@ -4,11 +4,13 @@
 
 use super::column::{self, Id};
 use super::prepared::{self, PLANNED_ONCE};
-use super::row::{self, Kept, columns, select};
+use super::row::{self, columns, select};
 use super::tenant::clock;
 use crate::bugs::planted;
 use crate::store::RunState;
 use crate::store::durable::tenant::Time;
+use crate::store::row::Row;
+use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -30,7 +32,8 @@ impl Asked {
 }
 
 /// Prepares what [`due`] asks for: who has been due for the longest time first, and nobody whom another transaction is about
-/// to change. The clock is asked once, since an index is not asked with what changes from row to row.
+/// to change. The clock is asked once, since an index is not asked with what changes from row to row. Who looks for what
+/// this claim leased waits for its lock.
 pub(super) fn statement() -> String {
     let clock = clock!();
     let columns = columns!();
@@ -40,7 +43,7 @@ pub(super) fn statement() -> String {
     );
     format!(
         "PREPARE ux_lease (bigint, bigint, bigint, text[], bigint[], bigint, bigint, uuid) AS
-         WITH clock AS MATERIALIZED (SELECT {clock} AS now),
+         WITH clock AS MATERIALIZED (SELECT {clock} AS now, pg_advisory_xact_lock(hashtextextended($8::text, 0))),
          taken AS MATERIALIZED (SELECT free.serial FROM unnest($4, $5) WITH ORDINALITY AS asked (executor, most, place)
              CROSS JOIN LATERAL (SELECT due.serial, row_number() OVER () AS turn FROM (SELECT r.serial FROM ux_runs AS r
                  WHERE r.tenant = $1 AND r.executor = asked.executor AND r.due <= (SELECT now FROM clock) AND r.head
@@ -62,7 +65,7 @@ pub(super) async fn due(
     tenant: i64,
     time: &Time,
     asked: &Asked,
-) -> sqlx::Result<Vec<Kept>> {
+) -> sqlx::Result<Vec<Row>> {
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let counts = i64::from(!planted("late-count"));
     let message = format!(
@@ -75,24 +78,47 @@ pub(super) async fn due(
     );
     let leased = sqlx::raw_sql(AssertSqlSafe(message));
     let leased = leased.fetch_all(connection).await?;
-    leased.iter().map(row::read).collect()
+    Ok(readable(&leased))
 }
 
-/// What was leased by a claim whose answer was lost.
+/// What was leased by a claim whose answer was lost, as far as that is not over.
 pub(super) async fn again(
     connection: &mut PgConnection,
     tenant: i64,
+    time: &Time,
     asked: &Asked,
-) -> sqlx::Result<Vec<Kept>> {
-    let leased = sqlx::query(select!(
-        "FROM ux_runs AS r WHERE r.tenant = $1 AND r.executor = ANY($2) AND r.head AND r.due IS NOT NULL
-             AND r.state = $3 AND r.claim = $4"
+) -> sqlx::Result<Vec<Row>> {
+    let until_over = sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1::text, 0))");
+    let until_over = until_over.bind(asked.claim.to_string());
+    until_over.execute(&mut *connection).await?;
+    let leased = sqlx::query(concat!(
+        select!(
+            "FROM ux_runs AS r WHERE r.tenant = $1 AND r.executor = ANY($4) AND r.head AND r.due IS NOT NULL
+                 AND r.state = $5 AND r.claim = $6 AND r.due > "
+        ),
+        clock!()
     ));
     let leased = leased
         .bind(tenant)
+        .bind(time.held())
+        .bind(time.shift())
         .bind(column::names(asked.names()))
         .bind(row::number_of(RunState::Running))
         .bind(Id::from(asked.claim));
     let leased = leased.fetch_all(connection).await?;
-    leased.iter().map(row::read).collect()
+    Ok(readable(&leased))
+}
+
+/// The rows that can be read. They are leased, so one that cannot keeps no other from being worked on: its lease runs out,
+/// until it has done so too often.
+fn readable(rows: &[PgRow]) -> Vec<Row> {
+    let read = rows.iter().map(row::read);
+    let readable = read.filter_map(|kept| match kept {
+        Ok(kept) => Some(kept.row),
+        Err(error) => {
+            tracing::error!(%error, "a row of the ledger cannot be read");
+            None
+        }
+    });
+    readable.collect()
 }

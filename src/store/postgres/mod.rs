@@ -1,6 +1,7 @@
 mod begin;
 mod builder;
 mod changes;
+mod claim;
 mod column;
 mod connection;
 mod connections;
@@ -8,6 +9,7 @@ mod cursor;
 mod database;
 mod error;
 mod lease;
+mod ledger;
 mod list;
 mod listen;
 mod log;
@@ -37,39 +39,29 @@ pub use stats::PostgresStats;
 
 use super::meaning::{self, Keeper, Made, Page, Vectors};
 use super::{
-    BreadcrumbStore, Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lost, NewRun,
-    Query, Run, RunFilter, RunLedger, RunRef, Scored, StoreError, VectorQuery, canonical, parked,
-    unclaimed, wake,
+    BreadcrumbStore, Capabilities, Commit, Committed, Query, RunLedger, Scored, StoreError,
+    VectorQuery, canonical, parked, unclaimed, wake,
 };
-use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
+use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::source::EventSource;
-use crate::store::row::Row;
 use async_trait::async_trait;
 use builder::Settings;
 use database::{Database, Job};
-use list::List;
 use log::PostgresEvents;
 use near::Near;
 use parked::Parked;
 use pgvector::{Index, Pgvector};
-use runs::{
-    ClaimNext, ClaimOne, Enqueue, FindRunning, Heartbeat, Redo, Release, Resume, Retry, Save,
-};
 use search::Search;
 use stage::Stage;
 use stats::Count;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 use table::Get;
 use tenant::Named;
 use vectors::{Put, Without};
 
 const NAME: &str = "PostgresStore";
-
-/// The clock is the server's, which is not asked for whether a lease holds that was just granted: for that it is enough
-/// how much time passed here.
-const NOT_ASKED: Timestamp = Timestamp::UNIX_EPOCH;
 
 /// A store in PostgreSQL: the whole contract, shared by as many processes on as many machines as are connected.
 ///
@@ -276,36 +268,6 @@ impl PostgresStore {
     async fn write<J: Job>(&self, job: J) -> Result<J::Answer, StoreError> {
         self.database.write(&self.tenant, job).await
     }
-
-    /// The claim of a lease that is parked here: its row is leased already, so this at most reads. None if it is not
-    /// that simple: a row that was added before its trigger is to learn where that came from.
-    async fn take_parked(&self, run: &RunRef) -> Result<Option<Claim>, StoreError> {
-        self.database.settled(&self.tenant.name).await?;
-        if let Some(row) = self
-            .database
-            .unclaimed
-            .take(&self.tenant.name, run, NOT_ASKED)
-            && self.parked.take(run, row.token, row.epoch)
-        {
-            return Ok(Some(row.granted()));
-        }
-        let tenant = &self.tenant;
-        let row = self.database.read(FindRunning { tenant, run }).await?;
-        let taken = row.filter(|row| self.parked.take(run, row.token, row.epoch));
-        Ok(taken.map(|row| row.granted()))
-    }
-
-    /// A lease is about to be used: what a claim would have found is not so any more.
-    fn touch(&self, lease: &Lease) {
-        self.database
-            .unclaimed
-            .forget(&self.tenant.name, &lease.run);
-    }
-
-    /// The lease of a run has ended, whether it was taken or still parked.
-    fn forget(&self, lease: &Lease) {
-        self.parked.take(&lease.run, lease.token, lease.epoch);
-    }
 }
 
 impl Clone for PostgresStore {
@@ -436,128 +398,5 @@ impl Vectors for PostgresStore {
             made,
         };
         self.database.repeat(put).await
-    }
-}
-
-#[async_trait]
-impl RunLedger for PostgresStore {
-    async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError> {
-        self.write(Enqueue(runs)).await
-    }
-
-    async fn claim(&self, run: &RunRef, instead_of: Option<Lease>) -> Result<Claim, StoreError> {
-        if instead_of.is_none()
-            && self.parked.contains(run)
-            && let Some(claim) = self.take_parked(run).await?
-        {
-            return Ok(claim);
-        }
-        if let Some(older) = &instead_of {
-            self.touch(older);
-        }
-        let claim = ClaimOne {
-            run: run.clone(),
-            instead_of: instead_of.clone(),
-            parked: self.parked.clone(),
-            taken: OnceLock::new(),
-        };
-        let claim = self.write(claim).await?;
-        if let Some(older) = &instead_of {
-            self.forget(older);
-        }
-        Ok(claim)
-    }
-
-    async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError> {
-        let (parked, tenant) = (self.parked.clone(), Arc::clone(&self.tenant.name));
-        let database = Arc::clone(&self.database);
-        let park = move |leased: &[Row]| {
-            database.unclaimed.add(&tenant, leased, NOT_ASKED);
-            parked.add(leased.iter());
-        };
-        let claim = ClaimNext::new(Arc::clone(&self.tenant), n, of, park);
-        self.database.repeat(claim).await
-    }
-
-    async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {
-        leases.iter().for_each(|lease| self.touch(lease));
-        let heartbeat = Heartbeat {
-            tenant: Arc::clone(&self.tenant),
-            leases: leases.to_vec(),
-        };
-        let lost = self.database.repeat(heartbeat).await?;
-        for lease in leases {
-            if lost
-                .iter()
-                .any(|lost| lost.run == lease.run && lost.token == lease.token)
-            {
-                self.forget(lease);
-            }
-        }
-        Ok(lost)
-    }
-
-    async fn retry(&self, lease: Lease, at: Timestamp, counts: bool) -> Result<(), StoreError> {
-        self.touch(&lease);
-        let retry = Retry {
-            lease: lease.clone(),
-            at,
-            counts,
-        };
-        self.write(retry).await?;
-        self.forget(&lease);
-        Ok(())
-    }
-
-    async fn release(&self, lease: Lease) -> Result<(), StoreError> {
-        self.touch(&lease);
-        self.write(Release(lease.clone())).await?;
-        self.forget(&lease);
-        Ok(())
-    }
-
-    async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
-        let limit = self.database.settings.limits.breadcrumb_bytes;
-        self.touch(lease);
-        let save = Save {
-            tenant: Arc::clone(&self.tenant),
-            lease: lease.clone(),
-            state: canonical::state(&state, limit)?,
-        };
-        self.database.repeat(save).await
-    }
-
-    async fn resume(&self, run: &RunRef, with: BreadcrumbId) -> Result<(), StoreError> {
-        let resume = Resume {
-            run: run.clone(),
-            with,
-        };
-        self.write(resume).await
-    }
-
-    async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
-        self.write(Redo(run.clone())).await
-    }
-
-    async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
-        let before = self.parked.all();
-        if filter.parked {
-            self.database.settled(&self.tenant.name).await?;
-            let unclaimed = &self.database.unclaimed;
-            if let Some(rows) = unclaimed.all(&self.tenant.name, before.keys(), NOT_ASKED) {
-                return Ok(list::of_parked(rows, filter));
-            }
-        }
-        let list = List {
-            tenant: &self.tenant,
-            filter,
-            parked: &before,
-        };
-        let rows = self.database.read(list).await?;
-        if list::is_of_all_parked(filter) {
-            let still = rows.iter().map(|row| parked::name(&row.run)).collect();
-            self.parked.keep(&before, &still);
-        }
-        Ok(rows)
     }
 }

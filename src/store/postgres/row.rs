@@ -187,7 +187,7 @@ pub(super) fn update(statement: &mut Statement, rows: &[&Kept]) {
     if rows.is_empty() {
         return;
     }
-    statement.push(", changed AS (UPDATE ux_runs AS r SET (");
+    statement.push(", changed AS (UPDATE ux_runs AS r SET claim = NULL, (");
     statement
         .push(NAMES)
         .push(") = ROW(")

@@ -2,7 +2,6 @@
 
 use super::database::{Job, Read};
 use super::error::Fault;
-use super::lease::{self, Asked};
 use super::parked::Parked;
 use super::row::{self, Kept};
 use super::tenant::Named;
@@ -12,12 +11,10 @@ use crate::bugs::planted;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::durable::tenant::Time;
 use crate::store::row::{End, Origin, Row};
-use crate::store::{Claim, ExecutorLimits, Lease, Lost, NewRun, RunRef, RunState, StoreError};
+use crate::store::{Claim, Lease, Lost, NewRun, RunRef, RunState, StoreError};
 use sqlx::PgConnection;
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
-use uuid::Uuid;
 
 /// Adds rows; those that exist stay as they are.
 pub(super) struct Enqueue(pub(super) Vec<NewRun>);
@@ -172,68 +169,6 @@ impl Read for FindRunning<'_> {
             !is_own && knows_all && row.state == RunState::Running
         });
         Ok(row)
-    }
-}
-
-/// Leases due runs, one of each executor in turn.
-pub(super) struct ClaimNext<C> {
-    pub(super) tenant: Arc<Named>,
-    pub(super) asked: Asked,
-    /// Whether it was tried before, and what became of that is not known.
-    pub(super) is_doubtful: AtomicBool,
-    /// What to do with the leases.
-    pub(super) park: C,
-}
-
-impl<C: Fn(&[Row]) + Send + Sync + 'static> ClaimNext<C> {
-    pub(super) fn new(tenant: Arc<Named>, n: usize, of: &[ExecutorLimits], park: C) -> Self {
-        // An executor may be named more than once, and then has the places of all its names.
-        let mut executors: Vec<(Arc<str>, usize)> = Vec::with_capacity(of.len());
-        let mut places: HashMap<&str, usize> = HashMap::with_capacity(of.len());
-        for limits in of.iter().filter(|limits| limits.free > 0) {
-            let place = *places.entry(&limits.executor).or_insert(executors.len());
-            match executors.get_mut(place) {
-                Some((_, free)) => *free = free.saturating_add(limits.free).min(n),
-                None => executors.push((Arc::clone(&limits.executor), limits.free.min(n))),
-            }
-        }
-        let asked = Asked {
-            executors,
-            most: n,
-            claim: Uuid::new_v4(),
-        };
-        Self {
-            tenant,
-            asked,
-            is_doubtful: AtomicBool::new(false),
-            park,
-        }
-    }
-}
-
-impl<C: Fn(&[Row]) + Send + Sync + 'static> Read for ClaimNext<C> {
-    type Answer = usize;
-    const IS_PREPARED: bool = true;
-
-    fn tenant(&self) -> Option<&str> {
-        Some(&self.tenant.name)
-    }
-
-    async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<usize, Fault> {
-        let tenant = match self.tenant.id(connection).await? {
-            Some(tenant) if self.asked.most > 0 && !self.asked.executors.is_empty() => tenant,
-            Some(_) | None => return Ok(0),
-        };
-        let mut leased = Vec::new();
-        if self.is_doubtful.swap(true, Ordering::Relaxed) {
-            leased = lease::again(connection, tenant, &self.asked).await?;
-        }
-        if leased.is_empty() {
-            leased = lease::due(connection, tenant, time, &self.asked).await?;
-        }
-        let leased: Vec<Row> = leased.into_iter().map(|kept| kept.row).collect();
-        (self.park)(&leased);
-        Ok(leased.len())
     }
 }
 

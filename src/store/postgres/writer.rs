@@ -7,12 +7,11 @@ use super::error::{Class, Fault, ended, of_driver, unknown_outcome};
 use super::listen;
 use super::prepared;
 use super::progress::Working;
-use super::statement::Statement;
 use super::tenant::Named;
 use super::writing::{Ended, Transaction, Wanted, Writing};
 use crate::store::StoreError;
 use futures::future::BoxFuture;
-use sqlx::AssertSqlSafe;
+use sqlx::{AssertSqlSafe, PgConnection};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -271,6 +270,9 @@ async fn commit(
 ) -> Result<bool, Failed> {
     let connections = &database.connections;
     let mut connection = connections.one().await?;
+    // What is prepared half way is not given back.
+    let prepared = connection.prepare(prepared::statements);
+    connections.in_time(prepared).await??;
     let work = work(database, tenant, jobs, locks, &mut connection);
     let worked = match connections.in_time(work).await {
         Ok(worked) => worked,
@@ -284,7 +286,18 @@ async fn commit(
         return worked.map(|_| false);
     };
     let is_alone = jobs.len() == 1;
-    if let Err(error) = finish(database, connection, ended.last).await {
+    let message = ended.last.as_ref().map(|last| connection.message(last));
+    let sql = match (message, ended.last) {
+        (None, _) | (_, None) => "COMMIT".to_owned(),
+        (Some(Some(message)), _) => format!("{message}; COMMIT"),
+        (Some(None), Some(last)) => {
+            let written = connections.in_time(last.execute(&mut connection)).await;
+            let written = written.and_then(|written| written);
+            written.map_err(|error| Failed::of(error, is_alone))?;
+            "COMMIT".to_owned()
+        }
+    };
+    if let Err(error) = end(database, connection, &sql).await {
         match Class::of(&error) {
             // The server says what is wrong, so nothing is kept.
             Class::Collided | Class::Permanent => return Err(Failed::of(error, is_alone)),
@@ -294,23 +307,6 @@ async fn commit(
         }
     }
     Ok(ended.has_events)
-}
-
-/// Writes what is left and commits: in one message, if that can be in one.
-async fn finish(
-    database: &Database,
-    mut connection: Connection<'_>,
-    last: Option<Statement>,
-) -> sqlx::Result<()> {
-    let Some(last) = last else {
-        return end(database, connection, "COMMIT").await;
-    };
-    if let Some(message) = connection.message(&last) {
-        return end(database, connection, &format!("{message}; COMMIT")).await;
-    }
-    let written = last.execute(&mut connection);
-    database.connections.in_time(written).await??;
-    end(database, connection, "COMMIT").await
 }
 
 async fn end(database: &Database, mut connection: Connection<'_>, sql: &str) -> sqlx::Result<()> {
@@ -326,12 +322,11 @@ async fn work(
     tenant: &Named,
     jobs: &mut Tasks,
     locks: bool,
-    connection: &mut Connection<'_>,
+    connection: &mut PgConnection,
 ) -> Result<Option<Ended>, Failed> {
     let is_alone = jobs.len() == 1;
     let mut wanted = Wanted::default();
     jobs.iter().for_each(|job| job.wants(&mut wanted));
-    connection.prepare(prepared::statements).await?;
     let mut writing = Writing::begin(connection, database, tenant, locks, wanted).await?;
     let mut refused = 0;
     for job in jobs.iter_mut() {

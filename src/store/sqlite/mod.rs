@@ -5,6 +5,7 @@ mod connection;
 mod cursor;
 mod database;
 mod error;
+mod ledger;
 mod list;
 mod log;
 mod progress;
@@ -28,13 +29,11 @@ pub use error::SqliteError;
 pub use stats::SqliteStats;
 
 use super::meaning::{self, Keeper, Made, Page, Vectors};
-use super::row::{Origin, Row};
 use super::{
-    BreadcrumbStore, Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lost, NewRun,
-    Query, Run, RunFilter, RunLedger, RunRef, RunState, Scored, StoreError, VectorQuery, canonical,
-    parked, unclaimed, wake,
+    BreadcrumbStore, Capabilities, Commit, Committed, Query, RunLedger, Scored, StoreError,
+    VectorQuery, canonical, parked, unclaimed, wake,
 };
-use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
+use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::source::EventSource;
 use async_trait::async_trait;
 use builder::Settings;
@@ -247,45 +246,6 @@ impl SqliteStore {
         };
         self.database.read(read).await
     }
-
-    /// The claim of a lease that is parked here: its row is leased already, so this at most reads. None if it is not
-    /// that simple: a row that was added before its trigger is to learn where that came from.
-    async fn take_parked(&self, run: &RunRef) -> Result<Option<Claim>, StoreError> {
-        self.database.settled().await;
-        let now = self.database.time.now();
-        let leased = self.database.unclaimed.take(&self.tenant, run, now);
-        if let Some(row) = leased
-            && self.parked.take(run, row.token, row.epoch)
-        {
-            return Ok(Some(row.granted()));
-        }
-        let name = run.clone();
-        let read = move |connection: &Connection, tenant, _, _: &dyn Fn() -> bool| {
-            let origin = table::origin(connection, tenant, &name)?;
-            let kept = row::find(connection, tenant, &name)?;
-            let is_own = matches!(origin, Origin::Own);
-            let lineage = origin.lineage();
-            let row = kept.map(|kept| kept.row).filter(|row| {
-                let knows_all = row.lineage.is_some() || lineage.is_none();
-                !is_own && knows_all
-            });
-            Ok(row)
-        };
-        let row = self.read(read).await?;
-        let running = row.filter(|row| row.state == RunState::Running);
-        let taken = running.filter(|row| self.parked.take(run, row.token, row.epoch));
-        Ok(taken.map(|row| row.granted()))
-    }
-
-    /// A lease is about to be used: what a claim would have found is not so any more.
-    fn touch(&self, lease: &Lease) {
-        self.database.unclaimed.forget(&self.tenant, &lease.run);
-    }
-
-    /// The lease of a run has ended, whether it was taken or still parked.
-    fn forget(&self, lease: &Lease) {
-        self.parked.take(&lease.run, lease.token, lease.epoch);
-    }
 }
 
 impl Clone for SqliteStore {
@@ -437,117 +397,5 @@ impl Vectors for SqliteStore {
         let meaning = keeper.meaning.clone();
         self.write(move |writing| vectors::put(writing, &meaning, &made))
             .await
-    }
-}
-
-#[async_trait]
-impl RunLedger for SqliteStore {
-    async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError> {
-        self.write(move |writing| runs::enqueue(writing, runs))
-            .await
-    }
-
-    async fn claim(&self, run: &RunRef, instead_of: Option<Lease>) -> Result<Claim, StoreError> {
-        if instead_of.is_none()
-            && self.parked.contains(run)
-            && let Some(claim) = self.take_parked(run).await?
-        {
-            return Ok(claim);
-        }
-        if let Some(older) = &instead_of {
-            self.touch(older);
-        }
-        let (run, parked, older) = (run.clone(), self.parked.clone(), instead_of.clone());
-        let claim = self
-            .write(move |writing| runs::claim(writing, &run, older.as_ref(), &parked))
-            .await?;
-        if let Some(older) = &instead_of {
-            self.forget(older);
-        }
-        Ok(claim)
-    }
-
-    async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError> {
-        let (of, parked) = (of.to_vec(), self.parked.clone());
-        let lease = move |writing: &mut Writing<'_>| runs::claim_next(writing, n, &of);
-        let (unclaimed, tenant) = (
-            Arc::clone(&self.database.unclaimed),
-            Arc::clone(&self.tenant),
-        );
-        let time = Arc::clone(&self.database.time);
-        let park = move |leased: &Vec<Row>| {
-            unclaimed.add(&tenant, leased, time.now());
-            parked.add(leased.iter());
-        };
-        let leased = self.database.write_then(&self.tenant, lease, park).await?;
-        Ok(leased.len())
-    }
-
-    async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {
-        leases.iter().for_each(|lease| self.touch(lease));
-        let extended = leases.to_vec();
-        let lost = self
-            .write(move |writing| runs::heartbeat(writing, &extended))
-            .await?;
-        for lease in leases {
-            if lost
-                .iter()
-                .any(|lost| lost.run == lease.run && lost.token == lease.token)
-            {
-                self.forget(lease);
-            }
-        }
-        Ok(lost)
-    }
-
-    async fn retry(&self, lease: Lease, at: Timestamp, counts: bool) -> Result<(), StoreError> {
-        self.touch(&lease);
-        let given_back = lease.clone();
-        self.write(move |writing| runs::retry(writing, &given_back, at, counts))
-            .await?;
-        self.forget(&lease);
-        Ok(())
-    }
-
-    async fn release(&self, lease: Lease) -> Result<(), StoreError> {
-        self.touch(&lease);
-        let released = lease.clone();
-        self.write(move |writing| runs::release(writing, &released))
-            .await?;
-        self.forget(&lease);
-        Ok(())
-    }
-
-    async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
-        let limit = self.database.settings.limits.breadcrumb_bytes;
-        self.touch(lease);
-        let (lease, state) = (lease.clone(), canonical::state(&state, limit)?);
-        self.write(move |writing| runs::save(writing, &lease, state))
-            .await
-    }
-
-    async fn resume(&self, run: &RunRef, with: BreadcrumbId) -> Result<(), StoreError> {
-        let run = run.clone();
-        self.write(move |writing| runs::resume(writing, &run, with))
-            .await
-    }
-
-    async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
-        let run = run.clone();
-        self.write(move |writing| runs::redo(writing, &run)).await
-    }
-
-    async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
-        let (asked, parked) = (filter.clone(), self.parked.all());
-        let before = parked.clone();
-        let read = move |connection: &Connection, tenant, now, _: &dyn Fn() -> bool| {
-            list::list(connection, tenant, &asked, &parked, now)
-        };
-        let rows = self.read(read).await?;
-        if list::is_of_all_parked(filter) {
-            let still = rows.iter().map(|row| parked::name(&row.run)).collect();
-            self.parked.keep(&before, &still);
-        }
-        Ok(rows)
     }
 }

@@ -1,0 +1,158 @@
+//! Claims of due runs. A claim commits by itself, and what it leased is looked up if its answer is not heard, so that no
+//! lease belongs to nobody.
+
+use super::database::{Database, Read};
+use super::error::{Class, Fault, ended, of_driver};
+use super::lease::{self, Asked};
+use super::tenant::Named;
+use super::writer::{ATTEMPTS, is_worth_another};
+use crate::store::durable::tenant::Time;
+use crate::store::row::Row;
+use crate::store::{ExecutorLimits, StoreError};
+use sqlx::PgConnection;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use tokio::time::sleep;
+use uuid::Uuid;
+
+/// Leases due runs, one of each executor in turn.
+pub(super) struct ClaimNext<P> {
+    tenant: Arc<Named>,
+    asked: Asked,
+    /// When it was sent first: no lease of it began before.
+    sent: OnceLock<Instant>,
+    /// What to do with the leases, and since when they are.
+    park: P,
+}
+
+/// Looks for what a claim has leased. It waits until the claim is over, if the server still works on it.
+struct Look<'c, P>(&'c ClaimNext<P>);
+
+impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> ClaimNext<P> {
+    pub(super) fn new(tenant: Arc<Named>, n: usize, of: &[ExecutorLimits], park: P) -> Self {
+        // An executor may be named more than once, and then has the places of all its names.
+        let mut executors: Vec<(Arc<str>, usize)> = Vec::with_capacity(of.len());
+        let mut places: HashMap<&str, usize> = HashMap::with_capacity(of.len());
+        for limits in of.iter().filter(|limits| limits.free > 0) {
+            let place = *places.entry(&limits.executor).or_insert(executors.len());
+            match executors.get_mut(place) {
+                Some((_, free)) => *free = free.saturating_add(limits.free).min(n),
+                None => executors.push((Arc::clone(&limits.executor), limits.free.min(n))),
+            }
+        }
+        let asked = Asked {
+            executors,
+            most: n,
+            claim: Uuid::new_v4(),
+        };
+        Self {
+            tenant,
+            asked,
+            sent: OnceLock::new(),
+            park,
+        }
+    }
+
+    /// Claims, and goes on if nobody waits for it any more. Says how many were leased.
+    pub(super) async fn claim(self, database: &Arc<Database>) -> Result<usize, StoreError> {
+        let (waiting, working) = database.progress.begin(&self.tenant.name);
+        let database = Arc::clone(database);
+        let claimed = tokio::spawn(async move {
+            let claimed = self.until_known(&database).await;
+            drop(working);
+            claimed
+        });
+        let claimed = claimed.await;
+        drop(waiting);
+        claimed.map_err(|_| ended())?
+    }
+
+    async fn until_known(&self, database: &Database) -> Result<usize, StoreError> {
+        let mut attempt = 1;
+        loop {
+            let error = match database.attempt_read(self).await {
+                Err(Fault::Driver(error)) => error,
+                answer => return Ok(answer?),
+            };
+            if self.is_in_doubt(&error) {
+                let found = self.look(database, &error).await?;
+                if found > 0 {
+                    return Ok(found);
+                }
+            }
+            if attempt == ATTEMPTS || !is_worth_another(&error) {
+                return Err(of_driver(error.into()));
+            }
+            attempt += 1;
+        }
+    }
+
+    /// Whether it may have been done all the same.
+    fn is_in_doubt(&self, error: &sqlx::Error) -> bool {
+        let says_no = match Class::of(error) {
+            Class::Collided | Class::Permanent => true,
+            Class::Lost | Class::Transient | Class::Login => false,
+        };
+        self.sent.get().is_some() && !says_no
+    }
+
+    /// How many were leased by a claim that is in doubt.
+    async fn look(&self, database: &Database, lost: &sqlx::Error) -> Result<usize, StoreError> {
+        const PAUSE: Duration = Duration::from_millis(50);
+        let give_up = Instant::now() + database.settings.patience;
+        loop {
+            let error = match database.attempt_read(&Look(self)).await {
+                Err(Fault::Driver(error)) => error,
+                answer => return Ok(answer?),
+            };
+            if Instant::now() > give_up {
+                tracing::warn!(error = %lost, "a claim was not answered: what it leased, if anything, runs out");
+                return Err(of_driver(error.into()));
+            }
+            tracing::debug!(%error, "nobody says yet what became of a claim");
+            sleep(PAUSE).await;
+        }
+    }
+
+    fn parked(&self, leased: Vec<Row>) -> usize {
+        let since = self.sent.get_or_init(Instant::now);
+        (self.park)(&leased, *since);
+        leased.len()
+    }
+}
+
+impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> Read for ClaimNext<P> {
+    type Answer = usize;
+    const IS_PREPARED: bool = true;
+
+    fn tenant(&self) -> Option<&str> {
+        Some(&self.tenant.name)
+    }
+
+    async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<usize, Fault> {
+        let tenant = match self.tenant.id(connection).await? {
+            Some(tenant) if self.asked.most > 0 && !self.asked.executors.is_empty() => tenant,
+            Some(_) | None => return Ok(0),
+        };
+        self.sent.get_or_init(Instant::now);
+        let leased = lease::due(connection, tenant, time, &self.asked).await?;
+        Ok(self.parked(leased))
+    }
+}
+
+impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> Read for Look<'_, P> {
+    type Answer = usize;
+
+    fn tenant(&self) -> Option<&str> {
+        Some(&self.0.tenant.name)
+    }
+
+    async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<usize, Fault> {
+        let Some(tenant) = self.0.tenant.id(connection).await? else {
+            return Ok(0);
+        };
+        let leased = lease::again(connection, tenant, time, &self.0.asked).await?;
+        Ok(self.0.parked(leased))
+    }
+}
