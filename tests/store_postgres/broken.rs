@@ -56,9 +56,11 @@ async fn a_commit_is_done_once_whatever_becomes_of_the_connection_in_it() {
 
 #[tokio::test]
 async fn runs_are_leased_once_whatever_becomes_of_the_connection_in_it() {
-    for harm in [Harm::LosesAnswer, Harm::CutsBefore] {
+    for harm in [Harm::LosesAnswer, Harm::CutsBefore, Harm::SwallowsAnswer] {
         let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
-        let store = through(&proxy, &namespaces.one()).await;
+        let builder = PostgresStore::builder(proxy.url()).schema(namespaces.one());
+        let builder = builder.patience(Duration::from_secs(1));
+        let store = builder.connect().await.unwrap();
         let mut runs = Vec::new();
         for _ in 0..3 {
             let trigger = store.create(note()).await.unwrap();
@@ -74,13 +76,68 @@ async fn runs_are_leased_once_whatever_becomes_of_the_connection_in_it() {
         assert_eq!(claimed, 2);
         let parked = store.runs(&RunFilter::parked()).await.unwrap();
         assert_eq!(parked.len(), 2);
-        assert!(parked.iter().all(|run| run.attempts == 1));
+        let leased = store.runs(&RunFilter::all().state(RunState::Running)).await;
+        let leased = leased.unwrap();
+        assert_eq!(leased.len(), 2);
+        assert!(
+            leased
+                .iter()
+                .all(|run| run.attempts == 1 && run.lease.is_some())
+        );
         assert_eq!(
             store.claim_next(9, &agent).await.unwrap(),
             1,
             "that is left"
         );
     }
+}
+
+#[tokio::test]
+async fn a_claim_that_the_server_still_works_on_is_waited_for() {
+    let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
+    let namespace = namespaces.one();
+    let store = through(&proxy, &namespace).await;
+    let mut runs = Vec::new();
+    for _ in 0..4 {
+        let trigger = store.create(note()).await.unwrap();
+        runs.push(NewRun::from(RunRef::new("agent", trigger.id, 1)));
+    }
+    store.enqueue(runs).await.unwrap();
+    let mut other = sqlx::PgConnection::connect(&url()).await.unwrap();
+    let slow = format!(
+        "CREATE FUNCTION {namespace}.slow() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN PERFORM pg_sleep(0.2); RETURN NEW; END $$;
+         CREATE TRIGGER slow BEFORE UPDATE ON {namespace}.ux_runs FOR EACH ROW EXECUTE FUNCTION {namespace}.slow()"
+    );
+    let slow = sqlx::raw_sql(sqlx::AssertSqlSafe(slow));
+    slow.execute(&mut other).await.unwrap();
+
+    proxy.harm_next(Harm::CutsAfter);
+    let agent = [ExecutorLimits::new("agent", 2)];
+    let claimed = store.claim_next(2, &agent).await.unwrap();
+
+    assert!(proxy.is_done());
+    assert_eq!(claimed, 2);
+    let leased = store.runs(&RunFilter::all().state(RunState::Running)).await;
+    assert_eq!(leased.unwrap().len(), 2, "none for nobody");
+}
+
+#[tokio::test]
+async fn what_could_not_be_prepared_does_not_stay() {
+    let namespaces = Namespaces::default();
+    let namespace = namespaces.one();
+    let builder = store_in(&namespace).patience(Duration::from_millis(300));
+    let store = builder.connect().await.unwrap();
+    let mut other = sqlx::PgConnection::connect(&url()).await.unwrap();
+    let lock = format!("BEGIN; LOCK TABLE {namespace}.ux_runs IN SHARE MODE");
+    let lock = sqlx::raw_sql(sqlx::AssertSqlSafe(lock));
+    lock.execute(&mut other).await.unwrap();
+
+    let told = store.create(note()).await.unwrap_err();
+
+    assert!(matches!(told, StoreError::Unavailable { .. }), "{told:?}");
+    sqlx::raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+    store.create(note()).await.unwrap();
 }
 
 #[tokio::test]

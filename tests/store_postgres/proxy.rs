@@ -16,6 +16,8 @@ pub(crate) enum Harm {
     LosesAnswer = 1,
     /// The server is not asked to commit, as the connection is cut before.
     CutsBefore = 2,
+    /// The connection is cut once the server was asked, which it does all the same.
+    CutsAfter = 4,
     /// The server commits, and nothing is heard of it any more over this connection, which stays open.
     SwallowsAnswer = 3,
 }
@@ -147,6 +149,9 @@ async fn pass(client: &mut TcpStream, server: &mut TcpStream, next: Arc<AtomicU8
                     return;
                 }
                 server.write_all(request).await.unwrap();
+                if harm == Harm::CutsAfter as u8 {
+                    return;
+                }
                 if harm == Harm::SwallowsAnswer as u8 {
                     return std::future::pending().await;
                 }

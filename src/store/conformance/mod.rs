@@ -109,9 +109,10 @@ pub use pages::{
 };
 pub use parked::{
     a_lease_that_ran_out_is_due, a_parked_lease_is_taken_by_its_handle,
-    a_parked_lease_runs_out_too, a_run_that_ended_is_not_parked, executors_take_turns,
-    limits_hold_for_each_executor, no_run_is_claimed_twice,
-    parked_leases_are_kept_alive_by_heartbeats, the_oldest_run_is_claimed_first,
+    a_parked_lease_runs_out_too, a_parked_lease_that_ran_out_is_told_by_its_next_handle,
+    a_run_that_ended_is_not_parked, executors_take_turns, limits_hold_for_each_executor,
+    no_run_is_claimed_twice, parked_leases_are_kept_alive_by_heartbeats,
+    the_oldest_run_is_claimed_first,
 };
 pub use queries::{
     a_condition_that_cannot_be_evaluated_is_an_error, any_tags_find_each_once, conditions,
@@ -246,6 +247,7 @@ macro_rules! store_conformance {
             a_parked_lease_is_taken_by_its_handle
             parked_leases_are_kept_alive_by_heartbeats
             a_parked_lease_runs_out_too
+            a_parked_lease_that_ran_out_is_told_by_its_next_handle
             a_run_that_ended_is_not_parked
             a_lease_that_ran_out_is_due
             limits_hold_for_each_executor

@@ -150,6 +150,40 @@ pub async fn a_parked_lease_runs_out_too<S: Subject>(subject: &S) -> Result<(), 
     )
 }
 
+/// A parked lease that ran out is not told by its handle once the run is parked in another.
+pub async fn a_parked_lease_that_ran_out_is_told_by_its_next_handle<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let other = store.clone();
+    let (Some(ledger), Some(other_ledger)) = (store.ledger(), other.ledger()) else {
+        return Ok(());
+    };
+    let run = new_run(&store, "agent").await?;
+    ledger
+        .enqueue(vec![run.clone().lasting(SHORT).into()])
+        .await?;
+    park(ledger, "agent", 1).await?;
+
+    subject.pass(OVER).await;
+    same(
+        park(other_ledger, "agent", 1).await?,
+        1,
+        "the number of runs due",
+    )?;
+
+    same(
+        ledger.runs(&RunFilter::parked()).await?.len(),
+        0,
+        "the number of runs parked here",
+    )?;
+    let there = parked(other_ledger.runs(&RunFilter::parked()).await?);
+    expect(
+        there.iter().all(|lease| lease.token == 2),
+        "what is parked there has the next token",
+    )
+}
+
 /// A run whose lease ran out is due again.
 pub async fn a_lease_that_ran_out_is_due<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
