@@ -115,9 +115,9 @@ impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> ClaimNext<P> {
         }
     }
 
-    fn parked(&self, leased: Vec<Row>) -> usize {
+    fn parked(&self, leased: &[Row]) -> usize {
         let since = self.sent.get_or_init(Instant::now);
-        (self.park)(&leased, *since);
+        (self.park)(leased, *since);
         leased.len()
     }
 }
@@ -137,7 +137,7 @@ impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> Read for ClaimNext<P> {
         };
         self.sent.get_or_init(Instant::now);
         let leased = lease::due(connection, tenant, time, &self.asked).await?;
-        Ok(self.parked(leased))
+        Ok(self.parked(&leased))
     }
 }
 
@@ -153,6 +153,6 @@ impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> Read for Look<'_, P> {
             return Ok(0);
         };
         let leased = lease::again(connection, tenant, time, &self.0.asked).await?;
-        Ok(self.0.parked(leased))
+        Ok(self.0.parked(&leased))
     }
 }
