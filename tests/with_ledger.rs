@@ -119,6 +119,7 @@ universal_executor::store_conformance! { @promises two, Two,
     a_parked_lease_is_taken_by_its_handle
     parked_leases_are_kept_alive_by_heartbeats
     a_parked_lease_runs_out_too
+    a_parked_lease_that_ran_out_is_told_by_its_next_handle
     a_run_that_ended_is_not_parked
     a_lease_that_ran_out_is_due
     limits_hold_for_each_executor
