@@ -221,8 +221,11 @@ async fn a_run_that_waits_is_cancelled_by_an_order() {
 async fn a_run_at_work_is_cancelled_by_an_order_and_what_it_did_is_stopped() {
     let is_at_work = Arc::new(());
     let held = Arc::downgrade(&is_at_work);
+    let begun = Arc::new(tokio::sync::Notify::new());
+    let begins = Arc::clone(&begun);
     let slow = json_tool("slow", "", json!({}), move |_, _| {
         let held = Arc::clone(&is_at_work);
+        begins.notify_one();
         async move {
             std::future::pending::<()>().await;
             drop(held);
@@ -236,12 +239,62 @@ async fn a_run_at_work_is_cancelled_by_an_order_and_what_it_did_is_stopped() {
         no_model(),
     );
     let request = world.asks(json!({})).await;
+
+    let cancelled = async {
+        begun.notified().await;
+        world.executor.cancel(request.id).await.unwrap();
+    };
+    let result = world.works_until(WorkflowExecutor::RESULT, 1);
+    let (result, ()) = tokio::join!(result, cancelled);
+
+    assert_eq!(result.context["status"], "cancelled");
+    assert_eq!(held.strong_count(), 1);
+}
+
+#[tokio::test]
+async fn a_run_that_is_cancelled_before_it_begins_does_nothing() {
+    let (work, calls) = tool("work", |_, _| Ok(json!("done")));
+    let definition = flow(&json!({"tools": {"work": {}}}), json!([{"tool": "work"}]));
+    let world = World::new(&definition, registry([work]), no_model());
+    let request = world.asks(json!({})).await;
     world.executor.cancel(request.id).await.unwrap();
 
     let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
 
     assert_eq!(result.context["status"], "cancelled");
-    assert_eq!(held.strong_count(), 1);
+    assert_eq!(calls.load(Ordering::SeqCst), 0);
+}
+
+/// A tool that fails the first time and is tried again after so long, at the most.
+fn fails_once(seconds: u32) -> (World, Arc<AtomicUsize>) {
+    let (work, calls) = tool("work", |number, _| match number {
+        1 => Err("the first time it fails".into()),
+        _ => Ok(json!("done")),
+    });
+    let retry = json!({"attempts": 3, "base_seconds": seconds});
+    let definition = flow(
+        &json!({"tools": {"work": {}}}),
+        json!([{"tool": "work", "retry": retry}]),
+    );
+    let world = World::new(&definition, registry([work.idempotent()]), no_model());
+    (world, calls)
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_attempt_is_made_after_a_cancel_that_came_while_it_was_waited_for() {
+    let (world, calls) = fails_once(4);
+    let request = world.asks(json!({})).await;
+
+    let event = Event::created(&request);
+    let cancelled = async {
+        tokio::time::sleep(SECOND / 2).await;
+        world.executor.cancel(request.id).await.unwrap();
+    };
+    let (worked, ()) = tokio::join!(world.executor.process_event(&event), cancelled);
+
+    worked.unwrap();
+    assert_eq!(world.result().await["status"], "cancelled");
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]

@@ -136,6 +136,8 @@ impl<'d> Drive<'d> {
                 Some(delay) if delay <= SHORT => {
                     self.save().await?;
                     tokio::time::sleep(delay).await;
+                    // Nothing begins after an order that came meanwhile.
+                    Box::pin(self.look()).await?;
                 }
                 Some(_) | None => {
                     self.tell_progress().await?;
@@ -218,7 +220,7 @@ impl<'d> Drive<'d> {
             Some(asks) = self.saves.recv() => self.save_for(asks).await,
             Some(done) = self.running.next() => self.take(done),
             () = tokio::time::sleep_until(self.next_look) => Box::pin(self.look()).await.map(drop),
-            () = due => Ok(()),
+            () = due => Box::pin(self.look()).await.map(drop),
         }
     }
 
