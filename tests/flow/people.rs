@@ -297,6 +297,32 @@ async fn no_attempt_is_made_after_a_cancel_that_came_while_it_was_waited_for() {
     assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
 
+/// Lets a new process work for so long.
+async fn works_for(world: &World, time: Duration) {
+    let runtime = Runtime::builder(world.store.events())
+        .start_at(StartAt::Beginning)
+        .executor(world.executor.clone())
+        .build()
+        .unwrap();
+    runtime.run_until(tokio::time::sleep(time)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_paused_while_an_attempt_is_waited_for_makes_it_after_it_may_go_on() {
+    let (world, calls) = fails_once(60);
+    let request = world.asks(json!({})).await;
+
+    works_for(&world, SECOND).await;
+    world.executor.pause(request.id).await.unwrap();
+    works_for(&world, 600 * SECOND).await;
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    world.executor.unpause(request.id).await.unwrap();
+    works_for(&world, 600 * SECOND).await;
+
+    assert_eq!(world.result().await["output"], "done");
+    assert_eq!(calls.load(Ordering::SeqCst), 2);
+}
+
 #[tokio::test]
 async fn a_paused_run_begins_nothing_until_it_may_go_on_and_takes_answers_meanwhile() {
     let (after, calls) = tool("after", |_, _| Ok(json!("done")));

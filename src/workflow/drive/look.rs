@@ -219,7 +219,7 @@ impl Drive<'_> {
             untils.extend(asleep.until);
             untils.extend(self.kept.get(path).and_then(|kept| kept.until));
         }
-        let dues = self.queue.iter();
+        let dues = self.queue.iter().filter(|path| !self.is_held(path));
         untils.extend(dues.filter_map(|path| self.kept.get(path)?.due));
         wake.until = untils.into_iter().min();
         wake
