@@ -323,6 +323,33 @@ async fn a_run_that_is_paused_while_an_attempt_is_waited_for_makes_it_after_it_m
     assert_eq!(calls.load(Ordering::SeqCst), 2);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_runs_at_most_once_and_is_served_elsewhere_is_asked_once_although_nobody_answers()
+ {
+    use universal_executor::tool::remote_tool;
+    let remote = remote_tool("far", "Far away.", json!({"type": "object"}));
+    let here = json_tool("far", "Far away.", json!({}), |_, _| async { Ok(json!(1)) });
+    let remote = ToolRegistry::default().with(remote.at_most_once());
+    let moved = ToolRegistry::default().with(here.at_most_once().over_breadcrumbs());
+    for tools in [remote.unwrap(), moved.unwrap()] {
+        let definition = flow(
+            &json!({"tools": {"far": {}}}),
+            json!([{"tool": "far", "input": {}, "retry": 3, "timeout_seconds": 60}]),
+        );
+        let world = World::new(&definition, tools, no_model());
+        world.asks(json!({})).await;
+
+        works_for(&world, 600 * SECOND).await;
+
+        let asked = world.store.recent("tool.request.v1", 10).await.unwrap();
+        assert_eq!(asked.len(), 1);
+        let error = &world.result().await["error"];
+        assert_eq!(error["code"], "timed_out");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains("may have done its work"), "{message}");
+    }
+}
+
 #[tokio::test]
 async fn a_paused_run_begins_nothing_until_it_may_go_on_and_takes_answers_meanwhile() {
     let (after, calls) = tool("after", |_, _| Ok(json!("done")));
