@@ -221,8 +221,11 @@ async fn a_run_that_waits_is_cancelled_by_an_order() {
 async fn a_run_at_work_is_cancelled_by_an_order_and_what_it_did_is_stopped() {
     let is_at_work = Arc::new(());
     let held = Arc::downgrade(&is_at_work);
+    let begun = Arc::new(tokio::sync::Notify::new());
+    let begins = Arc::clone(&begun);
     let slow = json_tool("slow", "", json!({}), move |_, _| {
         let held = Arc::clone(&is_at_work);
+        begins.notify_one();
         async move {
             std::future::pending::<()>().await;
             drop(held);
@@ -236,12 +239,115 @@ async fn a_run_at_work_is_cancelled_by_an_order_and_what_it_did_is_stopped() {
         no_model(),
     );
     let request = world.asks(json!({})).await;
+
+    let cancelled = async {
+        begun.notified().await;
+        world.executor.cancel(request.id).await.unwrap();
+    };
+    let result = world.works_until(WorkflowExecutor::RESULT, 1);
+    let (result, ()) = tokio::join!(result, cancelled);
+
+    assert_eq!(result.context["status"], "cancelled");
+    assert_eq!(held.strong_count(), 1);
+}
+
+#[tokio::test]
+async fn a_run_that_is_cancelled_before_it_begins_does_nothing() {
+    let (work, calls) = tool("work", |_, _| Ok(json!("done")));
+    let definition = flow(&json!({"tools": {"work": {}}}), json!([{"tool": "work"}]));
+    let world = World::new(&definition, registry([work]), no_model());
+    let request = world.asks(json!({})).await;
     world.executor.cancel(request.id).await.unwrap();
 
     let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
 
     assert_eq!(result.context["status"], "cancelled");
-    assert_eq!(held.strong_count(), 1);
+    assert_eq!(calls.load(Ordering::SeqCst), 0);
+}
+
+/// A tool that fails the first time and is tried again after so long, at the most.
+fn fails_once(seconds: u32) -> (World, Arc<AtomicUsize>) {
+    let (work, calls) = tool("work", |number, _| match number {
+        1 => Err("the first time it fails".into()),
+        _ => Ok(json!("done")),
+    });
+    let retry = json!({"attempts": 3, "base_seconds": seconds});
+    let definition = flow(
+        &json!({"tools": {"work": {}}}),
+        json!([{"tool": "work", "retry": retry}]),
+    );
+    let world = World::new(&definition, registry([work.idempotent()]), no_model());
+    (world, calls)
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_attempt_is_made_after_a_cancel_that_came_while_it_was_waited_for() {
+    let (world, calls) = fails_once(4);
+    let request = world.asks(json!({})).await;
+
+    let event = Event::created(&request);
+    let cancelled = async {
+        tokio::time::sleep(SECOND / 2).await;
+        world.executor.cancel(request.id).await.unwrap();
+    };
+    let (worked, ()) = tokio::join!(world.executor.process_event(&event), cancelled);
+
+    worked.unwrap();
+    assert_eq!(world.result().await["status"], "cancelled");
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
+/// Lets a new process work for so long.
+async fn works_for(world: &World, time: Duration) {
+    let runtime = Runtime::builder(world.store.events())
+        .start_at(StartAt::Beginning)
+        .executor(world.executor.clone())
+        .build()
+        .unwrap();
+    runtime.run_until(tokio::time::sleep(time)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_paused_while_an_attempt_is_waited_for_makes_it_after_it_may_go_on() {
+    let (world, calls) = fails_once(60);
+    let request = world.asks(json!({})).await;
+
+    works_for(&world, SECOND).await;
+    world.executor.pause(request.id).await.unwrap();
+    works_for(&world, 600 * SECOND).await;
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    world.executor.unpause(request.id).await.unwrap();
+    works_for(&world, 600 * SECOND).await;
+
+    assert_eq!(world.result().await["output"], "done");
+    assert_eq!(calls.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_runs_at_most_once_and_is_served_elsewhere_is_asked_once_although_nobody_answers()
+ {
+    use universal_executor::tool::remote_tool;
+    let remote = remote_tool("far", "Far away.", json!({"type": "object"}));
+    let here = json_tool("far", "Far away.", json!({}), |_, _| async { Ok(json!(1)) });
+    let remote = ToolRegistry::default().with(remote.at_most_once());
+    let moved = ToolRegistry::default().with(here.at_most_once().over_breadcrumbs());
+    for tools in [remote.unwrap(), moved.unwrap()] {
+        let definition = flow(
+            &json!({"tools": {"far": {}}}),
+            json!([{"tool": "far", "input": {}, "retry": 3, "timeout_seconds": 60}]),
+        );
+        let world = World::new(&definition, tools, no_model());
+        world.asks(json!({})).await;
+
+        works_for(&world, 600 * SECOND).await;
+
+        let asked = world.store.recent("tool.request.v1", 10).await.unwrap();
+        assert_eq!(asked.len(), 1);
+        let error = &world.result().await["error"];
+        assert_eq!(error["code"], "timed_out");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains("may have done its work"), "{message}");
+    }
 }
 
 #[tokio::test]

@@ -196,6 +196,37 @@ async fn a_definition_is_kept_once_however_many_runs_there_are() {
 }
 
 #[tokio::test]
+async fn forged_definitions_however_many_neither_stand_for_the_real_one_nor_hide_it() {
+    let old = flow(
+        &json!({}),
+        json!([{"ask": "Go on?"}, {"return": "old: ${last}"}]),
+    );
+    let new = flow(&json!({}), json!([{"return": "new"}]));
+    let hash = Workflow::from_json(&old).unwrap().hash().to_owned();
+    let forge = || {
+        NewBreadcrumb::new(KEPT)
+            .tag(format!("definition:{hash}"))
+            .context(json!({"hash": hash, "definition": new.to_string()}))
+    };
+    let world = World::new(&old, ToolRegistry::default(), no_model());
+    world.store.create(forge()).await.unwrap();
+    world.asks(json!({})).await;
+    world.works_until("human.request.v1", 1).await;
+    for _ in 0..100 {
+        world.store.create(forge()).await.unwrap();
+    }
+    let replaced = executor(&new, &Parts::new(), Arc::new(world.store.clone()));
+    let world = World {
+        executor: Arc::new(replaced),
+        ..world
+    };
+
+    let result = answered(&world).await;
+
+    assert_eq!(result.context["output"], "old: yes", "{result:?}");
+}
+
+#[tokio::test]
 async fn a_run_whose_definition_is_gone_or_forged_is_refused_and_told_the_way_out() {
     let old = flow(&json!({}), json!([{"ask": "Go on?"}, {"return": "old"}]));
     let forged = flow(&json!({}), json!([{"ask": "Go on?"}, {"return": "forged"}]));

@@ -47,16 +47,23 @@ pub(in crate::agent) enum Refused {
 
 /// What only people, tools and the library itself write, whatever a definition says, in any version. Tools and other
 /// agents are asked by calls, so that the list of what an agent may call holds.
-const NEVER: [&str; 9] = [
+const NEVER: [&str; 16] = [
     "agent.request",
     "executor.failed",
     "human.request",
     "human.response",
+    "session.entry",
+    "session.log",
     "tool.catalog",
     "tool.request",
     "tool.response",
     "workflow.control",
+    "workflow.kept",
+    "workflow.progress",
+    "workflow.request",
     "workflow.result",
+    "workload.message",
+    "workload.result",
 ];
 
 impl Action {

@@ -257,13 +257,23 @@ fn what_people_tools_and_the_library_write_is_never_written_by_an_answer() {
     }
 }
 
-const NEVER_WRITTEN: [&str; 6] = [
+const NEVER_WRITTEN: [&str; 16] = [
     "human.response",
+    "human.request",
     "executor.failed",
     "tool.response",
     "tool.catalog",
     "tool.request",
     "agent.request",
+    "session.entry",
+    "session.log",
+    "workflow.control",
+    "workflow.kept",
+    "workflow.progress",
+    "workflow.request",
+    "workflow.result",
+    "workload.message",
+    "workload.result",
 ];
 
 #[test]

@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How deep steps may stand within steps, those of the flows they run included.
 const DEPTH: usize = 48;
 
+/// How many agents may stand in a row of which each asks the next, or hands over to it: each holds one more conversation.
+const CHAIN: usize = 16;
+
 pub(super) fn check(workflow: &Workflow) -> Result<Vec<Warning>, LoadError> {
     let mut names = Names {
         workflow,
@@ -233,6 +236,7 @@ fn refuse_circles(workflow: &Workflow) -> Result<(), LoadError> {
         .map(|agent| positions(agent.delegate.iter().chain(&agent.uses), &agents))
         .collect();
     refuse_circle("agents", &agents, &edges)?;
+    refuse_chain(&agents, &edges)?;
     let flows: Vec<&str> = workflow.flows.keys().map(String::as_str).collect();
     let edges = workflow.flows.values().map(runs);
     let edges: Vec<_> = edges.map(|runs| positions(runs.keys(), &flows)).collect();
@@ -256,6 +260,26 @@ fn refuse_circle(what: &'static str, all: &[&str], edges: &[Vec<usize>]) -> Resu
         place = place.field(first);
     }
     Err(LoadError::new(place, LoadProblem::Cycle { what, names }))
+}
+
+/// The names are in order, which is that of the edges. A round knows of one more agent in each row, so there are few.
+fn refuse_chain(all: &[&str], edges: &[Vec<usize>]) -> Result<(), LoadError> {
+    let mut lengths = vec![1; all.len()];
+    for _ in 0..CHAIN {
+        let longer = |next: &Vec<usize>| {
+            let next = next.iter().filter_map(|at| lengths.get(*at).copied());
+            1 + next.max().unwrap_or_default()
+        };
+        lengths = edges.iter().map(longer).collect();
+    }
+    let mut found = all.iter().zip(lengths);
+    let Some((name, found)) = found.find(|(_, length)| *length > CHAIN) else {
+        return Ok(());
+    };
+    let place = Place::default().field("agents").field(name);
+    let (what, most) = ("agents of which each asks the next", CHAIN);
+    let problem = LoadProblem::TooMany { what, found, most };
+    Err(LoadError::new(place, problem))
 }
 
 /// The flows that a flow runs, each with how deep it stands at the most.

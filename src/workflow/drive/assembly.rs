@@ -78,6 +78,15 @@ impl Assembly {
         &self.workflow
     }
 
+    /// What a tool was registered as, of the name that the definition has for it. Asking for the work of one that is served
+    /// elsewhere is idempotent; doing it need not be.
+    pub(super) fn safety(&self, name: &str) -> Option<RetrySafety> {
+        let spec = self.workflow.tools.get(name)?;
+        let registered = spec.tool.as_deref().unwrap_or(name);
+        let tool = self.parts.tools.get(registered)?;
+        Some(tool.settings().retry)
+    }
+
     /// The schemas that runs of it may write, in order.
     pub fn writes(&self) -> impl Iterator<Item = &str> {
         self.writes.iter().map(String::as_str)

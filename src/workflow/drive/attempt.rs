@@ -136,6 +136,8 @@ impl<'d> Drive<'d> {
                 Some(delay) if delay <= SHORT => {
                     self.save().await?;
                     tokio::time::sleep(delay).await;
+                    // Nothing begins after an order that came meanwhile.
+                    Box::pin(self.look()).await?;
                 }
                 Some(_) | None => {
                     self.tell_progress().await?;
@@ -145,7 +147,7 @@ impl<'d> Drive<'d> {
         }
     }
 
-    /// Begins steps for which there is a place, and which have no delay.
+    /// Begins steps for which there is a place, and which have no delay and are not held.
     fn begin_what_is_due(&mut self) {
         let now = self.context.now();
         let mut later = VecDeque::new();
@@ -153,12 +155,18 @@ impl<'d> Drive<'d> {
             && let Some(path) = self.queue.pop_front()
         {
             let due = self.kept.get(&path).and_then(|kept| kept.due);
-            match due.is_some_and(|due| due > now) {
+            match self.is_held(&path) || due.is_some_and(|due| due > now) {
                 true => later.push_back(path),
                 false => self.begin(&path, now),
             }
         }
         self.queue.append(&mut later);
+    }
+
+    /// Whether a step has to wait until its run is no longer paused. One that has begun goes on.
+    pub(super) fn is_held(&self, path: &StepPath) -> bool {
+        let has_begun = self.kept.get(path).is_some_and(|kept| kept.begun);
+        self.run.progress().is_paused() && !has_begun
     }
 
     fn begin(&mut self, path: &StepPath, now: Timestamp) {
@@ -218,7 +226,7 @@ impl<'d> Drive<'d> {
             Some(asks) = self.saves.recv() => self.save_for(asks).await,
             Some(done) = self.running.next() => self.take(done),
             () = tokio::time::sleep_until(self.next_look) => Box::pin(self.look()).await.map(drop),
-            () = due => Ok(()),
+            () = due => Box::pin(self.look()).await.map(drop),
         }
     }
 
@@ -328,12 +336,13 @@ impl<'d> Drive<'d> {
         }
     }
 
-    /// How long it is until a step that waits for its time begins; none if no step does.
+    /// How long it is until a step that waits for its time begins, and is not held; none if no step does.
     fn delay(&self) -> Option<Duration> {
         let now = self.context.now();
         let dues = self
             .queue
             .iter()
+            .filter(|path| !self.is_held(path))
             .filter_map(|path| self.kept.get(path)?.due);
         // No less than the store's clock can tell apart, so that nothing spins.
         dues.min()

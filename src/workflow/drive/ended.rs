@@ -7,7 +7,7 @@ use crate::error::{BoxError, Retry, excerpt, unmarked};
 use crate::executor::{ContextError, Verdict, verdict};
 use crate::machine::Answer;
 use crate::store::StoreError;
-use crate::tool::{RetrySafety, Tool, ToolSettings};
+use crate::tool::{RetrySafety, ToolSettings};
 use crate::workflow::{MayRetry, Outcome, StepFailure, Task};
 use serde_json::Value;
 use std::time::Duration;
@@ -25,21 +25,20 @@ pub(super) fn bad_output(problem: &str, raw: &str) -> Outcome {
 pub(super) fn of_answer(answer: Answer, settings: &ToolSettings) -> Outcome {
     match answer {
         Answer::Success(output) => Outcome::Succeeded(output),
-        answer @ Answer::Error { .. } => of_error(answer, Some(settings)),
+        answer @ Answer::Error { .. } => of_error(answer, Some(settings.retry)),
     }
 }
 
 /// An error, and whether the step may be tried again: a tool that failed may be called again, unless it runs at most once;
 /// where nobody knows whether it has done its work only one that is idempotent may.
-pub(super) fn of_error(answer: Answer, settings: Option<&ToolSettings>) -> Outcome {
+pub(super) fn of_error(answer: Answer, safety: Option<RetrySafety>) -> Outcome {
     let Answer::Error { code, message } = answer else {
         return Outcome::success(Value::Null);
     };
-    let retry = settings.map(|settings| settings.retry);
-    let may = match (&*code, retry) {
+    let may = match (&*code, safety) {
         (_, None | Some(RetrySafety::AtMostOnce)) => false,
         ("failed" | "busy" | "rate_limited", Some(_)) => true,
-        ("timeout" | "panic", Some(retry)) => retry.may_be_made_again(),
+        ("timeout" | "panic", Some(safety)) => safety.may_be_made_again(),
         (_, Some(_)) => false,
     };
     let retry = match may {
@@ -107,13 +106,13 @@ fn find<E: std::error::Error + 'static>(error: &BoxError) -> Option<&E> {
     None
 }
 
-/// How a step ends whose time is up while it is at work.
+/// How a step ends whose time is up while it is at work, or waits for who does its work.
 pub(super) fn timed_out(task: &Task, assembly: &Assembly) -> Outcome {
     let Task::Tool { tool, .. } = task else {
         return Outcome::TimedOut;
     };
-    let settings = assembly.tools.get(tool).map(Tool::settings);
-    match settings.is_some_and(|settings| settings.retry.may_be_made_again()) {
+    let safety = assembly.safety(tool);
+    match safety.is_some_and(RetrySafety::may_be_made_again) {
         true => Outcome::TimedOut,
         false => Outcome::failure(
             "timed_out",

@@ -15,8 +15,10 @@ const KEPT: &str = "workflow.kept.v1";
 /// How large a definition may be that is kept.
 const KEPT_BYTES: usize = Json::MAX_BYTES / 2;
 
-/// How many that say they are the one are looked at. Anybody may write one, so it is the hash that decides.
-const LOOKED_AT: usize = 64;
+/// How many that say they are the one are looked at together, and how often. Anybody may write one, so it is the hash
+/// that decides, and whoever writes many must not hide the one that is it.
+const AT_ONCE: usize = 64;
+const MOST_LOOKS: usize = 64;
 
 impl Assembly {
     /// Keeps the definition in the store, unless that is settled or it is too large. A run gets along without.
@@ -37,7 +39,7 @@ impl Assembly {
 
     async fn write_definition(&self) -> Result<(), StoreError> {
         let hash = self.workflow.hash();
-        if !self.store.search(&kept(hash).limit(1)).await?.is_empty() {
+        if self.kept_definition(hash).await?.is_some() {
             return Ok(());
         }
         let new = NewBreadcrumb::new(KEPT)
@@ -60,12 +62,7 @@ impl Assembly {
             began: excerpt(began, 80).into_owned(),
             reason,
         };
-        let found = self.store.search(&kept(began).limit(LOOKED_AT)).await?;
-        let texts = found
-            .iter()
-            .filter_map(|found| found.context.text("definition"));
-        let mut workflows = texts.filter_map(|text| Workflow::parse(text).ok());
-        let Some(mut workflow) = workflows.find(|workflow| workflow.hash() == began) else {
+        let Some(mut workflow) = self.kept_definition(began).await? else {
             return Ok(Err(gone("is not kept in this store".to_owned())));
         };
         // A workload that begins with an agent has a flow for it that no definition has.
@@ -78,10 +75,27 @@ impl Assembly {
         let assembly = Self::new(workflow, &self.parts, Arc::clone(&self.store));
         Ok(assembly.map_err(|error| gone(format!("cannot be used here any more: {error}"))))
     }
-}
 
-fn kept(hash: &str) -> Query {
-    Query::new(Selector::schema(KEPT).all_tags([tag(hash)]))
+    /// The definition of this hash, if it is in the store.
+    async fn kept_definition(&self, hash: &str) -> Result<Option<Workflow>, StoreError> {
+        let tagged = Selector::schema(KEPT).all_tags([tag(hash)]);
+        let mut query = Query::new(tagged).limit(AT_ONCE);
+        for _ in 0..MOST_LOOKS {
+            let page = self.store.search(&query).await?;
+            let texts = page
+                .iter()
+                .filter_map(|found| found.context.text("definition"));
+            let mut workflows = texts.filter_map(|text| Workflow::parse(text).ok());
+            if let Some(found) = workflows.find(|workflow| workflow.hash() == hash) {
+                return Ok(Some(found));
+            }
+            match page.last() {
+                Some(oldest) if page.len() == AT_ONCE => query = query.before(oldest.order_key()),
+                Some(_) | None => break,
+            }
+        }
+        Ok(None)
+    }
 }
 
 fn tag(hash: &str) -> String {

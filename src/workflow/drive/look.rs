@@ -2,13 +2,12 @@
 
 use super::attempt::Drive;
 use super::control::Control;
-use super::ended::of_error;
+use super::ended::{of_error, timed_out};
 use super::waiting::{Awaited, Reply};
 use crate::error::BoxError;
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Json, Selector, Timestamp};
 use crate::store::{Query, Wake};
-use crate::tool::Tool;
 use crate::workflow::{Outcome, StepPath, Task};
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,17 +108,20 @@ impl Drive<'_> {
             }
             Some(Reply::Result(result)) => self.checked(task, result),
             Some(Reply::Failed(answer)) => {
-                let tool = match task {
-                    Task::Tool { tool, .. } => self.assembly.tools.get(tool),
+                let safety = match task {
+                    Task::Tool { tool, .. } => self.assembly.safety(tool),
                     Task::Agent { .. }
                     | Task::Model { .. }
                     | Task::WaitFor { .. }
                     | Task::Ask { .. }
                     | Task::Emit { .. } => None,
                 };
-                of_error(answer, tool.map(Tool::settings))
+                of_error(answer, safety)
             }
-            None if wait.until <= self.context.now() => wait.late(),
+            None if wait.until <= self.context.now() => {
+                let late = wait.late();
+                late.unwrap_or_else(|| timed_out(task, self.assembly))
+            }
             None => return Ok(false),
         };
         self.tell(path, outcome);
@@ -219,7 +221,7 @@ impl Drive<'_> {
             untils.extend(asleep.until);
             untils.extend(self.kept.get(path).and_then(|kept| kept.until));
         }
-        let dues = self.queue.iter();
+        let dues = self.queue.iter().filter(|path| !self.is_held(path));
         untils.extend(dues.filter_map(|path| self.kept.get(path)?.due));
         wake.until = untils.into_iter().min();
         wake

@@ -77,6 +77,8 @@ impl Assembly {
         };
         let mut drive = Drive::new(self, context, order, run);
         drive.apply(next);
+        // An order may have been given before the run began.
+        Box::pin(drive.look()).await?;
         drive.run().await
     }
 

@@ -91,14 +91,14 @@ impl Wait {
         }
     }
 
-    /// How the step ends if nothing has answered in time.
-    pub(super) fn late(&self) -> Outcome {
+    /// How the step ends if nothing has answered in time; none if it ends as one whose time is up while it is at work.
+    pub(super) fn late(&self) -> Option<Outcome> {
         match &self.on {
-            Awaited::Event | Awaited::Person { .. } | Awaited::Tool => Outcome::TimedOut,
-            Awaited::Approval { .. } => Outcome::failure(
+            Awaited::Event | Awaited::Person { .. } | Awaited::Tool => None,
+            Awaited::Approval { .. } => Some(Outcome::failure(
                 "expired",
                 "nobody has approved the call in time; it was not made",
-            ),
+            )),
         }
     }
 }

@@ -113,6 +113,26 @@ fn circles_are_refused_and_named() {
 }
 
 #[test]
+fn a_chain_of_agents_that_ask_one_another_has_an_end() {
+    let chain = |length: usize| {
+        let mut definition = sound();
+        for at in 1..=length {
+            let field = if at % 2 == 0 { "delegate" } else { "use" };
+            let next = (at < length).then(|| format!("row{:02}", at + 1));
+            let agent = json!({"instruction": "Ask.", field: next.into_iter().collect::<Vec<_>>()});
+            definition["agents"][format!("row{at:02}")] = agent;
+        }
+        definition
+    };
+
+    assert!(Workflow::from_json(&chain(16)).is_ok());
+    assert_eq!(
+        refusal(&chain(17)),
+        "agents.row01: 17 agents of which each asks the next where at most 16 are allowed"
+    );
+}
+
+#[test]
 fn a_step_that_depends_on_what_is_not_there_is_refused() {
     let dag = with_steps(&json!([
         {"id": "fetch", "tool": "search"},
