@@ -127,10 +127,15 @@ impl WorkloadExecutor {
         Ok(executor)
     }
 
-    /// Replaces how its runs are leased, timed, ordered and retried, and what they may write; kind and definition stay.
+    /// Replaces how its runs are leased, timed, ordered and retried, and what they may write; kind and definition stay. Where it
+    /// says nothing of what they may write, that stays as well.
     #[must_use]
     pub fn with_profile(mut self, profile: Profile) -> Self {
+        let written = profile.responds_with.clone();
         self.profile = profile.in_place_of(self.profile);
+        if written.is_some() {
+            self.profile.responds_with = written;
+        }
         self
     }
 

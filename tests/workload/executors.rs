@@ -10,8 +10,8 @@ use universal_executor::agent::{AgentDefinition, AgentExecutor, ChatResponse, Sc
 use universal_executor::tool::{ToolRegistry, json_tool};
 use universal_executor::workflow::{Parts, StepPath};
 use universal_executor::workload::{
-    Definition, Deps, ExecutorDefinition, FlowDefinition, SessionStore, WorkloadError,
-    WorkloadEventKind, WorkloadExecutor,
+    Definition, Deps, ExecutorDefinition, FlowDefinition, NativeDefinition, RunCx, SessionStore,
+    WorkloadError, WorkloadEventKind, WorkloadExecutor,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Outcome, Profile,
@@ -87,6 +87,28 @@ fn what_would_go_wrong_with_every_trigger_is_said_before_the_first_one() {
     let source = std::error::Error::source(&no_model).unwrap().to_string();
     assert!(source.contains("names no model"), "{source}");
     assert!(sound.is_ok());
+}
+
+#[tokio::test]
+async fn what_a_profile_does_not_list_is_not_written() {
+    let store = MemoryStore::default();
+    let shared: Arc<dyn universal_executor::BreadcrumbStore> = Arc::new(store.clone());
+    let writes = NativeDefinition::new("writes", move |cx: RunCx, _| {
+        let store = cx.context().bound_store(Arc::clone(&shared));
+        async move {
+            store.create(NewBreadcrumb::new("other.v1")).await?;
+            Ok(json!("written"))
+        }
+    });
+    let only = Profile::new("workload").responds_with([WorkloadExecutor::RESULT]);
+    let desk = executor(writes, deps(&parrot(), &store)).with_profile(only);
+    let trigger = say(&store, "write").await;
+
+    desk.process_event(&Event::created(&trigger)).await.unwrap();
+
+    let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
+    assert_eq!(result.unwrap().context["status"], "error");
+    assert!(store.latest("other.v1").await.unwrap().is_none());
 }
 
 #[test]
