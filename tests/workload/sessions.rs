@@ -4,8 +4,9 @@ use crate::{agent, asked, code, deps, flow, history, parrot, says};
 use serde_json::json;
 use std::sync::Arc;
 use universal_executor::MemoryStore;
-use universal_executor::agent::{ChatResponse, ScriptedModel, Speaker, ToolCall};
-use universal_executor::workflow::StepPath;
+use universal_executor::agent::guardrail::{Decision, on_input};
+use universal_executor::agent::{ChatResponse, Message, ScriptedModel, Speaker, ToolCall};
+use universal_executor::workflow::{Parts, StepPath};
 use universal_executor::workload::{Deps, FlowDefinition, Supervisor, TurnStatus};
 
 fn supervisor(definition: FlowDefinition, deps: Deps) -> Supervisor {
@@ -142,6 +143,39 @@ async fn an_agent_is_shown_no_more_than_its_definition_says() {
     let requests = model.requests();
     assert_eq!(history(&requests[2]), ["b", "said: b"]);
     assert_eq!(history(&requests[3]), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_conversation_that_a_guardrail_denies_is_not_shown_to_the_model_that_sums_up() {
+    let model = parrot();
+    let no_transcripts = on_input("no transcripts", |messages| {
+        let transcript = |message: &Message| message.text.contains("user: a");
+        match messages.iter().any(transcript) {
+            true => Decision::deny("it stays here"),
+            false => Decision::Allow,
+        }
+    });
+    let parts = Parts::new()
+        .default_model(Arc::clone(&model) as _)
+        .guardrail(no_transcripts);
+    let long = flow(json!({
+        "agents": {"main": {"instruction": "Help."}},
+        "policies": {
+            "compaction": {"method": "summarise", "at_tokens": 4, "keep": 2},
+            "guardrails": {"input": ["no transcripts"]},
+        },
+    }));
+    let deps = Deps::new(parts, Arc::new(MemoryStore::default()));
+    let supervisor = supervisor(long, deps);
+
+    for message in ["a", "b", "c"] {
+        turn(&supervisor, "one", message).await;
+    }
+
+    let requests = model.requests();
+    assert_eq!(requests.len(), 3);
+    let shown = ["a", "said: a", "b", "said: b"];
+    assert_eq!(history(&requests[2]), shown);
 }
 
 #[tokio::test]

@@ -138,6 +138,11 @@ impl Assembly {
         })
     }
 
+    /// What all that is said to models has to pass.
+    pub(crate) const fn guardrails(&self) -> &Guardrails {
+        &self.guardrails
+    }
+
     /// The model that sums up conversations which became too long.
     pub(crate) fn summariser(&self) -> Option<Arc<dyn ChatModel>> {
         let compaction = self.workflow.policies.compaction.as_ref()?;
