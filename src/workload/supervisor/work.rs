@@ -23,6 +23,8 @@ struct Begun {
     message: Message,
     trigger: Breadcrumb,
     context: ExecutionContext,
+    /// How often something had been added to the session.
+    added: u64,
 }
 
 impl Shared {
@@ -73,6 +75,7 @@ impl Shared {
             message,
             trigger,
             context,
+            added,
         } = begun;
         // A turn that goes on has the name that it had.
         let run: Arc<str> = trigger.id.to_string().into();
@@ -98,7 +101,7 @@ impl Shared {
                 trigger: Box::new(trigger),
                 state: state.clone(),
             };
-            if let Err(error) = keep(&session, &run, entry).await {
+            if let Err(error) = keep(&session, added, &run, entry).await {
                 return ended(&run, TurnStatus::of_error(&error.into()));
             }
         }
@@ -127,6 +130,7 @@ impl Shared {
                     message: message.clone(),
                     trigger: (**trigger).clone(),
                     context: context.with_resumed(state.clone(), None),
+                    added: log.added(),
                 }))
             }
             (What::Resume, Some(LogEntry::Said { .. }) | None) => {
@@ -146,14 +150,24 @@ impl Shared {
                     message: message.clone(),
                     context: ExecutionContext::for_trigger(trigger.clone()),
                     trigger,
+                    added: log.added(),
                 }))
             }
         }
     }
 }
 
-async fn keep(session: &Session, run: &str, entry: LogEntry) -> Result<(), SessionError> {
+/// Adds to a session that was added to so often when the turn began. It may have been made shorter since.
+async fn keep(
+    session: &Session,
+    added: u64,
+    run: &str,
+    entry: LogEntry,
+) -> Result<(), SessionError> {
     let log = session.load().await?;
+    if log.added() != added {
+        return Err(session.conflict());
+    }
     session.append(&log, run, entry).await
 }
 
