@@ -245,6 +245,31 @@ async fn a_question_is_answered_after_the_process_has_begun_anew() {
 }
 
 #[tokio::test]
+async fn looking_for_an_answer_often_leaves_the_conversation_before_as_it_is() {
+    let store = MemoryStore::default();
+    let deps = deps(&parrot(), &store);
+    let asks = flow(json!({"flows": {"main": {"steps": [
+        {"if": {"path": "input", "op": "eq", "value": "publish"}, "then": [{"ask": "Go on?"}]},
+        {"return": "done"},
+    ]}}}));
+    let supervisor = supervisor(asks, deps);
+    turn(&supervisor, "one", "before").await;
+    turn(&supervisor, "one", "publish").await;
+
+    // More often than entries of a session are read.
+    for _ in 0..1_001 {
+        supervisor.resume("one").unwrap().outcome().await;
+    }
+    answer(&store, "yes").await;
+    let done = supervisor.resume("one").unwrap().outcome().await;
+
+    assert_eq!(done.final_text().as_deref(), Some("done"));
+    let log = supervisor.sessions().session("one").load().await.unwrap();
+    let said: Vec<_> = log.messages().into_iter().map(|said| said.text).collect();
+    assert_eq!(said, ["before", "done", "publish", "done"]);
+}
+
+#[tokio::test]
 async fn a_turn_that_waits_can_be_given_up() {
     let deps = deps(&parrot(), &MemoryStore::default());
     let asks = flow(json!({"flows": {"main": {"steps": [{"ask": "Go on?"}]}}}));

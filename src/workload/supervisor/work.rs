@@ -4,7 +4,7 @@ use super::Restart;
 use super::lane::{Events, Job, Shared, What};
 use crate::clock;
 use crate::executor::ExecutionContext;
-use crate::model::{Breadcrumb, Timestamp};
+use crate::model::{Breadcrumb, Json, Timestamp};
 use crate::workflow::MayRetry;
 use crate::workload::cx::Message;
 use crate::workload::event::delay_of;
@@ -25,6 +25,8 @@ struct Begun {
     context: ExecutionContext,
     /// How often something had been added to the session.
     added: u64,
+    /// What it goes on with, if it has waited before.
+    resumed: Option<Json>,
 }
 
 impl Shared {
@@ -76,6 +78,7 @@ impl Shared {
             trigger,
             context,
             added,
+            resumed,
         } = begun;
         // A turn that goes on has the name that it had.
         let run: Arc<str> = trigger.id.to_string().into();
@@ -95,7 +98,10 @@ impl Shared {
             }
         };
         let outcome = turn.run(&mut tell, stopped.cancelled()).await;
-        if let TurnStatus::Suspended { state, .. } = &outcome.status {
+        // A turn that still waits for the same is in the log already.
+        if let TurnStatus::Suspended { state, .. } = &outcome.status
+            && resumed.as_ref() != Some(state)
+        {
             let entry = LogEntry::Suspended {
                 message,
                 trigger: Box::new(trigger),
@@ -131,6 +137,7 @@ impl Shared {
                     trigger: (**trigger).clone(),
                     context: context.with_resumed(state.clone(), None),
                     added: log.added(),
+                    resumed: Some(state.clone()),
                 }))
             }
             (What::Resume, Some(LogEntry::Said { .. }) | None) => {
@@ -151,6 +158,7 @@ impl Shared {
                     context: ExecutionContext::for_trigger(trigger.clone()),
                     trigger,
                     added: log.added(),
+                    resumed: None,
                 }))
             }
         }
