@@ -3,9 +3,11 @@
 use crate::{agent, asked, code, deps, flow, history, parrot, says};
 use serde_json::json;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use universal_executor::MemoryStore;
 use universal_executor::agent::guardrail::{Decision, on_input};
 use universal_executor::agent::{ChatResponse, Message, ScriptedModel, Speaker, ToolCall};
+use universal_executor::tool::{ToolRegistry, json_tool};
 use universal_executor::workflow::{Parts, StepPath};
 use universal_executor::workload::{Deps, FlowDefinition, Supervisor, TurnStatus};
 
@@ -267,6 +269,40 @@ async fn looking_for_an_answer_often_leaves_the_conversation_before_as_it_is() {
     let log = supervisor.sessions().session("one").load().await.unwrap();
     let said: Vec<_> = log.messages().into_iter().map(|said| said.text).collect();
     assert_eq!(said, ["before", "done", "publish", "done"]);
+}
+
+#[tokio::test]
+async fn a_turn_that_fails_for_good_after_it_has_waited_does_not_block_its_session() {
+    let store = MemoryStore::default();
+    let called = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&called);
+    let charge = json_tool("charge", "Takes money.", json!({}), move |_, _| {
+        count.fetch_add(1, Ordering::SeqCst);
+        async move { Ok(json!("charged")) }
+    });
+    let tools = ToolRegistry::default().with(charge).unwrap();
+    let deps = Deps::new(Parts::new().tools(tools), Arc::new(store.clone()));
+    let asks = flow(json!({
+        "tools": {"charge": {}},
+        "flows": {"main": {"steps": [
+            {"ask": "Go on?"}, {"tool": "charge", "input": {}}, {"fail": "never"},
+        ]}},
+    }));
+    let supervisor = supervisor(asks, deps);
+    supervisor.send("one", "publish").unwrap().outcome().await;
+    answer(&store, "yes").await;
+
+    let failed = supervisor.resume("one").unwrap().outcome().await;
+    let again = supervisor.resume("one").unwrap().outcome().await;
+    let next = supervisor.send("one", "other").unwrap().outcome().await;
+
+    assert_eq!(code(&failed.status), "failed", "{failed:?}");
+    assert_eq!(code(&again.status), "not_suspended");
+    assert!(
+        matches!(next.status, TurnStatus::Suspended { .. }),
+        "{next:?}"
+    );
+    assert_eq!(called.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]

@@ -18,6 +18,9 @@ use tokio_util::sync::CancellationToken;
 /// The schema of what a turn is set off by. It is in no store.
 const MESSAGE: &str = "workload.message.v1";
 
+/// How a turn fails that another deployment may go on with.
+const NOT_BEGUN: [&str; 2] = ["refused", "not_made"];
+
 /// What a turn begins with.
 struct Begun {
     message: Message,
@@ -97,18 +100,17 @@ impl Shared {
                 drop(events.send(Arc::new(event)));
             }
         };
-        let outcome = turn.run(&mut tell, stopped.cancelled()).await;
-        // A turn that still waits for the same is in the log already.
-        if let TurnStatus::Suspended { state, .. } = &outcome.status
-            && resumed.as_ref() != Some(state)
+        let mut outcome = turn.run(&mut tell, stopped.cancelled()).await;
+        let entry = left_by(&outcome.status, resumed.as_ref(), message, trigger);
+        if let Some(entry) = entry
+            && let Err(error) = keep(&session, added, &run, entry).await
         {
-            let entry = LogEntry::Suspended {
-                message,
-                trigger: Box::new(trigger),
-                state: state.clone(),
-            };
-            if let Err(error) = keep(&session, added, &run, entry).await {
-                return ended(&run, TurnStatus::of_error(&error.into()));
+            match &outcome.status {
+                // What the turn failed of says more, and it can still be given up.
+                TurnStatus::Failed { .. } => tracing::warn!(run = &*run, "{error}"),
+                TurnStatus::Suspended { .. }
+                | TurnStatus::Completed { .. }
+                | TurnStatus::Cancelled => outcome.status = TurnStatus::of_error(&error.into()),
             }
         }
         outcome
@@ -162,6 +164,36 @@ impl Shared {
                 }))
             }
         }
+    }
+}
+
+/// What a turn leaves in its session beside what was said: that it waits, or that it does not any more.
+fn left_by(
+    status: &TurnStatus,
+    resumed: Option<&Json>,
+    message: Message,
+    trigger: Breadcrumb,
+) -> Option<LogEntry> {
+    match status {
+        // A turn that still waits for the same is in the log already.
+        TurnStatus::Suspended { state, .. } if resumed != Some(state) => {
+            Some(LogEntry::Suspended {
+                message,
+                trigger: Box::new(trigger),
+                state: state.clone(),
+            })
+        }
+        TurnStatus::Failed {
+            failure,
+            retry: MayRetry::Never,
+        } if resumed.is_some() && !NOT_BEGUN.contains(&&*failure.code) => {
+            let messages = Vec::new();
+            Some(LogEntry::Said { messages })
+        }
+        TurnStatus::Suspended { .. }
+        | TurnStatus::Failed { .. }
+        | TurnStatus::Completed { .. }
+        | TurnStatus::Cancelled => None,
     }
 }
 
