@@ -1,12 +1,13 @@
 //! The supervisor: turns in order, sessions side by side, everything bounded, and closed however it ends.
 
-use crate::{agent, code, deps, flow, grammar, parrot, says};
+use crate::{agent, code, deps, deps_on, flow, grammar, parrot, says};
 use serde_json::json;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
+use universal_executor::store::mock::MockBreadcrumbStore;
 use universal_executor::workload::{
     Definition, Deps, EventStream, Heard, Message, Meta, NativeDefinition, Restart, RunCx,
     Supervisor, SupervisorBuilder, SupervisorError, TurnStatus, Workload,
@@ -308,6 +309,21 @@ async fn a_turn_is_tried_again_as_often_as_it_may_be() {
         assert_eq!(tried.load(Ordering::SeqCst), may as usize);
         assert_eq!(supervisor.health().restarted, u64::from(may) - 1);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_panics_fails_the_turn_and_the_supervisor_still_closes() {
+    // It expects no call, and panics at the first one.
+    let broken = deps_on(&says([]), Arc::new(MockBreadcrumbStore::new()));
+    let (definition, _) = failing(0, false);
+    let supervisor = Supervisor::builder(Arc::new(definition), broken).build();
+
+    let outcome = supervisor.send("one", "go").unwrap().outcome().await;
+    let closed = tokio::time::timeout(Duration::from_secs(60), supervisor.close()).await;
+
+    assert_eq!(code(&outcome.status), "panic", "{outcome:?}");
+    assert_eq!(closed, Ok(()));
+    assert_eq!(supervisor.health().active, 0);
 }
 
 #[tokio::test]

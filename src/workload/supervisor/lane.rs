@@ -119,9 +119,12 @@ impl Shared {
             lanes.health.active += 1;
         }
         lanes.health.waiting += 1;
+        if is_idle {
+            // Whoever closes it meanwhile has to wait for this one.
+            this.at_work.send_modify(|at_work| *at_work += 1);
+        }
         drop(lanes);
         if is_idle {
-            this.at_work.send_modify(|at_work| *at_work += 1);
             tokio::spawn(Self::work(Arc::clone(this), session));
         }
         Ok(())

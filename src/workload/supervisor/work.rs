@@ -10,6 +10,8 @@ use crate::workload::cx::Message;
 use crate::workload::event::delay_of;
 use crate::workload::session::{Log, LogEntry, Session, SessionError, SessionStore};
 use crate::workload::turn::{TurnOf, TurnOutcome, TurnStatus};
+use futures::FutureExt as _;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -44,7 +46,10 @@ impl Shared {
         let Restart { attempts, delay } = self.settings.restart;
         let mut attempt = 1;
         loop {
-            let outcome = self.run_once(session, job, stopped, events).await;
+            // A store may panic as well, before the workload is made and after it is closed.
+            let once = AssertUnwindSafe(self.run_once(session, job, stopped, events));
+            let outcome = once.catch_unwind().await;
+            let outcome = outcome.unwrap_or_else(|_| ended(&job.run, TurnStatus::panicked()));
             let TurnStatus::Failed { retry, .. } = &outcome.status else {
                 return outcome;
             };
