@@ -1,12 +1,14 @@
 //! Any workload is an executor, and any executor a workload: durable runs, answered once.
 
-use crate::{agent, alone, asked, deps, flow, history, output, parrot};
+use crate::{agent, alone, asked, deps, deps_on, flow, history, output, parrot};
 use futures::StreamExt as _;
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use universal_executor::agent::{AgentDefinition, AgentExecutor, ChatResponse, ScriptedModel};
+use universal_executor::executor::InvalidExecutor;
+use universal_executor::store::mock::store_with;
 use universal_executor::tool::{ToolRegistry, json_tool};
 use universal_executor::workflow::{Parts, StepPath};
 use universal_executor::workload::{
@@ -14,8 +16,8 @@ use universal_executor::workload::{
     WorkloadError, WorkloadEventKind, WorkloadExecutor,
 };
 use universal_executor::{
-    Breadcrumb, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Outcome, Profile,
-    Subscription, Subscriptions, UniversalExecutor,
+    Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Outcome,
+    Profile, Subscription, Subscriptions, UniversalExecutor,
 };
 
 fn executor(definition: impl Definition + 'static, deps: Deps) -> WorkloadExecutor {
@@ -87,6 +89,29 @@ fn what_would_go_wrong_with_every_trigger_is_said_before_the_first_one() {
     let source = std::error::Error::source(&no_model).unwrap().to_string();
     assert!(source.contains("names no model"), "{source}");
     assert!(sound.is_ok());
+}
+
+#[test]
+fn a_flow_that_waits_is_refused_on_a_store_that_cannot_keep_that() {
+    let no_ledger: Arc<dyn BreadcrumbStore> = Arc::new(store_with::<Breadcrumb>([]));
+    let deps = deps_on(&parrot(), no_ledger);
+    let made = |steps: serde_json::Value| {
+        let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
+        let definition = flow(json!({"flows": {"main": {"steps": steps}}}));
+        WorkloadExecutor::new("desk", Arc::new(definition), deps.clone(), messages)
+    };
+
+    let waits = made(json!([{"ask": "Go on?"}]));
+    let goes_on = made(json!([{"return": "done"}]));
+
+    assert!(
+        matches!(
+            waits,
+            Err(WorkloadError::Invalid(InvalidExecutor::NoLedger { .. }))
+        ),
+        "{waits:?}"
+    );
+    assert!(goes_on.is_ok());
 }
 
 #[tokio::test]

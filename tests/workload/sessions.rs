@@ -12,7 +12,9 @@ use universal_executor::workflow::{Parts, StepPath};
 use universal_executor::workload::{Deps, FlowDefinition, Supervisor, TurnStatus};
 
 fn supervisor(definition: FlowDefinition, deps: Deps) -> Supervisor {
-    Supervisor::builder(Arc::new(definition), deps).build()
+    Supervisor::builder(Arc::new(definition), deps)
+        .build()
+        .unwrap()
 }
 
 async fn turn(supervisor: &Supervisor, session: &str, message: &str) -> Option<String> {

@@ -84,7 +84,7 @@ impl Assembly {
     }
 
     /// Whether its flows wait for others, or call tools of which the ledger has to keep that they were called.
-    pub(in crate::workflow) fn needs_a_ledger(&self) -> bool {
+    pub(crate) fn needs_a_ledger(&self) -> bool {
         let waits =
             |task: &&TaskForm| matches!(task, TaskForm::Ask { .. } | TaskForm::WaitFor { .. });
         let names = self.tools.names().into_iter();

@@ -54,7 +54,9 @@ mod tests {
     fn supervisor() -> Supervisor {
         let nothing = NativeDefinition::new("nothing", |_, _| async { Ok(Value::Null) });
         let deps = Deps::new(Parts::new(), Arc::new(MemoryStore::default()));
-        Supervisor::builder(Arc::new(nothing), deps).build()
+        Supervisor::builder(Arc::new(nothing), deps)
+            .build()
+            .unwrap()
     }
 
     #[test]

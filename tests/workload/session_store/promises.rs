@@ -50,7 +50,9 @@ async fn now(session: &Session) -> String {
 
 fn supervisor(definition: FlowDefinition, model: &Arc<ScriptedModel>, store: &Store) -> Supervisor {
     let deps = deps_on(model, Arc::clone(store));
-    Supervisor::builder(Arc::new(definition), deps).build()
+    Supervisor::builder(Arc::new(definition), deps)
+        .build()
+        .unwrap()
 }
 
 async fn turn(supervisor: &Supervisor, message: &str) -> TurnOutcome {
@@ -395,7 +397,9 @@ pub(super) async fn two_supervisors_cannot_interleave_a_session(store: Store) {
     let gate = Gate::new();
     let both = [0, 1].map(|_| {
         let deps = deps_on(&says([]), Arc::clone(&store));
-        Supervisor::builder(Arc::new(gate.definition()), deps).build()
+        Supervisor::builder(Arc::new(gate.definition()), deps)
+            .build()
+            .unwrap()
     });
 
     let turns = both
@@ -428,7 +432,7 @@ pub(super) async fn of_two_turns_that_wait_at_once_only_one_is_kept(store: Store
             }
         });
         let deps = deps_on(&says([]), Arc::clone(&store));
-        Supervisor::builder(Arc::new(waits), deps).build()
+        Supervisor::builder(Arc::new(waits), deps).build().unwrap()
     });
 
     let turns = both.each_ref().map(|supervisor| turn(supervisor, "hi"));
