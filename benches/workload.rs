@@ -59,8 +59,11 @@ fn main() {
         .build()
         .unwrap();
     let alone_deps = deps();
-    let supervisor =
-        runtime.block_on(async { Supervisor::builder(Arc::new(echo()), deps()).build() });
+    let supervisor = runtime.block_on(async {
+        Supervisor::builder(Arc::new(echo()), deps())
+            .build()
+            .unwrap()
+    });
     let mut number = 0_u32;
     support::compare(
         "one turn",
@@ -78,8 +81,11 @@ fn main() {
     );
 
     let sessions = if support::is_quick() { 100 } else { SESSIONS };
-    let supervisor =
-        runtime.block_on(async { Supervisor::builder(Arc::new(echo()), deps()).build() });
+    let supervisor = runtime.block_on(async {
+        Supervisor::builder(Arc::new(echo()), deps())
+            .build()
+            .unwrap()
+    });
     let before = resident();
     runtime.block_on(async {
         for number in 0..sessions {

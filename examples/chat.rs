@@ -27,7 +27,7 @@ async fn main() -> Result<(), BoxError> {
     let parts = Parts::new().default_model(model()?);
     let deps = Deps::new(parts, Arc::new(MemoryStore::default()));
     let supervisor =
-        Supervisor::builder(Arc::new(FlowDefinition::new("chat", workflow)?), deps).build();
+        Supervisor::builder(Arc::new(FlowDefinition::new("chat", workflow)?), deps).build()?;
     let mut subscriber = supervisor.subscribe("terminal")?;
 
     if std::env::args().any(|argument| argument == "talk") {

@@ -66,7 +66,7 @@ pub struct WorkloadExecutor {
     sink: Option<Sink>,
 }
 
-/// A workload cannot be made into an executor.
+/// What runs a workload cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkloadError {
@@ -119,18 +119,31 @@ impl WorkloadExecutor {
             sink: None,
         };
         check(&executor)?;
-        let checked = executor.definition.check(&executor.deps);
-        checked.map_err(|source| WorkloadError::Definition {
-            workload: executor.definition.meta().name.clone(),
-            source,
-        })?;
+        checked(&*executor.definition, &executor.deps)?;
+        executor.check_ledger()?;
         Ok(executor)
     }
 
-    /// Replaces how its runs are leased, timed, ordered and retried, and what they may write; kind and definition stay.
+    /// A run that waits for others is a promise that needs a place to keep it.
+    fn check_ledger(&self) -> Result<(), WorkloadError> {
+        let needed = self.definition.needs_a_ledger(&self.deps);
+        let needed = needed.map_err(|source| broken(&*self.definition, source))?;
+        if needed && self.deps.store().ledger().is_none() {
+            let executor = self.id.clone();
+            return Err(InvalidExecutor::NoLedger { executor }.into());
+        }
+        Ok(())
+    }
+
+    /// Replaces how its runs are leased, timed, ordered and retried, and what they may write; kind and definition stay. Where it
+    /// says nothing of what they may write, that stays as well.
     #[must_use]
     pub fn with_profile(mut self, profile: Profile) -> Self {
+        let written = profile.responds_with.clone();
         self.profile = profile.in_place_of(self.profile);
+        if written.is_some() {
+            self.profile.responds_with = written;
+        }
         self
     }
 
@@ -152,6 +165,19 @@ impl WorkloadExecutor {
             .tags(request_tags(trigger, 1))
             .context(context);
         Response::create(result)
+    }
+}
+
+/// Whether a workload can be made of a definition, as all that runs workloads asks before the first turn.
+pub(super) fn checked(definition: &dyn Definition, deps: &Deps) -> Result<(), WorkloadError> {
+    let checked = definition.check(deps);
+    checked.map_err(|source| broken(definition, source))
+}
+
+fn broken(definition: &dyn Definition, source: BoxError) -> WorkloadError {
+    WorkloadError::Definition {
+        workload: definition.meta().name.clone(),
+        source,
     }
 }
 

@@ -91,6 +91,10 @@ impl Definition for FlowDefinition {
         self.assembled(deps).map(drop)
     }
 
+    fn needs_a_ledger(&self, deps: &Deps) -> Result<bool, BoxError> {
+        Ok(self.assembled(deps)?.needs_a_ledger())
+    }
+
     fn instantiate(&self, deps: &Deps) -> Result<Box<dyn Workload>, BoxError> {
         Ok(Box::new(FlowWorkload {
             assembly: Arc::new(self.assembled(deps)?),

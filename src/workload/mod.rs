@@ -22,7 +22,7 @@
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
 //! let deps = Deps::new(Parts::new().default_model(Arc::new(model)), Arc::new(MemoryStore::default()));
-//! let supervisor = Supervisor::builder(Arc::new(FlowDefinition::new("greeter", greeter)?), deps).build();
+//! let supervisor = Supervisor::builder(Arc::new(FlowDefinition::new("greeter", greeter)?), deps).build()?;
 //!
 //! let first = supervisor.send("session-1", "I am Ann.")?.outcome().await;
 //! let second = supervisor.send("session-1", "Who am I?")?.outcome().await;
@@ -118,6 +118,14 @@ pub trait Definition: Send + Sync {
     /// # Errors
     /// Says what is missing: a definition can name only what the service registered.
     fn check(&self, deps: &Deps) -> Result<(), BoxError>;
+
+    /// Whether durable runs of it need a store with a run ledger, as those do that wait for others; none do by default.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    fn needs_a_ledger(&self, _: &Deps) -> Result<bool, BoxError> {
+        Ok(false)
+    }
 
     /// Makes one.
     ///

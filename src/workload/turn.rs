@@ -73,6 +73,12 @@ impl TurnStatus {
         }
     }
 
+    /// What a turn of code that panicked came to. Another time it may go better.
+    pub(super) fn panicked() -> Self {
+        let retry = MayRetry::After(std::time::Duration::ZERO);
+        Self::failed("panic", "the workload panicked", retry)
+    }
+
     pub(super) fn of_error(error: &BoxError) -> Self {
         Self::of_end(WorkloadEventKind::of_error(error))
     }
@@ -127,10 +133,7 @@ impl TurnOf<'_> {
         let status = tokio::select! {
             biased;
             () = stopped => TurnStatus::Cancelled,
-            status = work => status.unwrap_or_else(|_| {
-                let retry = MayRetry::After(std::time::Duration::ZERO);
-                TurnStatus::failed("panic", "the workload panicked", retry)
-            }),
+            status = work => status.unwrap_or_else(|_| TurnStatus::panicked()),
         };
         let not_closed = arena.close().await.err();
         if let Some(error) = &not_closed {

@@ -1,21 +1,23 @@
 //! Any workload is an executor, and any executor a workload: durable runs, answered once.
 
-use crate::{agent, alone, asked, deps, flow, history, output, parrot};
+use crate::{agent, alone, asked, deps, deps_on, flow, history, output, parrot};
 use futures::StreamExt as _;
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use universal_executor::agent::{AgentDefinition, AgentExecutor, ChatResponse, ScriptedModel};
+use universal_executor::executor::InvalidExecutor;
+use universal_executor::store::mock::store_with;
 use universal_executor::tool::{ToolRegistry, json_tool};
 use universal_executor::workflow::{Parts, StepPath};
 use universal_executor::workload::{
-    Definition, Deps, ExecutorDefinition, FlowDefinition, SessionStore, WorkloadError,
-    WorkloadEventKind, WorkloadExecutor,
+    Definition, Deps, ExecutorDefinition, FlowDefinition, NativeDefinition, RunCx, SessionStore,
+    WorkloadError, WorkloadEventKind, WorkloadExecutor,
 };
 use universal_executor::{
-    Breadcrumb, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Outcome, Profile,
-    Subscription, Subscriptions, UniversalExecutor,
+    Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Outcome,
+    Profile, Subscription, Subscriptions, UniversalExecutor,
 };
 
 fn executor(definition: impl Definition + 'static, deps: Deps) -> WorkloadExecutor {
@@ -87,6 +89,51 @@ fn what_would_go_wrong_with_every_trigger_is_said_before_the_first_one() {
     let source = std::error::Error::source(&no_model).unwrap().to_string();
     assert!(source.contains("names no model"), "{source}");
     assert!(sound.is_ok());
+}
+
+#[test]
+fn a_flow_that_waits_is_refused_on_a_store_that_cannot_keep_that() {
+    let no_ledger: Arc<dyn BreadcrumbStore> = Arc::new(store_with::<Breadcrumb>([]));
+    let deps = deps_on(&parrot(), no_ledger);
+    let made = |steps: serde_json::Value| {
+        let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
+        let definition = flow(json!({"flows": {"main": {"steps": steps}}}));
+        WorkloadExecutor::new("desk", Arc::new(definition), deps.clone(), messages)
+    };
+
+    let waits = made(json!([{"ask": "Go on?"}]));
+    let goes_on = made(json!([{"return": "done"}]));
+
+    assert!(
+        matches!(
+            waits,
+            Err(WorkloadError::Invalid(InvalidExecutor::NoLedger { .. }))
+        ),
+        "{waits:?}"
+    );
+    assert!(goes_on.is_ok());
+}
+
+#[tokio::test]
+async fn what_a_profile_does_not_list_is_not_written() {
+    let store = MemoryStore::default();
+    let shared: Arc<dyn universal_executor::BreadcrumbStore> = Arc::new(store.clone());
+    let writes = NativeDefinition::new("writes", move |cx: RunCx, _| {
+        let store = cx.context().bound_store(Arc::clone(&shared));
+        async move {
+            store.create(NewBreadcrumb::new("other.v1")).await?;
+            Ok(json!("written"))
+        }
+    });
+    let only = Profile::new("workload").responds_with([WorkloadExecutor::RESULT]);
+    let desk = executor(writes, deps(&parrot(), &store)).with_profile(only);
+    let trigger = say(&store, "write").await;
+
+    desk.process_event(&Event::created(&trigger)).await.unwrap();
+
+    let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
+    assert_eq!(result.unwrap().context["status"], "error");
+    assert!(store.latest("other.v1").await.unwrap().is_none());
 }
 
 #[test]

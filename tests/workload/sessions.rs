@@ -3,13 +3,18 @@
 use crate::{agent, asked, code, deps, flow, history, parrot, says};
 use serde_json::json;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use universal_executor::MemoryStore;
-use universal_executor::agent::{ChatResponse, ScriptedModel, Speaker, ToolCall};
-use universal_executor::workflow::StepPath;
+use universal_executor::agent::guardrail::{Decision, on_input};
+use universal_executor::agent::{ChatResponse, Message, ScriptedModel, Speaker, ToolCall};
+use universal_executor::tool::{ToolRegistry, json_tool};
+use universal_executor::workflow::{Parts, StepPath};
 use universal_executor::workload::{Deps, FlowDefinition, Supervisor, TurnStatus};
 
 fn supervisor(definition: FlowDefinition, deps: Deps) -> Supervisor {
-    Supervisor::builder(Arc::new(definition), deps).build()
+    Supervisor::builder(Arc::new(definition), deps)
+        .build()
+        .unwrap()
 }
 
 async fn turn(supervisor: &Supervisor, session: &str, message: &str) -> Option<String> {
@@ -145,6 +150,39 @@ async fn an_agent_is_shown_no_more_than_its_definition_says() {
 }
 
 #[tokio::test]
+async fn a_conversation_that_a_guardrail_denies_is_not_shown_to_the_model_that_sums_up() {
+    let model = parrot();
+    let no_transcripts = on_input("no transcripts", |messages| {
+        let transcript = |message: &Message| message.text.contains("user: a");
+        match messages.iter().any(transcript) {
+            true => Decision::deny("it stays here"),
+            false => Decision::Allow,
+        }
+    });
+    let parts = Parts::new()
+        .default_model(Arc::clone(&model) as _)
+        .guardrail(no_transcripts);
+    let long = flow(json!({
+        "agents": {"main": {"instruction": "Help."}},
+        "policies": {
+            "compaction": {"method": "summarise", "at_tokens": 4, "keep": 2},
+            "guardrails": {"input": ["no transcripts"]},
+        },
+    }));
+    let deps = Deps::new(parts, Arc::new(MemoryStore::default()));
+    let supervisor = supervisor(long, deps);
+
+    for message in ["a", "b", "c"] {
+        turn(&supervisor, "one", message).await;
+    }
+
+    let requests = model.requests();
+    assert_eq!(requests.len(), 3);
+    let shown = ["a", "said: a", "b", "said: b"];
+    assert_eq!(history(&requests[2]), shown);
+}
+
+#[tokio::test]
 async fn calls_of_tools_are_replayed_with_their_results() {
     let model = Arc::new(ScriptedModel::answering(|number, _| {
         Ok(match number {
@@ -208,6 +246,65 @@ async fn a_question_is_answered_after_the_process_has_begun_anew() {
     assert_eq!(code(&nothing.status), "not_suspended");
     let log = after.sessions().session("one").load().await.unwrap();
     assert_eq!(log.messages().len(), 2, "{log:?}");
+}
+
+#[tokio::test]
+async fn looking_for_an_answer_often_leaves_the_conversation_before_as_it_is() {
+    let store = MemoryStore::default();
+    let deps = deps(&parrot(), &store);
+    let asks = flow(json!({"flows": {"main": {"steps": [
+        {"if": {"path": "input", "op": "eq", "value": "publish"}, "then": [{"ask": "Go on?"}]},
+        {"return": "done"},
+    ]}}}));
+    let supervisor = supervisor(asks, deps);
+    turn(&supervisor, "one", "before").await;
+    turn(&supervisor, "one", "publish").await;
+
+    // More often than entries of a session are read.
+    for _ in 0..1_001 {
+        supervisor.resume("one").unwrap().outcome().await;
+    }
+    answer(&store, "yes").await;
+    let done = supervisor.resume("one").unwrap().outcome().await;
+
+    assert_eq!(done.final_text().as_deref(), Some("done"));
+    let log = supervisor.sessions().session("one").load().await.unwrap();
+    let said: Vec<_> = log.messages().into_iter().map(|said| said.text).collect();
+    assert_eq!(said, ["before", "done", "publish", "done"]);
+}
+
+#[tokio::test]
+async fn a_turn_that_fails_for_good_after_it_has_waited_does_not_block_its_session() {
+    let store = MemoryStore::default();
+    let called = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&called);
+    let charge = json_tool("charge", "Takes money.", json!({}), move |_, _| {
+        count.fetch_add(1, Ordering::SeqCst);
+        async move { Ok(json!("charged")) }
+    });
+    let tools = ToolRegistry::default().with(charge).unwrap();
+    let deps = Deps::new(Parts::new().tools(tools), Arc::new(store.clone()));
+    let asks = flow(json!({
+        "tools": {"charge": {}},
+        "flows": {"main": {"steps": [
+            {"ask": "Go on?"}, {"tool": "charge", "input": {}}, {"fail": "never"},
+        ]}},
+    }));
+    let supervisor = supervisor(asks, deps);
+    supervisor.send("one", "publish").unwrap().outcome().await;
+    answer(&store, "yes").await;
+
+    let failed = supervisor.resume("one").unwrap().outcome().await;
+    let again = supervisor.resume("one").unwrap().outcome().await;
+    let next = supervisor.send("one", "other").unwrap().outcome().await;
+
+    assert_eq!(code(&failed.status), "failed", "{failed:?}");
+    assert_eq!(code(&again.status), "not_suspended");
+    assert!(
+        matches!(next.status, TurnStatus::Suspended { .. }),
+        "{next:?}"
+    );
+    assert_eq!(called.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]

@@ -1,15 +1,17 @@
 //! The supervisor: turns in order, sessions side by side, everything bounded, and closed however it ends.
 
-use crate::{agent, code, deps, flow, grammar, parrot, says};
+use crate::{agent, code, deps, deps_on, flow, grammar, parrot, says};
 use serde_json::json;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
+use universal_executor::store::mock::MockBreadcrumbStore;
+use universal_executor::workflow::Parts;
 use universal_executor::workload::{
     Definition, Deps, EventStream, Heard, Message, Meta, NativeDefinition, Restart, RunCx,
-    Supervisor, SupervisorBuilder, SupervisorError, TurnStatus, Workload,
+    Supervisor, SupervisorBuilder, SupervisorError, TurnStatus, Workload, WorkloadError,
 };
 use universal_executor::{BoxError, Json, MemoryStore, async_trait};
 
@@ -63,7 +65,7 @@ impl Gate {
 #[tokio::test]
 async fn turns_of_one_session_go_in_order_and_sessions_side_by_side() {
     let gate = Gate::new();
-    let supervisor = on(gate.definition()).build();
+    let supervisor = on(gate.definition()).build().unwrap();
 
     let first = supervisor.send("one", "1").unwrap();
     let second = supervisor.send("one", "2").unwrap();
@@ -94,10 +96,24 @@ async fn turns_of_one_session_go_in_order_and_sessions_side_by_side() {
     );
 }
 
+#[test]
+fn what_would_go_wrong_with_every_turn_is_said_before_the_first_one() {
+    let no_model = Deps::new(Parts::new(), Arc::new(MemoryStore::default()));
+
+    let error = Supervisor::builder(Arc::new(agent()), no_model).build();
+
+    let error = error.err().unwrap();
+    assert!(matches!(error, WorkloadError::Definition { .. }), "{error}");
+}
+
 #[tokio::test]
 async fn what_finds_no_room_is_refused() {
     let gate = Gate::new();
-    let supervisor = on(gate.definition()).queue(1, 2).concurrency(1).build();
+    let supervisor = on(gate.definition())
+        .queue(1, 2)
+        .concurrency(1)
+        .build()
+        .unwrap();
     let _running = supervisor.send("one", "1").unwrap();
     gate.begun(1).await;
     let _waiting = supervisor.send("one", "2").unwrap();
@@ -129,7 +145,7 @@ async fn all_subscribers_hear_the_same_and_a_slow_one_hears_what_it_missed() {
         }
         Ok(json!("done"))
     });
-    let supervisor = on(talks).buffer(4).build();
+    let supervisor = on(talks).buffer(4).build().unwrap();
     let mut slow = supervisor.subscribe("one").unwrap();
     let mut as_slow = supervisor.subscribe("one").unwrap();
     let mut other = supervisor.subscribe("two").unwrap();
@@ -150,7 +166,9 @@ async fn all_subscribers_hear_the_same_and_a_slow_one_hears_what_it_missed() {
 #[tokio::test]
 async fn a_subscriber_hears_a_whole_turn() {
     let supervisor =
-        Supervisor::builder(Arc::new(agent()), deps(&parrot(), &MemoryStore::default())).build();
+        Supervisor::builder(Arc::new(agent()), deps(&parrot(), &MemoryStore::default()))
+            .build()
+            .unwrap();
     let mut subscriber = supervisor.subscribe("one").unwrap();
 
     let turn = supervisor.send("one", "hi").unwrap();
@@ -218,7 +236,7 @@ pub(crate) fn endless() -> (Endless, Arc<Notify>, Arc<AtomicUsize>) {
 #[tokio::test]
 async fn a_turn_that_is_cancelled_is_closed_and_those_behind_it_are_dropped() {
     let (endless, begun, closed) = endless();
-    let supervisor = on(endless).build();
+    let supervisor = on(endless).build().unwrap();
     let running = supervisor.send("one", "1").unwrap();
     let waiting = supervisor.send("one", "2").unwrap();
     begun.notified().await;
@@ -237,7 +255,10 @@ async fn a_turn_that_is_cancelled_is_closed_and_those_behind_it_are_dropped() {
 #[tokio::test(start_paused = true)]
 async fn closing_stops_what_takes_too_long_and_takes_nothing_more() {
     let (endless, begun, closed) = endless();
-    let supervisor = on(endless).drain_timeout(Duration::from_secs(3)).build();
+    let supervisor = on(endless)
+        .drain_timeout(Duration::from_secs(3))
+        .build()
+        .unwrap();
     let mut subscriber = supervisor.subscribe("two").unwrap();
     let mut of_turn = supervisor.subscribe("one").unwrap();
     let turn = supervisor.send("one", "1").unwrap();
@@ -260,7 +281,7 @@ async fn closing_stops_what_takes_too_long_and_takes_nothing_more() {
 #[tokio::test]
 async fn dropping_it_stops_and_closes_what_runs() {
     let (endless, begun, closed) = endless();
-    let supervisor = on(endless).build();
+    let supervisor = on(endless).build().unwrap();
     let turn = supervisor.send("one", "1").unwrap();
     begun.notified().await;
 
@@ -300,7 +321,7 @@ async fn a_turn_is_tried_again_as_often_as_it_may_be() {
         (true, 1, "panic"),
     ] {
         let (definition, tried) = failing(2, panics);
-        let supervisor = on(definition).restart(attempts(may)).build();
+        let supervisor = on(definition).restart(attempts(may)).build().unwrap();
 
         let outcome = supervisor.send("one", "go").unwrap().outcome().await;
 
@@ -308,6 +329,23 @@ async fn a_turn_is_tried_again_as_often_as_it_may_be() {
         assert_eq!(tried.load(Ordering::SeqCst), may as usize);
         assert_eq!(supervisor.health().restarted, u64::from(may) - 1);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_panics_fails_the_turn_and_the_supervisor_still_closes() {
+    // It expects no call, and panics at the first one.
+    let broken = deps_on(&says([]), Arc::new(MockBreadcrumbStore::new()));
+    let (definition, _) = failing(0, false);
+    let supervisor = Supervisor::builder(Arc::new(definition), broken)
+        .build()
+        .unwrap();
+
+    let outcome = supervisor.send("one", "go").unwrap().outcome().await;
+    let closed = tokio::time::timeout(Duration::from_secs(60), supervisor.close()).await;
+
+    assert_eq!(code(&outcome.status), "panic", "{outcome:?}");
+    assert_eq!(closed, Ok(()));
+    assert_eq!(supervisor.health().active, 0);
 }
 
 #[tokio::test]
@@ -323,7 +361,9 @@ async fn what_a_turn_comes_to_is_what_is_returned_else_the_last_answer_of_the_fl
     let without = steps(json!({"set": {"x": 1}}));
     for (definition, expected) in [(with, "returned"), (without, "said: hi")] {
         let deps = deps(&parrot(), &MemoryStore::default());
-        let supervisor = Supervisor::builder(Arc::new(definition), deps).build();
+        let supervisor = Supervisor::builder(Arc::new(definition), deps)
+            .build()
+            .unwrap();
 
         let outcome = supervisor.send("one", "hi").unwrap().outcome().await;
 

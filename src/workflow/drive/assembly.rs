@@ -93,7 +93,7 @@ impl Assembly {
     }
 
     /// Whether its flows wait for others, or call tools of which the ledger has to keep that they were called.
-    pub(in crate::workflow) fn needs_a_ledger(&self) -> bool {
+    pub(crate) fn needs_a_ledger(&self) -> bool {
         let waits =
             |task: &&TaskForm| matches!(task, TaskForm::Ask { .. } | TaskForm::WaitFor { .. });
         let names = self.tools.names().into_iter();
@@ -145,6 +145,11 @@ impl Assembly {
             None => agent,
             Some(by) => agent.observed_by(move |_, effect| observe(&by, effect)),
         })
+    }
+
+    /// What all that is said to models has to pass.
+    pub(crate) const fn guardrails(&self) -> &Guardrails {
+        &self.guardrails
     }
 
     /// The model that sums up conversations which became too long.

@@ -19,6 +19,7 @@ pub(in crate::workload) async fn compacted(
     log: Log,
     policy: &Compaction,
     model: Option<Arc<dyn ChatModel>>,
+    guardrails: &Guardrails,
 ) -> Result<(Log, Option<WorkloadEventKind>), BoxError> {
     let tokens: usize = log.messages().iter().map(message_tokens).sum();
     let cut = cut(&log.kept, policy.keep);
@@ -36,7 +37,7 @@ pub(in crate::workload) async fn compacted(
                 kept: log.kept.iter().take(cut).cloned().collect(),
                 ..log.clone()
             };
-            match sum_up(&old.messages(), &Guardrails::default(), &*model).await {
+            match sum_up(&old.messages(), guardrails, &*model).await {
                 Ok(summary) => Some(summary),
                 Err(error) => {
                     tracing::warn!("a conversation is too long, and is not summed up: {error}");

@@ -261,7 +261,7 @@ impl Session {
         }
     }
 
-    fn conflict(&self) -> SessionError {
+    pub(super) fn conflict(&self) -> SessionError {
         SessionError::Conflict {
             session: Arc::clone(&self.id),
         }

@@ -80,8 +80,8 @@ impl Talk {
         let Some(policy) = policy.filter(|_| !is_again) else {
             return Ok(log.without(&self.turn).messages());
         };
-        let model = self.assembly.summariser();
-        let (log, event) = compacted(session, log, policy, model).await?;
+        let (model, guardrails) = (self.assembly.summariser(), self.assembly.guardrails());
+        let (log, event) = compacted(session, log, policy, model, guardrails).await?;
         if let Some(event) = event {
             self.cx.outlet.tell(path, event);
         }

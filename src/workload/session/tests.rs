@@ -1,4 +1,5 @@
 use super::*;
+use crate::agent::guardrail::Guardrails;
 use crate::agent::{Message, ScriptedModel};
 use crate::store::MemoryStore;
 use crate::workflow::Workflow;
@@ -43,10 +44,18 @@ async fn a_long_conversation_is_cut_between_turns_and_that_is_kept() {
     let policy = policy(&json!({"method": "truncate", "at_tokens": 4, "keep": 5}));
 
     let log = session.load().await.unwrap();
-    let (shorter, event) = compacted(&session, log, &policy, None).await.unwrap();
-    let (again, nothing) = compacted(&session, shorter.clone(), &policy, None)
+    let (shorter, event) = compacted(&session, log, &policy, None, &Guardrails::default())
         .await
         .unwrap();
+    let (again, nothing) = compacted(
+        &session,
+        shorter.clone(),
+        &policy,
+        None,
+        &Guardrails::default(),
+    )
+    .await
+    .unwrap();
 
     let expected = WorkloadEventKind::Compacted {
         left_out: 2,
@@ -68,9 +77,15 @@ async fn a_summary_stands_for_what_is_not_shown_any_more() {
     let policy = policy(&json!({"method": "summarise", "at_tokens": 2, "keep": 2}));
 
     let log = session.load().await.unwrap();
-    compacted(&session, log, &policy, Some(Arc::clone(&model) as _))
-        .await
-        .unwrap();
+    compacted(
+        &session,
+        log,
+        &policy,
+        Some(Arc::clone(&model) as _),
+        &Guardrails::default(),
+    )
+    .await
+    .unwrap();
 
     let shown = texts(&session.load().await.unwrap());
     assert_eq!(
@@ -94,7 +109,9 @@ async fn what_was_added_to_meanwhile_is_not_made_shorter_and_that_is_not_told() 
 
     let log = session.load().await.unwrap();
     add(&session, "three").await;
-    let (same, event) = compacted(&session, log, &policy, None).await.unwrap();
+    let (same, event) = compacted(&session, log, &policy, None, &Guardrails::default())
+        .await
+        .unwrap();
 
     assert_eq!(event, None);
     assert_eq!(texts(&same), ["one", "one", "two", "two"]);
@@ -111,7 +128,7 @@ async fn a_model_that_does_not_sum_up_leaves_the_conversation_as_it_is() {
     let policy = policy(&json!({"method": "summarise", "at_tokens": 2, "keep": 2}));
 
     let log = session.load().await.unwrap();
-    let (_, event) = compacted(&session, log, &policy, Some(silent))
+    let (_, event) = compacted(&session, log, &policy, Some(silent), &Guardrails::default())
         .await
         .unwrap();
 

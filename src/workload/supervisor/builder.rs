@@ -1,6 +1,7 @@
 use super::lane::Shared;
 use super::{Restart, Supervisor};
-use crate::workload::{Definition, Deps};
+use crate::workload::executor::checked;
+use crate::workload::{Definition, Deps, WorkloadError};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,16 +72,19 @@ impl SupervisorBuilder {
     }
 
     /// The supervisor.
-    #[must_use]
-    pub fn build(self) -> Supervisor {
+    ///
+    /// # Errors
+    /// [`WorkloadError`]: what would go wrong with every turn goes wrong here.
+    pub fn build(self) -> Result<Supervisor, WorkloadError> {
         let Self {
             definition,
             deps,
             settings,
         } = self;
-        Supervisor {
+        checked(&*definition, &deps)?;
+        Ok(Supervisor {
             shared: Arc::new(Shared::new(definition, deps, settings)),
-        }
+        })
     }
 }
 

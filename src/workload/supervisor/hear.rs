@@ -7,7 +7,8 @@ use tokio::sync::broadcast::{self, error::RecvError};
 #[derive(Debug)]
 pub struct Subscriber {
     pub(super) session: Arc<str>,
-    pub(super) events: broadcast::Receiver<Arc<WorkloadEvent>>,
+    /// None once it leaves: whoever is there is counted among those that hear.
+    pub(super) events: Option<broadcast::Receiver<Arc<WorkloadEvent>>>,
     pub(super) shared: Weak<Shared>,
 }
 
@@ -23,7 +24,7 @@ pub enum Heard {
 impl Subscriber {
     /// What happens next; none when the supervisor is closed. Cancel safe.
     pub async fn next(&mut self) -> Option<Heard> {
-        match self.events.recv().await {
+        match self.events.as_mut()?.recv().await {
             Ok(event) => Some(Heard::Event(event)),
             Err(RecvError::Lagged(missed)) => Some(Heard::Missed(missed)),
             Err(RecvError::Closed) => None,
@@ -33,8 +34,61 @@ impl Subscriber {
 
 impl Drop for Subscriber {
     fn drop(&mut self) {
+        self.events = None;
         if let Some(shared) = self.shared.upgrade() {
             shared.forget(&self.session);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::MemoryStore;
+    use crate::workflow::Parts;
+    use crate::workload::{Deps, NativeDefinition, Supervisor};
+    use serde_json::Value;
+    use std::sync::Barrier;
+    use std::thread;
+
+    fn supervisor() -> Supervisor {
+        let nothing = NativeDefinition::new("nothing", |_, _| async { Ok(Value::Null) });
+        let deps = Deps::new(Parts::new(), Arc::new(MemoryStore::default()));
+        Supervisor::builder(Arc::new(nothing), deps)
+            .build()
+            .unwrap()
+    }
+
+    #[test]
+    fn subscribers_that_leave_at_once_leave_nothing_behind() {
+        let supervisor = supervisor();
+
+        for _ in 0..2_000 {
+            let both = [(); 2].map(|()| supervisor.subscribe("one").unwrap());
+            let begun = Barrier::new(2);
+            thread::scope(|scope| {
+                for subscriber in both {
+                    let begun = &begun;
+                    scope.spawn(move || {
+                        begun.wait();
+                        drop(subscriber);
+                    });
+                }
+            });
+
+            assert_eq!(supervisor.shared.sessions(), 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_stays_still_hears() {
+        let supervisor = supervisor();
+        let [left, mut stays] = [(); 2].map(|()| supervisor.subscribe("one").unwrap());
+
+        drop(left);
+        supervisor.send("one", "go").unwrap().outcome().await;
+        supervisor.close().await;
+
+        assert!(matches!(stays.next().await, Some(Heard::Event(_))));
     }
 }

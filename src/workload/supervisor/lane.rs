@@ -119,9 +119,12 @@ impl Shared {
             lanes.health.active += 1;
         }
         lanes.health.waiting += 1;
+        if is_idle {
+            // Whoever closes it meanwhile has to wait for this one.
+            this.at_work.send_modify(|at_work| *at_work += 1);
+        }
         drop(lanes);
         if is_idle {
-            this.at_work.send_modify(|at_work| *at_work += 1);
             tokio::spawn(Self::work(Arc::clone(this), session));
         }
         Ok(())
@@ -141,21 +144,24 @@ impl Shared {
         let sender = lane.events.get_or_init(|| broadcast::Sender::new(room));
         Ok(Subscriber {
             session,
-            events: sender.subscribe(),
+            events: Some(sender.subscribe()),
             shared: Arc::downgrade(self),
         })
     }
 
-    /// Forgets a session that nobody but this subscriber, which goes, has a use for.
+    /// Forgets a session that nobody has a use for any more.
     pub(super) fn forget(&self, session: &str) {
         let mut lanes = self.lanes();
-        let is_last = lanes.by_session.get(session).is_some_and(|lane| {
-            let heard = lane.events.get().map(broadcast::Sender::receiver_count);
-            lane.running.is_none() && heard.is_none_or(|heard| heard <= 1)
-        });
-        if is_last {
+        let lane = lanes.by_session.get(session);
+        if lane.is_some_and(|lane| lane.running.is_none() && !lane.is_heard()) {
             lanes.by_session.remove(session);
         }
+    }
+
+    /// How many sessions it knows of.
+    #[cfg(test)]
+    pub(super) fn sessions(&self) -> usize {
+        self.lanes().by_session.len()
     }
 
     pub(super) fn cancel(&self, session: &str) {

@@ -167,7 +167,8 @@ impl Supervisor {
         self.take(session, What::Message(message.into()))
     }
 
-    /// Goes on with the last turn of a session, if that waits for others: it looks whether what it waits for has come.
+    /// Goes on with the last turn of a session, if that waits for others: it looks whether what it waits for has come. A turn that
+    /// then fails for good waits no more, and the session goes on without it.
     ///
     /// # Errors
     /// [`SupervisorError`].

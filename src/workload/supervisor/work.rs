@@ -4,12 +4,14 @@ use super::Restart;
 use super::lane::{Events, Job, Shared, What};
 use crate::clock;
 use crate::executor::ExecutionContext;
-use crate::model::{Breadcrumb, Timestamp};
+use crate::model::{Breadcrumb, Json, Timestamp};
 use crate::workflow::MayRetry;
 use crate::workload::cx::Message;
 use crate::workload::event::delay_of;
 use crate::workload::session::{Log, LogEntry, Session, SessionError, SessionStore};
 use crate::workload::turn::{TurnOf, TurnOutcome, TurnStatus};
+use futures::FutureExt as _;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -18,11 +20,18 @@ use tokio_util::sync::CancellationToken;
 /// The schema of what a turn is set off by. It is in no store.
 const MESSAGE: &str = "workload.message.v1";
 
+/// How a turn fails that another deployment may go on with.
+const NOT_BEGUN: [&str; 2] = ["refused", "not_made"];
+
 /// What a turn begins with.
 struct Begun {
     message: Message,
     trigger: Breadcrumb,
     context: ExecutionContext,
+    /// How often something had been added to the session.
+    added: u64,
+    /// What it goes on with, if it has waited before.
+    resumed: Option<Json>,
 }
 
 impl Shared {
@@ -37,7 +46,10 @@ impl Shared {
         let Restart { attempts, delay } = self.settings.restart;
         let mut attempt = 1;
         loop {
-            let outcome = self.run_once(session, job, stopped, events).await;
+            // A store may panic as well, before the workload is made and after it is closed.
+            let once = AssertUnwindSafe(self.run_once(session, job, stopped, events));
+            let outcome = once.catch_unwind().await;
+            let outcome = outcome.unwrap_or_else(|_| ended(&job.run, TurnStatus::panicked()));
             let TurnStatus::Failed { retry, .. } = &outcome.status else {
                 return outcome;
             };
@@ -73,6 +85,8 @@ impl Shared {
             message,
             trigger,
             context,
+            added,
+            resumed,
         } = begun;
         // A turn that goes on has the name that it had.
         let run: Arc<str> = trigger.id.to_string().into();
@@ -91,15 +105,17 @@ impl Shared {
                 drop(events.send(Arc::new(event)));
             }
         };
-        let outcome = turn.run(&mut tell, stopped.cancelled()).await;
-        if let TurnStatus::Suspended { state, .. } = &outcome.status {
-            let entry = LogEntry::Suspended {
-                message,
-                trigger: Box::new(trigger),
-                state: state.clone(),
-            };
-            if let Err(error) = keep(&session, &run, entry).await {
-                return ended(&run, TurnStatus::of_error(&error.into()));
+        let mut outcome = turn.run(&mut tell, stopped.cancelled()).await;
+        let entry = left_by(&outcome.status, resumed.as_ref(), message, trigger);
+        if let Some(entry) = entry
+            && let Err(error) = keep(&session, added, &run, entry).await
+        {
+            match &outcome.status {
+                // What the turn failed of says more, and it can still be given up.
+                TurnStatus::Failed { .. } => tracing::warn!(run = &*run, "{error}"),
+                TurnStatus::Suspended { .. }
+                | TurnStatus::Completed { .. }
+                | TurnStatus::Cancelled => outcome.status = TurnStatus::of_error(&error.into()),
             }
         }
         outcome
@@ -127,6 +143,8 @@ impl Shared {
                     message: message.clone(),
                     trigger: (**trigger).clone(),
                     context: context.with_resumed(state.clone(), None),
+                    added: log.added(),
+                    resumed: Some(state.clone()),
                 }))
             }
             (What::Resume, Some(LogEntry::Said { .. }) | None) => {
@@ -146,14 +164,55 @@ impl Shared {
                     message: message.clone(),
                     context: ExecutionContext::for_trigger(trigger.clone()),
                     trigger,
+                    added: log.added(),
+                    resumed: None,
                 }))
             }
         }
     }
 }
 
-async fn keep(session: &Session, run: &str, entry: LogEntry) -> Result<(), SessionError> {
+/// What a turn leaves in its session beside what was said: that it waits, or that it does not any more.
+fn left_by(
+    status: &TurnStatus,
+    resumed: Option<&Json>,
+    message: Message,
+    trigger: Breadcrumb,
+) -> Option<LogEntry> {
+    match status {
+        // A turn that still waits for the same is in the log already.
+        TurnStatus::Suspended { state, .. } if resumed != Some(state) => {
+            Some(LogEntry::Suspended {
+                message,
+                trigger: Box::new(trigger),
+                state: state.clone(),
+            })
+        }
+        TurnStatus::Failed {
+            failure,
+            retry: MayRetry::Never,
+        } if resumed.is_some() && !NOT_BEGUN.contains(&&*failure.code) => {
+            let messages = Vec::new();
+            Some(LogEntry::Said { messages })
+        }
+        TurnStatus::Suspended { .. }
+        | TurnStatus::Failed { .. }
+        | TurnStatus::Completed { .. }
+        | TurnStatus::Cancelled => None,
+    }
+}
+
+/// Adds to a session that was added to so often when the turn began. It may have been made shorter since.
+async fn keep(
+    session: &Session,
+    added: u64,
+    run: &str,
+    entry: LogEntry,
+) -> Result<(), SessionError> {
     let log = session.load().await?;
+    if log.added() != added {
+        return Err(session.conflict());
+    }
     session.append(&log, run, entry).await
 }
 

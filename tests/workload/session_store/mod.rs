@@ -27,6 +27,7 @@ macro_rules! sessions_on {
             a_summary_stands_for_what_is_not_shown_any_more
             agents_side_by_side_in_a_long_session_are_not_in_each_others_way
             two_supervisors_cannot_interleave_a_session
+            of_two_turns_that_wait_at_once_only_one_is_kept
         }
     };
     (@promises $name:ident, $fresh:expr, $($promise:ident)+) => {

@@ -7,16 +7,17 @@ use futures::StreamExt as _;
 use futures::future::join_all;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use tokio::sync::Barrier;
 use universal_executor::agent::{
     ChatRequest, ChatResponse, Message, ScriptedModel, Speaker, ToolCall,
 };
 use universal_executor::model::Timestamp;
 use universal_executor::workflow::StepPath;
 use universal_executor::workload::{
-    Definition, FlowDefinition, Heard, Log, LogEntry, RunCx, Session, SessionError, SessionStore,
-    Supervisor, TurnOutcome, WorkloadEventKind,
+    Definition, FlowDefinition, Heard, Log, LogEntry, NativeDefinition, RunCx, Session,
+    SessionError, SessionStore, Supervisor, TurnOutcome, WorkloadEventKind,
 };
-use universal_executor::{BreadcrumbId, ExecutionContext, NewBreadcrumb};
+use universal_executor::{BreadcrumbId, ExecutionContext, NewBreadcrumb, Selector, Wake, suspend};
 
 fn sessions(store: &Store) -> SessionStore {
     SessionStore::new(Arc::clone(store))
@@ -49,7 +50,9 @@ async fn now(session: &Session) -> String {
 
 fn supervisor(definition: FlowDefinition, model: &Arc<ScriptedModel>, store: &Store) -> Supervisor {
     let deps = deps_on(model, Arc::clone(store));
-    Supervisor::builder(Arc::new(definition), deps).build()
+    Supervisor::builder(Arc::new(definition), deps)
+        .build()
+        .unwrap()
 }
 
 async fn turn(supervisor: &Supervisor, message: &str) -> TurnOutcome {
@@ -394,7 +397,9 @@ pub(super) async fn two_supervisors_cannot_interleave_a_session(store: Store) {
     let gate = Gate::new();
     let both = [0, 1].map(|_| {
         let deps = deps_on(&says([]), Arc::clone(&store));
-        Supervisor::builder(Arc::new(gate.definition()), deps).build()
+        Supervisor::builder(Arc::new(gate.definition()), deps)
+            .build()
+            .unwrap()
     });
 
     let turns = both
@@ -412,4 +417,35 @@ pub(super) async fn two_supervisors_cannot_interleave_a_session(store: Store) {
     assert_eq!(failed, ["session"]);
     let log = both[0].sessions().session("one").load().await.unwrap();
     assert_eq!(texts(&log).join("|"), "before|to before|hi|hi");
+}
+
+pub(super) async fn of_two_turns_that_wait_at_once_only_one_is_kept(store: Store) {
+    add(&sessions(&store).session("one"), "before").await;
+    let begun = Arc::new(Barrier::new(2));
+    let both = [0, 1].map(|_| {
+        let begun = Arc::clone(&begun);
+        let waits = NativeDefinition::new("waits", move |_, _| {
+            let begun = Arc::clone(&begun);
+            async move {
+                begun.wait().await;
+                Err::<Value, _>(suspend(Wake::on(Selector::schema("answer.v1")), json!(1)).into())
+            }
+        });
+        let deps = deps_on(&says([]), Arc::clone(&store));
+        Supervisor::builder(Arc::new(waits), deps).build().unwrap()
+    });
+
+    let turns = both.each_ref().map(|supervisor| turn(supervisor, "hi"));
+    let outcomes = join_all(turns).await;
+
+    let codes: Vec<_> = outcomes
+        .iter()
+        .map(|outcome| code(&outcome.status))
+        .collect();
+    assert!(
+        codes == ["session", ""] || codes == ["", "session"],
+        "{outcomes:?}"
+    );
+    let log = both[0].sessions().session("one").load().await.unwrap();
+    assert_eq!(log.entries().len(), 2);
 }
