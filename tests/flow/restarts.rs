@@ -138,6 +138,43 @@ async fn what_was_emitted_or_asked_is_not_written_again_although_nobody_heard_th
     assert_eq!(result.context["status"], "success");
 }
 
+#[tokio::test(start_paused = true)]
+async fn work_goes_on_although_the_store_cannot_be_read_for_once_meanwhile() {
+    let (store, fails) = (MemoryStore::default(), Arc::new(AtomicBool::new(false)));
+    let failing = Arc::clone(&fails);
+    let faulty = Faulty::new(store.clone(), move |operation, moment| {
+        let is_search = operation == Operation::Search && moment == Moment::Before;
+        match is_search && failing.swap(false, Ordering::SeqCst) {
+            true => Fault::Fail,
+            false => Fault::None,
+        }
+    });
+    let (calls, failing) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&fails));
+    let counted = Arc::clone(&calls);
+    let slow = json_tool("slow", "", json!({}), move |_, _| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        failing.store(true, Ordering::SeqCst);
+        async move {
+            tokio::time::sleep(5 * SECOND).await;
+            Ok(json!("done"))
+        }
+    });
+    let definition = flow(&json!({"tools": {"slow": {}}}), json!([{"tool": "slow"}]));
+    let parts = Parts::new().tools(registry([slow]));
+    let executor = executor(&definition, &parts, Arc::new(faulty));
+    let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(json!({"workflow": ID}));
+    let request = store.create(request).await.unwrap();
+
+    let worked = executor.process_event(&Event::created(&request)).await;
+
+    assert!(
+        matches!(worked, Ok(Outcome::Responded { .. })),
+        "{worked:?}"
+    );
+    assert!(!fails.load(Ordering::SeqCst), "nothing has failed");
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
 const KEPT: &str = "workflow.kept.v1";
 
 /// A world whose run waits for an answer, and what its definition was replaced by.

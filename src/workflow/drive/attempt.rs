@@ -225,8 +225,8 @@ impl<'d> Drive<'d> {
             biased;
             Some(asks) = self.saves.recv() => self.save_for(asks).await,
             Some(done) = self.running.next() => self.take(done),
-            () = tokio::time::sleep_until(self.next_look) => Box::pin(self.look()).await.map(drop),
-            () = due => Box::pin(self.look()).await.map(drop),
+            () = tokio::time::sleep_until(self.next_look) => Box::pin(self.look_meanwhile()).await,
+            () = due => Box::pin(self.look_meanwhile()).await,
         }
     }
 

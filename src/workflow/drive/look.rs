@@ -4,10 +4,10 @@ use super::attempt::Drive;
 use super::control::Control;
 use super::ended::{of_error, timed_out};
 use super::waiting::{Awaited, Reply};
-use crate::error::BoxError;
+use crate::error::{BoxError, Retry};
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Json, Selector, Timestamp};
-use crate::store::{Query, Wake};
+use crate::store::{Query, StoreError, Wake};
 use crate::workflow::{Outcome, StepPath, Task};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +34,20 @@ impl Drive<'_> {
                 return Ok(any);
             }
         }
+    }
+
+    /// Looks while steps are at work. That the store could not be read for once does not stop them: what was not seen is
+    /// seen by the next look.
+    pub(super) async fn look_meanwhile(&mut self) -> Result<(), BoxError> {
+        let Err(error) = self.look().await else {
+            return Ok(());
+        };
+        let failed = error.downcast_ref::<StoreError>();
+        if failed.is_none_or(|failed| failed.retry() == Retry::Never) {
+            return Err(error);
+        }
+        tracing::warn!("a run at work could not look for answers and orders: {error}");
+        Ok(())
     }
 
     async fn look_once(&mut self) -> Result<bool, BoxError> {
