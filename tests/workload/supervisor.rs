@@ -348,6 +348,23 @@ async fn a_store_that_panics_fails_the_turn_and_the_supervisor_still_closes() {
     assert_eq!(supervisor.health().active, 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn between_two_attempts_no_more_than_a_minute_passes() {
+    let (definition, _) = failing(8, false);
+    let restart = Restart {
+        attempts: NonZeroU32::new(9).unwrap(),
+        ..Restart::default()
+    };
+    let supervisor = on(definition).restart(restart).build().unwrap();
+    let begun = tokio::time::Instant::now();
+
+    let outcome = supervisor.send("one", "go").unwrap().outcome().await;
+
+    assert_eq!(code(&outcome.status), "", "{outcome:?}");
+    // 63 seconds for the first six, then one minute each.
+    assert_eq!(begun.elapsed().as_secs(), 63 + 2 * 60);
+}
+
 #[tokio::test]
 async fn what_a_turn_comes_to_is_what_is_returned_else_the_last_answer_of_the_flow() {
     let steps = |last| {

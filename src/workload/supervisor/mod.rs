@@ -44,8 +44,9 @@ pub struct Supervisor {
 pub struct Restart {
     /// How often it is tried, at the least once; once by default.
     pub attempts: NonZeroU32,
-    /// How long is waited before the second attempt, and twice as long before each further one; a second by default. An error
-    /// that asks for more time is given it.
+    /// How long is waited before the second attempt, and twice as long before each further one, but no more than a minute unless
+    /// this is longer itself; a second by default. An error that asks for more time is given it. The turn counts as running
+    /// meanwhile.
     pub delay: Duration,
 }
 

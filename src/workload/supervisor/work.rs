@@ -20,6 +20,9 @@ use tokio_util::sync::CancellationToken;
 /// The schema of what a turn is set off by. It is in no store.
 const MESSAGE: &str = "workload.message.v1";
 
+/// How long is waited for another attempt, where neither the settings nor the error ask for more: others wait as well.
+const LONGEST: Duration = Duration::from_secs(60);
+
 /// How a turn fails that another deployment may go on with.
 const NOT_BEGUN: [&str; 2] = ["refused", "not_made"];
 
@@ -56,7 +59,8 @@ impl Shared {
             let Some(asked) = delay_of(*retry).filter(|_| attempt < attempts.get()) else {
                 return outcome;
             };
-            let delay: Duration = delay.saturating_mul(1 << (attempt - 1).min(16)).max(asked);
+            let doubled = delay.saturating_mul(1 << (attempt - 1).min(16));
+            let delay = doubled.min(delay.max(LONGEST)).max(asked);
             tokio::select! {
                 biased;
                 () = stopped.cancelled() => return ended(&job.run, TurnStatus::Cancelled),
