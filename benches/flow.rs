@@ -100,6 +100,8 @@ fn main() {
             each(in_file - none_in_file)
         );
     }
+    // A file is closed when nobody has a handle on it any more.
+    drop((none_in_file, in_file));
     runtime.block_on(file.close());
     for suffix in ["", "-wal", "-shm"] {
         let mut file = path.clone().into_os_string();
