@@ -109,7 +109,7 @@ fn a_flow_that_waits_or_has_tools_that_are_called_at_most_once_needs_a_ledger() 
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_definition_in_the_store_becomes_an_executor_that_runs() {
     let store = MemoryStore::default();
     let (shout, _) = tool("shout", |_, input| {

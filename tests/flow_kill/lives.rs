@@ -1,19 +1,17 @@
-//! The processes of a run, one after another, from the side of whoever kills them.
+//! The processes of a run, one after another, from the side of whoever kills them: of flows, and of sessions.
 
 use crate::notes::{Note, Notes};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use std::env;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use universal_executor::SqliteStore;
 use universal_executor::store::Durability;
-use universal_executor::workflow::WorkflowExecutor;
-use universal_executor::{BreadcrumbStoreExt as _, NewBreadcrumb, SqliteStore};
 
-pub(crate) const ENVIRONMENT: &str = "UNIVERSAL_EXECUTOR_FLOW_KILL";
+pub(crate) const ENVIRONMENT: &str = "UNIVERSAL_EXECUTOR_LIFE";
 /// What a worker says at the moment at which it is to be killed.
 pub(crate) const KILL_ME: &str = "kill me now";
 
@@ -50,15 +48,13 @@ impl Lived {
     }
 }
 
-/// Asks for a run, and lets one worker after another live until one comes to the end. Each of the first ones is killed at its
-/// point, if it comes there.
-pub(crate) fn live(folder: &Path, deaths: &[usize]) -> Lived {
+/// Begins something in a new store, and lets one worker after another live until one comes to the end. Each of the first ones
+/// is killed at its point, if it comes there.
+pub(crate) fn live(folder: &Path, deaths: &[usize], begin: impl AsyncFn(&SqliteStore)) -> Lived {
     fs::create_dir_all(folder).unwrap();
     wait_for(async {
         let store = open(folder, 0).await;
-        let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).tag("request:q-1");
-        let request = request.context(json!({"workflow": crate::worker::ID, "input": {"n": 1}}));
-        store.create(request).await.unwrap();
+        begin(&store).await;
         store.close().await;
     });
     let mut number = 0;

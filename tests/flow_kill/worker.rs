@@ -158,3 +158,10 @@ async fn is_over(store: &SqliteStore) {
         drop(events.next().await.unwrap().unwrap());
     }
 }
+
+/// Asks for a run.
+pub(crate) async fn ask(store: &SqliteStore) {
+    let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).tag("request:q-1");
+    let request = request.context(json!({"workflow": ID, "input": {"n": 1}}));
+    store.create(request).await.unwrap();
+}

@@ -16,7 +16,8 @@ use universal_executor::tool::{JsonTool, ToolRegistry, json_tool};
 use universal_executor::workflow::{Parts, Workflow};
 use universal_executor::workload::{Deps, FlowDefinition, WorkloadExecutor};
 use universal_executor::{
-    EventSource as _, RunLedger as _, Runtime, SqliteStore, Subscription, Subscriptions,
+    BreadcrumbStoreExt as _, EventSource as _, NewBreadcrumb, RunLedger as _, Runtime, SqliteStore,
+    Subscription, Subscriptions,
 };
 
 /// The sessions, each with an executor of its name, and what is said in each.
@@ -134,5 +135,17 @@ async fn is_over(store: &SqliteStore) {
             return;
         }
         drop(events.next().await.unwrap().unwrap());
+    }
+}
+
+/// Says something in each session, as often as it has turns.
+pub(crate) async fn say_all(store: &SqliteStore) {
+    for turn in TURNS {
+        for session in SESSIONS {
+            let message = NewBreadcrumb::new(message_to(session))
+                .tag(format!("session:{session}"))
+                .context(json!({"message": format!("{session}-{turn}")}));
+            store.create(message).await.unwrap();
+        }
     }
 }

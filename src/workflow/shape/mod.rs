@@ -3,18 +3,19 @@
 //! The reader takes from here which fields there are, and the JSON Schema of the language is made of the same tables. What
 //! a reader makes of a value stands with the reader; tests hold the two to each other.
 
+mod parts;
 #[cfg(feature = "schema")]
 mod schema;
 mod sections;
 mod steps;
 
+pub(super) use parts::{BRANCH, CASE, CONDITION, EMIT, ESCALATION, TEST, WAIT_FOR};
 pub(super) use sections::{
     AGENT, COMPACTION, COMPACTION_METHODS, GUARDRAILS, LIMITS, MODEL, PERMISSIONS, POLICIES,
     PROMPT, RETRY, TOOL, WORKFLOW,
 };
 pub(super) use steps::{
-    BRANCH, BRANCHES, CASE, CONDITION, EMIT, ESCALATION, FLOW, JOINS, RESERVED, STEP, TEST,
-    VARIABLES, WAIT_FOR, node_fields, node_kinds, step_fields,
+    BRANCHES, FLOW, JOINS, RESERVED, STEP, VARIABLES, node_fields, node_kinds, step_fields,
 };
 
 /// The most names in one section of a definition.

@@ -1,5 +1,6 @@
 //! What flows and their steps are made of.
 
+use super::parts::{BRANCH_LIST, CASES, EMIT_FORM, ESCALATIONS, TEST_FORM, WAIT_FOR_FORM};
 use super::sections::RETRIES;
 use super::{Field, Form, Object, Way, optional, required};
 
@@ -24,7 +25,7 @@ pub(in crate::workflow) const RESERVED: [&str; 8] = [
 /// The most variables of one `set`.
 pub(in crate::workflow) const VARIABLES: usize = 64;
 
-const ANY_NUMBER: usize = usize::MAX;
+pub(super) const ANY_NUMBER: usize = usize::MAX;
 
 pub(in crate::workflow) static FLOW: Object = Object {
     name: "flow",
@@ -103,7 +104,7 @@ static EVERY: [Field; 3] = [
     COMMENT,
 ];
 
-const COMMENT: Field = optional("comment", &Form::Any, "For people.");
+pub(super) const COMMENT: Field = optional("comment", &Form::Any, "For people.");
 
 const INPUT: Field = optional(
     "input",
@@ -409,162 +410,6 @@ static TIMED: [Field; 2] = [
     optional("timeout_seconds", &Form::Seconds, "How long it may take."),
 ];
 
-pub(in crate::workflow) static BRANCH: Object = Object {
-    name: "branch",
-    about: "Steps with an input of their own.",
-    ways: &[Way {
-        fields: &[&[
-            optional("id", &Form::Variable, "Its part of the path."),
-            optional(
-                "input",
-                &Form::Any,
-                "What its steps are given; what the flow was given if absent.",
-            ),
-            required("steps", &STEPS, "The steps."),
-            COMMENT,
-        ]],
-    }],
-};
-
-pub(in crate::workflow) static CASE: Object = Object {
-    name: "case",
-    about: "What is done if the value of a match fits.",
-    ways: &[
-        Way {
-            fields: &[&[
-                required("is", &Form::Any, "The value has to be this."),
-                required("then", &STEPS, "What is done."),
-            ]],
-        },
-        Way {
-            fields: &[&[
-                optional(
-                    "path",
-                    &Form::Text,
-                    "Where in the value; all of it if absent.",
-                ),
-                required("op", &Form::Op, "An operator, as in subscriptions."),
-                optional("value", &Form::Any, "What it compares with."),
-                required("then", &STEPS, "What is done."),
-            ]],
-        },
-    ],
-};
-
-pub(in crate::workflow) static TEST: Object = Object {
-    name: "condition",
-    about: "Something that holds of the variables, or does not.",
-    ways: &[
-        Way {
-            fields: &[&[
-                required(
-                    "path",
-                    &Form::Text,
-                    "A variable, or what is at a JSONPath in it.",
-                ),
-                required("op", &Form::Op, "An operator, as in subscriptions."),
-                optional("value", &Form::Any, "What it compares with."),
-            ]],
-        },
-        Way {
-            fields: &[&[required("all", &TESTS, "All of these hold.")]],
-        },
-        Way {
-            fields: &[&[required("any", &TESTS, "One of these holds.")]],
-        },
-        Way {
-            fields: &[&[required("not", &TEST_FORM, "This does not hold.")]],
-        },
-    ],
-};
-
-pub(in crate::workflow) static ESCALATION: Object = Object {
-    name: "escalation",
-    about: "What happens if the result of a step is not what it should be.",
-    ways: &[
-        Way {
-            fields: &[
-                &WHEN,
-                &[required("return", &Form::Any, "The flow ends with this.")],
-            ],
-        },
-        Way {
-            fields: &[
-                &WHEN,
-                &[required(
-                    "continue",
-                    &Form::Any,
-                    "The step has this result instead.",
-                )],
-            ],
-        },
-        Way {
-            fields: &[
-                &WHEN,
-                &[required(
-                    "abort",
-                    &Form::Text,
-                    "The step fails with this message.",
-                )],
-            ],
-        },
-        Way {
-            fields: &[
-                &WHEN,
-                &[required(
-                    "steps",
-                    &STEPS,
-                    "These are run, and the step has their result.",
-                )],
-            ],
-        },
-    ],
-};
-
-static WHEN: [Field; 1] = [required("when", &TEST_FORM, "A condition on \"result\".")];
-
-pub(in crate::workflow) static WAIT_FOR: Object = Object {
-    name: "wait_for",
-    about: "The breadcrumb that is waited for, as in a subscription.",
-    ways: &[Way {
-        fields: &[&[
-            required("schema_name", &Form::SchemaName, "Its schema."),
-            optional("any_tags", &Form::Texts, "It has one of these tags."),
-            optional("all_tags", &Form::Texts, "It has all of these tags."),
-            optional(
-                "context_match",
-                &CONDITIONS,
-                "All of these hold of its context.",
-            ),
-        ]],
-    }],
-};
-
-pub(in crate::workflow) static CONDITION: Object = Object {
-    name: "context_match",
-    about: "A condition on the context of a breadcrumb.",
-    ways: &[Way {
-        fields: &[&[
-            required("path", &Form::Text, "A JSONPath."),
-            required("op", &Form::Op, "An operator, as in subscriptions."),
-            optional("value", &Form::Any, "What it compares with."),
-        ]],
-    }],
-};
-
-pub(in crate::workflow) static EMIT: Object = Object {
-    name: "emit",
-    about: "A breadcrumb to write.",
-    ways: &[Way {
-        fields: &[&[
-            required("schema_name", &Form::SchemaName, "Its schema."),
-            optional("title", &Form::Text, "Its title."),
-            optional("tags", &Form::Texts, "Its tags."),
-            optional("context", &Form::Context, "Its context; empty if absent."),
-        ]],
-    }],
-};
-
 /// The fields of the kind of step that this field makes it; none if it makes it none.
 pub(in crate::workflow) fn step_fields(field: &str) -> Vec<&'static str> {
     fields_of(&STEP, field)
@@ -591,22 +436,8 @@ fn firsts(object: &Object) -> Vec<&'static str> {
     firsts.map(|field| field.name).collect()
 }
 
-static STEPS: Form = Form::List(&STEP_FORM, 1, ANY_NUMBER);
-static STEP_FORM: Form = Form::Object(&STEP);
+pub(super) static STEPS: Form = Form::List(&STEP_FORM, 1, ANY_NUMBER);
+pub(super) static STEP_FORM: Form = Form::Object(&STEP);
 static NODES: Form = Form::List(&NODE_FORM, 1, ANY_NUMBER);
 static DEPENDENT: Form = Form::Dependent(&NODE_FORM);
 static NODE_FORM: Form = Form::Object(&NODE);
-/// A single step is a branch as well.
-static BRANCH_LIST: Form = Form::List(&BRANCH_FORM, 1, BRANCHES);
-static BRANCH_FORM: Form = Form::Either(&[&STEP_FORM, &BRANCH_STEPS]);
-static BRANCH_STEPS: Form = Form::Object(&BRANCH);
-static CASES: Form = Form::List(&CASE_FORM, 1, BRANCHES);
-static CASE_FORM: Form = Form::Object(&CASE);
-static TESTS: Form = Form::List(&TEST_FORM, 0, ANY_NUMBER);
-static TEST_FORM: Form = Form::Object(&TEST);
-static ESCALATIONS: Form = Form::List(&ESCALATION_FORM, 0, ANY_NUMBER);
-static ESCALATION_FORM: Form = Form::Object(&ESCALATION);
-static WAIT_FOR_FORM: Form = Form::Object(&WAIT_FOR);
-static CONDITIONS: Form = Form::List(&CONDITION_FORM, 0, ANY_NUMBER);
-static CONDITION_FORM: Form = Form::Object(&CONDITION);
-static EMIT_FORM: Form = Form::Object(&EMIT);

@@ -1,0 +1,110 @@
+//! The ledger of one handle. What is parked in it is known to it alone.
+
+use super::MemoryStore;
+use crate::model::{BreadcrumbId, Json, Timestamp};
+use crate::store::row::{End, Origin};
+use crate::store::{
+    Claim, ExecutorLimits, Lease, Lost, NewRun, Run, RunFilter, RunLedger, RunRef, RunState,
+    StoreError, canonical,
+};
+use async_trait::async_trait;
+use std::collections::HashSet;
+
+#[async_trait]
+impl RunLedger for MemoryStore {
+    async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError> {
+        let now = self.now();
+        let mut state = self.tenant.write();
+        let lineages: Vec<_> = runs
+            .iter()
+            .map(|new| Self::origin(&state, &new.run).lineage())
+            .collect();
+        let opened = runs.iter().zip(&lineages);
+        let opened = opened.filter(|(new, lineage)| state.runs.opens(&new.run, lineage.as_ref()));
+        let opened: HashSet<_> = opened
+            .map(|(NewRun { run, .. }, _)| (&*run.executor, run.trigger_id, run.trigger_version))
+            .collect();
+        if !opened.is_empty() {
+            self.check_room(&state.runs, opened.len())?;
+        }
+        for (new, lineage) in runs.into_iter().zip(lineages) {
+            state.runs.add(&new.run, new.at, lineage, now);
+        }
+        Ok(())
+    }
+
+    async fn claim(&self, run: &RunRef, instead_of: Option<Lease>) -> Result<Claim, StoreError> {
+        let now = self.now();
+        let keep = self.shared.limits.finished_runs;
+        let mut guard = self.tenant.write();
+        let state = &mut *guard;
+        if let Some(older) = &instead_of {
+            state.runs.check(older)?;
+        }
+        let (origin, known) = (Self::origin(state, run), state.runs.contains(run));
+        let own = matches!(origin, Origin::Own);
+        if !own && !known && instead_of.is_none() {
+            self.check_room(&state.runs, 1)?;
+        }
+        if let Some(older) = &instead_of {
+            let end = End::Over {
+                state: RunState::Superseded,
+                reason: None,
+            };
+            state.runs.end(older, end, Vec::new())?;
+        }
+        if own {
+            if known {
+                state.runs.skip(run, "own", self.handle, now)?;
+            }
+            state.runs.forget(keep);
+            return Ok(Claim::Own);
+        }
+        state.runs.add(run, None, origin.lineage(), now);
+        let claim = state.runs.claim(run, self.handle, now)?;
+        // Not before: what ended in this step must not cost the run that is asked for its place.
+        state.runs.forget(keep);
+        Ok(claim)
+    }
+
+    async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError> {
+        let now = self.now();
+        self.tenant.write().runs.claim_next(n, of, self.handle, now)
+    }
+
+    async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {
+        let now = self.now();
+        Ok(self.tenant.write().runs.heartbeat(leases, now))
+    }
+
+    async fn retry(&self, lease: Lease, at: Timestamp, counts: bool) -> Result<(), StoreError> {
+        self.tenant.write().runs.retry(&lease, at, counts)
+    }
+
+    async fn release(&self, lease: Lease) -> Result<(), StoreError> {
+        let now = self.now();
+        self.tenant.write().runs.release(&lease, now)
+    }
+
+    async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
+        let state = canonical::state(&state, self.shared.limits.breadcrumb_bytes)?;
+        self.tenant.write().runs.save(lease, state)
+    }
+
+    async fn resume(&self, run: &RunRef, with: BreadcrumbId) -> Result<(), StoreError> {
+        let now = self.now();
+        self.tenant.write().runs.resume(run, with, now)
+    }
+
+    async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
+        let now = self.now();
+        let mut state = self.tenant.write();
+        self.check_room(&state.runs, 1)?;
+        state.runs.redo(run, now)
+    }
+
+    async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
+        let now = self.now();
+        Ok(self.tenant.read().runs.list(filter, self.handle, now))
+    }
+}
