@@ -50,7 +50,7 @@ impl Lived {
 
 /// Begins something in a new store, and lets one worker after another live until one comes to the end. Each of the first ones
 /// is killed at its point, if it comes there.
-pub(crate) fn live(folder: &Path, deaths: &[usize], begin: impl AsyncFn(&SqliteStore)) -> Lived {
+pub(crate) fn live(folder: &Path, deaths: &[usize], begin: &impl AsyncFn(&SqliteStore)) -> Lived {
     fs::create_dir_all(folder).unwrap();
     wait_for(async {
         let store = open(folder, 0).await;

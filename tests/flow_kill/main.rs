@@ -42,7 +42,7 @@ fn a_flow_that_is_killed_anywhere_completes_with_the_same_result_and_repeats_no_
     let runs = usize::try_from(given("FLOW_KILLS").unwrap_or(RUNS)).unwrap();
     let seed = given("FLOW_SEED").unwrap_or(SEED);
     let folder = Folder::new();
-    let whole = live(&folder.0.join("whole"), &[], worker::ask);
+    let whole = live(&folder.0.join("whole"), &[], &worker::ask);
     let points = whole.points();
     let problems = check::problems(&whole);
     assert!(problems.is_empty(), "{problems:?}");
@@ -59,7 +59,7 @@ fn a_flow_that_is_killed_anywhere_completes_with_the_same_result_and_repeats_no_
                     let mut chance = Chance(seed.wrapping_add(number as u64));
                     // A third worker in a row that dies makes a crash loop.
                     let deaths = [chance.below(points) + 1, chance.below(points) + 1];
-                    let lived = live(&folder.0.join(number.to_string()), &deaths, worker::ask);
+                    let lived = live(&folder.0.join(number.to_string()), &deaths, &worker::ask);
                     let mut ended = ended.lock().unwrap();
                     ended.0 += lived.kills;
                     let problems = check::problems(&lived).into_iter();

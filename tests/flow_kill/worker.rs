@@ -13,7 +13,7 @@ use universal_executor::store::RunFilter;
 use universal_executor::tool::{JsonTool, ToolRegistry, json_tool};
 use universal_executor::workflow::{Assembly, Parts, Workflow, WorkflowExecutor};
 use universal_executor::{
-    BreadcrumbStoreExt as _, EventSource as _, RunLedger as _, Runtime, SqliteStore,
+    BreadcrumbStoreExt as _, EventSource as _, NewBreadcrumb, RunLedger as _, Runtime, SqliteStore,
 };
 
 pub(crate) const ID: &str = "work";

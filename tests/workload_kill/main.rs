@@ -48,7 +48,7 @@ fn a_session_that_is_killed_anywhere_has_each_turn_once_and_shows_its_model_the_
     let runs = usize::try_from(given("SESSION_KILLS").unwrap_or(RUNS)).unwrap();
     let seed = given("SESSION_SEED").unwrap_or(SEED);
     let folder = Folder::new("killed");
-    let whole = live(&folder.0.join("whole"), &[], worker::say_all);
+    let whole = live(&folder.0.join("whole"), &[], &worker::say_all);
     let points = whole.points();
     let expected = Remembered::of(&whole);
     let mut problems = check::problems(&whole, &expected);
@@ -67,7 +67,11 @@ fn a_session_that_is_killed_anywhere_has_each_turn_once_and_shows_its_model_the_
                     let mut chance = Chance(seed.wrapping_add(number as u64));
                     // A third worker in a row that dies makes a crash loop.
                     let deaths = [chance.below(points) + 1, chance.below(points) + 1];
-                    let lived = live(&folder.0.join(number.to_string()), &deaths, worker::say_all);
+                    let lived = live(
+                        &folder.0.join(number.to_string()),
+                        &deaths,
+                        &worker::say_all,
+                    );
                     let problems = check::problems(&lived, &expected).into_iter();
                     let mut ended = ended.lock().unwrap();
                     ended.0 += lived.kills;
