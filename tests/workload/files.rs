@@ -1,4 +1,5 @@
-//! The files of `examples/workloads/`: each is loaded by its name and runs, with a model that repeats what it is asked.
+//! The files of `examples/workloads/` and the flow of the README: each is loaded and runs, with a model that repeats what it
+//! is asked.
 
 use crate::{asked, output};
 use futures::StreamExt as _;
@@ -9,8 +10,10 @@ use universal_executor::agent::guardrail::{Decision, on_input};
 use universal_executor::agent::{ChatResponse, ScriptedModel};
 use universal_executor::model::Timestamp;
 use universal_executor::tool::{ToolRegistry, json_tool};
-use universal_executor::workflow::Parts;
-use universal_executor::workload::{Deps, Message, RunCx, WorkloadEventKind, WorkloadManager};
+use universal_executor::workflow::{Parts, Workflow};
+use universal_executor::workload::{
+    Definition, Deps, FlowDefinition, Message, RunCx, WorkloadEventKind, WorkloadManager,
+};
 use universal_executor::{
     BreadcrumbId, BreadcrumbStoreExt as _, ExecutionContext, MemoryStore, NewBreadcrumb,
 };
@@ -27,11 +30,16 @@ fn deps(store: &MemoryStore) -> Deps {
     let broken = json_tool("broken", "Never works.", json!({}), |_, _| async {
         Err::<Value, _>(universal_executor::permanent("out of order"))
     });
-    let tools = ToolRegistry::default()
-        .with(search)
-        .unwrap()
-        .with(broken)
-        .unwrap();
+    let publish = json_tool("publish", "Publishes.", json!({}), |input, _| async move {
+        Ok(json!(format!(
+            "published: {}",
+            input["text"].as_str().unwrap()
+        )))
+    });
+    let tools = [search, broken, publish].into_iter();
+    let tools = tools.fold(ToolRegistry::default(), |tools, tool| {
+        tools.with(tool).unwrap()
+    });
     let model = ScriptedModel::answering(|_, request| {
         let is_json = request.response_schema.is_some();
         let text = asked(request);
@@ -50,11 +58,10 @@ fn deps(store: &MemoryStore) -> Deps {
     Deps::new(parts, Arc::new(store.clone()))
 }
 
-/// What a file comes to when it is told this; its questions are answered with "yes". None if it waits for ever.
-async fn come_to(name: &str, content: Value) -> Option<Value> {
+/// What a definition comes to when it is told this; its questions are answered with "yes". None if it waits for ever.
+async fn come_to(definition: &dyn Definition, content: Value) -> Option<Value> {
     let store = MemoryStore::default();
     let deps = deps(&store);
-    let definition = manager().load(name).await.unwrap();
     let trigger = NewBreadcrumb::new("user.message.v1")
         .first_version(BreadcrumbId::NIL, Timestamp::from_micros(0));
     let mut context = ExecutionContext::for_trigger(trigger.clone());
@@ -144,7 +151,8 @@ async fn every_file_is_loaded_by_its_name_and_runs() {
         ("wait_for", json!("x"), json!(3)),
     ];
     for (name, content, expected) in &table {
-        let came = come_to(name, content.clone()).await;
+        let definition = manager().load(name).await.unwrap();
+        let came = come_to(&*definition, content.clone()).await;
         assert_eq!(came.as_ref(), Some(expected), "{name}");
     }
     let tested: Vec<_> = table.iter().map(|(name, ..)| (*name).to_owned()).collect();
@@ -157,4 +165,19 @@ async fn every_file_says_what_it_is_good_for_and_has_no_warnings() {
         assert_eq!(listed.error, None);
         assert!(listed.description.is_some(), "{}", listed.name);
     }
+}
+
+#[tokio::test]
+async fn the_flow_of_the_readme_loads_without_warnings_and_runs() {
+    let readme = include_str!("../../README.md");
+    let (_, flow) = readme.split_once("```yaml\n").unwrap();
+    let (flow, after) = flow.split_once("```").unwrap();
+    assert!(!after.contains("```yaml"), "this is the only one");
+    let flow = Workflow::from_yaml(flow).unwrap();
+    assert_eq!(flow.warnings(), &[]);
+
+    let definition = FlowDefinition::new("article", flow).unwrap();
+    let came = come_to(&definition, json!({"topic": "crabs"})).await;
+
+    assert_eq!(came, Some(json!("published: <crabs>")));
 }
