@@ -72,8 +72,8 @@ pub use flow::FlowDefinition;
 #[cfg(feature = "yaml")]
 pub use manager::YamlLoader;
 pub use manager::{
-    BrokenPolicy, Ident, IdentError, JsonLoader, Listed, LoadError, Loader, Origin, Source, Tried,
-    WorkloadManager, WorkloadManagerBuilder,
+    BrokenPolicy, Ident, IdentError, JsonLoader, Listed, Listing, LoadError, Loader, ManagerError,
+    Origin, Source, Tried, WorkloadManager, WorkloadManagerBuilder,
 };
 pub use native::NativeDefinition;
 pub use session::{Log, LogEntry, Session, SessionError, SessionStore};
