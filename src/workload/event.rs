@@ -179,6 +179,6 @@ impl From<StepEvent> for WorkloadEventKind {
 pub(super) fn delay_of(retry: MayRetry) -> Option<Duration> {
     match retry {
         MayRetry::After(delay) => Some(delay),
-        MayRetry::Never => None,
+        MayRetry::Never | MayRetry::Elsewhere => None,
     }
 }

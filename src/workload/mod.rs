@@ -128,6 +128,14 @@ pub trait Definition: Send + Sync {
         Ok(false)
     }
 
+    /// The schemas that runs of it write to the store, beside what tells how they ended; none if that cannot be told, as of code.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    fn writes(&self, _: &Deps) -> Result<Option<Vec<String>>, BoxError> {
+        Ok(None)
+    }
+
     /// Makes one.
     ///
     /// # Errors

@@ -154,7 +154,7 @@ impl TurnOf<'_> {
         let workload = match arena.instantiate(self.definition, self.deps) {
             Ok(workload) => workload,
             Err(error) => {
-                return TurnStatus::failed("not_made", error.to_string(), MayRetry::Never);
+                return TurnStatus::failed("not_made", error.to_string(), MayRetry::Elsewhere);
             }
         };
         // What is added in the end is added to what was there when it began.

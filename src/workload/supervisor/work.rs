@@ -23,9 +23,6 @@ const MESSAGE: &str = "workload.message.v1";
 /// How long is waited for another attempt, where neither the settings nor the error ask for more: others wait as well.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// How a turn fails that another deployment may go on with.
-const NOT_BEGUN: [&str; 2] = ["refused", "not_made"];
-
 /// What a turn begins with.
 struct Begun {
     message: Message,
@@ -193,9 +190,9 @@ fn left_by(
             })
         }
         TurnStatus::Failed {
-            failure,
             retry: MayRetry::Never,
-        } if resumed.is_some() && !NOT_BEGUN.contains(&&*failure.code) => {
+            ..
+        } if resumed.is_some() => {
             let messages = Vec::new();
             Some(LogEntry::Said { messages })
         }
