@@ -249,6 +249,29 @@ async fn a_run_that_waits_is_suspended_and_goes_on_with_the_answer() {
     assert_eq!(result.context["output"], "yes");
 }
 
+#[tokio::test]
+async fn a_run_that_waited_is_not_added_to_a_session_that_was_deleted_meanwhile() {
+    let store = MemoryStore::default();
+    let asks = flow(json!({"flows": {"main": {"steps": [{"ask": "Go on?"}, {"return": "done"}]}}}));
+    let desk = executor(asks, deps(&parrot(), &store));
+    let trigger = say(&store, "publish").await;
+    let event = Event::created(&trigger);
+    desk.process_event(&event).await.unwrap();
+    let sessions = SessionStore::new(Arc::new(store.clone()));
+
+    let deleted = sessions.delete("one").await.unwrap();
+    let answer = store.create(NewBreadcrumb::new("answer.v1")).await.unwrap();
+    let ledger = universal_executor::BreadcrumbStore::ledger(&store).unwrap();
+    let run = universal_executor::store::RunRef::of("desk", &event);
+    ledger.resume(&run, answer.id).await.unwrap();
+    desk.process_event(&event).await.unwrap();
+
+    assert_eq!(deleted, 1);
+    let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
+    assert_eq!(result.unwrap().context["error"]["code"], "session");
+    assert!(store.latest("session.log.v1").await.unwrap().is_none());
+}
+
 /// A flow of three steps on which the worker dies after the second one, and another one goes on.
 #[tokio::test(start_paused = true)]
 async fn after_a_crash_the_conversation_of_an_agent_goes_on_and_nothing_is_there_twice() {

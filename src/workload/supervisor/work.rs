@@ -28,7 +28,8 @@ struct Begun {
     message: Message,
     trigger: Breadcrumb,
     context: ExecutionContext,
-    /// How often something had been added to the session.
+    /// The session, as long as it is not deleted, and how often something had been added to it.
+    session: Session,
     added: u64,
     /// What it goes on with, if it has waited before.
     resumed: Option<Json>,
@@ -86,6 +87,7 @@ impl Shared {
             message,
             trigger,
             context,
+            session,
             added,
             resumed,
         } = begun;
@@ -146,6 +148,7 @@ impl Shared {
                     context: context.with_resumed(state.clone(), None),
                     added: log.added(),
                     resumed: Some(state.clone()),
+                    session: session.held(log).await?.0,
                 }))
             }
             (What::Resume, Some(LogEntry::Said { .. }) | None) => {
@@ -167,6 +170,7 @@ impl Shared {
                     trigger,
                     added: log.added(),
                     resumed: None,
+                    session: session.held(log).await?.0,
                 }))
             }
         }
