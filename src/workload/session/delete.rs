@@ -1,10 +1,11 @@
 //! Sessions are deleted, and turns that are under way find out.
 
 use super::log::Log;
-use super::{ENTRY, HEAD, Session, SessionError, SessionStore};
+use super::{ENTRY, HEAD, OWN, Session, SessionError, SessionStore};
 use crate::executor::ExecutionContext;
 use crate::model::{Breadcrumb, Patch, Selector};
 use crate::store::{Commit, Query, StoreError, Write};
+use crate::workflow::StepPath;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -23,14 +24,23 @@ impl SessionStore {
     /// [`SessionError`]. What was deleted until then is gone, and deleting again goes on.
     pub async fn delete(&self, id: impl Into<Arc<str>>) -> Result<u64, SessionError> {
         let session = self.session(id);
-        // By this turns find out, whose agents may add until then.
-        let own = Selector::schema(HEAD).all_tags([session.tag()]);
-        let mut deleted = session.remove(own).await?;
-        for schema in [ENTRY, HEAD] {
-            let all = Selector::schema(schema).all_tags([session.tag_of_all()]);
-            deleted += session.remove(all).await?;
+        // By that of the session turns find out, whose agents may add until then.
+        let mut deleted = session.remove(HEAD, &session.tag()).await?;
+        deleted += session.remove(ENTRY, &session.tag()).await?;
+        let of_agents = session.tag_of_agents();
+        let agents = Selector::schema(HEAD).all_tags([&*of_agents]);
+        let agents = Query::new(agents).limit(PAGE);
+        loop {
+            let logs = self.store.search(&agents).await;
+            let logs = logs.map_err(|error| session.failed(error))?;
+            if logs.is_empty() {
+                return Ok(deleted);
+            }
+            for log in logs {
+                let own = log.tags.iter().find(|tag| tag.starts_with(OWN));
+                deleted += session.remove_log(own.unwrap_or(&of_agents)).await?;
+            }
         }
-        Ok(deleted)
     }
 }
 
@@ -59,13 +69,11 @@ impl Session {
         };
         log.head = Some(head);
         let held = Some(head.0);
-        Ok((
-            Self {
-                held,
-                ..self.clone()
-            },
-            log,
-        ))
+        let session = Self {
+            held,
+            ..self.clone()
+        };
+        Ok((session, log))
     }
 
     /// Whether the log of the session is the one that the turn began with.
@@ -78,32 +86,50 @@ impl Session {
         }
     }
 
-    /// What was added to the conversation of an agent stays only if its session is there: that may have been deleted after the
-    /// agent's conversation was, if it was begun since.
-    pub(super) async fn stays(&self) -> Result<(), SessionError> {
+    /// Whether this is the conversation of an agent in a session that was deleted since the turn began.
+    pub(super) async fn is_orphan(&self) -> Result<bool, SessionError> {
         let Some(held) = self.held.filter(|_| !self.is_whole()) else {
-            return Ok(());
+            return Ok(false);
         };
         match self.store.get(held).await {
-            Ok(_) => return Ok(()),
-            Err(StoreError::NotFound { .. }) => {}
-            Err(error) => return Err(self.failed(error)),
+            Ok(_) => Ok(false),
+            Err(StoreError::NotFound { .. }) => Ok(true),
+            Err(error) => Err(self.failed(error)),
         }
-        for schema in [ENTRY, HEAD] {
-            let own = Selector::schema(schema).all_tags([self.tag()]);
-            self.remove(own).await?;
+    }
+
+    /// Takes back what was added to the conversation of an agent while its session was deleted. Where that was begun anew it goes
+    /// with that: the conversation is not only of this turn then.
+    pub(super) async fn take_back(&self) -> Result<(), SessionError> {
+        let session = Self {
+            scope: StepPath::new(""),
+            held: None,
+            ..self.clone()
+        };
+        match session.head().await? {
+            Some(_) => Ok(()),
+            None => self.remove_log(&self.tag()).await.map(drop),
         }
-        Err(self.deleted())
     }
 
     /// Whether this is the session, and not the conversation of an agent in it.
-    fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         self.scope.as_str().is_empty()
     }
 
-    /// Deletes what is selected, without what it says.
-    async fn remove(&self, of: Selector) -> Result<u64, SessionError> {
-        let query = Query::new(of).limit(PAGE);
+    /// Deletes the conversation of an agent. The entries are found by its log, so that this goes after them, and then those that
+    /// were added meanwhile.
+    async fn remove_log(&self, tag: &str) -> Result<u64, SessionError> {
+        let mut removed = 0;
+        for schema in [ENTRY, HEAD, ENTRY] {
+            removed += self.remove(schema, tag).await?;
+        }
+        Ok(removed)
+    }
+
+    /// Deletes all of a schema that has a tag, without what it says.
+    async fn remove(&self, schema: &str, tag: &str) -> Result<u64, SessionError> {
+        let query = Query::new(Selector::schema(schema).all_tags([tag])).limit(PAGE);
         let (mut removed, mut tries) = (0, 0);
         loop {
             let found = self.store.search(&query).await;

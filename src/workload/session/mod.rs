@@ -27,6 +27,9 @@ use std::sync::Arc;
 const HEAD: &str = "session.log.v1";
 const ENTRY: &str = "session.entry.v1";
 
+/// What the tag begins with that a log and its entries have.
+const OWN: &str = "session-log:";
+
 /// Sessions in a store.
 ///
 /// A session has a log for itself, and one for each agent in a flow, by the path of its step. A log is a breadcrumb of the schema
@@ -145,14 +148,21 @@ impl Session {
             "turn": turn, "part": part, "entry": entry.fitting(),
         });
         let kept = NewBreadcrumb::new(ENTRY)
-            .tags([self.tag(), self.tag_of_all()])
+            .tags([self.tag()])
             .context(as_text(kept));
         let about = About {
             entries: number + 1,
             ..to.about.clone()
         };
+        if self.is_orphan().await? {
+            return Err(self.deleted());
+        }
         self.change(to, &about, Some(kept)).await?;
-        self.stays().await
+        if self.is_orphan().await? {
+            self.take_back().await?;
+            return Err(self.deleted());
+        }
+        Ok(())
     }
 
     /// Reads the log of the agent at a path as far as it counts: without what it said in turns that came to nothing, which have
@@ -216,10 +226,13 @@ impl Session {
             return Ok((head.id, 1));
         }
         let about = self.about(&About::default());
-        let new = NewBreadcrumb::new(HEAD)
+        let mut new = NewBreadcrumb::new(HEAD)
             .title(format!("Session {}", self.id))
-            .tags([self.tag(), self.tag_of_all()])
+            .tag(self.tag())
             .context(about);
+        if !self.is_whole() {
+            new = new.tag(self.tag_of_agents());
+        }
         let commit = Commit::from(vec![Write::Create(new)]);
         self.store
             .commit(commit)
@@ -249,12 +262,12 @@ impl Session {
     }
 
     fn tag(&self) -> String {
-        format!("session-log:{}", digest(&[&self.id, self.scope.as_str()]))
+        format!("{OWN}{}", digest(&[&self.id, self.scope.as_str()]))
     }
 
-    /// What all that is kept of the session is found by, its agents' conversations included.
-    fn tag_of_all(&self) -> String {
-        format!("session-logs:{}", digest(&[&self.id]))
+    /// What the conversations of all agents in the session are found by.
+    fn tag_of_agents(&self) -> String {
+        format!("session-agents:{}", digest(&[&self.id]))
     }
 
     fn read<T: DeserializeOwned>(&self, context: &Json) -> Result<T, SessionError> {

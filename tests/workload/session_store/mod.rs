@@ -31,7 +31,7 @@ macro_rules! sessions_on {
             a_session_that_is_deleted_is_gone_with_all_that_was_said_in_it
             of_those_that_delete_a_session_at_once_all_find_it_gone
             a_turn_under_way_does_not_bring_back_a_session_that_is_deleted
-            an_agent_under_way_leaves_nothing_in_a_session_that_is_deleted
+            an_agent_under_way_adds_nothing_to_a_session_that_is_deleted_or_begun_anew
             a_turn_that_waits_is_gone_with_its_session
         }
     };

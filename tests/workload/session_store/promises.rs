@@ -557,7 +557,9 @@ pub(super) async fn a_turn_under_way_does_not_bring_back_a_session_that_is_delet
     assert_eq!(kept(&store).await.len(), 2);
 }
 
-pub(super) async fn an_agent_under_way_leaves_nothing_in_a_session_that_is_deleted(store: Store) {
+pub(super) async fn an_agent_under_way_adds_nothing_to_a_session_that_is_deleted_or_begun_anew(
+    store: Store,
+) {
     let (begun, open) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let gate = (Arc::clone(&begun), Arc::clone(&open));
     let waits = json_tool("waits", "Waits.", json!({}), move |_, _| {
@@ -569,7 +571,7 @@ pub(super) async fn an_agent_under_way_leaves_nothing_in_a_session_that_is_delet
         }
     });
     let calls = Arc::new(ScriptedModel::answering(|number, _| {
-        Ok(match number {
+        Ok(match number % 2 {
             1 => ChatResponse::calling(vec![ToolCall::new("1", "waits", json!({}))]),
             _ => ChatResponse::new("done"),
         })
@@ -587,14 +589,24 @@ pub(super) async fn an_agent_under_way_leaves_nothing_in_a_session_that_is_delet
     let supervisor = Supervisor::builder(Arc::new(definition), deps);
     let supervisor = supervisor.build().unwrap();
 
-    let turn = supervisor.send("one", "hi").unwrap();
-    begun.acquire().await.unwrap().forget();
-    supervisor.sessions().delete("one").await.unwrap();
-    open.add_permits(1);
-    let outcome = turn.outcome().await;
+    for anew in [false, true] {
+        let turn = supervisor.send("one", "hi").unwrap();
+        begun.acquire().await.unwrap().forget();
+        supervisor.sessions().delete("one").await.unwrap();
+        let session = supervisor.sessions().session("one");
+        let agent = session.child(&StepPath::new("main/0/try/0"));
+        if anew {
+            add(&session, "after").await;
+            add(&agent, "after").await;
+        }
+        open.add_permits(1);
+        let outcome = turn.outcome().await;
 
-    assert_eq!(code(&outcome.status), "session", "{outcome:?}");
-    assert!(kept(&store).await.is_empty());
+        assert_eq!(code(&outcome.status), "session", "{outcome:?}");
+        let expected = if anew { "after|to after" } else { "" };
+        assert_eq!(now(&agent).await, expected);
+        assert_eq!(kept(&store).await.is_empty(), !anew);
+    }
 }
 
 pub(super) async fn a_turn_that_waits_is_gone_with_its_session(store: Store) {
