@@ -9,8 +9,10 @@ pub enum InvalidExecutor {
     /// It has no name.
     #[error("an executor has no id")]
     NoId,
-    /// It may run at most once, on a store that cannot tell whether it ran.
-    #[error("executor {executor:?} may run at most once, but its store has no run ledger")]
+    /// It may run or call tools at most once, or waits for others, on a store that cannot keep that.
+    #[error(
+        "executor {executor:?} needs a run ledger, which its store does not have, to run at most once, to call tools at most once, or to wait for others; give it a store with one, or WithLedger"
+    )]
     NoLedger {
         /// The executor.
         executor: String,

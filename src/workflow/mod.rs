@@ -159,6 +159,7 @@ pub use drive::{
     StepEventKind,
 };
 pub use error::{LoadError, LoadProblem, Oddity, Warning};
+pub(crate) use executor::Answers;
 pub use executor::{WorkflowError, WorkflowExecutor};
 pub use interpret::{
     Anomaly, Finish, FlowEvent, FlowEventKind, MayRetry, Next, Outcome, Progress, Ready, Run,

@@ -1,3 +1,4 @@
+use super::session::SessionError;
 use crate::agent::Usage;
 use crate::error::BoxError;
 use crate::executor::{Verdict, verdict};
@@ -117,13 +118,18 @@ impl WorkloadEventKind {
 
     /// How a run ends that an error ended. Of one that is not of this crate nothing is said, since events are read by many.
     pub(super) fn of_error(error: &BoxError) -> Self {
-        let retry = match verdict(error.as_ref()) {
+        let of_session = error.downcast_ref::<SessionError>();
+        let verdict = match of_session {
+            Some(error) => error.retry().into(),
+            None => verdict(error.as_ref()),
+        };
+        let retry = match verdict {
             Verdict::Permanent => MayRetry::Never,
             Verdict::Transient(delay) | Verdict::RateLimited(delay) => MayRetry::After(delay),
         };
         let failure = if let Some(error) = error.downcast_ref::<StoreError>() {
             StepFailure::new("store", error.to_string())
-        } else if let Some(error) = error.downcast_ref::<super::SessionError>() {
+        } else if let Some(error) = of_session {
             StepFailure::new("session", error.to_string())
         } else {
             StepFailure::new(
@@ -179,6 +185,6 @@ impl From<StepEvent> for WorkloadEventKind {
 pub(super) fn delay_of(retry: MayRetry) -> Option<Duration> {
     match retry {
         MayRetry::After(delay) => Some(delay),
-        MayRetry::Never => None,
+        MayRetry::Never | MayRetry::Elsewhere => None,
     }
 }

@@ -2,15 +2,14 @@ use super::event::WorkloadEvent;
 use super::session::SessionStore;
 use super::turn::{TurnOf, TurnStatus};
 use super::{Definition, Deps, Message};
-use crate::agent::request_tags;
 use crate::error::{BoxError, Retry, permanent};
 use crate::executor::{
     ExecutionContext, Failure, InvalidExecutor, OrderingKey, Profile, Response, UniversalExecutor,
     check, suspend,
 };
-use crate::model::{Breadcrumb, Json, NewBreadcrumb, Subscriptions};
+use crate::model::{Breadcrumb, Json, Subscriptions};
 use crate::store::BreadcrumbStore;
-use crate::workflow::{MayRetry, StepFailure};
+use crate::workflow::{Answers, MayRetry};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use std::fmt;
@@ -95,7 +94,8 @@ impl WorkloadExecutor {
     /// The schema of what a turn comes to.
     pub const RESULT: &'static str = "workload.result.v1";
 
-    /// A workload that is set off by these subscriptions. By default a turn may take an hour.
+    /// A workload that is set off by these subscriptions. By default a turn may take an hour, and writes what the
+    /// [definition](Definition::writes) says, beside its result.
     ///
     /// # Errors
     /// [`WorkloadError`]: what would go wrong with every trigger goes wrong here.
@@ -121,7 +121,7 @@ impl WorkloadExecutor {
         check(&executor)?;
         checked(&*executor.definition, &executor.deps)?;
         executor.check_ledger()?;
-        Ok(executor)
+        executor.bounded()
     }
 
     /// A run that waits for others is a promise that needs a place to keep it.
@@ -135,8 +135,29 @@ impl WorkloadExecutor {
         Ok(())
     }
 
-    /// Replaces how its runs are leased, timed, ordered and retried, and what they may write; kind and definition stay. Where it
-    /// says nothing of what they may write, that stays as well.
+    /// Lets it write what the definition says, where that is known, and its result.
+    fn bounded(mut self) -> Result<Self, WorkloadError> {
+        let written = self.definition.writes(&self.deps);
+        let written = written.map_err(|source| broken(&*self.definition, source))?;
+        self.profile.responds_with = written.map(|mut written| {
+            written.push(Self::RESULT.to_owned());
+            written
+        });
+        Ok(self)
+    }
+
+    /// Lets tools and closures write other schemas than the definition says.
+    #[must_use]
+    pub fn also_writes<T: Into<String>>(mut self, schemas: impl IntoIterator<Item = T>) -> Self {
+        // Where nothing is listed all may be written already.
+        if let Some(allowed) = &mut self.profile.responds_with {
+            allowed.extend(schemas.into_iter().map(Into::into));
+        }
+        self
+    }
+
+    /// Replaces how its runs are leased, timed, ordered and retried; kind and definition stay. If it lists what they may write,
+    /// that is all they may, whatever the definition says; if not, that stays as well.
     #[must_use]
     pub fn with_profile(mut self, profile: Profile) -> Self {
         let written = profile.responds_with.clone();
@@ -154,17 +175,13 @@ impl WorkloadExecutor {
         self
     }
 
-    fn result(&self, trigger: &Breadcrumb, mut context: Value) -> Response {
-        if let Value::Object(fields) = &mut context {
-            fields.insert("workload".to_owned(), self.id.as_str().into());
-            fields.insert("run".to_owned(), json!(trigger.id));
+    fn answers(&self) -> Answers<'_> {
+        Answers {
+            kind: "workload",
+            title: "Workload Result",
+            schema: Self::RESULT,
+            id: &self.id,
         }
-        let result = NewBreadcrumb::new(Self::RESULT)
-            .title(format!("Workload Result: {}", self.id))
-            .tag("workload:result")
-            .tags(request_tags(trigger, 1))
-            .context(context);
-        Response::create(result)
     }
 }
 
@@ -242,7 +259,9 @@ impl UniversalExecutor for WorkloadExecutor {
         match turn.run(&mut tell, std::future::pending()).await.status {
             TurnStatus::Completed { output } => Ok(json!({"status": "success", "output": *output})),
             TurnStatus::Failed { failure, retry } => match retry {
-                MayRetry::Never => Ok(json!({"status": "error", "error": failure})),
+                MayRetry::Never | MayRetry::Elsewhere => {
+                    Ok(json!({"status": "error", "error": failure}))
+                }
                 // How long is waited is up to the profile.
                 MayRetry::After(_) => Err(failure.message.into()),
             },
@@ -254,7 +273,7 @@ impl UniversalExecutor for WorkloadExecutor {
     }
 
     async fn respond(&self, trigger: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
-        Ok(self.result(trigger, output))
+        Ok(self.answers().result(trigger, output))
     }
 
     async fn respond_failure(
@@ -262,8 +281,7 @@ impl UniversalExecutor for WorkloadExecutor {
         trigger: &Breadcrumb,
         failure: &Failure,
     ) -> Result<Response, BoxError> {
-        let error = StepFailure::new("run_failed", failure.message.as_str());
-        Ok(self.result(trigger, json!({"status": "error", "error": error})))
+        Ok(self.answers().failure(trigger, failure))
     }
 }
 

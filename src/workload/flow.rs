@@ -6,7 +6,8 @@ use super::stream::EventStream;
 use super::{Definition, Deps, Meta, Workload};
 use crate::error::BoxError;
 use crate::workflow::{
-    Assembly, Driven, EventSink, Finish, MayRetry, Order, StepEvent, StepPath, Workflow,
+    Assembly, Driven, EventSink, Finish, MayRetry, Order, StepEvent, StepFailure, StepPath,
+    Workflow,
 };
 use async_trait::async_trait;
 use std::fmt;
@@ -95,6 +96,11 @@ impl Definition for FlowDefinition {
         Ok(self.assembled(deps)?.needs_a_ledger())
     }
 
+    fn writes(&self, deps: &Deps) -> Result<Option<Vec<String>>, BoxError> {
+        let assembly = self.assembled(deps)?;
+        Ok(Some(assembly.writes().map(str::to_owned).collect()))
+    }
+
     fn instantiate(&self, deps: &Deps) -> Result<Box<dyn Workload>, BoxError> {
         Ok(Box::new(FlowWorkload {
             assembly: Arc::new(self.assembled(deps)?),
@@ -151,7 +157,10 @@ impl Workload for FlowWorkload {
 
 fn end_of(driven: Driven) -> WorkloadEventKind {
     match driven {
-        Driven::Refused(refused) => WorkloadEventKind::failed("refused", refused.to_string()),
+        Driven::Refused(refused) => WorkloadEventKind::Error {
+            failure: StepFailure::new("refused", refused.to_string()),
+            retry: MayRetry::Elsewhere,
+        },
         Driven::Finished(Finish::Completed { output }) => WorkloadEventKind::Final { output },
         Driven::Finished(Finish::Failed { failure }) => WorkloadEventKind::Error {
             failure,

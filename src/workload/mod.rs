@@ -72,8 +72,8 @@ pub use flow::FlowDefinition;
 #[cfg(feature = "yaml")]
 pub use manager::YamlLoader;
 pub use manager::{
-    BrokenPolicy, Ident, IdentError, JsonLoader, Listed, LoadError, Loader, Origin, Source, Tried,
-    WorkloadManager, WorkloadManagerBuilder,
+    BrokenPolicy, Ident, IdentError, JsonLoader, Listed, Listing, LoadError, Loader, ManagerError,
+    Origin, Source, Tried, WorkloadManager, WorkloadManagerBuilder,
 };
 pub use native::NativeDefinition;
 pub use session::{Log, LogEntry, Session, SessionError, SessionStore};
@@ -126,6 +126,14 @@ pub trait Definition: Send + Sync {
     /// As [`check`](Self::check).
     fn needs_a_ledger(&self, _: &Deps) -> Result<bool, BoxError> {
         Ok(false)
+    }
+
+    /// The schemas that runs of it write to the store, beside what tells how they ended; none if that cannot be told, as of code.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    fn writes(&self, _: &Deps) -> Result<Option<Vec<String>>, BoxError> {
+        Ok(None)
     }
 
     /// Makes one.

@@ -154,14 +154,14 @@ impl TurnOf<'_> {
         let workload = match arena.instantiate(self.definition, self.deps) {
             Ok(workload) => workload,
             Err(error) => {
-                return TurnStatus::failed("not_made", error.to_string(), MayRetry::Never);
+                return TurnStatus::failed("not_made", error.to_string(), MayRetry::Elsewhere);
             }
         };
         // What is added in the end is added to what was there when it began.
-        let log = match &self.session {
+        let held = match &self.session {
             None => None,
-            Some(session) => match session.load().await {
-                Ok(log) => Some((session, log)),
+            Some(session) => match session.taken_up(&self.context).await {
+                Ok(held) => Some(held),
                 Err(error) => return TurnStatus::of_error(&error.into()),
             },
         };
@@ -169,7 +169,7 @@ impl TurnOf<'_> {
         if let Some(parent) = self.parent {
             cx = cx.parent(parent);
         }
-        if let Some(session) = &self.session {
+        if let Some((session, _)) = &held {
             cx = cx.session(session.clone());
         }
         let kept = cx.clone();
@@ -182,7 +182,7 @@ impl TurnOf<'_> {
         }
         drop(events);
         let status = TurnStatus::of_end(last);
-        if let (TurnStatus::Completed { output }, Some((session, log))) = (&status, log) {
+        if let (TurnStatus::Completed { output }, Some((session, log))) = (&status, held) {
             let mut messages = vec![agent::Message::user(asked)];
             messages.extend(kept.kept());
             messages.push(agent::Message::assistant(text_of(output)));

@@ -10,7 +10,7 @@ use universal_executor::agent::{AgentDefinition, AgentExecutor, ChatResponse, Sc
 use universal_executor::executor::InvalidExecutor;
 use universal_executor::store::mock::store_with;
 use universal_executor::tool::{ToolRegistry, json_tool};
-use universal_executor::workflow::{Parts, StepPath};
+use universal_executor::workflow::{Assembly, Parts, StepPath, Workflow, WorkflowExecutor};
 use universal_executor::workload::{
     Definition, Deps, ExecutorDefinition, FlowDefinition, NativeDefinition, RunCx, SessionStore,
     WorkloadError, WorkloadEventKind, WorkloadExecutor,
@@ -136,6 +136,76 @@ async fn what_a_profile_does_not_list_is_not_written() {
     assert!(store.latest("other.v1").await.unwrap().is_none());
 }
 
+/// Emits a note, and then calls a tool that writes another breadcrumb.
+fn writing() -> serde_json::Value {
+    json!({"tools": {"writes": {}}, "flows": {"main": {"steps": [
+        {"emit": {"schema_name": "note.v1"}}, {"tool": "writes", "input": {}},
+    ]}}})
+}
+
+fn writing_parts() -> Parts {
+    let writes = json_tool("writes", "Writes.", json!({}), |_, context| async move {
+        context
+            .store()
+            .create(NewBreadcrumb::new("other.v1"))
+            .await?;
+        Ok(json!("written"))
+    });
+    Parts::new().tools(ToolRegistry::default().with(writes).unwrap())
+}
+
+#[tokio::test]
+async fn a_flow_writes_what_its_definition_says_and_no_more_as_either_kind_of_executor() {
+    for (is_workload, also, expected) in [
+        (true, false, "error"),
+        (false, false, "error"),
+        (true, true, "success"),
+        (false, true, "success"),
+    ] {
+        let store = MemoryStore::default();
+        let parts = writing_parts();
+        let also = also.then_some("other.v1");
+        let triggers = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
+        let (desk, schema): (Box<dyn UniversalExecutor>, _) = if is_workload {
+            let deps = Deps::new(parts, Arc::new(store.clone()));
+            let desk = executor(flow(writing()), deps).also_writes(also);
+            (Box::new(desk), WorkloadExecutor::RESULT)
+        } else {
+            let workflow = Workflow::from_json(&writing()).unwrap();
+            let assembly = Assembly::new(workflow, &parts, Arc::new(store.clone())).unwrap();
+            let desk = WorkflowExecutor::new("desk", assembly).unwrap();
+            let desk = desk.with_subscriptions(triggers).unwrap().also_writes(also);
+            (Box::new(desk), WorkflowExecutor::RESULT)
+        };
+        let trigger = say(&store, "write").await;
+
+        desk.process_event(&Event::created(&trigger)).await.unwrap();
+
+        let result = store.latest(schema).await.unwrap().unwrap();
+        assert_eq!(result.context["status"], expected, "{result:?}");
+        assert!(store.latest("note.v1").await.unwrap().is_some());
+        let other = store.latest("other.v1").await.unwrap();
+        assert_eq!(other.is_some(), also.is_some());
+    }
+}
+
+#[tokio::test]
+async fn what_a_flow_emits_is_not_written_unless_its_profile_lists_it() {
+    let store = MemoryStore::default();
+    let emits = flow(json!({"flows": {"main": {"steps": [
+        {"emit": {"schema_name": "note.v1"}}, {"return": "noted"},
+    ]}}}));
+    let only = Profile::new("workload").responds_with([WorkloadExecutor::RESULT]);
+    let desk = executor(emits, deps(&parrot(), &store)).with_profile(only);
+    let trigger = say(&store, "write").await;
+
+    desk.process_event(&Event::created(&trigger)).await.unwrap();
+
+    let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
+    assert_eq!(result.unwrap().context["status"], "error");
+    assert!(store.latest("note.v1").await.unwrap().is_none());
+}
+
 #[test]
 fn an_executor_that_can_never_work_makes_no_workload() {
     let store = MemoryStore::default();
@@ -177,6 +247,29 @@ async fn a_run_that_waits_is_suspended_and_goes_on_with_the_answer() {
         .unwrap()
         .unwrap();
     assert_eq!(result.context["output"], "yes");
+}
+
+#[tokio::test]
+async fn a_run_that_waited_is_not_added_to_a_session_that_was_deleted_meanwhile() {
+    let store = MemoryStore::default();
+    let asks = flow(json!({"flows": {"main": {"steps": [{"ask": "Go on?"}, {"return": "done"}]}}}));
+    let desk = executor(asks, deps(&parrot(), &store));
+    let trigger = say(&store, "publish").await;
+    let event = Event::created(&trigger);
+    desk.process_event(&event).await.unwrap();
+    let sessions = SessionStore::new(Arc::new(store.clone()));
+
+    let deleted = sessions.delete("one").await.unwrap();
+    let answer = store.create(NewBreadcrumb::new("answer.v1")).await.unwrap();
+    let ledger = universal_executor::BreadcrumbStore::ledger(&store).unwrap();
+    let run = universal_executor::store::RunRef::of("desk", &event);
+    ledger.resume(&run, answer.id).await.unwrap();
+    desk.process_event(&event).await.unwrap();
+
+    assert_eq!(deleted, 1);
+    let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
+    assert_eq!(result.unwrap().context["error"]["code"], "session");
+    assert!(store.latest("session.log.v1").await.unwrap().is_none());
 }
 
 /// A flow of three steps on which the worker dies after the second one, and another one goes on.

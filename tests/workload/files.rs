@@ -20,7 +20,7 @@ use universal_executor::{
 
 fn manager() -> WorkloadManager {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/workloads");
-    WorkloadManager::builder().root(folder).build()
+    WorkloadManager::builder().root(folder).build().unwrap()
 }
 
 fn deps(store: &MemoryStore) -> Deps {
@@ -161,7 +161,7 @@ async fn every_file_is_loaded_by_its_name_and_runs() {
 
 #[tokio::test]
 async fn every_file_says_what_it_is_good_for_and_has_no_warnings() {
-    for listed in manager().list().await {
+    for listed in manager().list().await.workloads {
         assert_eq!(listed.error, None);
         assert!(listed.description.is_some(), "{}", listed.name);
     }

@@ -8,7 +8,7 @@ use universal_executor::MemoryStore;
 use universal_executor::agent::guardrail::{Decision, on_input};
 use universal_executor::agent::{ChatResponse, Message, ScriptedModel, Speaker, ToolCall};
 use universal_executor::tool::{ToolRegistry, json_tool};
-use universal_executor::workflow::{Parts, StepPath};
+use universal_executor::workflow::{MayRetry, Parts, StepPath};
 use universal_executor::workload::{Deps, FlowDefinition, Supervisor, TurnStatus};
 
 fn supervisor(definition: FlowDefinition, deps: Deps) -> Supervisor {
@@ -305,6 +305,54 @@ async fn a_turn_that_fails_for_good_after_it_has_waited_does_not_block_its_sessi
         "{next:?}"
     );
     assert_eq!(called.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_failure_of_a_flow_ends_its_turn_whatever_the_flow_calls_it() {
+    for failure in ["refused", "not_made"] {
+        let store = MemoryStore::default();
+        let asks = flow(json!({"flows": {"main": {"steps": [
+            {"ask": "Go on?"}, {"fail": "No.", "code": failure},
+        ]}}}));
+        let supervisor = supervisor(asks, deps(&parrot(), &store));
+        supervisor.send("one", "publish").unwrap().outcome().await;
+        answer(&store, "yes").await;
+
+        let failed = supervisor.resume("one").unwrap().outcome().await;
+        let next = supervisor.send("one", "other").unwrap().outcome().await;
+
+        assert_eq!(code(&failed.status), failure);
+        assert!(
+            matches!(next.status, TurnStatus::Suspended { .. }),
+            "{next:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_turn_that_lacks_something_here_waits_until_it_goes_on_where_that_is() {
+    let store = MemoryStore::default();
+    let asks = flow(
+        json!({"tools": {"double": {}}, "flows": {"main": {"steps": [
+            {"ask": "Go on?"}, {"tool": "double", "input": {"n": 2}},
+        ]}}}),
+    );
+    let has_it = supervisor(asks, deps(&parrot(), &store));
+    let other = flow(json!({"flows": {"main": {"steps": [{"return": 1}]}}}));
+    let nothing = Deps::new(Parts::new(), Arc::new(store.clone()));
+    let lacks_it = supervisor(other, nothing);
+    has_it.send("one", "publish").unwrap().outcome().await;
+    answer(&store, "yes").await;
+
+    let refused = lacks_it.resume("one").unwrap().outcome().await;
+    let done = has_it.resume("one").unwrap().outcome().await;
+
+    assert_eq!(code(&refused.status), "refused", "{refused:?}");
+    let TurnStatus::Failed { retry, .. } = refused.status else {
+        panic!("it did not fail")
+    };
+    assert_eq!(retry, MayRetry::Elsewhere);
+    assert_eq!(done.final_text().as_deref(), Some("4"), "{done:?}");
 }
 
 #[tokio::test]

@@ -138,6 +138,20 @@ async fn what_finds_no_room_is_refused() {
 }
 
 #[tokio::test]
+async fn a_supervisor_that_lets_no_turn_wait_takes_one_at_a_time() {
+    let gate = Gate::new();
+    let supervisor = on(gate.definition()).queue(0, 0).build().unwrap();
+
+    let first = supervisor.send("one", "1").unwrap();
+    let at_once = supervisor.send("one", "2").err();
+    gate.begun(1).await;
+    gate.open.add_permits(1);
+
+    assert_eq!(at_once, Some(SupervisorError::Full { limit: 1 }));
+    assert_eq!(first.outcome().await.final_text().as_deref(), Some("1"));
+}
+
+#[tokio::test]
 async fn all_subscribers_hear_the_same_and_a_slow_one_hears_what_it_missed() {
     let talks = NativeDefinition::new("talks", |cx: RunCx, _| async move {
         for number in 0..10 {

@@ -1,19 +1,19 @@
+mod answers;
 mod error;
 mod making;
 mod orders;
 
+pub(crate) use answers::Answers;
 pub use error::WorkflowError;
 
 use super::{
     Assembly, Driven, EventSink, Finish, History, Oddity, Order, Place, StepFailure, Warning,
 };
-use crate::agent::request_tags;
-use crate::clock;
 use crate::error::{BoxError, excerpt};
 use crate::executor::{
     ExecutionContext, Failure, Profile, Response, UniversalExecutor, check, suspend,
 };
-use crate::model::{Breadcrumb, NewBreadcrumb, Subscriptions, Timestamp};
+use crate::model::{Breadcrumb, Subscriptions};
 use crate::store::BreadcrumbStore;
 use async_trait::async_trait;
 use making::entry;
@@ -147,20 +147,13 @@ impl WorkflowExecutor {
         odd.chain(shown_nothing).collect()
     }
 
-    fn result(&self, trigger: &Breadcrumb, mut context: Value) -> Response {
-        let now = Timestamp::from_micros(clock::wall_micros());
-        if let Value::Object(fields) = &mut context {
-            fields.insert("workflow".to_owned(), self.id.as_str().into());
-            fields.insert("run".to_owned(), json!(trigger.id));
-            fields.insert("trigger_event_id".to_owned(), json!(trigger.id));
-            fields.insert("timestamp".to_owned(), json!(now));
+    fn answers(&self) -> Answers<'_> {
+        Answers {
+            kind: "workflow",
+            title: "Workflow Result",
+            schema: Self::RESULT,
+            id: &self.id,
         }
-        let result = NewBreadcrumb::new(Self::RESULT)
-            .title(format!("Workflow Result: {}", self.id))
-            .tag("workflow:result")
-            .tags(request_tags(trigger, 1))
-            .context(context);
-        Response::create(result)
     }
 
     /// What the trigger asks for.
@@ -226,7 +219,7 @@ impl UniversalExecutor for WorkflowExecutor {
     }
 
     async fn respond(&self, trigger: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
-        Ok(self.result(trigger, output))
+        Ok(self.answers().result(trigger, output))
     }
 
     async fn respond_failure(
@@ -234,8 +227,7 @@ impl UniversalExecutor for WorkflowExecutor {
         trigger: &Breadcrumb,
         failure: &Failure,
     ) -> Result<Response, BoxError> {
-        let error = StepFailure::new("run_failed", failure.message.as_str());
-        Ok(self.result(trigger, json!({"status": "error", "error": error})))
+        Ok(self.answers().failure(trigger, failure))
     }
 }
 

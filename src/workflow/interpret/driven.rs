@@ -93,7 +93,9 @@ impl Walk<'_> {
         };
         let after = match retry {
             MayRetry::After(after) if leaf.attempt < doing.retry.attempts => after,
-            MayRetry::After(_) | MayRetry::Never => return Ok(Walked::failed(failure)),
+            MayRetry::After(_) | MayRetry::Never | MayRetry::Elsewhere => {
+                return Ok(Walked::failed(failure));
+            }
         };
         let after = doing.retry.delay(leaf.attempt).max(after);
         *leaf = Leaf {

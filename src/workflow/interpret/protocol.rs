@@ -143,6 +143,8 @@ pub enum MayRetry {
     After(Duration),
     /// It would fail again.
     Never,
+    /// It was not begun, since something is missing here: where that is there it may go on. A step is not tried again for it.
+    Elsewhere,
 }
 
 /// What went wrong in a step.

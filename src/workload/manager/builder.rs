@@ -2,7 +2,7 @@
 use super::YamlLoader;
 use super::cache::Cache;
 use super::files::Roots;
-use super::{BrokenPolicy, JsonLoader, Loader, WorkloadManager};
+use super::{BrokenPolicy, JsonLoader, Loader, ManagerError, WorkloadManager};
 use crate::store::BreadcrumbStore;
 use crate::workload::{Definition, EntryPolicy};
 use std::collections::BTreeMap;
@@ -12,7 +12,11 @@ use std::sync::Arc;
 /// Makes a [`WorkloadManager`].
 #[derive(Debug)]
 #[must_use]
-pub struct WorkloadManagerBuilder(WorkloadManager);
+pub struct WorkloadManagerBuilder {
+    manager: WorkloadManager,
+    /// The name that two workloads made in code have.
+    twice: Option<String>,
+}
 
 impl WorkloadManagerBuilder {
     /// Reads JSON, and YAML with the feature `yaml`.
@@ -22,16 +26,18 @@ impl WorkloadManagerBuilder {
             excluded: vec!["node_modules".to_owned(), "target".to_owned()],
             extensions: Vec::new(),
         };
-        let builder = Self(WorkloadManager {
+        let manager = WorkloadManager {
             roots,
             loaders: Vec::new(),
             native: BTreeMap::new(),
             store: None,
+            has_paths: false,
             policy: EntryPolicy::default(),
             broken: BrokenPolicy::default(),
             cache: Cache::default(),
-        });
-        let builder = builder.loader(JsonLoader);
+        };
+        let twice = None;
+        let builder = Self { manager, twice }.loader(JsonLoader);
         #[cfg(feature = "yaml")]
         let builder = builder.loader(YamlLoader);
         builder
@@ -39,7 +45,7 @@ impl WorkloadManagerBuilder {
 
     /// Adds a folder in which is looked after those before it; one that does not exist has nothing.
     pub fn root(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.0.roots.roots.push(folder.into());
+        self.manager.roots.roots.push(folder.into());
         self
     }
 
@@ -58,7 +64,7 @@ impl WorkloadManagerBuilder {
 
     /// Leaves files and folders of this name out, wherever they are below a root.
     pub fn exclude(mut self, name: impl Into<String>) -> Self {
-        self.0.roots.excluded.push(name.into());
+        self.manager.roots.excluded.push(name.into());
         self
     }
 
@@ -68,40 +74,57 @@ impl WorkloadManagerBuilder {
             .extensions()
             .iter()
             .map(|ending| (*ending).to_owned());
-        self.0.roots.extensions.extend(endings);
-        self.0.loaders.push(Arc::new(loader));
+        self.manager.roots.extensions.extend(endings);
+        self.manager.loaders.push(Arc::new(loader));
         self
     }
 
-    /// Adds a workload that is made in code, under the name that it has.
+    /// Adds a workload that is made in code, under the name that it has. No two may have one name.
     pub fn native(mut self, definition: Arc<dyn Definition>) -> Self {
         let name = definition.meta().name.clone();
-        self.0.native.insert(name, definition);
+        if self.manager.native.contains_key(&name) {
+            self.twice.get_or_insert(name);
+        } else {
+            self.manager.native.insert(name, definition);
+        }
         self
     }
 
-    /// Sets the store for `store:<id>`: breadcrumbs whose context has a workflow as `definition`, an object or its text.
+    /// Lets an [`Ident`](super::Ident) be the path of any file that the process may read. Without this it is refused, since idents
+    /// may come from users.
+    pub fn allow_paths(mut self) -> Self {
+        self.manager.has_paths = true;
+        self
+    }
+
+    /// Sets the store for `store:<id>`: breadcrumbs of the schema `workflow.def.v1`, whose context has a workflow as `definition`,
+    /// an object or its text, and if wanted the `flow` that it begins with. Whoever may write these says what can be run.
     pub fn store(mut self, store: Arc<dyn BreadcrumbStore>) -> Self {
-        self.0.store = Some(store);
+        self.manager.store = Some(store);
         self
     }
 
     /// Sets what a run begins with if nobody says.
     pub fn entry_policy(mut self, policy: EntryPolicy) -> Self {
-        self.0.policy = policy;
+        self.manager.policy = policy;
         self
     }
 
     /// Sets what becomes of a name whose file cannot be used.
     pub fn broken(mut self, policy: BrokenPolicy) -> Self {
-        self.0.broken = policy;
+        self.manager.broken = policy;
         self
     }
 
     /// The manager.
-    #[must_use]
-    pub fn build(self) -> WorkloadManager {
-        self.0
+    ///
+    /// # Errors
+    /// [`ManagerError`] says what is wrong with the settings.
+    pub fn build(self) -> Result<WorkloadManager, ManagerError> {
+        match self.twice {
+            Some(name) => Err(ManagerError::Twice { name }),
+            None => Ok(self.manager),
+        }
     }
 }
 

@@ -14,6 +14,28 @@ pub struct LoadError {
     pub nearest: Vec<String>,
 }
 
+/// A manager cannot be made.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ManagerError {
+    /// Two workloads that are made in code have one name.
+    #[error("two workloads made in code are called {name:?}; give one of them another name")]
+    Twice {
+        /// The name.
+        name: String,
+    },
+}
+
+impl ManagerError {
+    /// Always [`Retry::Never`]: a name has to change.
+    #[must_use]
+    pub const fn retry(&self) -> Retry {
+        match self {
+            Self::Twice { .. } => Retry::Never,
+        }
+    }
+}
+
 /// Something that was looked at for a workload.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]

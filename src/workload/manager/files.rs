@@ -54,7 +54,10 @@ impl Roots {
         let mut open = vec![(root.to_owned(), 0)];
         while let Some((folder, depth)) = open.pop() {
             let names = match self.names(&folder) {
-                Ok(names) => names,
+                Ok((names, entries)) => {
+                    looked += entries;
+                    names
+                }
                 Err(error) => {
                     found.unseen.push((folder, error.to_string()));
                     continue;
@@ -62,15 +65,15 @@ impl Roots {
             };
             let mut folders = Vec::new();
             for name in names {
-                looked += 1;
                 let path = folder.join(&name);
                 let is_link = path.is_symlink();
                 match path.metadata() {
+                    // A link may lead in a circle.
+                    Ok(data) if data.is_dir() && is_link => {}
+                    Ok(data) if data.is_dir() && depth < DEPTH => folders.push((path, depth + 1)),
                     Ok(data) if data.is_dir() => {
-                        // A link may lead in a circle.
-                        if depth < DEPTH && !is_link {
-                            folders.push((path, depth + 1));
-                        }
+                        let reason = format!("more than {DEPTH} folders deep; it is not looked at");
+                        found.unseen.push((path, reason));
                     }
                     Ok(data) if data.is_file() => found.candidates.extend(self.candidate(path)),
                     Ok(_) => {}
@@ -87,10 +90,12 @@ impl Roots {
         }
     }
 
-    /// The names in a folder, sorted, without those that are left out. The root itself may have any name.
-    fn names(&self, folder: &Path) -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
+    /// The names in a folder, sorted, without those that are left out, and how many were looked at. The root itself may have
+    /// any name.
+    fn names(&self, folder: &Path) -> io::Result<(Vec<String>, usize)> {
+        let (mut names, mut looked) = (Vec::new(), 0);
         for entry in fs::read_dir(folder)?.take(MOST + 1) {
+            looked += 1;
             let Ok(name) = entry?.file_name().into_string() else {
                 continue;
             };
@@ -99,7 +104,7 @@ impl Roots {
             }
         }
         names.sort();
-        Ok(names)
+        Ok((names, looked))
     }
 
     fn candidate(&self, path: PathBuf) -> Option<Candidate> {
@@ -112,6 +117,16 @@ impl Roots {
 
 /// The text of a file, if it is one and not too large.
 pub(super) fn read(path: &Path) -> io::Result<String> {
+    // Opening a pipe waits for whoever writes into it.
+    let data = fs::metadata(path)?;
+    if !data.is_file() {
+        let kind = match data.is_dir() {
+            true => "a folder",
+            false => "a pipe, a socket or a device",
+        };
+        let reason = format!("it is {kind}, and no file");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+    }
     let mut text = String::new();
     let read = fs::File::open(path)?
         .take(BYTES + 1)

@@ -9,7 +9,7 @@ use std::str::FromStr;
 /// | text | what it is |
 /// |---|---|
 /// | `name` | the workload of that name: that of a file without its ending, or one registered in code |
-/// | `./path`, `../path`, `~/path`, `/path` | that file |
+/// | `./path`, `../path`, `~/path`, `/path` | that file, where paths are [allowed](crate::workload::WorkloadManagerBuilder::allow_paths) |
 /// | `store:<id>` | the definition in that breadcrumb |
 ///
 /// Each may end with `#` and the flow or agent to begin with.

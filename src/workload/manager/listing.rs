@@ -9,10 +9,20 @@ use std::path::PathBuf;
 pub enum Origin {
     /// A file.
     File(PathBuf),
-    /// A breadcrumb.
+    /// A breadcrumb. It is loaded as `store:<id>`, and not by its name.
     Store(BreadcrumbId),
     /// It was registered in code.
     Code,
+}
+
+/// All workloads there are, as far as could be looked.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Listing {
+    /// The workloads.
+    pub workloads: Vec<Listed>,
+    /// What was not looked at, or not to its end, and why.
+    pub unseen: Vec<Tried>,
 }
 
 /// A workload in a [listing](WorkloadManager::list).
@@ -32,7 +42,8 @@ pub struct Listed {
 }
 
 impl WorkloadManager {
-    /// The names there are, sorted, without reading what they name. Needs a tokio runtime.
+    /// The names there are, sorted, without reading what they name: those that [`load`](Self::load) takes, and so none of the
+    /// store. Needs a tokio runtime.
     pub async fn names(&self) -> Vec<String> {
         let found = self.find().await;
         let mut names: Vec<String> = found.candidates.into_iter().map(|one| one.name).collect();
@@ -42,17 +53,19 @@ impl WorkloadManager {
         names
     }
 
-    /// All there are with what they say of themselves, in the order of precedence: this reads them. Needs a tokio runtime.
-    pub async fn list(&self) -> Vec<Listed> {
-        let mut listed: Vec<Listed> = Vec::new();
-        for candidate in self.find().await.candidates {
+    /// All there are with what they say of themselves, in the order of precedence: this reads them. Of the store these are the
+    /// newest 500 definitions of the schema `workflow.def.v1`. Needs a tokio runtime.
+    pub async fn list(&self) -> Listing {
+        let found = self.find().await;
+        let mut listing = Listing::default();
+        for candidate in found.candidates {
             let Candidate { name, path } = candidate.clone();
-            let is_hidden = listed.iter().any(|listed| listed.name == name);
             let (description, error) = match self.read(candidate, None).await {
                 Ok(definition) => (definition.meta().description.clone(), None),
                 Err(tried) => (None, Some(tried)),
             };
-            listed.push(Listed {
+            let is_hidden = listing.has(&name);
+            listing.workloads.push(Listed {
                 name,
                 origin: Origin::File(path),
                 description,
@@ -61,8 +74,8 @@ impl WorkloadManager {
             });
         }
         for (name, definition) in &self.native {
-            let is_hidden = listed.iter().any(|listed| listed.name == *name);
-            listed.push(Listed {
+            let is_hidden = listing.has(name);
+            listing.workloads.push(Listed {
                 name: name.clone(),
                 origin: Origin::Code,
                 description: definition.meta().description.clone(),
@@ -70,6 +83,16 @@ impl WorkloadManager {
                 is_hidden,
             });
         }
-        listed
+        let unseen = found.unseen.iter();
+        let unseen = unseen.map(|(path, reason)| Tried::new(path.display().to_string(), &**reason));
+        listing.unseen.extend(unseen);
+        self.list_stored(&mut listing).await;
+        listing
+    }
+}
+
+impl Listing {
+    fn has(&self, name: &str) -> bool {
+        self.workloads.iter().any(|listed| listed.name == name)
     }
 }

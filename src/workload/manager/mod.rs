@@ -7,24 +7,22 @@ mod files;
 mod ident;
 mod listing;
 mod loaders;
+mod stored;
 
 pub use builder::WorkloadManagerBuilder;
-pub use error::{LoadError, Tried};
+pub use error::{LoadError, ManagerError, Tried};
 pub use ident::{Ident, IdentError};
-pub use listing::{Listed, Origin};
+pub use listing::{Listed, Listing, Origin};
 #[cfg(feature = "yaml")]
 pub use loaders::YamlLoader;
 pub use loaders::{JsonLoader, Loader, Source};
 
 use super::{Definition, EntryPolicy};
-use crate::error::BoxError;
-use crate::model::{BreadcrumbId, nearest};
+use crate::model::nearest;
 use crate::store::BreadcrumbStore;
-use crate::workflow::Workflow;
 use builder::home;
 use cache::Cache;
 use files::{Candidate, Found, Roots};
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -37,13 +35,16 @@ use std::sync::Arc;
 /// below a root is not looked at; the root itself may have any name. A file is read only when it is asked for, and nothing in it is
 /// ever run by that. What was compiled is kept by its content, for up to 256 definitions.
 ///
+/// Whoever chooses an ident chooses among the names, and the definitions in the [store](WorkloadManagerBuilder::store) if there is
+/// one. Files elsewhere are read only where the service [lets idents be paths](WorkloadManagerBuilder::allow_paths).
+///
 /// ```
 /// use std::sync::Arc;
 /// use universal_executor::workload::{NativeDefinition, WorkloadManager};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let echo = NativeDefinition::new("echo", |_, message| async move { Ok(message.unwrap_or_default().content) });
-/// let manager = WorkloadManager::builder().root("agents").native(Arc::new(echo)).build();
+/// let manager = WorkloadManager::builder().root("agents").native(Arc::new(echo)).build()?;
 ///
 /// assert_eq!(manager.load("echo").await?.meta().name, "echo");
 /// let error = manager.load("ecko").await.err().ok_or("it is there")?;
@@ -57,6 +58,8 @@ pub struct WorkloadManager {
     loaders: Vec<Arc<dyn Loader>>,
     native: BTreeMap<String, Arc<dyn Definition>>,
     store: Option<Arc<dyn BreadcrumbStore>>,
+    /// Whether an ident may be the path of any file.
+    has_paths: bool,
     policy: EntryPolicy,
     broken: BrokenPolicy,
     cache: Cache,
@@ -107,6 +110,12 @@ impl WorkloadManager {
             Ident::Name { name, entry } => {
                 let named = self.by_name(name, entry.as_deref()).await;
                 named.map_err(|(searched, nearest)| failed(searched, nearest))
+            }
+            Ident::Path { path, .. } if !self.has_paths => {
+                let path = path.display().to_string();
+                let reason =
+                    "it is a path, and only names are looked for here; allow_paths lets it be one";
+                Err(alone(Tried::new(path, reason)))
             }
             Ident::Path { path, entry } => {
                 let path = expanded(path);
@@ -189,7 +198,13 @@ impl WorkloadManager {
     async fn find(&self) -> Found {
         let roots = self.roots.clone();
         let found = tokio::task::spawn_blocking(move || roots.find()).await;
-        found.unwrap_or_default()
+        found.unwrap_or_else(|_| {
+            let unseen = |root: &PathBuf| (root.clone(), "looking into it was stopped".to_owned());
+            Found {
+                candidates: Vec::new(),
+                unseen: self.roots.roots.iter().map(unseen).collect(),
+            }
+        })
     }
 
     /// Reads and compiles a file, unless that was done before.
@@ -230,54 +245,6 @@ impl WorkloadManager {
             .get_or(loader.format(), &source, || loader.load(&source));
         loaded.map_err(|error| Tried::broken(shown, &error))
     }
-
-    async fn in_store(
-        &self,
-        id: BreadcrumbId,
-        entry: Option<&str>,
-    ) -> Result<Arc<dyn Definition>, Tried> {
-        let place = format!("store:{id}");
-        let Some(store) = &self.store else {
-            return Err(Tried::new(place, "there is no store to look in"));
-        };
-        let found = store.get(id).await;
-        let found = found.map_err(|error| Tried::new(&*place, error.to_string()))?;
-        let (name, definition) = (
-            found.context.text("workflow_id"),
-            found.context.get("definition"),
-        );
-        let Some(definition) = definition else {
-            return Err(Tried::new(place, "its context has no \"definition\""));
-        };
-        let text = match definition {
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
-        let source = Source {
-            name: name.unwrap_or(&place),
-            text: &text,
-            entry,
-            policy: self.policy,
-        };
-        let loaded = self
-            .cache
-            .get_or("store", &source, || source.flow(read(&text)?));
-        loaded.map_err(|error| Tried::broken(&*place, &error))
-    }
-}
-
-/// A workflow as a text: JSON if it begins as that.
-#[cfg(feature = "yaml")]
-fn read(text: &str) -> Result<Workflow, BoxError> {
-    Ok(match text.trim_start().starts_with('{') {
-        true => Workflow::parse(text)?,
-        false => Workflow::from_yaml(text)?,
-    })
-}
-
-#[cfg(not(feature = "yaml"))]
-fn read(text: &str) -> Result<Workflow, BoxError> {
-    Ok(Workflow::parse(text)?)
 }
 
 /// A path that begins with `~/` below the home folder.

@@ -1,4 +1,7 @@
 use super::*;
+use crate::error::BoxError;
+use crate::model::{BreadcrumbId, NewBreadcrumb};
+use crate::runtime::definitions::Definitions;
 use crate::store::{BreadcrumbStoreExt as _, MemoryStore};
 use crate::workload::{Meta, NativeDefinition};
 use serde_json::json;
@@ -63,7 +66,8 @@ async fn an_earlier_root_wins_and_code_comes_last() {
     let manager = manager(&folder, &["one", "two", "none"])
         .native(native("b"))
         .native(native("c"))
-        .build();
+        .build()
+        .unwrap();
 
     assert_eq!(described(&manager, "a").await, "one");
     assert_eq!(described(&manager, "b").await, "two");
@@ -80,9 +84,9 @@ async fn the_order_of_names_decides_and_not_that_of_the_file_system() {
         let folder = order.iter().fold(Folder::new(), |folder, file| {
             folder.with(&format!("root/{file}"), &flow(file))
         });
-        let manager = manager(&folder, &["root"]).build();
+        let manager = manager(&folder, &["root"]).build().unwrap();
 
-        let listed = manager.list().await;
+        let listed = manager.list().await.workloads;
 
         let found: Vec<_> = listed
             .iter()
@@ -108,7 +112,8 @@ async fn an_agent_under_a_root_with_a_dot_is_found_and_hidden_ones_below_a_root_
         .with(".config/target/agents/drafts/d.json", &flow("d"));
     let manager = manager(&folder, &[".config/target/agents"])
         .exclude("drafts")
-        .build();
+        .build()
+        .unwrap();
 
     assert_eq!(manager.names().await, ["a"]);
 }
@@ -116,7 +121,10 @@ async fn an_agent_under_a_root_with_a_dot_is_found_and_hidden_ones_below_a_root_
 #[tokio::test]
 async fn a_folder_of_that_name_does_not_capture_a_name() {
     let folder = Folder::new().with("reviewer/x.json", &flow("x"));
-    let manager = manager(&folder, &["."]).native(native("reviewer")).build();
+    let manager = manager(&folder, &["."])
+        .native(native("reviewer"))
+        .build()
+        .unwrap();
 
     assert_eq!(described(&manager, "reviewer").await, "code");
 }
@@ -129,10 +137,11 @@ async fn a_broken_file_is_told_with_its_line_and_the_policy_says_what_comes_of_i
             "{\n  \"flows\": {\"main\": {\"stepps\": []}}\n}",
         )
         .with("two/x.json", &flow("good"));
-    let strict = manager(&folder, &["one", "two"]).build();
+    let strict = manager(&folder, &["one", "two"]).build().unwrap();
     let lenient = manager(&folder, &["one", "two"])
         .broken(BrokenPolicy::Next)
-        .build();
+        .build()
+        .unwrap();
 
     let error = strict.load("x").await.err().unwrap();
 
@@ -142,7 +151,7 @@ async fn a_broken_file_is_told_with_its_line_and_the_policy_says_what_comes_of_i
     assert!(tried.to_string().contains("one/x.json:2:"), "{tried}");
     assert!(tried.reason.contains("did you mean \"steps\"?"), "{tried}");
     assert_eq!(described(&lenient, "x").await, "good");
-    let listed = lenient.list().await;
+    let listed = lenient.list().await.workloads;
     assert_eq!(listed[0].error.as_ref(), Some(tried));
 }
 
@@ -152,10 +161,11 @@ async fn a_broken_file_of_one_format_hides_a_sound_one_of_another_or_gives_way_t
     let folder = Folder::new()
         .with("one/x.yaml", "flows:\n  main:\n    stepps: []\n")
         .with("two/x.json", &flow("good"));
-    let strict = manager(&folder, &["one", "two"]).build();
+    let strict = manager(&folder, &["one", "two"]).build().unwrap();
     let lenient = manager(&folder, &["one", "two"])
         .broken(BrokenPolicy::Next)
-        .build();
+        .build()
+        .unwrap();
 
     let error = strict.load("x").await.err().unwrap();
 
@@ -171,7 +181,8 @@ async fn where_all_of_a_name_are_broken_each_is_told_with_what_is_wrong_with_it(
         .with("three/y.json", &flow("y"));
     let manager = manager(&folder, &["one", "two", "three"])
         .broken(BrokenPolicy::Next)
-        .build();
+        .build()
+        .unwrap();
 
     let error = manager.load("x").await.err().unwrap();
 
@@ -204,7 +215,7 @@ async fn the_names_are_told_without_reading_a_file_and_one_is_read_when_it_is_as
         .with("broken.json", "{");
     let loaded = Arc::new(AtomicUsize::new(0));
     let loader = Counts(Arc::clone(&loaded));
-    let manager = manager(&folder, &["."]).loader(loader).build();
+    let manager = manager(&folder, &["."]).loader(loader).build().unwrap();
 
     assert_eq!(manager.names().await, ["a", "b", "broken"]);
     assert_eq!(loaded.load(Ordering::Relaxed), 0);
@@ -216,7 +227,10 @@ async fn the_names_are_told_without_reading_a_file_and_one_is_read_when_it_is_as
 async fn the_folder_of_the_project_comes_before_that_of_the_user() {
     let folder = Folder::new().with("agents/a.json", &flow("of the project"));
     let manager = WorkloadManager::builder();
-    let manager = manager.usual_roots(&folder.path(""), "an-app").build();
+    let manager = manager
+        .usual_roots(&folder.path(""), "an-app")
+        .build()
+        .unwrap();
 
     let error = manager.load("none").await.err().unwrap();
 
@@ -237,7 +251,8 @@ async fn an_unknown_name_is_told_with_all_that_was_searched_and_what_is_like_it(
         .with("one/critic.json", &flow("c"));
     let manager = manager(&folder, &["one", "two"])
         .native(native("write"))
-        .build();
+        .build()
+        .unwrap();
 
     let error = manager.load("writr").await.err().unwrap();
 
@@ -288,7 +303,7 @@ async fn a_format_of_the_service_is_loaded_without_the_manager_knowing_it() {
     }
     let folder = Folder::new().with("a.foo", "of foo");
 
-    let manager = manager(&folder, &["."]).loader(Foo).build();
+    let manager = manager(&folder, &["."]).loader(Foo).build().unwrap();
 
     assert_eq!(described(&manager, "a").await, "of foo");
 }
@@ -300,10 +315,11 @@ async fn paths_entries_and_breadcrumbs_name_workloads_too() {
     }});
     let folder = Folder::new().with("x.json", &two.to_string());
     let store = MemoryStore::default();
-    let stored = crate::model::NewBreadcrumb::new("workflow.def.v1")
+    let stored = NewBreadcrumb::new("workflow.def.v1")
         .context(json!({"workflow_id": "stored", "definition": two}));
     let stored = store.create(stored).await.unwrap();
-    let manager = manager(&folder, &["."]).store(Arc::new(store)).build();
+    let manager = manager(&folder, &["."]).store(Arc::new(store));
+    let manager = manager.allow_paths().build().unwrap();
     let path = folder.path("x.json").display().to_string();
 
     assert_eq!(described(&manager, "x#b").await, "two");
@@ -325,7 +341,7 @@ async fn paths_entries_and_breadcrumbs_name_workloads_too() {
 #[tokio::test]
 async fn what_was_compiled_is_kept_until_its_content_changes() {
     let folder = Folder::new().with("x.json", &flow("old"));
-    let manager = manager(&folder, &["."]).build();
+    let manager = manager(&folder, &["."]).build().unwrap();
 
     let first = manager.load("x").await.unwrap();
     let again = manager.load("x").await.unwrap();
@@ -341,10 +357,173 @@ async fn a_file_that_is_no_definition_is_an_error_and_nothing_else() {
         .with("large.json", &" ".repeat((1 << 20) + 1))
         .with("empty.json", "");
     fs::write(folder.path("bytes.json"), [0xff, 0xfe]).unwrap();
-    let manager = manager(&folder, &["."]).build();
+    let manager = manager(&folder, &["."]).allow_paths().build().unwrap();
 
     for name in ["large", "empty", "bytes"] {
         assert!(manager.load(name).await.is_err(), "{name}");
     }
     assert!(manager.load("./none.toml").await.is_err());
+}
+
+#[tokio::test]
+async fn a_path_is_refused_unless_paths_are_allowed() {
+    let folder = Folder::new().with("x.json", &flow("x"));
+    let path = folder.path("x.json").display().to_string();
+    let only_names = WorkloadManager::builder().build().unwrap();
+    let paths_too = WorkloadManager::builder().allow_paths().build().unwrap();
+
+    let error = only_names.load(&path).await.err().unwrap();
+    let parsed = only_names.load_ident(&path.parse().unwrap()).await;
+
+    assert!(error.searched[0].reason.contains("allow_paths"), "{error}");
+    assert_eq!(parsed.err(), Some(error));
+    assert_eq!(described(&paths_too, &path).await, "x");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_path_of_what_is_no_file_says_what_it_is() {
+    let folder = Folder::new().with("folder.json/x", "");
+    std::os::unix::fs::symlink("/dev/null", folder.path("device.json")).unwrap();
+    let manager = manager(&folder, &["."]).allow_paths().build().unwrap();
+
+    for (name, expected) in [
+        ("folder.json", "it is a folder, and no file"),
+        (
+            "device.json",
+            "it is a pipe, a socket or a device, and no file",
+        ),
+    ] {
+        let path = folder.path(name).display().to_string();
+        let error = manager.load(&path).await.err().unwrap();
+
+        assert_eq!(error.searched[0].reason, expected);
+    }
+    assert_eq!(manager.names().await, [""; 0]);
+}
+
+#[test]
+fn two_workloads_of_one_name_in_code_are_refused() {
+    let manager = WorkloadManager::builder()
+        .native(native("a"))
+        .native(native("b"))
+        .native(native("a"));
+
+    let error = manager.build().err().unwrap();
+
+    assert_eq!(
+        error,
+        ManagerError::Twice {
+            name: "a".to_owned()
+        }
+    );
+}
+
+async fn define(store: &MemoryStore, context: serde_json::Value) -> BreadcrumbId {
+    let new = NewBreadcrumb::new(Definitions::WORKFLOW).context(context);
+    store.create(new).await.unwrap().id
+}
+
+#[tokio::test]
+async fn definitions_in_the_store_are_listed_with_what_they_say_and_why_they_cannot_be_loaded() {
+    let folder = Folder::new().with("a.json", &flow("a file"));
+    let store = MemoryStore::default();
+    let stored = define(
+        &store,
+        json!({"workflow_id": "a", "definition": flow("stored")}),
+    )
+    .await;
+    let broken = define(&store, json!({"workflow_id": "b", "definition": {"x": 1}})).await;
+    let two = json!({"x": {"steps": [{"return": 1}]}, "y": {"steps": [{"return": 2}]}});
+    let begins = json!({"definition": {"description": "two", "flows": two}, "flow": "y"});
+    let begins = define(&store, begins).await;
+    let manager = manager(&folder, &["."]).store(Arc::new(store));
+    let manager = manager.build().unwrap();
+
+    let listing = manager.list().await;
+
+    let nameless = format!("store:{begins}");
+    let found: Vec<_> = listing
+        .workloads
+        .iter()
+        .map(|one| (&*one.name, &one.origin, one.description.as_deref()))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("a", &Origin::File(folder.path("./a.json")), Some("a file")),
+            (&*nameless, &Origin::Store(begins), Some("two")),
+            ("b", &Origin::Store(broken), None),
+            ("a", &Origin::Store(stored), Some("stored")),
+        ]
+    );
+    let error = listing.workloads[2].error.as_ref().unwrap();
+    assert_eq!(error.path, format!("store:{broken}"));
+    assert_eq!(listing.unseen, []);
+    assert_eq!(manager.names().await, ["a"]);
+    assert_eq!(described(&manager, &nameless).await, "two");
+}
+
+#[tokio::test]
+async fn a_store_with_more_definitions_than_are_listed_says_so() {
+    let store = MemoryStore::default();
+    for number in 0..500 {
+        define(
+            &store,
+            json!({"workflow_id": number.to_string(), "definition": flow("x")}),
+        )
+        .await;
+    }
+    let manager = WorkloadManager::builder().store(Arc::new(store.clone()));
+    let manager = manager.build().unwrap();
+
+    let all = manager.list().await;
+    define(&store, json!({"workflow_id": "one more", "definition": 1})).await;
+    let some = manager.list().await;
+
+    assert_eq!((all.workloads.len(), all.unseen), (500, Vec::new()));
+    assert_eq!(some.workloads.len(), 500);
+    assert_eq!(some.workloads[0].name, "one more");
+    let unseen = some.unseen[0].to_string();
+    assert!(
+        unseen.starts_with("store: more than 500 definitions"),
+        "{unseen}"
+    );
+}
+
+#[tokio::test]
+async fn a_breadcrumb_of_another_schema_defines_nothing() {
+    let store = MemoryStore::default();
+    let context = json!({"workflow_id": "x", "definition": flow("x")});
+    let note = NewBreadcrumb::new("note.v1").context(context);
+    let note = store.create(note).await.unwrap();
+    let manager = WorkloadManager::builder().store(Arc::new(store));
+    let manager = manager.build().unwrap();
+
+    let error = manager.load(&format!("store:{}", note.id)).await;
+
+    let error = error.err().unwrap().to_string();
+    assert!(error.contains("its schema is \"note.v1\""), "{error}");
+}
+
+#[tokio::test]
+async fn what_was_not_looked_at_is_listed_as_that() {
+    let deep = format!("one/{}x.json", "d/".repeat(17));
+    let folder = Folder::new().with(&deep, &flow("x")).with("two", "");
+    fs::create_dir(folder.path("three")).unwrap();
+    for number in 0..=10_000 {
+        fs::write(folder.path(&format!("three/.{number}")), "").unwrap();
+    }
+    let manager = manager(&folder, &["one", "two", "three", "none"]);
+    let manager = manager.build().unwrap();
+
+    let listing = manager.list().await;
+
+    assert_eq!(listing.workloads, []);
+    let unseen: Vec<_> = listing.unseen.iter().map(ToString::to_string).collect();
+    assert_eq!(unseen.len(), 3, "{unseen:?}");
+    let one = folder.path(deep.trim_end_matches("/x.json"));
+    assert!(unseen[0].starts_with(&format!("{}: more than 16", one.display())));
+    assert!(unseen[1].starts_with(&format!("{}: ", folder.path("two").display())));
+    assert!(unseen[2].contains("three: more than 10000 files"));
 }

@@ -13,6 +13,12 @@ pub enum SessionError {
         /// The session.
         session: Arc<str>,
     },
+    /// It was deleted while the turn was under way. The turn is not to begin it anew.
+    #[error("session {session:?} was deleted meanwhile")]
+    Deleted {
+        /// The session.
+        session: Arc<str>,
+    },
     /// What is there cannot be read.
     #[error("an entry of session {session:?} cannot be read")]
     Unreadable {
@@ -37,7 +43,7 @@ impl SessionError {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Conflict { .. } => Retry::After(Duration::ZERO),
-            Self::Unreadable { .. } => Retry::Never,
+            Self::Deleted { .. } | Self::Unreadable { .. } => Retry::Never,
             Self::Store { source, .. } => source.retry(),
         }
     }

@@ -1,6 +1,7 @@
 //! What was said in a session, kept in the store as a log.
 
 mod compact;
+mod delete;
 mod error;
 mod log;
 mod replay;
@@ -26,11 +27,15 @@ use std::sync::Arc;
 const HEAD: &str = "session.log.v1";
 const ENTRY: &str = "session.entry.v1";
 
+/// What the tag begins with that a log and its entries have.
+const OWN: &str = "session-log:";
+
 /// Sessions in a store.
 ///
 /// A session has a log for itself, and one for each agent in a flow, by the path of its step. A log is a breadcrumb of the schema
 /// `session.log.v1`, whose version is that of the log, and one of `session.entry.v1` for each entry. Nothing is ever taken out of
-/// it: where a turn adds more than once, as one does that waits or is done again after a crash, the last entry counts.
+/// it unless the session is [deleted](Self::delete): where a turn adds more than once, as one does that waits or is done again
+/// after a crash, the last entry counts.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -63,6 +68,8 @@ pub struct Session {
     store: Arc<dyn BreadcrumbStore>,
     id: Arc<str>,
     scope: StepPath,
+    /// The log of the session that a turn began with. What it adds is nobody's once that is deleted.
+    held: Option<BreadcrumbId>,
 }
 
 impl SessionStore {
@@ -79,6 +86,7 @@ impl SessionStore {
             store: Arc::clone(&self.store),
             id: id.into(),
             scope: StepPath::new(""),
+            held: None,
         }
     }
 }
@@ -104,7 +112,9 @@ impl Session {
     /// # Errors
     /// [`SessionError`].
     pub async fn load(&self) -> Result<Log, SessionError> {
-        let Some(head) = self.head().await? else {
+        let head = self.head().await?;
+        self.check_held(head.as_deref())?;
+        let Some(head) = head else {
             return Ok(Log::default());
         };
         let about: About = self.read(&head.context)?;
@@ -144,7 +154,15 @@ impl Session {
             entries: number + 1,
             ..to.about.clone()
         };
-        self.change(to, &about, Some(kept)).await.map(drop)
+        if self.is_orphan().await? {
+            return Err(self.deleted());
+        }
+        self.change(to, &about, Some(kept)).await?;
+        if self.is_orphan().await? {
+            self.take_back().await?;
+            return Err(self.deleted());
+        }
+        Ok(())
     }
 
     /// Reads the log of the agent at a path as far as it counts: without what it said in turns that came to nothing, which have
@@ -201,22 +219,25 @@ impl Session {
         Ok(head.map(|head| (head.id, head.version)))
     }
 
-    /// Makes the log. Where two do so at the same time both find the older one.
+    /// Makes the log. Where two do so at the same time both find the older one. If somebody has added to that meanwhile, its
+    /// version says so.
     async fn begin(&self) -> Result<(BreadcrumbId, u64), SessionError> {
-        if self.head().await?.is_some() {
-            return Err(self.conflict());
+        if let Some(head) = self.head().await? {
+            return Ok((head.id, 1));
         }
         let about = self.about(&About::default());
-        let new = NewBreadcrumb::new(HEAD)
+        let mut new = NewBreadcrumb::new(HEAD)
             .title(format!("Session {}", self.id))
-            .tags([self.tag()])
+            .tag(self.tag())
             .context(about);
+        if !self.is_whole() {
+            new = new.tag(self.tag_of_agents());
+        }
         let commit = Commit::from(vec![Write::Create(new)]);
         self.store
             .commit(commit)
             .await
             .map_err(|error| self.failed(error))?;
-        // If somebody has added to that one meanwhile, its version says so.
         let oldest = self.head().await?.ok_or_else(|| self.conflict())?;
         Ok((oldest.id, 1))
     }
@@ -241,7 +262,12 @@ impl Session {
     }
 
     fn tag(&self) -> String {
-        format!("session-log:{}", digest(&[&self.id, self.scope.as_str()]))
+        format!("{OWN}{}", digest(&[&self.id, self.scope.as_str()]))
+    }
+
+    /// What the conversations of all agents in the session are found by.
+    fn tag_of_agents(&self) -> String {
+        format!("session-agents:{}", digest(&[&self.id]))
     }
 
     fn read<T: DeserializeOwned>(&self, context: &Json) -> Result<T, SessionError> {
@@ -254,10 +280,17 @@ impl Session {
     fn failed(&self, error: StoreError) -> SessionError {
         match error {
             StoreError::Conflict { .. } => self.conflict(),
+            StoreError::NotFound { .. } => self.deleted(),
             source => SessionError::Store {
                 session: Arc::clone(&self.id),
                 source,
             },
+        }
+    }
+
+    fn deleted(&self) -> SessionError {
+        SessionError::Deleted {
+            session: Arc::clone(&self.id),
         }
     }
 

@@ -1,9 +1,11 @@
 use super::*;
 use crate::agent::guardrail::Guardrails;
 use crate::agent::{Message, ScriptedModel};
-use crate::store::MemoryStore;
+use crate::store::{Capabilities, Committed, MemoryStore, RunLedger, Scored, VectorQuery};
 use crate::workflow::Workflow;
 use crate::workload::WorkloadEventKind;
+use async_trait::async_trait;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn session() -> Session {
     SessionStore::new(Arc::new(MemoryStore::default())).session("s-1")
@@ -156,4 +158,67 @@ async fn a_turn_that_is_too_large_keeps_its_question_and_its_answer() {
     assert_eq!(shown.len(), 2);
     assert_eq!(shown[0], "Why?");
     assert!(shown[1].len() < 130 << 10);
+}
+
+/// A store in which a session is deleted right before the next commit, if that is wanted.
+#[derive(Clone, Debug, Default)]
+struct Racing {
+    inner: MemoryStore,
+    deletes: Arc<AtomicBool>,
+}
+
+#[async_trait]
+impl BreadcrumbStore for Racing {
+    fn tenant(&self) -> &str {
+        self.inner.tenant()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
+        self.inner.get(id).await
+    }
+
+    async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
+        self.inner.search(query).await
+    }
+
+    async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
+        self.inner.vector_search(query).await
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+        if self.deletes.swap(false, Ordering::SeqCst) {
+            let sessions = SessionStore::new(Arc::new(self.inner.clone()));
+            sessions.delete("s-1").await.unwrap();
+        }
+        self.inner.commit(commit).await
+    }
+
+    fn ledger(&self) -> Option<&dyn RunLedger> {
+        self.inner.ledger()
+    }
+}
+
+#[tokio::test]
+async fn what_an_agent_adds_while_its_session_is_deleted_is_taken_back() {
+    let store = Racing::default();
+    let session = SessionStore::new(Arc::new(store.clone())).session("s-1");
+    let (held, _) = session.held(Log::default()).await.unwrap();
+    let agent = held.child(&StepPath::new("main/0"));
+    let log = agent.load().await.unwrap();
+
+    store.deletes.store(true, Ordering::SeqCst);
+    let added = agent.append(&log, "one", said("one")).await;
+
+    assert!(
+        matches!(added, Err(SessionError::Deleted { .. })),
+        "{added:?}"
+    );
+    for schema in [HEAD, ENTRY] {
+        let left = Query::new(Selector::schema(schema));
+        assert_eq!(store.search(&left).await.unwrap(), []);
+    }
 }

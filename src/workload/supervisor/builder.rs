@@ -47,13 +47,16 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Sets how many turns of one session wait, and how many of all; 16 and 10,000 by default.
+    /// Sets how many turns of one session wait, and how many of all, at the least one each, since a turn waits until it is taken
+    /// up; 16 and 10,000 by default.
     pub const fn queue(mut self, of_session: usize, of_all: usize) -> Self {
-        (self.settings.queue, self.settings.queued) = (of_session, of_all);
+        self.settings.queue = at_least_one(of_session);
+        self.settings.queued = at_least_one(of_all);
         self
     }
 
-    /// Sets how many events are kept for subscribers of a session that are slow, at the least one; 1,024 by default.
+    /// Sets how many events are kept for subscribers of a session that are slow, at the least one; 1,024 by default. A session that
+    /// somebody listens to has the room for them, about 32 bytes each, whether there are events or not.
     pub const fn buffer(mut self, events: usize) -> Self {
         self.settings.buffer = events;
         self
@@ -85,6 +88,13 @@ impl SupervisorBuilder {
         Ok(Supervisor {
             shared: Arc::new(Shared::new(definition, deps, settings)),
         })
+    }
+}
+
+const fn at_least_one(number: usize) -> usize {
+    match number {
+        0 => 1,
+        more => more,
     }
 }
 

@@ -23,15 +23,13 @@ const MESSAGE: &str = "workload.message.v1";
 /// How long is waited for another attempt, where neither the settings nor the error ask for more: others wait as well.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// How a turn fails that another deployment may go on with.
-const NOT_BEGUN: [&str; 2] = ["refused", "not_made"];
-
 /// What a turn begins with.
 struct Begun {
     message: Message,
     trigger: Breadcrumb,
     context: ExecutionContext,
-    /// How often something had been added to the session.
+    /// The session, as long as it is not deleted, and how often something had been added to it.
+    session: Session,
     added: u64,
     /// What it goes on with, if it has waited before.
     resumed: Option<Json>,
@@ -89,6 +87,7 @@ impl Shared {
             message,
             trigger,
             context,
+            session,
             added,
             resumed,
         } = begun;
@@ -149,6 +148,7 @@ impl Shared {
                     context: context.with_resumed(state.clone(), None),
                     added: log.added(),
                     resumed: Some(state.clone()),
+                    session: session.held(log).await?.0,
                 }))
             }
             (What::Resume, Some(LogEntry::Said { .. }) | None) => {
@@ -170,6 +170,7 @@ impl Shared {
                     trigger,
                     added: log.added(),
                     resumed: None,
+                    session: session.held(log).await?.0,
                 }))
             }
         }
@@ -193,9 +194,9 @@ fn left_by(
             })
         }
         TurnStatus::Failed {
-            failure,
             retry: MayRetry::Never,
-        } if resumed.is_some() && !NOT_BEGUN.contains(&&*failure.code) => {
+            ..
+        } if resumed.is_some() => {
             let messages = Vec::new();
             Some(LogEntry::Said { messages })
         }

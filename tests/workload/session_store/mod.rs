@@ -28,6 +28,11 @@ macro_rules! sessions_on {
             agents_side_by_side_in_a_long_session_are_not_in_each_others_way
             two_supervisors_cannot_interleave_a_session
             of_two_turns_that_wait_at_once_only_one_is_kept
+            a_session_that_is_deleted_is_gone_with_all_that_was_said_in_it
+            of_those_that_delete_a_session_at_once_all_find_it_gone
+            a_turn_under_way_does_not_bring_back_a_session_that_is_deleted
+            an_agent_under_way_adds_nothing_to_a_session_that_is_deleted_or_begun_anew
+            a_turn_that_waits_is_gone_with_its_session
         }
     };
     (@promises $name:ident, $fresh:expr, $($promise:ident)+) => {

@@ -6,18 +6,23 @@ use crate::{asked, code, deps_on, flow, history, parrot, says};
 use futures::StreamExt as _;
 use futures::future::join_all;
 use serde_json::{Value, json};
+use std::num::NonZeroU32;
 use std::sync::Arc;
-use tokio::sync::Barrier;
+use tokio::sync::{Barrier, Semaphore};
 use universal_executor::agent::{
     ChatRequest, ChatResponse, Message, ScriptedModel, Speaker, ToolCall,
 };
 use universal_executor::model::Timestamp;
-use universal_executor::workflow::StepPath;
+use universal_executor::store::{Query, StoreError};
+use universal_executor::tool::{ToolRegistry, json_tool};
+use universal_executor::workflow::{MayRetry, Parts, StepPath};
 use universal_executor::workload::{
-    Definition, FlowDefinition, Heard, Log, LogEntry, NativeDefinition, RunCx, Session,
-    SessionError, SessionStore, Supervisor, TurnOutcome, WorkloadEventKind,
+    Definition, Deps, FlowDefinition, Heard, Log, LogEntry, NativeDefinition, Restart, RunCx,
+    Session, SessionError, SessionStore, Supervisor, TurnOutcome, TurnStatus, WorkloadEventKind,
 };
-use universal_executor::{BreadcrumbId, ExecutionContext, NewBreadcrumb, Selector, Wake, suspend};
+use universal_executor::{
+    Breadcrumb, BreadcrumbId, ExecutionContext, NewBreadcrumb, Selector, Wake, suspend,
+};
 
 fn sessions(store: &Store) -> SessionStore {
     SessionStore::new(Arc::clone(store))
@@ -448,4 +453,170 @@ pub(super) async fn of_two_turns_that_wait_at_once_only_one_is_kept(store: Store
     );
     let log = both[0].sessions().session("one").load().await.unwrap();
     assert_eq!(log.entries().len(), 2);
+}
+
+/// What is kept of sessions.
+async fn kept(store: &Store) -> Vec<Arc<Breadcrumb>> {
+    let mut kept = Vec::new();
+    for schema in ["session.log.v1", "session.entry.v1"] {
+        let query = Query::new(Selector::schema(schema)).limit(1_000);
+        kept.extend(store.search(&query).await.unwrap());
+    }
+    kept
+}
+
+async fn is_of(store: &Store, session: &str) -> Vec<Arc<Breadcrumb>> {
+    let all = kept(store).await.into_iter();
+    all.filter(|one| one.context.text("session") == Some(session))
+        .collect()
+}
+
+pub(super) async fn a_session_that_is_deleted_is_gone_with_all_that_was_said_in_it(store: Store) {
+    let sessions = sessions(&store);
+    let (one, other) = (sessions.session("one"), sessions.session("onemain"));
+    let agent = StepPath::new("main/0");
+    // More than are deleted at a time.
+    for turn in 0..40 {
+        add(&one, &turn.to_string()).await;
+    }
+    for session in [&one.child(&agent), &other, &other.child(&agent)] {
+        add(session, "kept").await;
+    }
+    let was = is_of(&store, "one").await;
+
+    let deleted = sessions.delete("one").await.unwrap();
+    let again = sessions.delete("one").await.unwrap();
+
+    assert_eq!((was.len(), deleted, again), (43, 43, 0));
+    assert!(is_of(&store, "one").await.is_empty());
+    assert_eq!(
+        (now(&one).await, now(&one.child(&agent)).await),
+        <_>::default()
+    );
+    for session in [&other, &other.child(&agent)] {
+        assert_eq!(now(session).await, "kept|to kept");
+    }
+    // Nor is it in what a store keeps of what was deleted.
+    for breadcrumb in was {
+        let Err(StoreError::NotFound { tombstone, .. }) = store.get(breadcrumb.id).await else {
+            panic!("{breadcrumb:?} is there")
+        };
+        if let Some(tombstone) = tombstone {
+            assert_eq!((&*tombstone.title, &*tombstone.context), ("", &json!({})));
+        }
+    }
+    add(&one, "anew").await;
+    assert_eq!(now(&one).await, "anew|to anew");
+}
+
+pub(super) async fn of_those_that_delete_a_session_at_once_all_find_it_gone(store: Store) {
+    let sessions = sessions(&store);
+    let session = sessions.session("one");
+    for turn in 0..40 {
+        add(&session, &turn.to_string()).await;
+    }
+
+    let deleted = join_all([(); 3].map(|()| sessions.delete("one"))).await;
+
+    let deleted: Vec<_> = deleted.into_iter().map(Result::unwrap).collect();
+    assert_eq!(deleted.iter().sum::<u64>(), 41, "{deleted:?}");
+    assert!(kept(&store).await.is_empty());
+}
+
+pub(super) async fn a_turn_under_way_does_not_bring_back_a_session_that_is_deleted(store: Store) {
+    let gate = Gate::new();
+    let deps = deps_on(&says([]), Arc::clone(&store));
+    let often = Restart {
+        attempts: NonZeroU32::new(3).unwrap(),
+        ..Restart::default()
+    };
+    let supervisor = Supervisor::builder(Arc::new(gate.definition()), deps);
+    let supervisor = supervisor.restart(often).build().unwrap();
+    let sessions = sessions(&store);
+    // One whose first turn it is, one that has had others, and one that is begun anew meanwhile.
+    add(&sessions.session("old"), "before").await;
+    add(&sessions.session("anew"), "before").await;
+
+    for name in ["first", "old", "anew"] {
+        let turn = supervisor.send(name, "hi").unwrap();
+        gate.begun(1).await;
+        sessions.delete(name).await.unwrap();
+        if name == "anew" {
+            add(&sessions.session(name), "after").await;
+        }
+        gate.open.add_permits(1);
+        let outcome = turn.outcome().await;
+
+        let TurnStatus::Failed { failure, retry } = &outcome.status else {
+            panic!("{name}: {outcome:?}")
+        };
+        assert_eq!((&*failure.code, *retry), ("session", MayRetry::Never));
+        assert!(failure.message.ends_with("was deleted meanwhile"));
+    }
+    assert_eq!(now(&sessions.session("anew")).await, "after|to after");
+    assert_eq!(kept(&store).await.len(), 2);
+}
+
+pub(super) async fn an_agent_under_way_adds_nothing_to_a_session_that_is_deleted_or_begun_anew(
+    store: Store,
+) {
+    let (begun, open) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let gate = (Arc::clone(&begun), Arc::clone(&open));
+    let waits = json_tool("waits", "Waits.", json!({}), move |_, _| {
+        let (begun, open) = gate.clone();
+        async move {
+            begun.add_permits(1);
+            open.acquire().await?.forget();
+            Ok(json!("now"))
+        }
+    });
+    let calls = Arc::new(ScriptedModel::answering(|number, _| {
+        Ok(match number % 2 {
+            1 => ChatResponse::calling(vec![ToolCall::new("1", "waits", json!({}))]),
+            _ => ChatResponse::new("done"),
+        })
+    }));
+    let tools = ToolRegistry::default().with(waits).unwrap();
+    let parts = Parts::new().tools(tools).default_model(calls);
+    let definition = flow(json!({
+        "tools": {"waits": {}},
+        "agents": {"a": {"instruction": "Help.", "tools": ["waits"]}},
+        "flows": {"main": {"steps": [
+            {"try": [{"agent": "a"}], "on_failure": [{"set": {"failed": true}}]}, {"return": "done"},
+        ]}},
+    }));
+    let deps = Deps::new(parts, Arc::clone(&store));
+    let supervisor = Supervisor::builder(Arc::new(definition), deps);
+    let supervisor = supervisor.build().unwrap();
+
+    for anew in [false, true] {
+        let turn = supervisor.send("one", "hi").unwrap();
+        begun.acquire().await.unwrap().forget();
+        supervisor.sessions().delete("one").await.unwrap();
+        let session = supervisor.sessions().session("one");
+        let agent = session.child(&StepPath::new("main/0/try/0"));
+        if anew {
+            add(&session, "after").await;
+            add(&agent, "after").await;
+        }
+        open.add_permits(1);
+        let outcome = turn.outcome().await;
+
+        assert_eq!(code(&outcome.status), "session", "{outcome:?}");
+        let expected = if anew { "after|to after" } else { "" };
+        assert_eq!(now(&agent).await, expected);
+        assert_eq!(kept(&store).await.is_empty(), !anew);
+    }
+}
+
+pub(super) async fn a_turn_that_waits_is_gone_with_its_session(store: Store) {
+    let asks = flow(json!({"flows": {"main": {"steps": [{"ask": "Go on?"}]}}}));
+    let supervisor = supervisor(asks, &parrot(), &store);
+    turn(&supervisor, "hi").await;
+    supervisor.sessions().delete("one").await.unwrap();
+
+    let resumed = supervisor.resume("one").unwrap().outcome().await;
+
+    assert_eq!(code(&resumed.status), "not_suspended", "{resumed:?}");
+    assert!(kept(&store).await.is_empty());
 }

@@ -1,0 +1,129 @@
+//! Workloads that are defined by breadcrumbs.
+
+use super::{Listed, Listing, Origin, Source, Tried, WorkloadManager};
+use crate::error::{BoxError, excerpt};
+use crate::model::{Breadcrumb, BreadcrumbId, Selector};
+use crate::runtime::definitions::Definitions;
+use crate::store::Query;
+use crate::workflow::Workflow;
+use crate::workload::Definition;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// How many definitions are listed, and how many are read at a time.
+const MOST: usize = 500;
+const PAGE: usize = 50;
+
+impl WorkloadManager {
+    pub(super) async fn in_store(
+        &self,
+        id: BreadcrumbId,
+        entry: Option<&str>,
+    ) -> Result<Arc<dyn Definition>, Tried> {
+        let place = format!("store:{id}");
+        let Some(store) = &self.store else {
+            return Err(Tried::new(place, "there is no store to look in"));
+        };
+        let found = store.get(id).await;
+        let found = found.map_err(|error| Tried::new(place, error.to_string()))?;
+        self.stored(&found, entry)
+    }
+
+    /// What a breadcrumb defines. Of another schema it defines nothing: not all who may write something may say what is run.
+    fn stored(
+        &self,
+        found: &Breadcrumb,
+        entry: Option<&str>,
+    ) -> Result<Arc<dyn Definition>, Tried> {
+        let place = format!("store:{}", found.id);
+        let schema = found.schema_name.as_deref().unwrap_or_default();
+        if schema != Definitions::WORKFLOW {
+            let (schema, expected) = (excerpt(schema, 80), Definitions::WORKFLOW);
+            let reason =
+                format!("its schema is {schema:?}, and that of a definition is {expected:?}");
+            return Err(Tried::new(place, reason));
+        }
+        let Some(definition) = found.context.get("definition") else {
+            return Err(Tried::new(place, "its context has no \"definition\""));
+        };
+        let text = match definition {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let source = Source {
+            name: name_of(found).unwrap_or(&place),
+            text: &text,
+            entry: entry.or_else(|| found.context.text("flow")),
+            policy: self.policy,
+        };
+        let loaded = self
+            .cache
+            .get_or("store", &source, || source.flow(read(&text)?));
+        loaded.map_err(|error| Tried::broken(&*place, &error))
+    }
+
+    /// Adds what the store has to a listing, the newest first.
+    pub(super) async fn list_stored(&self, listing: &mut Listing) {
+        let Some(store) = &self.store else {
+            return;
+        };
+        let mut query = Query::new(Selector::schema(Definitions::WORKFLOW)).limit(PAGE);
+        let mut listed = 0;
+        loop {
+            let page = match store.search(&query).await {
+                Ok(page) => page,
+                Err(error) => {
+                    listing.unseen.push(Tried::new("store", error.to_string()));
+                    return;
+                }
+            };
+            let Some(oldest) = page.last() else { return };
+            if listed == MOST {
+                let reason = format!("more than {MOST} definitions; the older ones are not listed");
+                listing.unseen.push(Tried::new("store", reason));
+                return;
+            }
+            listed += page.len();
+            listing
+                .workloads
+                .extend(page.iter().map(|found| self.listed(found)));
+            query = query.before(oldest.order_key());
+        }
+    }
+
+    fn listed(&self, found: &Breadcrumb) -> Listed {
+        let (description, error) = match self.stored(found, None) {
+            Ok(definition) => (definition.meta().description.clone(), None),
+            Err(tried) => (None, Some(tried)),
+        };
+        let name = name_of(found).map(str::to_owned);
+        Listed {
+            name: name.unwrap_or_else(|| format!("store:{}", found.id)),
+            origin: Origin::Store(found.id),
+            description,
+            error,
+            is_hidden: false,
+        }
+    }
+}
+
+fn name_of(found: &Breadcrumb) -> Option<&str> {
+    found
+        .context
+        .text("workflow_id")
+        .filter(|id| !id.is_empty())
+}
+
+/// A workflow as a text: JSON if it begins as that.
+#[cfg(feature = "yaml")]
+fn read(text: &str) -> Result<Workflow, BoxError> {
+    Ok(match text.trim_start().starts_with('{') {
+        true => Workflow::parse(text)?,
+        false => Workflow::from_yaml(text)?,
+    })
+}
+
+#[cfg(not(feature = "yaml"))]
+fn read(text: &str) -> Result<Workflow, BoxError> {
+    Ok(Workflow::parse(text)?)
+}
