@@ -2,6 +2,7 @@
 //! given up.
 
 use super::*;
+use std::ops::RangeInclusive;
 use universal_executor::Profile;
 use universal_executor::store::{FailureClass, Operation};
 
@@ -70,7 +71,7 @@ async fn a_run_that_loses_its_worker_at_the_same_step_each_time_is_a_crash_loop_
     let steps = |from: u64, to: u64| -> Vec<Value> { (from..=to).map(work).collect() };
     let mut one_by_one = steps(1, 4);
     one_by_one.push(poison.clone());
-    let beside = json!([{"parallel": [{"steps": steps(1, 200)}, poison]}]);
+    let beside = json!([{"parallel": [{"steps": steps(100, 300)}, poison]}]);
     for steps in [json!(one_by_one), beside] {
         let (tool, begun) = timed("work", |step, _| (step != 99).then_some(SECOND));
         let definition = flow(&json!({"tools": {"work": {}}}), steps);
@@ -126,18 +127,18 @@ async fn a_flow_that_takes_longer_than_its_run_may_ends_without_a_step_that_is_c
     assert_eq!(*begun.lock().unwrap(), [1, 2, 3, 4, 5, 6, 7, 8]);
 }
 
-/// A world whose store fails once, at the operation of a number; `done` counts those that were done.
-fn failing_once(
+/// A world whose store fails at the operations of these numbers; `done` counts those that were done.
+fn failing(
     definition: &Value,
     (tools, model): (ToolRegistry, ScriptedModel),
-    (fails, at): (Operation, usize),
+    (fails, at): (Operation, RangeInclusive<usize>),
     done: &Arc<AtomicUsize>,
 ) -> World {
     let (store, model) = (MemoryStore::default(), Arc::new(model));
     let (begun, done) = (AtomicUsize::new(0), Arc::clone(done));
     let faulty = Faulty::new(store.clone(), move |operation, moment| {
         match (operation == fails, moment) {
-            (true, Moment::Before) if begun.fetch_add(1, Ordering::SeqCst) + 1 == at => {
+            (true, Moment::Before) if at.contains(&(begun.fetch_add(1, Ordering::SeqCst) + 1)) => {
                 return Fault::Fail;
             }
             (true, Moment::After) => drop(done.fetch_add(1, Ordering::SeqCst)),
@@ -179,10 +180,10 @@ async fn what_its_siblings_come_to_is_kept_when_a_step_meets_with_an_error_of_th
         json!([{"parallel": branches}]),
     );
     // The first commit keeps the definition.
-    let world = failing_once(
+    let world = failing(
         &definition,
         (registry([tool]), no_model()),
-        (Operation::Commit, 2),
+        (Operation::Commit, 2..=2),
         &Arc::default(),
     );
 
@@ -202,10 +203,10 @@ async fn a_step_whose_beginning_could_not_be_kept_does_not_begin_and_its_sibling
         json!([{"parallel": branches}]),
     );
     // The second save is that before step 2.
-    let world = failing_once(
+    let world = failing(
         &definition,
         (registry([tool]), no_model()),
-        (Operation::Save, 2),
+        (Operation::Save, 2..=2),
         &Arc::default(),
     );
 
@@ -234,8 +235,8 @@ async fn an_agent_calls_a_tool_only_once_that_is_kept_although_keeping_it_fails_
     });
     let definition = flow(&more, json!([{"parallel": [{"agent": "a"}, work(1)]}]));
     let parts = (registry([slow, pay.at_most_once()]), model);
-    // The second save is that of the call.
-    let world = failing_once(&definition, parts, (Operation::Save, 2), &saved);
+    // The second save is that of the call, and the third as well.
+    let world = failing(&definition, parts, (Operation::Save, 2..=3), &saved);
 
     let result = world.comes_to(json!({})).await;
 
@@ -253,7 +254,12 @@ async fn a_sibling_that_does_not_end_does_not_keep_an_attempt_with_an_error_from
         json!([{"parallel": branches}]),
     );
     let parts = (registry([tool.idempotent()]), no_model());
-    let world = failing_once(&definition, parts, (Operation::Commit, 2), &Arc::default());
+    let world = failing(
+        &definition,
+        parts,
+        (Operation::Commit, 2..=2),
+        &Arc::default(),
+    );
 
     let result = fails_and_goes_on(&world).await;
 

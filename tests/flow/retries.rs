@@ -140,12 +140,12 @@ async fn an_agent_that_was_asked_by_another_goes_on_as_well_when_the_step_is_tri
 #[tokio::test(start_paused = true)]
 async fn an_agent_whose_answer_was_no_output_is_asked_for_another_one_and_calls_no_tool_twice() {
     let (pay, calls) = tool("pay", |_, _| Ok(json!("paid")));
-    let model = ScriptedModel::script([
-        calling("pay"),
-        Ok(ChatResponse::new("no number")),
-        Ok(ChatResponse::new("still none")),
-        Ok(ChatResponse::new("4")),
-    ]);
+    let model =
+        ScriptedModel::answering(|number, request| match (results(request).len(), number) {
+            (0, _) => calling("pay"),
+            (_, 2 | 3) => Ok(ChatResponse::new("no number")),
+            (_, _) => Ok(ChatResponse::new("4")),
+        });
     let more = json!({
         "schemas": {"number": {"type": "integer"}}, "tools": {"pay": {}},
         "agents": {"a": {"instruction": "A", "tools": ["pay"], "output": "number"}},
@@ -175,7 +175,12 @@ async fn an_agent_that_failed_while_its_run_was_paused_goes_on_with_its_conversa
             Ok(json!("paid"))
         }
     });
-    let model = ScriptedModel::script([calling("pay"), down(), Ok(ChatResponse::new("ok"))]);
+    let model =
+        ScriptedModel::answering(|number, request| match (results(request).len(), number) {
+            (0, _) => calling("pay"),
+            (_, 2) => down(),
+            (_, _) => Ok(ChatResponse::new("ok")),
+        });
     let more =
         json!({"tools": {"pay": {}}, "agents": {"a": {"instruction": "A", "tools": ["pay"]}}});
     let definition = flow(&more, json!([{"agent": "a", "retry": 2}]));
