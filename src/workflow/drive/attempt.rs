@@ -3,7 +3,7 @@
 use super::ended::timed_out;
 use super::event::Emitter;
 use super::kept::{Kept, Looked, Saver};
-use super::leave::{Leave, late, patience};
+use super::leave::Leaving;
 use super::look::LOOKS;
 use super::step::{Step, Worked};
 use super::{Assembly, Conversations, Driven, Order};
@@ -61,14 +61,7 @@ pub(super) struct Drive<'d> {
     pub(super) untold: Vec<FlowEvent>,
     pub(super) looked: Looked,
     pub(super) next_look: Instant,
-    /// Whether a step has ended in this attempt.
-    pub(super) came_further: bool,
-    /// Whether the store keeps where the run is.
-    pub(super) is_durable: bool,
-    /// When most of the time of this attempt is gone.
-    pub(super) late: Option<Timestamp>,
-    /// How this attempt ends once nothing is at work; no step begins any more then.
-    pub(super) leave: Option<Leave>,
+    pub(super) leaving: Leaving,
 }
 
 impl<'d> Drive<'d> {
@@ -114,10 +107,7 @@ impl<'d> Drive<'d> {
             untold: Vec::new(),
             looked,
             next_look: Instant::now() + LOOKS,
-            came_further: false,
-            is_durable: false,
-            late: late(context),
-            leave: None,
+            leaving: Leaving::new(context),
         }
     }
 
@@ -160,7 +150,7 @@ impl<'d> Drive<'d> {
                 self.go_on().await?;
                 continue;
             }
-            if let Some(leave) = self.leave.take() {
+            if let Some(leave) = self.leaving.how.take() {
                 return self.end(leave).await;
             }
             if Box::pin(self.look()).await? {
@@ -247,7 +237,7 @@ impl<'d> Drive<'d> {
     async fn go_on(&mut self) -> Result<(), BoxError> {
         self.save_or_leave().await?;
         // What is due begins once there is a place for it.
-        let delay = match self.running.len() < MOST_AT_ONCE && self.leave.is_none() {
+        let delay = match self.running.len() < MOST_AT_ONCE && self.leaving.how.is_none() {
             true => self.delay(),
             false => None,
         };
@@ -261,7 +251,7 @@ impl<'d> Drive<'d> {
             biased;
             Some(asks) = self.saves.recv() => self.save_for(asks).await,
             Some(done) = self.running.next() => self.take(done),
-            () = patience(self.leave.as_ref()) => Ok(()),
+            () = self.leaving.patience() => Ok(()),
             () = tokio::time::sleep_until(self.next_look) => Box::pin(self.look_meanwhile()).await,
             () = due => Box::pin(self.look_meanwhile()).await,
         }
@@ -328,7 +318,7 @@ impl<'d> Drive<'d> {
         };
         let kept = self.kept.remove(path);
         self.asleep.remove(path);
-        self.came_further = true;
+        self.leaving.came_further = true;
         let next = match (outcome, self.ticket(path)) {
             (Outcome::Succeeded(result), Some(ticket)) => self.run.resume(&ticket, result),
             (outcome, _) => self.run.tell(path, ready.attempt, outcome),
@@ -385,13 +375,15 @@ impl<'d> Drive<'d> {
 
     fn unbegun(&self, ready: &Ready) -> Kept {
         let is_delayed = !ready.after.is_zero();
-        let before = self.kept.get(&ready.path);
-        Kept {
+        let mut kept = Kept {
             attempt: ready.attempt,
             due: is_delayed.then(|| self.context.now() + ready.after),
-            agents: before.map(|kept| kept.agents.clone()).unwrap_or_default(),
             ..Kept::default()
+        };
+        if let Some(before) = self.kept.get(&ready.path) {
+            kept.agents = before.agents.clone();
         }
+        kept
     }
 
     /// How long it is until a step that waits for its time begins, and is not held; none if no step does.

@@ -20,18 +20,37 @@ pub(super) enum Leave {
     Fails { error: BoxError, until: Instant },
 }
 
-/// When four fifths of the time of an attempt that begins now are gone.
-pub(super) fn late(context: &ExecutionContext) -> Option<Timestamp> {
-    let now = context.now();
-    let deadline = context.deadline()?;
-    Some(now + deadline.since(now) / 5 * 4)
+/// Whether an attempt ends before the flow does.
+pub(super) struct Leaving {
+    /// Whether a step has ended in this attempt.
+    pub(super) came_further: bool,
+    /// Whether the store keeps where the run is.
+    pub(super) is_durable: bool,
+    /// When four fifths of the time of this attempt are gone.
+    late: Option<Timestamp>,
+    /// How it ends once nothing is at work; no step begins any more then.
+    pub(super) how: Option<Leave>,
 }
 
-/// Resolves when what is still at work is waited for no longer.
-pub(super) async fn patience(leave: Option<&Leave>) {
-    match leave {
-        Some(Leave::Fails { until, .. }) => sleep_until(*until).await,
-        Some(Leave::Yields) | None => std::future::pending().await,
+impl Leaving {
+    /// An attempt that begins now, and goes on.
+    pub(super) fn new(context: &ExecutionContext) -> Self {
+        let now = context.now();
+        let late = |deadline: Timestamp| now + deadline.since(now) / 5 * 4;
+        Self {
+            came_further: false,
+            is_durable: false,
+            late: context.deadline().map(late),
+            how: None,
+        }
+    }
+
+    /// Resolves when what is still at work is waited for no longer.
+    pub(super) async fn patience(&self) {
+        match &self.how {
+            Some(Leave::Fails { until, .. }) => sleep_until(*until).await,
+            Some(Leave::Yields) | None => std::future::pending().await,
+        }
     }
 }
 
@@ -42,25 +61,26 @@ impl Drive<'_> {
     /// Only one that came further ends so. A run that loses its worker at the same step each time never does, and is given
     /// up.
     pub(super) fn is_leaving(&mut self, now: Timestamp) -> bool {
-        let may_yield = self.came_further && self.is_durable;
-        let is_pressed = || self.context.attempt() > 1 || self.late.is_some_and(|late| now >= late);
-        if self.leave.is_none() && may_yield && is_pressed() {
-            tracing::debug!("a run begins another attempt, since it came further");
-            self.leave = Some(Leave::Yields);
+        let leaving = &mut self.leaving;
+        let may_yield = leaving.came_further && leaving.is_durable;
+        let is_late = || leaving.late.is_some_and(|late| now >= late);
+        if leaving.how.is_none() && may_yield && (self.context.attempt() > 1 || is_late()) {
+            tracing::debug!("a run makes way for another attempt, since it came further");
+            leaving.how = Some(Leave::Yields);
         }
-        self.leave.is_some()
+        leaving.how.is_some()
     }
 
     /// A step met with an error of the store. One that may pass ends the attempt once the other steps at work have ended,
     /// so that what these came to is kept.
     pub(super) fn broke(&mut self, error: BoxError) -> Result<(), BoxError> {
-        match (verdict(error.as_ref()), &self.leave) {
+        match (verdict(error.as_ref()), &self.leaving.how) {
             (Verdict::Permanent, _) => Err(error),
             (Verdict::Transient(_) | Verdict::RateLimited(_), Some(Leave::Fails { .. })) => Ok(()),
             (Verdict::Transient(_) | Verdict::RateLimited(_), Some(Leave::Yields) | None) => {
                 tracing::debug!("a step met with an error of the store: {error}");
                 let until = Instant::now() + SIBLINGS;
-                self.leave = Some(Leave::Fails { error, until });
+                self.leaving.how = Some(Leave::Fails { error, until });
                 Ok(())
             }
         }
@@ -68,7 +88,7 @@ impl Drive<'_> {
 
     /// Whether what is still at work has to be stopped.
     pub(super) fn has_waited_enough(&self) -> bool {
-        match &self.leave {
+        match &self.leaving.how {
             Some(Leave::Fails { until, .. }) => Instant::now() >= *until,
             Some(Leave::Yields) | None => false,
         }

@@ -33,7 +33,7 @@ impl Drive<'_> {
         self.tell_progress().await?;
         match self.context.save(self.state()?).await {
             Ok(()) => {
-                self.is_durable = true;
+                self.leaving.is_durable = true;
                 self.assembly.keep_definition().await;
             }
             // Without a ledger nothing is remembered, and nothing is tried again either.
