@@ -117,7 +117,7 @@
 //! over that the profile gives it (an hour). What is at work ends, nothing else begins, and the run is suspended and due at
 //! once: its attempts and its time count anew. So a run may lose a worker every now and then, and may take longer than its
 //! time, as long as its steps end. One that loses three workers before it can do so, mostly at the same step, is a
-//! `crash_loop`, and a step that takes longer than that time is cut off. Where the store has no ledger there is one attempt.
+//! `crash_loop`, and a step that takes longer than that time is cut off. Where the store has no ledger no attempt makes way.
 //!
 //! An error of the store that may pass ends an attempt, and not the steps at work beside: they have a minute to end, and what
 //! they come to is kept for the next attempt.
