@@ -106,11 +106,25 @@
 //! is saved before a step begins and after it has ended. A step that may have been begun by a worker that is gone is begun
 //! again, but for a call of a tool that is not [idempotent](crate::tool::RetrySafety::Idempotent): its outcome is unknown,
 //! and the step fails with `outcome_unknown`. Such a tool is not called again after its time was up either, and one that runs
-//! at most once after no failure. Agents go on within their conversation.
+//! at most once after no failure.
+//!
+//! Agents go on within their conversation, after a crash and in each attempt that `retry` gives them, together with the agents
+//! that they asked: only what failed is done again, which is asking the model. A call whose result is there is not made
+//! again, and of one that was under way the same holds as of a step. So no attempt makes a second call of a tool that runs at
+//! most once, and what an agent may spend is for all attempts together.
+//!
+//! An attempt at a run that came further makes way for another one if it is not the first, or if four fifths of the time are
+//! over that the profile gives it (an hour). What is at work ends, nothing else begins, and the run is suspended and due at
+//! once: its attempts and its time count anew. So a run may lose a worker every now and then, and may take longer than its
+//! time, as long as its steps end. One that loses three workers before it can do so, mostly at the same step, is a
+//! `crash_loop`, and a step that takes longer than that time is cut off. Where the store has no ledger no attempt makes way.
+//!
+//! An error of the store that may pass ends an attempt, and not the steps at work beside: they have a minute to end, and what
+//! they come to is kept for the next attempt.
 //!
 //! An agent works on what the step gives it, as its trigger. The agents in `use` and `delegate` of it work within the same
 //! run. What they ask people, and tools that are served elsewhere, is asked by breadcrumbs, as of any agent. A breadcrumb that
-//! a step emits gets a tag `step:<id>`, by which it is known after a crash, so that it is written once.
+//! a step emits gets a tag `step:<id>`, by which it is known after a crash and to another attempt, so that it is written once.
 //!
 //! While nothing is at work the run is suspended: for people and breadcrumbs, for delays of more than five seconds, while it is
 //! [paused](Control::Pause). People and breadcrumbs are waited for a week if the step has no `timeout_seconds`. An answer that

@@ -87,7 +87,7 @@ pub enum WorkloadEventKind {
         /// Whether it may go better another time.
         retry: MayRetry,
     },
-    /// The run waits for others. It goes on if it is run again on a context that is
+    /// The run waits for others, or is due at once for [another attempt](crate::workflow#what-a-driver-does). It goes on if it is run again on a context that is
     /// [resumed](crate::ExecutionContext::with_resumed) with this state.
     Suspended {
         /// What wakes it.

@@ -41,7 +41,7 @@ pub enum TurnStatus {
         /// Whether it may go better another time.
         retry: MayRetry,
     },
-    /// It waits for others.
+    /// It waits for others, or is due at once for another attempt.
     Suspended {
         /// What wakes it.
         wake: Wake,

@@ -362,9 +362,9 @@ async fn what_is_not_shown_any_more_is_summed_up_by_the_model_that_the_policy_na
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn that_a_conversation_was_made_shorter_is_told_only_once_that_is_kept() {
-    use universal_executor::store::{Fault, Faulty, Moment, Operation};
+    use universal_executor::store::Operation;
     let (definition, tools, model) =
         reading(&json!({"method": "truncate", "at_tokens": 1, "keep": 2}));
     let model = Arc::new(model);

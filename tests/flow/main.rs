@@ -2,6 +2,7 @@
 
 #![expect(
     clippy::indexing_slicing,
+    clippy::panic,
     clippy::unwrap_used,
     reason = "a helper that cannot do its work fails the test that uses it"
 )]
@@ -9,26 +10,31 @@
 mod agents;
 mod executors;
 mod graphs;
+mod losses;
 mod people;
 mod restarts;
+mod retries;
 mod steps;
 
-use futures::StreamExt as _;
 use serde_json::{Value, json};
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::Notify;
 use universal_executor::agent::{
     ChatRequest, ChatResponse, Message, ModelError, ScriptedModel, Speaker, ToolCall,
 };
+use universal_executor::executor::ExecutorError;
 use universal_executor::source::StartAt;
+use universal_executor::store::{Fault, Faulty, Moment};
 use universal_executor::tool::{JsonTool, ToolRegistry, json_tool};
 use universal_executor::workflow::{
     Assembly, FlowEventKind, Parts, StepEvent, StepEventKind, Workflow, WorkflowExecutor,
 };
 use universal_executor::{
-    BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt as _, Event, EventSource as _,
-    ExecutionContext, MemoryStore, NewBreadcrumb, Outcome, Runtime, UniversalExecutor as _,
+    BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt as _, Event, ExecutionContext,
+    MemoryStore, NewBreadcrumb, Outcome, Runtime, UniversalExecutor as _,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -37,6 +43,8 @@ const ID: &str = "work";
 /// A workflow over some tools and a model, on a store of its own, and what was told of its runs.
 struct World {
     store: MemoryStore,
+    /// Told of all that is done by way of a [`watched`] store.
+    changed: Arc<Notify>,
     model: Arc<ScriptedModel>,
     executor: Arc<WorkflowExecutor>,
     events: Arc<Mutex<Vec<StepEvent>>>,
@@ -52,17 +60,27 @@ impl World {
     }
 
     fn with_parts(definition: &Value, parts: &Parts, model: Arc<ScriptedModel>) -> Self {
-        let store = MemoryStore::default();
+        let (store, changed) = (MemoryStore::default(), Arc::default());
         let events: Arc<Mutex<Vec<StepEvent>>> = Arc::default();
         let heard = Arc::clone(&events);
-        let executor = executor(definition, parts, Arc::new(store.clone()));
+        let executor = executor(definition, parts, watched(&store, &changed));
         let executor =
             executor.with_events(Arc::new(move |event| heard.lock().unwrap().push(event)));
         Self {
             executor: Arc::new(executor),
             store,
+            changed,
             model,
             events,
+        }
+    }
+
+    /// The same world after its definition was replaced.
+    fn with_definition(self, definition: &Value) -> Self {
+        let store = watched(&self.store, &self.changed);
+        Self {
+            executor: Arc::new(executor(definition, &Parts::new(), store)),
+            ..self
         }
     }
 
@@ -101,18 +119,15 @@ impl World {
             .executor(self.executor.clone())
             .build()
             .unwrap();
-        let mut events = self.store.events().subscribe(StartAt::Now).await.unwrap();
         let found = async {
             loop {
+                let mut changed = pin!(self.changed.notified());
+                changed.as_mut().enable();
                 let found = self.store.recent(schema, 10).await.unwrap();
-                let runs = is_idle(&self.store).await;
-                if found.len() >= many && runs {
+                if found.len() >= many && is_idle(&self.store).await {
                     return;
                 }
-                tokio::select! {
-                    event = events.next() => drop(event.unwrap().unwrap()),
-                    () = tokio::time::sleep(Duration::from_millis(10)) => {}
-                }
+                changed.await;
             }
         };
         let worked = tokio::time::timeout(60 * SECOND, runtime.run_until(found)).await;
@@ -135,6 +150,17 @@ impl World {
     }
 }
 
+/// A handle on a store that says what was done.
+fn watched(store: &MemoryStore, changed: &Arc<Notify>) -> Arc<dyn BreadcrumbStore> {
+    let changed = Arc::clone(changed);
+    Arc::new(Faulty::new(store.clone(), move |_, moment| {
+        if moment == Moment::After {
+            changed.notify_waiters();
+        }
+        Fault::None
+    }))
+}
+
 /// Whether no run is at work: each is over or waits.
 async fn is_idle(store: &MemoryStore) -> bool {
     use universal_executor::RunLedger as _;
@@ -142,6 +168,18 @@ async fn is_idle(store: &MemoryStore) -> bool {
     let runs = store.runs(&RunFilter::all()).await.unwrap();
     let rests = |state: RunState| state.is_over() || state == RunState::Suspended;
     !runs.is_empty() && runs.iter().all(|run| rests(run.state))
+}
+
+/// What a run comes to whose last worker is gone, each further one going on with it where the one before has left it.
+async fn goes_on(executor: &WorkflowExecutor, event: &Event) -> Result<Outcome, ExecutorError> {
+    tokio::time::advance(120 * SECOND).await;
+    for _ in 0..100 {
+        let outcome = executor.process_event(event).await?;
+        if !matches!(outcome, Outcome::Suspended { until: Some(_), .. }) {
+            return Ok(outcome);
+        }
+    }
+    panic!("the run does not end");
 }
 
 fn executor(

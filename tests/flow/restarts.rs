@@ -2,7 +2,7 @@
 
 use super::*;
 use std::sync::atomic::AtomicBool;
-use universal_executor::store::{Fault, Faulty, Moment, Operation};
+use universal_executor::store::Operation;
 
 /// Tools that say how often they began, and never end the first time.
 fn stuck_once(name: &str) -> (JsonTool, Arc<AtomicUsize>) {
@@ -26,8 +26,7 @@ async fn dies_and_is_followed(world: &World) -> Value {
     let event = Event::created(&request);
     let first = world.executor.process_event(&event);
     assert!(tokio::time::timeout(10 * SECOND, first).await.is_err());
-    tokio::time::advance(120 * SECOND).await;
-    world.executor.process_event(&event).await.unwrap();
+    goes_on(&world.executor, &event).await.unwrap();
     world.result().await
 }
 
@@ -122,11 +121,7 @@ async fn what_was_emitted_or_asked_is_not_written_again_although_nobody_heard_th
         .await
         .unwrap_err();
     fails.store(false, Ordering::SeqCst);
-    tokio::time::advance(120 * SECOND).await;
-    executor
-        .process_event(&Event::created(&request))
-        .await
-        .unwrap();
+    goes_on(&executor, &Event::created(&request)).await.unwrap();
 
     assert_eq!(store.recent("note.v1", 10).await.unwrap().len(), 1);
     assert_eq!(store.recent("end.v1", 10).await.unwrap().len(), 1);
@@ -182,11 +177,7 @@ async fn replaced(definition: &Value, by: &Value) -> World {
     let world = World::new(definition, ToolRegistry::default(), no_model());
     world.asks(json!({})).await;
     world.works_until("human.request.v1", 1).await;
-    let executor = executor(by, &Parts::new(), Arc::new(world.store.clone()));
-    World {
-        executor: Arc::new(executor),
-        ..world
-    }
+    world.with_definition(by)
 }
 
 /// What the run comes to once somebody has answered.
@@ -252,11 +243,7 @@ async fn forged_definitions_however_many_neither_stand_for_the_real_one_nor_hide
     for _ in 0..100 {
         world.store.create(forge()).await.unwrap();
     }
-    let replaced = executor(&new, &Parts::new(), Arc::new(world.store.clone()));
-    let world = World {
-        executor: Arc::new(replaced),
-        ..world
-    };
+    let world = world.with_definition(&new);
 
     let result = answered(&world).await;
 
@@ -300,11 +287,7 @@ async fn a_run_does_not_go_on_with_what_is_not_registered_any_more() {
     world.asks(json!({})).await;
     world.works_until("human.request.v1", 1).await;
     let new = flow(&json!({}), json!([{"return": "new"}]));
-    let new = executor(&new, &Parts::new(), Arc::new(world.store.clone()));
-    let world = World {
-        executor: Arc::new(new),
-        ..world
-    };
+    let world = world.with_definition(&new);
 
     let result = answered(&world).await;
 

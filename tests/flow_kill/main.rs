@@ -41,7 +41,7 @@ fn a_flow_that_is_killed_anywhere_completes_with_the_same_result_and_repeats_no_
     };
     let runs = usize::try_from(given("FLOW_KILLS").unwrap_or(RUNS)).unwrap();
     let seed = given("FLOW_SEED").unwrap_or(SEED);
-    let folder = Folder::new();
+    let folder = Folder::new("runs");
     let whole = live(&folder.0.join("whole"), &[], &worker::ask);
     let points = whole.points();
     let problems = check::problems(&whole);
@@ -57,7 +57,7 @@ fn a_flow_that_is_killed_anywhere_completes_with_the_same_result_and_repeats_no_
                     && number < runs
                 {
                     let mut chance = Chance(seed.wrapping_add(number as u64));
-                    // A third worker in a row that dies makes a crash loop.
+                    // A third worker in a row that dies makes a crash loop, unless one came further in between.
                     let deaths = [chance.below(points) + 1, chance.below(points) + 1];
                     let lived = live(&folder.0.join(number.to_string()), &deaths, &worker::ask);
                     let mut ended = ended.lock().unwrap();
@@ -77,6 +77,17 @@ fn a_flow_that_is_killed_anywhere_completes_with_the_same_result_and_repeats_no_
     ));
     assert!(problems.is_empty(), "seed {seed}:\n{}", problems.join("\n"));
     assert!(kills >= runs, "{kills}");
+}
+
+#[test]
+fn a_flow_that_is_killed_again_and_again_completes_as_long_as_it_comes_further() {
+    let folder = Folder::new("often");
+
+    let lived = live(&folder.0, &[50; 20], &worker::ask);
+
+    let problems = check::problems(&lived);
+    assert!(problems.is_empty(), "{problems:?}");
+    assert!(lived.kills > 3, "{}", lived.kills);
 }
 
 /// What [`live`] starts and kills; does nothing by itself.
@@ -107,8 +118,8 @@ impl Chance {
 struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> Self {
-        let name = format!("universal-executor-flow-kill-{}", std::process::id());
+    fn new(what: &str) -> Self {
+        let name = format!("universal-executor-flow-kill-{}-{what}", std::process::id());
         let folder = env::temp_dir().join(name);
         fs::create_dir_all(&folder).unwrap();
         Self(folder)

@@ -314,6 +314,7 @@ async fn after_a_crash_the_conversation_of_an_agent_goes_on_and_nothing_is_there
     tokio::time::advance(LEASE * 2).await;
 
     let second = executor(three(), deps).with_profile(profile());
+    let came_further = second.process_event(&event).await.unwrap();
     second.process_event(&event).await.unwrap();
     let trigger = say(&store, "again").await;
     second
@@ -322,6 +323,7 @@ async fn after_a_crash_the_conversation_of_an_agent_goes_on_and_nothing_is_there
         .unwrap();
 
     assert!(lost.is_err());
+    assert!(matches!(came_further, Outcome::Suspended { .. }));
     let texts: Vec<_> = model.requests().iter().map(asked).collect();
     assert_eq!(texts, ["one", "two", "three", "again", "two", "three"]);
     let shown = history(&model.requests()[4]).join("|");

@@ -53,8 +53,15 @@ impl Station {
     fn count(&mut self, started: &Started, processed: &Processed, now: Instant) {
         self.shared.count(|report| report.count(processed));
         match processed {
-            Ok(Outcome::Suspended { .. }) => {
+            Ok(Outcome::Suspended { until, .. }) => {
                 let lease = started.offer.lease();
+                if let (Some(until), Some(lease)) = (until, &lease) {
+                    let due = later(started.at, until.since(lease.granted_at));
+                    // What is due later is found by the sweep.
+                    if due < self.sweep {
+                        self.heat_at(due, Arc::clone(&started.executor));
+                    }
+                }
                 self.home
                     .suspended(lease.map_or_else(|| started.run.clone(), |lease| lease.run));
             }

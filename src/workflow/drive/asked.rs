@@ -279,14 +279,12 @@ impl Step<'_> {
         Ok(Came::Answer(output.into()))
     }
 
-    /// The key of an agent that works on the step: another one in each attempt, in which it may call its tools with other
-    /// arguments.
+    /// The key of an agent that works on the step: the same in each attempt, since all of them are one conversation.
     fn key_of(&self, agent: &str) -> String {
-        let (key, attempt) = (&self.ready.idempotency_key, self.ready.attempt);
-        match (attempt, agent) {
-            (1, "") => key.clone(),
-            (1, agent) => format!("{key}/{agent}"),
-            (attempt, agent) => format!("{key}~{attempt}/{agent}"),
+        let key = &self.ready.idempotency_key;
+        match agent {
+            "" => key.clone(),
+            agent => format!("{key}/{agent}"),
         }
     }
 }

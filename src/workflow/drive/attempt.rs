@@ -3,15 +3,16 @@
 use super::ended::timed_out;
 use super::event::Emitter;
 use super::kept::{Kept, Looked, Saver};
+use super::leave::Leaving;
 use super::look::LOOKS;
 use super::step::{Step, Worked};
 use super::{Assembly, Conversations, Driven, Order};
 use crate::clock::within;
 use crate::error::BoxError;
-use crate::executor::ExecutionContext;
+use crate::executor::{ExecutionContext, Verdict, verdict};
 use crate::model::Timestamp;
 use crate::store::Wake;
-use crate::workflow::{Finish, FlowEvent, Next, Outcome, Ready, Run, StepPath};
+use crate::workflow::{Finish, FlowEvent, FlowEventKind, Next, Outcome, Ready, Run, StepPath};
 use futures::future::{AbortHandle, BoxFuture, abortable};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
@@ -50,12 +51,17 @@ pub(super) struct Drive<'d> {
     pub(super) saver: Saver,
     pub(super) saves: mpsc::Receiver<oneshot::Sender<()>>,
     pub(super) is_saved: bool,
+    /// Who waits until the run is saved.
+    pub(super) unheard: Vec<oneshot::Sender<()>>,
+    /// What has begun since the run was saved, as it was before: nothing is done of it yet.
+    pub(super) unsaved: Vec<(StepPath, Kept)>,
     pub(super) tells: bool,
     pub(super) conversations: Option<Arc<dyn Conversations>>,
     /// What is not told yet.
     pub(super) untold: Vec<FlowEvent>,
     pub(super) looked: Looked,
     pub(super) next_look: Instant,
+    pub(super) leaving: Leaving,
 }
 
 impl<'d> Drive<'d> {
@@ -94,11 +100,14 @@ impl<'d> Drive<'d> {
             saver: Saver(asks),
             saves,
             is_saved: false,
+            unheard: Vec::new(),
+            unsaved: Vec::new(),
             tells,
             conversations,
             untold: Vec::new(),
             looked,
             next_look: Instant::now() + LOOKS,
+            leaving: Leaving::new(context),
         }
     }
 
@@ -118,16 +127,31 @@ impl<'d> Drive<'d> {
         }
     }
 
+    /// Goes on until the flow ends or waits. What came of its steps is kept although the attempt fails, if the store can.
     pub(super) async fn run(mut self) -> Result<Driven, BoxError> {
+        let driven = self.work().await;
+        if let Err(error) = &driven
+            && verdict(error.as_ref()) != Verdict::Permanent
+            && let Err(error) = self.save().await
+        {
+            tracing::warn!("what a run came to before it failed is not kept: {error}");
+        }
+        driven
+    }
+
+    async fn work(&mut self) -> Result<Driven, BoxError> {
         loop {
             if let Some(finish) = self.finished.take() {
                 self.tell_progress().await?;
                 return Ok(Driven::Finished(finish));
             }
             self.begin_what_is_due();
-            if !self.running.is_empty() {
+            if !self.running.is_empty() && !self.has_waited_enough() {
                 self.go_on().await?;
                 continue;
+            }
+            if let Some(leave) = self.leaving.how.take() {
+                return self.end(leave).await;
             }
             if Box::pin(self.look()).await? {
                 continue;
@@ -147,7 +171,7 @@ impl<'d> Drive<'d> {
         }
     }
 
-    /// Begins steps for which there is a place, and which have no delay and are not held.
+    /// Begins steps for which there is a place, and which have no delay and are not held, unless the attempt comes to its end.
     fn begin_what_is_due(&mut self) {
         let now = self.context.now();
         let mut later = VecDeque::new();
@@ -155,9 +179,10 @@ impl<'d> Drive<'d> {
             && let Some(path) = self.queue.pop_front()
         {
             let due = self.kept.get(&path).and_then(|kept| kept.due);
-            match self.is_held(&path) || due.is_some_and(|due| due > now) {
-                true => later.push_back(path),
-                false => self.begin(&path, now),
+            let is_due = !self.is_held(&path) && due.is_none_or(|due| due <= now);
+            match is_due && !self.is_leaving(now) {
+                true => self.begin(&path, now),
+                false => later.push_back(path),
             }
         }
         self.queue.append(&mut later);
@@ -173,6 +198,7 @@ impl<'d> Drive<'d> {
         let (Some(ready), Some(kept)) = (self.ready.get(path), self.kept.get_mut(path)) else {
             return;
         };
+        self.unsaved.push((path.clone(), kept.clone()));
         let again = std::mem::replace(&mut kept.begun, true);
         kept.until = kept.until.or(ready.timeout.map(|timeout| now + timeout));
         let step = Step {
@@ -209,9 +235,9 @@ impl<'d> Drive<'d> {
 
     /// Keeps what is known, then waits for whatever is first.
     async fn go_on(&mut self) -> Result<(), BoxError> {
-        self.save().await?;
+        self.save_or_leave().await?;
         // What is due begins once there is a place for it.
-        let delay = match self.running.len() < MOST_AT_ONCE {
+        let delay = match self.running.len() < MOST_AT_ONCE && self.leaving.how.is_none() {
             true => self.delay(),
             false => None,
         };
@@ -225,6 +251,7 @@ impl<'d> Drive<'d> {
             biased;
             Some(asks) = self.saves.recv() => self.save_for(asks).await,
             Some(done) = self.running.next() => self.take(done),
+            () = self.leaving.patience() => Ok(()),
             () = tokio::time::sleep_until(self.next_look) => Box::pin(self.look_meanwhile()).await,
             () = due => Box::pin(self.look_meanwhile()).await,
         }
@@ -247,16 +274,17 @@ impl<'d> Drive<'d> {
         if !self.ready.contains_key(&path) {
             return Ok(());
         }
-        match worked? {
-            Worked::Told(outcome) => self.tell(&path, outcome),
-            Worked::Waits(wait) => {
+        match worked {
+            Err(error) => return self.broke(error),
+            Ok(Worked::Told(outcome)) => self.tell(&path, outcome),
+            Ok(Worked::Waits(wait)) => {
                 let ticket = wait.ticket.clone();
                 if let Some(kept) = self.kept.get_mut(&path) {
                     kept.wait = Some(wait);
                 }
                 self.suspended(&path, ticket);
             }
-            Worked::Asleep { ticket, wake } => {
+            Ok(Worked::Asleep { ticket, wake }) => {
                 self.asleep.insert(path.clone(), wake);
                 self.suspended(&path, ticket);
             }
@@ -288,12 +316,21 @@ impl<'d> Drive<'d> {
         let Some(ready) = self.ready.remove(path) else {
             return;
         };
-        self.kept.remove(path);
+        let kept = self.kept.remove(path);
         self.asleep.remove(path);
+        self.leaving.came_further = true;
         let next = match (outcome, self.ticket(path)) {
             (Outcome::Succeeded(result), Some(ticket)) => self.run.resume(&ticket, result),
             (outcome, _) => self.run.tell(path, ready.attempt, outcome),
         };
+        let is_retried = |event: &FlowEvent| {
+            matches!(event.kind, FlowEventKind::Retried { .. }) && event.path == *path
+        };
+        if next.events.iter().any(is_retried)
+            && let Some(kept) = kept
+        {
+            self.kept.insert(path.clone(), kept.for_another_attempt());
+        }
         self.apply(next);
     }
 
@@ -308,6 +345,15 @@ impl<'d> Drive<'d> {
             self.kept.remove(&path);
             self.asleep.remove(&path);
             self.queue.retain(|queued| *queued != path);
+        }
+        for event in &next.events {
+            // It may have been about to be tried again.
+            if matches!(
+                event.kind,
+                FlowEventKind::Failed(_) | FlowEventKind::Cancelled
+            ) {
+                self.kept.remove(&event.path);
+            }
         }
         for ready in next.ready {
             let path = ready.path.clone();
@@ -329,11 +375,15 @@ impl<'d> Drive<'d> {
 
     fn unbegun(&self, ready: &Ready) -> Kept {
         let is_delayed = !ready.after.is_zero();
-        Kept {
+        let mut kept = Kept {
             attempt: ready.attempt,
             due: is_delayed.then(|| self.context.now() + ready.after),
             ..Kept::default()
+        };
+        if let Some(before) = self.kept.get(&ready.path) {
+            kept.agents = before.agents.clone();
         }
+        kept
     }
 
     /// How long it is until a step that waits for its time begins, and is not held; none if no step does.

@@ -82,6 +82,18 @@ pub(super) struct AtWork {
     pub(super) answer: Option<Json>,
 }
 
+impl Kept {
+    /// What another attempt goes on with: agents with what they said, and what their calls came to, so that none is made
+    /// again.
+    pub(super) fn for_another_attempt(self) -> Self {
+        Self {
+            attempt: self.attempt,
+            agents: self.agents,
+            ..Self::default()
+        }
+    }
+}
+
 impl Agents {
     fn all(&self) -> MutexGuard<'_, BTreeMap<String, AtWork>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

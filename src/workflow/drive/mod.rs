@@ -12,6 +12,7 @@ mod former;
 mod guard;
 mod heard;
 mod kept;
+mod leave;
 mod look;
 mod model;
 mod order;

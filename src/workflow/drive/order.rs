@@ -30,7 +30,8 @@ pub enum Driven {
     Refused(RunError),
     /// To its end.
     Finished(Finish),
-    /// It waits for others, and goes on with this state once it is woken.
+    /// It waits for others, or has made way for [another attempt](crate::workflow#what-a-driver-does) and is due at once. It goes
+    /// on with this state once it is woken.
     Suspended {
         /// What wakes it.
         wake: Wake,

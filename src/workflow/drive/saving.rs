@@ -17,17 +17,12 @@ const TOLD_AT_ONCE: usize = 100;
 impl Drive<'_> {
     /// Saves the run for all that ask for it.
     pub(super) async fn save_for(&mut self, first: oneshot::Sender<()>) -> Result<(), BoxError> {
-        let mut asks = vec![first];
+        self.unheard.push(first);
         while let Ok(more) = self.saves.try_recv() {
-            asks.push(more);
+            self.unheard.push(more);
         }
         self.is_saved = false;
-        self.save().await?;
-        for told in asks {
-            let is_heard = told.send(()).is_ok();
-            tracing::trace!(is_heard, "a run was saved for a step");
-        }
-        Ok(())
+        self.save_or_leave().await
     }
 
     /// Keeps where the run is, unless that is kept.
@@ -37,19 +32,27 @@ impl Drive<'_> {
         }
         self.tell_progress().await?;
         match self.context.save(self.state()?).await {
-            Ok(()) => self.assembly.keep_definition().await,
+            Ok(()) => {
+                self.leaving.is_durable = true;
+                self.assembly.keep_definition().await;
+            }
             // Without a ledger nothing is remembered, and nothing is tried again either.
             Err(ContextError::Unsupported { .. }) => {}
             Err(error) => return Err(error.into()),
         }
         self.is_saved = true;
+        self.unsaved.clear();
+        for told in self.unheard.drain(..) {
+            let is_heard = told.send(()).is_ok();
+            tracing::trace!(is_heard, "a run was saved for a step");
+        }
         Ok(())
     }
 
     /// Writes what has happened, if that is wanted.
     pub(super) async fn tell_progress(&mut self) -> Result<(), BoxError> {
-        let untold = std::mem::take(&mut self.untold);
-        for events in untold.chunks(TOLD_AT_ONCE) {
+        while let Some(events) = self.untold.chunks(TOLD_AT_ONCE).next() {
+            let told = events.len();
             let run = self.context.trigger().id;
             let progress = NewBreadcrumb::new(PROGRESS)
                 .title("Workflow Progress")
@@ -57,11 +60,12 @@ impl Drive<'_> {
                 .context(json!({"run": run, "events": events}));
             let store = Arc::clone(&self.assembly.store);
             self.context.bound_store(store).create(progress).await?;
+            self.untold.drain(..told);
         }
         Ok(())
     }
 
-    fn state(&self) -> Result<Json, BoxError> {
+    pub(super) fn state(&self) -> Result<Json, BoxError> {
         let saving = Saving {
             progress: self.run.progress(),
             steps: &self.kept,
@@ -71,7 +75,7 @@ impl Drive<'_> {
     }
 
     /// Ends the turn of the run until something comes, or is due.
-    pub(super) fn suspend(self) -> Result<Driven, BoxError> {
+    pub(super) fn suspend(&self) -> Result<Driven, BoxError> {
         let wake = self.wake();
         // A paused run waits for an order, and may do so for ever.
         if wake.selectors.len() == 1 && wake.until.is_none() && !self.run.progress().is_paused() {

@@ -219,18 +219,21 @@ impl Step<'_> {
         human::hash(&[key, &attempt, what])
     }
 
-    /// Writes a breadcrumb of the step, or of an agent at work on it, once, whichever worker does it.
+    /// Writes a breadcrumb of the step, or of an agent at work on it, once, whichever worker and attempt does it.
     pub(super) async fn emit(&self, new: NewBreadcrumb, agent: &str) -> Result<(), BoxError> {
         let schema = new.schema_name.as_deref().unwrap_or_default();
-        let tag = format!("step:{}", self.ticket(&format!("{schema} {agent}")));
+        let id = human::hash(&[&self.ready.idempotency_key, "emit", schema, agent]);
+        let tag = format!("step:{id}");
         self.post(new.tag(&*tag), &tag).await?;
         Ok(())
     }
 
-    /// Writes a breadcrumb that is known by a tag, unless a worker that is gone has written it. Says when it was written.
+    /// Writes a breadcrumb that is known by a tag, unless a worker that is gone or an earlier attempt has written it. Says when
+    /// it was written.
     pub(super) async fn post(&self, new: NewBreadcrumb, tag: &str) -> Result<Timestamp, BoxError> {
         let store = &self.assembly.store;
-        if self.again && !tag.is_empty() {
+        let may_be_written = self.again || self.ready.attempt > 1;
+        if may_be_written && !tag.is_empty() {
             let schema = new.schema_name.clone().unwrap_or_default();
             let query = Query::new(Selector::schema(schema).all_tags([tag])).limit(1);
             if let Some(written) = store.search(&query).await?.first() {

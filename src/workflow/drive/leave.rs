@@ -1,0 +1,124 @@
+//! Attempts that end before the flow does: no further step begins, and what is at work may end first.
+
+use super::Driven;
+use super::attempt::Drive;
+use crate::error::BoxError;
+use crate::executor::{ExecutionContext, Verdict, verdict};
+use crate::model::Timestamp;
+use crate::store::Wake;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// How long the other steps at work may take to end after one of them met with an error of the store.
+const SIBLINGS: Duration = Duration::from_secs(60);
+
+/// How an attempt ends.
+pub(super) enum Leave {
+    /// The run is suspended and due at once, so that its attempts and its time count from here.
+    Yields,
+    /// The store has failed a step: the run is tried again.
+    Fails { error: BoxError, until: Instant },
+}
+
+/// Whether an attempt ends before the flow does.
+pub(super) struct Leaving {
+    /// Whether a step has ended in this attempt.
+    pub(super) came_further: bool,
+    /// Whether the store keeps where the run is.
+    pub(super) is_durable: bool,
+    /// When four fifths of the time of this attempt are gone.
+    late: Option<Timestamp>,
+    /// How it ends once nothing is at work; no step begins any more then.
+    pub(super) how: Option<Leave>,
+}
+
+impl Leaving {
+    /// An attempt that begins now, and goes on.
+    pub(super) fn new(context: &ExecutionContext) -> Self {
+        let now = context.now();
+        let late = |deadline: Timestamp| now + deadline.since(now) / 5 * 4;
+        Self {
+            came_further: false,
+            is_durable: false,
+            late: context.deadline().map(late),
+            how: None,
+        }
+    }
+
+    /// Resolves when what is still at work is waited for no longer.
+    pub(super) async fn patience(&self) {
+        match &self.how {
+            Some(Leave::Fails { until, .. }) => sleep_until(*until).await,
+            Some(Leave::Yields) | None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drive<'_> {
+    /// Whether this attempt comes to its end, asked before a step begins: it may have lost workers before it, or may not
+    /// have the time.
+    ///
+    /// Only one that came further ends so. A run that loses its worker at the same step each time never does, and is given
+    /// up.
+    pub(super) fn is_leaving(&mut self, now: Timestamp) -> bool {
+        let leaving = &mut self.leaving;
+        let may_yield = leaving.came_further && leaving.is_durable;
+        let is_late = || leaving.late.is_some_and(|late| now >= late);
+        if leaving.how.is_none() && may_yield && (self.context.attempt() > 1 || is_late()) {
+            tracing::debug!("a run makes way for another attempt, since it came further");
+            leaving.how = Some(Leave::Yields);
+        }
+        leaving.how.is_some()
+    }
+
+    /// A step met with an error of the store. One that may pass ends the attempt once the other steps at work have ended,
+    /// so that what these came to is kept.
+    pub(super) fn broke(&mut self, error: BoxError) -> Result<(), BoxError> {
+        match (verdict(error.as_ref()), &self.leaving.how) {
+            (Verdict::Permanent, _) => Err(error),
+            (Verdict::Transient(_) | Verdict::RateLimited(_), Some(Leave::Fails { .. })) => Ok(()),
+            (Verdict::Transient(_) | Verdict::RateLimited(_), Some(Leave::Yields) | None) => {
+                tracing::debug!("a step met with an error of the store: {error}");
+                let until = Instant::now() + SIBLINGS;
+                self.leaving.how = Some(Leave::Fails { error, until });
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether what is still at work has to be stopped.
+    pub(super) fn has_waited_enough(&self) -> bool {
+        match &self.leaving.how {
+            Some(Leave::Fails { until, .. }) => Instant::now() >= *until,
+            Some(Leave::Yields) | None => false,
+        }
+    }
+
+    /// Keeps where the run is. If the store cannot do that, what was about to begin does not, and the attempt comes to its end.
+    pub(super) async fn save_or_leave(&mut self) -> Result<(), BoxError> {
+        let Err(error) = self.save().await else {
+            return Ok(());
+        };
+        for (path, before) in std::mem::take(&mut self.unsaved) {
+            if let Some(abort) = self.aborts.remove(&path) {
+                abort.abort();
+            }
+            self.kept.insert(path.clone(), before);
+            self.queue.push_back(path);
+        }
+        self.broke(error)
+    }
+
+    /// Ends the attempt.
+    pub(super) async fn end(&mut self, leave: Leave) -> Result<Driven, BoxError> {
+        match leave {
+            Leave::Yields => {
+                self.tell_progress().await?;
+                let state = self.state()?;
+                let wake = Wake::at(self.context.now());
+                Ok(Driven::Suspended { wake, state })
+            }
+            Leave::Fails { error, .. } => Err(error),
+        }
+    }
+}

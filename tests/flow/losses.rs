@@ -1,0 +1,268 @@
+//! Runs that lose their worker, their time or their store: those that come further are ended, and those that do not are
+//! given up.
+
+use super::*;
+use std::ops::RangeInclusive;
+use universal_executor::Profile;
+use universal_executor::store::{FailureClass, Operation};
+
+/// A tool that takes a time for each step, and how often each step was begun. The worker is lost when one takes for ever.
+fn timed<F>(name: &str, takes: F) -> (JsonTool, Arc<Mutex<Vec<u64>>>)
+where
+    F: Fn(u64, usize) -> Option<Duration> + Send + Sync + 'static,
+{
+    let begun: Arc<Mutex<Vec<u64>>> = Arc::default();
+    let noted = Arc::clone(&begun);
+    let tool = json_tool(name, "", json!({}), move |input, _| {
+        let step = input["step"].as_u64().unwrap();
+        let mut begun = noted.lock().unwrap();
+        begun.push(step);
+        let takes = takes(step, begun.iter().filter(|other| **other == step).count());
+        async move {
+            match takes {
+                Some(time) => tokio::time::sleep(time).await,
+                None => std::future::pending().await,
+            }
+            Ok(json!(step))
+        }
+    });
+    (tool.timeout(10_000 * SECOND), begun)
+}
+
+fn work(step: u64) -> Value {
+    json!({"tool": "work", "input": {"step": step}})
+}
+
+/// What a run comes to whose workers are each lost after a minute, and how many it took.
+async fn outlives(world: &World) -> (Outcome, usize) {
+    let request = world.asks(json!({})).await;
+    let event = Event::created(&request);
+    for workers in 1..60 {
+        let worker = world.executor.process_event(&event);
+        match tokio::time::timeout(60 * SECOND, worker).await {
+            Ok(Ok(Outcome::Suspended { .. })) => {}
+            Ok(ended) => return (ended.unwrap(), workers),
+            Err(_) => tokio::time::advance(60 * SECOND).await,
+        }
+    }
+    panic!("the run does not end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_loses_its_worker_after_each_step_completes() {
+    let (tool, begun) = timed("work", |_, time| (time > 1).then_some(SECOND));
+    let steps: Vec<_> = (1..=8).map(work).collect();
+    let definition = flow(&json!({"tools": {"work": {}}}), steps.into());
+    let world = World::new(&definition, registry([tool.idempotent()]), no_model());
+
+    let (ended, workers) = outlives(&world).await;
+
+    assert!(matches!(ended, Outcome::Responded { .. }), "{ended:?}");
+    assert_eq!(world.result().await["output"], 8);
+    let begun = begun.lock().unwrap().clone();
+    assert_eq!(begun, [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8]);
+    assert_eq!(workers, 16, "each step lost one, and had one that ended it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_loses_its_worker_at_the_same_step_each_time_is_a_crash_loop_whatever_else_ends()
+{
+    let poison = work(99);
+    let steps = |from: u64, to: u64| -> Vec<Value> { (from..=to).map(work).collect() };
+    let mut one_by_one = steps(1, 4);
+    one_by_one.push(poison.clone());
+    let beside = json!([{"parallel": [{"steps": steps(100, 300)}, poison]}]);
+    for steps in [json!(one_by_one), beside] {
+        let (tool, begun) = timed("work", |step, _| (step != 99).then_some(SECOND));
+        let definition = flow(&json!({"tools": {"work": {}}}), steps);
+        let world = World::new(&definition, registry([tool.idempotent()]), no_model());
+
+        let (ended, workers) = outlives(&world).await;
+
+        let is_crash_loop =
+            matches!(&ended, Outcome::Failed { class, .. } if *class == FailureClass::CrashLoop);
+        assert!(is_crash_loop, "{ended:?}");
+        let begun = begun.lock().unwrap().clone();
+        assert_eq!(begun.iter().filter(|step| **step == 99).count(), 3);
+        assert_eq!(workers, 4);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flow_that_takes_longer_than_its_run_may_ends_without_a_step_that_is_cut_off() {
+    let (tool, begun) = timed("work", |_, _| Some(3 * SECOND));
+    let steps: Vec<_> = (1..=8).map(work).collect();
+    let definition = flow(&json!({"tools": {"work": {}}}), steps.into());
+    let store = MemoryStore::default();
+    let parts = Parts::new().tools(registry([tool]));
+    let profile = Profile::new("workflow").timeout(10 * SECOND).attempts(1);
+    let executor = executor(&definition, &parts, Arc::new(store.clone())).with_profile(profile);
+    let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(json!({"workflow": ID}));
+    store.create(request).await.unwrap();
+    // Nothing is found by looking: who yields says so.
+    let runtime = Runtime::builder(store.events())
+        .start_at(StartAt::Beginning)
+        .sweep_every(10_000 * SECOND)
+        .reconcile_every(10_000 * SECOND)
+        .executor(Arc::new(executor))
+        .build()
+        .unwrap();
+
+    let is_over = async {
+        while store
+            .latest(WorkflowExecutor::RESULT)
+            .await
+            .unwrap()
+            .is_none()
+        {
+            tokio::time::sleep(SECOND).await;
+        }
+    };
+    let worked = tokio::time::timeout(60 * SECOND, runtime.run_until(is_over)).await;
+
+    assert!(worked.is_ok(), "nothing is done any more");
+    let result = store.latest(WorkflowExecutor::RESULT).await.unwrap();
+    let result = result.unwrap();
+    assert_eq!(result.context["output"], 8, "{result:?}");
+    assert_eq!(*begun.lock().unwrap(), [1, 2, 3, 4, 5, 6, 7, 8]);
+}
+
+/// A world whose store fails at the operations of these numbers; `done` counts those that were done.
+fn failing(
+    definition: &Value,
+    (tools, model): (ToolRegistry, ScriptedModel),
+    (fails, at): (Operation, RangeInclusive<usize>),
+    done: &Arc<AtomicUsize>,
+) -> World {
+    let (store, model) = (MemoryStore::default(), Arc::new(model));
+    let (begun, done) = (AtomicUsize::new(0), Arc::clone(done));
+    let faulty = Faulty::new(store.clone(), move |operation, moment| {
+        match (operation == fails, moment) {
+            (true, Moment::Before) if at.contains(&(begun.fetch_add(1, Ordering::SeqCst) + 1)) => {
+                return Fault::Fail;
+            }
+            (true, Moment::After) => drop(done.fetch_add(1, Ordering::SeqCst)),
+            (_, _) => {}
+        }
+        Fault::None
+    });
+    let parts = Parts::new().tools(tools);
+    let parts = parts.default_model(Arc::clone(&model) as _);
+    World {
+        executor: Arc::new(executor(definition, &parts, Arc::new(faulty))),
+        store,
+        changed: Arc::default(),
+        model,
+        events: Arc::default(),
+    }
+}
+
+/// What a run comes to whose first attempt meets with an error of the store.
+async fn fails_and_goes_on(world: &World) -> Value {
+    let request = world.asks(json!({})).await;
+    let event = Event::created(&request);
+    let first = tokio::time::timeout(120 * SECOND, world.executor.process_event(&event)).await;
+    assert!(
+        matches!(first, Ok(Err(ExecutorError::Postponed { .. }))),
+        "{first:?}"
+    );
+    goes_on(&world.executor, &event).await.unwrap();
+    world.result().await
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_its_siblings_come_to_is_kept_when_a_step_meets_with_an_error_of_the_store() {
+    let (tool, begun) = timed("work", |_, _| Some(5 * SECOND));
+    let branches =
+        json!([{"emit": {"schema_name": "note.v1"}}, work(1), {"steps": [work(2), work(3)]}]);
+    let definition = flow(
+        &json!({"tools": {"work": {}}}),
+        json!([{"parallel": branches}]),
+    );
+    // The first commit keeps the definition.
+    let world = failing(
+        &definition,
+        (registry([tool]), no_model()),
+        (Operation::Commit, 2..=2),
+        &Arc::default(),
+    );
+
+    let result = fails_and_goes_on(&world).await;
+
+    assert_eq!(result["output"], json!([null, 1, 3]), "{result}");
+    assert_eq!(*begun.lock().unwrap(), [1, 2, 3]);
+    assert_eq!(world.store.recent("note.v1", 10).await.unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_whose_beginning_could_not_be_kept_does_not_begin_and_its_siblings_end() {
+    let (tool, begun) = timed("work", |step, _| Some(step as u32 * SECOND));
+    let branches = json!([{"steps": [work(1), work(2)]}, work(5)]);
+    let definition = flow(
+        &json!({"tools": {"work": {}}}),
+        json!([{"parallel": branches}]),
+    );
+    // The second save is that before step 2.
+    let world = failing(
+        &definition,
+        (registry([tool]), no_model()),
+        (Operation::Save, 2..=2),
+        &Arc::default(),
+    );
+
+    let result = fails_and_goes_on(&world).await;
+
+    assert_eq!(result["output"], json!([2, 5]), "{result}");
+    assert_eq!(*begun.lock().unwrap(), [1, 5, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_calls_a_tool_only_once_that_is_kept_although_keeping_it_fails_at_first() {
+    let saved = Arc::new(AtomicUsize::new(0));
+    let saves = Arc::clone(&saved);
+    let (slow, begun) = timed("work", |_, _| Some(5 * SECOND));
+    let (pay, calls) = tool("pay", move |_, _| Ok(json!(saves.load(Ordering::SeqCst))));
+    let model = ScriptedModel::answering(|_, request| {
+        let mut messages = request.messages.iter();
+        let result = messages.find(|message| message.speaker == Speaker::Tool);
+        Ok(match result {
+            Some(result) => ChatResponse::new(result.text.clone()),
+            None => ChatResponse::calling(vec![ToolCall::new("1", "pay", json!({}))]),
+        })
+    });
+    let more = json!({
+        "tools": {"work": {}, "pay": {}}, "agents": {"a": {"instruction": "A", "tools": ["pay"]}},
+    });
+    let definition = flow(&more, json!([{"parallel": [{"agent": "a"}, work(1)]}]));
+    let parts = (registry([slow, pay.at_most_once()]), model);
+    // The second save is that of the call, and the third as well.
+    let world = failing(&definition, parts, (Operation::Save, 2..=3), &saved);
+
+    let result = world.comes_to(json!({})).await;
+
+    assert_eq!(result["output"], json!(["2", 1]), "{result}");
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    assert_eq!(*begun.lock().unwrap(), [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sibling_that_does_not_end_does_not_keep_an_attempt_with_an_error_from_ending() {
+    let (tool, begun) = timed("work", |_, time| (time > 1).then_some(SECOND));
+    let branches = json!([{"emit": {"schema_name": "note.v1"}}, work(1)]);
+    let definition = flow(
+        &json!({"tools": {"work": {}}}),
+        json!([{"parallel": branches}]),
+    );
+    let parts = (registry([tool.idempotent()]), no_model());
+    let world = failing(
+        &definition,
+        parts,
+        (Operation::Commit, 2..=2),
+        &Arc::default(),
+    );
+
+    let result = fails_and_goes_on(&world).await;
+
+    assert_eq!(result["status"], "success", "{result}");
+    assert_eq!(*begun.lock().unwrap(), [1, 1]);
+}

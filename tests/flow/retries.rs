@@ -1,0 +1,232 @@
+//! What a step that is tried again does anew, and what it never does twice.
+
+use super::*;
+use std::sync::OnceLock;
+use universal_executor::store::Operation;
+use universal_executor::tool::ToolContext;
+use universal_executor::workflow::Control;
+
+fn calling(tool: &str) -> Result<ChatResponse, ModelError> {
+    Ok(ChatResponse::calling(vec![ToolCall::new(
+        "1",
+        tool,
+        json!({}),
+    )]))
+}
+
+fn down() -> Result<ChatResponse, ModelError> {
+    Err(ModelError::Unavailable("down".into()))
+}
+
+/// What the results of tools say that a model is shown, in order.
+fn results(request: &ChatRequest) -> Vec<&str> {
+    let results = request.messages.iter();
+    let results = results.filter(|message| message.speaker == Speaker::Tool);
+    results.map(|message| message.text.as_str()).collect()
+}
+
+/// A tool that never ends the first time, and the keys that it was called with.
+fn stuck_once(name: &str) -> (JsonTool, Arc<Mutex<Vec<String>>>) {
+    let keys: Arc<Mutex<Vec<String>>> = Arc::default();
+    let noted = Arc::clone(&keys);
+    let tool = json_tool(name, "", json!({}), move |_, context: ToolContext| {
+        let mut keys = noted.lock().unwrap();
+        keys.push(context.idempotency_key().to_owned());
+        let is_first = keys.len() == 1;
+        async move {
+            if is_first {
+                std::future::pending::<()>().await;
+            }
+            Ok(json!("done"))
+        }
+    });
+    (tool.timeout(600 * SECOND), keys)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_is_tried_again_goes_on_with_its_conversation_and_calls_no_tool_twice() {
+    let (pay, calls) = tool("pay", |_, _| Ok(json!("paid")));
+    let model = ScriptedModel::script([calling("pay"), down(), Ok(ChatResponse::new("ok"))]);
+    let more =
+        json!({"tools": {"pay": {}}, "agents": {"a": {"instruction": "A", "tools": ["pay"]}}});
+    let definition = flow(&more, json!([{"agent": "a", "retry": 2}]));
+    let world = World::new(&definition, registry([pay.at_most_once()]), model);
+
+    let result = world.comes_to(json!({})).await;
+
+    assert_eq!(result["output"], "ok");
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    let requests = world.model.requests();
+    assert_eq!(results(&requests[2]), ["paid"]);
+    assert_eq!(requests[1].messages, requests[2].messages);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_under_way_when_the_time_was_up_is_made_again_only_if_its_tool_is_idempotent()
+ {
+    for idempotent in [true, false] {
+        let (work, keys) = stuck_once("work");
+        let work = match idempotent {
+            true => work.idempotent(),
+            false => work.at_most_once(),
+        };
+        let model = ScriptedModel::answering(|_, request| match results(request).last() {
+            None => calling("work"),
+            Some(result) => Ok(ChatResponse::new(*result)),
+        });
+        let more = json!({"tools": {"work": {}}, "agents": {"a": {"instruction": "A", "tools": ["work"]}}});
+        let definition = flow(
+            &more,
+            json!([{"agent": "a", "retry": 2, "timeout_seconds": 5}]),
+        );
+        let world = World::new(&definition, registry([work]), model);
+
+        let result = world.comes_to(json!({})).await;
+
+        let keys = keys.lock().unwrap().clone();
+        let said = result["output"].as_str().unwrap();
+        match idempotent {
+            true => {
+                assert_eq!((said, keys.len()), ("done", 2));
+                assert_eq!(keys[0], keys[1], "it is the same call");
+            }
+            false => {
+                assert!(said.starts_with("outcome_unknown"), "{said}");
+                assert_eq!(keys.len(), 1);
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_was_asked_by_another_goes_on_as_well_when_the_step_is_tried_again() {
+    for (field, asks) in [("use", "critic"), ("delegate", "delegate-to-critic")] {
+        let (pay, calls) = tool("pay", |_, _| Ok(json!("paid")));
+        let (slow, keys) = stuck_once("slow");
+        let model = ScriptedModel::answering(move |_, request| {
+            let results = results(request);
+            match (shown(request).contains("Criticise."), results.len()) {
+                (true, 0) => calling("pay"),
+                (true, 1) => calling("slow"),
+                (true, _) => Ok(ChatResponse::new("fine")),
+                (false, 0) => Ok(ChatResponse::calling(vec![ToolCall::new(
+                    "1",
+                    asks,
+                    json!({"prompt": "Is it good?"}),
+                )])),
+                (false, _) => Ok(ChatResponse::new(results[0])),
+            }
+        });
+        let mut more = json!({"tools": {"pay": {}, "slow": {}}, "agents": {
+            "writer": {"instruction": "Write."},
+            "critic": {"instruction": "Criticise.", "tools": ["pay", "slow"]},
+        }});
+        more["agents"]["writer"][field] = json!(["critic"]);
+        let definition = flow(
+            &more,
+            json!([{"agent": "writer", "retry": 2, "timeout_seconds": 5}]),
+        );
+        let tools = registry([pay.at_most_once(), slow.idempotent()]);
+        let world = World::new(&definition, tools, model);
+
+        let result = world.comes_to(json!({})).await;
+
+        assert_eq!(result["output"], "fine");
+        assert_eq!(calls.load(Ordering::SeqCst), 1);
+        assert_eq!(keys.lock().unwrap().len(), 2, "it was tried again");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_whose_answer_was_no_output_is_asked_for_another_one_and_calls_no_tool_twice() {
+    let (pay, calls) = tool("pay", |_, _| Ok(json!("paid")));
+    let model =
+        ScriptedModel::answering(|number, request| match (results(request).len(), number) {
+            (0, _) => calling("pay"),
+            (_, 2 | 3) => Ok(ChatResponse::new("no number")),
+            (_, _) => Ok(ChatResponse::new("4")),
+        });
+    let more = json!({
+        "schemas": {"number": {"type": "integer"}}, "tools": {"pay": {}},
+        "agents": {"a": {"instruction": "A", "tools": ["pay"], "output": "number"}},
+    });
+    let definition = flow(&more, json!([{"agent": "a", "retry": 2}]));
+    let world = World::new(&definition, registry([pay.at_most_once()]), model);
+
+    let result = world.comes_to(json!({})).await;
+
+    assert_eq!(result["output"], 4, "{result}");
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_failed_while_its_run_was_paused_goes_on_with_its_conversation_too() {
+    let paused: Arc<OnceLock<(MemoryStore, NewBreadcrumb)>> = Arc::default();
+    let (pausing, calls) = (Arc::clone(&paused), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&calls);
+    let pay = json_tool("pay", "", json!({}), move |_, _| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let pausing = Arc::clone(&pausing);
+        async move {
+            let (store, pause) = pausing.get().unwrap();
+            store.create(pause.clone()).await.unwrap();
+            // The run hears of it meanwhile.
+            tokio::time::sleep(3 * SECOND).await;
+            Ok(json!("paid"))
+        }
+    });
+    let model =
+        ScriptedModel::answering(|number, request| match (results(request).len(), number) {
+            (0, _) => calling("pay"),
+            (_, 2) => down(),
+            (_, _) => Ok(ChatResponse::new("ok")),
+        });
+    let more =
+        json!({"tools": {"pay": {}}, "agents": {"a": {"instruction": "A", "tools": ["pay"]}}});
+    let definition = flow(&more, json!([{"agent": "a", "retry": 2}]));
+    let world = World::new(&definition, registry([pay.at_most_once()]), model);
+    let request = world.asks(json!({})).await;
+    let pause = Control::Pause.of(request.id);
+    paused.set((world.store.clone(), pause)).unwrap();
+
+    world.works_until(Control::SCHEMA, 1).await;
+    let asked = world.model.requests().len();
+    world.executor.unpause(request.id).await.unwrap();
+    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+
+    assert_eq!(asked, 2, "it was not paused");
+    assert_eq!(result.context["output"], "ok", "{result:?}");
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_emitted_in_an_attempt_whose_time_was_up_is_not_written_again() {
+    let (store, commits) = (MemoryStore::default(), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&commits);
+    // The first commit keeps the definition. The answer of the second one never comes.
+    let faulty = Faulty::new(store.clone(), move |operation, moment| {
+        let is_commit = operation == Operation::Commit && moment == Moment::After;
+        match is_commit && counted.fetch_add(1, Ordering::SeqCst) == 1 {
+            true => Fault::Hang,
+            false => Fault::None,
+        }
+    });
+    let emit = json!([{"emit": {"schema_name": "note.v1"}, "retry": 2, "timeout_seconds": 5}]);
+    let executor = executor(&flow(&json!({}), emit), &Parts::new(), Arc::new(faulty));
+    let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(json!({"workflow": ID}));
+    let request = store.create(request).await.unwrap();
+
+    executor
+        .process_event(&Event::created(&request))
+        .await
+        .unwrap();
+
+    let result = store.latest(WorkflowExecutor::RESULT).await.unwrap();
+    assert_eq!(result.unwrap().context["status"], "success");
+    assert_eq!(store.recent("note.v1", 10).await.unwrap().len(), 1);
+    assert_eq!(
+        commits.load(Ordering::SeqCst),
+        3,
+        "it was not written twice"
+    );
+}
