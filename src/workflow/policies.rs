@@ -85,7 +85,7 @@ impl StepRetry {
 pub struct Compaction {
     /// By leaving out what is oldest, or by a summary of it: `method`.
     pub method: CompactionMethod,
-    /// From how many tokens on: `at_tokens`.
+    /// From how many tokens on, what has to stay included: `at_tokens`.
     pub at_tokens: u64,
     /// How many of the last messages stay as they are: `keep`; 10 by default.
     pub keep: u64,

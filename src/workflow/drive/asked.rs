@@ -52,7 +52,7 @@ impl Step<'_> {
                 emitter: Arc::clone(&self.emitter),
                 path: path.clone(),
             };
-            let compactor = self.assembly.compactor();
+            let compactor = self.assembly.compactor(Some(by.clone()));
             let told = compactor.clone().map(|compactor| (compactor, by.clone()));
             let agent = self
                 .assembly
