@@ -54,6 +54,9 @@ impl Assembly {
         if cfg!(not(feature = "validate")) && !workflow.schemas.is_empty() {
             return Err(AssemblyError::NoValidation);
         }
+        if let Some((limit, found, most)) = workflow.policies.limits.over(&parts.limits) {
+            return Err(AssemblyError::OverLimit { limit, found, most });
+        }
         let mut assembly = Self {
             tools: tools(&workflow, &parts.tools)?,
             guardrails: guard::chain(&workflow.policies.guardrails, parts)?,

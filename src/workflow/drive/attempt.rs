@@ -127,6 +127,10 @@ impl<'d> Drive<'d> {
             self.begin_what_is_due();
             if !self.running.is_empty() {
                 self.go_on().await?;
+            if self.run.goes_on() {
+                self.stride().await?;
+                continue;
+            }
                 continue;
             }
             if Box::pin(self.look()).await? {
@@ -154,6 +158,17 @@ impl<'d> Drive<'d> {
         while self.running.len() < MOST_AT_ONCE
             && let Some(path) = self.queue.pop_front()
         {
+    /// Lets others have their turn, then more steps begin.
+    async fn stride(&mut self) -> Result<(), BoxError> {
+        tokio::task::yield_now().await;
+        if self.next_look <= Instant::now() {
+            Box::pin(self.look_meanwhile()).await?;
+        }
+        let next = self.run.go_on();
+        self.apply(next);
+        Ok(())
+    }
+
             let due = self.kept.get(&path).and_then(|kept| kept.due);
             match self.is_held(&path) || due.is_some_and(|due| due > now) {
                 true => later.push_back(path),

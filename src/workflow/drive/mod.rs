@@ -41,6 +41,9 @@ pub(super) const PROGRESS: &str = "workflow.progress.v1";
 
 impl Assembly {
     /// Runs a flow until it ends, or waits for others; from where it was if the context [goes on](ExecutionContext::resumed)
+/// How many steps begin at a time before others on the thread, and orders, have their turn.
+const STRIDE: u64 = 256;
+
     /// with something, and with the definition that it began with.
     ///
     /// All is done within this future: dropping it stops the run where it is. The run is called by the
@@ -71,7 +74,8 @@ impl Assembly {
     async fn begin(&self, context: &ExecutionContext, order: Order) -> Result<Driven, BoxError> {
         let key = context.idempotency_key();
         let (flow, input) = (&order.flow, order.input.clone());
-        let (run, next) = match Run::begin(Arc::clone(self.workflow()), flow, key, input) {
+        let workflow = Arc::clone(self.workflow());
+        let (run, next) = match Run::begin_in_strides(STRIDE, workflow, flow, key, input) {
             Ok(begun) => begun,
             Err(refused) => return Ok(Driven::Refused(refused)),
         };
@@ -89,7 +93,7 @@ impl Assembly {
         saved: Saved,
     ) -> Result<Driven, BoxError> {
         let run = match Run::restore(Arc::clone(self.workflow()), saved.progress) {
-            Ok(run) => run,
+            Ok(run) => run.in_strides(STRIDE),
             Err(refused) => return Ok(Driven::Refused(refused)),
         };
         let mut drive = Drive::new(self, context, order, run);
