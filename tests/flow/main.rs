@@ -9,9 +9,11 @@
 mod agents;
 mod executors;
 mod graphs;
+mod limits;
 mod people;
 mod restarts;
 mod steps;
+mod waits;
 
 use futures::StreamExt as _;
 use serde_json::{Value, json};

@@ -4,6 +4,7 @@ use super::ended::timed_out;
 use super::event::Emitter;
 use super::kept::{Kept, Looked, Saver};
 use super::look::LOOKS;
+use super::marks::Lines;
 use super::step::{Step, Worked};
 use super::{Assembly, Conversations, Driven, Order};
 use crate::clock::within;
@@ -55,6 +56,7 @@ pub(super) struct Drive<'d> {
     /// What is not told yet.
     pub(super) untold: Vec<FlowEvent>,
     pub(super) looked: Looked,
+    pub(super) lines: Lines,
     pub(super) next_look: Instant,
 }
 
@@ -98,6 +100,7 @@ impl<'d> Drive<'d> {
             conversations,
             untold: Vec::new(),
             looked,
+            lines: Lines::default(),
             next_look: Instant::now() + LOOKS,
         }
     }
@@ -124,13 +127,13 @@ impl<'d> Drive<'d> {
                 self.tell_progress().await?;
                 return Ok(Driven::Finished(finish));
             }
-            self.begin_what_is_due();
-            if !self.running.is_empty() {
-                self.go_on().await?;
             if self.run.goes_on() {
                 self.stride().await?;
                 continue;
             }
+            self.begin_what_is_due();
+            if !self.running.is_empty() {
+                self.go_on().await?;
                 continue;
             }
             if Box::pin(self.look()).await? {
@@ -144,20 +147,17 @@ impl<'d> Drive<'d> {
                     Box::pin(self.look()).await?;
                 }
                 Some(_) | None => {
+                    // A step that had no room may let others begin, or be the end of the run.
+                    let (state, false) = self.state()? else {
+                        continue;
+                    };
                     self.tell_progress().await?;
-                    return self.suspend();
+                    return self.suspend(state);
                 }
             }
         }
     }
 
-    /// Begins steps for which there is a place, and which have no delay and are not held.
-    fn begin_what_is_due(&mut self) {
-        let now = self.context.now();
-        let mut later = VecDeque::new();
-        while self.running.len() < MOST_AT_ONCE
-            && let Some(path) = self.queue.pop_front()
-        {
     /// Lets others have their turn, then more steps begin.
     async fn stride(&mut self) -> Result<(), BoxError> {
         tokio::task::yield_now().await;
@@ -169,6 +169,13 @@ impl<'d> Drive<'d> {
         Ok(())
     }
 
+    /// Begins steps for which there is a place, and which have no delay and are not held.
+    fn begin_what_is_due(&mut self) {
+        let now = self.context.now();
+        let mut later = VecDeque::new();
+        while self.running.len() < MOST_AT_ONCE
+            && let Some(path) = self.queue.pop_front()
+        {
             let due = self.kept.get(&path).and_then(|kept| kept.due);
             match self.is_held(&path) || due.is_some_and(|due| due > now) {
                 true => later.push_back(path),
@@ -185,6 +192,9 @@ impl<'d> Drive<'d> {
     }
 
     fn begin(&mut self, path: &StepPath, now: Timestamp) {
+        let Some(since) = self.ready.get(path).map(|ready| self.since(ready)) else {
+            return;
+        };
         let (Some(ready), Some(kept)) = (self.ready.get(path), self.kept.get_mut(path)) else {
             return;
         };
@@ -197,8 +207,10 @@ impl<'d> Drive<'d> {
             ready: Arc::clone(ready),
             again,
             approved: kept.approved.clone(),
+            since,
             until: kept.until,
             agents: kept.agents.clone(),
+            marks: kept.marks.clone(),
             saver: self.saver.clone(),
             conversations: self.conversations.clone(),
         };
@@ -303,8 +315,7 @@ impl<'d> Drive<'d> {
         let Some(ready) = self.ready.remove(path) else {
             return;
         };
-        self.kept.remove(path);
-        self.asleep.remove(path);
+        self.forget(path);
         let next = match (outcome, self.ticket(path)) {
             (Outcome::Succeeded(result), Some(ticket)) => self.run.resume(&ticket, result),
             (outcome, _) => self.run.tell(path, ready.attempt, outcome),
@@ -320,8 +331,7 @@ impl<'d> Drive<'d> {
                 abort.abort();
             }
             self.ready.remove(&path);
-            self.kept.remove(&path);
-            self.asleep.remove(&path);
+            self.forget(&path);
             self.queue.retain(|queued| *queued != path);
         }
         for ready in next.ready {
@@ -339,7 +349,16 @@ impl<'d> Drive<'d> {
         if let Some(anomaly) = next.anomaly {
             tracing::debug!(?anomaly, "something of a run did not fit");
         }
+        self.lines.fold(self.run.progress());
         self.finished = self.finished.take().or(next.finished);
+    }
+
+    /// Lets go of what is known of a step that is over, but for what counts for those after it.
+    fn forget(&mut self, path: &StepPath) {
+        if let Some(kept) = self.kept.remove(path) {
+            self.lines.add(path, &kept.marks);
+        }
+        self.asleep.remove(path);
     }
 
     fn unbegun(&self, ready: &Ready) -> Kept {

@@ -13,9 +13,11 @@ mod guard;
 mod heard;
 mod kept;
 mod look;
+mod marks;
 mod model;
 mod order;
 mod parts;
+mod room;
 mod saving;
 mod step;
 mod waiting;
@@ -39,11 +41,11 @@ use std::sync::Arc;
 /// The schema of what tells how far a run is.
 pub(super) const PROGRESS: &str = "workflow.progress.v1";
 
-impl Assembly {
-    /// Runs a flow until it ends, or waits for others; from where it was if the context [goes on](ExecutionContext::resumed)
 /// How many steps begin at a time before others on the thread, and orders, have their turn.
 const STRIDE: u64 = 256;
 
+impl Assembly {
+    /// Runs a flow until it ends, or waits for others; from where it was if the context [goes on](ExecutionContext::resumed)
     /// with something, and with the definition that it began with.
     ///
     /// All is done within this future: dropping it stops the run where it is. The run is called by the
@@ -80,6 +82,7 @@ const STRIDE: u64 = 256;
             Err(refused) => return Ok(Driven::Refused(refused)),
         };
         let mut drive = Drive::new(self, context, order, run);
+        Box::pin(drive.mark_what_is_there()).await?;
         drive.apply(next);
         // An order may have been given before the run began.
         Box::pin(drive.look()).await?;
@@ -97,7 +100,7 @@ const STRIDE: u64 = 256;
             Err(refused) => return Ok(Driven::Refused(refused)),
         };
         let mut drive = Drive::new(self, context, order, run);
-        (drive.kept, drive.looked) = (saved.steps, saved.looked);
+        (drive.kept, drive.looked, drive.lines) = (saved.steps, saved.looked, saved.lines);
         drive.take_up();
         Box::pin(drive.look()).await?;
         drive.run().await
