@@ -85,7 +85,7 @@ impl StepRetry {
 pub struct Compaction {
     /// By leaving out what is oldest, or by a summary of it: `method`.
     pub method: CompactionMethod,
-    /// From how many tokens on: `at_tokens`.
+    /// From how many tokens on, what has to stay included: `at_tokens`.
     pub at_tokens: u64,
     /// How many of the last messages stay as they are: `keep`; 10 by default.
     pub keep: u64,
@@ -117,7 +117,9 @@ pub struct GuardrailNames {
     pub tool_result: Vec<String>,
 }
 
-/// What one run of a workflow may use up at the most: `limits`.
+/// What one run of a workflow may use up at the most: `limits`. A service lets no more than [`Parts::limits`].
+///
+/// [`Parts::limits`]: super::Parts::limits
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Limits {
@@ -128,6 +130,19 @@ pub struct Limits {
     pub items: u64,
     /// Bytes of one value, as JSON: `value_bytes`, 256 KiB by default. The step that has a larger one fails.
     pub value_bytes: usize,
+}
+
+impl Limits {
+    /// The first of them that is over what is let, with its name.
+    pub(super) fn over(&self, most: &Self) -> Option<(&'static str, u64, u64)> {
+        let bytes = |limits: &Self| u64::try_from(limits.value_bytes).unwrap_or(u64::MAX);
+        let limits = [
+            ("steps", self.steps, most.steps),
+            ("items", self.items, most.items),
+            ("value_bytes", bytes(self), bytes(most)),
+        ];
+        limits.into_iter().find(|(_, found, most)| found > most)
+    }
 }
 
 impl Default for Limits {

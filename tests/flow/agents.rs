@@ -1,7 +1,8 @@
 //! Agents in flows.
 
 use super::*;
-use universal_executor::agent::guardrail::{Decision, on_input, on_tool_call};
+use universal_executor::agent::Usage;
+use universal_executor::agent::guardrail::{Decision, on_input, on_output, on_tool_call};
 
 fn calling(id: &str, tool: &str, arguments: Value) -> ChatResponse {
     ChatResponse::calling(vec![ToolCall::new(id, tool, arguments)])
@@ -261,13 +262,18 @@ async fn an_agent_writes_only_what_its_permissions_say() {
     }
 }
 
+/// What a summary costs.
+fn summed_up() -> Usage {
+    Usage::new(30, 4)
+}
+
 /// An agent that reads six pages, each of some eighty tokens, before it answers.
 fn reading(compaction: &Value) -> (Value, ToolRegistry, ScriptedModel) {
     let (search, _) = tool("search", |_, _| Ok(json!("a page about crabs ".repeat(12))));
     let model = ScriptedModel::answering(|number, request| {
         let sums_up = request.messages[0].text.starts_with("Sum up");
         Ok(match (sums_up, number) {
-            (true, _) => ChatResponse::new("Crabs were found."),
+            (true, _) => ChatResponse::new("Crabs were found.").with_usage(summed_up()),
             (false, 1..=6) => calling("1", "search", json!({"page": number})),
             (false, _) => ChatResponse::new("done"),
         })
@@ -360,6 +366,39 @@ async fn what_is_not_shown_any_more_is_summed_up_by_the_model_that_the_policy_na
             .filter_map(compacted)
             .any(|(_, summed_up)| summed_up)
     );
+}
+
+#[tokio::test]
+async fn a_summary_passes_the_guardrails_and_what_it_cost_is_told_but_not_what_it_says() {
+    let (mut definition, tools, model) =
+        reading(&json!({"method": "summarise", "at_tokens": 400, "keep": 2}));
+    definition["policies"]["guardrails"] = json!({"output": ["no-crabs"]});
+    let model = Arc::new(model);
+    let no_crabs = |text: &str| Decision::Replace(text.replace("Crabs", "[Animals]"));
+    let parts = Parts::new()
+        .tools(tools)
+        .default_model(Arc::clone(&model) as _)
+        .guardrail(on_output("no-crabs", no_crabs));
+    let world = World::with_parts(&definition, &parts, model);
+
+    world.comes_to(json!({})).await;
+
+    let requests = world.model.requests();
+    let shown = shown(requests.last().unwrap());
+    assert!(shown.contains("[Animals] were found."), "{shown}");
+    assert!(!shown.contains("Crabs were found."), "{shown}");
+    let told = world.told();
+    let kinds = told.windows(2).map(|pair| (&pair[0].kind, &pair[1].kind));
+    let summaries = requests.iter();
+    let summaries = summaries.filter(|request| request.messages[0].text.starts_with("Sum up"));
+    let costs =
+        kinds.filter(|kinds| *kinds == (&StepEventKind::Asked, &StepEventKind::Usage(summed_up())));
+    assert_eq!(costs.count(), summaries.count());
+    let texts = told.iter().filter_map(|event| match &event.kind {
+        StepEventKind::Text(text) => Some(text.as_str()),
+        _ => None,
+    });
+    assert_eq!(texts.collect::<String>(), "done");
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,11 +10,13 @@
 mod agents;
 mod executors;
 mod graphs;
+mod limits;
 mod losses;
 mod people;
 mod restarts;
 mod retries;
 mod steps;
+mod waits;
 
 use serde_json::{Value, json};
 use std::pin::pin;

@@ -15,6 +15,7 @@ mod replaced;
 mod session_store;
 mod sessions;
 mod supervisor;
+mod waits;
 
 use serde_json::{Value, json};
 use std::sync::Arc;

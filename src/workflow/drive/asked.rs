@@ -52,7 +52,7 @@ impl Step<'_> {
                 emitter: Arc::clone(&self.emitter),
                 path: path.clone(),
             };
-            let compactor = self.assembly.compactor();
+            let compactor = self.assembly.compactor(Some(by.clone()));
             let told = compactor.clone().map(|compactor| (compactor, by.clone()));
             let agent = self
                 .assembly
@@ -265,12 +265,12 @@ impl Step<'_> {
     ) -> Result<Came, BoxError> {
         if agent.definition().capabilities.is_some() {
             let response = agent.respond(trigger, output.clone()).await?;
-            for write in response.into_writes() {
+            for (at, write) in response.into_writes().into_iter().enumerate() {
                 match write {
                     Write::Create(new)
                         if new.schema_name.as_deref() != Some(AgentExecutor::RESPONSE) =>
                     {
-                        self.emit(new, key).await?;
+                        self.emit(new, &format!("{key} {at}")).await?;
                     }
                     Write::Create(_) | Write::Update { .. } | Write::Delete { .. } => {}
                 }

@@ -54,6 +54,9 @@ impl Assembly {
         if cfg!(not(feature = "validate")) && !workflow.schemas.is_empty() {
             return Err(AssemblyError::NoValidation);
         }
+        if let Some((limit, found, most)) = workflow.policies.limits.over(&parts.limits) {
+            return Err(AssemblyError::OverLimit { limit, found, most });
+        }
         let mut assembly = Self {
             tools: tools(&workflow, &parts.tools)?,
             guardrails: guard::chain(&workflow.policies.guardrails, parts)?,
@@ -115,7 +118,7 @@ impl Assembly {
     /// # Errors
     /// [`AssemblyError::NotRegistered`] if the workflow has no agent of this name.
     pub fn build_agent(&self, name: &str) -> Result<AgentExecutor, AssemblyError> {
-        self.agent(name, None, None, self.compactor())
+        self.agent(name, None, None, self.compactor(None))
     }
 
     pub(super) fn agent(
@@ -172,15 +175,15 @@ impl Assembly {
         }
     }
 
-    /// What makes the conversation of an agent at work shorter, if the policies say so.
-    pub(super) fn compactor(&self) -> Option<Arc<Compactor>> {
+    /// What makes the conversation of an agent at work shorter, if the policies say so, and who hears what summaries cost.
+    pub(super) fn compactor(&self, by: Option<Listener>) -> Option<Arc<Compactor>> {
         let policy = self.workflow.policies.compaction.as_ref()?;
         let model = match policy.method {
             CompactionMethod::Truncate => None,
             CompactionMethod::Summarise => Some(self.summariser()?),
         };
         let compactor = Compactor::new(policy.at_tokens, policy.keep, model);
-        Some(Arc::new(compactor))
+        Some(Arc::new(compactor.heard_by(by.map(Listener::of_cost))))
     }
 
     /// A model of the workflow, for a step.

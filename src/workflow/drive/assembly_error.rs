@@ -39,6 +39,19 @@ pub enum AssemblyError {
         "the workflow has schemas, which are checked only with the feature \"validate\"; turn it on, or leave them out"
     )]
     NoValidation,
+    /// A run of it may use up more than this service lets it.
+    #[error(
+        "policies.limits.{limit} is {found}, and at most {most} is let here; say less in the definition, or let more with \
+         Parts::limits"
+    )]
+    OverLimit {
+        /// `steps`, `items` or `value_bytes`.
+        limit: &'static str,
+        /// What the definition says, or has by default.
+        found: u64,
+        /// The most that is let.
+        most: u64,
+    },
     /// A step writes a schema that decides what others do: requests, answers of people, definitions.
     #[error("a step emits {schema:?}, which no definition may write")]
     Protected {

@@ -5,6 +5,7 @@ use super::event::Emitter;
 use super::kept::{Kept, Looked, Saver};
 use super::leave::Leaving;
 use super::look::LOOKS;
+use super::marks::Lines;
 use super::step::{Step, Worked};
 use super::{Assembly, Conversations, Driven, Order};
 use crate::clock::within;
@@ -60,6 +61,7 @@ pub(super) struct Drive<'d> {
     /// What is not told yet.
     pub(super) untold: Vec<FlowEvent>,
     pub(super) looked: Looked,
+    pub(super) lines: Lines,
     pub(super) next_look: Instant,
     pub(super) leaving: Leaving,
 }
@@ -106,6 +108,7 @@ impl<'d> Drive<'d> {
             conversations,
             untold: Vec::new(),
             looked,
+            lines: Lines::default(),
             next_look: Instant::now() + LOOKS,
             leaving: Leaving::new(context),
         }
@@ -145,13 +148,20 @@ impl<'d> Drive<'d> {
                 self.tell_progress().await?;
                 return Ok(Driven::Finished(finish));
             }
+            if self.run.goes_on() {
+                self.stride().await?;
+                continue;
+            }
             self.begin_what_is_due();
             if !self.running.is_empty() && !self.has_waited_enough() {
                 self.go_on().await?;
                 continue;
             }
             if let Some(leave) = self.leaving.how.take() {
-                return self.end(leave).await;
+                match self.end(leave).await? {
+                    Some(driven) => return Ok(driven),
+                    None => continue,
+                }
             }
             if Box::pin(self.look()).await? {
                 continue;
@@ -164,11 +174,26 @@ impl<'d> Drive<'d> {
                     Box::pin(self.look()).await?;
                 }
                 Some(_) | None => {
+                    // A step that had no room may let others begin, or be the end of the run.
+                    let (state, false) = self.state()? else {
+                        continue;
+                    };
                     self.tell_progress().await?;
-                    return self.suspend();
+                    return self.suspend(state);
                 }
             }
         }
+    }
+
+    /// Lets others have their turn, then more steps begin.
+    async fn stride(&mut self) -> Result<(), BoxError> {
+        tokio::task::yield_now().await;
+        if self.next_look <= Instant::now() {
+            Box::pin(self.look_meanwhile()).await?;
+        }
+        let next = self.run.go_on();
+        self.apply(next);
+        Ok(())
     }
 
     /// Begins steps for which there is a place, and which have no delay and are not held, unless the attempt comes to its end.
@@ -195,6 +220,9 @@ impl<'d> Drive<'d> {
     }
 
     fn begin(&mut self, path: &StepPath, now: Timestamp) {
+        let Some(since) = self.ready.get(path).map(|ready| self.since(ready)) else {
+            return;
+        };
         let (Some(ready), Some(kept)) = (self.ready.get(path), self.kept.get_mut(path)) else {
             return;
         };
@@ -208,8 +236,10 @@ impl<'d> Drive<'d> {
             ready: Arc::clone(ready),
             again,
             approved: kept.approved.clone(),
+            since,
             until: kept.until,
             agents: kept.agents.clone(),
+            marks: kept.marks.clone(),
             saver: self.saver.clone(),
             conversations: self.conversations.clone(),
         };
@@ -316,8 +346,7 @@ impl<'d> Drive<'d> {
         let Some(ready) = self.ready.remove(path) else {
             return;
         };
-        let kept = self.kept.remove(path);
-        self.asleep.remove(path);
+        let kept = self.forget(path);
         self.leaving.came_further = true;
         let next = match (outcome, self.ticket(path)) {
             (Outcome::Succeeded(result), Some(ticket)) => self.run.resume(&ticket, result),
@@ -342,8 +371,7 @@ impl<'d> Drive<'d> {
                 abort.abort();
             }
             self.ready.remove(&path);
-            self.kept.remove(&path);
-            self.asleep.remove(&path);
+            self.forget(&path);
             self.queue.retain(|queued| *queued != path);
         }
         for event in &next.events {
@@ -370,7 +398,18 @@ impl<'d> Drive<'d> {
         if let Some(anomaly) = next.anomaly {
             tracing::debug!(?anomaly, "something of a run did not fit");
         }
+        self.lines.fold(self.run.progress());
         self.finished = self.finished.take().or(next.finished);
+    }
+
+    /// Lets go of what is known of a step that is over, but for what counts for those after it.
+    fn forget(&mut self, path: &StepPath) -> Option<Kept> {
+        let kept = self.kept.remove(path);
+        if let Some(kept) = &kept {
+            self.lines.add(path, &kept.marks);
+        }
+        self.asleep.remove(path);
+        kept
     }
 
     fn unbegun(&self, ready: &Ready) -> Kept {

@@ -68,6 +68,12 @@ pub(super) fn failed_with(error: BoxError) -> Result<Outcome, BoxError> {
     if let Some(AgentRunError::BadOutput { problem, raw }) = find(&error) {
         return Ok(bad_output(problem, raw));
     }
+    if let Some(failed @ AgentRunError::StateTooLarge { .. }) = find(&error) {
+        let message = format!(
+            "{failed}; have its tools return less, or have it made shorter with policies.compaction"
+        );
+        return Ok(Outcome::failure("too_large", message));
+    }
     if let Some(failed) = find::<AgentRunError>(&error) {
         return Ok(retried("agent", failed.to_string(), failed.retry()));
     }

@@ -1,6 +1,7 @@
 //! A model as its definition wants it, of which somebody hears what it says.
 
 use super::event::{Emitter, StepEventKind};
+use crate::agent::compaction::HearCost;
 use crate::agent::{ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError};
 use crate::workflow::{ModelSpec, StepPath};
 use async_trait::async_trait;
@@ -26,6 +27,14 @@ pub(super) struct Listener {
 impl Listener {
     pub(super) fn tell(&self, kind: StepEventKind) {
         self.emitter.tell(&self.path, kind);
+    }
+
+    /// Who hears what a summary cost: a model was asked, but what it answers is no text of the step.
+    pub(super) fn of_cost(self) -> HearCost {
+        Arc::new(move |usage| {
+            self.tell(StepEventKind::Asked);
+            self.tell(StepEventKind::Usage(usage));
+        })
     }
 
     fn hear(&self, event: &ChatEvent) {

@@ -2,9 +2,9 @@
 
 use super::event::StepEventKind;
 use super::heard::Listener;
+use super::marks::{Lines, Marks};
 use super::waiting::Wait;
 use crate::agent::compaction::Compactor;
-use crate::error::{BoxError, permanent};
 use crate::executor::{ContextError, KeepState};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::workflow::{Progress, StepPath};
@@ -20,6 +20,8 @@ pub(super) struct Saved {
     pub(super) progress: Progress,
     pub(super) steps: BTreeMap<StepPath, Kept>,
     pub(super) looked: Looked,
+    #[serde(default)]
+    pub(super) lines: Lines,
 }
 
 /// The same, to be written.
@@ -28,6 +30,7 @@ pub(super) struct Saving<'s> {
     pub(super) progress: &'s Progress,
     pub(super) steps: &'s BTreeMap<StepPath, Kept>,
     pub(super) looked: &'s Looked,
+    pub(super) lines: &'s Lines,
 }
 
 /// How far was looked for what others wrote.
@@ -59,6 +62,8 @@ pub(super) struct Kept {
     pub(super) wait: Option<Wait>,
     #[serde(default, skip_serializing_if = "Agents::is_empty")]
     pub(super) agents: Agents,
+    #[serde(default, skip_serializing_if = "Marks::is_empty")]
+    pub(super) marks: Marks,
 }
 
 /// The agents that work on a step: the one of the step, whose key is empty, and those asked by others, by the ids of the
@@ -212,17 +217,4 @@ pub enum FlowStateError {
     /// It cannot be read.
     #[error("the saved state of the run cannot be read")]
     Unreadable(#[source] serde_json::Error),
-}
-
-impl Saving<'_> {
-    /// # Errors
-    /// [`FlowStateError::TooLarge`].
-    pub(super) fn to_json(&self) -> Result<Json, BoxError> {
-        let text = serde_json::to_string(self)?;
-        let (size, limit) = (text.len(), Json::MAX_BYTES);
-        if size > limit {
-            return Err(permanent(FlowStateError::TooLarge { size, limit }));
-        }
-        Ok(Json::from_text(text)?)
-    }
 }

@@ -100,6 +100,9 @@ impl Drive<'_> {
             return Ok(());
         };
         for (path, before) in std::mem::take(&mut self.unsaved) {
+            if !self.ready.contains_key(&path) {
+                continue;
+            }
             if let Some(abort) = self.aborts.remove(&path) {
                 abort.abort();
             }
@@ -109,14 +112,17 @@ impl Drive<'_> {
         self.broke(error)
     }
 
-    /// Ends the attempt.
-    pub(super) async fn end(&mut self, leave: Leave) -> Result<Driven, BoxError> {
+    /// Ends the attempt, unless the run goes on otherwise than was known.
+    pub(super) async fn end(&mut self, leave: Leave) -> Result<Option<Driven>, BoxError> {
         match leave {
             Leave::Yields => {
+                // A step that had no room may be the end of the run.
+                let (state, false) = self.state()? else {
+                    return Ok(None);
+                };
                 self.tell_progress().await?;
-                let state = self.state()?;
                 let wake = Wake::at(self.context.now());
-                Ok(Driven::Suspended { wake, state })
+                Ok(Some(Driven::Suspended { wake, state }))
             }
             Leave::Fails { error, .. } => Err(error),
         }

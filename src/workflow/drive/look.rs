@@ -3,7 +3,7 @@
 use super::attempt::Drive;
 use super::control::Control;
 use super::ended::{of_error, timed_out};
-use super::waiting::{Awaited, Reply};
+use super::waiting::{Awaited, Reply, Wait};
 use crate::error::{BoxError, Retry};
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Json, Selector, Timestamp};
@@ -101,27 +101,23 @@ impl Drive<'_> {
             Some(selector) => self.newer(selector, wait.since, false).await?,
             None => Vec::new(),
         };
-        let fits = |reply: &Reply| match (reply, task) {
-            (
-                Reply::Result(answer),
-                Task::Ask {
-                    output: Some(schema),
-                    ..
-                },
-            ) => {
-                let workflow = self.assembly.workflow();
-                workflow.check(Some(schema), answer).is_ok()
-            }
-            (Reply::Result(_) | Reply::Approved | Reply::Failed(_), _) => true,
-        };
-        let mut replies = found.iter().filter_map(|found| wait.reply(found, task));
-        let outcome = match replies.find(fits) {
-            Some(Reply::Approved) => {
+        let heard = self.as_heard(&wait);
+        let mut replies = found
+            .iter()
+            .filter_map(|found| Some((heard.reply(found, task)?, found)));
+        let outcome = match replies.find(|(reply, _)| self.fits(reply, task)) {
+            Some((Reply::Approved, _)) => {
                 self.approve(path, &wait.on);
                 return Ok(true);
             }
-            Some(Reply::Result(result)) => self.checked(task, result),
-            Some(Reply::Failed(answer)) => {
+            Some((Reply::Result(result), answer)) => {
+                let schema = answer.schema_name.as_deref().unwrap_or_default();
+                if let Some(kept) = self.kept.get(path) {
+                    kept.marks.add(schema, answer.updated_at);
+                }
+                self.checked(task, result)
+            }
+            Some((Reply::Failed(answer), _)) => {
                 let safety = match task {
                     Task::Tool { tool, .. } => self.assembly.safety(tool),
                     Task::Agent { .. }
@@ -140,6 +136,33 @@ impl Drive<'_> {
         };
         self.tell(path, outcome);
         Ok(true)
+    }
+
+    /// A wait as it is heard of: by the clock of the machine nobody can say whether a breadcrumb came in time, so one that
+    /// is there before the time is up did.
+    fn as_heard(&self, wait: &Wait) -> Wait {
+        let mut heard = wait.clone();
+        if self.context.correlation_id().is_none() {
+            heard.until = Timestamp::from_micros(i64::MAX);
+        }
+        heard
+    }
+
+    /// Whether an answer is what its question asks for.
+    fn fits(&self, reply: &Reply, task: &Task) -> bool {
+        match (reply, task) {
+            (
+                Reply::Result(answer),
+                Task::Ask {
+                    output: Some(schema),
+                    ..
+                },
+            ) => {
+                let workflow = self.assembly.workflow();
+                workflow.check(Some(schema), answer).is_ok()
+            }
+            (Reply::Result(_) | Reply::Approved | Reply::Failed(_), _) => true,
+        }
     }
 
     /// The result of a tool that is served elsewhere is held to what one here is held to.

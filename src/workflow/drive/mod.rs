@@ -14,9 +14,11 @@ mod heard;
 mod kept;
 mod leave;
 mod look;
+mod marks;
 mod model;
 mod order;
 mod parts;
+mod room;
 mod saving;
 mod step;
 mod waiting;
@@ -39,6 +41,9 @@ use std::sync::Arc;
 
 /// The schema of what tells how far a run is.
 pub(super) const PROGRESS: &str = "workflow.progress.v1";
+
+/// How many steps begin at a time before others on the thread, and orders, have their turn.
+const STRIDE: u64 = 256;
 
 impl Assembly {
     /// Runs a flow until it ends, or waits for others; from where it was if the context [goes on](ExecutionContext::resumed)
@@ -72,11 +77,13 @@ impl Assembly {
     async fn begin(&self, context: &ExecutionContext, order: Order) -> Result<Driven, BoxError> {
         let key = context.idempotency_key();
         let (flow, input) = (&order.flow, order.input.clone());
-        let (run, next) = match Run::begin(Arc::clone(self.workflow()), flow, key, input) {
+        let workflow = Arc::clone(self.workflow());
+        let (run, next) = match Run::begin_in_strides(STRIDE, workflow, flow, key, input) {
             Ok(begun) => begun,
             Err(refused) => return Ok(Driven::Refused(refused)),
         };
         let mut drive = Drive::new(self, context, order, run);
+        Box::pin(drive.mark_what_is_there()).await?;
         drive.apply(next);
         // An order may have been given before the run began.
         Box::pin(drive.look()).await?;
@@ -90,11 +97,11 @@ impl Assembly {
         saved: Saved,
     ) -> Result<Driven, BoxError> {
         let run = match Run::restore(Arc::clone(self.workflow()), saved.progress) {
-            Ok(run) => run,
+            Ok(run) => run.in_strides(STRIDE),
             Err(refused) => return Ok(Driven::Refused(refused)),
         };
         let mut drive = Drive::new(self, context, order, run);
-        (drive.kept, drive.looked) = (saved.steps, saved.looked);
+        (drive.kept, drive.looked, drive.lines) = (saved.steps, saved.looked, saved.lines);
         drive.take_up();
         Box::pin(drive.look()).await?;
         drive.run().await

@@ -1,6 +1,7 @@
 use crate::agent::guardrail::Guardrail;
 use crate::agent::{ChatModel, Provider};
 use crate::tool::ToolRegistry;
+use crate::workflow::Limits;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ pub struct Parts {
     pub(super) models: BTreeMap<String, Registered>,
     pub(super) default_model: Option<Registered>,
     pub(super) guardrails: BTreeMap<String, Arc<dyn Guardrail>>,
+    pub(super) limits: Limits,
 }
 
 /// What thinks.
@@ -65,6 +67,14 @@ impl Parts {
         self.guardrails.insert(name, Arc::new(guardrail));
         self
     }
+
+    /// Sets the most that `policies.limits` of a definition may be; by default what [`Limits`] are by default. One that says
+    /// nothing of a limit has its default, so where less is let here each definition has to say how little it needs.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
 }
 
 impl fmt::Debug for Parts {
@@ -74,6 +84,7 @@ impl fmt::Debug for Parts {
             .field("models", &self.models.keys())
             .field("has_default_model", &self.default_model.is_some())
             .field("guardrails", &self.guardrails.keys())
+            .field("limits", &self.limits)
             .finish()
     }
 }

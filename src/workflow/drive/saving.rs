@@ -1,7 +1,6 @@
 //! Keeping where a run is, and telling of it.
 
 use super::attempt::Drive;
-use super::kept::Saving;
 use super::{Driven, PROGRESS};
 use crate::error::{BoxError, permanent};
 use crate::executor::ContextError;
@@ -30,8 +29,9 @@ impl Drive<'_> {
         if self.is_saved {
             return Ok(());
         }
+        let (state, _) = self.state()?;
         self.tell_progress().await?;
-        match self.context.save(self.state()?).await {
+        match self.context.save(state).await {
             Ok(()) => {
                 self.leaving.is_durable = true;
                 self.assembly.keep_definition().await;
@@ -65,23 +65,13 @@ impl Drive<'_> {
         Ok(())
     }
 
-    pub(super) fn state(&self) -> Result<Json, BoxError> {
-        let saving = Saving {
-            progress: self.run.progress(),
-            steps: &self.kept,
-            looked: &self.looked,
-        };
-        saving.to_json()
-    }
-
     /// Ends the turn of the run until something comes, or is due.
-    pub(super) fn suspend(&self) -> Result<Driven, BoxError> {
+    pub(super) fn suspend(&self, state: Json) -> Result<Driven, BoxError> {
         let wake = self.wake();
         // A paused run waits for an order, and may do so for ever.
         if wake.selectors.len() == 1 && wake.until.is_none() && !self.run.progress().is_paused() {
             return Err(permanent("the flow has nothing to do, and has not ended"));
         }
-        let state = self.state()?;
         Ok(Driven::Suspended { wake, state })
     }
 }

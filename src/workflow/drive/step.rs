@@ -4,6 +4,7 @@ use super::asked::{Came, result_of};
 use super::ended::{failed_with, of_answer, of_error};
 use super::event::Emitter;
 use super::kept::{Agents, AtWork, Saver};
+use super::marks::Marks;
 use super::waiting::{Awaited, Wait};
 use super::{Assembly, Conversations};
 use crate::agent::human;
@@ -31,9 +32,13 @@ pub(super) struct Step<'d> {
     pub(super) again: bool,
     /// The digest of the call that a person agreed to.
     pub(super) approved: Option<String>,
+    /// Only what comes after this answers it, if it waits for a breadcrumb.
+    pub(super) since: Timestamp,
     /// When its time is up, if it has a time.
     pub(super) until: Option<Timestamp>,
     pub(super) agents: Agents,
+    /// What it writes.
+    pub(super) marks: Marks,
     pub(super) saver: Saver,
     pub(super) conversations: Option<Arc<dyn Conversations>>,
 }
@@ -69,7 +74,8 @@ impl Step<'_> {
                 asked.await.map(Worked::Told)
             }
             Task::WaitFor { .. } => {
-                Ok(self.wait("event", Awaited::Event, self.context.now(), PATIENCE))
+                let now = self.context.now();
+                Ok(self.wait("event", Awaited::Event, (self.since, now), PATIENCE))
             }
             Task::Ask { question, of, .. } => {
                 let on = Awaited::Person { of: of.clone() };
@@ -77,7 +83,7 @@ impl Step<'_> {
                 self.ask_person("question", on, fields).await
             }
             Task::Emit { breadcrumb } => match self.emit(breadcrumb.clone(), "").await {
-                Ok(()) => Ok(Worked::Told(Outcome::success(Value::Null))),
+                Ok(_) => Ok(Worked::Told(Outcome::success(Value::Null))),
                 Err(error) => failed_with(error).map(Worked::Told),
             },
         }
@@ -183,7 +189,7 @@ impl Step<'_> {
         let request = tool::request(name, input.into_value(), &ticket, by);
         let asked = self.post(request, &tool::request_tag(&ticket)).await;
         match asked {
-            Ok(at) => Ok(self.wait("tool", Awaited::Tool, at, time)),
+            Ok(at) => Ok(self.wait("tool", Awaited::Tool, (at, at), time)),
             Err(error) => failed_with(error).map(Worked::Told),
         }
     }
@@ -199,16 +205,23 @@ impl Step<'_> {
             .unwrap_or("workflow");
         let request = human::request(fields, &ticket, by, until);
         match self.post(request, &tool::request_tag(&ticket)).await {
-            Ok(at) => Ok(self.wait(what, on, at, PATIENCE)),
+            Ok(at) => Ok(self.wait(what, on, (at, at), PATIENCE)),
             Err(error) => failed_with(error).map(Worked::Told),
         }
     }
 
-    fn wait(&self, what: &str, on: Awaited, since: Timestamp, lasts: Duration) -> Worked {
+    /// Waits for what comes after a time, from another one on for so long.
+    fn wait(
+        &self,
+        what: &str,
+        on: Awaited,
+        (since, begins): (Timestamp, Timestamp),
+        lasts: Duration,
+    ) -> Worked {
         Worked::Waits(Wait {
             ticket: self.ticket(what),
             since,
-            until: self.until.unwrap_or(since + lasts),
+            until: self.until.unwrap_or(begins + lasts),
             on,
         })
     }
@@ -219,28 +232,43 @@ impl Step<'_> {
         human::hash(&[key, &attempt, what])
     }
 
-    /// Writes a breadcrumb of the step, or of an agent at work on it, once, whichever worker and attempt does it.
-    pub(super) async fn emit(&self, new: NewBreadcrumb, agent: &str) -> Result<(), BoxError> {
-        let schema = new.schema_name.as_deref().unwrap_or_default();
-        let id = human::hash(&[&self.ready.idempotency_key, "emit", schema, agent]);
+    /// Writes a breadcrumb of the step, or of an agent at work on it, once, whichever worker and attempt does it. `of` tells
+    /// those of a step apart.
+    pub(super) async fn emit(&self, new: NewBreadcrumb, of: &str) -> Result<Timestamp, BoxError> {
+        let id = human::hash(&[&self.ready.idempotency_key, "emit", of]);
         let tag = format!("step:{id}");
-        self.post(new.tag(&*tag), &tag).await?;
-        Ok(())
+        self.post(new.tag(&*tag), &tag).await
     }
 
     /// Writes a breadcrumb that is known by a tag, unless a worker that is gone or an earlier attempt has written it. Says when
     /// it was written.
     pub(super) async fn post(&self, new: NewBreadcrumb, tag: &str) -> Result<Timestamp, BoxError> {
-        let store = &self.assembly.store;
-        let may_be_written = self.again || self.ready.attempt > 1;
-        if may_be_written && !tag.is_empty() {
-            let schema = new.schema_name.clone().unwrap_or_default();
-            let query = Query::new(Selector::schema(schema).all_tags([tag])).limit(1);
-            if let Some(written) = store.search(&query).await?.first() {
-                return Ok(written.created_at);
+        let schema = new.schema_name.clone().unwrap_or_default();
+        let written = match self.may_have_begun() && !tag.is_empty() {
+            true => self.written(&schema, tag).await?,
+            false => None,
+        };
+        let at = match written {
+            Some(at) => at,
+            None => {
+                let store = Arc::clone(&self.assembly.store);
+                let store = self.context.bound_store(store);
+                store.create(new).await?.created_at
             }
-        }
-        let store = self.context.bound_store(Arc::clone(store));
-        Ok(store.create(new).await?.created_at)
+        };
+        self.marks.add(&schema, at);
+        Ok(at)
+    }
+
+    /// When the breadcrumb of a tag was written, if it was.
+    async fn written(&self, schema: &str, tag: &str) -> Result<Option<Timestamp>, BoxError> {
+        let query = Query::new(Selector::schema(schema).all_tags([tag])).limit(1);
+        let found = self.assembly.store.search(&query).await?;
+        Ok(found.first().map(|written| written.created_at))
+    }
+
+    /// Whether what this attempt writes may be there already. An attempt whose time was up may have written it too.
+    fn may_have_begun(&self) -> bool {
+        self.again || self.ready.attempt > 1
     }
 }

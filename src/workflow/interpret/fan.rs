@@ -93,16 +93,17 @@ impl<'r> Walk<'r> {
             }
         }
         loop {
-            let paused = self.progress.paused;
             let Some((begun, settled)) = self.fan_state(path) else {
                 return self.misfit(path);
             };
             let under_way = begun.saturating_sub(settled.len());
-            if *begun >= fan.count() || under_way >= fan.at_once() || paused {
+            let at = *begun;
+            if at >= fan.count() || under_way >= fan.at_once() || self.is_held() {
                 break;
             }
-            let at = *begun;
-            *begun += 1;
+            if let Some((begun, _)) = self.fan_state(path) {
+                *begun += 1;
+            }
             if let Some(end) = self.branch(fan, join, at, path, scope) {
                 return Walked::Ended(end);
             }

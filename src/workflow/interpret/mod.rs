@@ -32,6 +32,10 @@ use walk::Walk;
 pub struct Run {
     workflow: Arc<Workflow>,
     progress: Progress,
+    /// How many steps begin in one step of the interpreter.
+    stride: u64,
+    /// Whether more could begin.
+    goes_on: bool,
 }
 
 /// A run cannot begin, or go on.
@@ -97,6 +101,17 @@ impl Run {
         run: impl Into<String>,
         input: impl Into<Json>,
     ) -> Result<(Self, Next), RunError> {
+        Self::begin_in_strides(u64::MAX, workflow, flow, run, input)
+    }
+
+    /// The same for a run of which no more than so many steps begin at a time: [`go_on`](Self::go_on) lets the next ones begin.
+    pub(super) fn begin_in_strides(
+        stride: u64,
+        workflow: Arc<Workflow>,
+        flow: &str,
+        run: impl Into<String>,
+        input: impl Into<Json>,
+    ) -> Result<(Self, Next), RunError> {
         let Some(found) = workflow.flow(flow) else {
             let known = workflow.flows().map(|flow| flow.name);
             return Err(RunError::NoSuchFlow {
@@ -127,7 +142,12 @@ impl Run {
             sequence: 0,
             nodes: BTreeMap::from([(root.clone(), node)]),
         };
-        let mut begun = Self { workflow, progress };
+        let mut begun = Self {
+            workflow,
+            progress,
+            stride,
+            goes_on: false,
+        };
         let next = begun.walk(|walk| walk.event(&root, FlowEventKind::Started));
         Ok((begun, next))
     }
@@ -143,7 +163,31 @@ impl Run {
                 found: workflow.hash().to_owned(),
             });
         }
-        Ok(Self { workflow, progress })
+        Ok(Self {
+            workflow,
+            progress,
+            stride: u64::MAX,
+            goes_on: false,
+        })
+    }
+
+    /// Lets no more than so many steps begin at a time from now on, and whatever could have begun when the run was saved.
+    pub(super) fn in_strides(self, stride: u64) -> Self {
+        Self {
+            stride,
+            goes_on: true,
+            ..self
+        }
+    }
+
+    /// Whether more steps could begin than did at a time.
+    pub(super) fn goes_on(&self) -> bool {
+        self.goes_on && self.progress.finished.is_none()
+    }
+
+    /// Lets the steps begin for which there was no room before.
+    pub(super) fn go_on(&mut self) -> Next {
+        self.walk(|_| {})
     }
 
     /// Where it is, to be saved.
@@ -297,8 +341,10 @@ impl Run {
 
     fn walk(&mut self, first: impl FnOnce(&mut Walk<'_>)) -> Next {
         let mut walk = Walk::new(&self.workflow, &mut self.progress);
+        walk.left = self.stride;
         first(&mut walk);
         walk.run();
+        self.goes_on = walk.left_out;
         walk.next
     }
 }

@@ -25,6 +25,12 @@ impl StepPath {
         &self.0
     }
 
+    /// The paths that it is below, the innermost first.
+    pub(super) fn outer(&self) -> impl Iterator<Item = Self> + '_ {
+        let ends = self.0.rmatch_indices(['/', '#']);
+        ends.filter_map(|(end, _)| Some(Self::new(self.0.get(..end)?)))
+    }
+
     pub(super) fn child(&self, segment: &str) -> Self {
         Self(format!("{}/{segment}", self.0).into())
     }

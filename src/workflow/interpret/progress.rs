@@ -73,6 +73,42 @@ impl Progress {
         self.sequence
     }
 
+    /// Whether something has begun at a path and not ended.
+    pub(in crate::workflow) fn is_under_way(&self, path: &StepPath) -> bool {
+        self.nodes.contains_key(path)
+    }
+
+    /// What is under way around a path, the innermost first, and whether the steps in it go one after another.
+    pub(in crate::workflow) fn around(
+        &self,
+        path: &StepPath,
+    ) -> impl Iterator<Item = (StepPath, bool)> {
+        path.outer().filter_map(|outer| {
+            let is_line = match self.nodes.get(&outer)? {
+                Node::Fan { .. }
+                | Node::Flow {
+                    body: BodyState::Graph(_),
+                    ..
+                } => false,
+                Node::Leaf(_)
+                | Node::Flow { .. }
+                | Node::Branch { .. }
+                | Node::Loop { .. }
+                | Node::Chosen { .. }
+                | Node::Try { .. }
+                | Node::Escalated { .. } => true,
+            };
+            Some((outer, is_line))
+        })
+    }
+
+    /// About how many bytes are kept for a step and those around it that goes on beside others, and for nothing else.
+    pub(in crate::workflow) fn part_of(&self, path: &StepPath) -> usize {
+        let line = self.around(path).take_while(|(_, is_line)| *is_line);
+        let nodes = line.filter_map(|(outer, _)| self.nodes.get(&outer));
+        nodes.map(Node::bytes).sum()
+    }
+
     /// The steps that wait for somebody, each with its ticket, by path.
     pub fn suspended(&self) -> impl Iterator<Item = (&StepPath, &str)> {
         self.nodes.iter().filter_map(|(path, node)| {
@@ -216,6 +252,21 @@ impl Node {
         };
         let vars = Vars::from([("input".to_owned(), input)]);
         Self::Flow { vars, body }
+    }
+
+    /// About how many bytes its values take.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Flow { vars, .. } | Self::Branch { vars, .. } => {
+                vars.values().map(Json::size).sum()
+            }
+            Self::Escalated { result, .. } => result.size(),
+            Self::Leaf(_)
+            | Self::Fan { .. }
+            | Self::Loop { .. }
+            | Self::Chosen { .. }
+            | Self::Try { .. } => 0,
+        }
     }
 
     /// Whether a driver is at it.

@@ -154,7 +154,7 @@ pub enum MayRetry {
 /// | code | what happened |
 /// |---|---|
 /// | `unresolved` | an expression has no value |
-/// | `too_large` | a value is over `value_bytes`, or nests too deep |
+/// | `too_large` | a value is over `value_bytes`, or nests too deep; of a driver also: what is kept of the run, or of an agent, is too large |
 /// | `not_a_list` | `for_each` was given something else |
 /// | `too_many_items` | `for_each` was given more than `items` |
 /// | `bad_input`, `bad_output` | what a flow is given, or comes to, does not fit its schema |

@@ -17,6 +17,10 @@ pub(super) struct Walk<'r> {
     pub(super) workflow: &'r Workflow,
     pub(super) progress: &'r mut Progress,
     pub(super) next: Next,
+    /// How many more steps may begin.
+    pub(super) left: u64,
+    /// Whether one did not, because of that.
+    pub(super) left_out: bool,
 }
 
 /// How far a walk got.
@@ -71,6 +75,8 @@ impl<'r> Walk<'r> {
             workflow,
             progress,
             next: Next::default(),
+            left: u64::MAX,
+            left_out: false,
         }
     }
 
@@ -292,11 +298,21 @@ impl<'r> Walk<'r> {
         Ok(Walked::Ended(End::Produced(Produced::Nothing)))
     }
 
-    /// Begins a step; the walk stops here if the run is paused, or has begun all the steps it may.
-    pub(super) fn begin(&mut self, path: &StepPath, node: Option<Node>) -> Result<(), Walked> {
+    /// Whether no step begins now: the run is paused, or enough have begun at a time.
+    pub(super) fn is_held(&mut self) -> bool {
         if self.progress.paused {
+            return true;
+        }
+        self.left_out |= self.left == 0;
+        self.left == 0
+    }
+
+    /// Begins a step; the walk stops here if it is held, or the run has begun all the steps it may.
+    pub(super) fn begin(&mut self, path: &StepPath, node: Option<Node>) -> Result<(), Walked> {
+        if self.is_held() {
             return Err(Walked::Open);
         }
+        self.left -= 1;
         self.progress.steps = self.progress.steps.saturating_add(1);
         self.event(path, FlowEventKind::Started);
         let most = self.workflow.policies.limits.steps;

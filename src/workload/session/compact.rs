@@ -3,7 +3,7 @@
 use super::log::{About, Kept};
 use super::{Log, Session, SessionError};
 use crate::agent::ChatModel;
-use crate::agent::compaction::{message_tokens, sum_up};
+use crate::agent::compaction::{HearCost, helps, sum_up, tokens};
 use crate::agent::guardrail::Guardrails;
 use crate::error::BoxError;
 use crate::workflow::{Compaction, CompactionMethod};
@@ -20,10 +20,18 @@ pub(in crate::workload) async fn compacted(
     policy: &Compaction,
     model: Option<Arc<dyn ChatModel>>,
     guardrails: &Guardrails,
+    by: &HearCost,
 ) -> Result<(Log, Option<WorkloadEventKind>), BoxError> {
-    let tokens: usize = log.messages().iter().map(message_tokens).sum();
     let cut = cut(&log.kept, policy.keep);
-    if u64::try_from(tokens).unwrap_or(u64::MAX) < policy.at_tokens || cut == 0 {
+    let old = Log {
+        kept: log.kept.iter().take(cut).cloned().collect(),
+        ..log.clone()
+    };
+    let old = match cut {
+        0 => Vec::new(),
+        _ => old.messages(),
+    };
+    if !helps(policy.at_tokens, tokens(&log.messages()), tokens(&old)) {
         return Ok((log, None));
     }
     let summary = match policy.method {
@@ -33,11 +41,7 @@ pub(in crate::workload) async fn compacted(
                 tracing::warn!("a conversation is too long, and there is no model to sum it up");
                 return Ok((log, None));
             };
-            let old = Log {
-                kept: log.kept.iter().take(cut).cloned().collect(),
-                ..log.clone()
-            };
-            match sum_up(&old.messages(), guardrails, &*model).await {
+            match sum_up(&old, guardrails, &*model, Some(by)).await {
                 Ok(summary) => Some(summary),
                 Err(error) => {
                     tracing::warn!("a conversation is too long, and is not summed up: {error}");

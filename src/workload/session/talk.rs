@@ -1,13 +1,14 @@
 //! The conversations of the agents in a run: each is shown what was said before, and what it says is kept.
 
 use super::{Log, LogEntry, Session, compacted, digest, replay};
+use crate::agent::compaction::HearCost;
 use crate::agent::{Message, Provider, Said, Session as ProviderSession, Task, ToolCall};
 use crate::error::{BoxError, excerpt, permanent};
 use crate::machine::{Answer, Arguments, Delivery, ToolResult};
 use crate::model::{Json, sorted_text};
 use crate::workflow::{Answered, Assembly, Conversations, History, StepPath};
-use crate::workload::RunCx;
 use crate::workload::cx::text_of;
+use crate::workload::{RunCx, WorkloadEventKind};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -81,7 +82,12 @@ impl Talk {
             return Ok(log.without(&self.turn).messages());
         };
         let (model, guardrails) = (self.assembly.summariser(), self.assembly.guardrails());
-        let (log, event) = compacted(session, log, policy, model, guardrails).await?;
+        let (outlet, at) = (self.cx.outlet.clone(), path.clone());
+        let by: HearCost = Arc::new(move |usage| {
+            outlet.tell(&at, WorkloadEventKind::Asked);
+            outlet.tell(&at, WorkloadEventKind::Usage(usage));
+        });
+        let (log, event) = compacted(session, log, policy, model, guardrails, &by).await?;
         if let Some(event) = event {
             self.cx.outlet.tell(path, event);
         }

@@ -1,10 +1,12 @@
 use super::*;
+use crate::agent::compaction::HearCost;
 use crate::agent::guardrail::Guardrails;
-use crate::agent::{Message, ScriptedModel};
+use crate::agent::{ChatResponse, Message, ScriptedModel, Usage};
 use crate::store::{Capabilities, Committed, MemoryStore, RunLedger, Scored, VectorQuery};
 use crate::workflow::Workflow;
 use crate::workload::WorkloadEventKind;
 use async_trait::async_trait;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 fn session() -> Session {
@@ -37,6 +39,11 @@ fn policy(compaction: &serde_json::Value) -> crate::workflow::Compaction {
         .unwrap()
 }
 
+/// Who hears what summaries cost.
+fn nobody() -> HearCost {
+    Arc::new(drop)
+}
+
 #[tokio::test]
 async fn a_long_conversation_is_cut_between_turns_and_that_is_kept() {
     let session = session();
@@ -46,15 +53,23 @@ async fn a_long_conversation_is_cut_between_turns_and_that_is_kept() {
     let policy = policy(&json!({"method": "truncate", "at_tokens": 4, "keep": 5}));
 
     let log = session.load().await.unwrap();
-    let (shorter, event) = compacted(&session, log, &policy, None, &Guardrails::default())
-        .await
-        .unwrap();
+    let (shorter, event) = compacted(
+        &session,
+        log,
+        &policy,
+        None,
+        &Guardrails::default(),
+        &nobody(),
+    )
+    .await
+    .unwrap();
     let (again, nothing) = compacted(
         &session,
         shorter.clone(),
         &policy,
         None,
         &Guardrails::default(),
+        &nobody(),
     )
     .await
     .unwrap();
@@ -85,6 +100,7 @@ async fn a_summary_stands_for_what_is_not_shown_any_more() {
         &policy,
         Some(Arc::clone(&model) as _),
         &Guardrails::default(),
+        &nobody(),
     )
     .await
     .unwrap();
@@ -102,6 +118,58 @@ async fn a_summary_stands_for_what_is_not_shown_any_more() {
 }
 
 #[tokio::test]
+async fn what_a_summary_cost_is_heard() {
+    let session = session();
+    for turn in ["one", "two"] {
+        add(&session, turn).await;
+    }
+    let summary = ChatResponse::new("They counted.").with_usage(Usage::new(30, 4));
+    let model = Arc::new(ScriptedModel::script([Ok(summary)]));
+    let policy = policy(&json!({"method": "summarise", "at_tokens": 2, "keep": 2}));
+    let heard: Arc<Mutex<Vec<Usage>>> = Arc::default();
+    let hears = Arc::clone(&heard);
+    let by: HearCost = Arc::new(move |usage| hears.lock().unwrap().push(usage));
+
+    let log = session.load().await.unwrap();
+    compacted(
+        &session,
+        log,
+        &policy,
+        Some(model),
+        &Guardrails::default(),
+        &by,
+    )
+    .await
+    .unwrap();
+
+    assert_eq!(*heard.lock().unwrap(), [Usage::new(30, 4)]);
+}
+
+#[tokio::test]
+async fn a_turn_that_is_too_long_by_itself_has_no_summary_asked_for_each_time() {
+    let session = session();
+    for turn in ["one", &"long ".repeat(400), "two"] {
+        add(&session, turn).await;
+    }
+    let model = Arc::new(ScriptedModel::new(["They counted."]));
+    let policy = policy(&json!({"method": "summarise", "at_tokens": 100, "keep": 4}));
+
+    let log = session.load().await.unwrap();
+    let (_, event) = compacted(
+        &session,
+        log,
+        &policy,
+        Some(Arc::clone(&model) as _),
+        &Guardrails::default(),
+        &nobody(),
+    )
+    .await
+    .unwrap();
+
+    assert_eq!((event, model.requests().len()), (None, 0));
+}
+
+#[tokio::test]
 async fn what_was_added_to_meanwhile_is_not_made_shorter_and_that_is_not_told() {
     let session = session();
     for turn in ["one", "two"] {
@@ -111,9 +179,16 @@ async fn what_was_added_to_meanwhile_is_not_made_shorter_and_that_is_not_told() 
 
     let log = session.load().await.unwrap();
     add(&session, "three").await;
-    let (same, event) = compacted(&session, log, &policy, None, &Guardrails::default())
-        .await
-        .unwrap();
+    let (same, event) = compacted(
+        &session,
+        log,
+        &policy,
+        None,
+        &Guardrails::default(),
+        &nobody(),
+    )
+    .await
+    .unwrap();
 
     assert_eq!(event, None);
     assert_eq!(texts(&same), ["one", "one", "two", "two"]);
@@ -130,9 +205,16 @@ async fn a_model_that_does_not_sum_up_leaves_the_conversation_as_it_is() {
     let policy = policy(&json!({"method": "summarise", "at_tokens": 2, "keep": 2}));
 
     let log = session.load().await.unwrap();
-    let (_, event) = compacted(&session, log, &policy, Some(silent), &Guardrails::default())
-        .await
-        .unwrap();
+    let (_, event) = compacted(
+        &session,
+        log,
+        &policy,
+        Some(silent),
+        &Guardrails::default(),
+        &nobody(),
+    )
+    .await
+    .unwrap();
 
     assert_eq!(event, None);
     assert_eq!(session.load().await.unwrap().messages().len(), 4);

@@ -28,6 +28,28 @@ fn begin(workflow: &Arc<Workflow>) -> (Run, Next) {
     Run::begin(Arc::clone(workflow), "main", "run", Value::Null).unwrap()
 }
 
+/// The events of a run of which so many steps begin at a time. It is saved and read back in between.
+fn events_in_strides(workflow: &Arc<Workflow>, chances: &[Chance], stride: u64) -> Vec<FlowEvent> {
+    let begun = Run::begin_in_strides(stride, Arc::clone(workflow), "main", "run", Value::Null);
+    let (mut run, mut came) = begun.unwrap();
+    let (mut player, mut chances) = (Player::default(), chances.iter().copied());
+    let mut events = Vec::new();
+    loop {
+        player.take(&came);
+        events.extend(came.events);
+        run = Run::restore(Arc::clone(workflow), run.progress().clone()).unwrap();
+        run = run.in_strides(stride);
+        if run.progress().finished().is_some() {
+            return events;
+        }
+        came = run.go_on();
+        if came == Next::default() && !run.goes_on() {
+            let next = player.choose(chances.next());
+            came = next.expect("nothing is under way").to(&mut run);
+        }
+    }
+}
+
 fn play(workflow: &Arc<Workflow>, chances: &[Chance]) -> Played {
     let (mut run, begun) = begin(workflow);
     let mut player = Player::default();
@@ -108,6 +130,17 @@ proptest! {
             }
         }
         prop_assert!(open.is_empty(), "{:?}", open);
+    }
+
+    #[test]
+    fn a_run_is_the_same_however_many_steps_begin_at_a_time(
+        flows in flows(), chances in chances(), stride in 1_u64..6,
+    ) {
+        let workflow = workflow(flows);
+
+        let events = events_in_strides(&workflow, &chances, stride);
+
+        prop_assert_eq!(events, play(&workflow, &chances).events());
     }
 
     #[test]

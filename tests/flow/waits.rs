@@ -1,0 +1,273 @@
+//! What answers a flow that waits, and what is written only once although nobody heard of it.
+
+use super::*;
+use async_trait::async_trait;
+use universal_executor::store::{
+    Capabilities, Commit, Committed, Query, Scored, StoreError, VectorQuery, Write,
+};
+use universal_executor::{BreadcrumbId, RunLedger};
+
+/// A store that does something when a breadcrumb of a schema was written, before its writer hears of that.
+struct Meanwhile<F> {
+    store: MemoryStore,
+    does: F,
+}
+
+/// What is done.
+enum Then {
+    Nothing,
+    Write(Vec<&'static str>),
+    /// The writer never hears that it was written.
+    NeverAnswer,
+}
+
+impl<F> std::fmt::Debug for Meanwhile<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Meanwhile").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl<F: Fn(&str) -> Then + Send + Sync + 'static> BreadcrumbStore for Meanwhile<F> {
+    fn tenant(&self) -> &str {
+        self.store.tenant()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
+        self.store.get(id).await
+    }
+
+    async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
+        self.store.search(query).await
+    }
+
+    async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
+        self.store.vector_search(query).await
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+        let written = commit.writes.iter().find_map(|write| match write {
+            Write::Create(new) => new.schema_name.clone(),
+            _ => None,
+        });
+        let committed = self.store.commit(commit).await?;
+        match (self.does)(written.as_deref().unwrap_or_default()) {
+            Then::Nothing => {}
+            Then::Write(schemas) => {
+                for schema in schemas {
+                    let answer = json!({"answer": schema});
+                    let answer = NewBreadcrumb::new(schema).context(answer);
+                    self.store.create(answer).await?;
+                }
+            }
+            Then::NeverAnswer => std::future::pending().await,
+        }
+        Ok(committed)
+    }
+
+    fn ledger(&self) -> Option<&dyn RunLedger> {
+        self.store.ledger()
+    }
+}
+
+/// What a run over steps comes to; none if it waits. `ping.v1` is answered at once: by `pong.v1`, and `done.v1`.
+async fn comes_to(steps: Value) -> Option<Value> {
+    let store = MemoryStore::default();
+    let old = NewBreadcrumb::new("pong.v1").context(json!({"answer": "of before"}));
+    store.create(old).await.unwrap();
+    let answering = Meanwhile {
+        store: store.clone(),
+        does: |schema: &str| match schema {
+            "ping.v1" => Then::Write(vec!["done.v1", "pong.v1"]),
+            _ => Then::Nothing,
+        },
+    };
+    let (slow, _) = tool("slow", |_, _| Ok(json!("done")));
+    let parts = Parts::new().tools(registry([slow]));
+    let definition = flow(&json!({"tools": {"slow": {}}}), steps);
+    let executor = executor(&definition, &parts, Arc::new(answering));
+    let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(json!({"workflow": ID}));
+    let request = store.create(request).await.unwrap();
+
+    let outcome = executor.process_event(&Event::created(&request)).await;
+    let outcome = outcome.unwrap();
+    if matches!(outcome, Outcome::Suspended { .. }) {
+        return None;
+    }
+    let result = store.latest(WorkflowExecutor::RESULT).await.unwrap();
+    let result = result.unwrap().context.clone().into_value();
+    assert_eq!(result["status"], "success", "{result}");
+    Some(result["output"].clone())
+}
+
+fn emit(schema: &str) -> Value {
+    json!({"emit": {"schema_name": schema}})
+}
+
+fn wait(schema: &str) -> Value {
+    json!({"wait_for": {"schema_name": schema}})
+}
+
+#[tokio::test]
+async fn what_answers_at_once_what_a_flow_emitted_is_not_missed_whatever_stands_in_between() {
+    let pong = json!({"answer": "pong.v1"});
+    let (ping, wait_pong) = (emit("ping.v1"), wait("pong.v1"));
+    for steps in [
+        json!([ping, wait_pong]),
+        json!([ping, emit("note.v1"), wait_pong]),
+        json!([ping, {"set": {"a": 1}}, {"tool": "slow"}, wait_pong]),
+        // In another order than it is waited for.
+        json!([ping, wait("done.v1"), wait_pong]),
+        json!([ping, wait_pong, wait("done.v1"), {"return": {"answer": "pong.v1"}}]),
+        json!([{"parallel": [{"steps": [ping]}, {"steps": [emit("note.v1")]}]}, wait_pong]),
+        json!([{"loop": [ping, wait_pong], "max": 3}]),
+        json!([{"try": [ping], "on_failure": [{"fail": "no"}]}, {"if": {"path": "input", "op": "exists"}, "then": [wait_pong]}]),
+    ] {
+        assert_eq!(
+            comes_to(steps.clone()).await.as_ref(),
+            Some(&pong),
+            "{steps}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_breadcrumb_answers_one_step_of_a_line_and_what_the_flow_wrote_itself_answers_none() {
+    let (ping, wait_pong) = (emit("ping.v1"), wait("pong.v1"));
+    for steps in [
+        json!([wait_pong]),
+        json!([ping, wait_pong, wait_pong]),
+        json!([ping, {"parallel": [{"steps": [wait_pong]}]}, wait_pong]),
+        json!([ping, {"loop": [wait_pong], "max": 2}]),
+        json!([emit("pong.v1"), wait_pong]),
+        json!([emit("pong.v1"), emit("note.v1"), {"loop": [wait_pong], "max": 1}]),
+    ] {
+        assert_eq!(comes_to(steps.clone()).await, None, "{steps}");
+    }
+}
+
+#[tokio::test]
+async fn steps_beside_one_another_are_all_answered_by_the_same_breadcrumb() {
+    let (ping, wait_pong) = (emit("ping.v1"), wait("pong.v1"));
+    for steps in [
+        json!([ping, {"parallel": [{"steps": [wait_pong]}, {"steps": [wait_pong]}]}]),
+        json!([ping, {"for_each": [1, 2], "at_once": 1, "steps": [wait_pong]}]),
+        // One of them may be the one that writes it.
+        json!([{"parallel": [{"steps": [wait_pong]}, {"steps": [ping, wait_pong]}]}]),
+    ] {
+        let output = comes_to(steps.clone()).await;
+        let pong = json!({"answer": "pong.v1"});
+        assert_eq!(output, Some(json!([pong, pong])), "{steps}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_after_a_crash_and_before_another_worker_waits_for_it_is_not_missed() {
+    use std::sync::atomic::AtomicBool;
+    use universal_executor::store::{Fault, Faulty, Moment, Operation};
+    let store = MemoryStore::default();
+    let fails = Arc::new(AtomicBool::new(true));
+    let (failing, saves) = (Arc::clone(&fails), AtomicUsize::new(0));
+    // The third save would have said that the event is waited for.
+    let faulty = Faulty::new(store.clone(), move |operation, moment| {
+        let is_save = operation == Operation::Save && moment == Moment::Before;
+        match is_save && saves.fetch_add(1, Ordering::SeqCst) > 1 && failing.load(Ordering::SeqCst)
+        {
+            true => Fault::Fail,
+            false => Fault::None,
+        }
+    });
+    let steps = json!([emit("pong.v1"), emit("note.v1"), wait("pong.v1")]);
+    let executor = executor(&flow(&json!({}), steps), &Parts::new(), Arc::new(faulty));
+    let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(json!({"workflow": ID}));
+    let request = store.create(request).await.unwrap();
+    let event = Event::created(&request);
+
+    executor.process_event(&event).await.unwrap_err();
+    assert!(store.latest("note.v1").await.unwrap().is_some());
+    store
+        .create(NewBreadcrumb::new("pong.v1").context(json!({"n": 1})))
+        .await
+        .unwrap();
+    fails.store(false, Ordering::SeqCst);
+    tokio::time::advance(120 * SECOND).await;
+    // Another attempt makes way for a further one when it has come further.
+    executor.process_event(&event).await.unwrap();
+    executor.process_event(&event).await.unwrap();
+
+    let result = store
+        .latest(WorkflowExecutor::RESULT)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(result.context["output"], json!({"n": 1}));
+}
+
+#[tokio::test]
+async fn after_a_restart_what_was_there_answers_nothing_again() {
+    let world = World::new(
+        &flow(&json!({}), json!([wait("pong.v1"), wait("pong.v1")])),
+        ToolRegistry::default(),
+        no_model(),
+    );
+    let pong = |number: u32| NewBreadcrumb::new("pong.v1").context(json!({"n": number}));
+    world.asks(json!({})).await;
+
+    world.store.create(pong(1)).await.unwrap();
+    world.works_until("pong.v1", 1).await;
+    let results = world.store.latest(WorkflowExecutor::RESULT).await.unwrap();
+    assert_eq!(results, None);
+    world.store.create(pong(2)).await.unwrap();
+    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+
+    assert_eq!(result.context["output"], json!({"n": 2}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_breadcrumb_whose_writing_nobody_heard_of_in_time_is_not_written_again_by_the_next_attempt()
+ {
+    let store = MemoryStore::default();
+    let lost = AtomicUsize::new(0);
+    let losing = Meanwhile {
+        store: store.clone(),
+        does: move |schema: &str| match schema {
+            "note.v1" if lost.fetch_add(1, Ordering::SeqCst) == 0 => Then::NeverAnswer,
+            _ => Then::Nothing,
+        },
+    };
+    let steps = json!([{"emit": {"schema_name": "note.v1"}, "timeout_seconds": 5, "retry": 3}]);
+    let executor = executor(&flow(&json!({}), steps), &Parts::new(), Arc::new(losing));
+    let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(json!({"workflow": ID}));
+    let request = store.create(request).await.unwrap();
+
+    executor
+        .process_event(&Event::created(&request))
+        .await
+        .unwrap();
+
+    let result = store
+        .latest(WorkflowExecutor::RESULT)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(result.context["status"], "success", "{result:?}");
+    assert_eq!(store.recent("note.v1", 10).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_step_that_emits_in_a_loop_writes_each_time() {
+    let steps = json!([{"loop": [emit("note.v1")], "max": 3}]);
+    let world = World::new(
+        &flow(&json!({}), steps),
+        ToolRegistry::default(),
+        no_model(),
+    );
+
+    world.comes_to(json!({})).await;
+
+    assert_eq!(world.store.recent("note.v1", 10).await.unwrap().len(), 3);
+}

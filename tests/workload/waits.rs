@@ -1,0 +1,53 @@
+//! Flows that wait where no ledger has their run: the clock of the machine is not that of the store.
+
+use super::*;
+use futures::StreamExt as _;
+use std::time::Duration;
+use universal_executor::BreadcrumbStoreExt as _;
+
+/// The last event of a run on this context.
+async fn end_of(
+    definition: &FlowDefinition,
+    deps: &Deps,
+    context: ExecutionContext,
+) -> WorkloadEventKind {
+    let mut workload = definition.instantiate(deps).unwrap();
+    let events = workload.run(RunCx::new("run-1", context), Some(Message::from("go")));
+    let events: Vec<WorkloadEvent> = events.collect().await;
+    workload.close().await.unwrap();
+    events.last().unwrap().kind.clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn outside_of_a_run_the_times_of_the_store_say_what_came_after_and_not_those_of_the_machine()
+{
+    let long_ago = Timestamp::from_micros(0);
+    let far_off = Timestamp::from_micros(i64::MAX / 2);
+    for message_at in [long_ago, far_off] {
+        let store = MemoryStore::default();
+        let deps = deps(&says([]), &store);
+        let definition = flow(json!({"flows": {"main": {"steps": [
+            {"emit": {"schema_name": "ping.v1"}},
+            {"wait_for": {"schema_name": "pong.v1"}, "timeout_seconds": 600},
+        ]}}}));
+        let pong = |number: u32| NewBreadcrumb::new("pong.v1").context(json!({"n": number}));
+        // The clock of the store is ahead by more than the step waits.
+        tokio::time::advance(Duration::from_secs(3_600)).await;
+        store.create(pong(1)).await.unwrap();
+        let message = NewBreadcrumb::new("user.message.v1");
+        let message = message.first_version(BreadcrumbId::NIL, message_at);
+        let context = || ExecutionContext::for_trigger(message.clone());
+
+        let waits = end_of(&definition, &deps, context()).await;
+        let WorkloadEventKind::Suspended { state, wake } = waits else {
+            panic!("{waits:?}");
+        };
+        let since = wake.since.unwrap();
+        let answer = store.create(pong(2)).await.unwrap();
+        assert!(since < answer.updated_at);
+        let end = end_of(&definition, &deps, context().with_resumed(state, None)).await;
+
+        let output = json!({"n": 2}).into();
+        assert_eq!(end, WorkloadEventKind::Final { output });
+    }
+}
