@@ -10,6 +10,7 @@
 
 use serde_json::json;
 use std::io::{BufRead as _, Write as _};
+use std::pin::pin;
 use std::sync::Arc;
 use universal_executor::agent::{ChatEvent, ChatModel, ScriptedModel, StopReason};
 use universal_executor::workflow::{Parts, Workflow};
@@ -48,30 +49,30 @@ async fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Says one thing, and shows the answer as it comes.
+/// Says one thing, and shows the answer as it comes, until the turn has ended.
 async fn say(supervisor: &Supervisor, heard: &mut Subscriber, line: &str) -> Result<(), BoxError> {
     let turn = supervisor.send("terminal", line)?;
-    while let Some(heard) = heard.next().await {
-        let event = match heard {
-            Heard::Event(event) => event,
-            Heard::Missed(events) => {
-                println!("[{events} events were missed]");
-                continue;
-            }
+    let run = turn.run().to_owned();
+    let mut outcome = pin!(turn.outcome());
+    loop {
+        // All that is told of a turn is told before its outcome, but a slow listener may have missed it.
+        let heard = tokio::select! {
+            biased;
+            Some(heard) = heard.next() => heard,
+            _ = &mut outcome => break,
         };
-        match &event.kind {
-            WorkloadEventKind::Text(text) => print!("{text}"),
-            WorkloadEventKind::Error { failure, .. } => print!("[{}]", failure.message),
-            end if end.is_end() => {}
-            _ => continue,
+        match heard {
+            Heard::Event(event) if *event.run == *run => match &event.kind {
+                WorkloadEventKind::Text(text) => print!("{text}"),
+                WorkloadEventKind::Error { failure, .. } => print!("[{}]", failure.message),
+                _ => continue,
+            },
+            Heard::Event(_) => continue,
+            Heard::Missed(events) => print!("[{events} events were missed]"),
         }
         std::io::stdout().flush()?;
-        if event.kind.is_end() {
-            break;
-        }
     }
     println!();
-    turn.outcome().await;
     Ok(())
 }
 

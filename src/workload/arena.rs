@@ -6,14 +6,15 @@ use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::time::timeout;
 
-/// How long workloads have to close of which nobody waits for it.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a workload has to close, unless it is said.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Workloads that were made, so that all of them are closed in the end.
 ///
-/// Each is closed once, in the order they were made in; one that fails or panics does not keep the others from being closed.
-/// An arena that is dropped before it was closed closes them in a task of its own, which has 30 seconds.
+/// Each is closed once, in the order they were made in; one that fails, panics or takes too long does not keep the others from being
+/// closed. An arena that is dropped before it was closed closes them in a task of its own. Needs a tokio runtime with time enabled.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -21,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// use universal_executor::workflow::Parts;
 /// use universal_executor::workload::{Arena, Deps, NativeDefinition};
 ///
-/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
 /// let deps = Deps::new(Parts::new(), Arc::new(MemoryStore::default()));
 /// let echo = NativeDefinition::new("echo", |_, message| async move { Ok(message.unwrap_or_default().content) });
 /// let mut arena = Arena::default();
@@ -31,9 +32,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// # })?;
 /// # Ok::<(), universal_executor::BoxError>(())
 /// ```
-#[derive(Default)]
 pub struct Arena {
     open: Vec<(String, Box<dyn Workload>)>,
+    patience: Duration,
 }
 
 /// Workloads could not be closed as they should. All of them were tried.
@@ -52,7 +53,24 @@ fn names(failures: &[(String, BoxError)]) -> String {
     names.join(", ")
 }
 
+impl Default for Arena {
+    fn default() -> Self {
+        Self {
+            open: Vec::new(),
+            patience: PATIENCE,
+        }
+    }
+}
+
 impl Arena {
+    /// Sets how long each workload has to close; 30 seconds by default. One that takes longer is dropped, and is among those that
+    /// were [not closed](CloseError).
+    #[must_use]
+    pub const fn close_timeout(mut self, timeout: Duration) -> Self {
+        self.patience = timeout;
+        self
+    }
+
     /// Makes a workload, to be closed with the others.
     ///
     /// # Errors
@@ -89,18 +107,23 @@ impl Arena {
     /// # Errors
     /// [`CloseError`] has all that went wrong.
     pub async fn close(&mut self) -> Result<(), CloseError> {
-        close(std::mem::take(&mut self.open)).await
+        close(std::mem::take(&mut self.open), self.patience).await
     }
 }
 
-async fn close(open: Vec<(String, Box<dyn Workload>)>) -> Result<(), CloseError> {
+async fn close(
+    open: Vec<(String, Box<dyn Workload>)>,
+    patience: Duration,
+) -> Result<(), CloseError> {
     let tried = open.len();
     let mut failures = Vec::new();
     for (name, mut workload) in open {
-        let closed = AssertUnwindSafe(workload.close()).catch_unwind().await;
-        match closed {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => failures.push((name, error)),
+        // It may panic before it gives something to wait for, and when it is dropped.
+        let closed = async move { timeout(patience, workload.close()).await };
+        match AssertUnwindSafe(closed).catch_unwind().await {
+            Ok(Ok(Ok(()))) => {}
+            Ok(Ok(Err(error))) => failures.push((name, error)),
+            Ok(Err(_)) => failures.push((name, format!("it took longer than {patience:?}").into())),
             Err(_) => failures.push((name, "it panicked".into())),
         }
     }
@@ -117,13 +140,14 @@ impl Drop for Arena {
         }
         let open = std::mem::take(&mut self.open);
         match Handle::try_current() {
-            Ok(handle) => drop(handle.spawn(async move {
-                match tokio::time::timeout(PATIENCE, close(open)).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => tracing::warn!("{error}"),
-                    Err(_) => tracing::warn!("workloads took too long to close, and were dropped"),
-                }
-            })),
+            Ok(handle) => {
+                let closed = close(open, self.patience);
+                drop(handle.spawn(async move {
+                    if let Err(error) = closed.await {
+                        tracing::warn!("{error}");
+                    }
+                }));
+            }
             Err(_) => tracing::warn!(
                 left = open.len(),
                 "workloads were dropped without being closed"

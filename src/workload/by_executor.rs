@@ -2,6 +2,7 @@ use super::cx::{Message, RunCx};
 use super::event::WorkloadEventKind;
 use super::session::digest;
 use super::stream::EventStream;
+use super::telling::Outer;
 use super::{Definition, Deps, Meta, Workload};
 use crate::agent::agents;
 use crate::error::BoxError;
@@ -17,12 +18,20 @@ use std::time::Duration;
 /// How long is waited before a run that somebody else works on is looked at again.
 const LOOKS: Duration = Duration::from_secs(5);
 
+/// The beginning of a tag that names the run within which a breadcrumb sets off another one.
+pub(super) const PARENT: &str = "parent:";
+
 /// Any executor as a workload: each message is written to its store as a breadcrumb that sets it off, and what it writes because of
 /// that is what the run comes to.
 ///
 /// It is run by [`process_event`](UniversalExecutor::process_event), so that the run is claimed and committed as any other. One that
 /// suspends itself is woken by a [`Runtime`](crate::Runtime) on the same store, or whoever else
-/// [resumes](crate::RunLedger::resume) it; the turn is suspended meanwhile. What happens within an executor is not told.
+/// [resumes](crate::RunLedger::resume) it; the turn is suspended meanwhile.
+///
+/// What happens within an executor is not told by the stream of the run. A [`WorkloadExecutor`](super::WorkloadExecutor) is a run of its
+/// own, whose events name the outer one as their [parent](super::WorkloadEvent::parent): whoever hears of the outer run is told them
+/// live, for as long as that works on it. The tag `parent:` of the breadcrumb names the outer run too. The outer run adds to the
+/// session; the inner one has a conversation of its own there.
 pub struct ExecutorDefinition {
     meta: Meta,
     executor: Arc<dyn UniversalExecutor>,
@@ -106,10 +115,12 @@ impl Workload for ByExecutor {
 impl ByExecutor {
     async fn work(&self, cx: &RunCx, message: Message) -> Result<WorkloadEventKind, BoxError> {
         let trigger = self.trigger(cx, &message).await?;
-        let outcome = self
-            .executor
-            .process_event(&Event::created(&trigger))
-            .await?;
+        let event = Event::created(&trigger);
+        let outer = Outer {
+            run: Some(cx.run().into()),
+            sink: cx.outlet.listeners.clone(),
+        };
+        let outcome = outer.around(self.executor.process_event(&event)).await?;
         let waits = |until: Timestamp| WorkloadEventKind::Suspended {
             wake: Wake::at(until),
             state: json!({"trigger": trigger.id}).into(),
@@ -164,6 +175,10 @@ impl ByExecutor {
             return Ok(found);
         }
         let mut new = message.breadcrumb(&self.schema).tag(turn);
+        let parent = format!("{PARENT}{}", cx.run());
+        if parent.len() <= Breadcrumb::MAX_TAG_BYTES {
+            new = new.tag(parent);
+        }
         if let Some(session) = cx.session_of() {
             new = new.tag(format!("session:{}", session.id()));
         }

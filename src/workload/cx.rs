@@ -1,6 +1,7 @@
 use super::event::WorkloadEventKind;
 use super::session::Session;
 use super::stream::{EventStream, Outlet};
+use super::telling::Sink;
 use crate::agent;
 use crate::executor::ExecutionContext;
 use crate::model::{Json, NewBreadcrumb};
@@ -119,6 +120,12 @@ impl RunCx {
         self
     }
 
+    /// Sets who hears of runs within this one.
+    pub(super) fn listeners(mut self, sink: Sink) -> Self {
+        self.outlet.listeners = sink;
+        self
+    }
+
     /// Sets the session whose conversation the run goes on with.
     #[must_use]
     pub fn session(mut self, session: Session) -> Self {
@@ -144,9 +151,10 @@ impl RunCx {
         self.session.as_ref()
     }
 
-    /// Tells of something in a step, once there is room for it. What ends a run is told by ending it, so that is not told.
+    /// Tells of something in a step, once there is room for it. That a run begins or ends is told by beginning or ending it, so
+    /// that is not told.
     pub async fn tell(&self, path: &StepPath, kind: WorkloadEventKind) {
-        if !kind.is_end() {
+        if !kind.is_end() && !kind.begins() {
             self.outlet.tell_in_turn(path, kind).await;
         }
     }

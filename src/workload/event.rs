@@ -18,7 +18,7 @@ pub struct WorkloadEvent {
     pub parent: Option<Arc<str>>,
     /// The step it happens in, and within it the agents that its agent asked, each by its name; empty for the run itself.
     pub path: StepPath,
-    /// Its number in the stream, counted from 1 without gaps.
+    /// Its number among those of the run in the stream, counted from 1 without gaps.
     pub sequence: u64,
     /// When, by the clock of the machine.
     pub at: Timestamp,
@@ -31,11 +31,26 @@ pub struct WorkloadEvent {
 /// The first of a stream is [`Started`](Self::Started), the last one, and no other, [ends it](Self::is_end). In between each
 /// step that begins ends once, after the steps below it, unless the run is suspended first. A run that was suspended goes on in a
 /// stream of its own, in which steps end that began in the one before.
+///
+/// Whoever listens to a [`Supervisor`](super::Supervisor) or a [`WorkloadExecutor`](super::WorkloadExecutor) is told the end of a
+/// turn once it is settled: the session has what was said, all that was made is closed, and [`TurnOutcome`](super::TurnOutcome)
+/// says the same. A turn that is stopped, also before it began, ends as an [`Error`](Self::Error) with the code `cancelled`. Steps
+/// that are under way when a turn ends or is [tried again](Self::Restarted) are told to be cancelled.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum WorkloadEventKind {
     /// The run begins, or goes on.
     Started,
+    /// The run failed in a way that may pass, and is [tried again](super::Restart) from the beginning: what was told of it so far
+    /// does not count any more.
+    Restarted {
+        /// The attempt to come.
+        attempt: u32,
+        /// What went wrong in the one before.
+        failure: StepFailure,
+        /// How long is waited.
+        after: Duration,
+    },
     /// Something of a step: it began, ended, waits for somebody, ..
     Step(FlowEventKind),
     /// A model is asked.
@@ -107,6 +122,11 @@ impl WorkloadEventKind {
         )
     }
 
+    /// Whether it says that a run begins, or begins again.
+    pub(super) const fn begins(&self) -> bool {
+        matches!(self, Self::Started | Self::Restarted { .. })
+    }
+
     /// A run that has failed, and would again.
     #[must_use]
     pub fn failed(code: impl Into<String>, message: impl Into<String>) -> Self {
@@ -150,6 +170,7 @@ impl WorkloadEventKind {
             | Self::ToolCalled { .. }
             | Self::ToolAnswered { .. } => true,
             Self::Started
+            | Self::Restarted { .. }
             | Self::Step(_)
             | Self::Compacted { .. }
             | Self::Missed { .. }

@@ -1,6 +1,9 @@
+use super::arena::PATIENCE;
+use super::by_executor::PARENT;
 use super::event::WorkloadEvent;
-use super::session::SessionStore;
-use super::turn::{TurnOf, TurnStatus};
+use super::session::{SessionError, SessionStore};
+use super::telling::{Outer, Sink, Telling};
+use super::turn::{Halt, Place, TurnOf, TurnStatus};
 use super::{Definition, Deps, Message};
 use crate::error::{BoxError, Retry, permanent};
 use crate::executor::{
@@ -9,14 +12,13 @@ use crate::executor::{
 };
 use crate::model::{Breadcrumb, Json, Subscriptions};
 use crate::store::BreadcrumbStore;
-use crate::workflow::{Answers, MayRetry};
+use crate::workflow::{Answers, MayRetry, StepPath};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-
-type Sink = Arc<dyn Fn(WorkloadEvent) + Send + Sync>;
+use tokio_util::sync::CancellationToken;
 
 /// Any workload as an executor: a trigger sets off a turn, which is answered with a `workload.result.v1`.
 ///
@@ -24,6 +26,9 @@ type Sink = Arc<dyn Fn(WorkloadEvent) + Send + Sync>;
 /// trigger's tag `session:` names the session that it belongs to, and turns of one session go one at a time. Where others add to
 /// the session meanwhile, the turn is tried again: it goes on with what it has done, and is added after theirs. What the workload
 /// is told is the `message` of the trigger, if that is a text, else the trigger's whole context.
+///
+/// A trigger with the tag `parent:` sets off a run within the run that this names, as [`ExecutorDefinition`](super::ExecutorDefinition)
+/// does: its events name it, and the conversation in the session is one of its own.
 ///
 /// The result has `workload`, `run`, `status` (`success` or `error`), and `output` or `error` (`code`, `message`, `step`). A run that
 /// fails in a way that may pass is tried again as the [`Profile`] says.
@@ -62,7 +67,7 @@ pub struct WorkloadExecutor {
     deps: Deps,
     subscriptions: Subscriptions,
     profile: Profile,
-    sink: Option<Sink>,
+    sink: Sink,
 }
 
 /// What runs a workload cannot be made.
@@ -116,7 +121,7 @@ impl WorkloadExecutor {
             deps,
             subscriptions,
             profile,
-            sink: None,
+            sink: Sink::default(),
         };
         check(&executor)?;
         checked(&*executor.definition, &executor.deps)?;
@@ -168,11 +173,59 @@ impl WorkloadExecutor {
         self
     }
 
-    /// Sets who hears of what happens in its runs. It must not block.
+    /// Sets who hears of what happens in its runs, and in those within them. It must not block. Each attempt of a run is told as a
+    /// stream of its own; one that is broken off ends as `cancelled`, and its run may go on in the next one.
     #[must_use]
     pub fn with_events(mut self, sink: impl Fn(WorkloadEvent) + Send + Sync + 'static) -> Self {
-        self.sink = Some(Arc::new(sink));
+        self.sink = Sink::new(sink);
         self
+    }
+
+    async fn turn(&self, trigger: &Breadcrumb, context: &ExecutionContext) -> TurnStatus {
+        let outer = Outer::current();
+        let parent = tag_of(trigger, PARENT).map(Arc::from).or(outer.run);
+        let sink = self.sink.clone().and(outer.sink);
+        let mut telling = Telling::new(context.idempotency_key().into(), parent, sink);
+        let halt = Halt {
+            stop: &CancellationToken::new(),
+            patience: PATIENCE,
+        };
+        let status = match self.place(trigger, context).await {
+            Ok(session) => {
+                let turn = TurnOf {
+                    definition: &*self.definition,
+                    deps: &self.deps,
+                    context: context.clone(),
+                    session,
+                    message: message_of(trigger),
+                    halt,
+                };
+                turn.run(&mut telling).await.status
+            }
+            Err(error) => TurnStatus::of_session(error),
+        };
+        telling.end(&status);
+        status
+    }
+
+    /// The session that a trigger belongs to.
+    async fn place(
+        &self,
+        trigger: &Breadcrumb,
+        context: &ExecutionContext,
+    ) -> Result<Option<Place>, SessionError> {
+        let Some(id) = tag_of(trigger, "session:") else {
+            return Ok(None);
+        };
+        let session = SessionStore::new(Arc::clone(self.deps.store())).session(id);
+        let (mut session, mut log) = session.taken_up(context).await?;
+        // Within another run it is not a turn of the session, to which that one adds, but has a conversation of its own there.
+        if tag_of(trigger, PARENT).is_some() {
+            session = session.child(&StepPath::new(format!("executor:{}", self.id)));
+            log = session.load().await?;
+        }
+        let added = log.added();
+        Ok(Some(Place { session, added }))
     }
 
     fn answers(&self) -> Answers<'_> {
@@ -211,10 +264,10 @@ fn message_of(trigger: &Breadcrumb) -> Message {
     }
 }
 
-/// The session that a breadcrumb belongs to.
-fn session_of(trigger: &Breadcrumb) -> Option<&str> {
+/// What the first tag that begins so says.
+fn tag_of<'b>(trigger: &'b Breadcrumb, prefix: &str) -> Option<&'b str> {
     let mut tags = trigger.tags.iter();
-    tags.find_map(|tag| tag.strip_prefix("session:"))
+    tags.find_map(|tag| tag.strip_prefix(prefix))
 }
 
 #[async_trait]
@@ -240,23 +293,7 @@ impl UniversalExecutor for WorkloadExecutor {
         trigger: &Breadcrumb,
         context: &ExecutionContext,
     ) -> Result<Value, BoxError> {
-        let sessions = SessionStore::new(Arc::clone(self.deps.store()));
-        let turn = TurnOf {
-            definition: &*self.definition,
-            deps: &self.deps,
-            run: context.idempotency_key().into(),
-            parent: None,
-            context: context.clone(),
-            session: session_of(trigger).map(|id| sessions.session(id)),
-            message: message_of(trigger),
-        };
-        let sink = self.sink.clone();
-        let mut tell = move |event| {
-            if let Some(sink) = &sink {
-                sink(event);
-            }
-        };
-        match turn.run(&mut tell, std::future::pending()).await.status {
+        match self.turn(trigger, context).await {
             TurnStatus::Completed { output } => Ok(json!({"status": "success", "output": *output})),
             TurnStatus::Failed { failure, retry } => match retry {
                 MayRetry::Never | MayRetry::Elsewhere => {

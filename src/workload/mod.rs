@@ -60,6 +60,7 @@ mod native;
 mod session;
 mod stream;
 mod supervisor;
+mod telling;
 mod turn;
 
 pub use arena::{Arena, CloseError, with_workload};

@@ -1,6 +1,7 @@
 //! Events on their way from a run to whoever reads them: a bounded buffer, and a stream that does the work.
 
 use super::event::{WorkloadEvent, WorkloadEventKind};
+use super::telling::Sink;
 use crate::clock;
 use crate::model::Timestamp;
 use crate::workflow::StepPath;
@@ -86,6 +87,8 @@ impl fmt::Debug for EventStream<'_> {
 pub(super) struct Outlet {
     run: Arc<str>,
     parent: Option<Arc<str>>,
+    /// Who hears of runs within this one, whose events are not in its stream.
+    pub(super) listeners: Sink,
     buffer: Arc<Mutex<Buffer>>,
     waker: Arc<AtomicWaker>,
     taken: Arc<Notify>,
@@ -104,6 +107,7 @@ impl Outlet {
         Self {
             run,
             parent,
+            listeners: Sink::default(),
             buffer: Arc::default(),
             waker: Arc::default(),
             taken: Arc::default(),

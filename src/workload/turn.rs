@@ -1,7 +1,8 @@
 use super::arena::{Arena, CloseError};
 use super::cx::{Message, RunCx, text_of};
-use super::event::{WorkloadEvent, WorkloadEventKind};
-use super::session::{LogEntry, Session};
+use super::event::WorkloadEventKind;
+use super::session::{LogEntry, Session, SessionError};
+use super::telling::Telling;
 use super::{Definition, Deps};
 use crate::agent;
 use crate::error::BoxError;
@@ -12,6 +13,9 @@ use crate::workflow::{MayRetry, StepFailure};
 use futures::{FutureExt as _, StreamExt as _};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 /// What a turn came to.
 #[derive(Debug)]
@@ -75,12 +79,26 @@ impl TurnStatus {
 
     /// What a turn of code that panicked came to. Another time it may go better.
     pub(super) fn panicked() -> Self {
-        let retry = MayRetry::After(std::time::Duration::ZERO);
+        let retry = MayRetry::After(Duration::ZERO);
         Self::failed("panic", "the workload panicked", retry)
     }
 
     pub(super) fn of_error(error: &BoxError) -> Self {
         Self::of_end(WorkloadEventKind::of_error(error))
+    }
+
+    pub(super) fn of_session(error: SessionError) -> Self {
+        Self::of_error(&error.into())
+    }
+
+    /// The last event of a turn that came to this.
+    pub(super) fn end(&self) -> WorkloadEventKind {
+        match self.clone() {
+            Self::Completed { output } => WorkloadEventKind::Final { output },
+            Self::Failed { failure, retry } => WorkloadEventKind::Error { failure, retry },
+            Self::Suspended { wake, state } => WorkloadEventKind::Suspended { wake, state },
+            Self::Cancelled => WorkloadEventKind::failed("cancelled", "the turn was stopped"),
+        }
     }
 
     /// What a turn came to by the last event of its run.
@@ -90,6 +108,7 @@ impl TurnStatus {
             WorkloadEventKind::Error { failure, retry } => Self::Failed { failure, retry },
             WorkloadEventKind::Suspended { wake, state } => Self::Suspended { wake, state },
             WorkloadEventKind::Started
+            | WorkloadEventKind::Restarted { .. }
             | WorkloadEventKind::Step(_)
             | WorkloadEventKind::Asked
             | WorkloadEventKind::Text(_)
@@ -111,30 +130,52 @@ impl TurnStatus {
 pub(super) struct TurnOf<'t> {
     pub(super) definition: &'t dyn Definition,
     pub(super) deps: &'t Deps,
-    pub(super) run: Arc<str>,
-    pub(super) parent: Option<Arc<str>>,
     pub(super) context: ExecutionContext,
     /// The session whose conversation it goes on with.
-    pub(super) session: Option<Session>,
+    pub(super) session: Option<Place>,
     pub(super) message: Message,
+    pub(super) halt: Halt<'t>,
+}
+
+/// Where in a session a turn is.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) session: Session,
+    /// How often something had been added to it when the turn began.
+    pub(super) added: u64,
+}
+
+/// How a turn is stopped from outside.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Halt<'t> {
+    pub(super) stop: &'t CancellationToken,
+    /// How long what must not be broken off is waited for.
+    pub(super) patience: Duration,
+}
+
+/// What a run came to, before that is settled.
+struct Ran {
+    end: WorkloadEventKind,
+    /// What was said in it.
+    said: Vec<agent::Message>,
 }
 
 impl TurnOf<'_> {
     /// Runs it: makes the workload, tells what happens while it happens, adds what was said to the session, and closes all
-    /// that was made, however it ends.
-    pub(super) async fn run(
-        self,
-        sink: &mut (dyn FnMut(WorkloadEvent) + Send),
-        stopped: impl Future<Output = ()> + Send,
-    ) -> TurnOutcome {
-        let mut arena = Arena::default();
-        let run = Arc::clone(&self.run);
-        let work = AssertUnwindSafe(self.work(&mut arena, sink)).catch_unwind();
-        let status = tokio::select! {
+    /// that was made, however it ends. Its end is for the caller to tell.
+    pub(super) async fn run(self, telling: &mut Telling) -> TurnOutcome {
+        let halt = self.halt;
+        let mut arena = Arena::default().close_timeout(halt.patience);
+        let run = Arc::clone(telling.run());
+        let place = self.session.clone();
+        let work = AssertUnwindSafe(self.work(&mut arena, telling)).catch_unwind();
+        let ran = tokio::select! {
             biased;
-            () = stopped => TurnStatus::Cancelled,
-            status = work => status.unwrap_or_else(|_| TurnStatus::panicked()),
+            () = halt.stop.cancelled() => Err(TurnStatus::Cancelled),
+            ran = work => ran.unwrap_or_else(|_| Err(TurnStatus::panicked())),
         };
+        let settled = AssertUnwindSafe(settled(ran, place.as_ref(), &run, halt)).catch_unwind();
+        let status = settled.await.unwrap_or_else(|_| TurnStatus::panicked());
         let not_closed = arena.close().await.err();
         if let Some(error) = &not_closed {
             tracing::warn!(run = &*run, "{error}");
@@ -146,57 +187,87 @@ impl TurnOf<'_> {
         }
     }
 
-    async fn work(
-        self,
-        arena: &mut Arena,
-        sink: &mut (dyn FnMut(WorkloadEvent) + Send),
-    ) -> TurnStatus {
-        let workload = match arena.instantiate(self.definition, self.deps) {
-            Ok(workload) => workload,
-            Err(error) => {
-                return TurnStatus::failed("not_made", error.to_string(), MayRetry::Elsewhere);
-            }
-        };
-        // What is added in the end is added to what was there when it began.
-        let held = match &self.session {
-            None => None,
-            Some(session) => match session.taken_up(&self.context).await {
-                Ok(held) => Some(held),
-                Err(error) => return TurnStatus::of_error(&error.into()),
-            },
-        };
-        let mut cx = RunCx::new(Arc::clone(&self.run), self.context);
-        if let Some(parent) = self.parent {
-            cx = cx.parent(parent);
+    async fn work(self, arena: &mut Arena, telling: &mut Telling) -> Result<Ran, TurnStatus> {
+        let workload = arena
+            .instantiate(self.definition, self.deps)
+            .map_err(|error| {
+                TurnStatus::failed("not_made", error.to_string(), MayRetry::Elsewhere)
+            })?;
+        let mut cx = RunCx::new(Arc::clone(telling.run()), self.context);
+        if let Some(parent) = telling.parent() {
+            cx = cx.parent(Arc::clone(parent));
         }
-        if let Some((session, _)) = &held {
-            cx = cx.session(session.clone());
+        if let Some(place) = self.session {
+            cx = cx.session(place.session);
         }
+        let cx = cx.listeners(telling.sink().clone());
         let kept = cx.clone();
         let asked = self.message.text();
         let mut events = workload.run(cx, Some(self.message));
-        let mut last = WorkloadEventKind::Started;
+        let mut end = WorkloadEventKind::Started;
         while let Some(event) = events.next().await {
-            last = event.kind.clone();
-            sink(event);
+            end = event.kind.clone();
+            telling.tell(event);
         }
         drop(events);
-        let status = TurnStatus::of_end(last);
-        if let (TurnStatus::Completed { output }, Some((session, log))) = (&status, held) {
-            let mut messages = vec![agent::Message::user(asked)];
-            messages.extend(kept.kept());
-            messages.push(agent::Message::assistant(text_of(output)));
-            let said = LogEntry::Said { messages };
-            // The speaker's conversation may have been made shorter meanwhile.
-            let log = match session.load().await {
-                Ok(newer) if newer.added() == log.added() => newer,
-                Ok(_) => log,
-                Err(error) => return TurnStatus::of_error(&error.into()),
-            };
-            if let Err(error) = session.append(&log, &self.run, said).await {
-                return TurnStatus::of_error(&error.into());
-            }
+        let mut said = vec![agent::Message::user(asked)];
+        said.extend(kept.kept());
+        Ok(Ran { end, said })
+    }
+}
+
+/// What a turn came to, once what was said is in its session.
+async fn settled(
+    ran: Result<Ran, TurnStatus>,
+    place: Option<&Place>,
+    run: &str,
+    halt: Halt<'_>,
+) -> TurnStatus {
+    let (status, mut messages) = match ran {
+        Ok(Ran { end, said }) => (TurnStatus::of_end(end), said),
+        Err(status) => return status,
+    };
+    if let (TurnStatus::Completed { output }, Some(place)) = (&status, place) {
+        messages.push(agent::Message::assistant(text_of(output)));
+        let kept = place.keep(run, LogEntry::Said { messages }, halt).await;
+        if let Err(not_kept) = kept {
+            return not_kept;
         }
-        status
+    }
+    status
+}
+
+impl Place {
+    /// Adds what came of a turn to the session. Nothing stops that once it has begun, except that the store takes too long for
+    /// a turn that is stopped. Else says how the turn ends.
+    pub(super) async fn keep(
+        &self,
+        run: &str,
+        entry: LogEntry,
+        halt: Halt<'_>,
+    ) -> Result<(), TurnStatus> {
+        let Halt { stop, patience } = halt;
+        let log = tokio::select! {
+            biased;
+            () = stop.cancelled() => return Err(TurnStatus::Cancelled),
+            log = self.session.load() => log.map_err(TurnStatus::of_session)?,
+        };
+        // It may have been made shorter meanwhile, but what was said is the same.
+        if log.added() != self.added {
+            return Err(TurnStatus::of_session(self.session.conflict()));
+        }
+        let too_long = async {
+            stop.cancelled().await;
+            sleep(patience).await;
+        };
+        tokio::select! {
+            biased;
+            kept = self.session.append(&log, run, entry) => kept.map_err(TurnStatus::of_session),
+            () = too_long => Err(TurnStatus::failed(
+                "session",
+                "the store took too long, so it is not known whether the session has the turn",
+                MayRetry::Never,
+            )),
+        }
     }
 }

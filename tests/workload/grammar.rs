@@ -38,8 +38,13 @@ pub(crate) fn check(events: &[WorkloadEvent]) {
     };
     for event in events {
         let path = event.path.as_str();
-        let WorkloadEventKind::Step(kind) = &event.kind else {
-            continue;
+        let kind = match &event.kind {
+            WorkloadEventKind::Step(kind) => kind,
+            WorkloadEventKind::Restarted { .. } => {
+                assert!(open.is_empty(), "{open:?} never ended: {events:?}");
+                continue;
+            }
+            _ => continue,
         };
         match kind {
             FlowEventKind::Started => {

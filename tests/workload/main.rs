@@ -6,10 +6,13 @@
     reason = "a helper that cannot do its work fails the test that uses it"
 )]
 
+mod ends;
 mod executors;
 #[cfg(all(feature = "validate", feature = "yaml"))]
 mod files;
 mod grammar;
+mod nested;
+mod patience;
 mod protocol;
 mod replaced;
 mod session_store;

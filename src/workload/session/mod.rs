@@ -101,8 +101,12 @@ impl Session {
     /// The conversation of the agent at a path.
     #[must_use]
     pub fn child(&self, path: &StepPath) -> Self {
+        let scope = match self.scope.as_str() {
+            "" => path.clone(),
+            scope => StepPath::new(format!("{scope}/{path}")),
+        };
         Self {
-            scope: path.clone(),
+            scope,
             ..self.clone()
         }
     }

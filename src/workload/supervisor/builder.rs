@@ -1,5 +1,6 @@
 use super::lane::Shared;
 use super::{Restart, Supervisor};
+use crate::workload::arena::PATIENCE;
 use crate::workload::executor::checked;
 use crate::workload::{Definition, Deps, WorkloadError};
 use std::fmt;
@@ -22,6 +23,8 @@ pub(super) struct Settings {
     pub(super) buffer: usize,
     pub(super) restart: Restart,
     pub(super) drain: Duration,
+    /// How long what must not be broken off is waited for.
+    pub(super) patience: Duration,
 }
 
 impl SupervisorBuilder {
@@ -33,6 +36,7 @@ impl SupervisorBuilder {
             buffer: 1_024,
             restart: Restart::default(),
             drain: Duration::from_secs(30),
+            patience: PATIENCE,
         };
         Self {
             definition,
@@ -71,6 +75,13 @@ impl SupervisorBuilder {
     /// Sets how long [`close`](Supervisor::close) waits for what is running; 30 seconds by default.
     pub const fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.settings.drain = timeout;
+        self
+    }
+
+    /// Sets how long a workload has to close, and the store to keep a turn that is stopped meanwhile; 30 seconds by default. A
+    /// workload that takes longer is dropped, and is among those [not closed](crate::workload::TurnOutcome::not_closed).
+    pub const fn close_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.patience = timeout;
         self
     }
 

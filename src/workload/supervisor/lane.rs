@@ -1,11 +1,11 @@
 //! The turns of each session, one after the other.
 
 use super::builder::Settings;
-use super::work::ended;
 use super::{Subscriber, SupervisorError, SupervisorHealth};
 use crate::model::BreadcrumbId;
 use crate::workload::cx::Message;
 use crate::workload::event::WorkloadEvent;
+use crate::workload::telling::{Sink, Telling};
 use crate::workload::turn::{TurnOutcome, TurnStatus};
 use crate::workload::{Definition, Deps};
 use std::collections::{HashMap, VecDeque};
@@ -22,7 +22,7 @@ pub(super) struct Shared {
     pub(super) settings: Settings,
     /// Stops all turns.
     pub(super) stop: CancellationToken,
-    permits: Semaphore,
+    pub(super) permits: Semaphore,
     lanes: Mutex<Lanes>,
     /// How many sessions are at work.
     at_work: watch::Sender<usize>,
@@ -45,7 +45,7 @@ struct Lane {
 }
 
 /// Made for the first subscriber.
-pub(super) type Events = Arc<OnceLock<broadcast::Sender<Arc<WorkloadEvent>>>>;
+type Events = Arc<OnceLock<broadcast::Sender<Arc<WorkloadEvent>>>>;
 
 /// A turn that waits.
 pub(super) struct Job {
@@ -71,6 +71,18 @@ impl Job {
             what,
             told,
         }
+    }
+
+    /// Its events, for all who hear of its session.
+    fn telling(&self, events: &Events) -> Telling {
+        let events = Arc::clone(events);
+        let sink = Sink::new(move |event| {
+            if let Some(events) = events.get() {
+                // That nobody listens is no error.
+                drop(events.send(Arc::new(event)));
+            }
+        });
+        Telling::new(Arc::clone(&self.run), None, sink)
     }
 }
 
@@ -173,7 +185,12 @@ impl Shared {
             running.cancel();
         }
         let dropped = std::mem::take(&mut lane.queue);
+        let events = Arc::clone(&lane.events);
         lanes.health.waiting -= dropped.len();
+        drop(lanes);
+        for job in dropped {
+            job.telling(&events).end(&TurnStatus::Cancelled);
+        }
     }
 
     pub(super) fn health(&self) -> SupervisorHealth {
@@ -203,15 +220,9 @@ impl Shared {
     /// Runs the turns of a session until none waits.
     async fn work(this: Arc<Self>, session: Arc<str>) {
         while let Some((job, stopped, events)) = this.next(&session) {
-            let permit = tokio::select! {
-                biased;
-                () = stopped.cancelled() => None,
-                permit = this.permits.acquire() => permit.ok(),
-            };
-            let outcome = match permit {
-                Some(_) => this.run(&session, &job, &stopped, &events).await,
-                None => ended(&job.run, TurnStatus::Cancelled),
-            };
+            let mut telling = job.telling(&events);
+            let outcome = this.run(&session, &job, &stopped, &mut telling).await;
+            telling.end(&outcome.status);
             this.count(&outcome);
             let is_heard = job.told.send(outcome).is_ok();
             tracing::trace!(is_heard, "a turn has ended");

@@ -25,6 +25,9 @@ use tokio::time::timeout;
 ///
 /// # Promises
 /// - **In order.** The turns of one session run one at a time, in the order they were sent. Sessions run side by side.
+/// - **Told.** Each turn that was taken is told to whoever hears of its session as one stream with one end, also if it never began,
+///   panicked or was tried again. The end is told before [`Turn::outcome`] resolves and says the same, and only what the session
+///   keeps is told to have come to something.
 /// - **Bounded.** So many turns at a time, so many waiting, so many events kept for each subscriber. What finds no room is refused,
 ///   or [missed](Heard::Missed), and that is told.
 /// - **Closed.** Whatever was made for a turn is closed when it ends, however it ends: by an error, a panic, or from outside.
@@ -45,8 +48,8 @@ pub struct Restart {
     /// How often it is tried, at the least once; once by default.
     pub attempts: NonZeroU32,
     /// How long is waited before the second attempt, and twice as long before each further one, but no more than a minute unless
-    /// this is longer itself; a second by default. An error that asks for more time is given it. The turn counts as running
-    /// meanwhile.
+    /// this is longer itself; a second by default. An error that asks for more time is given it. Its session waits meanwhile; other
+    /// sessions may run in its place.
     pub delay: Duration,
 }
 
@@ -129,7 +132,7 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// The run, as its events name it.
+    /// The run, as its events name it. A turn that goes on with another one is named as that is once it has begun.
     #[must_use]
     pub fn run(&self) -> &str {
         &self.run
@@ -201,7 +204,8 @@ impl Supervisor {
         self.shared.subscribe(check(session)?)
     }
 
-    /// Stops the turn of a session that is running, and drops those that wait: each ends as cancelled.
+    /// Stops the turn of a session that is running, and drops those that wait: each ends as cancelled. Those that wait are told to
+    /// end at once. A turn that is being added to the session ends as that does.
     pub fn cancel(&self, session: &str) {
         self.shared.cancel(session);
     }
@@ -219,7 +223,7 @@ impl Supervisor {
     }
 
     /// Takes no more turns, waits for those that run and wait, stops those that take too long, and has closed all it made when it
-    /// returns.
+    /// returns, as far as that could be closed [in time](SupervisorBuilder::close_timeout).
     pub async fn close(&self) {
         self.shared.refuse();
         if timeout(self.shared.settings.drain, self.shared.idle())

@@ -1,7 +1,7 @@
 //! One turn of a session, from reading what was said before to how it ends.
 
 use super::Restart;
-use super::lane::{Events, Job, Shared, What};
+use super::lane::{Job, Shared, What};
 use crate::clock;
 use crate::executor::ExecutionContext;
 use crate::model::{Breadcrumb, Json, Timestamp};
@@ -9,7 +9,8 @@ use crate::workflow::MayRetry;
 use crate::workload::cx::Message;
 use crate::workload::event::delay_of;
 use crate::workload::session::{Log, LogEntry, Session, SessionError, SessionStore};
-use crate::workload::turn::{TurnOf, TurnOutcome, TurnStatus};
+use crate::workload::telling::Telling;
+use crate::workload::turn::{Halt, Place, TurnOf, TurnOutcome, TurnStatus};
 use futures::FutureExt as _;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -41,17 +42,14 @@ impl Shared {
         &self,
         session: &str,
         job: &Job,
-        stopped: &CancellationToken,
-        events: &Events,
+        stop: &CancellationToken,
+        telling: &mut Telling,
     ) -> TurnOutcome {
         let Restart { attempts, delay } = self.settings.restart;
         let mut attempt = 1;
         loop {
-            // A store may panic as well, before the workload is made and after it is closed.
-            let once = AssertUnwindSafe(self.run_once(session, job, stopped, events));
-            let outcome = once.catch_unwind().await;
-            let outcome = outcome.unwrap_or_else(|_| ended(&job.run, TurnStatus::panicked()));
-            let TurnStatus::Failed { retry, .. } = &outcome.status else {
+            let outcome = self.attempt(session, job, stop, telling).await;
+            let TurnStatus::Failed { failure, retry } = &outcome.status else {
                 return outcome;
             };
             let Some(asked) = delay_of(*retry).filter(|_| attempt < attempts.get()) else {
@@ -59,29 +57,56 @@ impl Shared {
             };
             let doubled = delay.saturating_mul(1 << (attempt - 1).min(16));
             let delay = doubled.min(delay.max(LONGEST)).max(asked);
+            attempt += 1;
+            telling.restart(attempt, failure.clone(), delay);
             tokio::select! {
                 biased;
-                () = stopped.cancelled() => return ended(&job.run, TurnStatus::Cancelled),
+                () = stop.cancelled() => return ended(telling, TurnStatus::Cancelled),
                 () = sleep(delay) => {}
             }
-            attempt += 1;
             self.count_restart();
         }
+    }
+
+    /// Runs a turn once, when there is a place for it.
+    async fn attempt(
+        &self,
+        session: &str,
+        job: &Job,
+        stop: &CancellationToken,
+        telling: &mut Telling,
+    ) -> TurnOutcome {
+        let place = tokio::select! {
+            biased;
+            () = stop.cancelled() => None,
+            place = self.permits.acquire() => place.ok(),
+        };
+        if place.is_none() {
+            return ended(telling, TurnStatus::Cancelled);
+        }
+        // A store may panic as well, before the workload is made and after it is closed.
+        let once = AssertUnwindSafe(self.run_once(session, job, stop, telling));
+        let outcome = once.catch_unwind().await;
+        outcome.unwrap_or_else(|_| ended(telling, TurnStatus::panicked()))
     }
 
     async fn run_once(
         &self,
         session: &str,
         job: &Job,
-        stopped: &CancellationToken,
-        events: &Events,
+        stop: &CancellationToken,
+        telling: &mut Telling,
     ) -> TurnOutcome {
-        let sessions = SessionStore::new(Arc::clone(self.deps.store()));
-        let session = sessions.session(session);
-        let begun = match self.begin(&session, job).await {
+        let session = SessionStore::new(Arc::clone(self.deps.store())).session(session);
+        let begun = tokio::select! {
+            biased;
+            () = stop.cancelled() => return ended(telling, TurnStatus::Cancelled),
+            begun = self.begin(&session, job) => begun,
+        };
+        let begun = match begun {
             Ok(Ok(begun)) => begun,
-            Ok(Err(refused)) => return ended(&job.run, refused),
-            Err(error) => return ended(&job.run, TurnStatus::of_error(&error.into())),
+            Ok(Err(refused)) => return ended(telling, refused),
+            Err(error) => return ended(telling, TurnStatus::of_session(error)),
         };
         let Begun {
             message,
@@ -93,32 +118,33 @@ impl Shared {
         } = begun;
         // A turn that goes on has the name that it had.
         let run: Arc<str> = trigger.id.to_string().into();
+        if !telling.name(&run) {
+            return ended(telling, not_suspended());
+        }
+        let halt = Halt {
+            stop,
+            patience: self.settings.patience,
+        };
+        let place = Place { session, added };
         let turn = TurnOf {
             definition: &*self.definition,
             deps: &self.deps,
-            run: Arc::clone(&run),
-            parent: None,
             context,
-            session: Some(session.clone()),
+            session: Some(place.clone()),
             message: message.clone(),
+            halt,
         };
-        let mut tell = |event| {
-            if let Some(events) = events.get() {
-                // That nobody listens is no error.
-                drop(events.send(Arc::new(event)));
-            }
-        };
-        let mut outcome = turn.run(&mut tell, stopped.cancelled()).await;
+        let mut outcome = turn.run(telling).await;
         let entry = left_by(&outcome.status, resumed.as_ref(), message, trigger);
         if let Some(entry) = entry
-            && let Err(error) = keep(&session, added, &run, entry).await
+            && let Err(not_kept) = place.keep(&run, entry, halt).await
         {
             match &outcome.status {
                 // What the turn failed of says more, and it can still be given up.
-                TurnStatus::Failed { .. } => tracing::warn!(run = &*run, "{error}"),
+                TurnStatus::Failed { .. } => tracing::warn!(run = &*run, "{not_kept:?}"),
                 TurnStatus::Suspended { .. }
                 | TurnStatus::Completed { .. }
-                | TurnStatus::Cancelled => outcome.status = TurnStatus::of_error(&error.into()),
+                | TurnStatus::Cancelled => outcome.status = not_kept,
             }
         }
         outcome
@@ -151,9 +177,7 @@ impl Shared {
                     session: session.held(log).await?.0,
                 }))
             }
-            (What::Resume, Some(LogEntry::Said { .. }) | None) => {
-                failed("not_suspended", "no turn of the session waits for others")
-            }
+            (What::Resume, Some(LogEntry::Said { .. }) | None) => Ok(Err(not_suspended())),
             (What::Message(_), Some(LogEntry::Suspended { .. })) => failed(
                 "suspended",
                 "the turn before waits for others; go on with it, or give it up",
@@ -207,23 +231,14 @@ fn left_by(
     }
 }
 
-/// Adds to a session that was added to so often when the turn began. It may have been made shorter since.
-async fn keep(
-    session: &Session,
-    added: u64,
-    run: &str,
-    entry: LogEntry,
-) -> Result<(), SessionError> {
-    let log = session.load().await?;
-    if log.added() != added {
-        return Err(session.conflict());
-    }
-    session.append(&log, run, entry).await
+fn not_suspended() -> TurnStatus {
+    let message = "no turn of the session waits for others";
+    TurnStatus::failed("not_suspended", message, MayRetry::Never)
 }
 
-pub(super) fn ended(run: &Arc<str>, status: TurnStatus) -> TurnOutcome {
+fn ended(telling: &Telling, status: TurnStatus) -> TurnOutcome {
     TurnOutcome {
-        run: Arc::clone(run),
+        run: Arc::clone(telling.run()),
         status,
         not_closed: None,
     }

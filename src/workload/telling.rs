@@ -1,0 +1,210 @@
+//! What is told of a turn: one stream, however often the turn is tried, and one end.
+
+use super::event::{WorkloadEvent, WorkloadEventKind};
+use super::turn::TurnStatus;
+use crate::clock;
+use crate::model::Timestamp;
+use crate::workflow::{FlowEventKind, StepFailure, StepPath};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+type Listener = dyn Fn(WorkloadEvent) + Send + Sync;
+
+/// Who hears of what happens in a run.
+#[derive(Clone, Default)]
+pub(super) struct Sink(Vec<Arc<Listener>>);
+
+impl Sink {
+    pub(super) fn new(listener: impl Fn(WorkloadEvent) + Send + Sync + 'static) -> Self {
+        Self(vec![Arc::new(listener)])
+    }
+
+    /// These and others.
+    pub(super) fn and(mut self, others: Self) -> Self {
+        self.0.extend(others.0);
+        self
+    }
+
+    fn tell(&self, event: WorkloadEvent) {
+        if let Some((last, others)) = self.0.split_last() {
+            for listener in others {
+                listener(event.clone());
+            }
+            last(event);
+        }
+    }
+}
+
+impl fmt::Debug for Sink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Sink").field(&self.0.len()).finish()
+    }
+}
+
+/// The events of a turn on their way to whoever listens. What the runs of a workload tell is numbered anew, and their ends are held
+/// back until it is known what the turn came to. One that is dropped before tells that the turn was stopped.
+#[derive(Debug)]
+pub(super) struct Telling {
+    run: Arc<str>,
+    parent: Option<Arc<str>>,
+    sink: Sink,
+    last: u64,
+    /// The steps under way, each after those around it, whose paths its own begins with.
+    open: BTreeSet<StepPath>,
+    is_over: bool,
+}
+
+impl Telling {
+    pub(super) const fn new(run: Arc<str>, parent: Option<Arc<str>>, sink: Sink) -> Self {
+        Self {
+            run,
+            parent,
+            sink,
+            last: 0,
+            open: BTreeSet::new(),
+            is_over: false,
+        }
+    }
+
+    pub(super) const fn run(&self) -> &Arc<str> {
+        &self.run
+    }
+
+    pub(super) const fn parent(&self) -> Option<&Arc<str>> {
+        self.parent.as_ref()
+    }
+
+    pub(super) const fn sink(&self) -> &Sink {
+        &self.sink
+    }
+
+    /// Names the run. False if it was told of under another name.
+    pub(super) fn name(&mut self, run: &Arc<str>) -> bool {
+        if self.last == 0 {
+            self.run = Arc::clone(run);
+        }
+        self.run == *run
+    }
+
+    /// Tells what happens in an attempt, except how that begins and ends.
+    pub(super) fn tell(&mut self, event: WorkloadEvent) {
+        let WorkloadEvent { path, at, kind, .. } = event;
+        self.begin(at);
+        if kind.is_end() || kind.begins() {
+            return;
+        }
+        if let WorkloadEventKind::Step(step) = &kind {
+            self.note(&path, step);
+        }
+        self.send(path, at, kind);
+    }
+
+    /// Tells that the turn is tried again.
+    pub(super) fn restart(&mut self, attempt: u32, failure: StepFailure, after: Duration) {
+        self.begin(now());
+        self.close_steps();
+        let kind = WorkloadEventKind::Restarted {
+            attempt,
+            failure,
+            after,
+        };
+        self.send(StepPath::new(""), now(), kind);
+    }
+
+    /// Tells what the turn came to, once.
+    pub(super) fn end(&mut self, status: &TurnStatus) {
+        // Before anything is told: a listener that panics is not called again while this is dropped.
+        if std::mem::replace(&mut self.is_over, true) {
+            return;
+        }
+        self.begin(now());
+        let waits = matches!(status, TurnStatus::Suspended { .. });
+        if !waits {
+            self.close_steps();
+        }
+        self.send(StepPath::new(""), now(), status.end());
+    }
+
+    fn begin(&mut self, at: Timestamp) {
+        if self.last == 0 {
+            self.send(StepPath::new(""), at, WorkloadEventKind::Started);
+        }
+    }
+
+    fn note(&mut self, path: &StepPath, step: &FlowEventKind) {
+        match step {
+            FlowEventKind::Started => {
+                self.open.insert(path.clone());
+            }
+            FlowEventKind::Finished | FlowEventKind::Failed(_) | FlowEventKind::Cancelled => {
+                self.open.remove(path);
+            }
+            FlowEventKind::Retried { .. }
+            | FlowEventKind::Suspended { .. }
+            | FlowEventKind::Resumed { .. }
+            | FlowEventKind::Escalated { .. }
+            | FlowEventKind::LoopExhausted { .. }
+            | FlowEventKind::Paused
+            | FlowEventKind::Unpaused => {}
+        }
+    }
+
+    /// Nothing goes on in the steps under way any more.
+    fn close_steps(&mut self) {
+        while let Some(path) = self.open.pop_last() {
+            let kind = WorkloadEventKind::Step(FlowEventKind::Cancelled);
+            self.send(path, now(), kind);
+        }
+    }
+
+    fn send(&mut self, path: StepPath, at: Timestamp, kind: WorkloadEventKind) {
+        self.last += 1;
+        self.sink.tell(WorkloadEvent {
+            run: Arc::clone(&self.run),
+            parent: self.parent.clone(),
+            path,
+            sequence: self.last,
+            at,
+            kind,
+        });
+    }
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        // A listener that panics while something else does would end the process.
+        if !std::thread::panicking() {
+            self.end(&TurnStatus::Cancelled);
+        }
+    }
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_micros(clock::wall_micros())
+}
+
+tokio::task_local! {
+    static OUTER: Outer;
+}
+
+/// The run within which others run, in the same task: `process_event` has no argument for it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outer {
+    pub(super) run: Option<Arc<str>>,
+    /// Who hears of it.
+    pub(super) sink: Sink,
+}
+
+impl Outer {
+    /// Runs something within this run.
+    pub(super) async fn around<T>(self, work: impl Future<Output = T>) -> T {
+        OUTER.scope(self, work).await
+    }
+
+    /// The run within which this is called, if there is one.
+    pub(super) fn current() -> Self {
+        OUTER.try_with(Self::clone).unwrap_or_default()
+    }
+}

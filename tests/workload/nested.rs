@@ -1,0 +1,167 @@
+//! Runs within runs: whoever hears of the outer one hears of the inner one too, while it goes on, and which belongs to which.
+
+use crate::grammar;
+use serde_json::json;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use universal_executor::workflow::{Parts, StepPath};
+use universal_executor::workload::{
+    Deps, ExecutorDefinition, Heard, NativeDefinition, RunCx, Supervisor, WorkloadEvent,
+    WorkloadEventKind, WorkloadExecutor,
+};
+use universal_executor::{
+    BreadcrumbStoreExt as _, Event, MemoryStore, NewBreadcrumb, Subscription, Subscriptions,
+    UniversalExecutor as _,
+};
+
+/// Says what it is told, and goes on when it is let.
+fn says(open: &Arc<Semaphore>) -> NativeDefinition {
+    let open = Arc::clone(open);
+    NativeDefinition::new("says", move |cx: RunCx, message| {
+        let open = Arc::clone(&open);
+        async move {
+            let text = message.unwrap_or_default().text();
+            cx.say(text.clone()).await;
+            open.acquire().await?.forget();
+            Ok(json!(text))
+        }
+    })
+}
+
+fn executor(open: &Arc<Semaphore>, deps: &Deps) -> WorkloadExecutor {
+    let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
+    WorkloadExecutor::new("inner", Arc::new(says(open)), deps.clone(), messages).unwrap()
+}
+
+type Told = Arc<Mutex<Vec<WorkloadEvent>>>;
+
+fn noting(executor: WorkloadExecutor) -> (WorkloadExecutor, Told) {
+    let told = Told::default();
+    let notes = Arc::clone(&told);
+    let executor = executor.with_events(move |event| notes.lock().unwrap().push(event));
+    (executor, told)
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_of_a_run_within_a_run_name_it_and_are_heard_while_it_goes_on() {
+    let store = MemoryStore::default();
+    let deps = Deps::new(Parts::new(), Arc::new(store));
+    let open = Arc::new(Semaphore::new(0));
+    let (inner, of_inner) = noting(executor(&open, &deps));
+    let outer = ExecutorDefinition::new(Arc::new(inner));
+    let supervisor = Supervisor::builder(Arc::new(outer), deps).build().unwrap();
+    let mut subscriber = supervisor.subscribe("one").unwrap();
+    let turn = supervisor.send("one", "hi").unwrap();
+    let run: Arc<str> = turn.run().into();
+
+    let mut events = Vec::new();
+    let said = WorkloadEventKind::Text("hi".to_owned());
+    let minute = Duration::from_secs(60);
+    while let Ok(Some(Heard::Event(event))) = timeout(minute, subscriber.next()).await {
+        events.push((*event).clone());
+        // The inner run waits to be let, so neither run is over.
+        if event.kind == said {
+            open.add_permits(1);
+        }
+        if event.run == run && event.kind.is_end() {
+            break;
+        }
+    }
+    open.add_permits(1);
+    let outcome = turn.outcome().await;
+
+    assert_eq!(
+        outcome.final_text().as_deref(),
+        Some("hi"),
+        "{:?}",
+        outcome.status
+    );
+    let (of_outer, nested): (Vec<_>, Vec<_>) =
+        events.into_iter().partition(|event| event.run == run);
+    grammar::check(&of_outer);
+    grammar::check(&nested);
+    assert_eq!(nested, *of_inner.lock().unwrap());
+    assert!(
+        nested
+            .iter()
+            .all(|event| event.parent.as_ref() == Some(&run))
+    );
+    assert!(of_outer.iter().all(|event| event.parent.is_none()));
+}
+
+#[tokio::test]
+async fn a_run_within_a_run_has_a_conversation_of_its_own_in_the_session() {
+    let store = MemoryStore::default();
+    let deps = Deps::new(Parts::new(), Arc::new(store));
+    let open = Arc::new(Semaphore::new(2));
+    let outer = ExecutorDefinition::new(Arc::new(executor(&open, &deps)));
+    let supervisor = Supervisor::builder(Arc::new(outer), deps).build().unwrap();
+
+    for text in ["one", "two"] {
+        let outcome = supervisor.send("one", text).unwrap().outcome().await;
+        assert_eq!(
+            outcome.final_text().as_deref(),
+            Some(text),
+            "{:?}",
+            outcome.status
+        );
+    }
+
+    let session = supervisor.sessions().session("one");
+    let inner = session.child(&StepPath::new("executor:inner"));
+    for session in [session, inner] {
+        let log = session.load().await.unwrap();
+        let said: Vec<_> = log.messages().into_iter().map(|said| said.text).collect();
+        assert_eq!(said, ["one", "one", "two", "two"]);
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_goes_on_by_itself_still_names_the_run_that_it_belongs_to() {
+    let store = MemoryStore::default();
+    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+    let open = Arc::new(Semaphore::new(1));
+    let (inner, told) = noting(executor(&open, &deps));
+    let trigger = NewBreadcrumb::new("user.message.v1")
+        .tag("parent:run-1")
+        .context(json!({"message": "hi"}));
+    let trigger = store.create(trigger).await.unwrap();
+
+    inner
+        .process_event(&Event::created(&trigger))
+        .await
+        .unwrap();
+
+    let told = told.lock().unwrap();
+    assert!(
+        told.iter()
+            .all(|event| event.parent.as_deref() == Some("run-1"))
+    );
+    grammar::check(&told);
+}
+
+#[tokio::test]
+async fn a_run_of_an_executor_that_is_broken_off_is_told_to_end() {
+    let store = MemoryStore::default();
+    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+    let open = Arc::new(Semaphore::new(0));
+    let (inner, told) = noting(executor(&open, &deps));
+    let trigger = NewBreadcrumb::new("user.message.v1").context(json!({"message": "hi"}));
+    let trigger = store.create(trigger).await.unwrap();
+
+    {
+        let event = Event::created(&trigger);
+        let mut run = std::pin::pin!(inner.process_event(&event));
+        while told.lock().unwrap().len() < 2 {
+            assert!(futures::poll!(&mut run).is_pending());
+            tokio::task::yield_now().await;
+        }
+    }
+
+    let told = told.lock().unwrap();
+    grammar::check(&told);
+    let end = WorkloadEventKind::failed("cancelled", "the turn was stopped");
+    assert_eq!(told.last().unwrap().kind, end);
+}
