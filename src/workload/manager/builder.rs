@@ -82,10 +82,8 @@ impl WorkloadManagerBuilder {
     /// Adds a workload that is made in code, under the name that it has. No two may have one name.
     pub fn native(mut self, definition: Arc<dyn Definition>) -> Self {
         let name = definition.meta().name.clone();
-        if self.manager.native.contains_key(&name) {
-            self.twice.get_or_insert(name);
-        } else {
-            self.manager.native.insert(name, definition);
+        if let Some(before) = self.manager.native.insert(name, definition) {
+            self.twice.get_or_insert(before.meta().name.clone());
         }
         self
     }
