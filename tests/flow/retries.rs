@@ -1,9 +1,12 @@
 //! What a step that is tried again does anew, and what it never does twice.
 
 use super::*;
+use futures::StreamExt as _;
 use std::sync::OnceLock;
+use universal_executor::EventSource as _;
+use universal_executor::agent::{BreadcrumbModel, model_tool};
 use universal_executor::store::Operation;
-use universal_executor::tool::ToolContext;
+use universal_executor::tool::{ToolContext, ToolExecutor};
 use universal_executor::workflow::Control;
 
 fn calling(tool: &str) -> Result<ChatResponse, ModelError> {
@@ -156,6 +159,53 @@ async fn an_agent_whose_answer_was_no_output_is_asked_for_another_one_and_calls_
     let result = world.comes_to(json!({})).await;
 
     assert_eq!(result["output"], 4, "{result}");
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_is_asked_by_breadcrumbs_is_asked_anew_when_the_step_is_tried_again() {
+    let (pay, calls) = tool("pay", |_, _| Ok(json!("paid")));
+    let model =
+        ScriptedModel::answering(|number, request| match (results(request).len(), number) {
+            (0, _) => calling("pay"),
+            // It is asked again three times within an attempt.
+            (_, 2..=5) => Err(ModelError::Refused {
+                reason: "not now".into(),
+            }),
+            (_, _) => Ok(ChatResponse::new("ok")),
+        });
+    let model = Arc::new(model);
+    let more = json!({
+        "models": {"far": {"provider": "far"}}, "tools": {"pay": {}},
+        "agents": {"a": {"instruction": "A", "tools": ["pay"], "model": "far"}},
+    });
+    let definition = flow(&more, json!([{"agent": "a", "retry": 2}]));
+    let parts = Parts::new()
+        .tools(registry([pay.at_most_once()]))
+        .provider("far", Arc::new(BreadcrumbModel::new("far")));
+    let world = World::with_parts(&definition, &parts, Arc::clone(&model));
+    let served = model_tool("far", model);
+    let served = ToolExecutor::new(served, Arc::new(world.store.clone())).unwrap();
+    let runtime = Runtime::builder(world.store.events())
+        .start_at(StartAt::Beginning)
+        .executor(world.executor.clone())
+        .executor(Arc::new(served))
+        .build()
+        .unwrap();
+    let mut events = world.store.events().subscribe(StartAt::Now).await.unwrap();
+    world.asks(json!({})).await;
+
+    let is_over = async {
+        while let Some(Ok(delivery)) = events.next().await
+            && delivery.event.schema_name.as_deref() != Some(WorkflowExecutor::RESULT)
+        {}
+    };
+    let worked = tokio::time::timeout(600 * SECOND, runtime.run_until(is_over)).await;
+
+    assert!(worked.is_ok(), "nothing is done any more");
+    let result = world.result().await;
+    assert_eq!(result["output"], "ok", "{result}");
+    assert_eq!(world.model.requests().len(), 6);
     assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
 

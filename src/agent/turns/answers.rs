@@ -115,7 +115,11 @@ impl Run<'_> {
                 Ok(effects)
             }
             (Awaited::Model { .. }, Reply::Answer(answer)) => {
-                self.open().await?.answer(answer).await?;
+                if let Err(error) = self.open().await?.answer(answer).await {
+                    // Whoever goes on after that asks the model anew.
+                    self.save().await?;
+                    return Err(error);
+                }
                 Ok(Vec::new())
             }
             (
