@@ -217,7 +217,8 @@ async fn the_end_is_told_when_the_session_has_the_turn_and_not_before() {
     let turn = supervisor.send("one", "go").unwrap();
     begun.notified().await;
 
-    let before = so_far(&mut subscriber);
+    let before = kinds(&so_far(&mut subscriber));
+    assert_eq!(before, [WorkloadEventKind::Started]);
     let heard = subscriber.next().await;
     let log = supervisor
         .sessions()
@@ -226,7 +227,6 @@ async fn the_end_is_told_when_the_session_has_the_turn_and_not_before() {
         .now_or_never()
         .unwrap();
 
-    assert_eq!(kinds(&before), [WorkloadEventKind::Started]);
     assert!(
         matches!(heard, Some(Heard::Event(event)) if event.kind.is_end()),
         "it was not the end"
