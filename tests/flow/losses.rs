@@ -195,6 +195,24 @@ async fn what_its_siblings_come_to_is_kept_when_a_step_meets_with_an_error_of_th
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_the_last_step_came_to_is_kept_although_the_response_cannot_be_recorded_at_first() {
+    let (tool, begun) = timed("work", |_, _| Some(SECOND));
+    let definition = flow(&json!({"tools": {"work": {}}}), json!([work(1)]));
+    // The first commit keeps the definition.
+    let world = failing(
+        &definition,
+        (registry([tool]), no_model()),
+        (Operation::Commit, 2..=2),
+        &Arc::default(),
+    );
+
+    let result = fails_and_goes_on(&world).await;
+
+    assert_eq!(result["output"], json!(1), "{result}");
+    assert_eq!(*begun.lock().unwrap(), [1]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_step_whose_beginning_could_not_be_kept_does_not_begin_and_its_siblings_end() {
     let (tool, begun) = timed("work", |step, _| Some(step as u32 * SECOND));
     let branches = json!([{"steps": [work(1), work(2)]}, work(5)]);

@@ -145,6 +145,10 @@ impl<'d> Drive<'d> {
     async fn work(&mut self) -> Result<Driven, BoxError> {
         loop {
             if let Some(finish) = self.finished.take() {
+                // The response may not be recorded at once, and the last step is not done again for it.
+                if let Err(error) = self.save().await {
+                    tracing::debug!("a run that has ended could not be saved: {error}");
+                }
                 self.tell_progress().await?;
                 return Ok(Driven::Finished(finish));
             }
