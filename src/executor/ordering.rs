@@ -33,6 +33,14 @@ pub enum OrderingKey {
     None,
     /// The tag of the trigger with this prefix (`session:`); of several the first in alphabetical order.
     TagPrefix(String),
+    /// The same, for triggers without a tag that begins with the other prefix. One that has such a tag has no key: it belongs to
+    /// another run, which is ordered itself.
+    TagPrefixUnless {
+        /// How the tag begins.
+        prefix: String,
+        /// How no tag may begin.
+        unless: String,
+    },
     /// The first value at this path into the trigger's context, as JSON.
     Path(Path),
 }
@@ -58,6 +66,7 @@ impl OrderingKey {
         match self {
             Self::None => None,
             Self::TagPrefix(prefix) => first_tag(prefix, &trigger.tags),
+            Self::TagPrefixUnless { prefix, unless } => tag_unless(prefix, unless, &trigger.tags),
             Self::Path(path) => value_at(path, &trigger.context),
         }
     }
@@ -66,6 +75,11 @@ impl OrderingKey {
 fn first_tag(prefix: &str, tags: &[String]) -> Option<String> {
     let with_prefix = tags.iter().filter(|tag| tag.starts_with(prefix));
     with_prefix.min().map(|tag| short(tag.clone()))
+}
+
+fn tag_unless(prefix: &str, unless: &str, tags: &[String]) -> Option<String> {
+    let is_within = tags.iter().any(|tag| tag.starts_with(unless));
+    first_tag(prefix, tags).filter(|_| !is_within)
 }
 
 fn value_at(path: &Path, context: &Value) -> Option<String> {
@@ -94,6 +108,9 @@ pub(crate) async fn ordering_key<E: UniversalExecutor + ?Sized>(
     match (&executor.profile().ordering, &event.context) {
         (OrderingKey::None, _) => Ok(None),
         (OrderingKey::TagPrefix(prefix), _) => Ok(first_tag(prefix, &event.tags)),
+        (OrderingKey::TagPrefixUnless { prefix, unless }, _) => {
+            Ok(tag_unless(prefix, unless, &event.tags))
+        }
         (OrderingKey::Path(path), Some(context)) => Ok(value_at(path, context)),
         (ordering @ OrderingKey::Path(_), None) => {
             match executor.store().get(event.breadcrumb_id).await {

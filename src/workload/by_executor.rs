@@ -8,7 +8,7 @@ use crate::agent::agents;
 use crate::error::BoxError;
 use crate::executor::{Outcome, UniversalExecutor, check};
 use crate::model::{Breadcrumb, BreadcrumbId, Event, Selector, Timestamp};
-use crate::store::{BreadcrumbStoreExt as _, Query, RunState, Wake};
+use crate::store::{BreadcrumbStore, BreadcrumbStoreExt as _, Query, RunState, Wake};
 use async_trait::async_trait;
 use serde_json::json;
 use std::fmt;
@@ -24,6 +24,10 @@ pub(super) const PARENT: &str = "parent:";
 /// Any executor as a workload: each message is written to its store as a breadcrumb that sets it off, and what it writes because of
 /// that is what the run comes to.
 ///
+/// Within a [`WorkloadExecutor`](super::WorkloadExecutor) that breadcrumb is written as part of its run, to the store of the
+/// [`Deps`], which has to be that of the executor too: it is one of the schemas that the run may write, follows from the run's
+/// trigger, and does not set off the same executor again.
+///
 /// It is run by [`process_event`](UniversalExecutor::process_event), so that the run is claimed and committed as any other. One that
 /// suspends itself is woken by a [`Runtime`](crate::Runtime) on the same store, or whoever else
 /// [resumes](crate::RunLedger::resume) it; the turn is suspended meanwhile.
@@ -32,6 +36,10 @@ pub(super) const PARENT: &str = "parent:";
 /// own, whose events name the outer one as their [parent](super::WorkloadEvent::parent): whoever hears of the outer run is told them
 /// live, for as long as that works on it. The tag `parent:` of the breadcrumb names the outer run too. The outer run adds to the
 /// session; the inner one has a conversation of its own there.
+///
+/// The inner run is one of the ledger, and stays there when the outer one is stopped, fails or is
+/// [given up](super::Supervisor::give_up): a runtime on the same store may still bring it to its end. Later turns of the session wait
+/// for it only if the [profile](crate::Profile) of the executor orders runs by the tag `session:`, whatever they belong to.
 pub struct ExecutorDefinition {
     meta: Meta,
     executor: Arc<dyn UniversalExecutor>,
@@ -73,8 +81,13 @@ impl Definition for ExecutorDefinition {
         Ok(check(&*self.executor)?)
     }
 
-    fn instantiate(&self, _: &Deps) -> Result<Box<dyn Workload>, BoxError> {
+    fn writes(&self, _: &Deps) -> Result<Option<Vec<String>>, BoxError> {
+        Ok(Some(vec![self.schema.clone()]))
+    }
+
+    fn instantiate(&self, deps: &Deps) -> Result<Box<dyn Workload>, BoxError> {
         Ok(Box::new(ByExecutor {
+            store: Arc::clone(deps.store()),
             executor: Arc::clone(&self.executor),
             schema: self.schema.clone(),
         }))
@@ -91,6 +104,8 @@ impl fmt::Debug for ExecutorDefinition {
 }
 
 struct ByExecutor {
+    /// The store of the run.
+    store: Arc<dyn BreadcrumbStore>,
     executor: Arc<dyn UniversalExecutor>,
     schema: String,
 }
@@ -147,10 +162,16 @@ impl ByExecutor {
                     told.unwrap_or_else(|| format!("the run of the executor failed: {class}"));
                 WorkloadEventKind::failed("executor_failed", message)
             }
+            Outcome::Gone => {
+                let executor = self.executor.id();
+                let message = format!(
+                    "what sets off {executor} is not in its store, or not any more; that has to be the store of the run around it"
+                );
+                WorkloadEventKind::failed("gone", message)
+            }
             Outcome::Unmatched
             | Outcome::ContextNoted
             | Outcome::OwnBreadcrumb
-            | Outcome::Gone
             | Outcome::Superseded => {
                 let executor = self.executor.id();
                 let message = format!("a {} does not set off {executor}", self.schema);
@@ -182,7 +203,15 @@ impl ByExecutor {
         if let Some(session) = cx.session_of() {
             new = new.tag(format!("session:{}", session.id()));
         }
-        Ok(store.create(new).await?)
+        let context = cx.context();
+        Ok(match context.correlation_id() {
+            // It says which run it follows from, so that that is not set off by it, and is one of what that may write.
+            Some(_) => {
+                let store = context.bound_store(Arc::clone(&self.store));
+                store.create(new).await?
+            }
+            None => store.create(new).await?,
+        })
     }
 
     /// What a run comes to that has written this.

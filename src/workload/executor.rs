@@ -28,7 +28,8 @@ use tokio_util::sync::CancellationToken;
 /// is told is the `message` of the trigger, if that is a text, else the trigger's whole context.
 ///
 /// A trigger with the tag `parent:` sets off a run within the run that this names, as [`ExecutorDefinition`](super::ExecutorDefinition)
-/// does: its events name it, and the conversation in the session is one of its own.
+/// does: its events name it, and the conversation in the session is one of its own. It waits for no turn of the session, nor does
+/// one wait for it, since the run that it is within is ordered.
 ///
 /// The result has `workload`, `run`, `status` (`success` or `error`), and `output` or `error` (`code`, `message`, `step`). A run that
 /// fails in a way that may pass is tried again as the [`Profile`] says.
@@ -87,6 +88,9 @@ pub enum WorkloadError {
     Invalid(#[from] InvalidExecutor),
 }
 
+/// The beginning of a tag that names the session of a trigger.
+const SESSION: &str = "session:";
+
 impl WorkloadError {
     /// Always [`Retry::Never`]: the definition, what is registered or the store has to change.
     #[must_use]
@@ -113,7 +117,10 @@ impl WorkloadExecutor {
         const HOUR: Duration = Duration::from_secs(3600);
         let profile = Profile::new("workload")
             .timeout(HOUR)
-            .ordering(OrderingKey::tag("session:"))
+            .ordering(OrderingKey::TagPrefixUnless {
+                prefix: SESSION.to_owned(),
+                unless: PARENT.to_owned(),
+            })
             .definition(&definition.meta().hash);
         let executor = Self {
             id: id.into(),
@@ -214,7 +221,7 @@ impl WorkloadExecutor {
         trigger: &Breadcrumb,
         context: &ExecutionContext,
     ) -> Result<Option<Place>, SessionError> {
-        let Some(id) = tag_of(trigger, "session:") else {
+        let Some(id) = tag_of(trigger, SESSION) else {
             return Ok(None);
         };
         let session = SessionStore::new(Arc::clone(self.deps.store())).session(id);

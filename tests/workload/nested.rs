@@ -6,14 +6,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+use universal_executor::source::StartAt;
+use universal_executor::store::Query;
 use universal_executor::workflow::{Parts, StepPath};
 use universal_executor::workload::{
-    Deps, ExecutorDefinition, Heard, NativeDefinition, RunCx, Supervisor, WorkloadEvent,
+    Deps, ExecutorDefinition, Heard, Message, NativeDefinition, RunCx, Supervisor, WorkloadEvent,
     WorkloadEventKind, WorkloadExecutor,
 };
 use universal_executor::{
-    BreadcrumbStoreExt as _, Event, MemoryStore, NewBreadcrumb, Subscription, Subscriptions,
-    UniversalExecutor as _,
+    BreadcrumbStore as _, BreadcrumbStoreExt as _, Event, MemoryStore, NewBreadcrumb, Profile,
+    Runtime, Selector, Subscription, Subscriptions, UniversalExecutor as _,
 };
 
 /// Says what it is told, and goes on when it is let.
@@ -164,4 +166,117 @@ async fn a_run_of_an_executor_that_is_broken_off_is_told_to_end() {
     grammar::check(&told);
     let end = WorkloadEventKind::failed("cancelled", "the turn was stopped");
     assert_eq!(told.last().unwrap().kind, end);
+}
+
+fn echo() -> NativeDefinition {
+    NativeDefinition::new("echo", |_, message: Option<Message>| async move {
+        Ok(message.unwrap_or_default().content)
+    })
+}
+
+fn inner(definition: NativeDefinition, schema: &str, deps: &Deps) -> WorkloadExecutor {
+    let asked = Subscriptions::new([Subscription::trigger(schema)]).unwrap();
+    WorkloadExecutor::new("inner", Arc::new(definition), deps.clone(), asked).unwrap()
+}
+
+fn outer(inner: ExecutorDefinition, deps: &Deps) -> WorkloadExecutor {
+    let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
+    WorkloadExecutor::new("outer", Arc::new(inner), deps.clone(), messages).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_around_an_executor_is_not_set_off_by_what_sets_that_off() {
+    let store = MemoryStore::default();
+    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+    let inner = inner(echo(), "user.message.v1", &deps);
+    let outer = outer(ExecutorDefinition::new(Arc::new(inner)), &deps);
+    let runtime = Runtime::builder(store.events())
+        .start_at(StartAt::Beginning)
+        .executor(Arc::new(outer))
+        .build()
+        .unwrap();
+    let message = NewBreadcrumb::new("user.message.v1").tag("session:one");
+    let message = message.context(json!({"message": "hi"}));
+    store.create(message).await.unwrap();
+
+    let minutes = tokio::time::sleep(Duration::from_secs(120));
+    runtime.run_until(minutes).await.unwrap();
+
+    let messages = Query::new(Selector::schema("user.message.v1")).limit(100);
+    let messages = store.search(&messages).await.unwrap();
+    assert_eq!(messages.len(), 2, "{messages:?}");
+    let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
+    let result = result.unwrap();
+    assert_eq!(
+        (result.author(), &result.context["output"]),
+        (Some("outer"), &json!("hi"))
+    );
+}
+
+#[tokio::test]
+async fn what_a_profile_does_not_list_is_not_written_to_set_off_an_executor_either() {
+    for (listed, is_written) in [
+        (None, true),
+        (Some("secret.order.v1"), true),
+        (Some("x.v1"), false),
+    ] {
+        let store = MemoryStore::default();
+        let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+        let inner = inner(echo(), "secret.order.v1", &deps);
+        let inner = ExecutorDefinition::new(Arc::new(inner)).schema("secret.order.v1");
+        let mut outer = outer(inner, &deps);
+        if let Some(listed) = listed {
+            let profile = Profile::new("workload");
+            outer = outer.with_profile(profile.responds_with([WorkloadExecutor::RESULT, listed]));
+        }
+        let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "hi"}));
+        let message = store.create(message).await.unwrap();
+
+        let done = outer.process_event(&Event::created(&message)).await;
+
+        let written = store.latest("secret.order.v1").await.unwrap();
+        assert_eq!(written.is_some(), is_written, "{listed:?}: {done:?}");
+        let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
+        let status = result.map(|result| result.context["status"].clone());
+        let expected = if is_written { "success" } else { "error" };
+        assert_eq!(status, Some(json!(expected)), "{listed:?}: {done:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_of_an_executor_that_may_still_go_on_keeps_no_later_turn_waiting() {
+    for (text, is_stopped) in [("hang", true), ("fail", false)] {
+        let store = MemoryStore::default();
+        let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+        let begun = Arc::new(Semaphore::new(0));
+        let begins = Arc::clone(&begun);
+        let works = NativeDefinition::new("works", move |_, message: Option<Message>| {
+            begins.add_permits(1);
+            async move {
+                let text = message.unwrap_or_default().text();
+                match text.as_str() {
+                    "hang" => std::future::pending().await,
+                    "fail" => Err("not yet".into()),
+                    _ => Ok(json!(text)),
+                }
+            }
+        });
+        let inner = inner(works, "user.message.v1", &deps);
+        let outer = ExecutorDefinition::new(Arc::new(inner));
+        let supervisor = Supervisor::builder(Arc::new(outer), deps).build().unwrap();
+        let turn = supervisor.send("one", text).unwrap();
+        begun.acquire().await.unwrap().forget();
+        if is_stopped {
+            supervisor.cancel("one");
+        }
+        turn.outcome().await;
+
+        let outcome = supervisor.send("one", "second").unwrap().outcome().await;
+
+        assert_eq!(
+            outcome.final_text().as_deref(),
+            Some("second"),
+            "{outcome:?}"
+        );
+    }
 }
