@@ -12,8 +12,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use tokio::sync::Notify;
+use tokio::task::coop;
 
 /// How many events wait to be read. Beyond that details are left out, and texts are put together.
 pub(super) const ROOM: usize = 1_024;
@@ -22,7 +23,8 @@ pub(super) const ROOM: usize = 1_024;
 const TEXT: usize = 64 << 10;
 
 /// The events of one run, as they happen. Reading them is what makes the run go on: while nobody reads, it stands still.
-/// Dropping the stream stops the run where it is.
+/// Dropping the stream stops the run where it is. One that always has something to tell lets others of its task have their turn
+/// all the same, so that whoever reads it can be stopped.
 pub struct EventStream<'w> {
     outlet: Outlet,
     /// None when the work is done.
@@ -50,6 +52,7 @@ impl Stream for EventStream<'_> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<WorkloadEvent>> {
+        ready!(coop::poll_proceed(context)).made_progress();
         let Self { outlet, work } = &mut *self;
         loop {
             if let Some(event) = outlet.take() {
