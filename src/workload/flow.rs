@@ -6,8 +6,8 @@ use super::stream::EventStream;
 use super::{Definition, Deps, Meta, Workload};
 use crate::error::BoxError;
 use crate::workflow::{
-    Assembly, Driven, EventSink, Finish, MayRetry, Order, StepEvent, StepFailure, StepPath,
-    Workflow,
+    Assembly, Driven, EventSink, Finish, MayRetry, Order, RunError, StepEvent, StepFailure,
+    StepPath, Workflow,
 };
 use async_trait::async_trait;
 use std::fmt;
@@ -159,7 +159,14 @@ fn end_of(driven: Driven) -> WorkloadEventKind {
     match driven {
         Driven::Refused(refused) => WorkloadEventKind::Error {
             failure: StepFailure::new("refused", refused.to_string()),
-            retry: MayRetry::Elsewhere,
+            retry: match refused {
+                RunError::DefinitionGone { .. } | RunError::OtherDefinition { .. } => {
+                    MayRetry::Elsewhere
+                }
+                RunError::NoSuchFlow { .. }
+                | RunError::InputTooLarge { .. }
+                | RunError::BadInput { .. } => MayRetry::Never,
+            },
         },
         Driven::Finished(Finish::Completed { output }) => WorkloadEventKind::Final { output },
         Driven::Finished(Finish::Failed { failure }) => WorkloadEventKind::Error {
