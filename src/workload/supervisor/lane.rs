@@ -73,11 +73,11 @@ impl Job {
         }
     }
 
-    /// Its events, for all who hear of its session.
+    /// Its events, for all who hear of its session. What a workload leaves behind does not keep them listening.
     fn telling(&self, events: &Events) -> Telling {
-        let events = Arc::clone(events);
+        let events = Arc::downgrade(events);
         let sink = Sink::new(move |event| {
-            if let Some(events) = events.get() {
+            if let Some(events) = events.upgrade().as_ref().and_then(|events| events.get()) {
                 // That nobody listens is no error.
                 drop(events.send(Arc::new(event)));
             }
@@ -190,6 +190,7 @@ impl Shared {
         drop(lanes);
         for job in dropped {
             job.telling(&events).end(&TurnStatus::Cancelled);
+            self.count(&TurnStatus::Cancelled);
         }
     }
 
@@ -223,7 +224,7 @@ impl Shared {
             let mut telling = job.telling(&events);
             let outcome = this.run(&session, &job, &stopped, &mut telling).await;
             telling.end(&outcome.status);
-            this.count(&outcome);
+            this.count(&outcome.status);
             let is_heard = job.told.send(outcome).is_ok();
             tracing::trace!(is_heard, "a turn has ended");
         }
@@ -254,10 +255,10 @@ impl Shared {
         self.lanes().health.restarted += 1;
     }
 
-    fn count(&self, outcome: &TurnOutcome) {
+    fn count(&self, status: &TurnStatus) {
         let mut lanes = self.lanes();
         lanes.health.ended += 1;
-        match &outcome.status {
+        match status {
             TurnStatus::Failed { .. } => lanes.health.failed += 1,
             TurnStatus::Suspended { .. } => lanes.health.suspended += 1,
             TurnStatus::Completed { .. } | TurnStatus::Cancelled => {}

@@ -112,7 +112,7 @@ pub struct SupervisorHealth {
     pub active: usize,
     /// Turns that wait.
     pub waiting: usize,
-    /// Turns that have ended, those that failed included.
+    /// Turns that have ended, those included that failed, or were dropped while they waited.
     pub ended: u64,
     /// Turns that failed, each counted once.
     pub failed: u64,
@@ -180,7 +180,7 @@ impl Supervisor {
         self.take(session, What::Resume)
     }
 
-    /// Gives up the last turn of a session, if that waits for others.
+    /// Gives up the last turn of a session, if that waits for others. A run of an executor within it stays in the ledger.
     ///
     /// # Errors
     /// [`SessionError`].
