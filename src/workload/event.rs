@@ -42,7 +42,7 @@ pub enum WorkloadEventKind {
     /// The run begins, or goes on.
     Started,
     /// The run failed in a way that may pass, and is [tried again](super::Restart) from the beginning: what was told of it so far
-    /// does not count any more.
+    /// does not count any more. An attempt that could not even read its session is not told.
     Restarted {
         /// The attempt to come.
         attempt: u32,

@@ -180,8 +180,9 @@ impl WorkloadExecutor {
         self
     }
 
-    /// Sets who hears of what happens in its runs, and in those within them. It must not block. Each attempt of a run is told as a
-    /// stream of its own; one that is broken off ends as `cancelled`, and its run may go on in the next one.
+    /// Sets who hears of what happens in its runs, and in those within them. It must not block; if it panics, nothing comes of that.
+    /// Each attempt of a run is told as a stream of its own; one that is broken off ends as `cancelled`, and its run may go on in
+    /// the next one.
     #[must_use]
     pub fn with_events(mut self, sink: impl Fn(WorkloadEvent) + Send + Sync + 'static) -> Self {
         self.sink = Sink::new(sink);

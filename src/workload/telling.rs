@@ -7,10 +7,28 @@ use crate::model::Timestamp;
 use crate::workflow::{FlowEventKind, StepFailure, StepPath};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-type Listener = dyn Fn(WorkloadEvent) + Send + Sync;
+/// Somebody who hears of what happens.
+struct Listener<F: ?Sized = dyn Fn(WorkloadEvent) + Send + Sync> {
+    has_panicked: AtomicBool,
+    hear: F,
+}
+
+impl Listener {
+    /// One that panics harms neither the turn nor others, and hears what follows.
+    fn hear(&self, event: WorkloadEvent) {
+        let heard = catch_unwind(AssertUnwindSafe(|| (self.hear)(event)));
+        if heard.is_err() && !self.has_panicked.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "a listener to the events of a workload panicked; it is called all the same"
+            );
+        }
+    }
+}
 
 /// Who hears of what happens in a run.
 #[derive(Clone, Default)]
@@ -18,7 +36,10 @@ pub(super) struct Sink(Vec<Arc<Listener>>);
 
 impl Sink {
     pub(super) fn new(listener: impl Fn(WorkloadEvent) + Send + Sync + 'static) -> Self {
-        Self(vec![Arc::new(listener)])
+        Self(vec![Arc::new(Listener {
+            has_panicked: AtomicBool::new(false),
+            hear: listener,
+        })])
     }
 
     /// These and others.
@@ -30,9 +51,9 @@ impl Sink {
     fn tell(&self, event: WorkloadEvent) {
         if let Some((last, others)) = self.0.split_last() {
             for listener in others {
-                listener(event.clone());
+                listener.hear(event.clone());
             }
-            last(event);
+            last.hear(event);
         }
     }
 }
@@ -51,6 +72,8 @@ pub(super) struct Telling {
     parent: Option<Arc<str>>,
     sink: Sink,
     last: u64,
+    /// Whether its name is known.
+    is_named: bool,
     /// The steps under way, each after those around it, whose paths its own begins with.
     open: BTreeSet<StepPath>,
     is_over: bool,
@@ -63,6 +86,7 @@ impl Telling {
             parent,
             sink,
             last: 0,
+            is_named: false,
             open: BTreeSet::new(),
             is_over: false,
         }
@@ -85,6 +109,7 @@ impl Telling {
         if self.last == 0 {
             self.run = Arc::clone(run);
         }
+        self.is_named = true;
         self.run == *run
     }
 
@@ -101,8 +126,11 @@ impl Telling {
         self.send(path, at, kind);
     }
 
-    /// Tells that the turn is tried again.
+    /// Tells that the turn is tried again. An attempt that has not come to know which run it is has nothing to tell.
     pub(super) fn restart(&mut self, attempt: u32, failure: StepFailure, after: Duration) {
+        if !self.is_named {
+            return;
+        }
         self.begin(now());
         self.close_steps();
         let kind = WorkloadEventKind::Restarted {
@@ -115,7 +143,6 @@ impl Telling {
 
     /// Tells what the turn came to, once.
     pub(super) fn end(&mut self, status: &TurnStatus) {
-        // Before anything is told: a listener that panics is not called again while this is dropped.
         if std::mem::replace(&mut self.is_over, true) {
             return;
         }
