@@ -145,7 +145,8 @@ impl RunCx {
         &self.context
     }
 
-    /// The session whose conversation the run goes on with; none if it stands alone.
+    /// The session whose conversation the run goes on with; none if it stands alone. Only the turn itself adds to it while it runs:
+    /// whatever else does, the workload included, makes it fail with a conflict.
     #[must_use]
     pub fn session_of(&self) -> Option<&Session> {
         self.session.as_ref()
