@@ -17,6 +17,7 @@ mod protocol;
 mod replaced;
 mod session_store;
 mod sessions;
+mod stopped;
 mod supervisor;
 mod waits;
 
