@@ -6,6 +6,7 @@
     reason = "a helper that cannot do its work fails the test that uses it"
 )]
 
+mod deleted;
 mod ends;
 mod executors;
 #[cfg(all(feature = "validate", feature = "yaml"))]

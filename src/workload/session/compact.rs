@@ -52,11 +52,15 @@ pub(in crate::workload) async fn compacted(
     };
     let kept = log.kept.get(cut..).unwrap_or_default().to_vec();
     let about = About {
+        began: log.about.began,
         entries: log.about.entries,
         since: kept.first().map_or(log.about.entries, |kept| kept.number),
         summary,
     };
-    let head = match session.change(&log, &about, None).await {
+    let Some(head) = log.head else {
+        return Ok((log, None));
+    };
+    let head = match session.change(head, &about, None).await {
         Ok(head) => head,
         // Another agent of the run has done the same, or the turn finds out in its end that it comes too late.
         Err(SessionError::Conflict { .. }) => return Ok((log, None)),

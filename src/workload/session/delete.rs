@@ -1,9 +1,9 @@
 //! Sessions are deleted, and turns that are under way find out.
 
 use super::log::Log;
-use super::{ENTRY, HEAD, OWN, Session, SessionError, SessionStore};
+use super::{ENTRY, HEAD, Session, SessionError, SessionStore};
 use crate::executor::ExecutionContext;
-use crate::model::{Breadcrumb, Patch, Selector};
+use crate::model::{Breadcrumb, BreadcrumbId, Patch, Selector};
 use crate::store::{Commit, Query, StoreError, Write};
 use crate::workflow::StepPath;
 use serde_json::json;
@@ -18,29 +18,17 @@ impl SessionStore {
     /// many breadcrumbs that were; none is no error. What they said is taken out of them first, so that no tombstone has it.
     ///
     /// A turn that is under way, or waits, fails with [`SessionError::Deleted`] instead of adding to it; whoever sends to the session
-    /// after that begins it anew. Where a worker is lost while it adds what an agent said, that may be left: deleting again takes it.
+    /// after that begins it anew, and what is said then stays. Where a worker is lost while it adds what an agent said, that may be
+    /// left, and nobody is shown it: deleting again takes it.
     ///
     /// # Errors
-    /// [`SessionError`]. What was deleted until then is gone, and deleting again goes on.
+    /// [`SessionError`]. What was deleted until then is gone, and deleting again goes on. What is left is shown to nobody once the
+    /// log of the session is gone, which goes first.
     pub async fn delete(&self, id: impl Into<Arc<str>>) -> Result<u64, SessionError> {
         let session = self.session(id);
-        // By that of the session turns find out, whose agents may add until then.
-        let mut deleted = session.remove(HEAD, &session.tag()).await?;
-        deleted += session.remove(ENTRY, &session.tag()).await?;
-        let of_agents = session.tag_of_agents();
-        let agents = Selector::schema(HEAD).all_tags([&*of_agents]);
-        let agents = Query::new(agents).limit(PAGE);
-        loop {
-            let logs = self.store.search(&agents).await;
-            let logs = logs.map_err(|error| session.failed(error))?;
-            if logs.is_empty() {
-                return Ok(deleted);
-            }
-            for log in logs {
-                let own = log.tags.iter().find(|tag| tag.starts_with(OWN));
-                deleted += session.remove_log(own.unwrap_or(&of_agents)).await?;
-            }
-        }
+        // From then on turns find out, and nobody reads what is left.
+        let deleted = session.remove_heads().await?;
+        Ok(deleted + session.sweep().await?)
     }
 }
 
@@ -88,27 +76,9 @@ impl Session {
 
     /// Whether this is the conversation of an agent in a session that was deleted since the turn began.
     pub(super) async fn is_orphan(&self) -> Result<bool, SessionError> {
-        let Some(held) = self.held.filter(|_| !self.is_whole()) else {
-            return Ok(false);
-        };
-        match self.store.get(held).await {
-            Ok(_) => Ok(false),
-            Err(StoreError::NotFound { .. }) => Ok(true),
-            Err(error) => Err(self.failed(error)),
-        }
-    }
-
-    /// Takes back what was added to the conversation of an agent while its session was deleted. Where that was begun anew it goes
-    /// with that: the conversation is not only of this turn then.
-    pub(super) async fn take_back(&self) -> Result<(), SessionError> {
-        let session = Self {
-            scope: StepPath::new(""),
-            held: None,
-            ..self.clone()
-        };
-        match session.head().await? {
-            Some(_) => Ok(()),
-            None => self.remove_log(&self.tag()).await.map(drop),
+        match self.part_of() {
+            Some(held) => Ok(!self.is_there(held).await?),
+            None => Ok(false),
         }
     }
 
@@ -117,39 +87,129 @@ impl Session {
         self.scope.as_str().is_empty()
     }
 
-    /// Deletes the conversation of an agent. The entries are found by its log, so that this goes after them, and then those that
-    /// were added meanwhile.
-    async fn remove_log(&self, tag: &str) -> Result<u64, SessionError> {
+    /// The log of the session that this one of an agent belongs to; none for the session itself.
+    pub(super) fn part_of(&self) -> Option<BreadcrumbId> {
+        self.held.filter(|_| !self.is_whole())
+    }
+
+    /// The session that this is, or in which it is, as it is now.
+    pub(super) fn whole(&self) -> Self {
+        Self {
+            scope: StepPath::new(""),
+            held: None,
+            ..self.clone()
+        }
+    }
+
+    /// The same as part of a session that has this log.
+    pub(super) fn within(&self, head: BreadcrumbId) -> Self {
+        Self {
+            held: Some(head),
+            ..self.clone()
+        }
+    }
+
+    /// The same, where a conversation of an agent that no turn holds is part of the session as it is now; none if that is not there.
+    pub(super) async fn placed(&self) -> Result<Option<Self>, SessionError> {
+        if self.is_whole() || self.held.is_some() {
+            return Ok(Some(self.clone()));
+        }
+        let head = self.whole().head().await?;
+        Ok(head.map(|head| self.within(head.id)))
+    }
+
+    /// Deletes the logs of the session that there are now, but none that is begun later.
+    async fn remove_heads(&self) -> Result<u64, SessionError> {
+        let query = Query::new(Selector::schema(HEAD).all_tags([self.tag()])).limit(PAGE);
+        let (mut removed, mut tries) = (0, 0);
+        loop {
+            let found = self.found(&query).await?;
+            match self.forget(&found).await? {
+                true => removed += count(&found),
+                false if tries < TRIES => {
+                    tries += 1;
+                    continue;
+                }
+                false => return Err(self.conflict()),
+            }
+            if found.len() < PAGE {
+                return Ok(removed);
+            }
+        }
+    }
+
+    /// Deletes all parts of sessions of this name whose log is gone: first the logs of agents, so that nothing is added to them.
+    pub(super) async fn sweep(&self) -> Result<u64, SessionError> {
         let mut removed = 0;
-        for schema in [ENTRY, HEAD, ENTRY] {
-            removed += self.remove(schema, tag).await?;
+        // The logs of sessions that are there.
+        let mut present = Vec::new();
+        for schema in [HEAD, ENTRY] {
+            let mut tries = 0;
+            loop {
+                let mut parts = Selector::schema(schema).all_tags([self.tag_of_parts()]);
+                for head in &present {
+                    parts = parts.matching("$.began", "ne", json!(head));
+                }
+                let mut found = self.found(&Query::new(parts).limit(PAGE)).await?;
+                if found.is_empty() {
+                    break;
+                }
+                for one in &found {
+                    let began = began(one).filter(|began| !present.contains(began));
+                    if let Some(began) = began
+                        && self.is_there(began).await?
+                    {
+                        present.push(began);
+                    }
+                }
+                found.retain(|one| began(one).is_none_or(|began| !present.contains(&began)));
+                match self.forget(&found).await? {
+                    true => {
+                        removed += count(&found);
+                        tries = 0;
+                    }
+                    false if tries < TRIES => tries += 1,
+                    false => return Err(self.conflict()),
+                }
+            }
         }
         Ok(removed)
     }
 
-    /// Deletes all of a schema that has a tag, without what it says.
-    async fn remove(&self, schema: &str, tag: &str) -> Result<u64, SessionError> {
-        let query = Query::new(Selector::schema(schema).all_tags([tag])).limit(PAGE);
-        let (mut removed, mut tries) = (0, 0);
-        loop {
-            let found = self.store.search(&query).await;
-            let found = found.map_err(|error| self.failed(error))?;
-            if found.is_empty() {
-                return Ok(removed);
-            }
-            let writes: Vec<Write> = found.iter().flat_map(|found| forgotten(found)).collect();
-            match self.store.commit(Commit::from(writes)).await {
-                Ok(_) => {
-                    removed += u64::try_from(found.len()).unwrap_or(u64::MAX);
-                    tries = 0;
-                }
-                Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) if tries < TRIES => {
-                    tries += 1;
-                }
-                Err(error) => return Err(self.failed(error)),
-            }
+    async fn found(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, SessionError> {
+        let found = self.store.search(query).await;
+        found.map_err(|error| self.failed(error))
+    }
+
+    async fn is_there(&self, head: BreadcrumbId) -> Result<bool, SessionError> {
+        match self.store.get(head).await {
+            Ok(_) => Ok(true),
+            Err(StoreError::NotFound { .. }) => Ok(false),
+            Err(error) => Err(self.failed(error)),
         }
     }
+
+    /// Deletes all of these without what they say; not if others have changed or deleted some of them.
+    async fn forget(&self, found: &[Arc<Breadcrumb>]) -> Result<bool, SessionError> {
+        if found.is_empty() {
+            return Ok(true);
+        }
+        let writes: Vec<Write> = found.iter().flat_map(|found| forgotten(found)).collect();
+        match self.store.commit(Commit::from(writes)).await {
+            Ok(_) => Ok(true),
+            Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => Ok(false),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+}
+
+fn count(found: &[Arc<Breadcrumb>]) -> u64 {
+    u64::try_from(found.len()).unwrap_or(u64::MAX)
+}
+
+/// The log of the session that something is part of.
+fn began(part: &Breadcrumb) -> Option<BreadcrumbId> {
+    part.context.text("began")?.parse().ok()
 }
 
 /// Takes out of a breadcrumb what it says, and deletes it.

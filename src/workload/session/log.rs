@@ -46,6 +46,9 @@ pub enum LogEntry {
 /// What is known of a log as a whole.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct About {
+    /// Of the log of an agent: that of the session which it belongs to.
+    #[serde(default)]
+    pub(super) began: Option<BreadcrumbId>,
     /// How many entries were ever added.
     pub(super) entries: u64,
     /// Those before are not read any more.

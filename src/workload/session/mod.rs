@@ -27,15 +27,13 @@ use std::sync::Arc;
 const HEAD: &str = "session.log.v1";
 const ENTRY: &str = "session.entry.v1";
 
-/// What the tag begins with that a log and its entries have.
-const OWN: &str = "session-log:";
-
 /// Sessions in a store.
 ///
 /// A session has a log for itself, and one for each agent in a flow, by the path of its step. A log is a breadcrumb of the schema
 /// `session.log.v1`, whose version is that of the log, and one of `session.entry.v1` for each entry. Nothing is ever taken out of
 /// it unless the session is [deleted](Self::delete): where a turn adds more than once, as one does that waits or is done again
-/// after a crash, the last entry counts.
+/// after a crash, the last entry counts. Entries belong to the breadcrumb of their log, and the logs of agents to that of the
+/// session: one that is begun anew after it was deleted has none of what was there before.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -68,7 +66,7 @@ pub struct Session {
     store: Arc<dyn BreadcrumbStore>,
     id: Arc<str>,
     scope: StepPath,
-    /// The log of the session that a turn began with. What it adds is nobody's once that is deleted.
+    /// The log of the session that a turn began with, to which those of agents belong. What it adds is nobody's once that is deleted.
     held: Option<BreadcrumbId>,
 }
 
@@ -116,7 +114,10 @@ impl Session {
     /// # Errors
     /// [`SessionError`].
     pub async fn load(&self) -> Result<Log, SessionError> {
-        let head = self.head().await?;
+        let head = match self.placed().await? {
+            Some(placed) => placed.head().await?,
+            None => None,
+        };
         self.check_held(head.as_deref())?;
         let Some(head) = head else {
             return Ok(Log::default());
@@ -125,7 +126,8 @@ impl Session {
         let first = about.since.max(about.entries.saturating_sub(MOST_ENTRIES));
         // Some may have been added since.
         let most = (about.entries - first).saturating_add(16);
-        let mut kept = self.entries(Selector::schema(ENTRY), most).await?;
+        let all = Selector::schema(ENTRY);
+        let mut kept = self.entries(head.id, all, most).await?;
         kept.retain(|kept| (first..about.entries).contains(&kept.number));
         Ok(Log::new((head.id, head.version), about, kept))
     }
@@ -146,24 +148,34 @@ impl Session {
         part: &str,
         entry: LogEntry,
     ) -> Result<(), SessionError> {
+        let session = match self.placed().await? {
+            Some(placed) => placed,
+            None => self.within(self.whole().begin().await?.0),
+        };
+        if session.is_orphan().await? {
+            return Err(self.deleted());
+        }
+        let head = match to.head {
+            Some(head) => head,
+            None => session.begin().await?,
+        };
         let (number, turn) = (to.about.entries, digest(&[turn]));
+        let began = session.part_of().unwrap_or(head.0);
         let kept = json!({
-            "session": &*self.id, "scope": self.scope, "number": number,
+            "session": &*self.id, "scope": self.scope, "began": began, "number": number,
             "turn": turn, "part": part, "entry": entry.fitting(),
         });
         let kept = NewBreadcrumb::new(ENTRY)
-            .tags([self.tag()])
+            .tags([tag_of_entries(head.0), self.tag_of_parts()])
             .context(as_text(kept));
         let about = About {
             entries: number + 1,
+            began: session.part_of(),
             ..to.about.clone()
         };
-        if self.is_orphan().await? {
-            return Err(self.deleted());
-        }
-        self.change(to, &about, Some(kept)).await?;
-        if self.is_orphan().await? {
-            self.take_back().await?;
+        session.change(head, &about, Some(kept)).await?;
+        if session.is_orphan().await? {
+            session.sweep().await?;
             return Err(self.deleted());
         }
         Ok(())
@@ -177,9 +189,11 @@ impl Session {
         let unknown = log.turns().filter(|turn| !said.contains(*turn));
         let unknown: Vec<&str> = unknown.collect();
         // What is not read any more has to be asked for.
-        if !unknown.is_empty() && !of.is_whole() {
+        if let Some((head, _)) = of.head
+            && !(unknown.is_empty() || of.is_whole())
+        {
             let entries = Selector::schema(ENTRY).matching("$.turn", "in", unknown);
-            let found = self.entries(entries, MOST_ENTRIES).await?;
+            let found = self.entries(head, entries, MOST_ENTRIES).await?;
             said.extend(
                 found
                     .into_iter()
@@ -191,9 +205,14 @@ impl Session {
         Ok(log)
     }
 
-    /// The newest entries of the log that are selected, in no order.
-    async fn entries(&self, of: Selector, most: u64) -> Result<Vec<Kept>, SessionError> {
-        let mut query = Query::new(of.all_tags([self.tag()]));
+    /// The newest entries of a log that are selected, in no order.
+    async fn entries(
+        &self,
+        head: BreadcrumbId,
+        which: Selector,
+        most: u64,
+    ) -> Result<Vec<Kept>, SessionError> {
+        let mut query = Query::new(which.all_tags([tag_of_entries(head)]));
         query.limit = usize::try_from(most).unwrap_or(usize::MAX);
         let found = self.store.search(&query).await;
         let found = found.map_err(|error| self.failed(error))?;
@@ -206,14 +225,10 @@ impl Session {
     /// Changes what is known of the log, and adds to it, in one step. Says what the log is then.
     async fn change(
         &self,
-        from: &Log,
+        (id, version): (BreadcrumbId, u64),
         about: &About,
         add: Option<NewBreadcrumb>,
     ) -> Result<Option<(BreadcrumbId, u64)>, SessionError> {
-        let (id, version) = match from.head {
-            Some(head) => head,
-            None => self.begin().await?,
-        };
         let patch = Patch::default().context(self.about(about));
         let mut writes = vec![Write::Update { id, version, patch }];
         writes.extend(add.map(Write::Create));
@@ -227,15 +242,19 @@ impl Session {
     /// version says so.
     async fn begin(&self) -> Result<(BreadcrumbId, u64), SessionError> {
         if let Some(head) = self.head().await? {
+            self.check_held(Some(&head))?;
             return Ok((head.id, 1));
         }
-        let about = self.about(&About::default());
+        let about = self.about(&About {
+            began: self.part_of(),
+            ..About::default()
+        });
         let mut new = NewBreadcrumb::new(HEAD)
             .title(format!("Session {}", self.id))
             .tag(self.tag())
             .context(about);
         if !self.is_whole() {
-            new = new.tag(self.tag_of_agents());
+            new = new.tag(self.tag_of_parts());
         }
         let commit = Commit::from(vec![Write::Create(new)]);
         self.store
@@ -260,18 +279,21 @@ impl Session {
 
     fn about(&self, about: &About) -> Json {
         as_text(json!({
-            "session": &*self.id, "scope": self.scope, "entries": about.entries, "since": about.since,
-            "summary": about.summary,
+            "session": &*self.id, "scope": self.scope, "began": about.began, "entries": about.entries,
+            "since": about.since, "summary": about.summary,
         }))
     }
 
+    /// What the log is found by. That of an agent is of the session as it was begun, not of its name.
     fn tag(&self) -> String {
-        format!("{OWN}{}", digest(&[&self.id, self.scope.as_str()]))
+        let began = self.part_of().map(|began| began.to_string());
+        let parts = [&self.id, self.scope.as_str(), &began.unwrap_or_default()];
+        format!("session-log:{}", digest(&parts))
     }
 
-    /// What the conversations of all agents in the session are found by.
-    fn tag_of_agents(&self) -> String {
-        format!("session-agents:{}", digest(&[&self.id]))
+    /// What all that was ever said in a session of this name is found by, and the logs of agents: to delete it.
+    fn tag_of_parts(&self) -> String {
+        format!("session-parts:{}", digest(&[&self.id]))
     }
 
     fn read<T: DeserializeOwned>(&self, context: &Json) -> Result<T, SessionError> {
@@ -303,6 +325,11 @@ impl Session {
             session: Arc::clone(&self.id),
         }
     }
+}
+
+/// What the entries of a log are found by.
+fn tag_of_entries(head: BreadcrumbId) -> String {
+    format!("session-entries:{head}")
 }
 
 /// A value that a store in memory keeps in a fraction of the room. What cannot be read as text is for the store to refuse.

@@ -1,0 +1,130 @@
+//! Sessions that are deleted while others work with them, and begun anew: neither has anything of the other.
+
+use crate::{agent, code, deps, deps_on, flow, history, parrot};
+use serde_json::json;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use universal_executor::agent::Message;
+use universal_executor::store::{Fault, Faulty, Moment, Operation};
+use universal_executor::workflow::{Parts, StepPath};
+use universal_executor::workload::{
+    Deps, Log, LogEntry, NativeDefinition, SessionStore, Supervisor,
+};
+use universal_executor::{BreadcrumbStoreExt as _, MemoryStore};
+
+fn texts(log: &Log) -> Vec<String> {
+    let messages = log.messages().into_iter();
+    messages.map(|message| message.text).collect()
+}
+
+async fn now(sessions: &SessionStore) -> Vec<String> {
+    texts(&sessions.session("one").load().await.unwrap())
+}
+
+/// The same store, in which one operation of a kind goes wrong, counted from 0.
+fn once(
+    store: &MemoryStore,
+    operation: Operation,
+    number: usize,
+    fault: Fault,
+) -> Faulty<MemoryStore> {
+    let done = AtomicUsize::new(0);
+    Faulty::new(store.clone(), move |now, moment| {
+        let is_it = now == operation && moment == Moment::Before;
+        match is_it && done.fetch_add(1, Ordering::SeqCst) == number {
+            true => fault,
+            false => Fault::None,
+        }
+    })
+}
+
+#[tokio::test]
+async fn what_a_deletion_that_broke_off_left_is_not_shown_in_the_session_begun_anew() {
+    let store = MemoryStore::default();
+    let model = parrot();
+    let definition = Arc::new(agent());
+    let supervisor = Supervisor::builder(definition, deps(&model, &store));
+    let supervisor = supervisor.build().unwrap();
+    for text in ["secret", "secret too"] {
+        supervisor.send("one", text).unwrap().outcome().await;
+    }
+
+    // After the log is gone, and before its entries are.
+    let breaks = once(&store, Operation::Search, 1, Fault::Fail);
+    let broken = SessionStore::new(Arc::new(breaks)).delete("one").await;
+    for text in ["a", "b"] {
+        supervisor.send("one", text).unwrap().outcome().await;
+    }
+
+    assert!(broken.is_err());
+    assert_eq!(history(&model.requests()[3]), ["a", "said: a"]);
+    let expected = ["a", "said: a", "b", "said: b"];
+    let sessions = SessionStore::new(Arc::new(store));
+    assert_eq!(now(&sessions).await, expected);
+    // Deleting again takes what is left as well: a log and four entries.
+    assert_eq!(sessions.delete("one").await.unwrap(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_begins_a_session_anew_while_it_is_deleted_stays() {
+    let store = MemoryStore::default();
+    let echo = NativeDefinition::new("echo", |_, message| async move {
+        Ok(message.unwrap_or_default().content)
+    });
+    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+    let supervisor = Supervisor::builder(Arc::new(echo), deps).build().unwrap();
+    supervisor.send("one", "before").unwrap().outcome().await;
+
+    // After the log is gone.
+    let late = Fault::Delay(Duration::from_secs(10));
+    let slow = once(&store, Operation::Search, 1, late);
+    let slow = SessionStore::new(Arc::new(slow));
+    let second = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        supervisor.send("one", "anew").unwrap().outcome().await
+    };
+    let (deleted, outcome) = tokio::join!(slow.delete("one"), second);
+
+    assert_eq!(deleted.unwrap(), 2);
+    assert_eq!(outcome.final_text().as_deref(), Some("anew"));
+    assert_eq!(now(&supervisor.sessions()).await, ["anew", "anew"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_agent_said_in_a_deleted_turn_is_not_left_in_the_session_begun_anew() {
+    let store = MemoryStore::default();
+    // The log of the agent is made after that of the session, and takes long.
+    let late = Fault::Delay(Duration::from_secs(10));
+    let slow = once(&store, Operation::Commit, 1, late);
+    let definition = flow(json!({
+        "agents": {"a": {"instruction": "Help."}},
+        "flows": {"main": {"steps": [{"agent": "a"}, {"return": "done"}]}},
+    }));
+    let supervisor = Supervisor::builder(Arc::new(definition), deps_on(&parrot(), Arc::new(slow)));
+    let supervisor = supervisor.build().unwrap();
+    let turn = supervisor.send("one", "secret").unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let sessions = SessionStore::new(Arc::new(store.clone()));
+
+    sessions.delete("one").await.unwrap();
+    let session = sessions.session("one");
+    let messages = vec![Message::user("anew")];
+    let log = session.load().await.unwrap();
+    let said = LogEntry::Said { messages };
+    session.append(&log, "anew", said).await.unwrap();
+    let outcome = turn.outcome().await;
+
+    assert_eq!(code(&outcome.status), "session", "{outcome:?}");
+    let agent = session.child(&StepPath::new("main/0"));
+    assert_eq!(texts(&agent.load().await.unwrap()), [""; 0]);
+    // The log that was begun anew is all there is.
+    let log = store.latest("session.log.v1").await.unwrap().unwrap();
+    store.delete(log.id).await.unwrap();
+    assert!(store.latest("session.log.v1").await.unwrap().is_none());
+    let entry = store.latest("session.entry.v1").await.unwrap().unwrap();
+    store.delete(entry.id).await.unwrap();
+    assert!(store.latest("session.entry.v1").await.unwrap().is_none());
+}
