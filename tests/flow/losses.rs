@@ -128,7 +128,7 @@ async fn a_flow_that_takes_longer_than_its_run_may_ends_without_a_step_that_is_c
 }
 
 /// A world whose store fails at the operations of these numbers; `done` counts those that were done.
-fn failing(
+pub(super) fn failing(
     definition: &Value,
     (tools, model): (ToolRegistry, ScriptedModel),
     (fails, at): (Operation, RangeInclusive<usize>),

@@ -8,6 +8,7 @@
 )]
 
 mod agents;
+mod asked;
 mod executors;
 mod graphs;
 mod limits;

@@ -67,8 +67,8 @@ impl Step<'_> {
             let trigger = Arc::new(self.asked(&at_work));
             let mut with = None;
             loop {
-                let fed = with.take();
-                let response = match self.turn(&agent, &trigger, &key, &keeper, fed).await {
+                let (fed, answer): (Option<String>, _) = with.take().unzip();
+                let suspension = match self.turn(&agent, &trigger, &key, &keeper, answer).await {
                     Ok(output) => {
                         let output = Json::from(output);
                         self.remember(&key, &path, &at_work.input, &output).await?;
@@ -81,7 +81,7 @@ impl Step<'_> {
                         Err(error) => return failed_with(error).map(Came::Failed),
                     },
                 };
-                let mut wake = self.keep_turn(&key, &path, response).await?;
+                let mut wake = self.keep_turn(&key, &path, suspension, fed).await?;
                 let asked = self.agents.asked_by(&key);
                 let came = asked.iter().map(|child| self.work_of_asked(child, &path));
                 for came in try_join_all(came).await?.into_iter().flatten() {
@@ -127,10 +127,9 @@ impl Step<'_> {
         trigger: &Arc<Breadcrumb>,
         key: &str,
         keeper: &Arc<dyn KeepState>,
-        with: Option<(String, Arc<Breadcrumb>)>,
+        with: Option<Arc<Breadcrumb>>,
     ) -> Result<Value, BoxError> {
         let state = self.agents.get(key).and_then(|at_work| at_work.state);
-        let (fed, with) = with.unzip();
         let resumed = state.map(|state| Resumed { state, with });
         let inner = Inner {
             key: self.key_of(key),
@@ -138,20 +137,20 @@ impl Step<'_> {
             keeper: Arc::clone(keeper),
         };
         let context = self.context.inner(Arc::clone(trigger), inner);
-        let done = agent.execute(trigger, &context).await;
-        if let Some(fed) = fed {
-            self.agents.remove(&fed);
-        }
-        done
+        agent.execute(trigger, &context).await
     }
 
     /// Keeps what a suspended agent goes on with, writes what it asks others, and says what would wake it. What it asks
     /// agents of this workflow is kept as well.
+    ///
+    /// The agent that it was fed the answer of is let go of together with that, and not before: an agent that fails with an
+    /// answer is fed it again, and passes over one that it has taken.
     async fn keep_turn(
         &self,
         key: &str,
         path: &StepPath,
         suspension: Suspension,
+        fed: Option<String>,
     ) -> Result<Wake, BoxError> {
         let (mut wake, state, response) = suspension.into_parts();
         for write in response.into_writes() {
@@ -169,6 +168,9 @@ impl Step<'_> {
             }
         }
         self.agents.set_state(key, state);
+        if let Some(fed) = fed {
+            self.agents.remove(&fed);
+        }
         self.saver.save().await?;
         let own: Vec<_> = self
             .agents
@@ -221,6 +223,9 @@ impl Step<'_> {
             Came::Waits(wake) => return Ok(Some(wake)),
         };
         self.agents.set_answer(key, answer);
+        for asked in self.agents.asked_by(key) {
+            self.agents.remove(&asked);
+        }
         self.saver.save().await?;
         Ok(None)
     }
