@@ -14,9 +14,13 @@ use serde_json::json;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::sleep;
 
 /// How long is waited before a run that somebody else works on is looked at again.
 const LOOKS: Duration = Duration::from_secs(5);
+
+/// A run that is due so soon goes on at once, as one that only makes way for another attempt. Clocks may differ a little.
+const SOON: Duration = Duration::from_secs(1);
 
 /// The beginning of a tag that names the run within which a breadcrumb sets off another one.
 pub(super) const PARENT: &str = "parent:";
@@ -130,12 +134,7 @@ impl Workload for ByExecutor {
 impl ByExecutor {
     async fn work(&self, cx: &RunCx, message: Message) -> Result<WorkloadEventKind, BoxError> {
         let trigger = self.trigger(cx, &message).await?;
-        let event = Event::created(&trigger);
-        let outer = Outer {
-            run: Some(cx.run().into()),
-            sink: cx.outlet.listeners.clone(),
-        };
-        let outcome = outer.around(self.executor.process_event(&event)).await?;
+        let outcome = self.process(cx, &trigger).await?;
         let waits = |until: Timestamp| WorkloadEventKind::Suspended {
             wake: Wake::at(until),
             state: json!({"trigger": trigger.id}).into(),
@@ -178,6 +177,29 @@ impl ByExecutor {
                 WorkloadEventKind::failed("unmatched", message)
             }
         })
+    }
+
+    /// Has the executor work until its run ends or waits.
+    async fn process(&self, cx: &RunCx, trigger: &Breadcrumb) -> Result<Outcome, BoxError> {
+        let event = Event::created(trigger);
+        loop {
+            let outer = Outer {
+                run: Some(cx.run().into()),
+                sink: cx.outlet.listeners.clone(),
+            };
+            let outcome = outer.around(self.executor.process_event(&event)).await?;
+            let Outcome::Suspended {
+                until: Some(until), ..
+            } = &outcome
+            else {
+                return Ok(outcome);
+            };
+            let rest = until.since(cx.context().now());
+            if rest > SOON {
+                return Ok(outcome);
+            }
+            sleep(rest).await;
+        }
     }
 
     /// What sets the executor off: the same breadcrumb in each attempt.

@@ -15,7 +15,7 @@ use universal_executor::workload::{
 };
 use universal_executor::{
     BreadcrumbStore as _, BreadcrumbStoreExt as _, Event, MemoryStore, NewBreadcrumb, Profile,
-    Runtime, Selector, Subscription, Subscriptions, UniversalExecutor as _,
+    Runtime, Selector, Subscription, Subscriptions, UniversalExecutor as _, Wake, suspend,
 };
 
 /// Says what it is told, and goes on when it is let.
@@ -279,4 +279,28 @@ async fn a_run_of_an_executor_that_may_still_go_on_keeps_no_later_turn_waiting()
             "{outcome:?}"
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_of_an_executor_that_makes_way_for_another_attempt_goes_on_within_its_turn() {
+    let store = MemoryStore::default();
+    let deps = Deps::new(Parts::new(), Arc::new(store));
+    let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
+    let makes_way = NativeDefinition::new("makes-way", |cx: RunCx, _| async move {
+        match cx.context().resumed() {
+            None => Err(suspend(Wake::at(cx.context().now()), json!("on my way")).into()),
+            Some(_) => Ok(json!("there")),
+        }
+    });
+    let inner = WorkloadExecutor::new("inner", Arc::new(makes_way), deps.clone(), messages);
+    let outer = ExecutorDefinition::new(Arc::new(inner.unwrap()));
+    let supervisor = Supervisor::builder(Arc::new(outer), deps).build().unwrap();
+
+    let outcome = supervisor.send("one", "go").unwrap().outcome().await;
+
+    assert_eq!(
+        outcome.final_text().as_deref(),
+        Some("there"),
+        "{outcome:?}"
+    );
 }
