@@ -36,7 +36,7 @@ fn executor(definition: impl Definition + 'static, store: &MemoryStore) -> Workl
 
 async fn message(store: &MemoryStore) -> Event {
     let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "hi"}));
-    Event::created(&*store.create(message).await.unwrap())
+    Event::created(&store.create(message).await.unwrap())
 }
 
 /// Always has something to say, and nothing to wait for.

@@ -78,7 +78,7 @@ impl WorkloadManager {
                 }
             };
             let Some(oldest) = page.last() else { return };
-            if listed == MOST {
+            if listed >= MOST {
                 let reason = format!("more than {MOST} definitions; the older ones are not listed");
                 listing.unseen.push(Tried::new("store", reason));
                 return;

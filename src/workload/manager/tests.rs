@@ -1,9 +1,13 @@
 use super::*;
 use crate::error::BoxError;
-use crate::model::{BreadcrumbId, NewBreadcrumb};
+use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb};
 use crate::runtime::definitions::Definitions;
-use crate::store::{BreadcrumbStoreExt as _, MemoryStore};
+use crate::store::{
+    BreadcrumbStore, BreadcrumbStoreExt as _, Capabilities, Commit, Committed, MemoryStore, Query,
+    RunLedger, Scored, StoreError, VectorQuery,
+};
 use crate::workload::{Meta, NativeDefinition};
+use async_trait::async_trait;
 use serde_json::json;
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -489,6 +493,60 @@ async fn a_store_with_more_definitions_than_are_listed_says_so() {
         unseen.starts_with("store: more than 500 definitions"),
         "{unseen}"
     );
+}
+
+/// A store that finds fewer at a time than it is asked for.
+#[derive(Debug)]
+struct ShortPages(MemoryStore);
+
+#[async_trait]
+impl BreadcrumbStore for ShortPages {
+    fn tenant(&self) -> &str {
+        self.0.tenant()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
+        self.0.get(id).await
+    }
+
+    async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
+        self.0.search(&query.clone().limit(7)).await
+    }
+
+    async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
+        self.0.vector_search(query).await
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+        self.0.commit(commit).await
+    }
+
+    fn ledger(&self) -> Option<&dyn RunLedger> {
+        BreadcrumbStore::ledger(&self.0)
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_finds_fewer_at_a_time_has_no_more_listed() {
+    let store = MemoryStore::default();
+    for number in 0..600 {
+        define(
+            &store,
+            json!({"workflow_id": number.to_string(), "definition": 1}),
+        )
+        .await;
+    }
+    let manager = WorkloadManager::builder().store(Arc::new(ShortPages(store)));
+
+    let listing = manager.build().unwrap().list().await;
+
+    // The page that goes beyond 500 is the last one.
+    assert_eq!(listing.workloads.len(), 504);
+    assert_eq!(listing.unseen.len(), 1);
 }
 
 #[tokio::test]
