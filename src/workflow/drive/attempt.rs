@@ -13,7 +13,9 @@ use crate::error::BoxError;
 use crate::executor::{ExecutionContext, Verdict, verdict};
 use crate::model::Timestamp;
 use crate::store::Wake;
-use crate::workflow::{Finish, FlowEvent, FlowEventKind, Next, Outcome, Ready, Run, StepPath};
+use crate::workflow::{
+    Finish, FlowEvent, FlowEventKind, Next, Outcome, Ready, Run, StepPath, Task,
+};
 use futures::future::{AbortHandle, BoxFuture, abortable};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
@@ -52,6 +54,8 @@ pub(super) struct Drive<'d> {
     pub(super) saver: Saver,
     pub(super) saves: mpsc::Receiver<oneshot::Sender<()>>,
     pub(super) is_saved: bool,
+    /// Whether a step has ended since the run was saved that is no agent's.
+    pub(super) has_unkept: bool,
     /// Who waits until the run is saved.
     pub(super) unheard: Vec<oneshot::Sender<()>>,
     /// What has begun since the run was saved, as it was before: nothing is done of it yet.
@@ -102,6 +106,7 @@ impl<'d> Drive<'d> {
             saver: Saver(asks),
             saves,
             is_saved: false,
+            has_unkept: false,
             unheard: Vec::new(),
             unsaved: Vec::new(),
             tells,
@@ -145,8 +150,11 @@ impl<'d> Drive<'d> {
     async fn work(&mut self) -> Result<Driven, BoxError> {
         loop {
             if let Some(finish) = self.finished.take() {
-                // The response may not be recorded at once, and the last step is not done again for it.
-                if let Err(error) = self.save().await {
+                // The response may not be recorded at once, and the last step is not done again for it. An agent says what it
+                // said from its conversation, which those need who keep what was said.
+                if self.has_unkept
+                    && let Err(error) = self.save().await
+                {
                     tracing::debug!("a run that has ended could not be saved: {error}");
                 }
                 self.tell_progress().await?;
@@ -352,6 +360,7 @@ impl<'d> Drive<'d> {
         };
         let kept = self.forget(path);
         self.leaving.came_further = true;
+        self.has_unkept |= !matches!(ready.task, Task::Agent { .. });
         let next = match (outcome, self.ticket(path)) {
             (Outcome::Succeeded(result), Some(ticket)) => self.run.resume(&ticket, result),
             (outcome, _) => self.run.tell(path, ready.attempt, outcome),

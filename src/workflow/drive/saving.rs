@@ -41,6 +41,7 @@ impl Drive<'_> {
             Err(error) => return Err(error.into()),
         }
         self.is_saved = true;
+        self.has_unkept = false;
         self.unsaved.clear();
         for told in self.unheard.drain(..) {
             let is_heard = told.send(()).is_ok();
