@@ -1,7 +1,8 @@
 //! Sessions that are deleted while others work with them, and begun anew: neither has anything of the other.
 
 use crate::{agent, code, deps, deps_on, flow, history, parrot};
-use serde_json::json;
+use serde_json::{Value, json};
+use std::num::NonZeroU32;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,9 +12,10 @@ use universal_executor::agent::Message;
 use universal_executor::store::{Fault, Faulty, Moment, Operation};
 use universal_executor::workflow::{Parts, StepPath};
 use universal_executor::workload::{
-    Deps, Log, LogEntry, NativeDefinition, SessionStore, Supervisor,
+    Deps, Heard, Log, LogEntry, NativeDefinition, Restart, SessionStore, Supervisor,
+    WorkloadEventKind,
 };
-use universal_executor::{BreadcrumbStoreExt as _, MemoryStore};
+use universal_executor::{BoxError, BreadcrumbStoreExt as _, MemoryStore};
 
 fn texts(log: &Log) -> Vec<String> {
     let messages = log.messages().into_iter();
@@ -127,4 +129,41 @@ async fn what_an_agent_said_in_a_deleted_turn_is_not_left_in_the_session_begun_a
     let entry = store.latest("session.entry.v1").await.unwrap().unwrap();
     store.delete(entry.id).await.unwrap();
     assert!(store.latest("session.entry.v1").await.unwrap().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_is_tried_again_does_not_bring_back_a_session_that_is_deleted() {
+    let store = MemoryStore::default();
+    let definition = fails_once();
+    let deps = Deps::new(Parts::new(), Arc::new(store));
+    let often = Restart {
+        attempts: NonZeroU32::new(2).unwrap(),
+        delay: Duration::from_secs(1),
+    };
+    let supervisor = Supervisor::builder(Arc::new(definition), deps);
+    let supervisor = supervisor.restart(often).build().unwrap();
+    let mut subscriber = supervisor.subscribe("one").unwrap();
+    let turn = supervisor.send("one", "secret").unwrap();
+    let is_restart = |heard: &Heard| matches!(heard, Heard::Event(event) if matches!(event.kind, WorkloadEventKind::Restarted { .. }));
+    while !is_restart(&subscriber.next().await.unwrap()) {}
+
+    supervisor.sessions().delete("one").await.unwrap();
+    let outcome = turn.outcome().await;
+
+    assert_eq!(code(&outcome.status), "session", "{outcome:?}");
+    assert_eq!(now(&supervisor.sessions()).await, [""; 0]);
+}
+
+/// Fails in a way that may pass, and is done when it is tried again.
+fn fails_once() -> NativeDefinition {
+    let tries = AtomicUsize::new(0);
+    NativeDefinition::new("once", move |_, _| {
+        let number = tries.fetch_add(1, Ordering::SeqCst);
+        async move {
+            match number {
+                0 => Err::<Value, BoxError>("not yet".into()),
+                _ => Ok(json!("done")),
+            }
+        }
+    })
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// How many entries of a log are read at the most, the newest.
 pub(super) const MOST_ENTRIES: u64 = 1_000;
 
-/// How large an entry may be before the calls of tools are left out of it, and how large a text of it may be then.
+/// How large an entry may be as JSON before the calls of tools are left out of it, and how large a text of it may be then.
 const ENTRY_BYTES: usize = 512 << 10;
 const TEXT_BYTES: usize = 128 << 10;
 
@@ -147,8 +147,7 @@ impl LogEntry {
         let Self::Said { mut messages } = self else {
             return self;
         };
-        let size: usize = messages.iter().map(replay::size).sum();
-        if size <= ENTRY_BYTES {
+        if written(&messages) <= ENTRY_BYTES {
             return Self::Said { messages };
         }
         let last = messages.pop();
@@ -156,8 +155,20 @@ impl LogEntry {
         messages.extend(last);
         for message in &mut messages {
             message.tool_calls.clear();
-            message.text = excerpt(&message.text, TEXT_BYTES).into_owned();
+            let mut most = TEXT_BYTES;
+            message.text = excerpt(&message.text, most).into_owned();
+            // As JSON a text may be six times as long.
+            while most > 0 && written(message) > ENTRY_BYTES / 2 {
+                most /= 2;
+                message.text = excerpt(&message.text, most).into_owned();
+            }
         }
         Self::Said { messages }
     }
+}
+
+/// How many bytes something takes as JSON, which is what a store counts.
+fn written(what: &impl Serialize) -> usize {
+    // What cannot be written is for the store to refuse.
+    serde_json::to_string(what).map_or(0, |text| text.len())
 }

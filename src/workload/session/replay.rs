@@ -64,15 +64,6 @@ pub(super) fn last(mut messages: Vec<Message>, most: u64) -> Vec<Message> {
     kept
 }
 
-/// About how many bytes a message takes.
-pub(super) fn size(message: &Message) -> usize {
-    let calls = message.tool_calls.iter();
-    let calls: usize = calls
-        .map(|call| call.name.len() + call.arguments.text().len() + 64)
-        .sum();
-    message.text.len() + calls + 64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -242,6 +242,24 @@ async fn a_turn_that_is_too_large_keeps_its_question_and_its_answer() {
     assert!(shown[1].len() < 130 << 10);
 }
 
+#[tokio::test]
+async fn a_turn_that_is_too_large_only_as_json_is_kept_as_well() {
+    // Each of these takes six bytes as JSON.
+    for size in [80 << 10, 200 << 10] {
+        let session = session();
+        let text = "\u{1}".repeat(size);
+        let messages = vec![Message::user(text.as_str()), Message::assistant(text)];
+
+        let empty = session.load().await.unwrap();
+        let said = LogEntry::Said { messages };
+        session.append(&empty, "one", said).await.unwrap();
+
+        let shown = texts(&session.load().await.unwrap());
+        assert_eq!(shown.len(), 2);
+        assert!(shown.iter().all(|text| text.len() > 20 << 10));
+    }
+}
+
 /// A store in which a session is deleted right before the next commit, if that is wanted.
 #[derive(Clone, Debug, Default)]
 struct Racing {

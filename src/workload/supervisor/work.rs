@@ -47,8 +47,10 @@ impl Shared {
     ) -> TurnOutcome {
         let Restart { attempts, delay } = self.settings.restart;
         let mut attempt = 1;
+        // All attempts are for the session as the first one found it: one that is deleted since is not begun anew.
+        let mut session = SessionStore::new(Arc::clone(self.deps.store())).session(session);
         loop {
-            let outcome = self.attempt(session, job, stop, telling).await;
+            let outcome = self.attempt(&mut session, job, stop, telling).await;
             let TurnStatus::Failed { failure, retry } = &outcome.status else {
                 return outcome;
             };
@@ -71,7 +73,7 @@ impl Shared {
     /// Runs a turn once, when there is a place for it.
     async fn attempt(
         &self,
-        session: &str,
+        session: &mut Session,
         job: &Job,
         stop: &CancellationToken,
         telling: &mut Telling,
@@ -92,16 +94,15 @@ impl Shared {
 
     async fn run_once(
         &self,
-        session: &str,
+        session: &mut Session,
         job: &Job,
         stop: &CancellationToken,
         telling: &mut Telling,
     ) -> TurnOutcome {
-        let session = SessionStore::new(Arc::clone(self.deps.store())).session(session);
         let begun = tokio::select! {
             biased;
             () = stop.cancelled() => return ended(telling, TurnStatus::Cancelled),
-            begun = self.begin(&session, job) => begun,
+            begun = self.begin(session, job) => begun,
         };
         let begun = match begun {
             Ok(Ok(begun)) => begun,
@@ -112,10 +113,11 @@ impl Shared {
             message,
             trigger,
             context,
-            session,
+            session: held,
             added,
             resumed,
         } = begun;
+        session.clone_from(&held);
         // A turn that goes on has the name that it had.
         let run: Arc<str> = trigger.id.to_string().into();
         if !telling.name(&run) {
@@ -125,7 +127,10 @@ impl Shared {
             stop,
             patience: self.settings.patience,
         };
-        let place = Place { session, added };
+        let place = Place {
+            session: held,
+            added,
+        };
         let turn = TurnOf {
             definition: &*self.definition,
             deps: &self.deps,
