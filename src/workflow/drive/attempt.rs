@@ -203,6 +203,7 @@ impl<'d> Drive<'d> {
     /// Begins steps for which there is a place, and which have no delay and are not held, unless the attempt comes to its end.
     fn begin_what_is_due(&mut self) {
         let now = self.context.now();
+        self.leaving.goes_on_after_all(now);
         let mut later = VecDeque::new();
         while self.running.len() < MOST_AT_ONCE
             && let Some(path) = self.queue.pop_front()
