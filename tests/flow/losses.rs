@@ -285,6 +285,29 @@ async fn a_sibling_that_does_not_end_does_not_keep_an_attempt_with_an_error_from
     assert_eq!(*begun.lock().unwrap(), [1, 1]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_a_step_came_to_is_kept_although_the_store_fails_twice_at_that_moment() {
+    let (pay, calls) = tool("pay", |_, _| Ok(json!("paid")));
+    let (next, _) = tool("next", |_, _| Ok(json!("next")));
+    let definition = flow(
+        &json!({"tools": {"pay": {}, "next": {}}}),
+        json!([{"tool": "pay"}, {"tool": "next"}]),
+    );
+    let parts = (registry([pay.at_most_once(), next]), no_model());
+    // The second save is that of what was paid, and the third the last one of the attempt.
+    let world = failing(
+        &definition,
+        parts,
+        (Operation::Save, 2..=3),
+        &Arc::default(),
+    );
+
+    let result = fails_and_goes_on(&world).await;
+
+    assert_eq!(result["output"], "next", "{result}");
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
 /// A world whose attempts have so many seconds, and whose tool is called by steps.
 fn in_time(steps: Value, tool: JsonTool, seconds: u32) -> World {
     let definition = flow(&json!({"tools": {"work": {}}}), steps);

@@ -135,9 +135,8 @@ impl<'d> Drive<'d> {
         let driven = self.work().await;
         if let Err(error) = &driven
             && verdict(error.as_ref()) != Verdict::Permanent
-            && let Err(error) = self.save().await
         {
-            tracing::warn!("what a run came to before it failed is not kept: {error}");
+            self.save_at_last().await;
         }
         driven
     }

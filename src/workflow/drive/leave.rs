@@ -9,8 +9,9 @@ use crate::store::Wake;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// How long the other steps at work may take to end after one of them met with an error of the store.
-const SIBLINGS: Duration = Duration::from_secs(60);
+/// How long others at work may take to end after one of them met with an error of the store, and how long is tried to keep
+/// what came of it.
+pub(super) const SIBLINGS: Duration = Duration::from_secs(60);
 
 /// How an attempt ends.
 pub(super) enum Leave {
