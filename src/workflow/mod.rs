@@ -131,7 +131,8 @@
 //! left. A run that loses three workers before it can make way, mostly at the same step, is a `crash_loop`. Where the store has
 //! no ledger no attempt makes way.
 //!
-//! An error of the store that may pass ends an attempt, and not the steps at work beside: they have a minute to end, and what they come to is kept for the next attempt. That is tried again for a minute if
+//! An error of the store that may pass ends an attempt, and not the steps at work beside, nor the agents that others have
+//! asked: they have a minute to end, and what they come to is kept for the next attempt. That is tried again for a minute if
 //! the store cannot keep it.
 //!
 //! An agent works on what the step gives it, as its trigger. The agents in `use` and `delegate` of it work within the same

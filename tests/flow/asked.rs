@@ -1,6 +1,6 @@
 //! Agents that ask others within a run whose store fails or refuses, and what becomes of their steps.
 
-use super::losses::failing;
+use super::losses::{failing, timed};
 use super::*;
 use universal_executor::store::Operation;
 
@@ -62,4 +62,91 @@ async fn the_answer_of_an_asked_agent_is_not_lost_whichever_search_fails() {
             "search {at} fails: {result}"
         );
     }
+}
+
+/// A writer who asks one that pays, and one that asks an editor.
+fn payer_and_asker() -> (Value, ScriptedModel) {
+    let model = ScriptedModel::answering(move |_, request| {
+        let (said, results) = (shown(request), results(request));
+        let is = |instruction: &str| said.contains(instruction);
+        let calls = match () {
+            () if is("Write.") => vec![ask("1", "payer"), ask("2", "asker")],
+            () if is("Pay.") => vec![ask("1", "work")],
+            () if is("Ask.") => vec![ask("1", "editor")],
+            () => return Ok(ChatResponse::new("edited")),
+        };
+        Ok(match results.is_empty() {
+            true => ChatResponse::calling(calls),
+            false => ChatResponse::new(results.join(" ")),
+        })
+    });
+    let more = json!({"tools": {"work": {}}, "agents": {
+        "writer": {"instruction": "Write.", "use": ["payer", "asker"]},
+        "payer": {"instruction": "Pay.", "tools": ["work"]},
+        "asker": {"instruction": "Ask.", "use": ["editor"]},
+        "editor": {"instruction": "Edit."},
+    }});
+    (
+        flow(&more, json!([{"agent": "writer", "input": "crabs"}])),
+        model,
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_the_store_lets_what_other_asked_agents_have_under_way_end() {
+    for at in 1..=24 {
+        let (definition, model) = payer_and_asker();
+        let pay = json_tool("work", "", json!({}), |_, _| async move {
+            tokio::time::sleep(5 * SECOND).await;
+            Ok(json!("paid"))
+        });
+        let parts = (registry([pay.at_most_once()]), model);
+        let fails = (Operation::Search, at..=at);
+        let world = failing(&definition, parts, fails, &Arc::default());
+
+        let result = ends(&world).await;
+
+        assert_eq!(
+            result["output"], "paid edited",
+            "search {at} fails: {result}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_asked_agent_that_does_not_end_does_not_keep_an_attempt_with_an_error_from_ending() {
+    let far = universal_executor::tool::remote_tool("far", "", json!({"type": "object"}));
+    let model = ScriptedModel::answering(|_, request| {
+        let (said, results) = (shown(request), results(request));
+        let calls = match () {
+            () if said.contains("Write.") => vec![ask("1", "payer"), ask("2", "asker")],
+            () if said.contains("Pay.") => vec![ToolCall::new("1", "work", json!({"step": 1}))],
+            () => vec![ask("1", "far")],
+        };
+        Ok(match results.is_empty() {
+            true => ChatResponse::calling(calls),
+            false => ChatResponse::new("done"),
+        })
+    });
+    let more = json!({"tools": {"work": {}, "far": {}}, "agents": {
+        "writer": {"instruction": "Write.", "use": ["payer", "asker"]},
+        "payer": {"instruction": "Pay.", "tools": ["work"]},
+        "asker": {"instruction": "Ask.", "tools": ["far"]},
+    }});
+    let definition = flow(&more, json!([{"agent": "writer", "input": "crabs"}]));
+    let (work, begun) = timed("work", |_, time| (time > 1).then_some(SECOND));
+    let tools = registry([work.idempotent()]).with(far).unwrap();
+    // The first commit keeps the definition, the second asks for the tool.
+    let fails = (Operation::Commit, 2..=2);
+    let world = failing(&definition, (tools, model), fails, &Arc::default());
+    let request = world.asks(json!({})).await;
+    let event = Event::created(&request);
+
+    let first = tokio::time::timeout(120 * SECOND, world.executor.process_event(&event)).await;
+
+    assert!(
+        matches!(first, Ok(Err(ExecutorError::Postponed { .. }))),
+        "{first:?}"
+    );
+    assert_eq!(*begun.lock().unwrap(), [1]);
 }

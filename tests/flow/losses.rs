@@ -7,7 +7,7 @@ use universal_executor::Profile;
 use universal_executor::store::{FailureClass, Operation};
 
 /// A tool that takes a time for each step, and how often each step was begun. The worker is lost when one takes for ever.
-fn timed<F>(name: &str, takes: F) -> (JsonTool, Arc<Mutex<Vec<u64>>>)
+pub(super) fn timed<F>(name: &str, takes: F) -> (JsonTool, Arc<Mutex<Vec<u64>>>)
 where
     F: Fn(u64, usize) -> Option<Duration> + Send + Sync + 'static,
 {

@@ -8,6 +8,7 @@ use super::conversations::Answered;
 use super::ended::failed_with;
 use super::heard::Listener;
 use super::kept::{AtWork, Keeper};
+use super::leave::all_end;
 use super::step::Step;
 use crate::agent::{AgentExecutor, agents, session_in};
 use crate::error::{BoxError, permanent};
@@ -17,7 +18,7 @@ use crate::store::{Wake, Write};
 use crate::tool;
 use crate::workflow::{Outcome, StepPath};
 use futures::FutureExt as _;
-use futures::future::{BoxFuture, try_join_all};
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -84,7 +85,7 @@ impl Step<'_> {
                 let mut wake = self.keep_turn(&key, &path, suspension, fed).await?;
                 let asked = self.agents.asked_by(&key);
                 let came = asked.iter().map(|child| self.work_of_asked(child, &path));
-                for came in try_join_all(came).await?.into_iter().flatten() {
+                for came in all_end(came).await?.into_iter().flatten() {
                     wake.selectors.extend(came.selectors);
                     wake.until = wake.until.into_iter().chain(came.until).min();
                 }

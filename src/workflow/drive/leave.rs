@@ -2,10 +2,13 @@
 
 use super::Driven;
 use super::attempt::Drive;
+use crate::clock::within;
 use crate::error::BoxError;
 use crate::executor::{ExecutionContext, Verdict, verdict};
 use crate::model::Timestamp;
 use crate::store::Wake;
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
@@ -185,4 +188,29 @@ impl Drive<'_> {
             Leave::Fails { error, .. } => Err(error),
         }
     }
+}
+
+/// What all of these come to. After an error that may pass the others have their time to end as well, so that what they come
+/// to is kept.
+pub(super) async fn all_end<T>(
+    work: impl IntoIterator<Item = impl Future<Output = Result<T, BoxError>>>,
+) -> Result<Vec<T>, BoxError> {
+    let mut work: FuturesUnordered<_> = work.into_iter().collect();
+    let mut done = Vec::with_capacity(work.len());
+    let error = loop {
+        match work.next().await {
+            Some(Ok(one)) => done.push(one),
+            Some(Err(error)) => break error,
+            None => return Ok(done),
+        }
+    };
+    if verdict(error.as_ref()) != Verdict::Permanent {
+        let others = work.for_each(|_| std::future::ready(()));
+        let has_ended = within(SIBLINGS, others).await.is_some();
+        tracing::debug!(
+            has_ended,
+            "an agent that was asked met with an error: {error}"
+        );
+    }
+    Err(error)
 }
