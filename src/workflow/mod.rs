@@ -133,7 +133,7 @@
 //!
 //! An error of the store that may pass ends an attempt, and not the steps at work beside, nor the agents that others have
 //! asked: they have a minute to end, and what they come to is kept for the next attempt. That is tried again for a minute if
-//! the store cannot keep it.
+//! the store cannot keep it. What it refuses to write for an agent, and what hints withhold from one, fails the step.
 //!
 //! An agent works on what the step gives it, as its trigger. The agents in `use` and `delegate` of it work within the same
 //! run. What they ask people, and tools that are served elsewhere, is asked by breadcrumbs, as of any agent. A breadcrumb that

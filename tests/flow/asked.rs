@@ -1,6 +1,7 @@
 //! Agents that ask others within a run whose store fails or refuses, and what becomes of their steps.
 
 use super::losses::{failing, timed};
+use super::waits::{Meanwhile, Then};
 use super::*;
 use universal_executor::store::Operation;
 
@@ -149,4 +150,74 @@ async fn an_asked_agent_that_does_not_end_does_not_keep_an_attempt_with_an_error
         "{first:?}"
     );
     assert_eq!(*begun.lock().unwrap(), [1]);
+}
+
+/// What a run comes to whose store refuses breadcrumbs of a schema.
+async fn refused(
+    schema: &'static str,
+    definition: &Value,
+    tools: ToolRegistry,
+    model: ScriptedModel,
+) -> Value {
+    let store = MemoryStore::default();
+    let refusing = Meanwhile {
+        store: store.clone(),
+        does: move |written: &str| match written == schema {
+            true => Then::Refuse,
+            false => Then::Nothing,
+        },
+    };
+    let model = Arc::new(model);
+    let parts = Parts::new()
+        .tools(tools)
+        .default_model(Arc::clone(&model) as _);
+    let world = World {
+        executor: Arc::new(executor(definition, &parts, Arc::new(refusing))),
+        store,
+        changed: Arc::default(),
+        model,
+        events: Arc::default(),
+    };
+    world.comes_to(json!({})).await
+}
+
+#[tokio::test]
+async fn what_the_store_refuses_of_an_agent_is_a_failure_of_its_step() {
+    let steps = json!([{"try": [{"agent": "a"}], "on_failure": [{"return": "${error.code}"}]}]);
+    let writes = json!({"a": {"instruction": "A", "permissions": {"writes": ["report.v1"]}}});
+    let asks = json!({"a": {"instruction": "A", "tools": ["far"]}});
+    for (schema, agents) in [("report.v1", writes), ("tool.request.v1", asks)] {
+        let far = universal_executor::tool::remote_tool("far", "", json!({"type": "object"}));
+        let tools = ToolRegistry::default().with(far).unwrap();
+        let model = ScriptedModel::answering(move |_, _| {
+            let action = r#"{"action": "create", "breadcrumb": {"schema_name": "report.v1", "title": "R", "context": {"n": 1}}}"#;
+            Ok(match schema == "report.v1" {
+                true => ChatResponse::new(action),
+                false => ChatResponse::calling(vec![ask("1", "far")]),
+            })
+        });
+        let definition = flow(
+            &json!({"tools": {"far": {}}, "agents": agents}),
+            steps.clone(),
+        );
+
+        let result = refused(schema, &definition, tools, model).await;
+
+        assert_eq!(result["output"], "rejected", "{schema}: {result}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_withheld_from_an_agent_is_a_failure_of_its_step() {
+    let steps = json!([{"try": [{"agent": "a"}], "on_failure": [{"return": "${error}"}]}]);
+    let definition = flow(&json!({"agents": {"a": {"instruction": "A"}}}), steps);
+    let world = World::new(&definition, ToolRegistry::default(), no_model());
+    let hints = NewBreadcrumb::new("schema.def.v1").tag("defines:agent.request.v1");
+    let hints = hints.llm_hints(json!({"mode": "no such mode"}));
+    world.store.create(hints).await.unwrap();
+
+    let result = world.comes_to(json!({})).await;
+
+    assert_eq!(result["output"]["code"], "withheld", "{result}");
+    assert_eq!(world.model.requests().len(), 0);
 }
