@@ -121,14 +121,19 @@
 //! again, and of one that was under way the same holds as of a step. So no attempt makes a second call of a tool that runs at
 //! most once, and what an agent may spend is for all attempts together.
 //!
-//! An attempt at a run that came further makes way for another one if it is not the first, or if four fifths of the time are
-//! over that the profile gives it (an hour). What is at work ends, nothing else begins, and the run is suspended and due at
-//! once: its attempts and its time count anew. So a run may lose a worker every now and then, and may take longer than its
-//! time, as long as its steps end. One that loses three workers before it can do so, mostly at the same step, is a
-//! `crash_loop`, and a step that takes longer than that time is cut off. Where the store has no ledger no attempt makes way.
+//! An attempt at a run that came further makes way for another one if it is not the first, or if a fifth of the time is over
+//! that the profile gives it (an hour): the run is suspended before the next step begins, and due at once, and its attempts and
+//! its time count anew. So a run may lose a worker every now and then, and may take longer than its time, as long as its steps
+//! end: one that begins while nothing else is at work has four fifths of the time, and is cut off after that.
 //!
-//! An error of the store that may pass ends an attempt, and not the steps at work beside: they have a minute to end, and what
-//! they come to is kept for the next attempt.
+//! What is at work ends before. If that takes long (a twentieth of the time), the others go on beside it and wait again a fifth
+//! later; when four fifths are over none begins any more. So a step that begins beside others may have no more than one fifth
+//! left. A run that loses three workers before it can make way, mostly at the same step, is a `crash_loop`. Where the store has
+//! no ledger no attempt makes way.
+//!
+//! An error of the store that may pass ends an attempt, and not the steps at work beside, nor the agents that others have
+//! asked: they have a minute to end, and what they come to is kept for the next attempt. That is tried again for a minute if
+//! the store cannot keep it. What it refuses to write for an agent, and what hints withhold from one, fails the step.
 //!
 //! An agent works on what the step gives it, as its trigger. The agents in `use` and `delegate` of it work within the same
 //! run. What they ask people, and tools that are served elsewhere, is asked by breadcrumbs, as of any agent. A breadcrumb that

@@ -1,6 +1,7 @@
 //! Agents that ask others within a run whose store fails or refuses, and what becomes of their steps.
 
-use super::losses::failing;
+use super::losses::{failing, timed};
+use super::waits::{Meanwhile, Then};
 use super::*;
 use universal_executor::store::Operation;
 
@@ -62,4 +63,161 @@ async fn the_answer_of_an_asked_agent_is_not_lost_whichever_search_fails() {
             "search {at} fails: {result}"
         );
     }
+}
+
+/// A writer who asks one that pays, and one that asks an editor.
+fn payer_and_asker() -> (Value, ScriptedModel) {
+    let model = ScriptedModel::answering(move |_, request| {
+        let (said, results) = (shown(request), results(request));
+        let is = |instruction: &str| said.contains(instruction);
+        let calls = match () {
+            () if is("Write.") => vec![ask("1", "payer"), ask("2", "asker")],
+            () if is("Pay.") => vec![ask("1", "work")],
+            () if is("Ask.") => vec![ask("1", "editor")],
+            () => return Ok(ChatResponse::new("edited")),
+        };
+        Ok(match results.is_empty() {
+            true => ChatResponse::calling(calls),
+            false => ChatResponse::new(results.join(" ")),
+        })
+    });
+    let more = json!({"tools": {"work": {}}, "agents": {
+        "writer": {"instruction": "Write.", "use": ["payer", "asker"]},
+        "payer": {"instruction": "Pay.", "tools": ["work"]},
+        "asker": {"instruction": "Ask.", "use": ["editor"]},
+        "editor": {"instruction": "Edit."},
+    }});
+    (
+        flow(&more, json!([{"agent": "writer", "input": "crabs"}])),
+        model,
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_the_store_lets_what_other_asked_agents_have_under_way_end() {
+    for at in 1..=24 {
+        let (definition, model) = payer_and_asker();
+        let pay = json_tool("work", "", json!({}), |_, _| async move {
+            tokio::time::sleep(5 * SECOND).await;
+            Ok(json!("paid"))
+        });
+        let parts = (registry([pay.at_most_once()]), model);
+        let fails = (Operation::Search, at..=at);
+        let world = failing(&definition, parts, fails, &Arc::default());
+
+        let result = ends(&world).await;
+
+        assert_eq!(
+            result["output"], "paid edited",
+            "search {at} fails: {result}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_asked_agent_that_does_not_end_does_not_keep_an_attempt_with_an_error_from_ending() {
+    let far = universal_executor::tool::remote_tool("far", "", json!({"type": "object"}));
+    let model = ScriptedModel::answering(|_, request| {
+        let (said, results) = (shown(request), results(request));
+        let calls = match () {
+            () if said.contains("Write.") => vec![ask("1", "payer"), ask("2", "asker")],
+            () if said.contains("Pay.") => vec![ToolCall::new("1", "work", json!({"step": 1}))],
+            () => vec![ask("1", "far")],
+        };
+        Ok(match results.is_empty() {
+            true => ChatResponse::calling(calls),
+            false => ChatResponse::new("done"),
+        })
+    });
+    let more = json!({"tools": {"work": {}, "far": {}}, "agents": {
+        "writer": {"instruction": "Write.", "use": ["payer", "asker"]},
+        "payer": {"instruction": "Pay.", "tools": ["work"]},
+        "asker": {"instruction": "Ask.", "tools": ["far"]},
+    }});
+    let definition = flow(&more, json!([{"agent": "writer", "input": "crabs"}]));
+    let (work, begun) = timed("work", |_, time| (time > 1).then_some(SECOND));
+    let tools = registry([work.idempotent()]).with(far).unwrap();
+    // The first commit keeps the definition, the second asks for the tool.
+    let fails = (Operation::Commit, 2..=2);
+    let world = failing(&definition, (tools, model), fails, &Arc::default());
+    let request = world.asks(json!({})).await;
+    let event = Event::created(&request);
+
+    let first = tokio::time::timeout(120 * SECOND, world.executor.process_event(&event)).await;
+
+    assert!(
+        matches!(first, Ok(Err(ExecutorError::Postponed { .. }))),
+        "{first:?}"
+    );
+    assert_eq!(*begun.lock().unwrap(), [1]);
+}
+
+/// What a run comes to whose store refuses breadcrumbs of a schema.
+async fn refused(
+    schema: &'static str,
+    definition: &Value,
+    tools: ToolRegistry,
+    model: ScriptedModel,
+) -> Value {
+    let store = MemoryStore::default();
+    let refusing = Meanwhile {
+        store: store.clone(),
+        does: move |written: &str| match written == schema {
+            true => Then::Refuse,
+            false => Then::Nothing,
+        },
+    };
+    let model = Arc::new(model);
+    let parts = Parts::new()
+        .tools(tools)
+        .default_model(Arc::clone(&model) as _);
+    let world = World {
+        executor: Arc::new(executor(definition, &parts, Arc::new(refusing))),
+        store,
+        changed: Arc::default(),
+        model,
+        events: Arc::default(),
+    };
+    world.comes_to(json!({})).await
+}
+
+#[tokio::test]
+async fn what_the_store_refuses_of_an_agent_is_a_failure_of_its_step() {
+    let steps = json!([{"try": [{"agent": "a"}], "on_failure": [{"return": "${error.code}"}]}]);
+    let writes = json!({"a": {"instruction": "A", "permissions": {"writes": ["report.v1"]}}});
+    let asks = json!({"a": {"instruction": "A", "tools": ["far"]}});
+    for (schema, agents) in [("report.v1", writes), ("tool.request.v1", asks)] {
+        let far = universal_executor::tool::remote_tool("far", "", json!({"type": "object"}));
+        let tools = ToolRegistry::default().with(far).unwrap();
+        let model = ScriptedModel::answering(move |_, _| {
+            let action = r#"{"action": "create", "breadcrumb": {"schema_name": "report.v1", "title": "R", "context": {"n": 1}}}"#;
+            Ok(match schema == "report.v1" {
+                true => ChatResponse::new(action),
+                false => ChatResponse::calling(vec![ask("1", "far")]),
+            })
+        });
+        let definition = flow(
+            &json!({"tools": {"far": {}}, "agents": agents}),
+            steps.clone(),
+        );
+
+        let result = refused(schema, &definition, tools, model).await;
+
+        assert_eq!(result["output"], "rejected", "{schema}: {result}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_withheld_from_an_agent_is_a_failure_of_its_step() {
+    let steps = json!([{"try": [{"agent": "a"}], "on_failure": [{"return": "${error}"}]}]);
+    let definition = flow(&json!({"agents": {"a": {"instruction": "A"}}}), steps);
+    let world = World::new(&definition, ToolRegistry::default(), no_model());
+    let hints = NewBreadcrumb::new("schema.def.v1").tag("defines:agent.request.v1");
+    let hints = hints.llm_hints(json!({"mode": "no such mode"}));
+    world.store.create(hints).await.unwrap();
+
+    let result = world.comes_to(json!({})).await;
+
+    assert_eq!(result["output"]["code"], "withheld", "{result}");
+    assert_eq!(world.model.requests().len(), 0);
 }

@@ -7,7 +7,7 @@ use universal_executor::Profile;
 use universal_executor::store::{FailureClass, Operation};
 
 /// A tool that takes a time for each step, and how often each step was begun. The worker is lost when one takes for ever.
-fn timed<F>(name: &str, takes: F) -> (JsonTool, Arc<Mutex<Vec<u64>>>)
+pub(super) fn timed<F>(name: &str, takes: F) -> (JsonTool, Arc<Mutex<Vec<u64>>>)
 where
     F: Fn(u64, usize) -> Option<Duration> + Send + Sync + 'static,
 {
@@ -283,4 +283,119 @@ async fn a_sibling_that_does_not_end_does_not_keep_an_attempt_with_an_error_from
 
     assert_eq!(result["status"], "success", "{result}");
     assert_eq!(*begun.lock().unwrap(), [1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_step_came_to_is_kept_although_the_store_fails_twice_at_that_moment() {
+    let (pay, calls) = tool("pay", |_, _| Ok(json!("paid")));
+    let (next, _) = tool("next", |_, _| Ok(json!("next")));
+    let definition = flow(
+        &json!({"tools": {"pay": {}, "next": {}}}),
+        json!([{"tool": "pay"}, {"tool": "next"}]),
+    );
+    let parts = (registry([pay.at_most_once(), next]), no_model());
+    // The second save is that of what was paid, and the third the last one of the attempt.
+    let world = failing(
+        &definition,
+        parts,
+        (Operation::Save, 2..=3),
+        &Arc::default(),
+    );
+
+    let result = fails_and_goes_on(&world).await;
+
+    assert_eq!(result["output"], "next", "{result}");
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
+/// A world whose attempts have so many seconds, and whose tool is called by steps.
+fn in_time(steps: Value, tool: JsonTool, seconds: u32) -> World {
+    let definition = flow(&json!({"tools": {"work": {}}}), steps);
+    let store = MemoryStore::default();
+    let parts = Parts::new().tools(registry([tool]));
+    let profile = Profile::new("workflow").timeout(seconds * SECOND);
+    let executor = executor(&definition, &parts, Arc::new(store.clone())).with_profile(profile);
+    World {
+        executor: Arc::new(executor),
+        store,
+        changed: Arc::default(),
+        model: Arc::new(no_model()),
+        events: Arc::default(),
+    }
+}
+
+/// What a run comes to that makes way now and then.
+async fn goes_on_to_its_end(world: &World) -> Value {
+    let request = world.asks(json!({})).await;
+    let ended = goes_on(&world.executor, &Event::created(&request)).await;
+    assert!(matches!(ended, Ok(Outcome::Responded { .. })), "{ended:?}");
+    world.result().await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_takes_up_to_four_fifths_of_the_time_is_not_cut_off_whatever_ended_before_it() {
+    let times = [3, 8, 2, 7, 1, 8, 6];
+    let (tool, begun) = timed("work", move |step, _| {
+        Some(times[usize::try_from(step).unwrap()] * SECOND)
+    });
+    let steps: Vec<_> = (0..7).map(work).collect();
+    let world = in_time(steps.into(), tool, 10);
+
+    let result = goes_on_to_its_end(&world).await;
+
+    assert_eq!(result["output"], 6, "{result}");
+    assert_eq!(*begun.lock().unwrap(), [0, 1, 2, 3, 4, 5, 6]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_takes_long_does_not_keep_the_other_branches_from_going_on() {
+    let short: Vec<_> = (1..=10).map(work).collect();
+    let branches = json!([{"parallel": [{"steps": [work(60), work(99)]}, {"steps": short}]}]);
+    let takes = |step: u64| Some(if step == 60 { 60 } else { 3 } * SECOND);
+    let (tool, begun) = timed("work", move |step, _| takes(step));
+    let world = in_time(branches, tool, 100);
+
+    let result = goes_on_to_its_end(&world).await;
+
+    assert_eq!(result["output"], json!([99, 10]), "{result}");
+    let begun = begun.lock().unwrap().clone();
+    assert_eq!(begun, [60, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 99]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_takes_long_does_not_keep_the_other_branches_from_going_on_after_a_crash_either()
+ {
+    let short: Vec<_> = (1..=10).map(work).collect();
+    let branches = json!([{"parallel": [{"steps": [work(60), work(99)]}, {"steps": short}]}]);
+    let (tool, begun) = timed("work", |step, time| match (step, time) {
+        (60, 1) => None,
+        (60, _) => Some(600 * SECOND),
+        _ => Some(3 * SECOND),
+    });
+    let world = in_time(branches, tool.idempotent(), 3_600);
+    let request = world.asks(json!({})).await;
+    let event = Event::created(&request);
+    let lost = tokio::time::timeout(SECOND, world.executor.process_event(&event)).await;
+    assert!(lost.is_err(), "{lost:?}");
+
+    goes_on(&world.executor, &event).await.unwrap();
+
+    let result = world.result().await;
+    assert_eq!(result["output"], json!([99, 10]), "{result}");
+    let begun = begun.lock().unwrap().clone();
+    assert_eq!(begun, [60, 1, 60, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 99]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_begins_any_more_when_the_time_is_nearly_over_although_another_step_is_at_work() {
+    let row: Vec<_> = (1..=8).map(work).collect();
+    let branches = json!([{"parallel": [work(95), {"steps": row}]}]);
+    let takes = |step: u64| Some(if step == 95 { 95 } else { 16 } * SECOND);
+    let (tool, begun) = timed("work", move |step, _| takes(step));
+    let world = in_time(branches, tool, 100);
+
+    let result = goes_on_to_its_end(&world).await;
+
+    assert_eq!(result["output"], json!([95, 8]), "{result}");
+    assert_eq!(*begun.lock().unwrap(), [95, 1, 2, 3, 4, 5, 6, 7, 8]);
 }

@@ -8,17 +8,19 @@ use universal_executor::store::{
 use universal_executor::{BreadcrumbId, RunLedger};
 
 /// A store that does something when a breadcrumb of a schema was written, before its writer hears of that.
-struct Meanwhile<F> {
-    store: MemoryStore,
-    does: F,
+pub(super) struct Meanwhile<F> {
+    pub(super) store: MemoryStore,
+    pub(super) does: F,
 }
 
 /// What is done.
-enum Then {
+pub(super) enum Then {
     Nothing,
     Write(Vec<&'static str>),
     /// The writer never hears that it was written.
     NeverAnswer,
+    /// It is not written.
+    Refuse,
 }
 
 impl<F> std::fmt::Debug for Meanwhile<F> {
@@ -54,9 +56,14 @@ impl<F: Fn(&str) -> Then + Send + Sync + 'static> BreadcrumbStore for Meanwhile<
             Write::Create(new) => new.schema_name.clone(),
             _ => None,
         });
+        let then = (self.does)(written.as_deref().unwrap_or_default());
+        if matches!(then, Then::Refuse) {
+            let reason = "nobody may write this".to_owned();
+            return Err(StoreError::Forbidden { reason });
+        }
         let committed = self.store.commit(commit).await?;
-        match (self.does)(written.as_deref().unwrap_or_default()) {
-            Then::Nothing => {}
+        match then {
+            Then::Nothing | Then::Refuse => {}
             Then::Write(schemas) => {
                 for schema in schemas {
                     let answer = json!({"answer": schema});

@@ -5,9 +5,10 @@
 //! agent is the same in a flow and by itself, and what it was at is saved by one mechanism.
 
 use super::conversations::Answered;
-use super::ended::failed_with;
+use super::ended::{failed_after, failed_with, refused};
 use super::heard::Listener;
 use super::kept::{AtWork, Keeper};
+use super::leave::all_end;
 use super::step::Step;
 use crate::agent::{AgentExecutor, agents, session_in};
 use crate::error::{BoxError, permanent};
@@ -17,7 +18,7 @@ use crate::store::{Wake, Write};
 use crate::tool;
 use crate::workflow::{Outcome, StepPath};
 use futures::FutureExt as _;
-use futures::future::{BoxFuture, try_join_all};
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -70,21 +71,21 @@ impl Step<'_> {
                 let (fed, answer): (Option<String>, _) = with.take().unzip();
                 let suspension = match self.turn(&agent, &trigger, &key, &keeper, answer).await {
                     Ok(output) => {
-                        let output = Json::from(output);
-                        self.remember(&key, &path, &at_work.input, &output).await?;
-                        return self
-                            .answered(&agent, &trigger, &key, output.into_value())
-                            .await;
+                        let of = (&*key, &path, &at_work.input);
+                        return self.answered(&agent, &trigger, of, output.into()).await;
                     }
                     Err(error) => match error.downcast::<Suspension>() {
                         Ok(suspension) => *suspension,
                         Err(error) => return failed_with(error).map(Came::Failed),
                     },
                 };
-                let mut wake = self.keep_turn(&key, &path, suspension, fed).await?;
+                let mut wake = match self.keep_turn(&key, &path, suspension, fed).await? {
+                    Ok(wake) => wake,
+                    Err(failed) => return Ok(Came::Failed(failed)),
+                };
                 let asked = self.agents.asked_by(&key);
                 let came = asked.iter().map(|child| self.work_of_asked(child, &path));
-                for came in try_join_all(came).await?.into_iter().flatten() {
+                for came in all_end(came).await?.into_iter().flatten() {
                     wake.selectors.extend(came.selectors);
                     wake.until = wake.until.into_iter().chain(came.until).min();
                 }
@@ -145,13 +146,15 @@ impl Step<'_> {
     ///
     /// The agent that it was fed the answer of is let go of together with that, and not before: an agent that fails with an
     /// answer is fed it again, and passes over one that it has taken.
+    ///
+    /// If the store refuses what it asks, that is what the step comes to.
     async fn keep_turn(
         &self,
         key: &str,
         path: &StepPath,
         suspension: Suspension,
         fed: Option<String>,
-    ) -> Result<Wake, BoxError> {
+    ) -> Result<Result<Wake, Outcome>, BoxError> {
         let (mut wake, state, response) = suspension.into_parts();
         for write in response.into_writes() {
             let Write::Create(new) = write else { continue };
@@ -163,7 +166,10 @@ impl Step<'_> {
                         .iter()
                         .find(|tag| tag.starts_with("request:"))
                         .cloned();
-                    self.post(new, tag.as_deref().unwrap_or_default()).await?;
+                    let posted = self.post(new, tag.as_deref().unwrap_or_default()).await;
+                    if let Err(error) = posted {
+                        return refused(error).map(Err);
+                    }
                 }
             }
         }
@@ -180,7 +186,7 @@ impl Step<'_> {
             .collect();
         wake.selectors.retain(|selector| !own.contains(selector));
         tracing::debug!(%path, "an agent waits for others");
-        Ok(wake)
+        Ok(Ok(wake))
     }
 
     /// The agent of this workflow that a breadcrumb asks, if it asks one.
@@ -260,28 +266,37 @@ impl Step<'_> {
         asked.first_version(trigger.id, trigger.updated_at)
     }
 
-    /// What an agent ends with: its answer, and the breadcrumbs that it may write.
+    /// What an agent ends with: its answer, which is remembered, and the breadcrumbs that it may write.
     async fn answered(
         &self,
         agent: &AgentExecutor,
         trigger: &Breadcrumb,
-        key: &str,
-        output: Value,
+        (key, path, asked): (&str, &StepPath, &Json),
+        output: Json,
     ) -> Result<Came, BoxError> {
+        if let Err(error) = self.remember(key, path, asked, &output).await {
+            return refused(error).map(Came::Failed);
+        }
         if agent.definition().capabilities.is_some() {
-            let response = agent.respond(trigger, output.clone()).await?;
+            let response = match agent.respond(trigger, (*output).clone()).await {
+                Ok(response) => response,
+                Err(error) => return failed_after(error).map(Came::Failed),
+            };
             for (at, write) in response.into_writes().into_iter().enumerate() {
                 match write {
                     Write::Create(new)
                         if new.schema_name.as_deref() != Some(AgentExecutor::RESPONSE) =>
                     {
-                        self.emit(new, &format!("{key} {at}")).await?;
+                        let emitted = self.emit(new, &format!("{key} {at}")).await;
+                        if let Err(error) = emitted {
+                            return refused(error).map(Came::Failed);
+                        }
                     }
                     Write::Create(_) | Write::Update { .. } | Write::Delete { .. } => {}
                 }
             }
         }
-        Ok(Came::Answer(output.into()))
+        Ok(Came::Answer(output))
     }
 
     /// The key of an agent that works on the step: the same in each attempt, since all of them are one conversation.

@@ -140,9 +140,8 @@ impl<'d> Drive<'d> {
         let driven = self.work().await;
         if let Err(error) = &driven
             && verdict(error.as_ref()) != Verdict::Permanent
-            && let Err(error) = self.save().await
         {
-            tracing::warn!("what a run came to before it failed is not kept: {error}");
+            self.save_at_last().await;
         }
         driven
     }
@@ -211,6 +210,7 @@ impl<'d> Drive<'d> {
     /// Begins steps for which there is a place, and which have no delay and are not held, unless the attempt comes to its end.
     fn begin_what_is_due(&mut self) {
         let now = self.context.now();
+        self.leaving.goes_on_after_all(now);
         let mut later = VecDeque::new();
         while self.running.len() < MOST_AT_ONCE
             && let Some(path) = self.queue.pop_front()

@@ -85,8 +85,12 @@ pub(super) fn failed_with(error: BoxError) -> Result<Outcome, BoxError> {
         Some(Retry::After(_)) => return Err(error),
         None => {}
     }
-    if find::<ContextError>(&error).is_some() {
-        return Err(error);
+    match find::<ContextError>(&error) {
+        Some(withheld @ ContextError::Withheld { .. }) => {
+            return Ok(Outcome::failure("withheld", withheld.to_string()));
+        }
+        Some(_) => return Err(error),
+        None => {}
     }
     let may = matches!(
         verdict(error.as_ref()),
@@ -97,6 +101,23 @@ pub(super) fn failed_with(error: BoxError) -> Result<Outcome, BoxError> {
         true => Outcome::transient("agent", message),
         false => Outcome::failure("agent", message),
     })
+}
+
+/// The same of what is done once an agent has answered or asks others: an error that may pass is no failure of the agent,
+/// which goes on from there in the next attempt.
+pub(super) fn failed_after(error: BoxError) -> Result<Outcome, BoxError> {
+    match verdict(error.as_ref()) {
+        Verdict::Permanent => failed_with(error),
+        Verdict::Transient(_) | Verdict::RateLimited(_) => Err(error),
+    }
+}
+
+/// The same of what is written for an agent: the store refuses it, or the run has no place to write to any more.
+pub(super) fn refused(error: BoxError) -> Result<Outcome, BoxError> {
+    match find::<StoreError>(&error) {
+        Some(_) => failed_after(error),
+        None => Err(error),
+    }
 }
 
 /// An error of a type among an error and its sources.

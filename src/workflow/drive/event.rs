@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Takes events of runs as they happen. It is called within the run, so it must not block: one that is slow puts them
 /// into a queue of its own, and leaves out what finds no room there.
+///
+/// A later attempt at a run goes on from what was kept. What an earlier one told and could not keep is told again, and may
+/// come out otherwise, with the same number of the [`FlowEvent`]: the later counts.
 pub type EventSink = Arc<dyn Fn(StepEvent) + Send + Sync>;
 
 /// Something that happens in a run, told once by each process that works on it.
@@ -32,7 +35,7 @@ pub struct StepEvent {
 pub enum StepEventKind {
     /// Something of the flow itself.
     Flow {
-        /// The number that it has in the [`FlowEvent`], the same whoever tells it.
+        /// The number that it has in the [`FlowEvent`], the same whoever tells it. Of two with one number the later counts.
         sequence: u64,
         /// What.
         kind: FlowEventKind,

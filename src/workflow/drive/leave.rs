@@ -2,20 +2,25 @@
 
 use super::Driven;
 use super::attempt::Drive;
+use crate::clock::within;
 use crate::error::BoxError;
 use crate::executor::{ExecutionContext, Verdict, verdict};
 use crate::model::Timestamp;
 use crate::store::Wake;
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// How long the other steps at work may take to end after one of them met with an error of the store.
-const SIBLINGS: Duration = Duration::from_secs(60);
+/// How long others at work may take to end after one of them met with an error of the store, and how long is tried to keep
+/// what came of it.
+pub(super) const SIBLINGS: Duration = Duration::from_secs(60);
 
 /// How an attempt ends.
 pub(super) enum Leave {
-    /// The run is suspended and due at once, so that its attempts and its time count from here.
-    Yields,
+    /// The run is suspended and due at once, so that its attempts and its time count from here. If what is at work takes longer
+    /// than until then, the attempt goes on.
+    Yields { until: Option<Instant> },
     /// The store has failed a step: the run is tried again.
     Fails { error: BoxError, until: Instant },
 }
@@ -26,21 +31,49 @@ pub(super) struct Leaving {
     pub(super) came_further: bool,
     /// Whether the store keeps where the run is.
     pub(super) is_durable: bool,
-    /// When four fifths of the time of this attempt are gone.
-    late: Option<Timestamp>,
+    /// The time of this attempt; none outside of a run.
+    time: Option<Time>,
     /// How it ends once nothing is at work; no step begins any more then.
     pub(super) how: Option<Leave>,
+}
+
+/// The time of an attempt, in fifths. After the first it makes way when nothing is at work, so that a step which begins by
+/// itself has the other four; after the fourth nothing begins any more.
+struct Time {
+    fifth: Duration,
+    /// When it may make way.
+    early: Timestamp,
+    /// When others wait for a while for what is at work, so that it may.
+    waits: Timestamp,
+    late: Timestamp,
+}
+
+impl Time {
+    fn new(context: &ExecutionContext, deadline: Timestamp) -> Self {
+        let now = context.now();
+        let fifth = deadline.since(now) / 5;
+        let early = match context.attempt() > 1 {
+            // It has lost workers before.
+            true => now,
+            false => now + fifth,
+        };
+        Self {
+            fifth,
+            early,
+            waits: early,
+            late: now + fifth * 4,
+        }
+    }
 }
 
 impl Leaving {
     /// An attempt that begins now, and goes on.
     pub(super) fn new(context: &ExecutionContext) -> Self {
-        let now = context.now();
-        let late = |deadline: Timestamp| now + deadline.since(now) / 5 * 4;
+        let time = context.deadline();
         Self {
             came_further: false,
             is_durable: false,
-            late: context.deadline().map(late),
+            time: time.map(|deadline| Time::new(context, deadline)),
             how: None,
         }
     }
@@ -48,27 +81,52 @@ impl Leaving {
     /// Resolves when what is still at work is waited for no longer.
     pub(super) async fn patience(&self) {
         match &self.how {
-            Some(Leave::Fails { until, .. }) => sleep_until(*until).await,
-            Some(Leave::Yields) | None => std::future::pending().await,
+            Some(Leave::Fails { until, .. } | Leave::Yields { until: Some(until) }) => {
+                sleep_until(*until).await;
+            }
+            Some(Leave::Yields { until: None }) | None => std::future::pending().await,
         }
+    }
+
+    /// Lets others begin beside what takes so long that the attempt cannot make way. A fifth of its time later they wait again.
+    pub(super) fn goes_on_after_all(&mut self, now: Timestamp) {
+        if let Some(Leave::Yields { until: Some(until) }) = &self.how
+            && Instant::now() >= *until
+        {
+            self.how = None;
+            if let Some(time) = &mut self.time {
+                time.waits = now + time.fifth;
+            }
+        }
+    }
+
+    /// How the attempt makes way, if it does: it may have lost workers before it, or may not have the time for what begins.
+    ///
+    /// Only one that came further does. A run that loses its worker at the same step each time never does, and is given up.
+    fn makes_way(&self, now: Timestamp, is_at_work: bool) -> Option<Leave> {
+        let time = self.time.as_ref()?;
+        if !self.came_further || !self.is_durable || now < time.early {
+            return None;
+        }
+        if !is_at_work || now >= time.late {
+            return Some(Leave::Yields { until: None });
+        }
+        let until = Some(Instant::now() + time.fifth / 4);
+        (now >= time.waits).then_some(Leave::Yields { until })
     }
 }
 
 impl Drive<'_> {
-    /// Whether this attempt comes to its end, asked before a step begins: it may have lost workers before it, or may not
-    /// have the time.
-    ///
-    /// Only one that came further ends so. A run that loses its worker at the same step each time never does, and is given
-    /// up.
+    /// Whether this attempt comes to its end, asked before a step begins.
     pub(super) fn is_leaving(&mut self, now: Timestamp) -> bool {
-        let leaving = &mut self.leaving;
-        let may_yield = leaving.came_further && leaving.is_durable;
-        let is_late = || leaving.late.is_some_and(|late| now >= late);
-        if leaving.how.is_none() && may_yield && (self.context.attempt() > 1 || is_late()) {
-            tracing::debug!("a run makes way for another attempt, since it came further");
-            leaving.how = Some(Leave::Yields);
+        if self.leaving.how.is_none() {
+            let is_at_work = !self.running.is_empty();
+            self.leaving.how = self.leaving.makes_way(now, is_at_work);
+            if self.leaving.how.is_some() {
+                tracing::debug!("a run makes way for another attempt, since it came further");
+            }
         }
-        leaving.how.is_some()
+        self.leaving.how.is_some()
     }
 
     /// A step met with an error of the store. One that may pass ends the attempt once the other steps at work have ended,
@@ -77,7 +135,10 @@ impl Drive<'_> {
         match (verdict(error.as_ref()), &self.leaving.how) {
             (Verdict::Permanent, _) => Err(error),
             (Verdict::Transient(_) | Verdict::RateLimited(_), Some(Leave::Fails { .. })) => Ok(()),
-            (Verdict::Transient(_) | Verdict::RateLimited(_), Some(Leave::Yields) | None) => {
+            (
+                Verdict::Transient(_) | Verdict::RateLimited(_),
+                Some(Leave::Yields { .. }) | None,
+            ) => {
                 tracing::debug!("a step met with an error of the store: {error}");
                 let until = Instant::now() + SIBLINGS;
                 self.leaving.how = Some(Leave::Fails { error, until });
@@ -90,7 +151,7 @@ impl Drive<'_> {
     pub(super) fn has_waited_enough(&self) -> bool {
         match &self.leaving.how {
             Some(Leave::Fails { until, .. }) => Instant::now() >= *until,
-            Some(Leave::Yields) | None => false,
+            Some(Leave::Yields { .. }) | None => false,
         }
     }
 
@@ -115,7 +176,7 @@ impl Drive<'_> {
     /// Ends the attempt, unless the run goes on otherwise than was known.
     pub(super) async fn end(&mut self, leave: Leave) -> Result<Option<Driven>, BoxError> {
         match leave {
-            Leave::Yields => {
+            Leave::Yields { .. } => {
                 // A step that had no room may be the end of the run.
                 let (state, false) = self.state()? else {
                     return Ok(None);
@@ -127,4 +188,29 @@ impl Drive<'_> {
             Leave::Fails { error, .. } => Err(error),
         }
     }
+}
+
+/// What all of these come to. After an error that may pass the others have their time to end as well, so that what they come
+/// to is kept.
+pub(super) async fn all_end<T>(
+    work: impl IntoIterator<Item = impl Future<Output = Result<T, BoxError>>>,
+) -> Result<Vec<T>, BoxError> {
+    let mut work: FuturesUnordered<_> = work.into_iter().collect();
+    let mut done = Vec::with_capacity(work.len());
+    let error = loop {
+        match work.next().await {
+            Some(Ok(one)) => done.push(one),
+            Some(Err(error)) => break error,
+            None => return Ok(done),
+        }
+    };
+    if verdict(error.as_ref()) != Verdict::Permanent {
+        let others = work.for_each(|_| std::future::ready(()));
+        let has_ended = within(SIBLINGS, others).await.is_some();
+        tracing::debug!(
+            has_ended,
+            "an agent that was asked met with an error: {error}"
+        );
+    }
+    Err(error)
 }

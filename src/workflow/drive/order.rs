@@ -59,7 +59,8 @@ impl Order {
     }
 
     /// Has what happens written as well, each time the run is saved: `workflow.progress.v1` with `run`, the id of the trigger,
-    /// and `events`, which are [`FlowEvent`](crate::workflow::FlowEvent)s. After a crash some may be told again, with their numbers.
+    /// and `events`, which are [`FlowEvent`](crate::workflow::FlowEvent)s. After a crash some may be told again, with their numbers; and
+    /// where an attempt could not keep what it came to, the next one may tell otherwise under the same number: the later counts.
     #[must_use]
     pub fn telling(mut self) -> Self {
         self.tells = true;

@@ -1,17 +1,23 @@
 //! Keeping where a run is, and telling of it.
 
 use super::attempt::Drive;
+use super::leave::SIBLINGS;
 use super::{Driven, PROGRESS};
 use crate::error::{BoxError, permanent};
-use crate::executor::ContextError;
+use crate::executor::{ContextError, Verdict, verdict};
 use crate::model::{Json, NewBreadcrumb};
 use crate::store::BreadcrumbStoreExt as _;
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 /// How many events are told by one breadcrumb.
 const TOLD_AT_ONCE: usize = 100;
+
+/// How long is waited before what could not be kept at the end of an attempt is tried again; each further time twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
 impl Drive<'_> {
     /// Saves the run for all that ask for it.
@@ -48,6 +54,30 @@ impl Drive<'_> {
             tracing::trace!(is_heard, "a run was saved for a step");
         }
         Ok(())
+    }
+
+    /// Keeps what a run came to whose attempt has failed, after longer and longer pauses while the store cannot.
+    pub(super) async fn save_at_last(&mut self) {
+        let (begun, mut pause) = (Instant::now(), FIRST_PAUSE);
+        while let Err(error) = self.save().await {
+            let asked = match verdict(error.as_ref()) {
+                Verdict::Transient(after) | Verdict::RateLimited(after) => Some(after),
+                Verdict::Permanent => None,
+            };
+            let next = asked.map(|after| pause.max(after));
+            let has_time = |next: &Duration| {
+                let now = self.context.now();
+                let ends = self.context.deadline();
+                begun.elapsed() + *next < SIBLINGS
+                    && ends.is_none_or(|ends| *next < ends.since(now))
+            };
+            let Some(next) = next.filter(has_time) else {
+                tracing::warn!("what a run came to before it failed is not kept: {error}");
+                return;
+            };
+            tokio::time::sleep(next).await;
+            pause = pause.saturating_mul(2);
+        }
     }
 
     /// Writes what has happened, if that is wanted.
