@@ -1,6 +1,6 @@
 //! The conversations of the agents in a run: each is shown what was said before, and what it says is kept.
 
-use super::{Log, LogEntry, Session, compacted, digest, replay};
+use super::{Log, LogEntry, Session, SessionError, compacted, digest, replay};
 use crate::agent::compaction::HearCost;
 use crate::agent::{Message, Provider, Said, Session as ProviderSession, Task, ToolCall};
 use crate::error::{BoxError, excerpt, permanent};
@@ -16,6 +16,10 @@ use std::sync::Arc;
 
 /// How much of what a tool said is kept.
 const RESULT: usize = 16 << 10;
+
+/// How often an agent that was asked tries to add to its conversation. Of those that were asked at the same time and do so at
+/// once, one succeeds each time.
+const TRIES: usize = 64;
 
 /// The conversations of one run.
 #[derive(Clone)]
@@ -125,10 +129,16 @@ impl Conversations for Talk {
         let answer = crate::agent::agents::said(answered.answer);
         messages.push(Message::assistant(text_of(&answer)));
         let session = self.session.child(path);
-        let log = session.load().await?;
         let said = LogEntry::Said { messages };
         let (turn, part) = (self.cx.run(), answered.request);
-        Ok(session.add(&log, turn, part, said).await?)
+        for _ in 0..TRIES {
+            let log = session.load().await?;
+            match session.add(&log, turn, part, said.clone()).await {
+                Err(SessionError::Conflict { .. }) => {}
+                added => return Ok(added?),
+            }
+        }
+        Err(session.conflict().into())
     }
 }
 
