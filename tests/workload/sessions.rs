@@ -418,6 +418,42 @@ async fn an_agent_that_is_asked_more_than_once_at_a_time_answers_each_time_and_a
     assert_eq!(asked, ["1", "2", "3"]);
 }
 
+#[tokio::test]
+async fn an_agent_whose_conversation_is_made_shorter_has_room_for_as_many_pages_in_a_session() {
+    let page = json_tool("page", "A page.", json!({}), |_, _| async move {
+        Ok(json!("x".repeat(15_000)))
+    });
+    let model = ScriptedModel::answering(|number, _| {
+        let calls = (0..9).map(|call| ToolCall::new(call.to_string(), "page", json!({})));
+        Ok(match number {
+            0..9 => ChatResponse::calling(calls.collect()),
+            _ => ChatResponse::new("read"),
+        })
+    });
+    let definition = flow(json!({
+        "tools": {"page": {}},
+        "agents": {"reader": {"instruction": "Read.", "tools": ["page"]}},
+        "policies": {"compaction": {"method": "truncate", "at_tokens": 5_000, "keep": 2}},
+        "flows": {"main": {"steps": [{"agent": "reader", "input": "all"}]}},
+    }));
+    let parts = Parts::new().tools(ToolRegistry::default().with(page).unwrap());
+    let parts = parts.default_model(Arc::new(model) as _);
+    let deps = Deps::new(parts, Arc::new(MemoryStore::default()));
+    let supervisor = supervisor(definition, deps);
+
+    assert_eq!(
+        turn(&supervisor, "one", "go").await.as_deref(),
+        Some("read")
+    );
+
+    // The newest of the calls are in the conversation all the same.
+    let session = supervisor.sessions().session("one");
+    let reader = session.child(&StepPath::new("main/0"));
+    let said = reader.load().await.unwrap().messages();
+    assert!(said.iter().any(|said| said.speaker == Speaker::Tool));
+    assert_eq!(said.last().unwrap().text, "read");
+}
+
 /// Answers the question that was asked last.
 async fn answer(store: &MemoryStore, text: &str) {
     use universal_executor::{BreadcrumbStoreExt as _, NewBreadcrumb};
