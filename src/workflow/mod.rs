@@ -147,7 +147,8 @@
 //! result. This is done if it brings the request below `at_tokens`, or leaves out half as much as that at least: where what has to
 //! stay is too long by itself, no summary is asked for with each turn. Of what is too long to be shown for a summary (512 KiB) a
 //! model is shown the first quarter, with an earlier summary and what was wanted, and of the rest the end. A summary passes the
-//! guardrails `output` of the definition, or is not used, and what it cost is told as [`StepEventKind::Usage`].
+//! guardrails `output` of the definition, or is not used, and what it cost is told as [`StepEventKind::Usage`]. Where none can
+//! be had the conversation stays, and none is asked for before there is half of `at_tokens` more.
 //!
 //! # Definitions that change
 //! A run goes on with the definition that it began with. That is kept in the store as a `workflow.kept.v1`, once for all its
