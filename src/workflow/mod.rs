@@ -139,7 +139,8 @@
 //! does not fit the schema of its question is none.
 //!
 //! What is kept of a run takes no more than 1 MiB: its variables, and the conversations of the agents at work. Where it would take
-//! more, the step under way fails whose part is the largest, with the code `too_large`, which `try` takes up as any other. Where a
+//! more, the step under way fails whose part is the largest, with the code `too_large`, which `try` takes up as any other, and so
+//! does one of which something nests deeper than can be kept. A run that is paused meanwhile goes on until there is room. Where a
 //! definition has nothing but steps that the interpreter does, others have their turn after each 256 of them.
 //!
 //! Where the requests of an agent at work become longer than the `at_tokens` of `policies.compaction`, what is oldest of what it has
