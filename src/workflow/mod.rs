@@ -90,11 +90,14 @@
 //! see the variables outside of them and keep their own to themselves.
 //!
 //! # What answers `wait_for`
-//! What was written after the trigger, or after the newest breadcrumb of that schema which the steps before it, one after
-//! another, wrote or waited for: what they `emit`, what their agents write, what answered them. So nothing is missed that comes
-//! before the step begins, or while its worker is gone; a breadcrumb answers one of such steps, and what the flow emits
-//! none. Steps side by side are all answered by the same one. What a tool wrote may answer too: where that is not what is
-//! meant, tags or `context_match` say so, with something of the run in them. Outside of a run, in a
+//! The oldest breadcrumb that is what the step waits for, of those written after the trigger, and after the newest such breadcrumb
+//! that the steps before it wrote, one after another, by what they `emit` and by what their agents write. What answered one of
+//! those steps counts no more, unless it was changed since. So nothing is missed that comes before the step begins, in another
+//! order than it is waited for, or while its worker is gone; a breadcrumb answers one of such steps, and what
+//! they write themselves answers none. This holds of the newest 32 breadcrumbs of a schema that the steps wrote or waited for: what
+//! is older than those answers nothing. Steps side by side are all answered by the same one, and what one of them emits may
+//! answer another; so it is with the steps of a graph, also where one depends on the other. What a tool wrote may answer too. Where
+//! that is not what is meant, tags or `context_match` say so, with something of the run in them. Outside of a run, in a
 //! [`Supervisor`](crate::workload::Supervisor), what was not in the store when the flow began is what was written after it.
 //!
 //! # Graphs

@@ -4,14 +4,14 @@ use super::asked::{Came, result_of};
 use super::ended::{failed_with, of_answer, of_error};
 use super::event::Emitter;
 use super::kept::{Agents, AtWork, Saver};
-use super::marks::Marks;
+use super::marks::{Mark, Marks};
 use super::waiting::{Awaited, Wait};
 use super::{Assembly, Conversations};
 use crate::agent::human;
 use crate::error::BoxError;
 use crate::executor::ExecutionContext;
 use crate::machine::{Deferral, ToolCall, ToolOutcome};
-use crate::model::{Json, NewBreadcrumb, Selector, Timestamp};
+use crate::model::{Breadcrumb, Json, NewBreadcrumb, Selector, Timestamp};
 use crate::store::{BreadcrumbStoreExt as _, Query, Wake};
 use crate::tool::{self, Tool, ToolSettings};
 use crate::workflow::{Outcome, Ready, Task};
@@ -248,23 +248,24 @@ impl Step<'_> {
             true => self.written(&schema, tag).await?,
             false => None,
         };
-        let at = match written {
-            Some(at) => at,
+        let written = match written {
+            Some(written) => written,
             None => {
                 let store = Arc::clone(&self.assembly.store);
                 let store = self.context.bound_store(store);
-                store.create(new).await?.created_at
+                store.create(new).await?
             }
         };
-        self.marks.add(&schema, at);
-        Ok(at)
+        self.marks
+            .add(&schema, written.id, Mark::own(written.created_at));
+        Ok(written.created_at)
     }
 
-    /// When the breadcrumb of a tag was written, if it was.
-    async fn written(&self, schema: &str, tag: &str) -> Result<Option<Timestamp>, BoxError> {
+    /// The breadcrumb of a tag, if it was written.
+    async fn written(&self, schema: &str, tag: &str) -> Result<Option<Arc<Breadcrumb>>, BoxError> {
         let query = Query::new(Selector::schema(schema).all_tags([tag])).limit(1);
         let found = self.assembly.store.search(&query).await?;
-        Ok(found.first().map(|written| written.created_at))
+        Ok(found.into_iter().next())
     }
 
     /// Whether what this attempt writes may be there already. An attempt whose time was up may have written it too.
