@@ -135,7 +135,8 @@
 //!
 //! An agent works on what the step gives it, as its trigger. The agents in `use` and `delegate` of it work within the same
 //! run. What they ask people, and tools that are served elsewhere, is asked by breadcrumbs, as of any agent. A breadcrumb that
-//! a step emits gets a tag `step:<id>`, by which it is known after a crash and to further attempts, so that it is written once.
+//! a step emits gets a tag `step:<id>`, by which it is known after a crash and to further attempts, so that it is written once;
+//! what others gave that tag is none of the step's.
 //!
 //! While nothing is at work the run is suspended: for people and breadcrumbs, for delays of more than five seconds, while it is
 //! [paused](Control::Pause). People and breadcrumbs are waited for a week if the step has no `timeout_seconds`. An answer that

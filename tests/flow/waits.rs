@@ -357,3 +357,43 @@ async fn what_answered_a_step_answers_another_one_when_it_was_changed() {
 
     assert_eq!(result.context["output"], json!({"of": "later"}));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_somebody_else_gave_the_tag_of_a_step_is_not_taken_for_what_the_step_emitted() {
+    let store = MemoryStore::default();
+    let commits = AtomicUsize::new(0);
+    // The first commit keeps the definition. That the second has emitted nobody hears, so that its tag is known here.
+    let losing = Faulty::new(store.clone(), move |operation, moment| {
+        let is_commit = operation == Operation::Commit && moment == Moment::After;
+        match is_commit && commits.fetch_add(1, Ordering::SeqCst) == 1 {
+            true => Fault::Fail,
+            false => Fault::None,
+        }
+    });
+    let steps = json!([{"emit": {"schema_name": "note.v1", "context": {"by": "flow"}}}]);
+    let executor = executor(&flow(&json!({}), steps), &Parts::new(), Arc::new(losing));
+    let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(json!({"workflow": ID}));
+    let request = store.create(request).await.unwrap();
+    let event = Event::created(&request);
+
+    executor.process_event(&event).await.unwrap_err();
+    let note = store.latest("note.v1").await.unwrap().unwrap();
+    let tag = note.tags.iter().find(|tag| tag.starts_with("step:"));
+    let forged = NewBreadcrumb::new("note.v1")
+        .tag(tag.unwrap().clone())
+        .created_by("mallory");
+    store.delete(note.id).await.unwrap();
+    store
+        .create(forged.context(json!({"by": "mallory"})))
+        .await
+        .unwrap();
+    goes_on(&executor, &event).await.unwrap();
+
+    let notes = store.recent("note.v1", 10).await.unwrap();
+    let mut by: Vec<_> = notes
+        .iter()
+        .map(|note| note.context["by"].clone())
+        .collect();
+    by.sort_by_key(Value::to_string);
+    assert_eq!(by, ["flow", "mallory"]);
+}

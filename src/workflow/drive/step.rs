@@ -22,6 +22,9 @@ use std::time::Duration;
 /// How long people and events are waited for if the step does not say.
 pub(super) const PATIENCE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
+/// Among how many breadcrumbs with its tag the one of a step is looked for, the newest.
+const MOST_TAGGED: usize = 256;
+
 /// A step at work.
 pub(super) struct Step<'d> {
     pub(super) assembly: &'d Assembly,
@@ -261,11 +264,12 @@ impl Step<'_> {
         Ok(written.created_at)
     }
 
-    /// The breadcrumb of a tag, if it was written.
+    /// The breadcrumb of a tag, if it was written. Anybody may give something a tag, so what others wrote is none.
     async fn written(&self, schema: &str, tag: &str) -> Result<Option<Arc<Breadcrumb>>, BoxError> {
-        let query = Query::new(Selector::schema(schema).all_tags([tag])).limit(1);
+        let query = Query::new(Selector::schema(schema).all_tags([tag])).limit(MOST_TAGGED);
         let found = self.assembly.store.search(&query).await?;
-        Ok(found.into_iter().next())
+        let mut found = found.into_iter();
+        Ok(found.find(|found| self.context.has_created(found)))
     }
 
     /// Whether what this attempt writes may be there already. An attempt whose time was up may have written it too.
