@@ -176,6 +176,7 @@ async fn a_run_whose_variables_alone_are_too_large_fails_and_says_so() {
     assert_eq!(result["error"]["step"], "main/6");
 }
 
+#[cfg(feature = "validate")]
 #[tokio::test]
 async fn an_answer_of_an_asked_agent_that_nests_deep_is_not_the_end_of_the_run() {
     for depth in [40, 47, 59, 60, 61, 62, 63, 64] {
