@@ -30,6 +30,8 @@ pub(crate) struct Compactor {
     /// Who sums up what is left out; nobody does if absent.
     model: Option<Arc<dyn ChatModel>>,
     untold: Mutex<Option<Shortened>>,
+    /// How many tokens there were when no summary could be had.
+    failed_at: Mutex<Option<u64>>,
     /// Who hears what a summary cost.
     by: Option<HearCost>,
 }
@@ -52,6 +54,7 @@ impl Compactor {
             keep: usize::try_from(keep).unwrap_or(usize::MAX),
             model,
             untold: Mutex::default(),
+            failed_at: Mutex::default(),
             by: None,
         }
     }
@@ -63,12 +66,13 @@ impl Compactor {
     }
 
     /// Makes what was said since the task was shown shorter, if a request with all of it is too long and this
-    /// [helps](helps). Each call of a tool stays with its result. Where no summary can be had all stays as it is.
+    /// [helps](helps). Each call of a tool stays with its result. Where no summary can be had all stays as it is, and none is
+    /// asked for until there is half as much more as may be said.
     pub(super) async fn shorten(&self, task: &Task, said: &mut Vec<Message>) {
-        let all = task.messages.iter().chain(&*said);
+        let all = tokens(task.messages.iter().chain(&*said));
         let cut = cut(said, self.keep);
         let old = said.get(..cut).unwrap_or_default();
-        if !helps(self.at_tokens, tokens(all), tokens(old)) {
+        if !helps(self.at_tokens, all, tokens(old)) || !self.may_ask(all) {
             return;
         }
         let summary = match &self.model {
@@ -77,10 +81,12 @@ impl Compactor {
                 Ok(summary) => Some(summarised(&summary)),
                 Err(error) => {
                     tracing::warn!("a conversation is too long, and is not summed up: {error}");
+                    self.set_failed(Some(all));
                     return;
                 }
             },
         };
+        self.set_failed(None);
         let summed_up = summary.is_some();
         said.splice(..cut, summary);
         let left_out = u64::try_from(cut).unwrap_or(u64::MAX);
@@ -90,6 +96,22 @@ impl Compactor {
             left_out: left_out.saturating_add(before),
             summed_up,
         });
+    }
+
+    /// Whether a conversation has grown enough since no summary of it could be had.
+    fn may_ask(&self, all: u64) -> bool {
+        let failed_at = *self
+            .failed_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        failed_at.is_none_or(|failed_at| all >= failed_at.saturating_add(self.at_tokens / 2))
+    }
+
+    fn set_failed(&self, at: Option<u64>) {
+        *self
+            .failed_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = at;
     }
 
     /// What was made shorter since this was asked last.
@@ -366,6 +388,33 @@ mod tests {
                 None => assert_eq!(shorter, said),
             }
         }
+    }
+
+    #[tokio::test]
+    async fn a_summary_that_does_not_pass_is_asked_for_again_only_when_there_is_half_as_much_more()
+    {
+        let model = Arc::new(ScriptedModel::answering(|_, _| {
+            Ok(ChatResponse::new("a secret"))
+        }));
+        let compactor = Compactor::new(400, 2, Some(Arc::clone(&model) as _));
+        let task = Task {
+            guardrails: Guardrails::default().with(on_output("no", |_| Decision::deny("no"))),
+            ..task()
+        };
+        let mut said = Vec::new();
+        let mut asked_at = Vec::new();
+        for number in 0..60 {
+            let page = Message::tool_result(format!("{number}-0"), "a page ".repeat(10));
+            said.extend([round(number, 1)[0].clone(), page]);
+            compactor.shorten(&task, &mut said).await;
+            if model.requests().len() > asked_at.len() {
+                asked_at.push(tokens(task.messages.iter().chain(&said)));
+            }
+        }
+
+        assert!(asked_at.len() > 2, "{asked_at:?}");
+        let grown = asked_at.windows(2).map(|pair| pair[1] - pair[0]);
+        assert!(grown.min() >= Some(200), "{asked_at:?}");
     }
 
     #[tokio::test]

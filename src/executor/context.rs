@@ -343,6 +343,12 @@ impl ExecutionContext {
         Some(terms.stamp.correlation_id())
     }
 
+    /// Whether the executor of this run created a breadcrumb, as far as can be said: who writes beside runs is not known.
+    pub(crate) fn has_created(&self, found: &Breadcrumb) -> bool {
+        let terms = self.run().terms.as_ref();
+        terms.is_none_or(|terms| terms.stamp.has_created(found))
+    }
+
     /// Which attempt this is, from 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {

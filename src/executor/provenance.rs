@@ -67,6 +67,14 @@ impl Stamp {
         creator.into()
     }
 
+    /// Whether the executor created a breadcrumb, by the word of that. A server may say itself who has written it, so the
+    /// `creator` counts as well.
+    pub(super) fn has_created(&self, found: &Breadcrumb) -> bool {
+        let creator = found.context.get(CREATOR);
+        let named = creator.and_then(|creator| creator.get("id")?.as_str());
+        [found.created_by.as_deref(), named].contains(&Some(&self.executor))
+    }
+
     /// What all runs have in common that follow from one another.
     pub(super) fn correlation_id(&self) -> &str {
         &self.lineage.correlation_id

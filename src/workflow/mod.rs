@@ -90,11 +90,14 @@
 //! see the variables outside of them and keep their own to themselves.
 //!
 //! # What answers `wait_for`
-//! What was written after the trigger, or after the newest breadcrumb of that schema which the steps before it, one after
-//! another, wrote or waited for: what they `emit`, what their agents write, what answered them. So nothing is missed that comes
-//! before the step begins, or while its worker is gone; a breadcrumb answers one of such steps, and what the flow emits
-//! none. Steps side by side are all answered by the same one. What a tool wrote may answer too: where that is not what is
-//! meant, tags or `context_match` say so, with something of the run in them. Outside of a run, in a
+//! The oldest breadcrumb that is what the step waits for, of those written after the trigger, and after the newest such breadcrumb
+//! that the steps before it wrote, one after another, by what they `emit` and by what their agents write. What answered one of
+//! those steps counts no more, unless it was changed since. So nothing is missed that comes before the step begins, in another
+//! order than it is waited for, or while its worker is gone; a breadcrumb answers one of such steps, and what
+//! they write themselves answers none. This holds of the newest 32 breadcrumbs of a schema that the steps wrote or waited for: what
+//! is older than those answers nothing. Steps side by side are all answered by the same one, and what one of them emits may
+//! answer another; so it is with the steps of a graph, also where one depends on the other. What a tool wrote may answer too. Where
+//! that is not what is meant, tags or `context_match` say so, with something of the run in them. Outside of a run, in a
 //! [`Supervisor`](crate::workload::Supervisor), what was not in the store when the flow began is what was written after it.
 //!
 //! # Graphs
@@ -137,14 +140,16 @@
 //!
 //! An agent works on what the step gives it, as its trigger. The agents in `use` and `delegate` of it work within the same
 //! run. What they ask people, and tools that are served elsewhere, is asked by breadcrumbs, as of any agent. A breadcrumb that
-//! a step emits gets a tag `step:<id>`, by which it is known after a crash and to further attempts, so that it is written once.
+//! a step emits gets a tag `step:<id>`, by which it is known after a crash and to further attempts, so that it is written once;
+//! what others gave that tag is none of the step's.
 //!
 //! While nothing is at work the run is suspended: for people and breadcrumbs, for delays of more than five seconds, while it is
 //! [paused](Control::Pause). People and breadcrumbs are waited for a week if the step has no `timeout_seconds`. An answer that
 //! does not fit the schema of its question is none.
 //!
 //! What is kept of a run takes no more than 1 MiB: its variables, and the conversations of the agents at work. Where it would take
-//! more, the step under way fails whose part is the largest, with the code `too_large`, which `try` takes up as any other. Where a
+//! more, the step under way fails whose part is the largest, with the code `too_large`, which `try` takes up as any other, and so
+//! does one of which something nests deeper than can be kept. A run that is paused meanwhile goes on until there is room. Where a
 //! definition has nothing but steps that the interpreter does, others have their turn after each 256 of them.
 //!
 //! Where the requests of an agent at work become longer than the `at_tokens` of `policies.compaction`, what is oldest of what it has
@@ -152,7 +157,8 @@
 //! result. This is done if it brings the request below `at_tokens`, or leaves out half as much as that at least: where what has to
 //! stay is too long by itself, no summary is asked for with each turn. Of what is too long to be shown for a summary (512 KiB) a
 //! model is shown the first quarter, with an earlier summary and what was wanted, and of the rest the end. A summary passes the
-//! guardrails `output` of the definition, or is not used, and what it cost is told as [`StepEventKind::Usage`].
+//! guardrails `output` of the definition, or is not used, and what it cost is told as [`StepEventKind::Usage`]. Where none can
+//! be had the conversation stays, and none is asked for before there is half of `at_tokens` more.
 //!
 //! # Definitions that change
 //! A run goes on with the definition that it began with. That is kept in the store as a `workflow.kept.v1`, once for all its

@@ -1,7 +1,8 @@
 //! What a definition may use up, and what becomes of a run that has no room.
 
 use super::*;
-use universal_executor::workflow::{AssemblyError, Limits};
+use std::sync::OnceLock;
+use universal_executor::workflow::{AssemblyError, Control, Limits};
 
 #[test]
 fn a_definition_that_asks_for_more_than_is_let_is_refused_with_the_limit_and_the_way_out() {
@@ -173,4 +174,102 @@ async fn a_run_whose_variables_alone_are_too_large_fails_and_says_so() {
 
     assert_eq!(result["error"]["code"], "too_large", "{result}");
     assert_eq!(result["error"]["step"], "main/6");
+}
+
+#[cfg(feature = "validate")]
+#[tokio::test]
+async fn an_answer_of_an_asked_agent_that_nests_deep_is_not_the_end_of_the_run() {
+    for depth in [40, 47, 59, 60, 61, 62, 63, 64] {
+        let nested = format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
+        let model = ScriptedModel::answering(move |_, request| {
+            let mut messages = request.messages.iter();
+            let has_result = messages.any(|message| message.speaker == Speaker::Tool);
+            let call = || ToolCall::new("1", "critic", json!({"prompt": "Is it good?"}));
+            Ok(match (shown(request).contains("Criticise."), has_result) {
+                (true, _) => ChatResponse::new(nested.clone()),
+                (false, false) => ChatResponse::calling(vec![call()]),
+                (false, true) => ChatResponse::new("ok"),
+            })
+        });
+        let more = json!({"schemas": {"any": {}}, "agents": {
+            "writer": {"instruction": "Write.", "use": ["critic"]},
+            "critic": {"instruction": "Criticise.", "output": "any"},
+        }});
+        let steps = json!([{"agent": "writer"}]);
+        let world = World::new(&flow(&more, steps), ToolRegistry::default(), model);
+
+        let result = world.comes_to(json!({})).await;
+
+        assert_eq!(result["output"], "ok", "{depth} {result}");
+    }
+}
+
+#[tokio::test]
+async fn a_step_whose_agent_says_what_nests_too_deep_to_be_kept_fails_and_not_the_run() {
+    for depth in [30, 50, 53, 55, 57, 59, 61, 63] {
+        let nested = format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
+        let nested: Value = serde_json::from_str(&nested).unwrap();
+        let model = ScriptedModel::answering(move |number, _| {
+            let call = ToolCall::new("1", "look", json!({"at": nested}));
+            Ok(match number {
+                0 => ChatResponse::calling(vec![call]),
+                _ => ChatResponse::new("ok"),
+            })
+        });
+        let (look, _) = tool("look", |_, _| Ok(json!("seen")));
+        let more = json!({
+            "tools": {"look": {}},
+            "agents": {"reader": {"instruction": "Read.", "tools": ["look"]}},
+        });
+        let steps =
+            json!([{"try": [{"agent": "reader"}], "on_failure": [{"return": "${error.code}"}]}]);
+        let world = World::new(&flow(&more, steps), registry([look]), model);
+
+        let result = world.comes_to(json!({})).await;
+
+        let output = &result["output"];
+        assert!(output == "ok" || output == "too_large", "{depth} {result}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_has_no_room_while_it_is_paused_comes_to_what_its_flow_makes_of_that() {
+    let paused: Arc<OnceLock<(MemoryStore, NewBreadcrumb)>> = Arc::default();
+    let pausing = Arc::clone(&paused);
+    let page = json_tool("page", "", json!({}), move |input, _| {
+        let pausing = Arc::clone(&pausing);
+        async move {
+            if input["last"] == true {
+                let (store, pause) = pausing.get().unwrap();
+                store.create(pause.clone()).await.unwrap();
+                // The order is heard of while the step is at work.
+                tokio::time::sleep(3 * SECOND).await;
+            }
+            Ok(json!("x".repeat(120 << 10)))
+        }
+    });
+    let (small, calls) = tool("small", |_, _| Ok(json!("small")));
+    let page_of = |id: &str, last: bool| json!({"id": id, "tool": "page", "input": {"last": last}});
+    let mut steps: Vec<_> = ["a", "b", "c", "d", "e", "f"]
+        .map(|id| page_of(id, false))
+        .into();
+    steps.push(page_of("g", true));
+    steps.push(json!({"try": [{"tool": "small"}], "on_failure": [{"return": "${error.code}"}]}));
+    let definition = flow(&json!({"tools": {"page": {}, "small": {}}}), json!(steps));
+    let world = World::new(&definition, registry([page, small]), no_model());
+    let request = world.asks(json!({})).await;
+    let pause = Control::Pause.of(request.id);
+    paused.set((world.store.clone(), pause)).unwrap();
+
+    let outcome = world
+        .executor
+        .process_event(&Event::created(&request))
+        .await;
+
+    assert!(
+        matches!(outcome, Ok(Outcome::Responded { .. })),
+        "{outcome:?}"
+    );
+    assert_eq!(world.result().await["output"], "too_large");
+    assert_eq!(calls.load(Ordering::SeqCst), 0);
 }

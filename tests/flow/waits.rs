@@ -3,9 +3,9 @@
 use super::*;
 use async_trait::async_trait;
 use universal_executor::store::{
-    Capabilities, Commit, Committed, Query, Scored, StoreError, VectorQuery, Write,
+    Capabilities, Commit, Committed, Operation, Query, Scored, StoreError, VectorQuery, Write,
 };
-use universal_executor::{BreadcrumbId, RunLedger};
+use universal_executor::{BreadcrumbId, Patch, RunLedger};
 
 /// A store that does something when a breadcrumb of a schema was written, before its writer hears of that.
 pub(super) struct Meanwhile<F> {
@@ -175,7 +175,6 @@ async fn steps_beside_one_another_are_all_answered_by_the_same_breadcrumb() {
 #[tokio::test(start_paused = true)]
 async fn what_comes_after_a_crash_and_before_another_worker_waits_for_it_is_not_missed() {
     use std::sync::atomic::AtomicBool;
-    use universal_executor::store::{Fault, Faulty, Moment, Operation};
     let store = MemoryStore::default();
     let fails = Arc::new(AtomicBool::new(true));
     let (failing, saves) = (Arc::clone(&fails), AtomicUsize::new(0));
@@ -277,4 +276,131 @@ async fn a_step_that_emits_in_a_loop_writes_each_time() {
     world.comes_to(json!({})).await;
 
     assert_eq!(world.store.recent("note.v1", 10).await.unwrap().len(), 3);
+}
+
+fn tagged(tag: &str) -> NewBreadcrumb {
+    NewBreadcrumb::new("pong.v1")
+        .tag(tag)
+        .context(json!({"of": tag}))
+}
+
+fn wait_tagged(tag: &str) -> Value {
+    json!({"wait_for": {"schema_name": "pong.v1", "all_tags": [tag]}})
+}
+
+#[tokio::test]
+async fn answers_of_one_schema_are_not_missed_in_whatever_order_they_come() {
+    let all = json!([{"id": "a", "wait_for": {"schema_name": "pong.v1", "all_tags": ["a"]}},
+        {"emit": {"schema_name": "pong.v1", "tags": ["own"]}},
+        {"id": "b", "wait_for": {"schema_name": "pong.v1", "all_tags": ["b"]}},
+        {"return": ["${a.of}", "${b.of}"]}]);
+    for order in [["a", "b"], ["b", "a"]] {
+        let world = World::new(
+            &flow(&json!({}), all.clone()),
+            ToolRegistry::default(),
+            no_model(),
+        );
+        let request = world.asks(json!({})).await;
+        for tag in order {
+            world.store.create(tagged(tag)).await.unwrap();
+        }
+
+        let event = Event::created(&request);
+        let outcome = world.executor.process_event(&event).await;
+
+        assert!(
+            matches!(outcome, Ok(Outcome::Responded { .. })),
+            "{order:?} {outcome:?}"
+        );
+        assert_eq!(world.result().await["output"], json!(["a", "b"]));
+    }
+}
+
+#[tokio::test]
+async fn what_came_before_a_flow_asked_in_the_same_words_is_no_answer_and_what_answered_answers_once()
+ {
+    let question = json!({"emit": {"schema_name": "pong.v1", "tags": ["a"]}});
+    for steps in [
+        json!([question, wait_tagged("a")]),
+        json!([wait_tagged("a"), wait_tagged("a")]),
+        json!([wait("pong.v1"), wait_tagged("a")]),
+    ] {
+        let world = World::new(
+            &flow(&json!({}), steps.clone()),
+            ToolRegistry::default(),
+            no_model(),
+        );
+        let request = world.asks(json!({})).await;
+        world.store.create(tagged("a")).await.unwrap();
+
+        let event = Event::created(&request);
+        let outcome = world.executor.process_event(&event).await;
+
+        assert!(
+            matches!(outcome, Ok(Outcome::Suspended { .. })),
+            "{steps} {outcome:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_answered_a_step_answers_another_one_when_it_was_changed() {
+    let steps = json!([wait_tagged("a"), wait_tagged("a")]);
+    let world = World::new(
+        &flow(&json!({}), steps),
+        ToolRegistry::default(),
+        no_model(),
+    );
+    let request = world.asks(json!({})).await;
+    let pong = world.store.create(tagged("a")).await.unwrap();
+    let event = Event::created(&request);
+    let outcome = world.executor.process_event(&event).await;
+    assert!(matches!(outcome, Ok(Outcome::Suspended { .. })));
+
+    let patch = Patch::default().context(json!({"of": "later"}));
+    let changed = world.store.update(pong.id, pong.version, patch).await;
+    changed.unwrap();
+    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+
+    assert_eq!(result.context["output"], json!({"of": "later"}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_somebody_else_gave_the_tag_of_a_step_is_not_taken_for_what_the_step_emitted() {
+    let store = MemoryStore::default();
+    let commits = AtomicUsize::new(0);
+    // The first commit keeps the definition. That the second has emitted nobody hears, so that its tag is known here.
+    let losing = Faulty::new(store.clone(), move |operation, moment| {
+        let is_commit = operation == Operation::Commit && moment == Moment::After;
+        match is_commit && commits.fetch_add(1, Ordering::SeqCst) == 1 {
+            true => Fault::Fail,
+            false => Fault::None,
+        }
+    });
+    let steps = json!([{"emit": {"schema_name": "note.v1", "context": {"by": "flow"}}}]);
+    let executor = executor(&flow(&json!({}), steps), &Parts::new(), Arc::new(losing));
+    let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(json!({"workflow": ID}));
+    let request = store.create(request).await.unwrap();
+    let event = Event::created(&request);
+
+    executor.process_event(&event).await.unwrap_err();
+    let note = store.latest("note.v1").await.unwrap().unwrap();
+    let tag = note.tags.iter().find(|tag| tag.starts_with("step:"));
+    let forged = NewBreadcrumb::new("note.v1")
+        .tag(tag.unwrap().clone())
+        .created_by("mallory");
+    store.delete(note.id).await.unwrap();
+    store
+        .create(forged.context(json!({"by": "mallory"})))
+        .await
+        .unwrap();
+    goes_on(&executor, &event).await.unwrap();
+
+    let notes = store.recent("note.v1", 10).await.unwrap();
+    let mut by: Vec<_> = notes
+        .iter()
+        .map(|note| note.context["by"].clone())
+        .collect();
+    by.sort_by_key(Value::to_string);
+    assert_eq!(by, ["flow", "mallory"]);
 }

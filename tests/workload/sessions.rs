@@ -1,12 +1,14 @@
 //! What a session remembers: questions and answers, the calls of agents, and what each agent in a flow said.
 
-use crate::{agent, asked, code, deps, flow, history, parrot, says};
+use crate::{agent, asked, code, deps, deps_on, flow, history, parrot, says};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use universal_executor::MemoryStore;
 use universal_executor::agent::guardrail::{Decision, on_input};
 use universal_executor::agent::{ChatResponse, Message, ScriptedModel, Speaker, ToolCall};
+use universal_executor::store::{Fault, Faulty, Moment, Operation};
 use universal_executor::tool::{ToolRegistry, json_tool};
 use universal_executor::workflow::{MayRetry, Parts, StepPath};
 use universal_executor::workload::{Deps, FlowDefinition, Supervisor, TurnStatus};
@@ -369,6 +371,87 @@ async fn a_turn_that_waits_can_be_given_up() {
         matches!(next.status, TurnStatus::Suspended { .. }),
         "{next:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_is_asked_more_than_once_at_a_time_answers_each_time_and_all_is_in_its_conversation()
+ {
+    let call = |number: &str| ToolCall::new(number, "critic", json!({"prompt": number}));
+    let model = ScriptedModel::answering(move |_, request| {
+        let mut messages = request.messages.iter();
+        let has_result = messages.any(|message| message.speaker == Speaker::Tool);
+        let is_critic = request.messages[0].text.contains("Criticise.");
+        Ok(match (is_critic, has_result) {
+            (true, _) => ChatResponse::new("fine"),
+            (false, false) => ChatResponse::calling(vec![call("1"), call("2"), call("3")]),
+            (false, true) => ChatResponse::new("done"),
+        })
+    });
+    let definition = flow(json!({
+        "agents": {
+            "writer": {"instruction": "Write.", "use": ["critic"]},
+            "critic": {"instruction": "Criticise."},
+        },
+        "flows": {"main": {"steps": [{"agent": "writer", "input": "crabs"}]}},
+    }));
+    // Each operation takes a time, as in any store but that in memory.
+    let store = Faulty::new(MemoryStore::default(), |operation, moment| {
+        let is_slow = matches!(operation, Operation::Search | Operation::Commit);
+        match is_slow && moment == Moment::Before {
+            true => Fault::Delay(Duration::from_millis(5)),
+            false => Fault::None,
+        }
+    });
+    let deps = deps_on(&Arc::new(model), Arc::new(store));
+    let supervisor = supervisor(definition, deps);
+
+    assert_eq!(
+        turn(&supervisor, "one", "go").await.as_deref(),
+        Some("done")
+    );
+
+    let session = supervisor.sessions().session("one");
+    let critic = session.child(&StepPath::new("main/0/critic"));
+    let said = critic.load().await.unwrap().messages();
+    let mut asked: Vec<_> = said.iter().step_by(2).map(|said| &*said.text).collect();
+    asked.sort_unstable();
+    assert_eq!(asked, ["1", "2", "3"]);
+}
+
+#[tokio::test]
+async fn an_agent_whose_conversation_is_made_shorter_has_room_for_as_many_pages_in_a_session() {
+    let page = json_tool("page", "A page.", json!({}), |_, _| async move {
+        Ok(json!("x".repeat(15_000)))
+    });
+    let model = ScriptedModel::answering(|number, _| {
+        let calls = (0..9).map(|call| ToolCall::new(call.to_string(), "page", json!({})));
+        Ok(match number {
+            0..9 => ChatResponse::calling(calls.collect()),
+            _ => ChatResponse::new("read"),
+        })
+    });
+    let definition = flow(json!({
+        "tools": {"page": {}},
+        "agents": {"reader": {"instruction": "Read.", "tools": ["page"]}},
+        "policies": {"compaction": {"method": "truncate", "at_tokens": 5_000, "keep": 2}},
+        "flows": {"main": {"steps": [{"agent": "reader", "input": "all"}]}},
+    }));
+    let parts = Parts::new().tools(ToolRegistry::default().with(page).unwrap());
+    let parts = parts.default_model(Arc::new(model) as _);
+    let deps = Deps::new(parts, Arc::new(MemoryStore::default()));
+    let supervisor = supervisor(definition, deps);
+
+    assert_eq!(
+        turn(&supervisor, "one", "go").await.as_deref(),
+        Some("read")
+    );
+
+    // The newest of the calls are in the conversation all the same.
+    let session = supervisor.sessions().session("one");
+    let reader = session.child(&StepPath::new("main/0"));
+    let said = reader.load().await.unwrap().messages();
+    assert!(said.iter().any(|said| said.speaker == Speaker::Tool));
+    assert_eq!(said.last().unwrap().text, "read");
 }
 
 /// Answers the question that was asked last.

@@ -6,10 +6,12 @@ use super::marks::{Lines, Marks};
 use super::waiting::Wait;
 use crate::agent::compaction::Compactor;
 use crate::executor::{ContextError, KeepState};
-use crate::model::{BreadcrumbId, Json, Timestamp};
+use crate::model::{BreadcrumbId, Json, Timestamp, size_within};
+use crate::workflow::expression::DEPTH;
 use crate::workflow::{Progress, StepPath};
 use async_trait::async_trait;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{mpsc, oneshot};
@@ -127,7 +129,16 @@ impl Agents {
         }
     }
 
+    /// Keeps what one came to, until who asked has taken it. It is held to what values are held to, since it is kept among
+    /// them.
     pub(super) fn set_answer(&self, key: &str, answer: Json) {
+        let answer = match size_within(&answer, DEPTH) {
+            Some(_) => answer,
+            None => {
+                let message = format!("the answer nests deeper than {DEPTH} levels");
+                json!({"status": "error", "message": message}).into()
+            }
+        };
         if let Some(agent) = self.all().get_mut(key) {
             (agent.answer, agent.state) = (Some(answer), None);
         }

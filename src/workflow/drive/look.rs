@@ -3,6 +3,7 @@
 use super::attempt::Drive;
 use super::control::Control;
 use super::ended::{of_error, timed_out};
+use super::marks::Mark;
 use super::waiting::{Awaited, Reply, Wait};
 use crate::error::{BoxError, Retry};
 use crate::machine::Answer;
@@ -101,6 +102,7 @@ impl Drive<'_> {
             Some(selector) => self.newer(selector, wait.since, false).await?,
             None => Vec::new(),
         };
+        let found = self.may_answer(&ready, found);
         let heard = self.as_heard(&wait);
         let mut replies = found
             .iter()
@@ -113,7 +115,8 @@ impl Drive<'_> {
             Some((Reply::Result(result), answer)) => {
                 let schema = answer.schema_name.as_deref().unwrap_or_default();
                 if let Some(kept) = self.kept.get(path) {
-                    kept.marks.add(schema, answer.updated_at);
+                    let mark = Mark::given(answer.updated_at);
+                    kept.marks.add(schema, answer.id, mark);
                 }
                 self.checked(task, result)
             }

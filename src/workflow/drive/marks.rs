@@ -1,9 +1,10 @@
-//! Since when a breadcrumb answers a `wait_for`: after the newest of its schema that the steps before it wrote or waited for,
-//! else after the trigger. So nothing is missed that comes before the step begins, and nothing counts twice.
+//! Which breadcrumbs answer a `wait_for`: of what was written after the trigger all that is what the step waits for, after the
+//! newest of it that the steps before it wrote, but for what answered one of those. So nothing is missed that comes before the
+//! step begins, and nothing counts twice.
 
 use super::Assembly;
 use super::attempt::Drive;
-use crate::model::{Selector, Timestamp};
+use crate::model::{Breadcrumb, BreadcrumbId, Selector, Timestamp};
 use crate::store::{Query, StoreError};
 use crate::workflow::ast::TaskForm;
 use crate::workflow::{Progress, Ready, StepPath, Task};
@@ -11,15 +12,68 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The newest of each schema.
-type Newest = BTreeMap<String, Timestamp>;
+/// How many breadcrumbs of a schema are told apart, the newest; what is older than those is over.
+const MOST: usize = 32;
+
+/// A breadcrumb that a step wrote or was given.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub(super) struct Mark {
+    /// When it was written as it was then.
+    at: Timestamp,
+    /// Whether the step wrote it.
+    own: bool,
+}
+
+impl Mark {
+    pub(super) const fn own(at: Timestamp) -> Self {
+        Self { at, own: true }
+    }
+
+    pub(super) const fn given(at: Timestamp) -> Self {
+        Self { at, own: false }
+    }
+}
+
+/// What is known of one schema.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+struct Known {
+    /// Only what comes after this counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    marks: BTreeMap<BreadcrumbId, Mark>,
+}
+
+impl Known {
+    fn add(&mut self, id: BreadcrumbId, mark: Mark) {
+        let known = self.marks.entry(id).or_insert(mark);
+        if mark.at > known.at {
+            *known = mark;
+        }
+        while self.marks.len() > MOST
+            && let Some((&id, _)) = self.marks.iter().min_by_key(|(_, mark)| mark.at)
+            && let Some(oldest) = self.marks.remove(&id)
+        {
+            self.since = self.since.max(Some(oldest.at));
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.since = self.since.max(other.since);
+        for (id, mark) in other.marks {
+            self.add(id, mark);
+        }
+    }
+}
+
+type Schemas = BTreeMap<String, Known>;
 
 /// What a step wrote, or was given by who else did. Shared by who saves and who works.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Marks(Arc<Mutex<Newest>>);
+pub(super) struct Marks(Arc<Mutex<Schemas>>);
 
 impl Marks {
-    fn all(&self) -> MutexGuard<'_, Newest> {
+    fn all(&self) -> MutexGuard<'_, Schemas> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -27,8 +81,11 @@ impl Marks {
         self.all().is_empty()
     }
 
-    pub(super) fn add(&self, schema: &str, at: Timestamp) {
-        merge(&mut self.all(), schema.to_owned(), at);
+    pub(super) fn add(&self, schema: &str, id: BreadcrumbId, mark: Mark) {
+        self.all()
+            .entry(schema.to_owned())
+            .or_default()
+            .add(id, mark);
     }
 }
 
@@ -40,21 +97,21 @@ impl Serialize for Marks {
 
 impl<'de> Deserialize<'de> for Marks {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let all = Newest::deserialize(deserializer)?;
+        let all = Schemas::deserialize(deserializer)?;
         Ok(Self(Arc::new(Mutex::new(all))))
     }
 }
 
 /// The marks of steps that have ended, each at what it was part of and is under way.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(super) struct Lines(BTreeMap<StepPath, Newest>);
+pub(super) struct Lines(BTreeMap<StepPath, Schemas>);
 
 impl Lines {
     /// Adds what a step leaves that is over.
     pub(super) fn add(&mut self, path: &StepPath, marks: &Marks) {
         let marks = std::mem::take(&mut *marks.all());
-        for (schema, at) in marks {
-            merge(self.0.entry(path.clone()).or_default(), schema, at);
+        for (schema, known) in marks {
+            self.merge(path, schema, known);
         }
     }
 
@@ -67,30 +124,33 @@ impl Lines {
             let Some((outer, _)) = progress.around(&path).next() else {
                 continue;
             };
-            for (schema, at) in marks {
-                merge(self.0.entry(outer.clone()).or_default(), schema, at);
+            for (schema, known) in marks {
+                self.merge(&outer, schema, known);
             }
         }
     }
 
-    /// The newest that came before in the line of a step: of a schema, or of all. Steps beside it do not count.
-    fn newest(&self, progress: &Progress, path: &StepPath, of: Option<&str>) -> Option<Timestamp> {
+    fn merge(&mut self, path: &StepPath, schema: String, known: Known) {
+        let schemas = self.0.entry(path.clone()).or_default();
+        schemas.entry(schema).or_default().merge(known);
+    }
+
+    /// What came before in the line of a step: of a schema, or of all. Steps beside it do not count.
+    fn known(&self, progress: &Progress, path: &StepPath, of: Option<&str>) -> Known {
         let around = progress.around(path).filter(|(_, is_line)| *is_line);
         let line = around.map(|(outer, _)| outer);
         let line = line.chain([path.clone(), StepPath::new("")]);
-        let marks = line.filter_map(|path| self.0.get(&path));
-        marks
-            .filter_map(|newest| match of {
-                Some(schema) => newest.get(schema).copied(),
-                None => newest.values().max().copied(),
-            })
-            .max()
+        let mut known = Known::default();
+        for schemas in line.filter_map(|path| self.0.get(&path)) {
+            let of_schema = schemas
+                .iter()
+                .filter(|(schema, _)| of.is_none_or(|of| of == *schema));
+            for (_, one) in of_schema {
+                known.merge(one.clone());
+            }
+        }
+        known
     }
-}
-
-fn merge(newest: &mut Newest, schema: String, at: Timestamp) {
-    let known = newest.entry(schema).or_insert(at);
-    *known = at.max(*known);
 }
 
 impl Drive<'_> {
@@ -101,8 +161,29 @@ impl Drive<'_> {
             return trigger;
         };
         let (progress, of) = (self.run.progress(), event.schema_name());
-        let newest = self.lines.newest(progress, &ready.path, of);
-        newest.unwrap_or(trigger)
+        let known = self.lines.known(progress, &ready.path, of);
+        known.since.unwrap_or(trigger)
+    }
+
+    /// What of all that a step waits for may answer it.
+    pub(super) fn may_answer(
+        &self,
+        ready: &Ready,
+        mut found: Vec<Arc<Breadcrumb>>,
+    ) -> Vec<Arc<Breadcrumb>> {
+        let Task::WaitFor { event } = &ready.task else {
+            return found;
+        };
+        let (progress, of) = (self.run.progress(), event.schema_name());
+        let Known { marks, .. } = self.lines.known(progress, &ready.path, of);
+        let own = found.iter().filter_map(|found| marks.get(&found.id));
+        let own = own.filter(|mark| mark.own).map(|mark| mark.at).max();
+        found.retain(|found| {
+            let mark = marks.get(&found.id);
+            let is_over = mark.is_some_and(|mark| found.updated_at <= mark.at);
+            !is_over && own.is_none_or(|own| found.updated_at > own)
+        });
+        found
     }
 
     /// Looks what is there of all that is waited for, where no store says when the trigger was written: the clock of the
@@ -118,8 +199,11 @@ impl Drive<'_> {
             let newest = found.first().map(|newest| newest.updated_at);
             let at = newest.unwrap_or(Timestamp::from_micros(0));
             self.looked.since = self.looked.since.min(at);
-            let there = self.lines.0.entry(StepPath::new("")).or_default();
-            merge(there, schema, at);
+            let known = Known {
+                since: Some(at),
+                ..Known::default()
+            };
+            self.lines.merge(&StepPath::new(""), schema, known);
         }
         Ok(())
     }
@@ -142,4 +226,22 @@ fn awaited(assembly: &Assembly) -> Vec<String> {
     schemas.sort_unstable();
     schemas.dedup();
     schemas
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_long_line_the_newest_are_told_apart_and_what_is_older_is_over() {
+        let mut known = Known::default();
+        for number in 1..=40_u8 {
+            let id = format!("00000000-0000-4000-8000-0000000000{number:02}");
+            let at = Timestamp::from_micros(i64::from(number));
+            known.add(id.parse().unwrap(), Mark::given(at));
+        }
+
+        assert_eq!(known.marks.len(), MOST);
+        assert_eq!(known.since, Some(Timestamp::from_micros(8)));
+    }
 }

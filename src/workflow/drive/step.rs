@@ -4,14 +4,14 @@ use super::asked::{Came, result_of};
 use super::ended::{failed_with, of_answer, of_error};
 use super::event::Emitter;
 use super::kept::{Agents, AtWork, Saver};
-use super::marks::Marks;
+use super::marks::{Mark, Marks};
 use super::waiting::{Awaited, Wait};
 use super::{Assembly, Conversations};
 use crate::agent::human;
 use crate::error::BoxError;
 use crate::executor::ExecutionContext;
 use crate::machine::{Deferral, ToolCall, ToolOutcome};
-use crate::model::{Json, NewBreadcrumb, Selector, Timestamp};
+use crate::model::{Breadcrumb, Json, NewBreadcrumb, Selector, Timestamp};
 use crate::store::{BreadcrumbStoreExt as _, Query, Wake};
 use crate::tool::{self, Tool, ToolSettings};
 use crate::workflow::{Outcome, Ready, Task};
@@ -21,6 +21,9 @@ use std::time::Duration;
 
 /// How long people and events are waited for if the step does not say.
 pub(super) const PATIENCE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// Among how many breadcrumbs with its tag the one of a step is looked for, the newest.
+const MOST_TAGGED: usize = 256;
 
 /// A step at work.
 pub(super) struct Step<'d> {
@@ -248,23 +251,25 @@ impl Step<'_> {
             true => self.written(&schema, tag).await?,
             false => None,
         };
-        let at = match written {
-            Some(at) => at,
+        let written = match written {
+            Some(written) => written,
             None => {
                 let store = Arc::clone(&self.assembly.store);
                 let store = self.context.bound_store(store);
-                store.create(new).await?.created_at
+                store.create(new).await?
             }
         };
-        self.marks.add(&schema, at);
-        Ok(at)
+        self.marks
+            .add(&schema, written.id, Mark::own(written.created_at));
+        Ok(written.created_at)
     }
 
-    /// When the breadcrumb of a tag was written, if it was.
-    async fn written(&self, schema: &str, tag: &str) -> Result<Option<Timestamp>, BoxError> {
-        let query = Query::new(Selector::schema(schema).all_tags([tag])).limit(1);
+    /// The breadcrumb of a tag, if it was written. Anybody may give something a tag, so what others wrote is none.
+    async fn written(&self, schema: &str, tag: &str) -> Result<Option<Arc<Breadcrumb>>, BoxError> {
+        let query = Query::new(Selector::schema(schema).all_tags([tag])).limit(MOST_TAGGED);
         let found = self.assembly.store.search(&query).await?;
-        Ok(found.first().map(|written| written.created_at))
+        let mut found = found.into_iter();
+        Ok(found.find(|found| self.context.has_created(found)))
     }
 
     /// Whether what this attempt writes may be there already. An attempt whose time was up may have written it too.

@@ -1,8 +1,8 @@
 //! The conversations of the agents in a run: each is shown what was said before, and what it says is kept.
 
-use super::{Log, LogEntry, Session, compacted, digest, replay};
+use super::{Log, LogEntry, Session, SessionError, compacted, digest, replay};
 use crate::agent::compaction::HearCost;
-use crate::agent::{Message, Provider, Said, Session as ProviderSession, Task, ToolCall};
+use crate::agent::{Message, Provider, Said, Session as ProviderSession, Speaker, Task, ToolCall};
 use crate::error::{BoxError, excerpt, permanent};
 use crate::machine::{Answer, Arguments, Delivery, ToolResult};
 use crate::model::{Json, sorted_text};
@@ -16,6 +16,14 @@ use std::sync::Arc;
 
 /// How much of what a tool said is kept.
 const RESULT: usize = 16 << 10;
+
+/// How much is kept of the calls of an agent at work, the newest. It is saved beside the conversation of the agent, and an
+/// entry of a log has room for it with question and answer.
+const SAID: usize = 256 << 10;
+
+/// How often an agent that was asked tries to add to its conversation. Of those that were asked at the same time and do so at
+/// once, one succeeds each time.
+const TRIES: usize = 64;
 
 /// The conversations of one run.
 #[derive(Clone)]
@@ -125,10 +133,16 @@ impl Conversations for Talk {
         let answer = crate::agent::agents::said(answered.answer);
         messages.push(Message::assistant(text_of(&answer)));
         let session = self.session.child(path);
-        let log = session.load().await?;
         let said = LogEntry::Said { messages };
         let (turn, part) = (self.cx.run(), answered.request);
-        Ok(session.add(&log, turn, part, said).await?)
+        for _ in 0..TRIES {
+            let log = session.load().await?;
+            match session.add(&log, turn, part, said.clone()).await {
+                Err(SessionError::Conflict { .. }) => {}
+                added => return Ok(added?),
+            }
+        }
+        Err(session.conflict().into())
     }
 }
 
@@ -201,6 +215,7 @@ impl ProviderSession for Remembered {
                 ToolCall::new(call.id.to_string(), call.tool.as_str(), arguments)
             });
             self.said.push(Message::calls("", calls.collect()));
+            fit(&mut self.said, SAID);
         }
         Ok(said)
     }
@@ -222,6 +237,7 @@ impl ProviderSession for Remembered {
                 }
             }
         }));
+        fit(&mut self.said, SAID);
         self.inner.deliver(results).await
     }
 
@@ -243,5 +259,42 @@ impl ProviderSession for Remembered {
             said: self.said.clone(),
         };
         Ok(Json::from_text(serde_json::to_string(&saved)?)?)
+    }
+}
+
+/// Leaves out the oldest until what is left has at most so many bytes, with no result whose call is left out.
+fn fit(said: &mut Vec<Message>, most: usize) {
+    let mut size: usize = said.iter().map(replay::size).sum();
+    let mut left_out = 0;
+    for message in &*said {
+        if size <= most && message.speaker != Speaker::Tool {
+            break;
+        }
+        size -= replay::size(message);
+        left_out += 1;
+    }
+    said.drain(..left_out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn of_what_an_agent_called_the_newest_is_kept_with_its_results() {
+        let round = |number: usize| {
+            let id = number.to_string();
+            let call = ToolCall::new(id.clone(), "page", json!({}));
+            let page = Message::tool_result(id, "x".repeat(1_000));
+            [Message::calls("", vec![call]), page]
+        };
+        let all: Vec<Message> = (0..10).flat_map(round).collect();
+
+        for (most, kept) in [(usize::MAX, 10), (5_000, 4), (1_300, 1), (500, 0)] {
+            let mut said = all.clone();
+            fit(&mut said, most);
+            assert_eq!(said, all.get(20 - 2 * kept..).unwrap_or_default(), "{most}");
+        }
     }
 }
