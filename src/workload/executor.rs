@@ -28,7 +28,8 @@ use tokio_util::sync::CancellationToken;
 /// is told is the `message` of the trigger, if that is a text, else the trigger's whole context.
 ///
 /// A trigger with the tag `parent:` sets off a run within the run that this names, as [`ExecutorDefinition`](super::ExecutorDefinition)
-/// does: its events name it, and the conversation in the session is one of its own. It waits for no turn of the session, nor does
+/// does: its events name it, and the conversation in the session is one of its own, in which what was said is shown in later runs
+/// also if the outer run then came to nothing. It waits for no turn of the session, nor does
 /// one wait for it, since the run that it is within is ordered.
 ///
 /// The result has `workload`, `run`, `status` (`success` or `error`), and `output` or `error` (`code`, `message`, `step`). A run that
@@ -226,9 +227,11 @@ impl WorkloadExecutor {
             return Ok(None);
         };
         let session = SessionStore::new(Arc::clone(self.deps.store())).session(id);
-        let (mut session, mut log) = session.taken_up(context).await?;
+        let is_within = tag_of(trigger, PARENT).is_some();
+        let is_begun = is_within || context.resumed().is_some();
+        let (mut session, mut log) = session.taken_up(is_begun).await?;
         // Within another run it is not a turn of the session, to which that one adds, but has a conversation of its own there.
-        if tag_of(trigger, PARENT).is_some() {
+        if is_within {
             session = session.child(&StepPath::new(format!("executor:{}", self.id)));
             log = session.load().await?;
         }

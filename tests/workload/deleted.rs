@@ -3,19 +3,20 @@
 use crate::{agent, code, deps, deps_on, flow, history, parrot};
 use serde_json::{Value, json};
 use std::num::NonZeroU32;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-
 use universal_executor::agent::Message;
 use universal_executor::store::{Fault, Faulty, Moment, Operation};
 use universal_executor::workflow::{Parts, StepPath};
 use universal_executor::workload::{
     Deps, Heard, Log, LogEntry, NativeDefinition, Restart, SessionStore, Supervisor,
-    WorkloadEventKind,
+    WorkloadEventKind, WorkloadExecutor,
 };
-use universal_executor::{BoxError, BreadcrumbStoreExt as _, MemoryStore};
+use universal_executor::{
+    BoxError, BreadcrumbStoreExt as _, Event, MemoryStore, NewBreadcrumb, Subscription,
+    Subscriptions, UniversalExecutor as _,
+};
 
 fn texts(log: &Log) -> Vec<String> {
     let messages = log.messages().into_iter();
@@ -166,4 +167,28 @@ fn fails_once() -> NativeDefinition {
             }
         }
     })
+}
+
+#[tokio::test]
+async fn a_run_within_a_turn_does_not_begin_the_session_anew_that_was_deleted_meanwhile() {
+    let store = MemoryStore::default();
+    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+    let echo = NativeDefinition::new("echo", |_, message| async move {
+        Ok(message.unwrap_or_default().content)
+    });
+    let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
+    let inner = WorkloadExecutor::new("inner", Arc::new(echo), deps, messages).unwrap();
+    let secret = NewBreadcrumb::new("user.message.v1").tags(["session:one", "parent:outer"]);
+    let trigger = secret.context(json!({"message": "secret"}));
+    let trigger = store.create(trigger).await.unwrap();
+
+    inner
+        .process_event(&Event::created(&trigger))
+        .await
+        .unwrap();
+
+    let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
+    assert_eq!(result.unwrap().context["error"]["code"], "session");
+    let logs = store.recent("session.log.v1", 10).await.unwrap();
+    assert!(logs.is_empty(), "{logs:?}");
 }

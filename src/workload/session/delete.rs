@@ -2,7 +2,6 @@
 
 use super::log::Log;
 use super::{ENTRY, HEAD, Session, SessionError, SessionStore};
-use crate::executor::ExecutionContext;
 use crate::model::{Breadcrumb, BreadcrumbId, Patch, Selector};
 use crate::store::{Commit, Query, StoreError, Write};
 use crate::workflow::StepPath;
@@ -18,7 +17,9 @@ impl SessionStore {
     /// many breadcrumbs that were; none is no error. What they said is taken out of them first, so that no tombstone has it.
     ///
     /// A turn that is under way, or waits, fails with [`SessionError::Deleted`] instead of adding to it; whoever sends to the session
-    /// after that begins it anew, and what is said then stays. Where a worker is lost while it adds what an agent said, that may be
+    /// after that begins it anew, and what is said then stays. A durable run (of a [`WorkloadExecutor`](crate::workload::WorkloadExecutor))
+    /// finds that out within an attempt, and after it waited if nobody has begun the session anew by then; another attempt after an
+    /// error is a turn of the new session. Where a worker is lost while it adds what an agent said, that may be
     /// left, and nobody is shown it: deleting again takes it.
     ///
     /// # Errors
@@ -33,13 +34,14 @@ impl SessionStore {
 }
 
 impl Session {
-    /// Reads the log for a turn that begins, or goes on. One that goes on had a log, so that this was deleted if it is not there.
+    /// Reads the log for a turn. If there has to be one, since the turn goes on or is within another one, it was deleted if it is
+    /// not there.
     pub(in crate::workload) async fn taken_up(
         &self,
-        turn: &ExecutionContext,
+        is_begun: bool,
     ) -> Result<(Self, Log), SessionError> {
         let log = self.load().await?;
-        match log.head.is_none() && turn.resumed().is_some() {
+        match log.head.is_none() && is_begun {
             true => Err(self.deleted()),
             false => self.held(log).await,
         }

@@ -168,7 +168,7 @@ impl LogEntry {
 }
 
 /// How many bytes something takes as JSON, which is what a store counts.
-fn written(what: &impl Serialize) -> usize {
+pub(super) fn written(what: &impl Serialize) -> usize {
     // What cannot be written is for the store to refuse.
     serde_json::to_string(what).map_or(0, |text| text.len())
 }

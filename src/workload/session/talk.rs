@@ -1,5 +1,6 @@
 //! The conversations of the agents in a run: each is shown what was said before, and what it says is kept.
 
+use super::log::written;
 use super::{Log, LogEntry, Session, SessionError, compacted, digest, replay};
 use crate::agent::compaction::HearCost;
 use crate::agent::{Message, Provider, Said, Session as ProviderSession, Speaker, Task, ToolCall};
@@ -264,13 +265,13 @@ impl ProviderSession for Remembered {
 
 /// Leaves out the oldest until what is left has at most so many bytes, with no result whose call is left out.
 fn fit(said: &mut Vec<Message>, most: usize) {
-    let mut size: usize = said.iter().map(replay::size).sum();
+    let mut size: usize = said.iter().map(written).sum();
     let mut left_out = 0;
     for message in &*said {
         if size <= most && message.speaker != Speaker::Tool {
             break;
         }
-        size -= replay::size(message);
+        size = size.saturating_sub(written(message));
         left_out += 1;
     }
     said.drain(..left_out);
