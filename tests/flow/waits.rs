@@ -17,8 +17,6 @@ pub(super) struct Meanwhile<F> {
 pub(super) enum Then {
     Nothing,
     Write(Vec<&'static str>),
-    /// The writer never hears that it was written.
-    NeverAnswer,
     /// It is not written.
     Refuse,
 }
@@ -71,7 +69,6 @@ impl<F: Fn(&str) -> Then + Send + Sync + 'static> BreadcrumbStore for Meanwhile<
                     self.store.create(answer).await?;
                 }
             }
-            Then::NeverAnswer => std::future::pending().await,
         }
         Ok(committed)
     }
@@ -231,37 +228,6 @@ async fn after_a_restart_what_was_there_answers_nothing_again() {
     let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
 
     assert_eq!(result.context["output"], json!({"n": 2}));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_breadcrumb_whose_writing_nobody_heard_of_in_time_is_not_written_again_by_the_next_attempt()
- {
-    let store = MemoryStore::default();
-    let lost = AtomicUsize::new(0);
-    let losing = Meanwhile {
-        store: store.clone(),
-        does: move |schema: &str| match schema {
-            "note.v1" if lost.fetch_add(1, Ordering::SeqCst) == 0 => Then::NeverAnswer,
-            _ => Then::Nothing,
-        },
-    };
-    let steps = json!([{"emit": {"schema_name": "note.v1"}, "timeout_seconds": 5, "retry": 3}]);
-    let executor = executor(&flow(&json!({}), steps), &Parts::new(), Arc::new(losing));
-    let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(json!({"workflow": ID}));
-    let request = store.create(request).await.unwrap();
-
-    executor
-        .process_event(&Event::created(&request))
-        .await
-        .unwrap();
-
-    let result = store
-        .latest(WorkflowExecutor::RESULT)
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!(result.context["status"], "success", "{result:?}");
-    assert_eq!(store.recent("note.v1", 10).await.unwrap().len(), 1);
 }
 
 #[tokio::test]

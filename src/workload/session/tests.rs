@@ -44,6 +44,18 @@ fn nobody() -> HearCost {
     Arc::new(drop)
 }
 
+/// Makes a log shorter as a policy says; nobody hears of the cost.
+async fn shortened(
+    session: &Session,
+    log: Log,
+    policy: &crate::workflow::Compaction,
+    model: Option<Arc<dyn crate::agent::ChatModel>>,
+) -> (Log, Option<WorkloadEventKind>) {
+    let (guardrails, by) = (Guardrails::default(), nobody());
+    let shorter = compacted(session, log, policy, model, &guardrails, &by);
+    shorter.await.unwrap()
+}
+
 #[tokio::test]
 async fn a_long_conversation_is_cut_between_turns_and_that_is_kept() {
     let session = session();
@@ -53,26 +65,8 @@ async fn a_long_conversation_is_cut_between_turns_and_that_is_kept() {
     let policy = policy(&json!({"method": "truncate", "at_tokens": 4, "keep": 5}));
 
     let log = session.load().await.unwrap();
-    let (shorter, event) = compacted(
-        &session,
-        log,
-        &policy,
-        None,
-        &Guardrails::default(),
-        &nobody(),
-    )
-    .await
-    .unwrap();
-    let (again, nothing) = compacted(
-        &session,
-        shorter.clone(),
-        &policy,
-        None,
-        &Guardrails::default(),
-        &nobody(),
-    )
-    .await
-    .unwrap();
+    let (shorter, event) = shortened(&session, log, &policy, None).await;
+    let (again, nothing) = shortened(&session, shorter.clone(), &policy, None).await;
 
     let expected = WorkloadEventKind::Compacted {
         left_out: 2,
@@ -94,16 +88,7 @@ async fn a_summary_stands_for_what_is_not_shown_any_more() {
     let policy = policy(&json!({"method": "summarise", "at_tokens": 2, "keep": 2}));
 
     let log = session.load().await.unwrap();
-    compacted(
-        &session,
-        log,
-        &policy,
-        Some(Arc::clone(&model) as _),
-        &Guardrails::default(),
-        &nobody(),
-    )
-    .await
-    .unwrap();
+    shortened(&session, log, &policy, Some(Arc::clone(&model) as _)).await;
 
     let shown = texts(&session.load().await.unwrap());
     assert_eq!(
@@ -155,16 +140,7 @@ async fn a_turn_that_is_too_long_by_itself_has_no_summary_asked_for_each_time() 
     let policy = policy(&json!({"method": "summarise", "at_tokens": 100, "keep": 4}));
 
     let log = session.load().await.unwrap();
-    let (_, event) = compacted(
-        &session,
-        log,
-        &policy,
-        Some(Arc::clone(&model) as _),
-        &Guardrails::default(),
-        &nobody(),
-    )
-    .await
-    .unwrap();
+    let (_, event) = shortened(&session, log, &policy, Some(Arc::clone(&model) as _)).await;
 
     assert_eq!((event, model.requests().len()), (None, 0));
 }
@@ -179,16 +155,7 @@ async fn what_was_added_to_meanwhile_is_not_made_shorter_and_that_is_not_told() 
 
     let log = session.load().await.unwrap();
     add(&session, "three").await;
-    let (same, event) = compacted(
-        &session,
-        log,
-        &policy,
-        None,
-        &Guardrails::default(),
-        &nobody(),
-    )
-    .await
-    .unwrap();
+    let (same, event) = shortened(&session, log, &policy, None).await;
 
     assert_eq!(event, None);
     assert_eq!(texts(&same), ["one", "one", "two", "two"]);
@@ -205,16 +172,7 @@ async fn a_model_that_does_not_sum_up_leaves_the_conversation_as_it_is() {
     let policy = policy(&json!({"method": "summarise", "at_tokens": 2, "keep": 2}));
 
     let log = session.load().await.unwrap();
-    let (_, event) = compacted(
-        &session,
-        log,
-        &policy,
-        Some(silent),
-        &Guardrails::default(),
-        &nobody(),
-    )
-    .await
-    .unwrap();
+    let (_, event) = shortened(&session, log, &policy, Some(silent)).await;
 
     assert_eq!(event, None);
     assert_eq!(session.load().await.unwrap().messages().len(), 4);

@@ -1,0 +1,223 @@
+use super::*;
+use crate::agent::guardrail::{Decision, on_output};
+use crate::agent::{ChatResponse, ScriptedModel, ToolCall};
+use proptest::prelude::*;
+use serde_json::json;
+
+fn round(number: usize, results: usize) -> Vec<Message> {
+    let id = |result: usize| format!("{number}-{result}");
+    let calls = (0..results).map(|result| ToolCall::new(id(result), "search", json!({})));
+    let calls = Message::calls("I look.", calls.collect());
+    let results = (0..results).map(|result| Message::tool_result(id(result), "a page"));
+    std::iter::once(calls).chain(results).collect()
+}
+
+fn task() -> Task {
+    Task::new(
+        "run",
+        vec![Message::system("Help."), Message::user("Crabs?")],
+    )
+}
+
+async fn shortened(compactor: &Compactor, mut said: Vec<Message>) -> Vec<Message> {
+    compactor.shorten(&task(), &mut said).await;
+    said
+}
+
+fn is_well_formed(said: &[Message]) -> bool {
+    let mut open: Vec<&str> = Vec::new();
+    for message in said {
+        match &message.call_id {
+            Some(id) => match open.iter().position(|open| open == id) {
+                Some(at) => drop(open.remove(at)),
+                None => return false,
+            },
+            None if !open.is_empty() => return false,
+            None => open = message.tool_calls.iter().map(|call| &*call.id).collect(),
+        }
+    }
+    open.is_empty()
+}
+
+#[tokio::test]
+async fn below_the_threshold_all_stays() {
+    let compactor = Compactor::new(10_000, 1, None);
+    let said = [round(1, 2), round(2, 1)].concat();
+
+    assert_eq!(shortened(&compactor, said.clone()).await, said);
+    assert_eq!(compactor.take_untold(), None);
+}
+
+#[tokio::test]
+async fn what_is_left_out_is_summed_up_once_and_told_once() {
+    let model = Arc::new(ScriptedModel::new(["Pages were found."]));
+    let compactor = Compactor::new(1, 2, Some(Arc::clone(&model) as _));
+    let said = [round(1, 1), round(2, 1)].concat();
+
+    let shorter = shortened(&compactor, said).await;
+
+    assert_eq!(shorter.len(), 3);
+    assert!(shorter[0].text.ends_with("Pages were found."));
+    assert!(
+        model.requests()[0].messages[1]
+            .text
+            .contains("assistant calls search")
+    );
+    let told = Shortened {
+        left_out: 2,
+        summed_up: true,
+    };
+    assert_eq!(compactor.take_untold(), Some(told));
+    assert_eq!(compactor.take_untold(), None);
+}
+
+#[tokio::test]
+async fn without_a_summary_all_stays() {
+    let model = ScriptedModel::script([Err::<ChatResponse, _>(
+        crate::agent::ModelError::Unavailable("down".into()),
+    )]);
+    let compactor = Compactor::new(1, 1, Some(Arc::new(model)));
+    let said = [round(1, 1), round(2, 1)].concat();
+
+    assert_eq!(shortened(&compactor, said.clone()).await, said);
+}
+
+/// An agent that was asked something long: two hundred tokens and more.
+fn long_task(guardrails: Guardrails) -> Task {
+    let asked = vec![
+        Message::system("Help."),
+        Message::user("crabs ".repeat(200)),
+    ];
+    let mut task = Task::new("run", asked);
+    task.guardrails = guardrails;
+    task
+}
+
+#[tokio::test]
+async fn where_what_was_asked_is_too_long_by_itself_no_summary_is_asked_for_with_each_turn() {
+    let model = Arc::new(ScriptedModel::new(["Pages were found."]));
+    let compactor = Compactor::new(200, 2, Some(Arc::clone(&model) as _));
+    let task = long_task(Guardrails::default());
+    let mut said = Vec::new();
+
+    for number in 0..10 {
+        said.extend(round(number, 1));
+        compactor.shorten(&task, &mut said).await;
+    }
+    assert_eq!((model.requests().len(), said.len()), (0, 20));
+
+    let page = Message::tool_result("10-0", "a page ".repeat(60));
+    said.extend([round(10, 1)[0].clone(), page]);
+    said.extend(round(11, 1));
+    compactor.shorten(&task, &mut said).await;
+    assert_eq!((model.requests().len(), said.len()), (1, 3));
+}
+
+#[tokio::test]
+async fn of_a_conversation_too_long_to_be_shown_the_beginning_and_the_end_are() {
+    let model = ScriptedModel::new(["Pages were found."]);
+    let mut said = vec![summarised("crabs were wanted")];
+    said.extend((0..100).map(|number| {
+        let page = format!("page {number} {}", "é".repeat(5_000));
+        Message::tool_result(number.to_string(), page)
+    }));
+
+    sum_up(&said, &Guardrails::default(), &model, None)
+        .await
+        .unwrap();
+
+    let shown = &model.requests()[0].messages[1].text;
+    assert!(shown.contains("crabs were wanted") && shown.contains("page 99 "));
+    assert!(shown.contains("is left out") && !shown.contains("page 50 "));
+    assert!(shown.len() < BEGINNING + END + 100, "{}", shown.len());
+}
+
+#[tokio::test]
+async fn a_summary_passes_the_guardrails_of_output_or_all_stays() {
+    let said = [round(1, 1), round(2, 1)].concat();
+    let check = |text: &str| match text {
+        "The key is k-1." => Decision::Replace("The key is [key].".to_owned()),
+        "The key is k-2." => Decision::deny("a secret"),
+        _ => Decision::retry("no such thing"),
+    };
+    for (summary, expected) in [
+        ("The key is k-1.", Some("The key is [key].")),
+        ("The key is k-2.", None),
+        ("else", None),
+    ] {
+        let model = Arc::new(ScriptedModel::new([summary]));
+        let compactor = Compactor::new(1, 2, Some(model));
+        let guardrails = Guardrails::default().with(on_output("no-keys", check));
+        let mut shorter = said.clone();
+
+        compactor
+            .shorten(&long_task(guardrails), &mut shorter)
+            .await;
+
+        match expected {
+            Some(summary) => assert_eq!(shorter[0], summarised(summary)),
+            None => assert_eq!(shorter, said),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_summary_that_does_not_pass_is_asked_for_again_only_when_there_is_half_as_much_more() {
+    let model = Arc::new(ScriptedModel::answering(|_, _| {
+        Ok(ChatResponse::new("a secret"))
+    }));
+    let compactor = Compactor::new(400, 2, Some(Arc::clone(&model) as _));
+    let task = Task {
+        guardrails: Guardrails::default().with(on_output("no", |_| Decision::deny("no"))),
+        ..task()
+    };
+    let mut said = Vec::new();
+    let mut asked_at = Vec::new();
+    for number in 0..60 {
+        let page = Message::tool_result(format!("{number}-0"), "a page ".repeat(10));
+        said.extend([round(number, 1)[0].clone(), page]);
+        compactor.shorten(&task, &mut said).await;
+        if model.requests().len() > asked_at.len() {
+            asked_at.push(tokens(task.messages.iter().chain(&said)));
+        }
+    }
+
+    assert!(asked_at.len() > 2, "{asked_at:?}");
+    let grown = asked_at.windows(2).map(|pair| pair[1] - pair[0]);
+    assert!(grown.min() >= Some(200), "{asked_at:?}");
+}
+
+#[tokio::test]
+async fn what_a_summary_cost_is_heard_although_it_does_not_pass() {
+    let cost = Usage::new(30, 4);
+    let summary = ChatResponse::new("The key is k-1.").with_usage(cost);
+    let model = ScriptedModel::script([Ok(summary)]);
+    let heard: Arc<Mutex<Vec<Usage>>> = Arc::default();
+    let hears = Arc::clone(&heard);
+    let by: HearCost = Arc::new(move |usage| hears.lock().unwrap().push(usage));
+    let compactor = Compactor::new(1, 2, Some(Arc::new(model))).heard_by(Some(by));
+    let guardrails = Guardrails::default().with(on_output("no", |_| Decision::deny("no")));
+    let mut said = [round(1, 1), round(2, 1)].concat();
+
+    compactor.shorten(&long_task(guardrails), &mut said).await;
+
+    assert_eq!(*heard.lock().unwrap(), [cost]);
+}
+
+proptest! {
+    #[test]
+    fn no_call_is_parted_from_its_results_and_the_last_stays(
+        rounds in prop::collection::vec(1_usize..4, 1..6), keep in 1_u64..12,
+    ) {
+        let rounds: Vec<_> = rounds.iter().enumerate().map(|(at, results)| round(at, *results)).collect();
+        let (said, last) = (rounds.concat(), rounds.last().unwrap().clone());
+        let compactor = Compactor::new(1, keep, None);
+
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let shorter = runtime.block_on(shortened(&compactor, said.clone()));
+
+        prop_assert!(is_well_formed(&shorter), "{shorter:?}");
+        prop_assert!(shorter.ends_with(&last));
+        prop_assert!(shorter.len() <= last.len().max(usize::try_from(keep).unwrap()));
+    }
+}
