@@ -34,7 +34,7 @@ fn work(step: u64) -> Value {
 }
 
 /// Steps side by side.
-fn beside(branches: Value) -> Value {
+fn beside(branches: &Value) -> Value {
     flow(
         &json!({"tools": {"work": {}}}),
         json!([{"parallel": branches}]),
@@ -183,7 +183,7 @@ async fn what_its_siblings_come_to_is_kept_when_a_step_meets_with_an_error_of_th
     let (tool, begun) = timed("work", |_, _| Some(5 * SECOND));
     let branches =
         json!([{"emit": {"schema_name": "note.v1"}}, work(1), {"steps": [work(2), work(3)]}]);
-    let definition = beside(branches);
+    let definition = beside(&branches);
     // The first commit keeps the definition.
     let world = failing(
         &definition,
@@ -221,7 +221,7 @@ async fn what_the_last_step_came_to_is_kept_although_the_response_cannot_be_reco
 async fn a_step_whose_beginning_could_not_be_kept_does_not_begin_and_its_siblings_end() {
     let (tool, begun) = timed("work", |step, _| Some(step as u32 * SECOND));
     let branches = json!([{"steps": [work(1), work(2)]}, work(5)]);
-    let definition = beside(branches);
+    let definition = beside(&branches);
     // The second save is that before step 2.
     let world = failing(
         &definition,
@@ -269,7 +269,7 @@ async fn an_agent_calls_a_tool_only_once_that_is_kept_although_keeping_it_fails_
 async fn a_sibling_that_does_not_end_does_not_keep_an_attempt_with_an_error_from_ending() {
     let (tool, begun) = timed("work", |_, time| (time > 1).then_some(SECOND));
     let branches = json!([{"emit": {"schema_name": "note.v1"}}, work(1)]);
-    let definition = beside(branches);
+    let definition = beside(&branches);
     let parts = (registry([tool.idempotent()]), no_model());
     let world = failing(
         &definition,
