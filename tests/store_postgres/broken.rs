@@ -92,17 +92,38 @@ async fn runs_are_leased_once_whatever_becomes_of_the_connection_in_it() {
     }
 }
 
-#[tokio::test]
-async fn a_claim_that_the_server_still_works_on_is_waited_for() {
-    let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
-    let namespace = namespaces.one();
-    let store = through(&proxy, &namespace).await;
+/// A store over the proxy with four runs that are due.
+async fn with_due(proxy: &Proxy, namespace: &str) -> PostgresStore {
+    let store = through(proxy, namespace).await;
     let mut runs = Vec::new();
     for _ in 0..4 {
         let trigger = store.create(note()).await.unwrap();
         runs.push(NewRun::from(RunRef::new("agent", trigger.id, 1)));
     }
     store.enqueue(runs).await.unwrap();
+    store
+}
+
+#[tokio::test]
+async fn a_claim_that_has_not_got_to_the_server_yet_leases_nothing_when_it_does() {
+    let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
+    let store = with_due(&proxy, &namespaces.one()).await;
+
+    proxy.harm_next(Harm::ComesLate);
+    let agent = [ExecutorLimits::new("agent", 2)];
+    let claimed = store.claim_next(2, &agent).await.unwrap();
+    proxy.let_through().await;
+
+    assert_eq!(claimed, 2);
+    let leased = store.runs(&RunFilter::all().state(RunState::Running)).await;
+    assert_eq!(leased.unwrap().len(), 2, "none for nobody");
+}
+
+#[tokio::test]
+async fn a_claim_that_the_server_still_works_on_leases_for_who_asked_or_not_at_all() {
+    let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
+    let namespace = namespaces.one();
+    let store = with_due(&proxy, &namespace).await;
     let mut other = sqlx::PgConnection::connect(&url()).await.unwrap();
     let slow = format!(
         "CREATE FUNCTION {namespace}.slow() RETURNS trigger LANGUAGE plpgsql AS

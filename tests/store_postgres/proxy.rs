@@ -1,8 +1,9 @@
 //! A proxy before the server that does harm to commits, or stands for a long way there.
 
 use sqlx::postgres::PgConnectOptions;
-use std::sync::Arc;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -18,6 +19,8 @@ pub(crate) enum Harm {
     CutsBefore = 2,
     /// The connection is cut once the server was asked, which it does all the same.
     CutsAfter = 4,
+    /// The connection is cut for the client, and what it asked gets to the server much later.
+    ComesLate = 5,
     /// The server commits, and nothing is heard of it any more over this connection, which stays open.
     SwallowsAnswer = 3,
 }
@@ -26,25 +29,36 @@ pub(crate) enum Harm {
 pub(crate) struct Proxy {
     port: u16,
     next: Arc<AtomicU8>,
+    late: Late,
     silent: watch::Sender<()>,
 }
+
+/// What has not got to the server yet, and the connection that it is for.
+type Late = Arc<Mutex<Option<(Vec<u8>, TcpStream)>>>;
 
 impl Proxy {
     pub(crate) async fn start() -> Self {
         let (next, silent) = (Arc::new(AtomicU8::new(0)), watch::Sender::default());
-        let (harm, silence) = (Arc::clone(&next), silent.clone());
+        let late = Late::default();
+        let (harm, silence, kept) = (Arc::clone(&next), silent.clone(), Arc::clone(&late));
         let port = accept(move |client, server| {
             let (harm, mut silence) = (Arc::clone(&harm), silence.subscribe());
+            let late = Arc::clone(&kept);
             tokio::spawn(async move {
-                let mut ends = (client, server);
+                let mut passing = pin!(pass(client, server, harm, late));
                 tokio::select! {
-                    () = pass(&mut ends.0, &mut ends.1, harm) => {}
+                    () = &mut passing => {}
                     _ = silence.changed() => std::future::pending().await,
                 }
             });
         });
         let port = port.await;
-        Self { port, next, silent }
+        Self {
+            port,
+            next,
+            late,
+            silent,
+        }
     }
 
     /// Does no harm, but everything takes so long to get through, each way.
@@ -60,6 +74,7 @@ impl Proxy {
         Self {
             port,
             next,
+            late: Late::default(),
             silent: watch::Sender::default(),
         }
     }
@@ -81,6 +96,15 @@ impl Proxy {
     /// From now on nothing passes over the connections that there are, and nobody is told.
     pub(crate) fn fall_silent(&self) {
         self.silent.send_replace(());
+    }
+
+    /// Lets through what comes late, and waits until the server answers or ends the connection.
+    pub(crate) async fn let_through(&self) {
+        let (request, mut server) = self.late.lock().unwrap().take().unwrap();
+        // The server may have ended it already, and then it is not even sent.
+        if server.write_all(&request).await.is_ok() && server.shutdown().await.is_ok() {
+            let _ended = server.read_to_end(&mut Vec::new()).await;
+        }
     }
 
     /// Whether the harm was done.
@@ -133,7 +157,7 @@ async fn carry(
     }
 }
 
-async fn pass(client: &mut TcpStream, server: &mut TcpStream, next: Arc<AtomicU8>) {
+async fn pass(mut client: TcpStream, mut server: TcpStream, next: Arc<AtomicU8>, late: Late) {
     let (mut asked, mut answered) = ([0; 64 << 10], [0; 64 << 10]);
     loop {
         tokio::select! {
@@ -146,6 +170,10 @@ async fn pass(client: &mut TcpStream, server: &mut TcpStream, next: Arc<AtomicU8
                 let is_commit = says(b"COMMIT") || says(b"EXECUTE ux_lease");
                 let harm = if is_commit { next.swap(0, Ordering::SeqCst) } else { 0 };
                 if harm == Harm::CutsBefore as u8 {
+                    return;
+                }
+                if harm == Harm::ComesLate as u8 {
+                    *late.lock().unwrap() = Some((request.to_vec(), server));
                     return;
                 }
                 server.write_all(request).await.unwrap();

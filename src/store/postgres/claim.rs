@@ -1,9 +1,10 @@
-//! Claims of due runs. A claim commits by itself, and what it leased is looked up if its answer is not heard, so that no
-//! lease belongs to nobody.
+//! Claims of due runs. A claim commits by itself. If its answer is not heard, its session is ended, so that it does nothing
+//! from then on, and what it leased is looked up: no lease belongs to nobody.
 
 use super::database::{Database, Read};
 use super::error::{Class, Fault, ended, of_driver};
 use super::lease::{self, Asked};
+use super::session::Session;
 use super::tenant::Named;
 use super::writer::{ATTEMPTS, is_worth_another};
 use crate::store::durable::tenant::Time;
@@ -11,7 +12,7 @@ use crate::store::row::Row;
 use crate::store::{ExecutorLimits, StoreError};
 use sqlx::PgConnection;
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use uuid::Uuid;
@@ -22,12 +23,18 @@ pub(super) struct ClaimNext<P> {
     asked: Asked,
     /// When it was sent first: no lease of it began before.
     sent: OnceLock<Instant>,
+    /// Over which it was asked last.
+    session: Mutex<Option<Session>>,
     /// What to do with the leases, and since when they are.
     park: P,
 }
 
-/// Looks for what a claim has leased. It waits until the claim is over, if the server still works on it.
-struct Look<'c, P>(&'c ClaimNext<P>);
+/// Ends the session of a claim, which the server may still work on or has not even got, and looks for what it has leased.
+struct Look<'c, P> {
+    claim: &'c ClaimNext<P>,
+    /// How long to wait for its end.
+    patience: Duration,
+}
 
 impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> ClaimNext<P> {
     pub(super) fn new(tenant: Arc<Named>, n: usize, of: &[ExecutorLimits], park: P) -> Self {
@@ -50,6 +57,7 @@ impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> ClaimNext<P> {
             tenant,
             asked,
             sent: OnceLock::new(),
+            session: Mutex::default(),
             park,
         }
     }
@@ -100,11 +108,18 @@ impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> ClaimNext<P> {
     /// How many were leased by a claim that is in doubt.
     async fn look(&self, database: &Database, lost: &sqlx::Error) -> Result<usize, StoreError> {
         const PAUSE: Duration = Duration::from_millis(50);
-        let give_up = Instant::now() + database.settings.patience;
+        let patience = database.settings.patience;
+        let look = Look {
+            claim: self,
+            patience,
+        };
+        let give_up = Instant::now() + patience;
         loop {
-            let error = match database.attempt_read(&Look(self)).await {
+            let error = match database.attempt_read(&look).await {
+                Ok(Some(found)) => return Ok(found),
+                Ok(None) => sqlx::Error::PoolTimedOut,
                 Err(Fault::Driver(error)) => error,
-                answer => return Ok(answer?),
+                Err(fault) => return Err(fault.into()),
             };
             if Instant::now() > give_up {
                 tracing::warn!(error = %lost, "a claim was not answered: what it leased, if anything, runs out");
@@ -113,6 +128,10 @@ impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> ClaimNext<P> {
             tracing::debug!(%error, "nobody says yet what became of a claim");
             sleep(PAUSE).await;
         }
+    }
+
+    fn session(&self) -> MutexGuard<'_, Option<Session>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn parked(&self, leased: &[Row]) -> usize {
@@ -130,6 +149,10 @@ impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> Read for ClaimNext<P> {
         Some(&self.tenant.name)
     }
 
+    fn over(&self, session: Session) {
+        *self.session() = Some(session);
+    }
+
     async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<usize, Fault> {
         let tenant = match self.tenant.id(connection).await? {
             Some(tenant) if self.asked.most > 0 && !self.asked.executors.is_empty() => tenant,
@@ -142,17 +165,28 @@ impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> Read for ClaimNext<P> {
 }
 
 impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> Read for Look<'_, P> {
-    type Answer = usize;
+    /// None: the session goes on.
+    type Answer = Option<usize>;
 
     fn tenant(&self) -> Option<&str> {
-        Some(&self.0.tenant.name)
+        Some(&self.claim.tenant.name)
     }
 
-    async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<usize, Fault> {
-        let Some(tenant) = self.0.tenant.id(connection).await? else {
-            return Ok(0);
+    async fn run(
+        &self,
+        connection: &mut PgConnection,
+        time: &Time,
+    ) -> Result<Option<usize>, Fault> {
+        let session = *self.claim.session();
+        if let Some(session) = session
+            && !session.end(connection, self.patience).await?
+        {
+            return Ok(None);
+        }
+        let Some(tenant) = self.claim.tenant.id(connection).await? else {
+            return Ok(Some(0));
         };
-        let leased = lease::again(connection, tenant, time, &self.0.asked).await?;
-        Ok(self.0.parked(&leased))
+        let leased = lease::again(connection, tenant, time, &self.claim.asked).await?;
+        Ok(Some(self.claim.parked(&leased)))
     }
 }

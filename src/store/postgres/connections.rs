@@ -6,6 +6,7 @@
 
 use super::builder::Settings;
 use super::connection::set_up;
+use super::session::{self, Session};
 use super::statement::Statement;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection};
@@ -43,8 +44,9 @@ struct Kept {
 #[derive(Debug)]
 struct Live {
     connection: PgConnection,
-    /// Whether the statements that begin transactions are prepared, which takes that there are tables.
-    is_prepared: bool,
+    /// What it is to the server, once the statements that begin transactions are prepared, which takes that there are
+    /// tables.
+    session: Option<Session>,
     /// The statements that are prepared under their places here.
     written: Vec<Box<str>>,
 }
@@ -72,7 +74,7 @@ impl Connections {
             Some(kept) => kept.live,
             None => Live {
                 connection: self.connect(deadline).await?,
-                is_prepared: false,
+                session: None,
                 written: Vec::new(),
             },
         };
@@ -179,17 +181,20 @@ impl Connection<'_> {
         Some(format!("{}; {execute}", statement.prepare(&name)))
     }
 
-    /// Has the server prepare statements, if they are not yet: always the same.
+    /// Has the server prepare statements, if they are not yet: always the same. Says what the connection is to the server.
     pub(super) async fn prepare(
         &mut self,
         statements: impl FnOnce() -> String,
-    ) -> sqlx::Result<()> {
-        if !self.live.is_prepared {
-            let prepare = sqlx::raw_sql(AssertSqlSafe(statements()));
-            prepare.execute(&mut self.live.connection).await?;
-            self.live.is_prepared = true;
+    ) -> sqlx::Result<Session> {
+        if let Some(session) = self.live.session {
+            return Ok(session);
         }
-        Ok(())
+        let prepare = format!("{}; {}", statements(), session::OWN);
+        let prepare = sqlx::raw_sql(AssertSqlSafe(prepare));
+        let session = prepare.fetch_one(&mut self.live.connection).await?;
+        let session = Session::read(&session)?;
+        self.live.session = Some(session);
+        Ok(session)
     }
 }
 

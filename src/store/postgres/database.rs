@@ -9,6 +9,7 @@ use super::pgvector::{self, Pgvector};
 use super::prepared;
 use super::progress::Progress;
 use super::schema;
+use super::session::Session;
 use super::tenant::Named;
 use super::unclaimed::Unclaimed;
 use super::vectors;
@@ -59,6 +60,9 @@ pub(super) trait Read: Send + Sync {
 
     /// The tenant it is about, if it has to see what was done there for callers that are gone.
     fn tenant(&self) -> Option<&str>;
+
+    /// Is told over which session it is about to be done, if it [is prepared](Self::IS_PREPARED).
+    fn over(&self, _session: Session) {}
 
     /// Does it.
     fn run(
@@ -212,7 +216,8 @@ impl Database {
         let mut connection = self.connections.one().await?;
         let answer = async {
             if R::IS_PREPARED {
-                connection.prepare(prepared::statements).await?;
+                let session = connection.prepare(prepared::statements).await?;
+                read.over(session);
             }
             read.run(&mut connection, &self.time).await
         };

@@ -32,8 +32,7 @@ impl Asked {
 }
 
 /// Prepares what [`due`] asks for: who has been due for the longest time first, and nobody whom another transaction is about
-/// to change. The clock is asked once, since an index is not asked with what changes from row to row. Who looks for what
-/// this claim leased waits for its lock.
+/// to change. The clock is asked once, since an index is not asked with what changes from row to row.
 pub(super) fn statement() -> String {
     let clock = clock!();
     let columns = columns!();
@@ -43,7 +42,7 @@ pub(super) fn statement() -> String {
     );
     format!(
         "PREPARE ux_lease (bigint, bigint, bigint, text[], bigint[], bigint, bigint, uuid) AS
-         WITH clock AS MATERIALIZED (SELECT {clock} AS now, pg_advisory_xact_lock(hashtextextended($8::text, 0))),
+         WITH clock AS MATERIALIZED (SELECT {clock} AS now),
          taken AS MATERIALIZED (SELECT free.serial FROM unnest($4, $5) WITH ORDINALITY AS asked (executor, most, place)
              CROSS JOIN LATERAL (SELECT due.serial, row_number() OVER () AS turn FROM (SELECT r.serial FROM ux_runs AS r
                  WHERE r.tenant = $1 AND r.executor = asked.executor AND r.due <= (SELECT now FROM clock) AND r.head
@@ -88,9 +87,6 @@ pub(super) async fn again(
     time: &Time,
     asked: &Asked,
 ) -> sqlx::Result<Vec<Row>> {
-    let until_over = sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1::text, 0))");
-    let until_over = until_over.bind(asked.claim.to_string());
-    until_over.execute(&mut *connection).await?;
     let leased = sqlx::query(concat!(
         select!(
             "FROM ux_runs AS r WHERE r.tenant = $1 AND r.executor = ANY($4) AND r.head AND r.due IS NOT NULL

@@ -23,6 +23,7 @@ mod row;
 mod runs;
 mod schema;
 mod search;
+mod session;
 mod stage;
 mod statement;
 mod stats;
