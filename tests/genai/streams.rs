@@ -214,7 +214,7 @@ async fn a_stream_that_falls_silent_times_out_after_what_came() {
     let text =
         head(200, "text/event-stream", &[], None) + &anthropic(&[begin(), said(0, &["Once"])]);
     let server = Server::start(Reply::Silence(text.into_bytes())).await;
-    let model = builder("anthropic", &server).read_timeout(Duration::from_millis(100));
+    let model = builder("anthropic", &server).read_timeout(Duration::from_secs(1));
 
     let mut stream = model.build().unwrap().stream(&hello()).await.unwrap();
     let first = stream.try_next().await.unwrap();

@@ -254,7 +254,7 @@ async fn a_body_that_stops_in_the_middle_times_out() {
     let text = head(200, "application/json", &[], Some(1000)) + "{\"choices\"";
     let server = Server::start(Reply::Silence(text.into_bytes())).await;
     let model = builder(&server)
-        .read_timeout(Duration::from_millis(100))
+        .read_timeout(Duration::from_secs(1))
         .build()
         .unwrap();
 

@@ -202,7 +202,7 @@ async fn a_stream_that_falls_silent_times_out_after_what_came() {
         head(200, "text/event-stream", &[], None) + &event(&json!({"content": "Once"}), None);
     let server = Server::start(Reply::Silence(text.into_bytes())).await;
     let model = builder(&server)
-        .read_timeout(Duration::from_millis(100))
+        .read_timeout(Duration::from_secs(1))
         .build()
         .unwrap();
 

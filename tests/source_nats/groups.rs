@@ -24,7 +24,7 @@ async fn taken(
     mut events: BoxStream<'static, Result<Delivery, SourceError>>,
 ) -> BTreeMap<BreadcrumbId, usize> {
     let mut taken = BTreeMap::new();
-    while let Ok(next) = tokio::time::timeout(Duration::from_secs(2), events.next()).await {
+    while let Ok(next) = tokio::time::timeout(Duration::from_secs(5), events.next()).await {
         let delivery = next.unwrap().unwrap();
         *taken.entry(delivery.event.breadcrumb_id).or_default() += 1;
         delivery.ack().await.unwrap();
