@@ -283,6 +283,29 @@ async fn answers_of_one_schema_are_not_missed_in_whatever_order_they_come() {
 }
 
 #[tokio::test]
+async fn what_answered_a_step_hides_nothing_older_from_a_step_that_is_less_particular() {
+    let steps = json!([wait_tagged("a"), wait("pong.v1")]);
+    let world = World::new(
+        &flow(&json!({}), steps),
+        ToolRegistry::default(),
+        no_model(),
+    );
+    let request = world.asks(json!({})).await;
+    for tag in ["b", "a"] {
+        world.store.create(tagged(tag)).await.unwrap();
+    }
+
+    let event = Event::created(&request);
+    let outcome = world.executor.process_event(&event).await;
+
+    assert!(
+        matches!(outcome, Ok(Outcome::Responded { .. })),
+        "{outcome:?}"
+    );
+    assert_eq!(world.result().await["output"], json!({"of": "b"}));
+}
+
+#[tokio::test]
 async fn what_came_before_a_flow_asked_in_the_same_words_is_no_answer_and_what_answered_answers_once()
  {
     let question = json!({"emit": {"schema_name": "pong.v1", "tags": ["a"]}});
