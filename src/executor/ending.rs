@@ -21,6 +21,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
+/// The code of a dead letter of a run that was begun again and again, and that nothing ended.
+pub(crate) const NEVER_ENDED: &str = "never_ended";
+
 impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
     /// Ends a run that has nothing to do.
     pub(super) async fn skip(
@@ -143,20 +146,44 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             Some(error) => (error.message(), error.code()),
             None => (reason(class, profile), class.as_str()),
         };
-        let mut letter = DeadLetter::new(class, code, self.attempt);
-        letter.digest = hex(&Sha256::digest(message.as_bytes()));
-        let stamp =
-            trigger.map(|trigger| Stamp::new(self.executor.id(), profile, trigger, &self.lineage));
-        if let Some(stamp) = &stamp {
-            letter.tags = few_tags(stamp);
-            letter.creator = stamp.creator().into();
-        }
         let failure = Failure {
             class,
             message,
             attempts: self.attempt,
             error: error.map(BoxError::from),
         };
+        self.fail_as(failure, code, trigger).await
+    }
+
+    /// Ends a run as failed that nothing else has ended.
+    pub(super) async fn never_ended(
+        &self,
+        trigger: Option<&Arc<Breadcrumb>>,
+    ) -> Result<Outcome, ExecutorError> {
+        let failure = Failure {
+            class: FailureClass::CrashLoop,
+            message: format!("it was begun {} times and never ended", self.attempt),
+            attempts: self.attempt,
+            error: None,
+        };
+        self.fail_as(failure, NEVER_ENDED, trigger).await
+    }
+
+    async fn fail_as(
+        &self,
+        failure: Failure,
+        code: &'static str,
+        trigger: Option<&Arc<Breadcrumb>>,
+    ) -> Result<Outcome, ExecutorError> {
+        let (profile, class) = (self.executor.profile(), failure.class);
+        let mut letter = DeadLetter::new(class, code, self.attempt);
+        letter.digest = hex(&Sha256::digest(failure.message.as_bytes()));
+        let stamp =
+            trigger.map(|trigger| Stamp::new(self.executor.id(), profile, trigger, &self.lineage));
+        if let Some(stamp) = &stamp {
+            letter.tags = few_tags(stamp);
+            letter.creator = stamp.creator().into();
+        }
         let mut writes = Vec::new();
         if let (Some(trigger), Some(stamp)) = (trigger, &stamp)
             && class != FailureClass::HopLimit

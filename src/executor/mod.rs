@@ -90,9 +90,11 @@ pub use waits::WaitError;
 pub(crate) use crate::store::schema_hints::SchemaHints;
 pub(crate) use ambient::{Offer, under};
 pub(crate) use decide::is_last_chance;
+pub(crate) use ending::NEVER_ENDED;
 pub(crate) use error::{Verdict, own_verdict, verdict};
 pub(crate) use inner::{Inner, KeepState};
 pub(crate) use ordering::ordering_key;
+pub(crate) use run::give_up;
 pub(crate) use waits::Waits;
 
 use crate::error::BoxError;

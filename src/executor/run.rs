@@ -56,6 +56,28 @@ async fn claim_and_run<E: UniversalExecutor + ?Sized>(
     executor: &E,
     event: &Event,
 ) -> Result<Outcome, ExecutorError> {
+    match claimed(executor, event).await? {
+        Ok(held) => held.process(event).await,
+        Err(outcome) => Ok(outcome),
+    }
+}
+
+/// Ends a run as failed that was begun again and again and never ended, and answers whoever asked.
+pub(crate) async fn give_up<E: UniversalExecutor + ?Sized>(
+    executor: &E,
+    event: &Event,
+) -> Result<Outcome, ExecutorError> {
+    match claimed(executor, event).await? {
+        Ok(held) => held.give_up(event).await,
+        Err(outcome) => Ok(outcome),
+    }
+}
+
+/// Claims the run that an event leads to; else what there is to say of it.
+async fn claimed<'e, E: UniversalExecutor + ?Sized>(
+    executor: &'e E,
+    event: &Event,
+) -> Result<Result<Held<'e, E>, Outcome>, ExecutorError> {
     let run = RunRef::of(executor.id(), event).lasting(executor.profile().lease);
     let ledger = executor.store().ledger();
     let claim = match ledger {
@@ -69,10 +91,7 @@ async fn claim_and_run<E: UniversalExecutor + ?Sized>(
             None => unclaimed(run),
         },
     };
-    match Held::from_claim(executor, ledger, claim) {
-        Ok(held) => held.process(event).await,
-        Err(outcome) => Ok(outcome),
-    }
+    Ok(Held::from_claim(executor, ledger, claim))
 }
 
 /// The run with the key that orders it, unless a runtime has put it into the ledger before.
@@ -223,6 +242,12 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
             // What is rare is boxed, so that it takes no room in the future of what is common.
             Err(broken) => Box::pin(self.end_or_retry(broken)).await,
         }
+    }
+
+    async fn give_up(self, event: &Event) -> Result<Outcome, ExecutorError> {
+        let found = self.read_trigger(event).await?;
+        let trigger = found.as_ref().map(|(_, trigger)| trigger);
+        Box::pin(self.never_ended(trigger)).await
     }
 
     /// A store's answer, for as long as the lease surely holds. What hangs for longer is as good as lost: another worker

@@ -3,7 +3,7 @@
 use super::home::Home;
 use super::roster::Member;
 use super::shared::{Shared, in_time};
-use crate::executor::{ExecutorError, Outcome, UniversalExecutor};
+use crate::executor::{ExecutorError, NEVER_ENDED, Outcome, UniversalExecutor, give_up};
 use crate::model::{BreadcrumbId, Event, EventKind, Route};
 use crate::store::{Commit, DeadLetter, FailureClass, Lease, RunEnd, StoreError};
 use std::sync::Arc;
@@ -67,11 +67,17 @@ pub(super) async fn process(
     lease: &Lease,
     attempts: u32,
 ) -> Processed {
-    // Whoever follows the pattern ends a run long before; this one leaves its runs to their leases.
+    // Whoever follows the pattern ends a run long before, unless worker after worker is lost; or leaves its runs to their
+    // leases. So often it is tried to tell whoever asked, and then it ends without that.
     const BEYOND: u32 = 4;
-    if attempts > executor.profile().retry.attempts.saturating_add(BEYOND) {
+    let limit = executor.profile().retry.attempts.saturating_add(BEYOND);
+    if attempts > limit {
+        let may_tell = attempts <= limit.saturating_add(BEYOND);
+        if may_tell && let Some(event) = event_of(executor, lease).await? {
+            return give_up(executor, &event).await;
+        }
         let class = FailureClass::CrashLoop;
-        let letter = DeadLetter::new(class, "never_ended", attempts);
+        let letter = DeadLetter::new(class, NEVER_ENDED, attempts);
         let written = end(executor, lease, RunEnd::Failed(letter)).await?;
         return Ok(Outcome::Failed { class, written });
     }

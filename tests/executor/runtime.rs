@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use universal_executor::error::Retry;
-use universal_executor::executor::ExecutorError;
+use universal_executor::executor::{ExecutorError, Failure, RetryPolicy};
 use universal_executor::runtime::RuntimeError;
 use universal_executor::source::{Receipt, SourceError, StartAt};
 use universal_executor::store::{
@@ -484,10 +484,21 @@ impl UniversalExecutor for NeverEnds {
             written: Vec::new(),
         })
     }
+
+    async fn respond_failure(
+        &self,
+        _: &Breadcrumb,
+        failure: &Failure,
+    ) -> Result<Response, BoxError> {
+        let told = json!({"attempts": failure.attempts, "message": failure.message});
+        Ok(Response::create(
+            NewBreadcrumb::new("sorry.v1").context(told),
+        ))
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_its_executor_never_ends_is_ended_by_the_runtime() {
+async fn a_run_that_its_executor_never_ends_is_ended_by_the_runtime_and_whoever_asked_is_told() {
     let store = MemoryStore::default();
     let never_ends = Arc::new(NeverEnds(Probe::on("question.v1", "odd", &store)));
     let runtime = runtime(&store, vec![never_ends]);
@@ -500,6 +511,34 @@ async fn a_run_that_its_executor_never_ends_is_ended_by_the_runtime() {
 
     let letter = &all(&store, "executor.failed.v1").await[0];
     assert_eq!(letter.context["code"], "never_ended");
+    let told = &all(&store, "sorry.v1").await[0];
+    let attempts = u64::from(RetryPolicy::default().attempts + 5);
+    assert_eq!(told.context["attempts"], attempts);
+    let message = format!("it was begun {attempts} times and never ended");
+    assert_eq!(told.context["message"], message);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_never_ended_ends_although_nobody_can_be_told() {
+    let store = MemoryStore::default();
+    let commits = AtomicUsize::new(0);
+    // Four times it is tried to tell; then the dead letter stands alone.
+    let broken = Shim::new(&store, move |call| match call {
+        Call::Commit(_) if commits.fetch_add(1, Ordering::SeqCst) < 4 => Do::Fail(unavailable()),
+        _ => Do::Pass,
+    });
+    let never_ends = Arc::new(NeverEnds(Probe::on("question.v1", "odd", &broken)));
+    let runtime = runtime(&store, vec![never_ends]);
+    put(&store, "question.v1", json!({})).await;
+
+    runtime
+        .run_until(until(&store, "executor.failed.v1", 1))
+        .await
+        .unwrap();
+
+    let letter = &all(&store, "executor.failed.v1").await[0];
+    assert_eq!(letter.context["code"], "never_ended");
+    assert_eq!(all(&store, "sorry.v1").await, []);
 }
 
 #[tokio::test(start_paused = true)]

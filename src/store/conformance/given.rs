@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A lease, or a time to wait, that is meant to run out.
-pub(super) const SHORT: Duration = Duration::from_millis(50);
+pub(super) const SHORT: Duration = Duration::from_millis(500);
 /// After this, [`SHORT`] is over.
-pub(super) const OVER: Duration = Duration::from_millis(100);
+pub(super) const OVER: Duration = Duration::from_secs(1);
 pub(super) const HOUR: Duration = Duration::from_secs(3_600);
 
 pub(super) fn note(text: &str) -> NewBreadcrumb {

@@ -163,7 +163,7 @@ pub trait Subject: Send + Sync {
     /// The commits of a store as events; none if the store does not tell them.
     fn events(&self, store: &Self::Store) -> Option<Box<dyn EventSource>>;
 
-    /// Lets at least that much time pass on the store's clock. The suite asks for a tenth of a second at a time.
+    /// Lets at least that much time pass on the store's clock. The suite asks for a second at a time.
     fn pass(&self, duration: Duration) -> impl Future<Output = ()> + Send;
 }
 
