@@ -8,14 +8,15 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use universal_executor::source::StartAt;
 use universal_executor::store::Query;
+use universal_executor::tool::{ToolRegistry, json_tool};
 use universal_executor::workflow::{Parts, StepPath};
 use universal_executor::workload::{
     Deps, ExecutorDefinition, Heard, Message, NativeDefinition, RunCx, Supervisor, WorkloadEvent,
     WorkloadEventKind, WorkloadExecutor,
 };
 use universal_executor::{
-    BreadcrumbStore as _, BreadcrumbStoreExt as _, Event, MemoryStore, NewBreadcrumb, Profile,
-    Runtime, Selector, Subscription, Subscriptions, UniversalExecutor as _, Wake, suspend,
+    BreadcrumbStore as _, BreadcrumbStoreExt as _, Event, MemoryStore, NewBreadcrumb, Outcome,
+    Profile, Runtime, Selector, Subscription, Subscriptions, UniversalExecutor as _, Wake, suspend,
 };
 
 /// Says what it is told, and goes on when it is let.
@@ -303,4 +304,42 @@ async fn a_run_of_an_executor_that_makes_way_for_another_attempt_goes_on_within_
         Some("there"),
         "{outcome:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_around_one_that_makes_way_does_so_too_and_no_step_is_cut_off() {
+    let store = MemoryStore::default();
+    let begun: Arc<Mutex<Vec<i64>>> = Arc::default();
+    let notes = Arc::clone(&begun);
+    let work = json_tool("work", "", json!({}), move |input, _| {
+        let step = input["step"].as_i64().unwrap();
+        notes.lock().unwrap().push(step);
+        async move {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            Ok(json!(step))
+        }
+    });
+    let tools = ToolRegistry::default().with(work.at_most_once()).unwrap();
+    let deps = Deps::new(Parts::new().tools(tools), Arc::new(store.clone()));
+    let step = |step: i64| json!({"tool": "work", "input": {"step": step}});
+    let steps: Vec<_> = (1..=8).map(step).collect();
+    let steps = crate::flow(json!({"tools": {"work": {}}, "flows": {"main": {"steps": steps}}}));
+    let asked = Subscriptions::new([Subscription::trigger("order.v1")]).unwrap();
+    let ten_seconds = || Profile::new("workload").timeout(Duration::from_secs(10));
+    let inner = WorkloadExecutor::new("inner", Arc::new(steps), deps.clone(), asked);
+    let inner = Arc::new(inner.unwrap().with_profile(ten_seconds()));
+    let inner = ExecutorDefinition::new(inner).schema("order.v1");
+    let outer = outer(inner, &deps).with_profile(ten_seconds());
+    let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "go"}));
+    let event = Event::created(&store.create(message).await.unwrap());
+
+    let mut outcome = outer.process_event(&event).await.unwrap();
+    while matches!(outcome, Outcome::Suspended { .. }) {
+        outcome = outer.process_event(&event).await.unwrap();
+    }
+
+    let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
+    let result = result.unwrap();
+    assert_eq!(result.context["output"], 8, "{result:?}");
+    assert_eq!(*begun.lock().unwrap(), [1, 2, 3, 4, 5, 6, 7, 8]);
 }
