@@ -343,3 +343,22 @@ async fn a_run_around_one_that_makes_way_does_so_too_and_no_step_is_cut_off() {
     assert_eq!(result.context["output"], 8, "{result:?}");
     assert_eq!(*begun.lock().unwrap(), [1, 2, 3, 4, 5, 6, 7, 8]);
 }
+
+#[tokio::test]
+async fn a_run_within_a_run_is_told_what_that_was_told_and_nothing_else() {
+    let store = MemoryStore::default();
+    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+    let inner = inner(echo(), "order.v1", &deps);
+    let inner = ExecutorDefinition::new(Arc::new(inner)).schema("order.v1");
+    let outer = outer(inner, &deps);
+    let message = NewBreadcrumb::new("user.message.v1").context(json!({"crabs": 3}));
+    let message = store.create(message).await.unwrap();
+
+    outer
+        .process_event(&Event::created(&message))
+        .await
+        .unwrap();
+
+    let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
+    assert_eq!(result.unwrap().context["output"], json!({"crabs": 3}));
+}
