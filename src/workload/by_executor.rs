@@ -25,6 +25,9 @@ const SOON: Duration = Duration::from_secs(1);
 /// How long is waited at least before such a run goes on.
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// Among how many breadcrumbs with the tag of a turn the one that it was set off by is looked for, the newest.
+const MOST_TAGGED: usize = 256;
+
 /// The beginning of a tag that names the run within which a breadcrumb sets off another one.
 pub(super) const PARENT: &str = "parent:";
 
@@ -221,8 +224,11 @@ impl ByExecutor {
             return Ok(store.get(id).await?);
         }
         let turn = format!("turn:{}", digest(&[cx.run()]));
-        let query = Query::new(Selector::schema(&*self.schema).all_tags([turn.clone()])).limit(1);
-        if let Some(found) = store.search(&query).await?.pop() {
+        // Anybody may give something a tag, so what others wrote is none.
+        let query = Query::new(Selector::schema(&*self.schema).all_tags([turn.clone()]));
+        let found = store.search(&query.limit(MOST_TAGGED)).await?;
+        let mut found = found.into_iter();
+        if let Some(found) = found.find(|found| cx.context().has_created(found)) {
             return Ok(found);
         }
         let mut new = message.breadcrumb(&self.schema).tag(turn);

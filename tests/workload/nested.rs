@@ -2,12 +2,13 @@
 
 use crate::grammar;
 use serde_json::json;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use universal_executor::source::StartAt;
-use universal_executor::store::Query;
+use universal_executor::store::{Fault, Faulty, Moment, Operation, Query};
 use universal_executor::tool::{ToolRegistry, json_tool};
 use universal_executor::workflow::{Parts, StepPath};
 use universal_executor::workload::{
@@ -361,4 +362,38 @@ async fn a_run_within_a_run_is_told_what_that_was_told_and_nothing_else() {
 
     let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
     assert_eq!(result.unwrap().context["output"], json!({"crabs": 3}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_somebody_else_gave_the_tag_of_a_turn_sets_off_nothing_in_its_place() {
+    let store = MemoryStore::default();
+    let commits = AtomicUsize::new(0);
+    // That the first has set off the inner run nobody hears.
+    let losing = Faulty::new(store.clone(), move |operation, moment| {
+        let is_commit = operation == Operation::Commit && moment == Moment::After;
+        match is_commit && commits.fetch_add(1, Ordering::SeqCst) == 0 {
+            true => Fault::Fail,
+            false => Fault::None,
+        }
+    });
+    let deps = Deps::new(Parts::new(), Arc::new(losing));
+    let inner = inner(echo(), "order.v1", &deps);
+    let inner = ExecutorDefinition::new(Arc::new(inner)).schema("order.v1");
+    let outer = outer(inner, &deps);
+    let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "hi"}));
+    let event = Event::created(&store.create(message).await.unwrap());
+
+    outer.process_event(&event).await.unwrap_err();
+    let order = store.latest("order.v1").await.unwrap().unwrap();
+    let forged = NewBreadcrumb::new("order.v1").tags(order.tags.clone());
+    let forged = forged.created_by("mallory");
+    store
+        .create(forged.context(json!({"message": "forged"})))
+        .await
+        .unwrap();
+    tokio::time::advance(Duration::from_secs(120)).await;
+    outer.process_event(&event).await.unwrap();
+
+    let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
+    assert_eq!(result.unwrap().context["output"], "hi");
 }
