@@ -2,8 +2,8 @@
 //! overridden.
 
 use super::waits::Waits;
-use crate::store::Lease;
 use crate::store::schema_hints::SchemaHints;
+use crate::store::{Lease, RunRef};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -82,8 +82,19 @@ impl Offer {
         *lock(&self.place) = Place::Left;
     }
 
-    /// Notes the lease that is held from now on.
+    /// Whether it is an offer to this run, or to another version of its trigger, and not to one around it.
+    pub(super) fn is_to(&self, run: &RunRef) -> bool {
+        let held = lock(&self.lease);
+        held.as_ref().is_none_or(|held| {
+            (&held.run.executor, held.run.trigger_id) == (&run.executor, run.trigger_id)
+        })
+    }
+
+    /// Notes the lease that is held from now on. That of a run within the run is not for the runtime to give back.
     pub(super) fn holds(&self, lease: &Lease) {
+        if !self.is_to(&lease.run) {
+            return;
+        }
         self.taken.store(true, Ordering::Relaxed);
         *lock(&self.lease) = Some(lease.clone());
     }

@@ -1,7 +1,7 @@
 //! Runs within runs: whoever hears of the outer one hears of the inner one too, while it goes on, and which belongs to which.
 
 use crate::grammar;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,8 +16,9 @@ use universal_executor::workload::{
     WorkloadEventKind, WorkloadExecutor,
 };
 use universal_executor::{
-    BreadcrumbStore as _, BreadcrumbStoreExt as _, Event, MemoryStore, NewBreadcrumb, Outcome,
-    Profile, Runtime, Selector, Subscription, Subscriptions, UniversalExecutor as _, Wake, suspend,
+    BoxError, BreadcrumbStore as _, BreadcrumbStoreExt as _, Event, MemoryStore, NewBreadcrumb,
+    Outcome, Profile, Runtime, Selector, Subscription, Subscriptions, UniversalExecutor as _, Wake,
+    suspend,
 };
 
 /// Says what it is told, and goes on when it is let.
@@ -396,4 +397,40 @@ async fn what_somebody_else_gave_the_tag_of_a_turn_sets_off_nothing_in_its_place
 
     let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
     assert_eq!(result.unwrap().context["output"], "hi");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_within_a_run_that_may_run_once_does_although_its_runtime_is_stopped_meanwhile() {
+    let store = MemoryStore::default();
+    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+    let begun = Arc::new(Semaphore::new(0));
+    let begins = Arc::clone(&begun);
+    let hangs = NativeDefinition::new("hangs", move |_, _| {
+        begins.add_permits(1);
+        std::future::pending::<Result<Value, BoxError>>()
+    });
+    let once = Profile::new("workload").at_most_once();
+    let inner = inner(hangs, "order.v1", &deps).with_profile(once);
+    let inner = ExecutorDefinition::new(Arc::new(inner)).schema("order.v1");
+    let outer = Arc::new(outer(inner, &deps));
+    let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "hi"}));
+    store.create(message).await.unwrap();
+    let runtime = || {
+        Runtime::builder(store.events())
+            .start_at(StartAt::Beginning)
+            .drain_timeout(Duration::ZERO)
+            .executor(outer.clone())
+            .build()
+            .unwrap()
+    };
+
+    let is_begun = async { begun.acquire().await.unwrap().forget() };
+    runtime().run_until(is_begun).await.unwrap();
+    let minutes = tokio::time::sleep(Duration::from_secs(300));
+    runtime().run_until(minutes).await.unwrap();
+
+    assert_eq!(begun.available_permits(), 0, "it ran again");
+    let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
+    let result = result.unwrap();
+    assert_eq!(result.context["status"], "error", "{result:?}");
 }
