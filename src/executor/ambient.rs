@@ -1,6 +1,7 @@
 //! What a runtime gives a run that it processes, beside the event: `process_event` has no argument for it, and may be
 //! overridden.
 
+use super::profile::Execution;
 use super::waits::Waits;
 use crate::store::schema_hints::SchemaHints;
 use crate::store::{Lease, RunRef};
@@ -9,6 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
+
+/// How many leases of runs within a run are given back with it.
+const MOST_WITHIN: usize = 16;
 
 tokio::task_local! {
     static OFFER: Arc<Offer>;
@@ -21,6 +25,8 @@ pub(crate) struct Offer {
     pub(super) hints: Arc<SchemaHints>,
     /// The lease that is held now: a run may move on to a newer version of its trigger.
     lease: Mutex<Option<Lease>>,
+    /// Those of runs within the run that may be tried again, the newest.
+    within: Mutex<Vec<Lease>>,
     /// Whether the run took its lease.
     taken: AtomicBool,
     /// Without a ledger: which attempt this is, and when the first was.
@@ -53,6 +59,7 @@ impl Offer {
             waits,
             hints,
             lease: Mutex::new(lease),
+            within: Mutex::default(),
             taken: AtomicBool::new(false),
             attempt: 1,
             first: Instant::now(),
@@ -70,6 +77,11 @@ impl Offer {
     /// The lease that is held now.
     pub(crate) fn lease(&self) -> Option<Lease> {
         lock(&self.lease).clone()
+    }
+
+    /// The leases of runs within it, which end with it. Some of these runs may be over.
+    pub(crate) fn leases_within(&self) -> Vec<Lease> {
+        lock(&self.within).clone()
     }
 
     /// Whether the run took its lease, and so ended it or meant to leave it.
@@ -90,13 +102,26 @@ impl Offer {
         })
     }
 
-    /// Notes the lease that is held from now on. That of a run within the run is not for the runtime to give back.
-    pub(super) fn holds(&self, lease: &Lease) {
+    /// Notes the lease that is held from now on, or that of a run within the run, unless that may run only once: then nobody
+    /// knows how far it came.
+    pub(super) fn holds(&self, lease: &Lease, execution: Execution) {
         if !self.is_to(&lease.run) {
+            if execution != Execution::AtMostOnce {
+                self.holds_within(lease);
+            }
             return;
         }
         self.taken.store(true, Ordering::Relaxed);
         *lock(&self.lease) = Some(lease.clone());
+    }
+
+    fn holds_within(&self, lease: &Lease) {
+        let mut within = lock(&self.within);
+        within.retain(|other| other.run != lease.run);
+        if within.len() >= MOST_WITHIN {
+            within.remove(0);
+        }
+        within.push(lease.clone());
     }
 
     /// How long ago the first attempt was.

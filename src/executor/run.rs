@@ -194,7 +194,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
                 state,
             } => {
                 if let Some(offer) = ambient::offer() {
-                    offer.holds(&lease);
+                    offer.holds(&lease, executor.profile().execution);
                 }
                 Ok(Self {
                     executor,

@@ -434,3 +434,37 @@ async fn a_run_within_a_run_that_may_run_once_does_although_its_runtime_is_stopp
     let result = result.unwrap();
     assert_eq!(result.context["status"], "error", "{result:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_is_stopped_gives_a_run_back_with_those_within_it() {
+    let store = MemoryStore::default();
+    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+    let begun = Arc::new(Semaphore::new(0));
+    let begins = Arc::clone(&begun);
+    let hangs = NativeDefinition::new("hangs", move |_, _| {
+        begins.add_permits(1);
+        std::future::pending::<Result<Value, BoxError>>()
+    });
+    let inner = inner(hangs, "order.v1", &deps);
+    let inner = ExecutorDefinition::new(Arc::new(inner)).schema("order.v1");
+    let outer = Arc::new(outer(inner, &deps));
+    let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "hi"}));
+    store.create(message).await.unwrap();
+
+    // Losing three workers would be the end of either run.
+    for _ in 0..5 {
+        let runtime = Runtime::builder(store.events())
+            .start_at(StartAt::Beginning)
+            .drain_timeout(Duration::ZERO)
+            .executor(outer.clone())
+            .build()
+            .unwrap();
+        let is_begun = async { begun.acquire().await.unwrap().forget() };
+        let is_begun = timeout(Duration::from_secs(10), is_begun);
+        let mut in_time = Ok(());
+        let begins = async { in_time = is_begun.await };
+        runtime.run_until(begins).await.unwrap();
+
+        assert_eq!(in_time, Ok(()), "it goes on at once");
+    }
+}
