@@ -1,14 +1,18 @@
 //! What a runtime gives a run that it processes, beside the event: `process_event` has no argument for it, and may be
 //! overridden.
 
+use super::profile::Execution;
 use super::waits::Waits;
-use crate::store::Lease;
 use crate::store::schema_hints::SchemaHints;
+use crate::store::{Lease, RunRef};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
+
+/// How many leases of runs within a run are given back with it.
+const MOST_WITHIN: usize = 16;
 
 tokio::task_local! {
     static OFFER: Arc<Offer>;
@@ -21,6 +25,8 @@ pub(crate) struct Offer {
     pub(super) hints: Arc<SchemaHints>,
     /// The lease that is held now: a run may move on to a newer version of its trigger.
     lease: Mutex<Option<Lease>>,
+    /// Those of runs within the run that may be tried again, the newest.
+    within: Mutex<Vec<Lease>>,
     /// Whether the run took its lease.
     taken: AtomicBool,
     /// Without a ledger: which attempt this is, and when the first was.
@@ -53,6 +59,7 @@ impl Offer {
             waits,
             hints,
             lease: Mutex::new(lease),
+            within: Mutex::default(),
             taken: AtomicBool::new(false),
             attempt: 1,
             first: Instant::now(),
@@ -72,6 +79,11 @@ impl Offer {
         lock(&self.lease).clone()
     }
 
+    /// The leases of runs within it, which end with it. Some of these runs may be over.
+    pub(crate) fn leases_within(&self) -> Vec<Lease> {
+        lock(&self.within).clone()
+    }
+
     /// Whether the run took its lease, and so ended it or meant to leave it.
     pub(crate) fn was_taken(&self) -> bool {
         self.taken.load(Ordering::Relaxed)
@@ -82,10 +94,34 @@ impl Offer {
         *lock(&self.place) = Place::Left;
     }
 
-    /// Notes the lease that is held from now on.
-    pub(super) fn holds(&self, lease: &Lease) {
+    /// Whether it is an offer to this run, or to another version of its trigger, and not to one around it.
+    pub(super) fn is_to(&self, run: &RunRef) -> bool {
+        let held = lock(&self.lease);
+        held.as_ref().is_none_or(|held| {
+            (&held.run.executor, held.run.trigger_id) == (&run.executor, run.trigger_id)
+        })
+    }
+
+    /// Notes the lease that is held from now on, or that of a run within the run, unless that may run only once: then nobody
+    /// knows how far it came.
+    pub(super) fn holds(&self, lease: &Lease, execution: Execution) {
+        if !self.is_to(&lease.run) {
+            if execution != Execution::AtMostOnce {
+                self.holds_within(lease);
+            }
+            return;
+        }
         self.taken.store(true, Ordering::Relaxed);
         *lock(&self.lease) = Some(lease.clone());
+    }
+
+    fn holds_within(&self, lease: &Lease) {
+        let mut within = lock(&self.within);
+        within.retain(|other| other.run != lease.run);
+        if within.len() >= MOST_WITHIN {
+            within.remove(0);
+        }
+        within.push(lease.clone());
     }
 
     /// How long ago the first attempt was.

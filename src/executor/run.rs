@@ -100,7 +100,8 @@ async fn in_order<E: UniversalExecutor + ?Sized>(
     event: &Event,
     run: RunRef,
 ) -> Result<RunRef, ExecutorError> {
-    if executor.profile().ordering == OrderingKey::None || ambient::offer().is_some() {
+    let is_added = ambient::offer().is_some_and(|offer| offer.is_to(&run));
+    if executor.profile().ordering == OrderingKey::None || is_added {
         return Ok(run);
     }
     let key = ordering_key(executor, event).await;
@@ -212,7 +213,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
                 state,
             } => {
                 if let Some(offer) = ambient::offer() {
-                    offer.holds(&lease);
+                    offer.holds(&lease, executor.profile().execution);
                 }
                 Ok(Self {
                     executor,

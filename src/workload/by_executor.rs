@@ -22,6 +22,12 @@ const LOOKS: Duration = Duration::from_secs(5);
 /// A run that is due so soon goes on at once, as one that only makes way for another attempt. Clocks may differ a little.
 const SOON: Duration = Duration::from_secs(1);
 
+/// How long is waited at least before such a run goes on.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Among how many breadcrumbs with the tag of a turn the one that it was set off by is looked for, the newest.
+const MOST_TAGGED: usize = 256;
+
 /// The beginning of a tag that names the run within which a breadcrumb sets off another one.
 pub(super) const PARENT: &str = "parent:";
 
@@ -29,12 +35,13 @@ pub(super) const PARENT: &str = "parent:";
 /// that is what the run comes to.
 ///
 /// Within a [`WorkloadExecutor`](super::WorkloadExecutor) that breadcrumb is written as part of its run, to the store of the
-/// [`Deps`], which has to be that of the executor too: it is one of the schemas that the run may write, follows from the run's
-/// trigger, and does not set off the same executor again.
+/// [`Deps`], which has to be that of the executor too: it is one of the schemas that the run may write, is by the executor of that
+/// run, follows from its trigger, and does not set off the same executor again.
 ///
 /// It is run by [`process_event`](UniversalExecutor::process_event), so that the run is claimed and committed as any other. One that
 /// suspends itself is woken by a [`Runtime`](crate::Runtime) on the same store, or whoever else
-/// [resumes](crate::RunLedger::resume) it; the turn is suspended meanwhile.
+/// [resumes](crate::RunLedger::resume) it; the turn is suspended meanwhile. One that is due at once, since it makes way for another
+/// attempt, goes on within the turn; within a run that has a time that run makes way as well.
 ///
 /// What happens within an executor is not told by the stream of the run. A [`WorkloadExecutor`](super::WorkloadExecutor) is a run of its
 /// own, whose events name the outer one as their [parent](super::WorkloadEvent::parent): whoever hears of the outer run is told them
@@ -180,6 +187,9 @@ impl ByExecutor {
     }
 
     /// Has the executor work until its run ends or waits.
+    ///
+    /// One that makes way for another attempt has the run around it do so too, if that has a time: its steps would be cut off
+    /// when that is up.
     async fn process(&self, cx: &RunCx, trigger: &Breadcrumb) -> Result<Outcome, BoxError> {
         let event = Event::created(trigger);
         loop {
@@ -195,10 +205,11 @@ impl ByExecutor {
                 return Ok(outcome);
             };
             let rest = until.since(cx.context().now());
-            if rest > SOON {
+            if rest > SOON || cx.context().deadline().is_some() {
                 return Ok(outcome);
             }
-            sleep(rest).await;
+            // However far apart the clocks are, nothing spins.
+            sleep(rest.max(PAUSE)).await;
         }
     }
 
@@ -213,8 +224,11 @@ impl ByExecutor {
             return Ok(store.get(id).await?);
         }
         let turn = format!("turn:{}", digest(&[cx.run()]));
-        let query = Query::new(Selector::schema(&*self.schema).all_tags([turn.clone()])).limit(1);
-        if let Some(found) = store.search(&query).await?.pop() {
+        // Anybody may give something a tag, so what others wrote is none.
+        let query = Query::new(Selector::schema(&*self.schema).all_tags([turn.clone()]));
+        let found = store.search(&query.limit(MOST_TAGGED)).await?;
+        let mut found = found.into_iter();
+        if let Some(found) = found.find(|found| cx.context().has_created(found)) {
             return Ok(found);
         }
         let mut new = message.breadcrumb(&self.schema).tag(turn);

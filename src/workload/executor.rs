@@ -25,7 +25,8 @@ use tokio_util::sync::CancellationToken;
 /// A turn is a durable run: a flow goes on after its last finished step, and one that waits is suspended and holds no worker. The
 /// trigger's tag `session:` names the session that it belongs to, and turns of one session go one at a time. Where others add to
 /// the session meanwhile, the turn is tried again: it goes on with what it has done, and is added after theirs. What the workload
-/// is told is the `message` of the trigger, if that is a text, else the trigger's whole context.
+/// is told is the `message` of the trigger, if that is a text, else the trigger's whole context, without its `creator` in a run within
+/// a run.
 ///
 /// A trigger with the tag `parent:` sets off a run within the run that this names, as [`ExecutorDefinition`](super::ExecutorDefinition)
 /// does: its events name it, and the conversation in the session is one of its own, in which what was said is shown in later runs
@@ -88,6 +89,9 @@ pub enum WorkloadError {
     #[error("the workload cannot work on its store")]
     Invalid(#[from] InvalidExecutor),
 }
+
+/// The field of a context that says which run wrote it.
+const CREATOR: &str = "creator";
 
 /// The beginning of a tag that names the session of a trigger.
 const SESSION: &str = "session:";
@@ -266,13 +270,26 @@ fn broken(definition: &dyn Definition, source: BoxError) -> WorkloadError {
 fn message_of(trigger: &Breadcrumb) -> Message {
     let content: Json = match trigger.context.get("message") {
         Some(text @ Value::String(_)) => text.clone().into(),
-        Some(_) | None => trigger.context.clone(),
+        Some(_) | None => told(trigger),
     };
     let message = Message::new(content);
     match trigger.author() {
         Some(author) => message.by(author),
         None => message,
     }
+}
+
+/// The whole context of a trigger; of one that was written within another run what that was told, without who wrote it.
+fn told(trigger: &Breadcrumb) -> Json {
+    let mut context = trigger.context.clone();
+    if tag_of(trigger, PARENT).is_some() && context.get(CREATOR).is_some() {
+        let mut fields = context.into_value();
+        if let Value::Object(fields) = &mut fields {
+            fields.remove(CREATOR);
+        }
+        context = fields.into();
+    }
+    context
 }
 
 /// What the first tag that begins so says.

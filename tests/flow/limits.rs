@@ -273,3 +273,37 @@ async fn a_run_that_has_no_room_while_it_is_paused_comes_to_what_its_flow_makes_
     assert_eq!(world.result().await["output"], "too_large");
     assert_eq!(calls.load(Ordering::SeqCst), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_ends_while_it_is_paused_with_more_than_can_be_kept_ends_all_the_same() {
+    let paused: Arc<OnceLock<(MemoryStore, NewBreadcrumb)>> = Arc::default();
+    let pausing = Arc::clone(&paused);
+    let page = json_tool("page", "", json!({}), move |_, _| {
+        let pausing = Arc::clone(&pausing);
+        async move {
+            let (store, pause) = pausing.get().unwrap();
+            store.create(pause.clone()).await.unwrap();
+            // The order is heard of while the step is at work.
+            tokio::time::sleep(3 * SECOND).await;
+            // Nine of these are as much as a value may have, and more than can be kept together with anything.
+            Ok(json!("x".repeat(116_485)))
+        }
+    });
+    let more = json!({"policies": {"limits": {"value_bytes": 1 << 20}}, "tools": {"page": {}}});
+    let pages: Vec<_> = [(); 9].map(|()| json!({"tool": "page"})).into();
+    let definition = flow(&more, json!([{"parallel": pages}]));
+    let mut limits = Limits::default();
+    limits.value_bytes = 1 << 20;
+    let parts = Parts::new().tools(registry([page])).limits(limits);
+    let world = World::with_parts(&definition, &parts, Arc::new(no_model()));
+    let request = world.asks(json!({})).await;
+    let pause = Control::Pause.of(request.id);
+    paused.set((world.store.clone(), pause)).unwrap();
+
+    let event = Event::created(&request);
+    let outcome = world.executor.process_event(&event).await;
+
+    // The response has no room either.
+    assert!(matches!(outcome, Ok(Outcome::Failed { .. })), "{outcome:?}");
+    assert_eq!(world.result().await["status"], "error");
+}

@@ -354,6 +354,32 @@ async fn what_answered_a_step_answers_another_one_when_it_was_changed() {
     assert_eq!(result.context["output"], json!({"of": "later"}));
 }
 
+#[tokio::test]
+async fn what_came_before_a_flow_asked_is_no_answer_either_once_what_it_asked_by_was_changed() {
+    let question = json!({"emit": {"schema_name": "pong.v1", "context": {"of": "flow"}}});
+    let steps = json!([question, wait("pong.v1"), emit("note.v1"), wait("pong.v1")]);
+    let world = World::new(
+        &flow(&json!({}), steps),
+        ToolRegistry::default(),
+        no_model(),
+    );
+    let request = world.asks(json!({})).await;
+    let before = world.store.create(tagged("before")).await.unwrap();
+    let event = Event::created(&request);
+    let outcome = world.executor.process_event(&event).await;
+    assert!(matches!(outcome, Ok(Outcome::Suspended { .. })));
+
+    let question = world.store.latest("pong.v1").await.unwrap().unwrap();
+    assert_ne!(question.id, before.id);
+    let patch = Patch::default().context(json!({"of": "changed"}));
+    let changed = world.store.update(question.id, question.version, patch);
+    changed.await.unwrap();
+    world.works_until("note.v1", 1).await;
+
+    let result = world.store.latest(WorkflowExecutor::RESULT).await.unwrap();
+    assert_eq!(result, None);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_somebody_else_gave_the_tag_of_a_step_is_not_taken_for_what_the_step_emitted() {
     let store = MemoryStore::default();

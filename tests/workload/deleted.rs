@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use universal_executor::agent::Message;
 use universal_executor::store::{Fault, Faulty, Moment, Operation};
+use universal_executor::tool::{ToolRegistry, json_tool};
 use universal_executor::workflow::{Parts, StepPath};
 use universal_executor::workload::{
     Deps, Heard, Log, LogEntry, NativeDefinition, Restart, SessionStore, Supervisor,
@@ -191,4 +192,34 @@ async fn a_run_within_a_turn_does_not_begin_the_session_anew_that_was_deleted_me
     assert_eq!(result.unwrap().context["error"]["code"], "session");
     let logs = store.recent("session.log.v1", 10).await.unwrap();
     assert!(logs.is_empty(), "{logs:?}");
+}
+
+#[tokio::test]
+async fn a_turn_whose_session_is_deleted_before_an_agent_begins_says_so_and_not_that_the_agent_failed()
+ {
+    let store = MemoryStore::default();
+    let sessions = SessionStore::new(Arc::new(store.clone()));
+    let deletes = json_tool("deletes", "", json!({}), move |_, _| {
+        let sessions = sessions.clone();
+        async move { Ok(json!(sessions.delete("one").await?)) }
+    });
+    let model = parrot();
+    let tools = ToolRegistry::default().with(deletes).unwrap();
+    let parts = Parts::new()
+        .tools(tools)
+        .default_model(Arc::clone(&model) as _);
+    let deps = Deps::new(parts, Arc::new(store.clone()));
+    let retried = json!({"agent": "a", "retry": 2});
+    let definition = flow(json!({
+        "tools": {"deletes": {}}, "agents": {"a": {"instruction": "Help."}},
+        "flows": {"main": {"steps": [{"tool": "deletes"}, retried]}},
+    }));
+    let supervisor = Supervisor::builder(Arc::new(definition), deps);
+    let supervisor = supervisor.build().unwrap();
+
+    let outcome = supervisor.send("one", "secret").unwrap().outcome().await;
+
+    assert_eq!(code(&outcome.status), "session", "{outcome:?}");
+    assert_eq!(model.requests().len(), 0);
+    assert!(store.latest("session.log.v1").await.unwrap().is_none());
 }

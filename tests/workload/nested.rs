@@ -1,21 +1,24 @@
 //! Runs within runs: whoever hears of the outer one hears of the inner one too, while it goes on, and which belongs to which.
 
 use crate::grammar;
-use serde_json::json;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use universal_executor::source::StartAt;
-use universal_executor::store::Query;
+use universal_executor::store::{Fault, Faulty, Moment, Operation, Query};
+use universal_executor::tool::{ToolRegistry, json_tool};
 use universal_executor::workflow::{Parts, StepPath};
 use universal_executor::workload::{
     Deps, ExecutorDefinition, Heard, Message, NativeDefinition, RunCx, Supervisor, WorkloadEvent,
     WorkloadEventKind, WorkloadExecutor,
 };
 use universal_executor::{
-    BreadcrumbStore as _, BreadcrumbStoreExt as _, Event, MemoryStore, NewBreadcrumb, Profile,
-    Runtime, Selector, Subscription, Subscriptions, UniversalExecutor as _, Wake, suspend,
+    BoxError, BreadcrumbStore as _, BreadcrumbStoreExt as _, Event, MemoryStore, NewBreadcrumb,
+    Outcome, Profile, Runtime, Selector, Subscription, Subscriptions, UniversalExecutor as _, Wake,
+    suspend,
 };
 
 /// Says what it is told, and goes on when it is let.
@@ -303,4 +306,165 @@ async fn a_run_of_an_executor_that_makes_way_for_another_attempt_goes_on_within_
         Some("there"),
         "{outcome:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_around_one_that_makes_way_does_so_too_and_no_step_is_cut_off() {
+    let store = MemoryStore::default();
+    let begun: Arc<Mutex<Vec<i64>>> = Arc::default();
+    let notes = Arc::clone(&begun);
+    let work = json_tool("work", "", json!({}), move |input, _| {
+        let step = input["step"].as_i64().unwrap();
+        notes.lock().unwrap().push(step);
+        async move {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            Ok(json!(step))
+        }
+    });
+    let tools = ToolRegistry::default().with(work.at_most_once()).unwrap();
+    let deps = Deps::new(Parts::new().tools(tools), Arc::new(store.clone()));
+    let step = |step: i64| json!({"tool": "work", "input": {"step": step}});
+    let steps: Vec<_> = (1..=8).map(step).collect();
+    let steps = crate::flow(json!({"tools": {"work": {}}, "flows": {"main": {"steps": steps}}}));
+    let asked = Subscriptions::new([Subscription::trigger("order.v1")]).unwrap();
+    let ten_seconds = || Profile::new("workload").timeout(Duration::from_secs(10));
+    let inner = WorkloadExecutor::new("inner", Arc::new(steps), deps.clone(), asked);
+    let inner = Arc::new(inner.unwrap().with_profile(ten_seconds()));
+    let inner = ExecutorDefinition::new(inner).schema("order.v1");
+    let outer = outer(inner, &deps).with_profile(ten_seconds());
+    let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "go"}));
+    let event = Event::created(&store.create(message).await.unwrap());
+
+    let mut outcome = outer.process_event(&event).await.unwrap();
+    while matches!(outcome, Outcome::Suspended { .. }) {
+        outcome = outer.process_event(&event).await.unwrap();
+    }
+
+    let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
+    let result = result.unwrap();
+    assert_eq!(result.context["output"], 8, "{result:?}");
+    assert_eq!(*begun.lock().unwrap(), [1, 2, 3, 4, 5, 6, 7, 8]);
+}
+
+#[tokio::test]
+async fn a_run_within_a_run_is_told_what_that_was_told_and_nothing_else() {
+    let store = MemoryStore::default();
+    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+    let inner = inner(echo(), "order.v1", &deps);
+    let inner = ExecutorDefinition::new(Arc::new(inner)).schema("order.v1");
+    let outer = outer(inner, &deps);
+    let message = NewBreadcrumb::new("user.message.v1").context(json!({"crabs": 3}));
+    let message = store.create(message).await.unwrap();
+
+    outer
+        .process_event(&Event::created(&message))
+        .await
+        .unwrap();
+
+    let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
+    assert_eq!(result.unwrap().context["output"], json!({"crabs": 3}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_somebody_else_gave_the_tag_of_a_turn_sets_off_nothing_in_its_place() {
+    let store = MemoryStore::default();
+    let commits = AtomicUsize::new(0);
+    // That the first has set off the inner run nobody hears.
+    let losing = Faulty::new(store.clone(), move |operation, moment| {
+        let is_commit = operation == Operation::Commit && moment == Moment::After;
+        match is_commit && commits.fetch_add(1, Ordering::SeqCst) == 0 {
+            true => Fault::Fail,
+            false => Fault::None,
+        }
+    });
+    let deps = Deps::new(Parts::new(), Arc::new(losing));
+    let inner = inner(echo(), "order.v1", &deps);
+    let inner = ExecutorDefinition::new(Arc::new(inner)).schema("order.v1");
+    let outer = outer(inner, &deps);
+    let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "hi"}));
+    let event = Event::created(&store.create(message).await.unwrap());
+
+    outer.process_event(&event).await.unwrap_err();
+    let order = store.latest("order.v1").await.unwrap().unwrap();
+    let forged = NewBreadcrumb::new("order.v1").tags(order.tags.clone());
+    let forged = forged.created_by("mallory");
+    store
+        .create(forged.context(json!({"message": "forged"})))
+        .await
+        .unwrap();
+    tokio::time::advance(Duration::from_secs(120)).await;
+    outer.process_event(&event).await.unwrap();
+
+    let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
+    assert_eq!(result.unwrap().context["output"], "hi");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_within_a_run_that_may_run_once_does_although_its_runtime_is_stopped_meanwhile() {
+    let store = MemoryStore::default();
+    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+    let begun = Arc::new(Semaphore::new(0));
+    let begins = Arc::clone(&begun);
+    let hangs = NativeDefinition::new("hangs", move |_, _| {
+        begins.add_permits(1);
+        std::future::pending::<Result<Value, BoxError>>()
+    });
+    let once = Profile::new("workload").at_most_once();
+    let inner = inner(hangs, "order.v1", &deps).with_profile(once);
+    let inner = ExecutorDefinition::new(Arc::new(inner)).schema("order.v1");
+    let outer = Arc::new(outer(inner, &deps));
+    let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "hi"}));
+    store.create(message).await.unwrap();
+    let runtime = || {
+        Runtime::builder(store.events())
+            .start_at(StartAt::Beginning)
+            .drain_timeout(Duration::ZERO)
+            .executor(outer.clone())
+            .build()
+            .unwrap()
+    };
+
+    let is_begun = async { begun.acquire().await.unwrap().forget() };
+    runtime().run_until(is_begun).await.unwrap();
+    let minutes = tokio::time::sleep(Duration::from_secs(300));
+    runtime().run_until(minutes).await.unwrap();
+
+    assert_eq!(begun.available_permits(), 0, "it ran again");
+    let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
+    let result = result.unwrap();
+    assert_eq!(result.context["status"], "error", "{result:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_is_stopped_gives_a_run_back_with_those_within_it() {
+    let store = MemoryStore::default();
+    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+    let begun = Arc::new(Semaphore::new(0));
+    let begins = Arc::clone(&begun);
+    let hangs = NativeDefinition::new("hangs", move |_, _| {
+        begins.add_permits(1);
+        std::future::pending::<Result<Value, BoxError>>()
+    });
+    let inner = inner(hangs, "order.v1", &deps);
+    let inner = ExecutorDefinition::new(Arc::new(inner)).schema("order.v1");
+    let outer = Arc::new(outer(inner, &deps));
+    let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "hi"}));
+    store.create(message).await.unwrap();
+
+    // Losing three workers would be the end of either run.
+    for _ in 0..5 {
+        let runtime = Runtime::builder(store.events())
+            .start_at(StartAt::Beginning)
+            .drain_timeout(Duration::ZERO)
+            .executor(outer.clone())
+            .build()
+            .unwrap();
+        let is_begun = async { begun.acquire().await.unwrap().forget() };
+        let is_begun = timeout(Duration::from_secs(10), is_begun);
+        let mut in_time = Ok(());
+        let begins = async { in_time = is_begun.await };
+        runtime.run_until(begins).await.unwrap();
+
+        assert_eq!(in_time, Ok(()), "it goes on at once");
+    }
 }

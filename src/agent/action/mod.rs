@@ -3,8 +3,8 @@
 //! `action` is `create`, `update`, `delete` or `none`; a breadcrumb without one is to be created. It may stand in prose or
 //! in a fenced block. Of the breadcrumb, `schema_name`, `title`, `tags` and `context` are the model's to say, and for an
 //! update or a deletion `id` and `version`. Everything else (creator, ids and versions of what is new, author,
-//! visibility, expiry, hints) is dropped, as are tags that say where something belongs: `request:`, `session:`,
-//! `step:` and `workspace:`.
+//! visibility, expiry, hints) is dropped, as are tags that say where something belongs: `parent:`, `request:`, `session:`,
+//! `step:`, `turn:` and `workspace:`.
 //!
 //! Reading and permitting are apart, so that the store is asked in between: [`Action::target`] says for what.
 
@@ -184,9 +184,16 @@ fn tags_of(tags: Value) -> Result<Vec<String>, String> {
 
 /// Whether a tag says where something belongs, which is not a model's to say.
 fn is_reserved(tag: &str) -> bool {
-    ["request:", "session:", "step:", "workspace:"]
-        .iter()
-        .any(|prefix| tag.starts_with(prefix))
+    [
+        "parent:",
+        "request:",
+        "session:",
+        "step:",
+        "turn:",
+        "workspace:",
+    ]
+    .iter()
+    .any(|prefix| tag.starts_with(prefix))
 }
 
 /// Whether an object is a breadcrumb and no other answer: it names a schema, or has a context and nothing that a

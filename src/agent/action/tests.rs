@@ -162,7 +162,7 @@ fn a_schema_a_title_and_tags_that_are_missing_are_the_agents() {
 #[test]
 fn what_is_not_the_models_to_say_is_dropped() {
     let action = json!({"action": "create", "breadcrumb": {
-        "schema_name": "note.v1", "title": "Note", "tags": ["a", "session:2", "request:1", "step:3", "workspace:x", ""],
+        "schema_name": "note.v1", "title": "Note", "tags": ["a", "session:2", "request:1", "step:3", "parent:4", "turn:5", "workspace:x", ""],
         "context": {"text": "hi", "creator": {"id": "boss"}},
         "id": ID, "version": 7, "created_by": "boss", "owner_id": "boss", "visibility": "public",
         "ttl": "2030-01-01T00:00:00Z", "llm_hints": {"exclude": ["a"]},
@@ -336,7 +336,10 @@ fn a_schema() -> impl Strategy<Value = String> {
 }
 
 fn a_breadcrumb() -> impl Strategy<Value = Value> {
-    let tags = prop::collection::vec("(session:|request:|step:|workspace:|)[a-z]{0,3}", 0..4);
+    let tags = prop::collection::vec(
+        "(session:|request:|step:|parent:|turn:|workspace:|)[a-z]{0,3}",
+        0..4,
+    );
     let schema = prop::option::weighted(0.9, a_schema());
     (schema, tags, "[a-z]{0,4}", 2..4_u64).prop_map(|(schema, tags, text, version)| {
         json!({

@@ -17,15 +17,17 @@ type Finished = Result<(task::Id, Work), JoinError>;
 
 impl Station {
     pub(super) async fn finish(&mut self, finished: Finished) {
-        if let Some((lease, because)) = self.note(finished) {
+        for (lease, because) in self.note(finished) {
             process::give_back(&self.home, lease, because).await;
         }
     }
 
-    /// Notes that a task has ended; returns the lease that is to be given back, and why.
-    fn note(&mut self, finished: Finished) -> Option<(Lease, Because)> {
+    /// Notes that a task has ended; returns the leases that are to be given back, and why.
+    fn note(&mut self, finished: Finished) -> Vec<(Lease, Because)> {
         let id = finished.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
-        let started = self.started.remove(&id)?;
+        let Some(started) = self.started.remove(&id) else {
+            return Vec::new();
+        };
         let has_it = self.runs.get(&started.run);
         if has_it.is_some_and(|running| running.task.id() == id) {
             self.runs.remove(&started.run);
@@ -40,10 +42,10 @@ impl Station {
             }
         }
         match finished {
-            Ok((_, Work::Held)) => None,
+            Ok((_, Work::Held)) => Vec::new(),
             Ok((_, Work::Processed(processed))) => {
                 self.count(&started, &processed, now);
-                None
+                Vec::new()
             }
             Err(error) => self.take_back(&started, error.is_panic(), now),
         }
@@ -77,15 +79,15 @@ impl Station {
         }
     }
 
-    /// Counts a run whose task is gone, and says how to give it back: at once if it was dropped, when its lease would be
-    /// over if it panicked. How far one came that may run once is unknown; once its lease is over that is what its dead
-    /// letter says.
+    /// Counts a run whose task is gone, and says how to give it back, with those within it: at once if it was dropped, when its
+    /// lease would be over if it panicked. How far one came that may run once is unknown; once its lease is over that is what
+    /// its dead letter says.
     fn take_back(
         &mut self,
         started: &Started,
         panicked: bool,
         now: Instant,
-    ) -> Option<(Lease, Because)> {
+    ) -> Vec<(Lease, Because)> {
         let stopped = self.shared.stop.is_cancelled();
         self.shared.count(|report| match (panicked, stopped) {
             (true, _) => report.panics += 1,
@@ -94,15 +96,18 @@ impl Station {
             (false, false) => report.errors += 1,
         });
         started.offer.leave();
-        let lease = started.offer.lease()?;
-        if panicked {
+        let lease = started.offer.lease();
+        if let (Some(lease), true) = (&lease, panicked) {
             self.heat_at(later(now, lease.run.lease), Arc::clone(&started.executor));
         }
-        let because = match panicked {
-            true => Because::Panicked,
-            false => Because::Dropped,
-        };
-        (!started.at_most_once).then_some((lease, because))
+        let own = lease.filter(|_| !started.at_most_once);
+        // Those within first: it goes on with them.
+        let all = started.offer.leases_within().into_iter().chain(own);
+        all.map(|lease| match panicked {
+            true => (lease, Because::Panicked),
+            false => (lease, Because::Dropped),
+        })
+        .collect()
     }
 
     /// Lets running work finish. Told to stop it drops what is left after a while, and gives all of it back at once.

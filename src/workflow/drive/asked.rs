@@ -76,6 +76,9 @@ impl Step<'_> {
                     }
                     Err(error) => match error.downcast::<Suspension>() {
                         Ok(suspension) => *suspension,
+                        Err(error) if talk.is_some_and(|talk| talk.is_over(&error)) => {
+                            return Err(error);
+                        }
                         Err(error) => return failed_with(error).map(Came::Failed),
                     },
                 };

@@ -18,6 +18,10 @@ pub(crate) trait Conversations: Send + Sync {
 
     /// Keeps what an agent has answered. After a crash it may be told again.
     async fn answered(&self, path: &StepPath, answered: Answered<'_>) -> Result<(), BoxError>;
+
+    /// Whether an error is one of the conversations, which are not there any more: the agent has not failed, and another attempt at
+    /// its step would not help.
+    fn is_over(&self, error: &BoxError) -> bool;
 }
 
 /// What an agent has come to.

@@ -20,17 +20,19 @@ const MOST: usize = 32;
 pub(super) struct Mark {
     /// When it was written as it was then.
     at: Timestamp,
-    /// Whether the step wrote it.
-    own: bool,
+    /// When a step wrote it, if one did: what is older answers nothing, also once others have changed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    own: Option<Timestamp>,
 }
 
 impl Mark {
     pub(super) const fn own(at: Timestamp) -> Self {
-        Self { at, own: true }
+        let own = Some(at);
+        Self { at, own }
     }
 
     pub(super) const fn given(at: Timestamp) -> Self {
-        Self { at, own: false }
+        Self { at, own: None }
     }
 }
 
@@ -47,9 +49,7 @@ struct Known {
 impl Known {
     fn add(&mut self, id: BreadcrumbId, mark: Mark) {
         let known = self.marks.entry(id).or_insert(mark);
-        if mark.at > known.at {
-            *known = mark;
-        }
+        (known.at, known.own) = (known.at.max(mark.at), known.own.max(mark.own));
         while self.marks.len() > MOST
             && let Some((&id, _)) = self.marks.iter().min_by_key(|(_, mark)| mark.at)
             && let Some(oldest) = self.marks.remove(&id)
@@ -176,8 +176,8 @@ impl Drive<'_> {
         };
         let (progress, of) = (self.run.progress(), event.schema_name());
         let Known { marks, .. } = self.lines.known(progress, &ready.path, of);
-        let own = found.iter().filter_map(|found| marks.get(&found.id));
-        let own = own.filter(|mark| mark.own).map(|mark| mark.at).max();
+        let own = found.iter().filter_map(|found| marks.get(&found.id)?.own);
+        let own = own.max();
         found.retain(|found| {
             let mark = marks.get(&found.id);
             let is_over = mark.is_some_and(|mark| found.updated_at <= mark.at);

@@ -45,7 +45,8 @@ impl Drive<'_> {
                     let next = self.run.go_on();
                     self.apply(next);
                 }
-                None if self.run.progress().is_paused() => {
+                // One that has ended goes on no more, paused or not.
+                None if self.is_paused() => {
                     tracing::warn!(
                         "a run has no room while it is paused, and goes on until it has"
                     );
@@ -57,6 +58,11 @@ impl Drive<'_> {
             }
             has_failed = true;
         }
+    }
+
+    fn is_paused(&self) -> bool {
+        let progress = self.run.progress();
+        progress.is_paused() && progress.finished().is_none()
     }
 
     fn state_text(&self) -> serde_json::Result<String> {

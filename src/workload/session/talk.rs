@@ -145,6 +145,14 @@ impl Conversations for Talk {
         }
         Err(session.conflict().into())
     }
+
+    fn is_over(&self, error: &BoxError) -> bool {
+        let of_session = error.downcast_ref::<SessionError>();
+        of_session.is_some_and(|error| match error {
+            SessionError::Deleted { .. } | SessionError::Unreadable { .. } => true,
+            SessionError::Conflict { .. } | SessionError::Store { .. } => false,
+        })
+    }
 }
 
 /// A provider whose agent is shown what was said before.
