@@ -5,13 +5,14 @@ use super::session::{SessionError, SessionStore};
 use super::telling::{Outer, Sink, Telling};
 use super::turn::{Halt, Place, TurnOf, TurnStatus};
 use super::{Definition, Deps, Message};
+use crate::agent::human;
 use crate::error::{BoxError, Retry, permanent};
 use crate::executor::{
     ExecutionContext, Failure, InvalidExecutor, OrderingKey, Profile, Response, UniversalExecutor,
     check, suspend,
 };
 use crate::model::{Breadcrumb, Json, Subscriptions};
-use crate::store::BreadcrumbStore;
+use crate::store::{BreadcrumbStore, BreadcrumbStoreExt as _, StoreError};
 use crate::workflow::{Answers, MayRetry, StepPath};
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -188,6 +189,21 @@ impl WorkloadExecutor {
     pub fn with_events(mut self, sink: impl Fn(WorkloadEvent) + Send + Sync + 'static) -> Self {
         self.sink = Sink::new(sink);
         self
+    }
+
+    /// Answers the question of a run in the name of somebody, as
+    /// [`WorkflowExecutor::resume`](crate::workflow::WorkflowExecutor::resume) does.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn resume(
+        &self,
+        ticket: &str,
+        answer: impl Into<Json>,
+        by: &str,
+    ) -> Result<Arc<Breadcrumb>, StoreError> {
+        let response = human::answer(ticket, &answer.into(), by);
+        self.deps.store().create(response).await
     }
 
     async fn turn(&self, trigger: &Breadcrumb, context: &ExecutionContext) -> TurnStatus {
