@@ -36,6 +36,9 @@ use tokio_util::sync::CancellationToken;
 /// The result has `workload`, `run`, `status` (`success` or `error`), and `output` or `error` (`code`, `message`, `step`). A run that
 /// fails in a way that may pass is tried again as the [`Profile`] says.
 ///
+/// A run of a flow is cancelled, paused and let go on by a [`Control`](crate::workflow::Control::of) that is written to the store; one
+/// that was cancelled is an error with the code `cancelled`.
+///
 /// ```
 /// use serde_json::json;
 /// use std::sync::Arc;
