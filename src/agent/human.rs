@@ -63,6 +63,14 @@ pub(crate) fn request(
         .context(fields)
 }
 
+/// The breadcrumb that answers a question in the name of somebody.
+pub(crate) fn answer(ticket: &str, answer: &Json, by: &str) -> NewBreadcrumb {
+    NewBreadcrumb::new(RESPONSE)
+        .tag(format!("request:{ticket}"))
+        .created_by(by)
+        .context(json!({"request_id": ticket, "answer": **answer}))
+}
+
 /// What a breadcrumb says to a question, if it answers that one and is from somebody who may.
 ///
 /// What an executor wrote is from no person: it carries the `creator` that every run stamps.

@@ -24,6 +24,9 @@
 //! | `approval`, `wait_seconds` | what people agree to, and how long is waited; see [below](#people) |
 //! | `trust` | which schemas are private, untrusted or lead outward; see [`Trifecta`] |
 //!
+//! Other fields are left alone, since a breadcrumb may have some of others' making. One that is nearly a field which restricts the
+//! agent or instructs its model is refused as misspelt.
+//!
 //! # Tools
 //! An agent that may call tools names them in `tools`, and gets no others of the registry it is
 //! [made with](AgentExecutor::with_tools). The tools of one answer are called at the same time, up to 16, and the model is

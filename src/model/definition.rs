@@ -117,12 +117,14 @@ pub enum DefinitionProblem {
     #[error("it is given twice")]
     Twice,
     /// The value is not one of the names that exist.
-    #[error("{value:?} is not known{}", did_you_mean(*nearest))]
+    #[error("{value:?} is not known{}", instead(*nearest, known))]
     Unknown {
         /// The value found.
         value: String,
         /// The closest name that exists.
         nearest: Option<&'static str>,
+        /// All names that exist.
+        known: Vec<&'static str>,
     },
     /// A condition cannot be evaluated.
     #[error("{0}")]
@@ -165,6 +167,14 @@ pub enum DefinitionProblem {
         "a trigger without any selector would fire on everything; write \"schema_name\": \"*\" if that is meant"
     )]
     EmptyTrigger,
+}
+
+/// What would do in the place of a name that is not known.
+fn instead(nearest: Option<&str>, known: &[&str]) -> String {
+    match nearest {
+        Some(_) => did_you_mean(nearest),
+        None => format!("; there are {}", known.join(", ")),
+    }
 }
 
 impl DefinitionError {

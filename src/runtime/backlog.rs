@@ -28,7 +28,8 @@ pub struct Due {
     /// How many there are, counted up to [`MOST_COUNTED`](Self::MOST_COUNTED). One that is behind another of its
     /// ordering key counts too, and one whose worker died once its lease is over.
     pub due: usize,
-    /// For how long the oldest of them could be claimed, by the clock of this machine; none if there is none.
+    /// For how long the oldest of them could be claimed, by the clock of this machine; none if there is none. A test that pauses
+    /// time moves the clock of a store in memory and not this one: nothing is due then.
     pub oldest: Option<Duration>,
 }
 

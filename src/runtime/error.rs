@@ -8,7 +8,7 @@ use crate::store::StoreError;
 #[non_exhaustive]
 pub enum RuntimeError {
     /// Two executors have one id, so their runs could not be told apart.
-    #[error("two executors are named {id:?}")]
+    #[error("two executors are named {id:?}; give one of them another id")]
     DuplicateId {
         /// The id.
         id: String,

@@ -238,7 +238,7 @@ impl Runtime {
     }
 
     /// Runs a failed run again: in a new epoch, with fresh attempts and a new idempotency key. A dead letter names its
-    /// run: [`DeadLetter::run_of`](crate::store::DeadLetter::run_of).
+    /// run: [`DeadLetter::run_of`](crate::store::DeadLetter::run_of). It stays when the run is done again, and can be deleted.
     ///
     /// # Errors
     /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Redo`] if the run is not known

@@ -1,8 +1,8 @@
 //! Where breadcrumbs live, and the ledger that says which run of which executor has been done.
 //!
 //! [`BreadcrumbStore`] is the only thing an executor reads from and writes to; [`RunLedger`] is what makes a
-//! redelivered event, a second worker or a crash harmless. [`MemoryStore`] has both, as has `SqliteStore` (feature
-//! `sqlite`) in a file; both search by [`meaning`] if they are given an embedder. `RcrtStore` (feature `rcrt`) is on a server
+//! redelivered event, a second worker or a crash harmless. [`MemoryStore`] has both, as have `SqliteStore` (feature
+//! `sqlite`) in a file and `PostgresStore` (feature `postgres`); all search by [`meaning`] if they are given an embedder. `RcrtStore` (feature `rcrt`) is on a server
 //! without a ledger; [`WithLedger`] joins the breadcrumbs of one store to the ledger of another. [`Observed`] tells how
 //! long each call of any of them takes and how it ends, and `Faulty` (feature `conformance`) lets calls fail on purpose.
 //!

@@ -62,7 +62,7 @@ pub enum LoadProblem {
         nearest: Option<String>,
     },
     /// Something is named that the definition does not have.
-    #[error("there is no {what} {name:?}{}", did_you_mean(nearest.as_deref()))]
+    #[error("there is no {what} {name:?}{}", or_write_it(what, nearest.as_deref()))]
     UnknownName {
         /// What kind of thing: `agent`, `tool`, `variable`.
         what: &'static str,
@@ -70,6 +70,14 @@ pub enum LoadProblem {
         name: String,
         /// The closest name that exists.
         nearest: Option<String>,
+    },
+    /// The value is none of the words that it may be.
+    #[error("there is no choice {found:?}; there are: {known}")]
+    NoChoice {
+        /// What it is.
+        found: String,
+        /// What it may be.
+        known: String,
     },
     /// A name that cannot be used here.
     #[error("{name:?} cannot be a name here: {reason}")]
@@ -190,6 +198,18 @@ impl std::error::Error for LoadError {}
 
 fn did_you_mean(nearest: Option<&str>) -> String {
     nearest.map_or(String::new(), |name| format!("; did you mean {name:?}?"))
+}
+
+/// What would do in the place of a name that is not there. That a service has registered it is not enough: the definition has
+/// to list what it names.
+fn or_write_it(what: &str, nearest: Option<&str>) -> String {
+    const SECTIONS: [&str; 6] = ["agent", "flow", "model", "prompt", "schema", "tool"];
+    match nearest {
+        None if SECTIONS.contains(&what) => {
+            format!("; the definition has to have it in \"{what}s\"")
+        }
+        None | Some(_) => did_you_mean(nearest),
+    }
 }
 
 /// A value for an error message.

@@ -202,12 +202,12 @@ impl<'v> Fields<'v> {
         let Some(text) = self.text(field)? else {
             return Ok(None);
         };
-        let known = words.iter().map(|(word, _)| *word);
         match words.iter().find(|(word, _)| *word == text) {
             Some((_, meaning)) => Ok(Some(*meaning)),
             None => {
-                let place = self.place.field(field);
-                Err(LoadError::unknown(place, "choice", &text, known))
+                let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+                let (found, known) = (excerpt(&text, 80).into_owned(), known.join(", "));
+                Err(self.error(field, LoadProblem::NoChoice { found, known }))
             }
         }
     }

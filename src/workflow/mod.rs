@@ -144,8 +144,7 @@
 //! what others gave that tag is none of the step's.
 //!
 //! While nothing is at work the run is suspended: for people and breadcrumbs, for delays of more than five seconds, while it is
-//! [paused](Control::Pause). People and breadcrumbs are waited for a week if the step has no `timeout_seconds`. An answer that
-//! does not fit the schema of its question is none.
+//! [paused](Control::Pause). People and breadcrumbs are waited for a week if the step has no `timeout_seconds`.
 //!
 //! What is kept of a run takes no more than 1 MiB: its variables, and the conversations of the agents at work. Where it would take
 //! more, the step under way fails whose part is the largest, with the code `too_large`, which `try` takes up as any other, and so
@@ -159,6 +158,33 @@
 //! model is shown the first quarter, with an earlier summary and what was wanted, and of the rest the end. A summary passes the
 //! guardrails `output` of the definition, or is not used, and what it cost is told as [`StepEventKind::Usage`]. Where none can
 //! be had the conversation stays, and none is asked for before there is half of `at_tokens` more.
+//!
+//! # Questions to people
+//! A step that asks writes a `human.request.v1` with the tag `request:<requestId>`. Its context has `kind` (`question`), `question`,
+//! `requestId` (the ticket of its [`Suspended`](FlowEventKind::Suspended)), `requestedBy`, `expires_at`, and where the definition
+//! says so `of` (who may answer) and `schema` (what the answer has to be). So
+//! [`recent("human.request.v1", n)`](crate::BreadcrumbStoreExt::recent) is what people were asked.
+//!
+//! [`WorkflowExecutor::resume`], [`WorkloadExecutor::resume`](crate::workload::WorkloadExecutor::resume) and
+//! [`Supervisor::answer`](crate::workload::Supervisor::answer) answer it. All they do is write a `human.response.v1` with the tag
+//! `request:<requestId>`, which a service that has no more than the store may as well:
+//!
+//! ```
+//! use serde_json::json;
+//! use universal_executor::NewBreadcrumb;
+//!
+//! # let request_id = "r-1";
+//! let answer = NewBreadcrumb::new("human.response.v1")
+//!     .tag(format!("request:{request_id}"))
+//!     .created_by("ann")
+//!     .context(json!({"request_id": request_id, "answer": "yes"}));
+//! # let _ = answer;
+//! ```
+//!
+//! Who is not in `of` answers nothing, nor does what does not fit the schema, what comes too late, and what an executor wrote. That
+//! is no error, and nobody is told: the step waits on. Whoever takes answers of people looks at `of` and `schema` before. Where a
+//! tool of a step needs approval the question is of the kind `approval`, and is answered with `approved`, as that of
+//! [an agent](crate::agent#people).
 //!
 //! # Definitions that change
 //! A run goes on with the definition that it began with. That is kept in the store as a `workflow.kept.v1`, once for all its

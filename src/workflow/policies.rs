@@ -57,10 +57,14 @@ impl StepRetry {
                     ..default
                 }),
                 None => {
-                    let expected = "a whole number from 1 to 100";
+                    let expected = "a whole number from 1 to 100, or an object with it as attempts";
                     Err(LoadError::shape(place.clone(), expected, value))
                 }
             };
+        }
+        if !value.is_object() {
+            let expected = "a number of attempts, or an object with it as attempts";
+            return Err(LoadError::shape(place.clone(), expected, value));
         }
         let fields = Fields::of(value, place, &shape::RETRY)?;
         let attempts = fields.whole("attempts", 1..=100)?;

@@ -5,13 +5,14 @@ use super::session::{SessionError, SessionStore};
 use super::telling::{Outer, Sink, Telling};
 use super::turn::{Halt, Place, TurnOf, TurnStatus};
 use super::{Definition, Deps, Message};
+use crate::agent::human;
 use crate::error::{BoxError, Retry, permanent};
 use crate::executor::{
     ExecutionContext, Failure, InvalidExecutor, OrderingKey, Profile, Response, UniversalExecutor,
     check, suspend,
 };
 use crate::model::{Breadcrumb, Json, Subscriptions};
-use crate::store::BreadcrumbStore;
+use crate::store::{BreadcrumbStore, BreadcrumbStoreExt as _, StoreError};
 use crate::workflow::{Answers, MayRetry, StepPath};
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -35,6 +36,9 @@ use tokio_util::sync::CancellationToken;
 ///
 /// The result has `workload`, `run`, `status` (`success` or `error`), and `output` or `error` (`code`, `message`, `step`). A run that
 /// fails in a way that may pass is tried again as the [`Profile`] says.
+///
+/// A run of a flow is cancelled, paused and let go on by a [`Control`](crate::workflow::Control::of) that is written to the store; one
+/// that was cancelled is an error with the code `cancelled`.
 ///
 /// ```
 /// use serde_json::json;
@@ -192,6 +196,21 @@ impl WorkloadExecutor {
     pub fn with_events(mut self, sink: impl Fn(WorkloadEvent) + Send + Sync + 'static) -> Self {
         self.sink = Sink::new(sink);
         self
+    }
+
+    /// Answers the question of a run in the name of somebody, as
+    /// [`WorkflowExecutor::resume`](crate::workflow::WorkflowExecutor::resume) does.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn resume(
+        &self,
+        ticket: &str,
+        answer: impl Into<Json>,
+        by: &str,
+    ) -> Result<Arc<Breadcrumb>, StoreError> {
+        let response = human::answer(ticket, &answer.into(), by);
+        self.deps.store().create(response).await
     }
 
     async fn turn(&self, trigger: &Breadcrumb, context: &ExecutionContext) -> TurnStatus {

@@ -48,6 +48,43 @@
 //! [`Profile`](crate::Profile) says. Only a durable turn, of which steps are done
 //! already, then goes on with these, and is added to what was said meanwhile.
 
+//!
+//! # Turns that wait
+//! A turn whose flow asks a person, or waits for a breadcrumb, ends as [`Suspended`](TurnStatus::Suspended), and is the last of
+//! its session: another message fails with the code `suspended`. A [`Supervisor`] does not look by itself whether what is waited
+//! for has come or its time is up: [`resume`](Supervisor::resume) does, and each is a stream of its own. A [`WorkloadExecutor`] in a
+//! [`Runtime`](crate::Runtime) needs none: its runs are woken. [What people are
+//! asked](crate::workflow#questions-to-people) is a `human.request.v1` in the store.
+//!
+//! ```
+//! use serde_json::json;
+//! use std::sync::Arc;
+//! use universal_executor::workflow::{Parts, Workflow};
+//! use universal_executor::workload::{Deps, FlowDefinition, Supervisor, TurnStatus};
+//! use universal_executor::{BreadcrumbStoreExt, MemoryStore};
+//!
+//! let careful = Workflow::from_json(&json!({"flows": {"main": {"steps": [
+//!     {"id": "answer", "ask": "Publish ${input}?", "of": ["ann"]},
+//!     {"return": "${input}: ${answer}"},
+//! ]}}}))?;
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+//! let store = MemoryStore::default();
+//! let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+//! let supervisor = Supervisor::builder(Arc::new(FlowDefinition::new("careful", careful)?), deps).build()?;
+//! let turn = supervisor.send("session-1", "the draft")?.outcome().await;
+//! assert!(matches!(turn.status, TurnStatus::Suspended { .. }));
+//!
+//! let asked = store.latest("human.request.v1").await?.ok_or("nothing was asked")?;
+//! let ticket = asked.context.text("requestId").ok_or("a question without an id")?;
+//! supervisor.answer(ticket, json!("yes"), "ann").await?;
+//! let turn = supervisor.resume("session-1")?.outcome().await;
+//! assert_eq!(turn.final_text().as_deref(), Some("the draft: yes"));
+//! # Ok::<(), universal_executor::BoxError>(())
+//! # })?;
+//! # Ok::<(), universal_executor::BoxError>(())
+//! ```
+
 mod arena;
 mod by_executor;
 mod cx;

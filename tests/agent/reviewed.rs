@@ -241,6 +241,7 @@ fn a_restriction_that_is_misspelt_or_leaves_no_answer_does_not_load() {
     for (more, named) in [
         (json!({"aproval": {"tools": ["pay"]}}), "approval"),
         (json!({"budget": {"calls": 1}}), "budgets"),
+        (json!({"sytem_prompt": "Be careful."}), "system_prompt"),
         (json!({"responds_with": ["note.v1"]}), "agent.response.v1"),
     ] {
         let error = load(more).unwrap_err();

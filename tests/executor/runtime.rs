@@ -907,7 +907,10 @@ fn what_cannot_work_is_refused_when_it_is_built() {
         .build()
         .unwrap_err();
 
-    assert_eq!(twice.to_string(), r#"two executors are named "prober""#);
+    assert_eq!(
+        twice.to_string(),
+        r#"two executors are named "prober"; give one of them another id"#
+    );
     assert_eq!(no_place.to_string(), "concurrency must be more than zero");
     assert_eq!(no_sweep.to_string(), "sweep_every must be more than zero");
     assert!(matches!(deaf, RuntimeError::Invalid(_)), "{deaf:?}");

@@ -20,6 +20,10 @@ fn a_definition_names_only_what_is_registered_and_is_told_the_nearest_name() {
             "tool \"serch\" is not registered here; did you mean \"search\"?",
         ),
         (
+            json!({"tools": {"weather": {}}}),
+            "tool \"weather\" is not registered here; there are: search",
+        ),
+        (
             json!({"models": {"m": {"provider": "gpt-4"}}}),
             "model \"gpt-4\" is not registered here; did you mean \"gpt-5\"?",
         ),
@@ -33,7 +37,7 @@ fn a_definition_names_only_what_is_registered_and_is_told_the_nearest_name() {
         ),
         (
             json!({"policies": {"guardrails": {"input": ["x"]}}}),
-            "guardrail \"x\" is not registered here",
+            "guardrail \"x\" is not registered here; there are: none",
         ),
         (
             flow(
@@ -80,6 +84,22 @@ fn a_run_begins_with_main_then_default_then_the_only_flow() {
         error.to_string().ends_with("name one of its flows: a, b"),
         "{error}"
     );
+}
+
+#[test]
+fn a_workflow_of_several_flows_without_main_begins_with_the_one_that_is_named() {
+    let steps = json!({"steps": [{"return": 1}]});
+    let definition = json!({"flows": {"a": steps, "b": steps}});
+    let named = |flow| {
+        let assembly = assembled(&definition, &Parts::new()).unwrap();
+        WorkflowExecutor::with_entry(ID, assembly, flow)
+    };
+
+    let made = named("b").unwrap();
+    let error = named("c").unwrap_err();
+
+    assert!(format!("{made:?}").contains("\"b\""));
+    assert!(matches!(error, WorkflowError::NoEntry { .. }), "{error}");
 }
 
 #[test]

@@ -47,6 +47,27 @@ async fn a_run_whose_process_restarts_between_ask_and_answer_completes_with_the_
     assert_eq!(world.store.recent(ASKED, 10).await.unwrap().len(), 1);
 }
 
+#[cfg(feature = "validate")]
+#[tokio::test]
+async fn a_question_says_who_may_answer_and_what_the_answer_has_to_be() {
+    let schema = json!({"enum": ["yes", "no"]});
+    let definition = flow(
+        &json!({"schemas": {"decision": schema}}),
+        json!([{"ask": "Go on?", "of": ["ann"], "output": "decision"}, {"ask": "And now?"}]),
+    );
+    let world = World::new(&definition, ToolRegistry::default(), no_model());
+    world.asks(json!({})).await;
+
+    let bounded = world.works_until(ASKED, 1).await;
+    answer(&world, &bounded, json!({"answer": "yes"})).await;
+    let free = world.works_until(ASKED, 2).await;
+
+    assert_eq!(bounded.context["of"], json!(["ann"]));
+    assert_eq!(bounded.context["schema"], schema);
+    assert_eq!(free.context["question"], "And now?");
+    assert!(free.context.get("of").is_none() && free.context.get("schema").is_none());
+}
+
 #[tokio::test]
 async fn who_is_not_asked_does_not_answer_and_an_executor_never_does() {
     let definition = flow(&json!({}), json!([{"ask": "Go on?", "of": ["bob"]}]));

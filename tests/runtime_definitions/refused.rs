@@ -212,7 +212,10 @@ async fn the_name_of_an_executor_in_code_is_not_given_to_a_definition() {
     );
     let rejections = rejections(&store).await;
     assert_eq!(rejections.len(), 1);
-    assert_eq!(reason(&rejections[0]), "two executors are named \"code\"");
+    assert_eq!(
+        reason(&rejections[0]),
+        "two executors are named \"code\"; give one of them another id"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -230,11 +230,7 @@ async fn a_run_that_waits_is_suspended_and_goes_on_with_the_answer() {
     let waits = desk.process_event(&event).await.unwrap();
     let question = store.latest("human.request.v1").await.unwrap().unwrap();
     let id = question.context.text("requestId").unwrap();
-    let answer = NewBreadcrumb::new("human.response.v1")
-        .tag(format!("request:{id}"))
-        .created_by("ann");
-    let answer = answer.context(json!({"request_id": id, "answer": "yes"}));
-    let answer = store.create(answer).await.unwrap();
+    let answer = desk.resume(id, json!("yes"), "ann").await.unwrap();
     let ledger = universal_executor::BreadcrumbStore::ledger(&store).unwrap();
     let run = universal_executor::store::RunRef::of("desk", &event);
     ledger.resume(&run, answer.id).await.unwrap();

@@ -217,6 +217,7 @@ async fn calls_of_tools_are_replayed_with_their_results() {
 
 #[tokio::test]
 async fn a_question_is_answered_after_the_process_has_begun_anew() {
+    use universal_executor::BreadcrumbStoreExt as _;
     let store = MemoryStore::default();
     let deps = deps(&parrot(), &store);
     let asks = || {
@@ -231,7 +232,9 @@ async fn a_question_is_answered_after_the_process_has_begun_anew() {
 
     let refused = after.send("one", "other").unwrap().outcome().await;
     let still = after.resume("one").unwrap().outcome().await;
-    answer(&store, "yes").await;
+    let question = store.latest("human.request.v1").await.unwrap().unwrap();
+    let ticket = question.context.text("requestId").unwrap();
+    after.answer(ticket, json!("yes"), "ann").await.unwrap();
     let done = after.resume("one").unwrap().outcome().await;
     let nothing = after.resume("one").unwrap().outcome().await;
 

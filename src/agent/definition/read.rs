@@ -10,10 +10,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::num::{NonZeroU64, NonZeroUsize};
 
-/// A definition may have fields of others' making, but one that is nearly a restriction is that one, misspelt, and would
-/// restrict nothing.
+/// A definition may have fields of others' making, but one that is nearly a restriction, or nearly what tells the model what to
+/// do, is that one, misspelt, and would restrict and tell nothing.
 pub(super) fn refuse_misspelt(fields: &Map<String, Value>) -> Result<(), AgentError> {
-    const RESTRICTIONS: [&str; 9] = [
+    const RESTRICTIONS: [&str; 12] = [
         "approval",
         "budgets",
         "capabilities",
@@ -21,6 +21,9 @@ pub(super) fn refuse_misspelt(fields: &Map<String, Value>) -> Result<(), AgentEr
         "max_turns",
         "output_schema",
         "responds_with",
+        "return_to_user",
+        "system_prompt",
+        "temperature",
         "trust",
         "wait_seconds",
     ];

@@ -393,6 +393,7 @@ impl<'o> Reader<'o> {
                     DefinitionProblem::Unknown {
                         value,
                         nearest: nearest(name, all.map(as_str)),
+                        known: all.map(as_str).to_vec(),
                     },
                 )
             })

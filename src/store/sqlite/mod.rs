@@ -169,7 +169,9 @@ impl SqliteStore {
         }
     }
 
-    /// Gives this handle back, and waits until all others and their subscriptions are gone too and the file is closed.
+    /// Gives this handle back, and waits until all others and their subscriptions are gone too and the file is closed: for ever, if
+    /// somebody keeps one. Runtimes, executors, supervisors and managers that were made with this store have a handle: drop them
+    /// before.
     ///
     /// Nothing depends on it but the last acknowledgements of [`events_of`](Self::events_of): what was committed is in
     /// the file, however the process ends.

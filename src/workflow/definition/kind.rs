@@ -53,8 +53,24 @@ impl Kind {
         let name = fields.only_one_of(&names)?;
         let kind = Self::ALL.into_iter().find(|kind| kind.field() == name);
         let kind = kind.unwrap_or(Self::Fail);
+        Self::refuse_those_of_others(name, fields)?;
         fields.only(&shape::step_fields(name))?;
         Ok(kind)
+    }
+
+    /// Refuses a field that only other kinds of steps have: `retry` of a `loop`.
+    fn refuse_those_of_others(name: &str, fields: &Fields<'_>) -> Result<(), LoadError> {
+        let (own, all) = (shape::step_fields(name), shape::STEP.names());
+        let of_others = |field: &&str| fields.has(field) && !own.contains(field);
+        let Some(field) = all.into_iter().find(of_others) else {
+            return Ok(());
+        };
+        let kinds = Self::ALL.map(Self::field).into_iter();
+        let kinds = kinds.filter(|kind| shape::step_fields(kind).contains(&field));
+        let kinds: Vec<&str> = kinds.collect();
+        let kinds = kinds.join(", ");
+        let reason = format!("there is no such field beside {name:?}; it goes with {kinds}");
+        Err(LoadError::fields(fields.place().field(field), reason))
     }
 
     /// Whether an object has a field that makes it a step.

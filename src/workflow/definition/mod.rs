@@ -18,7 +18,7 @@ pub use sections::{AgentSpec, History, Instruction, ModelSpec, Permissions, Tool
 use super::ast::{Body, Flow, Step, TaskForm, Work};
 use super::error::{LoadError, LoadProblem, Warning};
 use super::fields::Fields;
-use super::place::Place;
+use super::place::{Place, Position};
 use super::policies::Policies;
 use super::shape;
 use crate::model::{Json, JsonError, is_too_deep, sorted_text};
@@ -122,7 +122,7 @@ impl Workflow {
     /// See [`from_json`](Self::from_json); also if the text is not JSON, is larger than 1 MiB or has a name twice in
     /// one object.
     pub fn parse(text: &str) -> Result<Self, LoadError> {
-        let value = read(text).map_err(|problem| LoadError::new(Place::default(), problem))?;
+        let value = read(text).map_err(unread)?;
         let workflow = Self::from_json(&value);
         let mut workflow = workflow.map_err(|error| {
             let position = locate::locate(text, error.place());
@@ -157,13 +157,7 @@ impl Workflow {
     /// As [`parse`](Self::parse).
     #[cfg(feature = "yaml")]
     pub fn from_yaml(text: &str) -> Result<Self, LoadError> {
-        let document = yaml::read(text).map_err(|(problem, position)| {
-            let error = LoadError::new(Place::default(), problem);
-            match position {
-                Some(position) => error.at(position),
-                None => error,
-            }
-        })?;
+        let document = yaml::read(text).map_err(unread)?;
         let workflow = Self::from_json(&document.value());
         let mut workflow = workflow.map_err(|error| match document.locate(error.place()) {
             Some(position) => error.at(position),
@@ -236,20 +230,41 @@ impl Workflow {
     }
 }
 
-fn read(text: &str) -> Result<Value, LoadProblem> {
-    let wrong = |error: serde_json::Error| LoadProblem::NotJson {
-        reason: error.to_string(),
-    };
-    match Json::from_text(text) {
-        Ok(_) => crate::model::read_strictly(text).map_err(wrong),
-        Err(JsonError::Syntax(error)) => Err(wrong(error)),
-        Err(JsonError::TooDeep) => Err(LoadProblem::TooDeep),
-        Err(JsonError::TooLarge { size, limit }) => Err(LoadProblem::TooMany {
-            what: "bytes",
-            found: size,
-            most: limit,
-        }),
+/// What is wrong with a text that cannot be read at all, and where, if that is known.
+type Unread = (LoadProblem, Option<Position>);
+
+fn unread((problem, position): Unread) -> LoadError {
+    let error = LoadError::new(Place::default(), problem);
+    match position {
+        Some(position) => error.at(position),
+        None => error,
     }
+}
+
+fn read(text: &str) -> Result<Value, Unread> {
+    match Json::from_text(text) {
+        Ok(_) => crate::model::read_strictly(text).map_err(|error| not_json(&error)),
+        Err(JsonError::Syntax(error)) => Err(not_json(&error)),
+        Err(JsonError::TooDeep) => Err((LoadProblem::TooDeep, None)),
+        Err(JsonError::TooLarge { size, limit }) => {
+            let (what, found, most) = ("bytes", size, limit);
+            Err((LoadProblem::TooMany { what, found, most }, None))
+        }
+    }
+}
+
+/// The parser says where as well, which stands before what is wrong.
+fn not_json(error: &serde_json::Error) -> Unread {
+    let (line, column) = (error.line(), error.column());
+    let said = error.to_string();
+    let place = format!(" at line {line} column {column}");
+    let reason = said.strip_suffix(&place).unwrap_or(&said).to_owned();
+    let position = (line > 0).then_some(Position {
+        file: None,
+        line,
+        column: column.max(1),
+    });
+    (LoadProblem::NotJson { reason }, position)
 }
 
 fn section<T>(

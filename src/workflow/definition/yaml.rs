@@ -42,12 +42,23 @@ pub(super) fn read(text: &str) -> Result<Document, (LoadProblem, Option<Position
     let read = serde_saphyr::from_str_with_options(text, options);
     read.map(Document).map_err(|error| {
         let error = error.without_snippet();
-        let reason = crate::error::excerpt(&error.to_string(), 500).into_owned();
-        (
-            LoadProblem::NotYaml { reason },
-            error.location().and_then(position),
-        )
+        let position = error.location().and_then(position);
+        let reason = reason(&error.to_string(), position.as_ref());
+        (LoadProblem::NotYaml { reason }, position)
     })
+}
+
+/// What the parser says, without where, which stands before it, and without options of the parser, which nobody can set here.
+fn reason(said: &str, position: Option<&Position>) -> String {
+    let place = position.map(|at| format!(" at line {}, column {}", at.line, at.column));
+    let said = place
+        .and_then(|place| said.strip_suffix(&place))
+        .unwrap_or(said);
+    let said = said
+        .split(", set DuplicateKeyPolicy")
+        .next()
+        .unwrap_or(said);
+    crate::error::excerpt(said, 500).into_owned()
 }
 
 impl Document {
@@ -232,6 +243,15 @@ flows:
             "{}",
             problem(&unknown)
         );
+    }
+
+    #[test]
+    fn what_is_no_yaml_is_said_once_with_its_place_and_without_options_of_the_parser() {
+        assert_eq!(
+            problem("name: a\nname: b"),
+            "line 2 column 1: the definition: duplicate mapping key: name"
+        );
+        assert_eq!(problem("flows:\n\tmain: {}").matches("line 2").count(), 1);
     }
 
     #[test]

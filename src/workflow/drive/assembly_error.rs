@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 #[non_exhaustive]
 pub enum AssemblyError {
     /// Something is not registered here.
-    #[error("{what} {name:?} is not registered here{}", nearest.as_ref().map_or(String::new(), |name| format!("; did you mean {name:?}?")))]
+    #[error("{what} {name:?} is not registered here{}", instead(nearest.as_deref(), known))]
     NotRegistered {
         /// What kind of thing: `tool`, `model`, `guardrail`.
         what: &'static str,
@@ -17,6 +17,8 @@ pub enum AssemblyError {
         name: String,
         /// The closest name that is registered.
         nearest: Option<String>,
+        /// All that are registered.
+        known: String,
     },
     /// A model is needed that nobody names, and none is the default.
     #[error("{what} {name:?} names no model, and no default model is registered here")]
@@ -108,9 +110,22 @@ pub(super) fn not_registered<'n>(
     name: &str,
     known: impl IntoIterator<Item = &'n str>,
 ) -> AssemblyError {
+    let known: Vec<&str> = known.into_iter().collect();
+    let listed = match known.is_empty() {
+        true => "none".to_owned(),
+        false => excerpt(&known.join(", "), 500).into_owned(),
+    };
     AssemblyError::NotRegistered {
         what,
         name: excerpt(name, 80).into_owned(),
         nearest: nearest(name, known).map(str::to_owned),
+        known: listed,
+    }
+}
+
+fn instead(nearest: Option<&str>, known: &str) -> String {
+    match nearest {
+        Some(name) => format!("; did you mean {name:?}?"),
+        None => format!("; there are: {known}"),
     }
 }

@@ -15,7 +15,7 @@ use crate::model::{Breadcrumb, Json, NewBreadcrumb, Selector, Timestamp};
 use crate::store::{BreadcrumbStoreExt as _, Query, Wake};
 use crate::tool::{self, Tool, ToolSettings};
 use crate::workflow::{Outcome, Ready, Task};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,9 +80,13 @@ impl Step<'_> {
                 let now = self.context.now();
                 Ok(self.wait("event", Awaited::Event, (self.since, now), PATIENCE))
             }
-            Task::Ask { question, of, .. } => {
+            Task::Ask {
+                question,
+                of,
+                output,
+            } => {
                 let on = Awaited::Person { of: of.clone() };
-                let fields = human::question(&Value::from(question.as_str()).into());
+                let fields = self.question(question, of, output.as_deref());
                 self.ask_person("question", on, fields).await
             }
             Task::Emit { breadcrumb } => match self.emit(breadcrumb.clone(), "").await {
@@ -195,6 +199,19 @@ impl Step<'_> {
             Ok(at) => Ok(self.wait("tool", Awaited::Tool, (at, at), time)),
             Err(error) => failed_with(error).map(Worked::Told),
         }
+    }
+
+    /// What a step asks, and what counts as an answer: whoever shows it to people cannot see the definition.
+    fn question(&self, question: &str, of: &[String], output: Option<&str>) -> Value {
+        let mut asked = Map::from_iter([("question".to_owned(), Value::from(question))]);
+        if !of.is_empty() {
+            asked.insert("of".to_owned(), of.into());
+        }
+        let schemas = &self.assembly.workflow().schemas;
+        if let Some(schema) = output.and_then(|name| schemas.get(name)) {
+            asked.insert("schema".to_owned(), (**schema).clone());
+        }
+        human::question(&Value::Object(asked).into())
     }
 
     async fn ask_person(&self, what: &str, on: Awaited, fields: Value) -> Result<Worked, BoxError> {

@@ -16,7 +16,9 @@ pub enum WorkflowError {
         expected: &'static str,
     },
     /// Nobody can tell which flow a run begins with.
-    #[error("workflow {workflow:?} begins with {named}; name one of its flows: {known}")]
+    #[error(
+        "workflow {workflow:?} is to begin with {named}, and has no such flow; name one of its flows: {known}"
+    )]
     NoEntry {
         /// The workflow.
         workflow: String,

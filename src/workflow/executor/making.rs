@@ -13,7 +13,7 @@ use std::time::Duration;
 
 impl WorkflowExecutor {
     /// A workflow that is set off by [requests](Self::REQUEST), and begins with its flow `main`, else `default`, else the only
-    /// one it has.
+    /// one it has; [`with_entry`](Self::with_entry) names another.
     ///
     /// # Errors
     /// [`WorkflowError::NoEntry`] if there is none of these; [`WorkflowError::Invalid`] if the store lacks what it needs: a
@@ -22,6 +22,21 @@ impl WorkflowExecutor {
         let id = id.into();
         let subscriptions = requests(&id)?;
         Self::made(id, assembly, None, subscriptions)
+    }
+
+    /// The same, beginning with the flow of a name: for a workflow that has several flows and none that is called `main` or
+    /// `default`.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); [`WorkflowError::NoEntry`] if there is no such flow.
+    pub fn with_entry(
+        id: impl Into<String>,
+        assembly: Assembly,
+        flow: &str,
+    ) -> Result<Self, WorkflowError> {
+        let id = id.into();
+        let subscriptions = requests(&id)?;
+        Self::made(id, assembly, Some(flow), subscriptions)
     }
 
     /// A workflow as a `workflow.def.v1` breadcrumb, or its context, defines it: `workflow_id`, `definition` (the workflow as an

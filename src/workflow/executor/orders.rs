@@ -2,11 +2,9 @@
 
 use super::WorkflowExecutor;
 use crate::agent::human;
-use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb};
+use crate::model::{Breadcrumb, BreadcrumbId, Json};
 use crate::store::{BreadcrumbStoreExt as _, StoreError};
-use crate::tool;
 use crate::workflow::Control;
-use serde_json::json;
 use std::sync::Arc;
 
 impl WorkflowExecutor {
@@ -48,7 +46,8 @@ impl WorkflowExecutor {
     }
 
     /// Answers the question of a step in the name of somebody, by the ticket of its
-    /// [`Suspended`](crate::workflow::FlowEventKind::Suspended), which is the `requestId` of the `human.request.v1` too.
+    /// [`Suspended`](crate::workflow::FlowEventKind::Suspended), which is the `requestId` of the `human.request.v1` too. What
+    /// [does not count](crate::workflow#questions-to-people) is written all the same, and the step waits on.
     ///
     /// # Errors
     /// If the store fails.
@@ -58,11 +57,7 @@ impl WorkflowExecutor {
         answer: impl Into<Json>,
         by: &str,
     ) -> Result<Arc<Breadcrumb>, StoreError> {
-        let answer: Json = answer.into();
-        let response = NewBreadcrumb::new(human::RESPONSE)
-            .tag(tool::request_tag(ticket))
-            .created_by(by)
-            .context(json!({"request_id": ticket, "answer": *answer}));
+        let response = human::answer(ticket, &answer.into(), by);
         self.assembly.store.create(response).await
     }
 }

@@ -33,6 +33,8 @@ pub(super) struct Candidate {
 pub(super) struct Found {
     pub(super) candidates: Vec<Candidate>,
     pub(super) unseen: Vec<(PathBuf, String)>,
+    /// The roots that do not exist.
+    pub(super) absent: Vec<PathBuf>,
 }
 
 impl Roots {
@@ -41,7 +43,7 @@ impl Roots {
         for root in &self.roots {
             match root.try_exists() {
                 Ok(true) => self.walk(root, &mut found),
-                Ok(false) => {}
+                Ok(false) => found.absent.push(root.clone()),
                 Err(error) => found.unseen.push((root.clone(), error.to_string())),
             }
         }

@@ -162,8 +162,11 @@ impl WorkloadManager {
         for root in &self.roots.roots {
             let mut named = found.candidates.iter().filter(|one| one.name == name);
             if !named.any(|candidate| candidate.path.starts_with(root)) {
-                let root = root.display().to_string();
-                searched.push(Tried::new(root, "has none of that name"));
+                let reason = match found.absent.contains(root) {
+                    true => "there is no such folder",
+                    false => "has none of that name",
+                };
+                searched.push(Tried::new(root.display().to_string(), reason));
             }
         }
         searched.push(Tried::new("code", "has none of that name"));
@@ -203,6 +206,7 @@ impl WorkloadManager {
             Found {
                 candidates: Vec::new(),
                 unseen: self.roots.roots.iter().map(unseen).collect(),
+                absent: Vec::new(),
             }
         })
     }

@@ -565,6 +565,29 @@ async fn a_breadcrumb_of_another_schema_defines_nothing() {
 }
 
 #[tokio::test]
+async fn a_root_that_does_not_exist_is_said_to_be_missing() {
+    let folder = Folder::new().with("one/x.json", &flow("x"));
+    let manager = manager(&folder, &["one", "none"]).build().unwrap();
+
+    let error = manager.load("y").await.err().unwrap().to_string();
+
+    let none = folder.path("none");
+    assert!(error.contains("one: has none of that name"), "{error}");
+    let absent = format!("{}: there is no such folder", none.display());
+    assert!(error.contains(&absent), "{error}");
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_json_says_line_and_column() {
+    let folder = Folder::new().with("one/x.json", "{\n\"flows\": {,}}");
+    let manager = manager(&folder, &["one"]).build().unwrap();
+
+    let error = manager.load("x").await.err().unwrap();
+
+    assert_eq!(error.searched[0].position, Some((2, 11)));
+}
+
+#[tokio::test]
 async fn what_was_not_looked_at_is_listed_as_that() {
     let deep = format!("one/{}x.json", "d/".repeat(17));
     let folder = Folder::new().with(&deep, &flow("x")).with("two", "");

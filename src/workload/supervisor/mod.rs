@@ -12,7 +12,10 @@ use super::cx::Message;
 use super::session::{LogEntry, SessionError, SessionStore};
 use super::turn::{TurnOutcome, TurnStatus};
 use super::{Definition, Deps};
+use crate::agent::human;
 use crate::error::Retry;
+use crate::model::{Breadcrumb, Json};
+use crate::store::{BreadcrumbStoreExt as _, StoreError};
 use lane::{Job, Shared, What};
 use std::fmt;
 use std::num::NonZeroU32;
@@ -178,6 +181,23 @@ impl Supervisor {
     /// [`SupervisorError`].
     pub fn resume(&self, session: &str) -> Result<Turn, SupervisorError> {
         self.take(session, What::Resume)
+    }
+
+    /// Answers the question of a turn in the name of somebody, by the ticket of its
+    /// [`Suspended`](crate::workflow::FlowEventKind::Suspended), which is the `requestId` of the `human.request.v1` too. The turn
+    /// takes it up when it is [gone on with](Self::resume). What [does not count](crate::workflow#questions-to-people) is written
+    /// all the same, and the turn then waits on.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn answer(
+        &self,
+        ticket: &str,
+        answer: impl Into<Json>,
+        by: &str,
+    ) -> Result<Arc<Breadcrumb>, StoreError> {
+        let response = human::answer(ticket, &answer.into(), by);
+        self.shared.deps.store().create(response).await
     }
 
     /// Gives up the last turn of a session, if that waits for others. A run of an executor within it stays in the ledger.

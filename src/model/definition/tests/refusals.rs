@@ -38,7 +38,7 @@ fn an_unknown_name_is_refused_with_the_nearest_one() {
         ),
         (
             page(&json!({"role": "banana"})),
-            r#"subscription 1 ("page"): role: "banana" is not known"#,
+            r#"subscription 1 ("page"): role: "banana" is not known; there are trigger, context"#,
         ),
         (
             page(&json!({"fetch": "lastest"})),
@@ -58,7 +58,7 @@ fn an_unknown_name_is_refused_with_the_nearest_one() {
         ),
         (
             request(&json!({"on": ["ping"]})),
-            r#"subscription 1: on: "ping" is not known"#,
+            r#"subscription 1: on: "ping" is not known; there are created, updated, deleted"#,
         ),
         (
             page(&json!({"context_match": [{"path": "a", "op": "contain_any", "value": []}]})),

@@ -16,6 +16,10 @@ fn each_refusal_names_the_place_the_value_and_the_way_out() {
             "agents.writer.tools[0]: there is no tool \"serch\"; did you mean \"search\"?",
         ),
         (
+            with("agents/writer/tools", json!(["weather"])),
+            "agents.writer.tools[0]: there is no tool \"weather\"; the definition has to have it in \"tools\"",
+        ),
+        (
             with("agents/critic/instruction", json!({"prompt": "critik"})),
             "agents.critic.instruction.prompt: there is no prompt \"critik\"; did you mean \"critic\"?",
         ),
@@ -32,7 +36,7 @@ fn each_refusal_names_the_place_the_value_and_the_way_out() {
         ),
         (
             with("agents/critic/history", json!("al")),
-            "agents.critic.history: there is no choice \"al\"; did you mean \"all\"?",
+            "agents.critic.history: there is no choice \"al\"; there are: all, none",
         ),
         (
             with("models/small/temperature", json!("hot")),

@@ -23,6 +23,7 @@ fn is_of_form(error: &LoadError) -> bool {
         | LoadProblem::NotYaml { .. }
         | LoadProblem::TooDeep
         | LoadProblem::UnknownName { .. }
+        | LoadProblem::NoChoice { .. }
         | LoadProblem::Expression { .. }
         | LoadProblem::Condition(_)
         | LoadProblem::Cycle { .. } => false,

@@ -39,7 +39,15 @@ fn a_step_with_fields_that_do_not_go_together_is_refused() {
         ),
         (
             json!({"set": {"a": 1}, "retry": 2}),
-            "steps[0].retry: there is no such field",
+            "steps[0].retry: there is no such field beside \"set\"; it goes with agent, tool, model, wait_for, ask, emit",
+        ),
+        (
+            json!({"loop": [{"tool": "search"}], "max": 1, "timeout_seconds": 3}),
+            "steps[0].timeout_seconds: there is no such field beside \"loop\"; it goes with agent, tool",
+        ),
+        (
+            json!({"agent": "writer", "retry": "often"}),
+            "steps[0].retry: it must be a number of attempts, or an object with it as attempts, not \"often\"",
         ),
     ]);
 }
@@ -107,7 +115,7 @@ fn a_step_with_broken_steps_in_it_is_refused() {
         ),
         (
             json!({"parallel": [{"tool": "search"}], "join": "any"}),
-            "steps[0].join: there is no choice \"any\"",
+            "steps[0].join: there is no choice \"any\"; there are: all, fail_fast, first",
         ),
     ]);
 }
