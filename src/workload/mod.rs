@@ -47,14 +47,13 @@
 //! a session: the one that comes second fails with a conflict, and may begin again, as its [`Restart`] or its
 //! [`Profile`](crate::Profile) says. Only a durable turn, of which steps are done
 //! already, then goes on with these, and is added to what was said meanwhile.
-
 //!
 //! # Turns that wait
 //! A turn whose flow asks a person, or waits for a breadcrumb, ends as [`Suspended`](TurnStatus::Suspended), and is the last of
 //! its session: another message fails with the code `suspended`. A [`Supervisor`] does not look by itself whether what is waited
 //! for has come or its time is up: [`resume`](Supervisor::resume) does, and each is a stream of its own. A [`WorkloadExecutor`] in a
-//! [`Runtime`](crate::Runtime) needs none: its runs are woken. [What people are
-//! asked](crate::workflow#questions-to-people) is a `human.request.v1` in the store.
+//! [`Runtime`](crate::Runtime) needs none: its runs are woken.
+//! [What people are asked](crate::workflow#questions-to-people) is a `human.request.v1` in the store.
 //!
 //! ```
 //! use serde_json::json;
