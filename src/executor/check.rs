@@ -1,6 +1,6 @@
 use super::{BadRate, Execution, UniversalExecutor};
 use crate::error::Retry;
-use crate::model::{EventKind, Role};
+use crate::model::{EventKind, Method, Role, Subscription};
 
 /// An executor can never work on its store.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -36,6 +36,17 @@ pub enum InvalidExecutor {
         "subscription {subscription} of executor {executor:?} asks for deletions, but its store keeps no tombstones to read them from"
     )]
     NoTombstones {
+        /// The executor.
+        executor: String,
+        /// The index of the subscription.
+        subscription: usize,
+    },
+    /// None of its runs could ever be executed: it cannot do without what is found by meaning, on a store that does not
+    /// search so.
+    #[error(
+        "subscription {subscription} of executor {executor:?} requires what a vector search finds, which its store cannot do; give the store an embedder, or leave out \"required\""
+    )]
+    NoVectors {
         /// The executor.
         executor: String,
         /// The index of the subscription.
@@ -77,18 +88,30 @@ pub fn check(executor: &(impl UniversalExecutor + ?Sized)) -> Result<(), Invalid
             executor: executor.id().to_owned(),
         });
     }
-    if executor.store().capabilities().tombstones {
-        return Ok(());
-    }
+    let can = executor.store().capabilities();
     let subscriptions = executor.subscriptions().as_slice();
-    let wants_deletions = subscriptions.iter().position(|subscription| {
-        subscription.role == Role::Trigger && subscription.on.contains(&EventKind::Deleted)
-    });
-    match wants_deletions {
-        Some(subscription) => Err(InvalidExecutor::NoTombstones {
+    let first = |is: fn(&Subscription) -> bool| subscriptions.iter().position(is);
+    if let Some(subscription) = first(wants_deletions).filter(|_| !can.tombstones) {
+        return Err(InvalidExecutor::NoTombstones {
+            executor: executor.id().to_owned(),
+            subscription,
+        });
+    }
+    match first(requires_vectors).filter(|_| !can.vector_search) {
+        Some(subscription) => Err(InvalidExecutor::NoVectors {
             executor: executor.id().to_owned(),
             subscription,
         }),
         None => Ok(()),
     }
+}
+
+fn wants_deletions(subscription: &Subscription) -> bool {
+    subscription.role == Role::Trigger && subscription.on.contains(&EventKind::Deleted)
+}
+
+fn requires_vectors(subscription: &Subscription) -> bool {
+    subscription.role == Role::Context
+        && subscription.required
+        && subscription.fetch.method == Method::Vector
 }

@@ -478,6 +478,27 @@ async fn an_executor_that_asks_for_deletions_is_refused_on_a_store_without_tombs
 }
 
 #[tokio::test]
+async fn an_executor_that_requires_what_is_found_by_meaning_is_refused_on_a_store_that_does_not_search_so()
+ {
+    let plain = MemoryStore::default();
+    let searches = Capabilities::default().vector_search(true);
+    let able = Shim::new(&plain, |_| Do::Pass).able_to(searches);
+    let near = Subscription::context("page.v1").vector(3);
+    let without = [Subscription::trigger("question.v1"), near.clone()];
+    let requires = [Subscription::trigger("question.v1"), near.required()];
+
+    let refused = check(&Probe::new("prober", &plain, requires.clone())).unwrap_err();
+
+    let expected = InvalidExecutor::NoVectors {
+        executor: "prober".to_owned(),
+        subscription: 1,
+    };
+    assert_eq!(refused, expected);
+    assert!(check(&Probe::new("prober", &able, requires)).is_ok());
+    assert!(check(&Probe::new("prober", &plain, without)).is_ok());
+}
+
+#[tokio::test]
 async fn a_ping_matches_nothing() {
     let store = MemoryStore::default();
     let ping = r#"{"type": "ping", "ts": "2026-11-21T20:33:37Z"}"#;

@@ -155,8 +155,12 @@ fn some<'v>(
     field: &str,
     expected: &str,
 ) -> Result<Vec<(&'v Value, Place)>, LoadError> {
-    let list = fields.list(field)?.filter(|list| !list.is_empty());
+    let list = fields.list(field)?;
     let list = list.ok_or_else(|| fields.missing(field, expected))?;
+    if list.is_empty() {
+        let place = fields.place().field(field);
+        return Err(LoadError::shape(place, expected, fields.raw(field)));
+    }
     if list.len() <= shape::BRANCHES {
         return Ok(list);
     }

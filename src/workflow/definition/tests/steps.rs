@@ -114,6 +114,10 @@ fn a_step_with_broken_steps_in_it_is_refused() {
             "steps[0].parallel[1].id: \"a\" cannot",
         ),
         (
+            json!({"parallel": []}),
+            "steps[0].parallel: it must be a list of branches, not a list of 0 items",
+        ),
+        (
             json!({"parallel": [{"tool": "search"}], "join": "any"}),
             "steps[0].join: there is no choice \"any\"; there are: all, fail_fast, first",
         ),
