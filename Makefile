@@ -1,127 +1,138 @@
-# What to run, and what `make ci` is made of:
+# `make ci` is the whole check. Its steps, each of which also runs alone:
 #
-#   make fmt          is the code formatted? (`cargo fmt` formats it)
-#   make lint         clippy on the default features and on all of them, warnings are errors
-#   make features     the library compiles with no feature, each heavy one alone, and all of them
-#   make crates       the default features stay light
-#   make test         unit, integration and documentation tests
-#   make doc          the documentation, broken links are errors
-#   make examples     every file in examples/ runs to its end
-#   make torture-ci   workers on one SQLite file are killed, stopped and misled, and three mistakes have to be found
-#   make torture-services  the same campaign on PostgreSQL and on PostgreSQL with NATS (needs Linux on x86-64)
-#   make bench-build  the benches compile and run one tiny round; `cargo bench` measures
-#   make ci           all of the above, with Cargo.lock as committed
-#   make torture      the same with 500 kills on each, and all mistakes: more than an hour; see docs/torture.md
-#   make services-test  of the tests only what needs PostgreSQL and NATS, on servers of its own (Linux on x86-64)
+#   make fmt          the code is formatted (`cargo fmt` formats it)
+#   make crates       the default features stay under 70 crates
+#   make build        everything, once, with all features
+#   make examples     every example runs to its end
+#   make bench-build  every bench runs one tiny round; `cargo bench` measures
+#   make doctest      the documentation tests with all features
+#   make features     the library compiles with the default features, with none and with two halves of the others
+#   make test         the tests with the default features, as the README says
+#   make test-all     all other tests with all features, on PostgreSQL and NATS servers of its own
+#   make torture-ci   short torture campaigns on SQLite, PostgreSQL and NATS, and three planted bugs to find
+#
+# In CI `build` and `features` also run clippy, and `doctest` also builds the documentation; warnings are errors.
+#
+# Outside of CI:
+#
+#   make lint         clippy on all features and on the default features; warnings are errors
+#   make doc          the documentation, as docs.rs builds it but without feature badges; warnings are errors
+#   make torture      the long campaigns and all planted bugs: more than an hour (docs/torture.md)
+#   make fuzz         a million cases for every parser, optimised
+#   make features-all every feature alone, and none, and all
+#   make slow         the twenty slowest tests (needs cargo-nextest)
 #   make deny         licences, advisories and duplicate crates (needs cargo-deny)
+#
+# PostgreSQL and NATS come from PyPI wheels through scripts/services, which needs Linux on x86-64.
 
-.PHONY: fmt lint features crates test doc examples bench-build torture-ci torture-services torture services-test ci deny
+.PHONY: ci fmt crates build examples bench-build doctest features test test-all torture-ci \
+	lint doc torture fuzz features-all slow deny
 .NOTPARALLEL:
 .DEFAULT_GOAL := ci
 
 # Given to every cargo command that resolves dependencies.
 CARGO_FLAGS ?=
 
-# Features that bring a dependency or test support; one that joins is checked alone as well.
-# With none and all this makes seventeen combinations.
-HEAVY_FEATURES := cli conformance embed-local genai metrics mock nats openai postgres rcrt schema sqlite templates validate yaml
+# The one selection of packages, features and targets that every step but `test` and `features` shares. Another selection
+# would compile the crate again.
+ALL := --workspace --all-features
 
-# Tests that are made of more than the default features. Those that need a server fail without one.
-FULL_TESTS := agent agent_kill agent_ways cli flow flow_kill genai key_order meaning metrics openai rcrt source_nats sqlite_desk store_postgres store_sqlite tls tools workload workload_kill
+# Set by scripts/ci once `build` has run, so that running what it built does not wait for cargo.
+BUILT :=
 
-ci: CARGO_FLAGS := --locked
-ci: fmt crates lint features test doc examples bench-build torture-ci torture-services
-	@echo "==> ci: everything passed"
+# scripts/ci sets this. The compiler then lints as well, and rustdoc also builds the documentation: `make lint` and
+# `make doc` would compile everything a second and a third time.
+ALSO_LINT :=
+RUSTC := $(if $(ALSO_LINT),RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/scripts/clippy-rustc)
+RUSTDOC := $(if $(ALSO_LINT),$(RUSTC) RUSTDOC=$(CURDIR)/scripts/rustdoc-twice)
+
+# The features that have code of their own; `make features-all` checks each.
+FEATURES := cli conformance embed-local genai metrics mock nats openai postgres rcrt schema sqlite templates validate yaml
+
+ci:
+	@scripts/ci --locked
 
 fmt:
-	@echo "==> fmt: is the code formatted?"
 	cargo fmt --all --check
 
-lint:
-	@echo "==> lint: clippy on the default features"
-	cargo clippy $(CARGO_FLAGS) -- -D warnings
-	@echo "==> lint: clippy on all features, tests, examples and benches"
-	cargo clippy $(CARGO_FLAGS) --workspace --all-targets --all-features -- -D warnings
-
-features:
-	@for flags in --no-default-features $(HEAVY_FEATURES:%=--no-default-features,--features=%) --all-features; do \
-		flags=$$(echo "$$flags" | tr ',' ' '); \
-		echo "==> features: cargo check --lib $$flags"; \
-		cargo check $(CARGO_FLAGS) --quiet --lib $$flags || exit 1; \
-	done
-
 crates:
-	@echo "==> crates: what the default features pull in"
 	scripts/check-crates $(CARGO_FLAGS)
 
+build:
+	@messages=$$(mktemp); trap 'rm -f "$$messages"' EXIT; set -x; \
+	$(RUSTC) cargo build $(CARGO_FLAGS) $(ALL) --all-targets --message-format=json-render-diagnostics > "$$messages" \
+	&& cp "$$messages" target/build.json
+
 test:
-	@echo "==> test: unit, integration and documentation tests"
 	cargo test $(CARGO_FLAGS)
-	@echo "==> test: what needs a feature that is not on by default, with PostgreSQL and NATS"
-	@trap 'scripts/services stop' EXIT; \
-	services=$$(scripts/services start) || exit 1; \
-	export UX_REQUIRE_SERVICES=1 $$services; \
-	cargo test $(CARGO_FLAGS) --features full --lib $(FULL_TESTS:%=--test %)
-	cargo test $(CARGO_FLAGS) --features full --doc -- meaning nats postgres Postgres providers rcrt Rcrt sse sqlite Sqlite
+
+doctest:
+	$(RUSTDOC) cargo test $(CARGO_FLAGS) $(ALL) --doc
+
+lint:
+	cargo clippy $(CARGO_FLAGS) $(ALL) --all-targets -- -D warnings
+	cargo clippy $(CARGO_FLAGS) -- -D warnings
+
+# `build` covers all features. Each half has a durable store that the other lacks.
+features:
+	$(RUSTC) cargo check $(CARGO_FLAGS) --lib
+	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features
+	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features --features cli,conformance,embed-local,sqlite,templates,yaml
+	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features --features genai,metrics,mock,nats,openai,postgres,rcrt,validate
+
+features-all:
+	@for flags in "" $(FEATURES:%=--features=%) --all-features; do \
+		echo "==> cargo check --lib --no-default-features $$flags"; \
+		cargo check $(CARGO_FLAGS) --quiet --lib --no-default-features $$flags || exit 1; \
+	done
 
 doc:
-	@echo "==> doc: the documentation, warnings are errors"
 	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_FLAGS) --no-deps --all-features
 
-examples:
-	@for file in examples/*.rs; do \
-		[ -e "$$file" ] || continue; \
-		name=$$(basename "$$file" .rs); \
-		echo "==> examples: $$name"; \
-		case $$name in \
-			flow|human_approval|openai_compatible|service|sqlite|workers) features="--features full" ;; \
-			*) features= ;; \
-		esac; \
-		SERVICE_SECONDS=1 cargo run $(CARGO_FLAGS) --quiet $$features --example "$$name" || { echo "example $$name failed" >&2; exit 1; }; \
-	done
-
-# The development profile shares the dependencies that `test` compiled; an optimised build would take
-# longer than all other steps together and prove no more.
-bench-build:
-	@echo "==> bench-build: the benches compile and run one tiny round"
-	cargo bench $(CARGO_FLAGS) --features full --profile dev --bench '*' -- --quick
-
-# The seed of a campaign, where it shall be the same each time.
-SEED ?=
-
-torture-ci:
-	@echo "==> torture-ci: a campaign against workers that share a store, and three mistakes to be found"
-	cargo test $(CARGO_FLAGS) --quiet -p torture --features _bugs
-	cargo build $(CARGO_FLAGS) -p torture --features _bugs
-	@# Chance may let too few faults land (2): then once more. A promise that is broken (1) is broken.
-	target/debug/torture ci $(SEED) || { [ $$? -eq 2 ] && target/debug/torture ci $(SEED); }
-	target/debug/torture bugs some
-
-torture-services:
-	@echo "==> torture-services: campaigns against workers that share PostgreSQL, without and with NATS"
-	cargo build $(CARGO_FLAGS) -p torture --features _bugs
-	@for on in postgres postgres+nats; do \
-		echo "==> torture-services: $$on"; \
-		target/debug/torture ci --on $$on $(SEED) || { [ $$? -eq 2 ] && target/debug/torture ci --on $$on $(SEED); } || exit 1; \
-	done
-
-torture:
-	@echo "==> torture: full campaigns, then every mistake, and the same campaigns without one"
-	cargo build $(CARGO_FLAGS) -p torture
-	target/debug/torture full $(SEED)
-	target/debug/torture full --on postgres $(SEED)
-	target/debug/torture full --on postgres+nats $(SEED)
-	cargo build $(CARGO_FLAGS) -p torture --features _bugs
-	target/debug/torture bugs all
-	target/debug/torture controls all
-
-services-test:
-	@echo "==> services-test: the store in PostgreSQL, and events through NATS"
-	@trap 'scripts/services stop' EXIT; \
-	services=$$(scripts/services start) || exit 1; \
+# Without servers the suites of PostgreSQL and NATS fail, because UX_REQUIRE_SERVICES is set.
+test-all: $(if $(BUILT),,build)
+	@trap 'scripts/services --name make stop' EXIT; trap 'exit 143' HUP INT TERM; \
+	services=$$(scripts/services --name make start --in-memory) || exit 1; \
 	export UX_REQUIRE_SERVICES=1 $$services; \
-	cargo test $(CARGO_FLAGS) --features full --lib --test meaning --test source_nats --test store_postgres --test tls
+	scripts/built tests
+
+examples: $(if $(BUILT),,build)
+	scripts/built examples
+
+bench-build: $(if $(BUILT),,build)
+	scripts/built benches
+
+# The seed of a campaign, to repeat it.
+SEED :=
+
+# Chance may let too few faults land (exit status 2): then the campaign runs again. A broken promise (1) is final. The two
+# halves run side by side, because a campaign mostly waits.
+torture-ci: $(if $(BUILT),,build)
+	@torture=$$(scripts/built path torture) || exit 1; \
+	campaign() { $$torture ci "$$@" $(SEED) || { [ $$? -eq 2 ] && $$torture ci "$$@" $(SEED); }; }; \
+	( campaign && $$torture bugs some ) > target/torture-sqlite.log 2>&1 & sqlite=$$!; \
+	( campaign --on postgres && campaign --on postgres+nats ) > target/torture-services.log 2>&1 & servers=$$!; \
+	code=0; wait $$sqlite || code=1; wait $$servers || code=1; \
+	if [ $$code -ne 0 ]; then cat target/torture-sqlite.log target/torture-services.log; exit 1; fi; \
+	grep -hE 'every promise was kept|caught' target/torture-sqlite.log target/torture-services.log
+
+# The full campaigns run the crate without planted bugs.
+torture: build
+	cargo run $(CARGO_FLAGS) -p torture -- full $(SEED)
+	cargo run $(CARGO_FLAGS) -p torture -- full --on postgres $(SEED)
+	cargo run $(CARGO_FLAGS) -p torture -- full --on postgres+nats $(SEED)
+	@torture=$$(scripts/built path torture) || exit 1; set -x; $$torture bugs all && $$torture controls all
+
+fuzz:
+	scripts/fuzz
+
+slow:
+	@trap 'scripts/services --name make stop' EXIT; trap 'exit 143' HUP INT TERM; \
+	services=$$(scripts/services --name make start --in-memory) || exit 1; \
+	export UX_REQUIRE_SERVICES=1 $$services; \
+	cargo nextest run $(CARGO_FLAGS) $(ALL) --no-fail-fast --status-level pass > target/slow.log 2>&1; code=$$?; \
+	tail -3 target/slow.log; sed -nE "s/.*PASS \[ *([0-9.]+)s\] *(\([^)]*\))? */\1 s  /p" target/slow.log | sort -rn | head -20; \
+	exit $$code
 
 deny:
-	@echo "==> deny: licences, advisories, bans and sources"
 	cargo deny check

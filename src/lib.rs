@@ -1,46 +1,94 @@
-//! One pattern for LLM agents, tools and workflows, embedded in your service:
+//! Run LLM agents, tools and workflows durably inside your service, on its own database.
+//!
+//! A service writes *breadcrumbs*, versioned JSON records, to a [store]. *Executors* subscribe to breadcrumbs by
+//! JSON. Each event follows the same path:
 //!
 //! ```text
-//! event -> match subscriptions -> fetch the subscribed context from the store -> execute -> respond
+//! event -> match subscriptions -> claim the run -> fetch the context -> execute -> respond
 //! ```
 //!
-//! Only `execute` differs between an agent (calls a model), a tool (runs a function) and anything else. Subscriptions
-//! are data, so a new schema, agent or tool needs JSON and no code. The store of breadcrumbs, versioned JSON packets,
-//! is the only state: a worker can crash, restart or be doubled, and nothing is lost or answered twice.
+//! Only `execute` differs: an [agent] calls a model, a [tool] runs a function, a [workflow] runs
+//! steps, and your own type runs your code. The store is the only state. SQLite and PostgreSQL commit the response and
+//! the end of the run together, so each trigger version gets one response, even if workers crash, restart or run in
+//! parallel.
 //!
-//! # Where to start
-//! - [`UniversalExecutor`] is the pattern; its documentation has a whole executor.
-//! - [`tool::ToolExecutor`] and [`agent::AgentExecutor`] are executors made of a function, or of a definition and a model.
-//! - [`workflow::WorkflowExecutor`] runs a flow of steps: agents, tools, models and people, in branches and loops.
-//! - [`machine`] is what keeps the tool calls of an agent in order, for drivers of models and CLI agents.
-//! - [`Subscriptions`] reads definitions and says what an event is to an executor, and why.
-//! - [`MemoryStore`] is the store to begin with, `SqliteStore` the one that stays; [`store`] says what a store promises.
-//! - [`ExecutionContext::for_model`] is what a model may see of a context: shaped by [`hints`], within a
-//!   [`ContextBudget`], rendered as data.
-//! - [`Runtime`] runs many executors on one [`EventSource`].
-//! - [`workload`] runs agents, flows, closures and executors turn by turn in sessions, and streams what happens.
+//! # Example
+//! ```
+//! use serde_json::json;
+//! use std::sync::Arc;
+//! use universal_executor::agent::{AgentDefinition, AgentExecutor, ScriptedModel};
+//! use universal_executor::{BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Outcome, UniversalExecutor};
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+//! let definition = AgentDefinition::from_json(&json!({
+//!     "agent_id": "helper",
+//!     "system_prompt": "Answer questions about the page.",
+//!     "subscriptions": [
+//!         {"schema_name": "user.message.v1", "role": "trigger"},
+//!         {"schema_name": "web.page.v1", "role": "context", "key": "page", "fetch": "latest"},
+//!     ],
+//! }))?;
+//! let store = MemoryStore::default();
+//! let model = Arc::new(ScriptedModel::new(["The page is about Rust."]));
+//! let helper = AgentExecutor::new(definition, model, Arc::new(store.clone()))?;
+//!
+//! store.create(NewBreadcrumb::new("web.page.v1").context(json!({"title": "Rust"}))).await?;
+//! let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "What is it about?"}));
+//! let event = Event::created(&*store.create(message).await?);
+//!
+//! assert!(matches!(helper.process_event(&event).await?, Outcome::Responded { .. }));
+//! assert!(matches!(helper.process_event(&event).await?, Outcome::AlreadyDone { .. }));
+//!
+//! let response = store.latest("agent.response.v1").await?.ok_or("no response")?;
+//! assert_eq!(response.context.text("message"), Some("The page is about Rust."));
+//! # Ok::<(), universal_executor::BoxError>(())
+//! # })?;
+//! # Ok::<(), universal_executor::BoxError>(())
+//! ```
+//!
+//! # Start here
+//! | to | use |
+//! |---|---|
+//! | write an executor | [`UniversalExecutor`], [`Subscriptions`], [`ExecutionContext`] |
+//! | run executors on an event stream | [`Runtime`], [`EventSource`] |
+//! | build an agent from a definition and a model | [`agent::AgentExecutor`] |
+//! | build a tool from a function | [`tool::json_tool`], [`tool::ToolExecutor`], [`tool::ToolRegistry`] |
+//! | run steps in order, in parallel or with people | [`workflow::WorkflowExecutor`] |
+//! | chat in sessions with streamed output | [`workload::Supervisor`] |
+//! | choose a store | [`store`]: [`MemoryStore`], `SqliteStore`, `PostgresStore`, `RcrtStore` |
+//! | limit the context of a model | [`ExecutionContext::for_model`], [`hints`], [`ContextBudget`] |
+//! | write your own store or source | [`BreadcrumbStore`], [`EventSource`], the feature `conformance` |
+//!
+//! # Guarantees
+//! - **At-least-once processing.** On a store with a [`RunLedger`], a trigger is processed until its run is done, skipped,
+//!   superseded or failed. After a crash, another worker takes the run over when its lease expires.
+//! - **One visible response** per tenant, executor, trigger and trigger version, while the store retains the finished run.
+//! - **No silent failure.** A failed run leaves a dead letter with the schema `executor.failed.v1`.
+//!
+//! `execute` itself can run more than once. Pass [`ExecutionContext::idempotency_key`] to external services. The file
+//! `docs/guarantees.md` of the repository lists the conditions for each store.
 //!
 //! # Features
-//! `schema` is on by default.
+//! Only `schema` is on by default. `full` enables all features except `mock` and `conformance`.
 //!
-//! | feature | what it brings |
+//! | feature | adds |
 //! |---|---|
-//! | `schema` | `tool::tool_fn` and `tool::tool_fn_blocking`: tools over types of your own, with schemas made from them |
-//! | `sqlite` | `SqliteStore`: a durable store in one file, which several processes may share |
-//! | `postgres` | `PostgresStore`: a durable store for workers on many machines, in PostgreSQL (sqlx, rustls) |
-//! | `nats` | `source::NatsSource`, `source::NatsRelay` and `source::NatsServer`: events through NATS JetStream (async-nats, rustls) |
-//! | `cli` | `agent::CliProvider`: agents that are programs of their own, which call back over HTTP on loopback (hyper) |
-//! | `openai` | `agent::OpenAiCompatible`: models behind an endpoint that speaks the chat completions of OpenAI, and `agent::OpenAiEmbedder` (reqwest, rustls) |
-//! | `genai` | `agent::GenaiModel`: models of providers that speak protocols of their own, as Anthropic and Gemini (genai, reqwest, rustls) |
-//! | `rcrt` | `RcrtStore`: breadcrumbs on an RCRT server, and `source::SseSource`: events from it or another server that sends them (reqwest, rustls) |
-//! | `embed-local` | `store::meaning::LocalEmbedder`: search by [meaning](store::meaning) with a model of words in a folder (Model2Vec) |
-//! | `templates` | rules of the type `template` in [`hints`], in Handlebars |
-//! | `validate` | input and output of [`tool`]s, and of [`workflow`]s, are checked against their JSON Schemas |
-//! | `yaml` | `workflow::Workflow::from_yaml`: definitions of workflows in YAML |
-//! | `metrics` | counters and histograms of the runtime through the `metrics` facade: [`runtime::metrics`] |
-//! | `mock` | `store::mock`: a mock store for unit tests, made with mockall |
-//! | `conformance` | `store::conformance` and `source::conformance`: the suites that every store and source must pass; `store::Faulty`: one that fails on purpose |
-//! | `full` | every feature but the two for tests |
+//! | `schema` | typed tools with derived JSON Schemas: `tool::tool_fn` |
+//! | `sqlite` | `SqliteStore`: a durable store in one file |
+//! | `postgres` | `PostgresStore`: a durable store for workers on many machines (sqlx, rustls) |
+//! | `nats` | `source::NatsSource` and `source::NatsRelay`: events through NATS JetStream (async-nats, rustls) |
+//! | `rcrt` | `RcrtStore` and `source::SseSource`: breadcrumbs and events of an RCRT (Right Context Right Time) server |
+//! | `openai` | `agent::OpenAiCompatible` and `agent::OpenAiEmbedder`: endpoints with the OpenAI chat completions API |
+//! | `genai` | `agent::GenaiModel`: Anthropic, Gemini, Ollama and other providers through the crate `genai` |
+//! | `cli` | `agent::CliProvider`: external programs as agents, which call back over HTTP on loopback |
+//! | `embed-local` | `store::meaning::LocalEmbedder`: embeddings for vector search without a network (Model2Vec) |
+//! | `templates` | Handlebars templates in [`hints`] |
+//! | `validate` | JSON Schema checks of tool and workflow input and output |
+//! | `yaml` | `workflow::Workflow::from_yaml`: workflow definitions in YAML |
+//! | `metrics` | counters and histograms through the `metrics` facade: [`runtime::metrics`] |
+//! | `mock` | `store::mock`: a mock store for unit tests |
+//! | `conformance` | the test suites for stores and sources, and `store::Faulty`, which injects failures |
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod agent;
 mod backoff;
@@ -48,6 +96,8 @@ mod bugs;
 mod clock;
 pub mod error;
 pub mod executor;
+#[cfg(test)]
+mod fuzz;
 pub mod hints;
 #[cfg(any(feature = "genai", feature = "openai", feature = "rcrt"))]
 mod http;
@@ -82,32 +132,32 @@ pub use store::RcrtStore;
 pub use store::SqliteStore;
 pub use store::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, RunLedger, Wake, WithLedger};
 
-/// README.md, so that its code is compiled.
-#[cfg(doctest)]
+/// Compiles the code of README.md.
+#[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// The page on PostgreSQL, so that its code is compiled.
+/// Compiles the code of the PostgreSQL page.
 #[cfg(all(doctest, feature = "postgres"))]
 #[doc = include_str!("../docs/from-sqlite-to-postgres.md")]
 struct FromSqliteToPostgres;
 
-/// The page on scaling, so that its code is compiled.
+/// Compiles the code of the scaling page.
 #[cfg(all(doctest, feature = "nats", feature = "postgres"))]
 #[doc = include_str!("../docs/scaling.md")]
 struct ScalingPostgres;
 
-/// The page on RCRT servers, so that its code is compiled.
+/// Compiles the code of the page about RCRT servers.
 #[cfg(all(doctest, feature = "rcrt", feature = "sqlite"))]
 #[doc = include_str!("../docs/on-an-rcrt-server.md")]
 struct OnAnRcrtServer;
 
-/// The page on search by meaning, so that its code is compiled.
+/// Compiles the code of the vector search page.
 #[cfg(all(doctest, feature = "embed-local", feature = "sqlite"))]
 #[doc = include_str!("../docs/search-by-meaning.md")]
 struct SearchByMeaning;
 
-/// The page on SQLite, so that its code is compiled and run.
+/// Compiles and runs the code of the SQLite page.
 #[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../docs/from-memory-to-sqlite.md")]
 struct FromMemoryToSqlite;

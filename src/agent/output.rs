@@ -133,6 +133,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::fuzz::config())]
+
         #[test]
         fn whatever_a_model_writes_is_read_or_refused(text in "[\\[\\]{}\"`,:a1 \\n]{0,300}") {
             drop(extract(&text));

@@ -107,6 +107,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::fuzz::config())]
+
         #[test]
         fn equal_values_have_one_text_which_reads_as_the_value(value in any_json()) {
             let other = reversed(&value);

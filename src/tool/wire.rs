@@ -256,6 +256,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::fuzz::config())]
+
         #[test]
         fn whatever_a_response_is_it_is_read_as_an_answer_to_this_request_or_not_at_all(
             context in json(),

@@ -387,6 +387,8 @@ fn is_out_of_bounds(schema: &str, capabilities: &Capabilities, responds_with: &[
 }
 
 proptest! {
+    #![proptest_config(crate::fuzz::config())]
+
     #[test]
     fn whatever_a_model_writes_what_is_permitted_is_within_its_bounds(
         text in an_answer(),

@@ -235,6 +235,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::fuzz::config())]
+
         #[test]
         fn whatever_a_model_writes_is_kept_and_survives_being_saved(text in ".{0,200}") {
             let arguments = Arguments::from_text(&*text);

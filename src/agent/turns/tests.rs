@@ -89,6 +89,8 @@ fn call() -> impl Strategy<Value = ToolCall> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
     #[test]
     fn each_call_is_told_once_in_its_order_and_made_once_whatever_finishes_first_and_whenever_it_is_saved(
         turns in prop::collection::vec(prop::collection::vec(call(), 1..6), 1..5),

@@ -130,7 +130,7 @@ fn several(one: BoxedStrategy<String>) -> BoxedStrategy<String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_024))]
+    #![proptest_config(crate::fuzz::config())]
 
     #[test]
     fn templates_are_rendered_as_handlebars_renders_them(

@@ -322,7 +322,7 @@ fn hostile_text() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1024))]
+    #![proptest_config(crate::fuzz::config())]
 
     #[test]
     fn the_filter_keeps_exactly_what_the_paths_say(paths in paths(), context in context()) {

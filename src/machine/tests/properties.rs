@@ -140,6 +140,8 @@ fn counted<T: Ord>(items: impl IntoIterator<Item = T>) -> BTreeMap<T, usize> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
     #[test]
     fn each_caller_is_answered_exactly_once(policy in policies(), inputs in inputs()) {
         let played = play(policy, inputs);

@@ -160,6 +160,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
     #[test]
     fn an_index_gives_what_asking_each_executor_would(steps in steps()) {
         let mut index = SubscriptionIndex::new();

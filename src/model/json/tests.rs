@@ -184,6 +184,8 @@ fn any_json() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
+    #![proptest_config(crate::fuzz::config())]
+
     #[test]
     fn what_the_check_accepts_is_exactly_what_serde_json_reads(text in r#"[\[\]{},:"\\a-f0-9eE+.\- ud]{0,24}"#) {
         prop_assert_eq!(Json::from_text(text.clone()).is_ok(), serde_json::from_str::<Value>(&text).is_ok());

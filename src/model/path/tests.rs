@@ -515,7 +515,7 @@ fn any_text() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1024))]
+    #![proptest_config(crate::fuzz::config())]
 
     #[test]
     fn no_text_makes_parse_or_evaluation_panic(text in any_text(), value in any_json()) {

@@ -134,6 +134,8 @@ fn body() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
+    #![proptest_config(crate::fuzz::config())]
+
     #[test]
     fn any_bytes_in_any_chunks_say_the_same(
         body in body(),

@@ -5,7 +5,11 @@ use std::sync::Arc;
 /// A breadcrumb, or what is left of it.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Found<R = ()> {
-    /// Its row, where it is known by that.
+    /// The row ID in SQLite; PostgreSQL has `()`.
+    #[cfg_attr(
+        not(feature = "sqlite"),
+        expect(dead_code, reason = "only the SQLite store reads it")
+    )]
     pub(in crate::store) row: R,
     pub(in crate::store) breadcrumb: Breadcrumb,
     pub(in crate::store) deleted: bool,

@@ -306,6 +306,8 @@ flows:
     }
 
     proptest! {
+        #![proptest_config(crate::fuzz::config())]
+
         #[test]
         fn whatever_is_written_is_read_or_refused(text in "[-:&*{}\\[\\]a-c \\n'\"|>#?!0-9]{0,200}") {
             let read: Result<Workflow, LoadError> = Workflow::from_yaml(&text);

@@ -165,6 +165,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::fuzz::config())]
+
         #[test]
         fn a_name_that_is_written_is_read_as_the_same(text in "\\PC{0,40}") {
             if let Ok(ident) = text.parse::<Ident>() {

@@ -104,6 +104,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::fuzz::config())]
+
         #[test]
         fn no_text_makes_a_loader_panic(text in "\\PC{0,200}") {
             load(&text);

@@ -255,6 +255,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::fuzz::config())]
+
         #[test]
         fn any_bytes_are_a_call_or_refused_in_few_words(
             body in prop_oneof![

@@ -59,6 +59,8 @@ fn try_load(definition: &Value) {
 }
 
 proptest! {
+    #![proptest_config(crate::fuzz::config())]
+
     #[test]
     fn any_valid_definition_loads_and_is_the_same_when_printed_and_loaded_again(definition in definition()) {
         let loaded = load(&json!(definition));

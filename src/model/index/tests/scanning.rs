@@ -81,7 +81,7 @@ fn a_path_is_forgotten_with_its_last_use() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_048))]
+    #![proptest_config(crate::fuzz::config())]
 
     #[test]
     fn what_is_found_in_text_is_what_a_parser_finds(text in context_text()) {

@@ -195,7 +195,7 @@ fn is_consistent(explained: &Explanation, subscriptions: &Subscriptions) -> bool
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
     fn a_route_is_what_the_rules_say_read_naively(definition in definition(), event in event()) {

@@ -88,6 +88,8 @@ fn answer() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
+    #![proptest_config(crate::fuzz::config())]
+
     #[test]
     fn any_bytes_are_read_or_refused(text in answer(), depth in 0_usize..5_000) {
         let nested = [vec![b'['; depth], text.clone(), vec![b']'; depth]].concat();

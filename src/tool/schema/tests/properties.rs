@@ -97,7 +97,7 @@ fn schema() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(crate::fuzz::config())]
 
     #[test]
     fn no_value_and_no_schema_make_a_check_panic(schema in schema(), values in vec(value(), 1..4)) {

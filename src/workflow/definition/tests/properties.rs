@@ -122,6 +122,8 @@ fn load(definition: &Value) {
 }
 
 proptest! {
+    #![proptest_config(crate::fuzz::config())]
+
     #[test]
     fn no_json_makes_the_loader_panic(definition in any_json()) {
         load(&definition);

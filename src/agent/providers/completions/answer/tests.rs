@@ -225,6 +225,8 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
+    #![proptest_config(crate::fuzz::config())]
+
     #[test]
     fn any_bytes_give_events_that_can_be_collected_or_an_error(pieces in prop::collection::vec(piece(), 0..8)) {
         let (mut reader, mut events) = (reader(), Vec::new());

@@ -1,0 +1,42 @@
+//! The program of README.md: an agent that answers a question about a web page.
+//!
+//! Run with `cargo run --example hello`. It needs no key and no network: the model is scripted.
+#![expect(clippy::print_stdout, reason = "the output is the point of an example")]
+
+#[cfg(test)]
+pub(crate) fn run() -> Result<(), BoxError> {
+    main()
+}
+
+use serde_json::json;
+use std::sync::Arc;
+use universal_executor::UniversalExecutor;
+use universal_executor::agent::{AgentDefinition, AgentExecutor, ScriptedModel};
+use universal_executor::{BoxError, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), BoxError> {
+    let definition = AgentDefinition::from_json(&json!({
+        "agent_id": "helper",
+        "system_prompt": "Answer questions about the page.",
+        "subscriptions": [
+            {"schema_name": "user.message.v1", "role": "trigger"},
+            {"schema_name": "web.page.v1", "role": "context", "key": "page", "fetch": "latest"},
+        ],
+    }))?;
+    let store = MemoryStore::default();
+    let model = Arc::new(ScriptedModel::new(["The page is about Rust."]));
+    let helper = AgentExecutor::new(definition, model, Arc::new(store.clone()))?;
+
+    let page = NewBreadcrumb::new("web.page.v1").context(json!({"title": "Rust"}));
+    store.create(page).await?;
+    let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "About what?"}));
+    let event = Event::created(&*store.create(message).await?);
+    for _ in 0..2 {
+        println!("{}", helper.process_event(&event).await?.name());
+    }
+    for response in store.recent("agent.response.v1", 10).await? {
+        println!("{}", response.context.text("message").unwrap_or_default());
+    }
+    Ok(())
+}

@@ -1,0 +1,305 @@
+//! What an agent writes by its answers, and the checks around it.
+
+use crate::agent::{agent, calling, count, echo, registry, results, says, script, sees, tool};
+use crate::support::{all, put};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use universal_executor::agent::guardrail::{
+    Decision, Guardrails, on_input, on_output, on_tool_call, on_tool_result,
+};
+use universal_executor::agent::{AgentExecutor, ScriptedModel};
+use universal_executor::machine::Answer;
+use universal_executor::tool::ToolRegistry;
+use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Outcome};
+
+/// An agent that may write notes, besides its answers, by actions.
+fn writer(
+    store: &MemoryStore,
+    answers: &[&str],
+    may: &Value,
+) -> (AgentExecutor, Arc<ScriptedModel>) {
+    let model = script(answers.iter().map(|text| Ok(says(text))));
+    let more = json!({"responds_with": ["note.v1", "agent.response.v1"], "capabilities": may});
+    let agent = agent(store, &model, &ToolRegistry::default(), &more).unwrap();
+    (agent, model)
+}
+
+/// What it writes because of one question, and how often its model was asked.
+async fn written(answers: &[&str], may: &Value) -> (MemoryStore, usize) {
+    let store = MemoryStore::default();
+    let (agent, model) = writer(&store, answers, may);
+    let question = put(&store, "question.v1", json!({})).await;
+    sees(&agent, &question).await.unwrap();
+    (store, model.requests().len())
+}
+
+const NOTE: &str = r#"Here: {"action": "create", "breadcrumb": {"schema_name": "note.v1", "title": "N", "tags": ["a", "session:x"], "context": {"n": 1, "creator": {"agent_id": "boss"}}}}"#;
+
+#[tokio::test]
+async fn an_answer_that_is_an_action_creates_what_it_says() {
+    let (store, _) = written(&[NOTE], &json!({})).await;
+
+    let note = store.latest("note.v1").await.unwrap().unwrap();
+    assert_eq!((&*note.title, &*note.tags), ("N", &["a".to_owned()][..]));
+    assert_eq!(note.context["n"], 1);
+    assert_eq!(note.context["creator"]["agent_id"], "worker");
+    assert!(all(&store, AgentExecutor::RESPONSE).await.is_empty());
+}
+
+#[tokio::test]
+async fn prose_stays_an_answer_and_nothing_is_written_if_that_is_asked_for() {
+    let (prose, _) = written(&["It rains."], &json!({})).await;
+    let (nothing, _) = written(&[r#"{"action": "none"}"#], &json!({})).await;
+
+    assert_eq!(
+        all(&prose, AgentExecutor::RESPONSE).await[0].context["message"],
+        "It rains."
+    );
+    assert!(all(&nothing, AgentExecutor::RESPONSE).await.is_empty());
+}
+
+#[tokio::test]
+async fn without_capabilities_an_answer_is_text_whatever_it_looks_like() {
+    let store = MemoryStore::default();
+    let model = script([Ok(says(NOTE))]);
+    let more = json!({"responds_with": ["note.v1", "agent.response.v1"]});
+    let agent = agent(&store, &model, &ToolRegistry::default(), &more).unwrap();
+    let question = put(&store, "question.v1", json!({})).await;
+
+    sees(&agent, &question).await.unwrap();
+
+    assert!(all(&store, "note.v1").await.is_empty());
+    assert_eq!(all(&store, AgentExecutor::RESPONSE).await.len(), 1);
+}
+
+#[tokio::test]
+async fn what_an_agent_may_not_write_it_is_told_once_and_then_its_run_fails() {
+    let other = r#"{"action": "create", "breadcrumb": {"schema_name": "tool.request.v1", "context": {"tool": "pay"}}}"#;
+
+    let (mended, asked) = written(&[other, NOTE], &json!({})).await;
+    let (failed, asked_again) = written(&[other, other, NOTE], &json!({})).await;
+
+    assert_eq!((asked, asked_again), (2, 2));
+    assert_eq!(all(&mended, "note.v1").await.len(), 1);
+    for store in [&mended, &failed] {
+        assert!(all(store, "tool.request.v1").await.is_empty());
+    }
+    assert_eq!(all(&failed, "executor.failed.v1").await.len(), 1);
+}
+
+#[tokio::test]
+async fn only_what_an_agent_wrote_itself_is_its_own_to_change_and_delete() {
+    let store = MemoryStore::default();
+    let may = json!({"can_update_own": true, "can_delete_own": true});
+    let (first, _) = writer(&store, &[NOTE], &may);
+    let question = put(&store, "question.v1", json!({})).await;
+    sees(&first, &question).await.unwrap();
+    let own = store.latest("note.v1").await.unwrap().unwrap();
+    let others = put(&store, "note.v1", json!({"n": 9})).await;
+    let change = |id, version| {
+        format!(
+            r#"{{"action": "update", "breadcrumb": {{"id": "{id}", "version": {version}, "context": {{"n": 2}}}}}}"#
+        )
+    };
+    let delete = |id, version| {
+        format!(r#"{{"action": "delete", "breadcrumb": {{"id": "{id}", "version": {version}}}}}"#)
+    };
+    for answers in [
+        vec![change(others.id, 1), change(own.id, 1)],
+        vec![delete(others.id, 1), delete(own.id, 1), delete(own.id, 2)],
+        vec![delete(own.id, 2)],
+    ] {
+        let answers: Vec<&str> = answers.iter().map(String::as_str).collect();
+        let (agent, _) = writer(&store, &answers, &may);
+        let question = put(&store, "question.v1", json!({})).await;
+        sees(&agent, &question).await.unwrap();
+    }
+
+    assert_eq!(store.get_context(&others).await, json!({"n": 9}));
+    assert!(
+        all(&store, "note.v1")
+            .await
+            .iter()
+            .all(|note| note.id != own.id)
+    );
+}
+
+/// The context of a breadcrumb as the store has it now.
+trait Now {
+    async fn get_context(&self, breadcrumb: &universal_executor::Breadcrumb) -> Value;
+}
+
+impl Now for MemoryStore {
+    async fn get_context(&self, breadcrumb: &universal_executor::Breadcrumb) -> Value {
+        use universal_executor::BreadcrumbStore as _;
+        let found = self.get(breadcrumb.id).await.unwrap();
+        found.context.clone().into_value()
+    }
+}
+
+#[tokio::test]
+async fn what_a_tool_returns_to_the_user_is_never_an_action() {
+    let store = MemoryStore::default();
+    let (draw, _) = tool("draw", |_| async { Ok(NOTE.into()) });
+    let model = script([Ok(calling([("1", "draw", json!({}))]))]);
+    let more = json!({"responds_with": ["note.v1", "agent.response.v1"], "capabilities": {}});
+    let agent = agent(&store, &model, &registry([draw.returns_to_user()]), &more).unwrap();
+    let question = put(&store, "question.v1", json!({})).await;
+
+    sees(&agent, &question).await.unwrap();
+
+    assert!(all(&store, "note.v1").await.is_empty());
+    assert_eq!(
+        all(&store, AgentExecutor::RESPONSE).await[0].context["message"],
+        NOTE
+    );
+}
+
+#[tokio::test]
+async fn whoever_asked_by_a_request_is_answered_also_by_an_action() {
+    let store = MemoryStore::default();
+    let (agent, _) = writer(&store, &[NOTE], &json!({}));
+    let asked = NewBreadcrumb::new("question.v1").tag("request:r-1");
+    let asked = store.create(asked).await.unwrap();
+
+    sees(&agent, &asked).await.unwrap();
+
+    assert_eq!(all(&store, "note.v1").await.len(), 1);
+    let answered = all(&store, AgentExecutor::RESPONSE).await;
+    assert!(answered[0].tags.contains(&"request:r-1".to_owned()));
+}
+
+/// An agent with a tool, a script of one call and an answer, and guardrails.
+async fn guarded(guardrails: Guardrails) -> (MemoryStore, Arc<ScriptedModel>, usize, Outcome) {
+    let store = MemoryStore::default();
+    let (deploy, deployed) = echo("deploy");
+    let model = script([
+        Ok(calling([("1", "deploy", json!({"to": "prod"}))])),
+        Ok(says("The key is sk-1.")),
+        Ok(says("Done.")),
+    ]);
+    let agent = agent(&store, &model, &registry([deploy]), &json!({})).unwrap();
+    let agent = agent.with_guardrails(guardrails);
+    let question = put(&store, "question.v1", json!({"q": "secret"})).await;
+    let outcome = sees(&agent, &question).await.unwrap();
+    (store, model, count(&deployed), outcome)
+}
+
+async fn message(store: &MemoryStore) -> Value {
+    all(store, AgentExecutor::RESPONSE).await[0].context["message"].clone()
+}
+
+#[tokio::test]
+async fn a_call_that_a_guardrail_denies_is_an_error_that_the_model_sees() {
+    let denies = on_tool_call("no-prod", |_, _| {
+        Decision::deny("nothing may be done to prod")
+    });
+
+    let (_, model, deployed, _) = guarded(Guardrails::default().with(denies)).await;
+
+    assert_eq!(deployed, 0);
+    let told = model.requests().remove(1);
+    let (_, text, is_error) = results(&told)[0];
+    assert!(
+        is_error && text.contains("nothing may be done to prod"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn a_tool_is_called_with_what_a_guardrail_puts_in_place_and_so_is_its_result() {
+    let moved = on_tool_call("to-test", |_, _| {
+        Decision::Replace(json!({"to": "test"}).into())
+    });
+    let hidden = on_tool_result("hide", |_, answer| {
+        assert_eq!(*answer, Answer::success(json!({"to": "test"})));
+        Decision::Replace(Answer::success(json!("hidden")))
+    });
+
+    let (_, model, deployed, _) = guarded(Guardrails::default().with(moved).with(hidden)).await;
+
+    assert_eq!(deployed, 1);
+    assert_eq!(results(&model.requests()[1])[0].1, "hidden");
+}
+
+#[tokio::test]
+async fn an_answer_is_replaced_asked_for_again_or_denied_by_guardrails() {
+    let replaced = on_output("no-keys", |text| {
+        Decision::Replace(text.replace("sk-1", "[key]"))
+    });
+    let again = on_output("no-keys", |text| match text.contains("sk-1") {
+        true => Decision::retry("leave keys out"),
+        false => Decision::Allow,
+    });
+    let denied = on_output("no-keys", |_| Decision::deny("no"));
+
+    let (replaced, ..) = guarded(Guardrails::default().with(replaced)).await;
+    let (again, model, ..) = guarded(Guardrails::default().with(again)).await;
+    let (_, _, _, outcome) = guarded(Guardrails::default().with(denied)).await;
+
+    assert_eq!(message(&replaced).await, "The key is [key].");
+    assert_eq!(message(&again).await, "Done.");
+    let told = model.requests().remove(2);
+    assert!(
+        told.messages
+            .last()
+            .unwrap()
+            .text
+            .contains("leave keys out")
+    );
+    assert!(matches!(outcome, Outcome::Failed { .. }));
+}
+
+#[tokio::test]
+async fn each_request_to_a_model_passes_the_guardrails_or_is_not_made() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&asked);
+    let counts = on_input("counts", move |messages| {
+        seen.fetch_add(1, Ordering::SeqCst);
+        assert!(
+            messages
+                .iter()
+                .any(|message| message.text.contains("secret"))
+        );
+        Decision::Allow
+    });
+    let denies = on_input("denies", |_| Decision::deny("no"));
+
+    guarded(Guardrails::default().with(counts)).await;
+    let (store, model, _, outcome) = guarded(Guardrails::default().with(denies)).await;
+
+    assert_eq!(count(&asked), 2);
+    assert!(model.requests().is_empty());
+    assert!(matches!(outcome, Outcome::Failed { .. }));
+    assert_eq!(
+        all(&store, AgentExecutor::RESPONSE).await[0].context["status"],
+        "error"
+    );
+}
+
+#[tokio::test]
+async fn an_agent_that_has_all_three_of_the_trifecta_says_so() {
+    let store = MemoryStore::default();
+    let (mail, _) = echo("mail");
+    let (read, _) = echo("read");
+    let tools = registry([
+        mail.permission_tags(["egress"]),
+        read.permission_tags(["private"]),
+    ]);
+    let model = script([]);
+    let page = json!([
+        {"schema_name": "question.v1", "role": "trigger"},
+        {"schema_name": "page.v1", "role": "context", "key": "page"},
+    ]);
+    let trust = |schema: &str| json!({"subscriptions": page, "trust": {"untrusted": [schema]}});
+
+    let all_three = agent(&store, &model, &tools, &trust("page.v1")).unwrap();
+    let two = agent(&store, &model, &tools, &trust("other.v1")).unwrap();
+
+    let found = all_three.trifecta().unwrap().to_string();
+    for named in ["read", "page.v1", "mail"] {
+        assert!(found.contains(named), "{found}");
+    }
+    assert_eq!(two.trifecta(), None);
+}

@@ -1,0 +1,158 @@
+//! What a definition may say, and what it may not.
+
+use crate::agent::{MemoryStore, agent, answer, calling, count, echo, registry, says, script};
+use crate::support::{all, eventually, put};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use universal_executor::Runtime;
+use universal_executor::agent::{AgentDefinition, AgentError, AgentExecutor};
+use universal_executor::runtime::definitions::Definitions;
+use universal_executor::tool::ToolRegistry;
+
+fn definition(more: &Value) -> Result<AgentDefinition, AgentError> {
+    let mut definition = json!({
+        "agent_id": "worker",
+        "subscriptions": [{"schema_name": "question.v1", "role": "trigger"}],
+    });
+    let fields = definition.as_object_mut().unwrap();
+    fields.extend(more.as_object().unwrap().clone());
+    AgentDefinition::from_json(&definition)
+}
+
+#[test]
+fn an_agent_that_says_nothing_of_it_has_no_tools_and_ten_turns() {
+    let read = definition(&json!({})).unwrap();
+
+    assert!(read.tools.is_empty() && read.output_schema.is_none());
+    assert_eq!(read.max_turns, 10);
+    assert_eq!(read.budgets, Default::default());
+}
+
+#[test]
+fn tools_turns_and_budgets_are_read() {
+    let read = definition(&json!({
+        "tools": ["add"], "max_turns": 3, "output_schema": {"type": "object"},
+        "budgets": {"tokens": 1000, "calls": 5, "seconds": 60},
+    }));
+
+    let read = read.unwrap();
+    assert_eq!((read.tools, read.max_turns), (vec!["add".to_owned()], 3));
+    let budgets = read.budgets;
+    assert_eq!(
+        (budgets.tokens, budgets.calls, budgets.seconds),
+        (Some(1000), Some(5), Some(60))
+    );
+    assert_eq!(read.output_schema.unwrap()["type"], "object");
+}
+
+#[test]
+fn a_field_that_cannot_be_used_is_named() {
+    for (field, value) in [
+        ("tools", json!("add")),
+        ("tools", json!([1])),
+        ("max_turns", json!(0)),
+        ("max_turns", json!(-1)),
+        ("max_turns", json!("3")),
+        ("budgets", json!({"tokens": 0})),
+        ("budgets", json!({"dollars": 1})),
+        ("output_schema", json!("object")),
+    ] {
+        let error = definition(&json!({field: value})).unwrap_err();
+
+        assert!(
+            matches!(&error, AgentError::Field { field: found, .. } if *found == field),
+            "{value}: {error}"
+        );
+    }
+}
+
+#[test]
+fn a_tool_that_is_not_registered_is_named_with_those_that_are() {
+    let model = script([]);
+    for (tools, known) in [
+        (registry([echo("add").0, echo("mul").0]), "add, mul"),
+        (ToolRegistry::default(), "none"),
+    ] {
+        let more = json!({"tools": ["sub"]});
+
+        let error = agent(&MemoryStore::default(), &model, &tools, &more).unwrap_err();
+
+        let expected = format!(
+            "agent \"worker\" names tool \"sub\", which is not registered; there are: {known}"
+        );
+        assert_eq!(error.to_string(), expected);
+    }
+}
+
+#[test]
+fn a_tool_that_is_called_at_most_once_needs_a_ledger() {
+    let store = crate::support::Shim::without_ledger(&MemoryStore::default());
+    let (careful, model) = (registry([echo("send").0.at_most_once()]), script([]));
+
+    let error = agent(&store, &model, &careful, &json!({})).unwrap_err();
+
+    assert!(matches!(error, AgentError::Invalid(_)), "{error}");
+    assert!(agent(&MemoryStore::default(), &model, &careful, &json!({})).is_ok());
+    // One that the agent does not name is no concern of its.
+    assert!(agent(&store, &model, &careful, &json!({"tools": []})).is_ok());
+}
+
+#[cfg(feature = "validate")]
+#[test]
+fn a_schema_that_is_none_is_refused_when_the_agent_is_made() {
+    let more = json!({"output_schema": {"type": "objekt"}});
+
+    let error = agent(
+        &MemoryStore::default(),
+        &script([]),
+        &ToolRegistry::default(),
+        &more,
+    );
+
+    let error = error.unwrap_err();
+    assert!(
+        matches!(error, AgentError::BadOutputSchema { .. }),
+        "{error}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_defined_by_a_breadcrumb_may_call_the_tools_registered_for_agents_and_no_others() {
+    let store = MemoryStore::default();
+    let ((add, added), (unlisted, _)) = (echo("add"), echo("unlisted"));
+    let model = script([
+        Ok(calling([("1", "add", json!({"a": 1}))])),
+        Ok(says("done")),
+    ]);
+    let definitions = Definitions::new(Arc::new(store.clone()))
+        .default_model(model)
+        .agent_tools(registry([add]))
+        .tool(unlisted);
+    let runtime = Runtime::builder(store.events())
+        .definitions(definitions)
+        .build()
+        .unwrap();
+    let define = |id: &str, tools: Value| {
+        let subscriptions = json!([{"schema_name": "question.v1", "role": "trigger"}]);
+        json!({"agent_id": id, "tools": tools, "subscriptions": subscriptions})
+    };
+
+    let scenario = async {
+        put(&store, "agent.def.v1", define("bad", json!(["unlisted"]))).await;
+        put(&store, "agent.def.v1", define("good", json!(["add"]))).await;
+        eventually(async || !runtime.executors().is_empty()).await;
+        put(&store, "question.v1", json!({"q": 1})).await;
+        eventually(async || !all(&store, AgentExecutor::RESPONSE).await.is_empty()).await;
+        eventually(async || !all(&store, Definitions::REJECTED).await.is_empty()).await;
+    };
+    runtime.run_until(scenario).await.unwrap();
+
+    assert_eq!(answer(&store).await["message"], "done");
+    assert_eq!(count(&added), 1);
+    let rejected = all(&store, Definitions::REJECTED).await;
+    let reason = rejected[0].context.to_string();
+    assert!(
+        rejected.len() == 1 && reason.contains("names tool"),
+        "{reason}"
+    );
+}

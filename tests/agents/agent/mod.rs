@@ -1,0 +1,137 @@
+//! Agents that call tools: the turns of a run, what they may cost, what they answer, and what a crash repeats.
+
+mod acting;
+mod crashes;
+mod definitions;
+mod elsewhere;
+mod ends;
+mod output;
+mod reviewed;
+mod secrets;
+mod tools;
+
+use crate::support::{all, event_of, put};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use universal_executor::agent::{
+    AgentDefinition, AgentError, AgentExecutor, ChatRequest, ChatResponse, Message, ModelError,
+    ScriptedModel, Speaker, ToolCall,
+};
+use universal_executor::executor::ExecutorError;
+use universal_executor::tool::{JsonTool, ToolRegistry, json_tool};
+use universal_executor::{
+    BoxError, Breadcrumb, BreadcrumbStore, MemoryStore, Outcome, UniversalExecutor,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// An agent on questions that may call these tools, with whatever else its definition says.
+fn agent(
+    store: &(impl BreadcrumbStore + Clone),
+    model: &Arc<ScriptedModel>,
+    tools: &ToolRegistry,
+    more: &Value,
+) -> Result<AgentExecutor, AgentError> {
+    let mut definition = json!({
+        "agent_id": "worker", "system_prompt": "Work.", "tools": tools.names(),
+        "subscriptions": [{"schema_name": "question.v1", "role": "trigger"}],
+    });
+    let fields = definition.as_object_mut().unwrap();
+    fields.extend(more.as_object().unwrap().clone());
+    let definition = AgentDefinition::from_json(&definition)?;
+    AgentExecutor::with_tools(
+        definition,
+        Arc::clone(model) as _,
+        Arc::new(store.clone()),
+        tools,
+    )
+}
+
+/// What an agent says to one question, on a store of its own.
+async fn answer_of(model: &Arc<ScriptedModel>, tools: &ToolRegistry, more: &Value) -> Value {
+    let store = MemoryStore::default();
+    let question = put(&store, "question.v1", json!({"q": 1})).await;
+    let agent = agent(&store, model, tools, more).unwrap();
+    agent.process_event(&event_of(&question)).await.unwrap();
+    answer(&store).await
+}
+
+/// The context of the only answer.
+async fn answer(store: &MemoryStore) -> Value {
+    let mut found = all(store, AgentExecutor::RESPONSE).await;
+    assert_eq!(found.len(), 1, "{found:?}");
+    found.remove(0).context.clone().into_value()
+}
+
+async fn sees(agent: &AgentExecutor, breadcrumb: &Breadcrumb) -> Result<Outcome, ExecutorError> {
+    agent.process_event(&event_of(breadcrumb)).await
+}
+
+/// A tool made of a closure that is given its input, and how often it was called.
+fn tool<F, R>(name: &str, work: F) -> (JsonTool, Arc<AtomicUsize>)
+where
+    F: Fn(Value) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<Value, BoxError>> + Send + 'static,
+{
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let tool = json_tool(
+        name,
+        "For tests.",
+        json!({"type": "object"}),
+        move |input, _| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            work(input)
+        },
+    );
+    (tool, calls)
+}
+
+/// A tool that answers with its input.
+fn echo(name: &str) -> (JsonTool, Arc<AtomicUsize>) {
+    tool(name, |input| async move { Ok(input) })
+}
+
+fn count(calls: &AtomicUsize) -> usize {
+    calls.load(Ordering::SeqCst)
+}
+
+fn registry(tools: impl IntoIterator<Item = JsonTool>) -> ToolRegistry {
+    let tools = tools.into_iter();
+    tools.fold(ToolRegistry::default(), |registry, tool| {
+        registry.with(tool).unwrap()
+    })
+}
+
+fn script(
+    answers: impl IntoIterator<Item = Result<ChatResponse, ModelError>>,
+) -> Arc<ScriptedModel> {
+    Arc::new(ScriptedModel::script(answers))
+}
+
+/// An answer that calls tools, each an id, a name and arguments.
+fn calling<const N: usize>(calls: [(&str, &str, Value); N]) -> ChatResponse {
+    let calls = calls.map(|(id, tool, arguments)| ToolCall::new(id, tool, arguments));
+    ChatResponse::calling(calls.into())
+}
+
+fn says(text: &str) -> ChatResponse {
+    ChatResponse::new(text)
+}
+
+/// What a request tells of tools: which call, what it came to, and whether that is an error.
+fn results(request: &ChatRequest) -> Vec<(&str, &str, bool)> {
+    let told = |message: &&Message| message.speaker == Speaker::Tool;
+    let results = request.messages.iter().filter(told);
+    results
+        .map(|message| {
+            (
+                message.call_id.as_deref().unwrap(),
+                &*message.text,
+                message.is_error,
+            )
+        })
+        .collect()
+}

@@ -1,0 +1,199 @@
+//! What is sent.
+
+use super::{KEY, PROVIDERS, builder, client, hello, wire};
+use crate::server::{Seen, Server};
+use serde_json::{Value, json};
+use universal_executor::agent::{
+    ChatModel, ChatRequest, GenaiModel, Message, ResponseSchema, ToolCall, ToolChoice, ToolSpec,
+};
+
+/// What a provider is sent for a request.
+async fn sent(provider: &str, request: &ChatRequest) -> Seen {
+    let text = wire::text(provider, "Hi");
+    let server = Server::start(wire::reply(provider, &[text.as_bytes()])).await;
+    client(provider, &server).chat(request).await.unwrap();
+    server.only()
+}
+
+/// A conversation in which two tools were called, one of them in words that are no JSON.
+fn conversation() -> ChatRequest {
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
+    let calls = vec![
+        ToolCall::new("t1", "find.it", json!({"n": 1})),
+        ToolCall::new("t2", "find.it", "oops".to_owned()),
+    ];
+    ChatRequest::new(vec![
+        Message::system("Be short."),
+        Message::user("Look."),
+        Message::calls("I look.", calls),
+        Message::tool_result("t1", "found"),
+        Message::tool_error("t2", "bad_arguments"),
+        Message::assistant(""),
+        Message::user("And?"),
+    ])
+    .tool(ToolSpec::new("find.it", "Finds it", schema))
+}
+
+#[tokio::test]
+async fn a_question_goes_to_the_endpoint_of_the_protocol_with_the_key_in_its_header() {
+    let paths = [
+        ("POST /v1/messages HTTP/1.1", "x-api-key", Some(KEY)),
+        (
+            "POST /v1/models/tiny:streamGenerateContent?alt=sse HTTP/1.1",
+            "x-goog-api-key",
+            Some(KEY),
+        ),
+        ("POST /v1/api/chat HTTP/1.1", "authorization", None),
+    ];
+    for (provider, (line, header, value)) in PROVIDERS.iter().zip(paths) {
+        let seen = sent(provider, &hello()).await;
+
+        assert_eq!(seen.line, line);
+        assert_eq!(seen.header(header), value, "{provider}");
+        assert!(!seen.body.to_string().contains(KEY), "{provider}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_key_none_of_the_environment_is_sent() {
+    let text = wire::text("anthropic", "Hi");
+    let server = Server::start(wire::reply("anthropic", &[text.as_bytes()])).await;
+    let model = GenaiModel::builder("anthropic", "tiny").base_url(server.base_url());
+
+    model.build().unwrap().chat(&hello()).await.unwrap();
+
+    assert_eq!(server.only().header("x-api-key"), Some(""));
+}
+
+#[tokio::test]
+async fn a_model_that_a_request_names_is_asked_instead_of_the_default() {
+    let named = sent("anthropic", &hello().model("large")).await;
+    let default = sent("anthropic", &hello()).await;
+
+    assert_eq!(named.body["model"], "large");
+    assert_eq!(default.body["model"], "tiny");
+}
+
+#[tokio::test]
+async fn anthropic_is_told_the_whole_conversation() {
+    let body = sent("anthropic", &conversation()).await.body;
+
+    assert_eq!(body["system"], "Be short.");
+    assert_eq!(
+        body["messages"],
+        json!([
+            {"role": "user", "content": "Look."},
+            {"role": "assistant", "content": [
+                {"type": "text", "text": "I look."},
+                {"type": "tool_use", "id": "t1", "name": "find_it", "input": {"n": 1}},
+                {"type": "tool_use", "id": "t2", "name": "find_it", "input": {"unreadable": "oops"}},
+            ]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "t1", "content": "found"},
+                {"type": "tool_result", "tool_use_id": "t2", "content": "error: bad_arguments"},
+            ]},
+            {"role": "user", "content": "And?"},
+        ])
+    );
+    assert_eq!(
+        body["tools"],
+        json!([{
+            "name": "find_it", "description": "Finds it",
+            "input_schema": {"type": "object", "properties": {"n": {"type": "integer"}}},
+        }])
+    );
+}
+
+#[tokio::test]
+async fn gemini_is_told_the_results_of_one_answer_together() {
+    let body = sent("gemini", &conversation()).await.body;
+
+    let text = body["systemInstruction"]["parts"][0]["text"].as_str();
+    assert_eq!(text.unwrap().trim(), "Be short.");
+    let contents = body["contents"].as_array().unwrap();
+    let roles: Vec<_> = contents.iter().map(|one| one["role"].as_str()).collect();
+    assert_eq!(roles, ["user", "model", "user", "user"].map(Some));
+    let results = contents[2]["parts"].as_array().unwrap();
+    let names: Vec<_> = results
+        .iter()
+        .map(|part| part["functionResponse"]["name"].as_str())
+        .collect();
+    assert_eq!(names, [Some("find_it"), Some("find_it")]);
+}
+
+#[tokio::test]
+async fn ollama_is_told_each_result() {
+    let body = sent("ollama", &conversation()).await.body;
+
+    let messages = body["messages"].as_array().unwrap();
+    let told: Vec<_> = messages
+        .iter()
+        .filter(|message| message["role"] == "tool")
+        .map(|message| message["content"].as_str())
+        .collect();
+    assert_eq!(told, [Some("found"), Some("error: bad_arguments")]);
+}
+
+#[tokio::test]
+async fn what_an_answer_shall_be_like_is_asked_for() {
+    let schema = json!({"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"], "additionalProperties": false});
+    let request = conversation()
+        .temperature(0.5)
+        .max_output_tokens(77)
+        .stop("END")
+        .tool_choice(ToolChoice::Named("find.it".into()))
+        .response_schema(ResponseSchema::new("answer", schema.clone()));
+
+    let claude = sent("anthropic", &request).await.body;
+    let gemini = sent("gemini", &request).await.body;
+
+    assert_eq!(claude["temperature"], 0.5);
+    assert_eq!(claude["max_tokens"], 77);
+    assert_eq!(claude["stop_sequences"], json!(["END"]));
+    assert_eq!(
+        claude["tool_choice"],
+        json!({"type": "tool", "name": "find_it"})
+    );
+    assert_eq!(claude["output_config"]["format"]["schema"], schema);
+    let wanted = &gemini["generationConfig"];
+    assert_eq!(wanted["temperature"], 0.5);
+    assert_eq!(wanted["maxOutputTokens"], 77);
+    assert_eq!(wanted["stopSequences"], json!(["END"]));
+    assert_eq!(wanted["responseJsonSchema"], schema);
+    assert_eq!(
+        gemini["toolConfig"]["functionCallingConfig"],
+        json!({"mode": "ANY", "allowedFunctionNames": ["find_it"]})
+    );
+}
+
+#[tokio::test]
+async fn where_a_provider_takes_no_schema_one_that_is_only_wished_for_is_left_out() {
+    let wished = ResponseSchema::new("answer", json!({"type": "object"})).lenient();
+    let request = conversation()
+        .response_schema(wished)
+        .tool_choice(ToolChoice::None);
+
+    let body = sent("ollama", &request).await.body;
+
+    assert_eq!(body.get("format"), None);
+    assert_eq!(body.get("tools").filter(|tools| !tools.is_null()), None);
+}
+
+#[tokio::test]
+async fn a_tool_has_its_own_name_in_the_answer() {
+    let text = wire::anthropic(&[
+        wire::begin(),
+        wire::called(0, "t1", "find_it", &["{}"]),
+        wire::end("tool_use"),
+    ]);
+    let server = Server::start(wire::reply("anthropic", &[text.as_bytes()])).await;
+
+    let model = builder("anthropic", &server).build().unwrap();
+    let answer = model.chat(&conversation()).await.unwrap();
+
+    assert_eq!(answer.tool_calls[0].name, "find.it");
+    assert_eq!(
+        *answer.tool_calls[0].arguments.json().unwrap(),
+        Value::Object(Default::default())
+    );
+}

@@ -1,0 +1,54 @@
+//! What others write does no harm, even to an agent whose model obeys every order that it reads.
+
+mod forged;
+mod injected;
+mod kept;
+mod model;
+mod requested;
+mod stamped;
+mod world;
+
+use crate::support::log::Log;
+use std::collections::HashSet;
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::fmt::format::FmtSpan;
+
+/// Something with a name, and what makes it.
+type Named<T> = (&'static str, fn() -> T);
+
+/// Captures everything that this thread logs.
+fn capture() -> (Log, DefaultGuard) {
+    Log::capture(tracing::Level::TRACE, FmtSpan::NEW | FmtSpan::CLOSE)
+}
+
+/// The fewest attacks that have to be here.
+const FEWEST: usize = 200;
+
+#[test]
+fn there_are_enough_attacks_and_no_two_are_the_same() {
+    let families = [
+        ("injected", injected::cases()),
+        ("forged", forged::cases()),
+        ("requested", requested::cases()),
+        ("stamped", stamped::cases()),
+        ("kept", kept::cases()),
+    ];
+    let all: usize = families.iter().map(|(_, cases)| cases.len()).sum();
+    let names: HashSet<_> = families.iter().flat_map(|(_, cases)| cases).collect();
+
+    for (family, cases) in &families {
+        println!("{family}: {} attacks", cases.len());
+    }
+    println!("together: {all} attacks");
+
+    assert_eq!(names.len(), all);
+    for (family, cases) in &families {
+        assert!(!cases.is_empty(), "{family}");
+    }
+    // The product of attacks and places is one thing tried in many ways; there have to be enough others.
+    let others = all - injected::cases().len();
+    assert!(
+        all >= FEWEST && others >= FEWEST,
+        "{all}, {others} of them no injections"
+    );
+}

@@ -1,0 +1,31 @@
+//! Tests of agents, and of the model and program providers behind them.
+
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a helper that fails must fail the test that uses it"
+)]
+
+mod agent;
+#[cfg(any(feature = "cli", feature = "genai", feature = "openai"))]
+#[path = "../support/child.rs"]
+#[allow(dead_code, reason = "each test binary uses a different part")]
+mod child;
+// These tests look for processes in /proc.
+#[cfg(all(feature = "cli", target_os = "linux"))]
+mod cli;
+#[cfg(feature = "genai")]
+mod genai;
+mod hostile;
+#[cfg(feature = "openai")]
+mod openai;
+#[allow(dead_code, reason = "each provider uses a different part")]
+#[cfg(any(feature = "genai", feature = "openai"))]
+mod server;
+#[allow(dead_code, reason = "each test binary uses a different part")]
+#[path = "../support/mod.rs"]
+mod support;
+#[cfg(all(feature = "cli", feature = "openai", target_os = "linux"))]
+mod ways;

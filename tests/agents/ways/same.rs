@@ -1,0 +1,113 @@
+//! One conversation, had in different ways, comes to the same.
+
+use crate::support::put;
+use crate::ways::conversation::{EFFECTS, LAST, TOLD, told};
+use crate::ways::way::{Endpoint, Scene, Way};
+use crate::ways::{Notes, approve, are_suspended, first, runtime};
+use serde_json::json;
+use std::sync::atomic::Ordering;
+use universal_executor::agent::AgentExecutor;
+
+/// Has the conversation in one go, with a person who answers both agents.
+async fn have(scene: &Scene) {
+    let store = &scene.store;
+    let talk = async {
+        put(store, "question.v1", json!({"q": 1})).await;
+        for agent in ["worker", "payer"] {
+            let asked = first(store, "human.request.v1", agent).await;
+            approve(store, &asked).await;
+        }
+        first(store, AgentExecutor::RESPONSE, "worker").await;
+    };
+    runtime(store, scene.executors())
+        .run_until(talk)
+        .await
+        .unwrap();
+}
+
+/// Has it with other workers after each question, which come after the answer.
+async fn have_with_restarts(scene: &Scene) {
+    let store = &scene.store;
+    for (agent, waiting) in [("worker", 1), ("payer", 2)] {
+        let until_asked = async {
+            if waiting == 1 {
+                put(store, "question.v1", json!({"q": 1})).await;
+            }
+            first(store, "human.request.v1", agent).await;
+            are_suspended(store, waiting).await;
+        };
+        runtime(store, scene.executors())
+            .run_until(until_asked)
+            .await
+            .unwrap();
+        let asked = first(store, "human.request.v1", agent).await;
+        approve(store, &asked).await;
+    }
+    let until_answered = async { drop(first(store, AgentExecutor::RESPONSE, "worker").await) };
+    runtime(store, scene.executors())
+        .run_until(until_answered)
+        .await
+        .unwrap();
+}
+
+async fn check(scene: &Scene) {
+    let response = first(&scene.store, AgentExecutor::RESPONSE, "worker").await;
+    let field = |name: &str| response.context.get(name).cloned().unwrap_or_default();
+
+    assert_eq!(told(&scene.effects.lock().unwrap()), EFFECTS);
+    let heard = scene.told();
+    let heard: Vec<_> = heard.iter().map(|(id, text)| (&**id, &**text)).collect();
+    assert_eq!(heard, TOLD);
+    assert_eq!(field("status"), "success");
+    assert_eq!(field("message"), LAST);
+    assert_eq!(
+        field("outputs"),
+        json!({"completion-report": {"done": "all"}})
+    );
+    // Six calls of the agent and one of the agent that it uses.
+    assert_eq!(scene.works.load(Ordering::SeqCst), 7);
+}
+
+/// Has the conversation both ways, and checks what comes of it.
+async fn comes_to_the_same(way: impl AsyncFn(&str) -> Way) {
+    let scene = Scene::new(way("in-one-go").await);
+    have(&scene).await;
+    check(&scene).await;
+
+    let scene = Scene::new(way("with-restarts").await);
+    have_with_restarts(&scene).await;
+    check(&scene).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_here_with_tools_here_comes_to_what_is_written_down() {
+    comes_to_the_same(async |_| Way::InProcess).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn tools_by_breadcrumbs_come_to_the_same() {
+    comes_to_the_same(async |_| Way::ToolsByBreadcrumbs).await;
+}
+
+#[tokio::test]
+async fn a_model_behind_http_comes_to_the_same() {
+    comes_to_the_same(async |_| Way::Http(Endpoint::start().await)).await;
+}
+
+#[tokio::test]
+async fn a_program_that_calls_back_comes_to_the_same() {
+    comes_to_the_same(async |how| Way::Program(Notes::new(how))).await;
+}
+
+#[tokio::test]
+async fn a_program_whose_tools_are_behind_breadcrumbs_comes_to_the_same() {
+    comes_to_the_same(async |how| {
+        Way::ProgramAndBreadcrumbs(Notes::new(&format!("elsewhere-{how}")))
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_by_breadcrumbs_comes_to_the_same() {
+    comes_to_the_same(async |_| Way::ModelByBreadcrumbs).await;
+}

@@ -1,0 +1,268 @@
+//! The ways to have a conversation.
+
+use crate::cli::playing;
+use crate::server::{head, read};
+use crate::ways::Notes;
+use crate::ways::conversation::{answer, completion, steps};
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
+use universal_executor::agent::{
+    AgentDefinition, AgentExecutor, ApiProvider, BreadcrumbModel, ChatRequest, ChatResponse,
+    OpenAiCompatible, Provider, ScriptedModel, Speaker, ToolCall, model_tool,
+};
+use universal_executor::machine::Effect;
+use universal_executor::tool::{ToolDispatcher, ToolExecutor, ToolRegistry, json_tool};
+use universal_executor::{BoxError, MemoryStore, UniversalExecutor};
+
+/// Who thinks for the agent, and where its tools are.
+pub(crate) enum Way {
+    /// A model here, and tools here.
+    InProcess,
+    /// A model here, and tools by breadcrumbs.
+    ToolsByBreadcrumbs,
+    /// A model behind HTTP, and tools here.
+    Http(Endpoint),
+    /// A program, and tools here.
+    Program(Notes),
+    /// A program, and tools by breadcrumbs.
+    ProgramAndBreadcrumbs(Notes),
+    /// A model by breadcrumbs, and tools here.
+    ModelByBreadcrumbs,
+}
+
+/// All that is needed to have a conversation, and what was seen of it.
+pub(crate) struct Scene {
+    pub(crate) store: MemoryStore,
+    pub(crate) effects: Arc<Mutex<Vec<Effect>>>,
+    /// How often the tools did something.
+    pub(crate) works: Arc<AtomicUsize>,
+    way: Way,
+    model: Arc<ScriptedModel>,
+}
+
+impl Scene {
+    pub(crate) fn new(way: Way) -> Self {
+        Self {
+            store: MemoryStore::default(),
+            effects: Arc::default(),
+            works: Arc::default(),
+            way,
+            model: Arc::new(ScriptedModel::answering(|_, request| {
+                Ok(answer(turns(request)))
+            })),
+        }
+    }
+
+    /// All executors, new ones each time.
+    pub(crate) fn executors(&self) -> Vec<Arc<dyn UniversalExecutor>> {
+        let store = || Arc::new(self.store.clone());
+        let mut executors = vec![self.worker(), self.payer()];
+        match &self.way {
+            Way::ToolsByBreadcrumbs | Way::ProgramAndBreadcrumbs(_) => {
+                let served = ToolDispatcher::new("tools", self.tools(), store());
+                executors.push(Arc::new(served.unwrap()));
+            }
+            Way::ModelByBreadcrumbs => {
+                let model = model_tool("model", Arc::clone(&self.model) as _);
+                executors.push(Arc::new(ToolExecutor::new(model, store()).unwrap()));
+            }
+            Way::InProcess | Way::Http(_) | Way::Program(_) => {}
+        }
+        executors
+    }
+
+    /// What the agent was told of its calls in the end: of each its id and its result.
+    pub(crate) fn told(&self) -> Vec<(String, String)> {
+        let told = match &self.way {
+            Way::InProcess | Way::ToolsByBreadcrumbs | Way::ModelByBreadcrumbs => {
+                told_model(self.model.requests().last().unwrap())
+            }
+            Way::Http(endpoint) => endpoint.told(),
+            Way::Program(notes) | Way::ProgramAndBreadcrumbs(notes) => {
+                told_program(notes.read().last().unwrap())
+            }
+        };
+        // The words of chat completions have no field for it.
+        let text = |text: String| text.strip_prefix("error: ").unwrap_or(&text).to_owned();
+        told.into_iter()
+            .map(|(id, told)| (id, text(told)))
+            .collect()
+    }
+
+    fn worker(&self) -> Arc<dyn UniversalExecutor> {
+        let tools = self.tools();
+        let how = match &self.way {
+            Way::ToolsByBreadcrumbs | Way::ProgramAndBreadcrumbs(_) => "breadcrumbs",
+            Way::InProcess | Way::Http(_) | Way::Program(_) | Way::ModelByBreadcrumbs => {
+                "in_process"
+            }
+        };
+        let definition = AgentDefinition::from_json(&json!({
+            "agent_id": "worker", "system_prompt": "Work.",
+            "tools": tools.names(), "tool_calls": how, "use": ["payer"], "max_turns": 20,
+            "subscriptions": [{"schema_name": "question.v1", "role": "trigger"}],
+            "approval": {"tools": ["pay"]},
+            "outputs": [{
+                "name": "completion-report", "description": "What was done.", "required": true,
+                "schema": {"type": "object", "required": ["done"]},
+            }],
+        }));
+        let store = Arc::new(self.store.clone());
+        let provider = self.provider();
+        let agent = AgentExecutor::with_provider(definition.unwrap(), provider, store, &tools);
+        let effects = Arc::clone(&self.effects);
+        let keep = move |_: &_, effect: &Effect| effects.lock().unwrap().push(effect.clone());
+        Arc::new(agent.unwrap().observed_by(keep))
+    }
+
+    fn provider(&self) -> Arc<dyn Provider> {
+        match &self.way {
+            Way::InProcess | Way::ToolsByBreadcrumbs => {
+                Arc::new(ApiProvider::new(Arc::clone(&self.model) as _))
+            }
+            Way::Http(endpoint) => {
+                let client = OpenAiCompatible::builder(&endpoint.url)
+                    .model("tiny")
+                    .build();
+                Arc::new(ApiProvider::new(Arc::new(client.unwrap())))
+            }
+            Way::Program(notes) | Way::ProgramAndBreadcrumbs(notes) => {
+                Arc::new(playing(&steps(notes.path())))
+            }
+            Way::ModelByBreadcrumbs => Arc::new(BreadcrumbModel::new("model")),
+        }
+    }
+
+    fn tools(&self) -> ToolRegistry {
+        let tool = |name, work: fn(Value) -> Result<Value, BoxError>| {
+            let works = Arc::clone(&self.works);
+            json_tool(
+                name,
+                "For tests.",
+                json!({"type": "object"}),
+                move |input, _| {
+                    works.fetch_add(1, Ordering::SeqCst);
+                    std::future::ready(work(input))
+                },
+            )
+        };
+        let upper = |input: Value| Ok(input["text"].as_str().unwrap().to_uppercase().into());
+        let tools = [
+            tool("upper", upper),
+            tool("fails", |_| Err("no such city".into())),
+            tool("pay", Ok),
+        ];
+        let registry = ToolRegistry::default();
+        tools
+            .into_iter()
+            .fold(registry, |registry, tool| registry.with(tool).unwrap())
+    }
+
+    /// Another agent, which has tools of its own.
+    fn payer(&self) -> Arc<dyn UniversalExecutor> {
+        let definition = AgentDefinition::from_json(&json!({
+            "agent_id": "payer", "system_prompt": "Pay.",
+            "tools": ["pay"], "approval": {"tools": ["pay"]},
+            "subscriptions": [{
+                "schema_name": "agent.request.v1", "role": "trigger",
+                "context_match": [{"path": "$.agent", "op": "eq", "value": "payer"}],
+            }],
+        }));
+        let model = ScriptedModel::answering(|_, request| {
+            Ok(match turns(request) {
+                0 => ChatResponse::calling(vec![ToolCall::new("1", "pay", json!({"to": "ann"}))]),
+                _ => ChatResponse::new("It is paid."),
+            })
+        });
+        let (model, store) = (Arc::new(model), Arc::new(self.store.clone()));
+        let agent = AgentExecutor::with_tools(definition.unwrap(), model, store, &self.tools());
+        Arc::new(agent.unwrap())
+    }
+}
+
+/// How often a model has answered.
+pub(crate) fn turns(request: &ChatRequest) -> usize {
+    let messages = request.messages.iter();
+    messages
+        .filter(|message| message.speaker == Speaker::Assistant)
+        .count()
+}
+
+/// The ids and results of calls that a model was told of.
+pub(crate) fn told_model(request: &ChatRequest) -> Vec<(String, String)> {
+    let messages = request.messages.iter();
+    let told = messages.filter(|message| message.speaker == Speaker::Tool);
+    told.map(|message| (message.call_id.clone().unwrap(), message.text.clone()))
+        .collect()
+}
+
+fn told_program(heard: &Value) -> Vec<(String, String)> {
+    let ids = crate::ways::conversation::calls().map(str::to_owned);
+    ids.zip(texts(heard)).collect()
+}
+
+/// The results that a program has heard, as a model would be told of them.
+pub(crate) fn texts(heard: &Value) -> Vec<String> {
+    let heard = heard.as_array().unwrap().iter();
+    let texts = heard.map(|answer| match (&answer["output"], &answer["code"]) {
+        (Value::String(text), Value::Null) => text.clone(),
+        (output, Value::Null) => output.to_string(),
+        (_, code) => format!(
+            "{}: {}",
+            code.as_str().unwrap(),
+            answer["error"].as_str().unwrap()
+        ),
+    });
+    texts.collect()
+}
+
+/// A model behind HTTP, which answers by how often it has answered; ends with the runtime of its test.
+pub(crate) struct Endpoint {
+    url: String,
+    seen: Arc<Mutex<Vec<Value>>>,
+}
+
+impl Endpoint {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/v1", listener.local_addr().unwrap());
+        let seen = Arc::default();
+        let keep = Arc::clone(&seen);
+        tokio::spawn(async move {
+            while let Ok((connection, _)) = listener.accept().await {
+                respond(connection, &keep).await;
+            }
+        });
+        Self { url, seen }
+    }
+
+    fn told(&self) -> Vec<(String, String)> {
+        let seen = self.seen.lock().unwrap();
+        let told = messages(seen.last().unwrap(), "tool");
+        let told = told.map(|message| {
+            let text = |field: &str| message[field].as_str().unwrap();
+            (text("tool_call_id").to_owned(), text("content").to_owned())
+        });
+        told.collect()
+    }
+}
+
+fn messages<'b>(body: &'b Value, role: &str) -> impl Iterator<Item = &'b Value> {
+    let messages = body["messages"].as_array().unwrap().iter();
+    messages.filter(move |message| message["role"] == role)
+}
+
+async fn respond(mut connection: TcpStream, keep: &Mutex<Vec<Value>>) -> Option<()> {
+    let body = read(&mut connection).await?.body;
+    let answer = completion(messages(&body, "assistant").count()).to_string();
+    keep.lock().unwrap().push(body);
+    let head = head(200, "application/json", &[], Some(answer.len()));
+    connection
+        .write_all((head + &answer).as_bytes())
+        .await
+        .ok()?;
+    connection.shutdown().await.ok()
+}

@@ -1,0 +1,31 @@
+//! Tests of executors, tools and the runtime on the memory store, and of the crate as a whole.
+
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a helper that fails must fail the test that uses it"
+)]
+
+mod blocking_tools;
+mod check_definitions;
+#[allow(dead_code, reason = "each test binary uses a different part")]
+#[path = "../support/child.rs"]
+mod child;
+mod executor;
+mod key_order;
+mod layers;
+mod main_job;
+#[cfg(feature = "metrics")]
+mod metrics;
+mod mock_store;
+mod public_api;
+mod readme;
+mod runtime;
+mod runtime_definitions;
+mod runtime_order;
+#[allow(dead_code, reason = "each test binary uses a different part")]
+#[path = "../support/mod.rs"]
+mod support;
+mod tools;
+mod tracing;

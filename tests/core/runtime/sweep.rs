@@ -1,0 +1,604 @@
+//! The look into the store: whatever a source loses is found, once, in order.
+
+use crate::runtime::events::{Dice, Told, Warped};
+use crate::runtime::{
+    MINUTE, SECOND, asks_back, bystander, count, number, only, put_tagged, runtime, until,
+    until_suspended,
+};
+use crate::support::{Call, Do, Probe, Shim, all, event_of, eventually, put, runs, unavailable};
+use futures::FutureExt as _;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use universal_executor::executor::OrderingKey;
+use universal_executor::source::StartAt;
+use universal_executor::store::{MemoryLimits, Query, StoreError};
+use universal_executor::{
+    BreadcrumbStore, Event, EventSource, MemoryStore, NewBreadcrumb, Profile, Response, Runtime,
+    Selector, Wake,
+};
+
+/// How many breadcrumbs a look reads at a time.
+const PAGE: usize = 200;
+
+/// A runtime that looks every ten seconds.
+fn sweeping(source: impl EventSource, executor: &Arc<Probe>) -> Runtime {
+    Runtime::builder(source)
+        .executor(Arc::clone(executor))
+        .reconcile_every(10 * SECOND)
+        .build()
+        .unwrap()
+}
+
+fn answers(store: &(impl BreadcrumbStore + Clone)) -> Arc<Probe> {
+    Probe::on("question.v1", "answers", store).shared()
+}
+
+/// A store that keeps so few events that a slow reader misses some.
+fn forgetful(events: usize) -> MemoryStore {
+    let mut limits = MemoryLimits::default();
+    limits.events = events;
+    MemoryStore::with_limits(limits)
+}
+
+async fn ask(store: &MemoryStore, questions: std::ops::Range<usize>) {
+    for n in questions {
+        put(store, "question.v1", json!({ "n": n })).await;
+    }
+}
+
+/// Whether a query is a look into the store for what no event told.
+fn is_look(query: &Query) -> bool {
+    query.selector == Selector::any() && query.limit == PAGE
+}
+
+/// A store that counts how often it is asked for what is new.
+fn watched(store: &MemoryStore) -> (Shim, Arc<AtomicUsize>) {
+    let looks = Arc::new(AtomicUsize::new(0));
+    let noted = Arc::clone(&looks);
+    let watched = Shim::new(store, move |call| {
+        if let Call::Search(query) = call
+            && query.selector == Selector::any()
+        {
+            noted.fetch_add(1, Ordering::SeqCst);
+        }
+        Do::Pass
+    });
+    (watched, looks)
+}
+
+/// Until the store was looked at so often from now on.
+async fn until_looked_at(looks: &AtomicUsize, times: usize) {
+    let wanted = looks.load(Ordering::SeqCst) + times;
+    eventually(async || looks.load(Ordering::SeqCst) >= wanted).await;
+}
+
+/// How often each question was executed, by its number.
+fn executions(probe: &Probe) -> BTreeMap<u64, usize> {
+    let mut times = BTreeMap::new();
+    for call in 0..probe.executed() {
+        let n = number(probe.context(call).trigger(), "n");
+        *times.entry(n).or_default() += 1;
+    }
+    times
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_trigger_ends_though_no_event_tells_of_any() {
+    let store = MemoryStore::default();
+    let answers = answers(&store);
+    let runtime = sweeping(Warped::silent(&store), &answers);
+    let asked = async {
+        ask(&store, 0..50).await;
+        until(&store, "answer.v1", 50).await;
+        ask(&store, 50..100).await;
+        until(&store, "answer.v1", 100).await;
+    };
+
+    let report = runtime.run_until(asked).await.unwrap();
+
+    assert_eq!((report.events, report.found_by_sweep), (0, 100));
+    assert_eq!((answers.executed(), executions(&answers).len()), (100, 100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_of_executors_ends_though_half_of_the_events_are_lost() {
+    let store = MemoryStore::default();
+    let dice = Dice::seeded(1);
+    let lossy = Warped::new(&store, move |delivery| match dice.roll(2) {
+        0 => Vec::new(),
+        _ => vec![delivery],
+    });
+    let answers = answers(&store);
+    let thanks = Probe::on("answer.v1", "thanks", &store)
+        .writing(Response::create(NewBreadcrumb::new("thanks.v1")))
+        .shared();
+    let runtime = Runtime::builder(lossy)
+        .executors([Arc::clone(&answers) as _, Arc::clone(&thanks) as _])
+        .reconcile_every(10 * SECOND)
+        .build()
+        .unwrap();
+    let asked = async {
+        ask(&store, 0..100).await;
+        until(&store, "thanks.v1", 100).await;
+    };
+
+    let report = runtime.run_until(asked).await.unwrap();
+
+    assert_eq!((answers.executed(), thanks.executed()), (100, 100));
+    assert!(report.events > 50, "{report:?}");
+    assert!(report.found_by_sweep > 50, "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_out_of_order_and_five_times_each_are_answered_once() {
+    let store = MemoryStore::default();
+    let dice = Dice::seeded(2);
+    let held = Mutex::new(Vec::new());
+    let mixed = Warped::new(&store, move |delivery| {
+        let mut held = held.lock().unwrap();
+        held.extend(std::iter::repeat_n(delivery, 5));
+        if held.len() < 50 {
+            return Vec::new();
+        }
+        dice.shuffle(&mut held);
+        std::mem::take(&mut held)
+    });
+    let answers = answers(&store);
+    let runtime = sweeping(mixed, &answers);
+    let asked = async {
+        ask(&store, 0..95).await;
+        until(&store, "answer.v1", 95).await;
+    };
+
+    runtime.run_until(asked).await.unwrap();
+
+    assert_eq!((answers.executed(), executions(&answers).len()), (95, 95));
+    assert_eq!(count(&store, "answer.v1").await, 95);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_complete_source_says_it_dropped_is_found() {
+    let store = forgetful(10);
+    let answers = answers(&store);
+    let runtime = runtime(store.events(), [&answers]);
+    let asked = async {
+        ask(&store, 0..1).await;
+        until(&store, "answer.v1", 1).await;
+        ask(&store, 1..500).await;
+        until(&store, "answer.v1", 500).await;
+    };
+
+    let report = runtime.run_until(asked).await.unwrap();
+
+    assert!(report.missed > 400, "{report:?}");
+    assert!(report.found_by_sweep >= 480, "{report:?}");
+    assert_eq!((answers.executed(), executions(&answers).len()), (500, 500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_complete_source_dropped_before_the_first_event_is_found() {
+    for start in [StartAt::Now, StartAt::Beginning] {
+        let store = forgetful(10);
+        let answers = answers(&store);
+        let runtime = Runtime::builder(store.events())
+            .executor(Arc::clone(&answers))
+            .start_at(start)
+            .build()
+            .unwrap();
+        let asked = async {
+            ask(&store, 0..500).await;
+            until(&store, "answer.v1", 500).await;
+        };
+
+        runtime.run_until(asked).await.unwrap();
+
+        assert_eq!((answers.executed(), executions(&answers).len()), (500, 500));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_there_before_is_not_found_because_the_first_events_were_dropped() {
+    let store = forgetful(10);
+    let answers = answers(&store);
+    ask(&store, 0..100).await;
+    let runtime = runtime(store.events(), [&answers]);
+    let asked = async {
+        ask(&store, 100..200).await;
+        until(&store, "answer.v1", 100).await;
+    };
+
+    runtime.run_until(asked).await.unwrap();
+
+    let executed: Vec<u64> = executions(&answers).into_keys().collect();
+    assert_eq!(executed, (100..200).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_committed_while_the_store_is_looked_at_hides_nothing() {
+    let store = forgetful(10);
+    let (page, more) = (AtomicUsize::new(0), store.clone());
+    let busy = Shim::new(&store, move |call| {
+        if let Call::Search(query) = call
+            && is_look(query)
+            && page.fetch_add(1, Ordering::SeqCst) == 2
+        {
+            // On the way back from the oldest page.
+            ask(&more, 250..400).now_or_never().unwrap();
+        }
+        Do::Pass
+    });
+    let answers = answers(&busy);
+    let runtime = runtime(store.events(), [&answers]);
+    let asked = async {
+        ask(&store, 0..1).await;
+        until(&store, "answer.v1", 1).await;
+        ask(&store, 1..250).await;
+        until(&store, "answer.v1", 400).await;
+    };
+
+    runtime.run_until(asked).await.unwrap();
+
+    assert_eq!((answers.executed(), executions(&answers).len()), (400, 400));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_happened_while_a_source_was_away_is_found_when_it_comes_back() {
+    for told in [Told::default(), Told::complete()] {
+        let store = MemoryStore::default();
+        let answers = answers(&store);
+        let runtime = runtime(told.clone(), [&answers]);
+        let asked = async {
+            let question = put(&store, "question.v1", json!({"n": 0})).await;
+            told.say(event_of(&question));
+            until(&store, "answer.v1", 1).await;
+            told.hang_up();
+            ask(&store, 1..10).await;
+            until(&store, "answer.v1", 10).await;
+            assert_eq!(told.subscriptions(), 2);
+            let question = put(&store, "question.v1", json!({"n": 10})).await;
+            told.say(event_of(&question));
+            until(&store, "answer.v1", 11).await;
+        };
+
+        let report = runtime.run_until(asked).await.unwrap();
+
+        assert_eq!((answers.executed(), executions(&answers).len()), (11, 11));
+        assert_eq!((report.events, report.found_by_sweep), (2, 9));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_there_before_the_start_is_not_found() {
+    let store = MemoryStore::default();
+    let (watched, looks) = watched(&store);
+    let answers = answers(&watched);
+    ask(&store, 0..10).await;
+    let runtime = sweeping(Warped::silent(&store), &answers);
+    let asked = async {
+        until_looked_at(&looks, 3).await;
+        ask(&store, 10..11).await;
+        until_looked_at(&looks, 3).await;
+        until(&store, "answer.v1", 1).await;
+    };
+
+    let report = runtime.run_until(asked).await.unwrap();
+
+    assert_eq!(executions(&answers), BTreeMap::from([(10, 1)]));
+    assert_eq!((report.found_by_sweep, runs(&store).await.len()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_begins_at_the_beginning_finds_what_came_in_the_minute_before_unseen() {
+    let store = MemoryStore::default();
+    let answers = answers(&store);
+    ask(&store, 0..1).await;
+    tokio::time::advance(2 * MINUTE).await;
+    ask(&store, 1..11).await;
+    let runtime = Runtime::builder(Warped::silent(&store))
+        .executor(Arc::clone(&answers))
+        .start_at(StartAt::Beginning)
+        .reconcile_every(10 * SECOND)
+        .build()
+        .unwrap();
+
+    let asked = until(&store, "answer.v1", 10);
+    let report = runtime.run_until(asked).await.unwrap();
+
+    assert_eq!(executions(&answers), (1..11).map(|n| (n, 1)).collect());
+    assert_eq!((report.events, report.found_by_sweep), (0, 10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_looks_back_for_longer_finds_what_came_so_long_before_unseen() {
+    let store = MemoryStore::default();
+    let answers = answers(&store);
+    ask(&store, 0..1).await;
+    tokio::time::advance(60 * MINUTE).await;
+    ask(&store, 1..6).await;
+    tokio::time::advance(20 * MINUTE).await;
+    ask(&store, 6..11).await;
+    let runtime = Runtime::builder(Warped::silent(&store))
+        .executor(Arc::clone(&answers))
+        .start_at(StartAt::Beginning)
+        .look_back(30 * MINUTE)
+        .reconcile_every(10 * SECOND)
+        .build()
+        .unwrap();
+
+    let asked = until(&store, "answer.v1", 10);
+    runtime.run_until(asked).await.unwrap();
+
+    assert_eq!(executions(&answers), (1..11).map(|n| (n, 1)).collect());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_cannot_look_at_so_many_is_asked_for_fewer() {
+    let store = MemoryStore::default();
+    let near = Shim::new(&store, |call| match call {
+        Call::Search(query) if is_look(query) => Do::Fail(StoreError::TooFar {
+            store: "near",
+            looked_at: 100,
+        }),
+        _ => Do::Pass,
+    });
+    let answers = answers(&near);
+    let runtime = sweeping(Warped::silent(&store), &answers);
+    let asked = async {
+        ask(&store, 0..50).await;
+        until(&store, "answer.v1", 50).await;
+    };
+
+    let report = runtime.run_until(asked).await.unwrap();
+
+    assert_eq!((report.found_by_sweep, answers.executed()), (50, 50));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_announced_is_not_found_again() {
+    let store = MemoryStore::default();
+    let (watched, looks) = watched(&store);
+    let answers = answers(&watched);
+    let runtime = sweeping(Warped::faithful(&store), &answers);
+    let asked = async {
+        ask(&store, 0..50).await;
+        until(&store, "answer.v1", 50).await;
+        until_looked_at(&looks, 5).await;
+    };
+
+    let report = runtime.run_until(asked).await.unwrap();
+
+    assert_eq!((report.events, report.found_by_sweep), (100, 0));
+    assert_eq!((answers.executed(), report.responded), (50, 50));
+    assert_eq!(report.skipped, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_runs_again_answers_nothing_twice() {
+    let store = MemoryStore::default();
+    let (watched, looks) = watched(&store);
+    let answers = answers(&watched);
+    let runtime = sweeping(Warped::silent(&store), &answers);
+    let asked = async {
+        ask(&store, 0..50).await;
+        until(&store, "answer.v1", 50).await;
+    };
+    runtime.run_until(asked).await.unwrap();
+    ask(&store, 50..60).await;
+
+    let answered = async {
+        until_looked_at(&looks, 3).await;
+        until(&store, "answer.v1", 60).await;
+    };
+    runtime.run_until(answered).await.unwrap();
+
+    assert_eq!((answers.executed(), executions(&answers).len()), (60, 60));
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_than_a_page_arrives_oldest_first() {
+    let store = MemoryStore::default();
+    let answers = Probe::on("question.v1", "answers", &store)
+        .profile(Profile::new("prober").ordering(OrderingKey::path("$.key").unwrap()))
+        .shared();
+    let runtime = sweeping(Warped::silent(&store), &answers);
+    let asked = async {
+        for n in 0..2 * PAGE + 50 {
+            put(&store, "question.v1", json!({"n": n, "key": n % 3})).await;
+        }
+        until(&store, "answer.v1", 2 * PAGE + 50).await;
+    };
+
+    runtime.run_until(asked).await.unwrap();
+
+    let mut by_key: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    for call in 0..answers.executed() {
+        let question = answers.context(call);
+        let field = |name| number(question.trigger(), name);
+        by_key.entry(field("key")).or_default().push(field("n"));
+    }
+    assert_eq!(answers.executed(), 2 * PAGE + 50);
+    assert_eq!(by_key.len(), 3);
+    for questions in by_key.into_values() {
+        assert!(questions.is_sorted(), "{questions:?}");
+    }
+}
+
+/// A store that fails at every second page of the first looks into it.
+fn flaky(store: &MemoryStore) -> Shim {
+    let pages = AtomicUsize::new(0);
+    Shim::new(store, move |call| match call {
+        Call::Search(query) if is_look(query) => match pages.fetch_add(1, Ordering::SeqCst) {
+            1 | 3 | 5 | 7 | 9 => Do::Fail(unavailable()),
+            _ => Do::Pass,
+        },
+        _ => Do::Pass,
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_while_it_is_looked_at_is_looked_at_again() {
+    let store = MemoryStore::default();
+    let answers = answers(&flaky(&store));
+    let runtime = runtime(Warped::silent(&store), [&answers]);
+    let asked = async {
+        ask(&store, 0..500).await;
+        until(&store, "answer.v1", 500).await;
+    };
+
+    runtime.run_until(asked).await.unwrap();
+
+    assert_eq!((answers.executed(), executions(&answers).len()), (500, 500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_after_its_source_dropped_events_is_looked_at_again() {
+    let store = forgetful(10);
+    let answers = answers(&flaky(&store));
+    let runtime = runtime(store.events(), [&answers]);
+    let asked = async {
+        ask(&store, 0..500).await;
+        until(&store, "answer.v1", 500).await;
+    };
+
+    runtime.run_until(asked).await.unwrap();
+
+    assert_eq!((answers.executed(), executions(&answers).len()), (500, 500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_cannot_be_reached_at_the_start_is_looked_at_when_it_can() {
+    let store = MemoryStore::default();
+    let is_down = Arc::new(AtomicUsize::new(1));
+    let down = Arc::clone(&is_down);
+    let asked_how_far = Arc::new(AtomicUsize::new(0));
+    let noted = Arc::clone(&asked_how_far);
+    let flaky = Shim::new(&store, move |call| match call {
+        Call::Search(query) if query.selector == Selector::any() => {
+            let fails = down.load(Ordering::SeqCst) == 1;
+            noted.fetch_add(usize::from(!fails), Ordering::SeqCst);
+            match fails {
+                true => Do::Fail(unavailable()),
+                false => Do::Pass,
+            }
+        }
+        _ => Do::Pass,
+    });
+    let answers = answers(&flaky);
+    let runtime = sweeping(Warped::silent(&store), &answers);
+    let asked = async {
+        is_down.store(0, Ordering::SeqCst);
+        until_looked_at(&asked_how_far, 1).await;
+        ask(&store, 0..10).await;
+        until(&store, "answer.v1", 10).await;
+    };
+
+    runtime.run_until(asked).await.unwrap();
+
+    assert_eq!(answers.executed(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_is_answered_by_what_no_event_told_of() {
+    let store = MemoryStore::default();
+    let runtime = sweeping(Warped::silent(&store), &bystander(&store));
+    let asked = async {
+        let wait = runtime.wait_for(Selector::schema("reply.v1"), MINUTE);
+        let reply = put(&store, "reply.v1", json!({})).await;
+
+        assert_eq!(wait.await.unwrap().id, reply.id);
+    };
+
+    let report = runtime.run_until(asked).await.unwrap();
+
+    assert_eq!(report.found_by_sweep, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_is_answered_by_what_a_complete_source_dropped() {
+    let store = forgetful(10);
+    let runtime = runtime(store.events(), [&bystander(&store)]);
+    let asked = async {
+        let wait = runtime.wait_for(Selector::schema("reply.v1"), MINUTE);
+        let reply = put(&store, "reply.v1", json!({})).await;
+        ask(&store, 0..100).await;
+
+        assert_eq!(wait.await.unwrap().id, reply.id);
+    };
+
+    runtime.run_until(asked).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspended_run_is_woken_by_what_no_event_told_of() {
+    let store = MemoryStore::default();
+    let wanted = || Selector::schema("reply.v1").all_tags(["to:me"]);
+    let looked_for = Arc::new(AtomicUsize::new(0));
+    let noted = Arc::clone(&looked_for);
+    let watched = Shim::new(&store, move |call| {
+        if let Call::Search(query) = call
+            && query.selector == wanted()
+        {
+            noted.fetch_add(1, Ordering::SeqCst);
+        }
+        Do::Pass
+    });
+    let asks = asks_back("asks", &watched, move |_| Wake::on(wanted())).shared();
+    let runtime = sweeping(Warped::silent(&store), &asks);
+    let asked = async {
+        put(&store, "question.v1", json!({})).await;
+        until_suspended(&store, 1).await;
+        // What came before is not there: only a look at what is new finds the reply.
+        eventually(async || looked_for.load(Ordering::SeqCst) > 0).await;
+        let reply = put_tagged(&store, "reply.v1", "to:me").await;
+        until(&store, "answer.v1", 1).await;
+        let answer = only(&store, "answer.v1").await;
+        assert_eq!(answer.context["with"], reply.id.to_string());
+    };
+
+    let report = runtime.run_until(asked).await.unwrap();
+
+    assert_eq!((asks.executed(), report.found_by_sweep), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_tells_of_it_wrongly_hides_nothing() {
+    let wrong: [fn(&Event) -> Event; 3] = [
+        |event| Event {
+            tags: Vec::new(),
+            ..event.clone()
+        },
+        |event| Event {
+            schema_name: Some("other.v1".to_owned()),
+            ..event.clone()
+        },
+        |event| Event {
+            version: 1_000,
+            schema_name: None,
+            ..event.clone()
+        },
+    ];
+    for tell in wrong {
+        let store = MemoryStore::default();
+        let trigger = universal_executor::Subscription::trigger("question.v1")
+            .all_tags(["to:me"])
+            .matching("$.n", "eq", 7);
+        let answers = Probe::new("answers", &store, [trigger]).shared();
+        let told = Told::default();
+        let runtime = sweeping(told.clone(), &answers);
+        let asked = async {
+            let question = NewBreadcrumb::new("question.v1")
+                .tag("to:me")
+                .context(json!({"n": 7}));
+            let question = universal_executor::BreadcrumbStoreExt::create(&store, question);
+            told.say(tell(&event_of(&question.await.unwrap())));
+            until(&store, "answer.v1", 1).await;
+        };
+
+        runtime.run_until(asked).await.unwrap();
+
+        assert_eq!(answers.executed(), 1);
+        assert_eq!(all(&store, "answer.v1").await.len(), 1);
+    }
+}

@@ -1,0 +1,634 @@
+//! Suspended runs: what wakes them, once, and what does not.
+
+use crate::runtime::events::{Dice, Told};
+use crate::runtime::{
+    MINUTE, SECOND, asks_back, in_state, number, only, put_tagged, runtime, until, until_suspended,
+};
+use crate::support::{Call, Do, Probe, Shim, all, event_of, eventually, put, runs, unavailable};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use tokio::time::Instant;
+use universal_executor::model::Timestamp;
+use universal_executor::store::RunState;
+use universal_executor::{
+    Breadcrumb, Event, MemoryStore, NewBreadcrumb, Response, RunLedger, Runtime, Selector, Wake,
+    suspend,
+};
+
+fn reply(tag: &str) -> Selector {
+    Selector::schema("reply.v1").all_tags([tag])
+}
+
+/// A reply, or five minutes.
+fn reply_or_later(question: &Breadcrumb) -> Wake {
+    Wake::on(reply("to:me")).until(question.updated_at + 5 * MINUTE)
+}
+
+/// What the run on the one question was woken with, once it has answered.
+async fn woken_with(store: &MemoryStore) -> Value {
+    until(store, "answer.v1", 1).await;
+    let answer = only(store, "answer.v1").await;
+    answer.context.get("with").unwrap().clone()
+}
+
+/// A store, and how often replies to me were looked for: a suspended run is looked out for from then on.
+fn watched(store: &MemoryStore) -> (Shim, Arc<AtomicUsize>) {
+    let looks = Arc::new(AtomicUsize::new(0));
+    let noted = Arc::clone(&looks);
+    let watched = Shim::new(store, move |call| {
+        if let Call::Search(query) = call
+            && query.selector == reply("to:me")
+        {
+            noted.fetch_add(1, Ordering::SeqCst);
+        }
+        Do::Pass
+    });
+    (watched, looks)
+}
+
+/// Fails as often as it is told to.
+fn failing(times: usize) -> impl Fn() -> Do + Send + Sync {
+    let left = AtomicUsize::new(times);
+    move || {
+        let fails = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+        match fails {
+            Ok(_) => Do::Fail(unavailable()),
+            Err(_) => Do::Pass,
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspended_run_goes_on_once_with_its_state_and_what_came() {
+    let store = MemoryStore::default();
+    let asks = asks_back("asks", &store, |_| Wake::on(reply("to:me"))).shared();
+    let rings = Probe::on("bell.v1", "rings", &store)
+        .writing(Response::none())
+        .shared();
+    let runtime = runtime(store.events(), [&asks, &rings]);
+    let asked = async {
+        put(&store, "question.v1", json!({"n": 7})).await;
+        until_suspended(&store, 1).await;
+        let reply = put_tagged(&store, "reply.v1", "to:me").await;
+        assert_eq!(woken_with(&store).await, reply.id.to_string());
+        put_tagged(&store, "reply.v1", "to:me").await;
+        put(&store, "bell.v1", json!({})).await;
+        eventually(async || rings.executed() > 0).await;
+    };
+
+    let report = runtime.run_until(asked).await.unwrap();
+
+    assert_eq!(only(&store, "answer.v1").await.context["state"]["n"], 7);
+    assert_eq!(asks.executed(), 2);
+    assert_eq!((report.suspended, report.responded), (1, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_committed_before_the_suspension_does_not_wake() {
+    let store = MemoryStore::default();
+    let asks = Probe::on("question.v1", "asks", &store)
+        .executing({
+            let store = store.clone();
+            move |context| {
+                let store = store.clone();
+                async move {
+                    if let Some(resumed) = context.resumed() {
+                        return Ok(json!({"with": resumed.with.as_ref().map(|with| with.id)}));
+                    }
+                    put_tagged(&store, "reply.v1", "to:me").await;
+                    let wake = reply_or_later(context.trigger());
+                    Err(suspend(wake, json!({})).writing(Response::none()))
+                }
+            }
+        })
+        .shared();
+    let runtime = runtime(store.events(), [&asks]);
+    let asked = async {
+        put_tagged(&store, "reply.v1", "to:me").await;
+        put(&store, "question.v1", json!({})).await;
+        assert_eq!(woken_with(&store).await, Value::Null);
+    };
+
+    runtime.run_until(asked).await.unwrap();
+
+    assert_eq!(asks.executed(), 2);
+}
+
+/// A run that waits for two answers gets the second while it works on the first.
+#[tokio::test(start_paused = true)]
+async fn what_was_committed_since_the_time_that_a_run_names_wakes() {
+    let store = MemoryStore::default();
+    let asks = Probe::on("question.v1", "asks", &store)
+        .executing({
+            let store = store.clone();
+            move |context| {
+                let store = store.clone();
+                async move {
+                    let since = context.trigger().updated_at;
+                    let wait = |tag, step| {
+                        let wake = Wake::on(reply(tag)).until(since + 5 * MINUTE).since(since);
+                        Err(suspend(wake, json!({"step": step})).writing(Response::none()))
+                    };
+                    let Some(resumed) = context.resumed() else {
+                        return wait("to:me", 1);
+                    };
+                    if resumed.state["step"] == 2 {
+                        return Ok(json!({"with": resumed.with.as_ref().map(|with| &with.tags)}));
+                    }
+                    put_tagged(&store, "reply.v1", "to:me too").await;
+                    wait("to:me too", 2)
+                }
+            }
+        })
+        .shared();
+    let runtime = runtime(store.events(), [&asks]);
+    let asked = async {
+        put(&store, "question.v1", json!({})).await;
+        until_suspended(&store, 1).await;
+        put_tagged(&store, "reply.v1", "to:me").await;
+        assert_eq!(woken_with(&store).await, json!(["to:me too"]));
+    };
+
+    runtime.run_until(asked).await.unwrap();
+
+    assert_eq!(asks.executed(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_committed_with_the_suspension_does_not_wake() {
+    let store = MemoryStore::default();
+    let asks = Probe::on("question.v1", "asks", &store)
+        .executing(|context| async move {
+            if let Some(resumed) = context.resumed() {
+                return Ok(json!({"with": resumed.with.as_ref().map(|with| with.id)}));
+            }
+            let own = Response::create(NewBreadcrumb::new("reply.v1").tag("to:me"));
+            let wake = reply_or_later(context.trigger());
+            Err(suspend(wake, json!({})).writing(own))
+        })
+        .shared();
+    let runtime = runtime(store.events(), [&asks]);
+    let asked = async {
+        put(&store, "question.v1", json!({})).await;
+        assert_eq!(woken_with(&store).await, Value::Null);
+    };
+
+    runtime.run_until(asked).await.unwrap();
+
+    assert_eq!(
+        (asks.executed(), all(&store, "reply.v1").await.len()),
+        (2, 1)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_came_before_the_runtime_knew_of_the_suspension_wakes() {
+    let store = MemoryStore::default();
+    let slow = Shim::new(&store, |call| match call {
+        Call::Runs(filter) if filter.states == [RunState::Suspended] => Do::Wait(3 * SECOND),
+        _ => Do::Pass,
+    });
+    let asks = asks_back("asks", &slow, |_| Wake::on(reply("to:me"))).shared();
+    let runtime = runtime(store.events(), [&asks]);
+    let asked = async {
+        put(&store, "question.v1", json!({})).await;
+        until_suspended(&store, 1).await;
+        let reply = put_tagged(&store, "reply.v1", "to:me").await;
+        assert_eq!(woken_with(&store).await, reply.id.to_string());
+    };
+
+    runtime.run_until(asked).await.unwrap();
+
+    assert_eq!(asks.executed(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_what_came_before_the_runtime_knew_the_first_wakes() {
+    let store = MemoryStore::default();
+    let slow = Shim::new(&store, |call| match call {
+        Call::Runs(filter) if filter.states == [RunState::Suspended] => Do::Wait(3 * SECOND),
+        _ => Do::Pass,
+    });
+    let asks = asks_back("asks", &slow, |_| Wake::on(reply("to:me"))).shared();
+    let runtime = runtime(store.events(), [&asks]);
+    let asked = async {
+        put(&store, "question.v1", json!({})).await;
+        until_suspended(&store, 1).await;
+        let first = put_tagged(&store, "reply.v1", "to:me").await;
+        put_tagged(&store, "reply.v1", "to:me").await;
+        assert_eq!(woken_with(&store).await, first.id.to_string());
+    };
+
+    runtime.run_until(asked).await.unwrap();
+
+    assert_eq!(asks.executed(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_runtimes_that_see_an_answer_wake_once() {
+    let store = MemoryStore::default();
+    let wake = |question: &Breadcrumb| {
+        let n = number(question, "n");
+        Wake::on(reply(&format!("to:{n}")))
+    };
+    let (here, there) = (
+        asks_back("asks", &store, wake).shared(),
+        asks_back("asks", &store.clone(), wake).shared(),
+    );
+    let worker = |asks| {
+        Runtime::builder(store.events())
+            .executor(Arc::clone(asks))
+            .reconcile_every(SECOND)
+            .build()
+            .unwrap()
+    };
+    let (one, two) = (worker(&here), worker(&there));
+    let asked = async {
+        for n in 0..20 {
+            put(&store, "question.v1", json!({ "n": n })).await;
+        }
+        until_suspended(&store, 20).await;
+        for n in 0..20 {
+            put_tagged(&store, "reply.v1", &format!("to:{n}")).await;
+        }
+        until(&store, "answer.v1", 20).await;
+    };
+
+    let answered = until(&store, "answer.v1", 20);
+    let (first, second) = tokio::join!(one.run_until(asked), two.run_until(answered));
+
+    assert_eq!(here.executed() + there.executed(), 40);
+    assert_eq!(first.unwrap().responded + second.unwrap().responded, 20);
+    assert_eq!(all(&store, "answer.v1").await.len(), 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_is_woken_by_a_runtime_that_did_not_suspend_it() {
+    let store = MemoryStore::default();
+    let is_first_gone = Arc::new(AtomicBool::new(false));
+    let may_claim = Arc::clone(&is_first_gone);
+    let second_store = Shim::new(&store, move |call| match call {
+        Call::Claim if !may_claim.load(Ordering::SeqCst) => Do::Fail(unavailable()),
+        _ => Do::Pass,
+    });
+    let first = asks_back("asks", &store, |_| Wake::on(reply("to:me"))).shared();
+    let second = asks_back("asks", &second_store, |_| Wake::on(reply("to:me"))).shared();
+    let suspends = runtime(store.events(), [&first]);
+    let wakes = Runtime::builder(store.events())
+        .executor(Arc::clone(&second))
+        .reconcile_every(MINUTE)
+        .build()
+        .unwrap();
+    let asked = async {
+        let suspended = async {
+            put(&store, "question.v1", json!({})).await;
+            until_suspended(&store, 1).await;
+        };
+        suspends.run_until(suspended).await.unwrap();
+        is_first_gone.store(true, Ordering::SeqCst);
+        let reply = put_tagged(&store, "reply.v1", "to:me").await;
+        assert_eq!(woken_with(&store).await, reply.id.to_string());
+    };
+
+    wakes.run_until(asked).await.unwrap();
+
+    assert_eq!((first.executed(), second.executed()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_starts_wakes_what_was_answered_while_none_ran() {
+    let store = MemoryStore::default();
+    let asks = asks_back("asks", &store, |_| Wake::on(reply("to:me"))).shared();
+    let suspended = async {
+        put(&store, "question.v1", json!({})).await;
+        until_suspended(&store, 1).await;
+    };
+    runtime(store.events(), [&asks])
+        .run_until(suspended)
+        .await
+        .unwrap();
+    let reply = put_tagged(&store, "reply.v1", "to:me").await;
+
+    let next = runtime(store.events(), [&asks]);
+    let answered = async { assert_eq!(woken_with(&store).await, reply.id.to_string()) };
+    next.run_until(answered).await.unwrap();
+
+    assert_eq!(asks.executed(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_nothing_wakes_goes_on_when_its_time_is_up() {
+    let store = MemoryStore::default();
+    let asks = asks_back("asks", &store, reply_or_later).shared();
+    let runtime = runtime(store.events(), [&asks]);
+    let asked = async {
+        put(&store, "question.v1", json!({})).await;
+        until_suspended(&store, 1).await;
+        put_tagged(&store, "reply.v1", "to:them").await;
+        assert_eq!(woken_with(&store).await, Value::Null);
+    };
+
+    let report = runtime.run_until(asked).await.unwrap();
+
+    assert_eq!((report.suspended, report.responded), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forged_event_does_not_wake() {
+    let store = MemoryStore::default();
+    let told = Told::complete();
+    let (watched, looks) = watched(&store);
+    let asks = asks_back("asks", &watched, reply_or_later).shared();
+    let runtime = runtime(told.clone(), [&asks]);
+    let asked = async {
+        let before = put_tagged(&store, "reply.v1", "to:me").await;
+        let question = put(&store, "question.v1", json!({})).await;
+        told.say(event_of(&question));
+        eventually(async || looks.load(Ordering::SeqCst) > 0).await;
+        let other = put_tagged(&store, "reply.v1", "to:them").await;
+        let forged = Event {
+            tags: vec!["to:me".to_owned()],
+            updated_at: other.updated_at + MINUTE,
+            ..event_of(&other)
+        };
+        for breadcrumb_id in [before.id, other.id, universal_executor::BreadcrumbId::NIL] {
+            told.say(Event {
+                breadcrumb_id,
+                ..forged.clone()
+            });
+        }
+        assert_eq!(woken_with(&store).await, Value::Null);
+    };
+
+    runtime.run_until(asked).await.unwrap();
+
+    assert_eq!(asks.executed(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_with_the_wrong_time_wakes() {
+    let store = MemoryStore::default();
+    let told = Told::complete();
+    let (watched, looks) = watched(&store);
+    let asks = asks_back("asks", &watched, reply_or_later).shared();
+    let runtime = runtime(told.clone(), [&asks]);
+    let asked = async {
+        let question = put(&store, "question.v1", json!({})).await;
+        told.say(event_of(&question));
+        eventually(async || looks.load(Ordering::SeqCst) > 0).await;
+        let reply = put_tagged(&store, "reply.v1", "to:me").await;
+        told.say(Event {
+            updated_at: Timestamp::UNIX_EPOCH,
+            ..event_of(&reply)
+        });
+        assert_eq!(woken_with(&store).await, reply.id.to_string());
+    };
+
+    runtime.run_until(asked).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_of_several_selectors_wakes() {
+    for schema in ["yes.v1", "no.v1", "later.v1"] {
+        let store = MemoryStore::default();
+        let any = |_: &Breadcrumb| {
+            Wake::on(Selector::schema("yes.v1"))
+                .or_on(Selector::schema("no.v1"))
+                .or_on(Selector::schema("later.v1"))
+        };
+        let asks = asks_back("asks", &store, any).shared();
+        let runtime = runtime(store.events(), [&asks]);
+        let asked = async {
+            put(&store, "question.v1", json!({})).await;
+            until_suspended(&store, 1).await;
+            let reply = put(&store, schema, json!({})).await;
+            assert_eq!(woken_with(&store).await, reply.id.to_string());
+        };
+
+        runtime.run_until(asked).await.unwrap();
+
+        assert_eq!(asks.executed(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_of_a_thousand_suspended_runs_is_woken_by_its_own_answer() {
+    let store = MemoryStore::default();
+    let asks = asks_back("asks", &store, |question| {
+        let n = number(question, "n");
+        Wake::on(reply(&format!("to:{n}")))
+    })
+    .shared();
+    let runtime = runtime(store.events(), [&asks]);
+    let mut order: Vec<usize> = (0..1_000).collect();
+    Dice::seeded(7).shuffle(&mut order);
+    let mut replies = vec![Value::Null; 1_000];
+    let asked = async {
+        for n in 0..1_000 {
+            put(&store, "question.v1", json!({ "n": n })).await;
+        }
+        until_suspended(&store, 1_000).await;
+        for n in order {
+            let reply = put_tagged(&store, "reply.v1", &format!("to:{n}")).await;
+            replies[n] = json!(reply.id);
+        }
+        until(&store, "answer.v1", 1_000).await;
+    };
+
+    let report = runtime.run_until(asked).await.unwrap();
+
+    for answer in all(&store, "answer.v1").await {
+        let n = usize::try_from(number(&answer, "n")).unwrap();
+        assert_eq!(answer.context["with"], replies[n]);
+    }
+    assert_eq!(asks.executed(), 2_000);
+    assert_eq!((report.suspended, report.responded), (1_000, 1_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_could_not_be_woken_is_woken_later() {
+    let store = MemoryStore::default();
+    let fails = failing(2);
+    let flaky = Shim::new(&store, move |call| match call {
+        Call::Resume => fails(),
+        _ => Do::Pass,
+    });
+    let asks = asks_back("asks", &flaky, |_| Wake::on(reply("to:me"))).shared();
+    let runtime = Runtime::builder(store.events())
+        .executor(Arc::clone(&asks))
+        .reconcile_every(MINUTE)
+        .build()
+        .unwrap();
+    let asked = async {
+        put(&store, "question.v1", json!({})).await;
+        until_suspended(&store, 1).await;
+        let reply = put_tagged(&store, "reply.v1", "to:me").await;
+        assert_eq!(woken_with(&store).await, reply.id.to_string());
+    };
+
+    runtime.run_until(asked).await.unwrap();
+
+    assert_eq!(asks.executed(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_could_not_be_looked_for_is_looked_for_later() {
+    let store = MemoryStore::default();
+    let fails = failing(2);
+    let flaky = Shim::new(&store, move |call| match call {
+        Call::Runs(filter) if filter.states == [RunState::Suspended] => Do::Wait(3 * SECOND),
+        Call::Search(query) if query.selector == reply("to:me") => fails(),
+        _ => Do::Pass,
+    });
+    let asks = asks_back("asks", &flaky, |_| Wake::on(reply("to:me"))).shared();
+    let runtime = Runtime::builder(store.events())
+        .executor(Arc::clone(&asks))
+        .reconcile_every(MINUTE)
+        .build()
+        .unwrap();
+    let asked = async {
+        put(&store, "question.v1", json!({})).await;
+        until_suspended(&store, 1).await;
+        let reply = put_tagged(&store, "reply.v1", "to:me").await;
+        assert_eq!(woken_with(&store).await, reply.id.to_string());
+    };
+
+    runtime.run_until(asked).await.unwrap();
+
+    assert_eq!(asks.executed(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_while_an_answer_is_read_delays_the_wake() {
+    let store = MemoryStore::default();
+    let is_suspended = Arc::new(AtomicBool::new(false));
+    let fails = failing(5);
+    let down = Arc::clone(&is_suspended);
+    let flaky = Shim::new(&store, move |call| match call {
+        Call::Get(_) if down.load(Ordering::SeqCst) => fails(),
+        _ => Do::Pass,
+    });
+    let asks = asks_back("asks", &flaky, |_| Wake::on(reply("to:me"))).shared();
+    let runtime = runtime(store.events(), [&asks]);
+    let asked = async {
+        put(&store, "question.v1", json!({})).await;
+        until_suspended(&store, 1).await;
+        is_suspended.store(true, Ordering::SeqCst);
+        let reply = put_tagged(&store, "reply.v1", "to:me").await;
+        assert_eq!(woken_with(&store).await, reply.id.to_string());
+    };
+
+    runtime.run_until(asked).await.unwrap();
+
+    assert_eq!(asks.executed(), 2);
+}
+
+/// Suspends a question for an `a.v1`, then for a `b.v1`, then answers.
+fn asks_twice(
+    store: &(impl universal_executor::BreadcrumbStore + Clone),
+    first: impl Fn(&Breadcrumb) -> Wake + Send + Sync + 'static,
+) -> Probe {
+    Probe::on("question.v1", "asks", store).executing(move |context| {
+        let first = first(context.trigger());
+        async move {
+            let Some(resumed) = context.resumed() else {
+                return Err(suspend(first, json!({"asked": "a"})).writing(Response::none()));
+            };
+            if resumed.state.text("asked") == Some("a") {
+                let second = Wake::on(Selector::schema("b.v1"));
+                return Err(suspend(second, json!({"asked": "b"})).writing(Response::none()));
+            }
+            Ok(json!({"with": resumed.with.as_ref().map(|with| with.id)}))
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_was_resumed_by_hand_is_not_woken_by_what_it_waited_for_before() {
+    let store = MemoryStore::default();
+    let asks = asks_twice(&store, |_| Wake::on(Selector::schema("a.v1"))).shared();
+    let runtime = runtime(store.events(), [&asks]);
+    let asked = async {
+        put(&store, "question.v1", json!({})).await;
+        until_suspended(&store, 1).await;
+        let hand = put(&store, "hand.v1", json!({})).await;
+        let run = runs(&store).await.remove(0).run;
+        store.resume(&run, hand.id).await.unwrap();
+        eventually(async || {
+            asks.executed() == 2 && in_state(&store, RunState::Suspended).await == 1
+        })
+        .await;
+        put(&store, "a.v1", json!({})).await;
+        let wanted = put(&store, "b.v1", json!({})).await;
+        assert_eq!(woken_with(&store).await, wanted.id.to_string());
+    };
+
+    runtime.run_until(asked).await.unwrap();
+
+    assert_eq!(asks.executed(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_is_not_woken_by_what_another_worker_still_thinks_it_waits_for() {
+    let store = MemoryStore::default();
+    let until_soon = |question: &Breadcrumb| {
+        Wake::on(Selector::schema("a.v1")).until(question.updated_at + 10 * SECOND)
+    };
+    let works = asks_twice(&store, until_soon).shared();
+    let never_works = Shim::new(&store, |call| match call {
+        Call::Claim => Do::Fail(unavailable()),
+        _ => Do::Pass,
+    });
+    let watches = asks_twice(&never_works, until_soon).shared();
+    // Whoever works sees no replies itself, and whoever watches learns of one suspension only.
+    let told = Told::complete();
+    let (here, there) = (
+        runtime(told.clone(), [&works]),
+        runtime(store.events(), [&watches]),
+    );
+    let suspended = async {
+        let question = put(&store, "question.v1", json!({})).await;
+        told.say(event_of(&question));
+        until_suspended(&store, 1).await;
+    };
+    here.run_until(suspended).await.unwrap();
+    let asked = async {
+        eventually(async || {
+            works.executed() == 2 && in_state(&store, RunState::Suspended).await == 1
+        })
+        .await;
+        put(&store, "a.v1", json!({})).await;
+        let wanted = put(&store, "b.v1", json!({})).await;
+        assert_eq!(woken_with(&store).await, wanted.id.to_string());
+    };
+    let woken = until(&store, "answer.v1", 1);
+
+    let (first, second) = tokio::join!(here.run_until(asked), there.run_until(woken));
+
+    first.unwrap();
+    second.unwrap();
+    assert_eq!((works.executed(), watches.executed()), (3, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_at_all_suspended_runs_forgets_none_that_is_suspended_meanwhile() {
+    let store = MemoryStore::default();
+    let slow = Shim::new(&store, |call| match call {
+        // The look at all, which begins before the question is asked.
+        Call::Runs(filter) if filter.executor.is_none() && !filter.parked => Do::Wait(3 * SECOND),
+        _ => Do::Pass,
+    });
+    let asks = asks_back("asks", &slow, |_| Wake::on(reply("to:me"))).shared();
+    let runtime = runtime(store.events(), [&asks]);
+    let began = Instant::now();
+    let asked = async {
+        put(&store, "question.v1", json!({})).await;
+        until_suspended(&store, 1).await;
+        eventually(async || began.elapsed() > 4 * SECOND).await;
+        let reply = put_tagged(&store, "reply.v1", "to:me").await;
+        assert_eq!(woken_with(&store).await, reply.id.to_string());
+    };
+
+    runtime.run_until(asked).await.unwrap();
+}

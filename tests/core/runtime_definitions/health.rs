@@ -1,0 +1,220 @@
+//! Whether a runtime lives and is ready, and what is wrong when it is not.
+
+use crate::runtime_definitions::given::{Silent, agent, agents, runtime, until_running};
+use crate::support::{Call, Do, Probe, Shim, eventually, put, unavailable};
+use futures::stream::{self, BoxStream, StreamExt as _};
+use serde_json::json;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use universal_executor::runtime::Health;
+use universal_executor::runtime::definitions::Definitions;
+use universal_executor::source::{SourceError, StartAt};
+use universal_executor::{Delivery, EventSource, MemoryStore, Runtime, async_trait};
+
+fn of_one(executor: Probe, source: impl EventSource) -> Runtime {
+    Runtime::builder(source).executor(executor).build().unwrap()
+}
+
+fn problem(health: &Health) -> &str {
+    assert_eq!(health.problems.len(), 1, "{health:?}");
+    assert!(!health.ready, "{health:?}");
+    &health.problems[0]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_is_ready_while_it_runs_and_neither_before_nor_after() {
+    let store = MemoryStore::default();
+    let runtime = of_one(Probe::on("message.v1", "prober", &store), store.events());
+    let before = runtime.health();
+    let mut while_it_runs = None;
+    let scenario = async {
+        tokio::time::sleep(Duration::from_secs(3_600)).await;
+        while_it_runs = Some(runtime.health());
+    };
+
+    runtime.run_until(scenario).await.unwrap();
+
+    for health in [before, runtime.health()] {
+        assert_eq!(problem(&health), "it is not running");
+        assert!(health.live, "there is nothing that a new start would mend");
+    }
+    let health = while_it_runs.unwrap();
+    assert!(
+        health.live && health.ready && health.problems.is_empty(),
+        "{health:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_was_dropped_does_not_run() {
+    let store = MemoryStore::default();
+    let runtime = of_one(Probe::on("message.v1", "prober", &store), store.events());
+
+    let hour = Duration::from_secs(3_600);
+    let dropped = tokio::time::timeout(hour, runtime.run_until(std::future::pending())).await;
+
+    assert!(dropped.is_err());
+    assert_eq!(problem(&runtime.health()), "it is not running");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_stops_is_not_ready_but_lives() {
+    let store = MemoryStore::default();
+    let hanging = Probe::on("message.v1", "prober", &store).hanging().shared();
+    let runtime = Runtime::builder(store.events())
+        .executor(Arc::clone(&hanging))
+        .build()
+        .unwrap();
+    let told = async {
+        put(&store, "message.v1", json!({})).await;
+        eventually(async || hanging.executed() == 1).await;
+    };
+    let looked = async {
+        eventually(async || hanging.executed() == 1).await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        runtime.health()
+    };
+
+    let (ended, health) = tokio::join!(runtime.run_until(told), looked);
+
+    assert_eq!(problem(&health), "it is stopping");
+    assert!(health.live);
+    assert_eq!(ended.unwrap().dropped, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_waits_for_its_definitions_is_not_ready_yet() {
+    let store = MemoryStore::default();
+    let away = Arc::new(AtomicBool::new(true));
+    let is_away = Arc::clone(&away);
+    let shim = Shim::new(&store, move |_| match is_away.load(Ordering::SeqCst) {
+        true => Do::Fail(unavailable()),
+        false => Do::Pass,
+    });
+    put(&store, Definitions::AGENT, agent("a", "message.v1", "")).await;
+    let runtime = runtime(&store, agents(&shim));
+    let scenario = async {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let health = runtime.health();
+        away.store(false, Ordering::SeqCst);
+        until_running(&runtime, &["a"]).await;
+        eventually(async || runtime.health().ready).await;
+        health
+    };
+    let mut health = None;
+
+    let done = async { health = Some(scenario.await) };
+    runtime.run_until(done).await.unwrap();
+
+    let health = health.unwrap();
+    assert_eq!(problem(&health), "it is starting");
+    assert!(health.live);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_is_named_until_it_answers_again() {
+    let store = MemoryStore::default();
+    let away = Arc::new(AtomicBool::new(false));
+    let is_away = Arc::clone(&away);
+    let shim = Shim::new(&store, move |call| match call {
+        Call::Claim | Call::Enqueue if is_away.load(Ordering::SeqCst) => Do::Fail(unavailable()),
+        _ => Do::Pass,
+    });
+    let runtime = of_one(Probe::on("message.v1", "prober", &shim), store.events());
+    let scenario = async {
+        eventually(async || runtime.health().ready).await;
+        away.store(true, Ordering::SeqCst);
+        eventually(async || !runtime.health().ready).await;
+        let health = runtime.health();
+        away.store(false, Ordering::SeqCst);
+        eventually(async || runtime.health().ready).await;
+        health
+    };
+    let mut health = None;
+
+    let done = async { health = Some(scenario.await) };
+    runtime.run_until(done).await.unwrap();
+
+    let health = health.unwrap();
+    assert_eq!(problem(&health), "Shim does not answer");
+    assert!(health.live, "a new start would not mend the store");
+}
+
+/// A source that ends and cannot be reached again while it is told so.
+#[derive(Clone, Default)]
+struct Fleeting {
+    away: Arc<AtomicBool>,
+    hang_up: Arc<Mutex<Option<tokio::sync::oneshot::Sender<()>>>>,
+}
+
+#[async_trait]
+impl EventSource for Fleeting {
+    async fn subscribe(
+        &self,
+        _: StartAt,
+    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+        if self.away.load(Ordering::SeqCst) {
+            return Err(SourceError::Unavailable {
+                retry_after: Duration::ZERO,
+                source: "connection refused".into(),
+            });
+        }
+        let (hang_up, hung_up) = tokio::sync::oneshot::channel::<()>();
+        *self.hang_up.lock().unwrap() = Some(hang_up);
+        Ok(stream::pending().take_until(hung_up).boxed())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_cannot_be_reached_is_a_problem_until_it_can() {
+    let store = MemoryStore::default();
+    let source = Fleeting::default();
+    let runtime = of_one(Probe::on("message.v1", "prober", &store), source.clone());
+    let scenario = async {
+        eventually(async || runtime.health().ready).await;
+        source.away.store(true, Ordering::SeqCst);
+        drop(source.hang_up.lock().unwrap().take());
+        eventually(async || !runtime.health().ready).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let health = runtime.health();
+        source.away.store(false, Ordering::SeqCst);
+        eventually(async || runtime.health().ready).await;
+        health
+    };
+    let mut health = None;
+
+    let done = async { health = Some(scenario.await) };
+    runtime.run_until(done).await.unwrap();
+
+    assert_eq!(
+        problem(&health.unwrap()),
+        "the source of events cannot be reached"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_whose_tasks_are_not_polled_does_not_live() {
+    let store = MemoryStore::default();
+    let runtime = of_one(Probe::on("message.v1", "prober", &store), Silent);
+    let mut healths = Vec::new();
+    let scenario = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        healths.push(runtime.health());
+        // Time goes by and no task of the runtime is polled, as when something blocks their threads.
+        let mut hour = std::pin::pin!(tokio::time::advance(Duration::from_secs(3_600)));
+        assert!(futures::poll!(&mut hour).is_pending());
+        healths.push(runtime.health());
+        hour.await;
+        eventually(async || runtime.health().live).await;
+    };
+
+    runtime.run_until(scenario).await.unwrap();
+
+    assert!(healths[0].live && healths[0].ready, "{healths:?}");
+    assert!(!healths[1].live, "{healths:?}");
+    assert!(
+        problem(&healths[1]).contains("have not been polled for"),
+        "{healths:?}"
+    );
+}

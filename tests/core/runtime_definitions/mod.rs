@@ -1,0 +1,9 @@
+//! A runtime that follows definitions in its store, and what it tells of itself: its health and its graph.
+
+mod following;
+mod given;
+mod graph;
+mod health;
+mod refused;
+mod traffic;
+mod workers;

@@ -1,0 +1,407 @@
+//! A definition that cannot be made into an executor leaves the one that runs in its place, and says why, once.
+
+use crate::runtime_definitions::given::{
+    agent, agents, parrot, reason, redefine, rejections, running, runtime, said, until_rejected,
+    until_running, until_said,
+};
+use crate::support::{Call, Do, Probe, Shim, all, eventually, put, runs, unavailable};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use universal_executor::runtime::definitions::Definitions;
+use universal_executor::store::{RunState, Write};
+use universal_executor::tool::{Tool, ToolExecutor, json_tool};
+use universal_executor::{BreadcrumbStoreExt, MemoryStore, Runtime, UniversalExecutor};
+
+/// In which a runtime looks at all definitions a few times.
+const A_WHILE: Duration = Duration::from_secs(300);
+
+/// A runtime that looks at all definitions every minute.
+fn looking(store: &MemoryStore, definitions: Definitions) -> Runtime {
+    Runtime::builder(store.events())
+        .definitions(definitions)
+        .build()
+        .unwrap()
+}
+
+fn tool(name: &'static str) -> impl Tool + 'static {
+    json_tool(name, "Says it again.", json!({}), |input, _| async move {
+        Ok(input)
+    })
+}
+
+fn on_message(mut definition: Value) -> Value {
+    definition["subscriptions"] = json!([{"schema_name": "message.v1", "role": "trigger"}]);
+    definition
+}
+
+/// Updates a definition that works to one that does not; returns the only reason given, after the old one has
+/// answered a message with the response schema.
+async fn refused(
+    store: &MemoryStore,
+    runtime: Runtime,
+    schema: &str,
+    good: Value,
+    bad: Value,
+) -> String {
+    let responses = async || {
+        let agents = all(store, "agent.response.v1").await.len();
+        let tools = all(store, ToolExecutor::RESPONSE).await.len();
+        agents + tools + all(store, "answer.v1").await.len()
+    };
+    let mut refused = None;
+    let scenario = async {
+        let good = put(store, schema, good).await;
+        eventually(async || !runtime.executors().is_empty()).await;
+        let before = running(&runtime);
+        let bad = redefine(store, &good, bad).await;
+        until_rejected(store, 1).await;
+        put(store, "message.v1", json!({"input": "hi"})).await;
+        eventually(async || responses().await == 1).await;
+        tokio::time::sleep(A_WHILE).await;
+        assert_eq!(running(&runtime), before);
+        refused = Some(bad);
+    };
+    runtime.run_until(scenario).await.unwrap();
+    let (bad, rejections) = (refused.unwrap(), rejections(store).await);
+    assert_eq!(rejections.len(), 1);
+    let said = &rejections[0].context;
+    assert_eq!(said["definition_id"], json!(bad.id));
+    assert_eq!(said["definition_version"], json!(2));
+    assert_eq!(said["schema_name"], json!(schema));
+    assert!(
+        rejections[0]
+            .tags
+            .contains(&format!("definition:{}", bad.id))
+    );
+    reason(&rejections[0]).to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn bad_subscriptions_are_refused() {
+    let store = MemoryStore::default();
+    let runtime = looking(&store, agents(&store));
+    let bad =
+        json!({"agent_id": "a", "subscriptions": [{"schema_name": "m.v1", "role": "tirgger"}]});
+
+    let good = agent("a", "message.v1", "one");
+    let reason = refused(&store, runtime, Definitions::AGENT, good, bad).await;
+
+    assert!(
+        reason.contains("tirgger") && reason.contains("trigger"),
+        "{reason}"
+    );
+    assert_eq!(said(&store).await, ["one"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_is_not_registered_is_refused() {
+    let store = MemoryStore::default();
+    let definitions = Definitions::new(Arc::new(store.clone())).tool(tool("echo"));
+    let runtime = looking(&store, definitions);
+
+    let (good, bad) = (json!({"name": "echo"}), json!({"name": "shell"}));
+    let (good, bad) = (on_message(good), on_message(bad));
+    let reason = refused(&store, runtime, Definitions::TOOL, good, bad).await;
+
+    assert_eq!(
+        reason,
+        "tool \"shell\" is not registered here; there are: echo"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_is_not_registered_is_refused() {
+    let store = MemoryStore::default();
+    let runtime = looking(&store, agents(&store).model("small", parrot()));
+    let mut bad = agent("a", "message.v1", "two");
+    bad["model"] = json!("huge");
+
+    let good = agent("a", "message.v1", "one");
+    let reason = refused(&store, runtime, Definitions::AGENT, good, bad).await;
+
+    assert_eq!(
+        reason,
+        "model \"huge\" is not registered here; there are: small"
+    );
+    assert_eq!(said(&store).await, ["one"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_names_no_model_where_none_is_the_default_is_refused() {
+    let store = MemoryStore::default();
+    let definitions = Definitions::new(Arc::new(store.clone())).model("small", parrot());
+    let runtime = looking(&store, definitions);
+    let mut good = agent("a", "message.v1", "one");
+    good["model"] = json!("small");
+
+    let bad = agent("a", "message.v1", "two");
+    let reason = refused(&store, runtime, Definitions::AGENT, good, bad).await;
+
+    assert!(reason.contains("no default model"), "{reason}");
+    assert_eq!(said(&store).await, ["one"]);
+}
+
+/// A registry whose workflows are probes, unless they shall fail.
+fn workflows(store: &MemoryStore) -> Definitions {
+    let home = store.clone();
+    agents(store).maker(Definitions::WORKFLOW, move |definition, _| {
+        match definition.context.text("does") {
+            Some("fail") => return Err("the third step leads nowhere".into()),
+            how => assert!(how != Some("panic"), "the maker panics"),
+        }
+        let workflow: Arc<dyn UniversalExecutor> = Probe::on("message.v1", "flow", &home).shared();
+        Ok(workflow)
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_maker_cannot_make_is_refused() {
+    let store = MemoryStore::default();
+    let runtime = looking(&store, workflows(&store));
+
+    let bad = json!({"does": "fail"});
+    let reason = refused(&store, runtime, Definitions::WORKFLOW, json!({}), bad).await;
+
+    assert_eq!(reason, "the third step leads nowhere");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_maker_that_panics_is_survived() {
+    let store = MemoryStore::default();
+    let runtime = looking(&store, workflows(&store));
+
+    let bad = json!({"does": "panic"});
+    let reason = refused(&store, runtime, Definitions::WORKFLOW, json!({}), bad).await;
+
+    assert!(reason.contains("panicked"), "{reason}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_name_of_an_executor_in_code_is_not_given_to_a_definition() {
+    let store = MemoryStore::default();
+    let code = Probe::on("other.v1", "code", &store).shared();
+    let runtime = Runtime::builder(store.events())
+        .executor(Arc::clone(&code))
+        .definitions(agents(&store))
+        .build()
+        .unwrap();
+    let mut ids = Vec::new();
+    let scenario = async {
+        let good = put(&store, Definitions::AGENT, agent("a", "message.v1", "one")).await;
+        until_running(&runtime, &["a", "code"]).await;
+        redefine(&store, &good, agent("code", "message.v1", "two")).await;
+        until_rejected(&store, 1).await;
+        put(&store, "message.v1", json!({})).await;
+        put(&store, "other.v1", json!({})).await;
+        until_said(&store, 1).await;
+        eventually(async || code.executed() == 1).await;
+        tokio::time::sleep(A_WHILE).await;
+        ids = running(&runtime);
+    };
+
+    runtime.run_until(scenario).await.unwrap();
+
+    assert_eq!(
+        (said(&store).await, ids),
+        (
+            vec!["one".to_owned()],
+            vec!["a".to_owned(), "code".to_owned()]
+        )
+    );
+    let rejections = rejections(&store).await;
+    assert_eq!(rejections.len(), 1);
+    assert_eq!(
+        reason(&rejections[0]),
+        "two executors are named \"code\"; give one of them another id"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_that_wants_a_taken_name_gets_it_when_that_is_free() {
+    let store = MemoryStore::default();
+    let runtime = runtime(&store, agents(&store));
+    let scenario = async {
+        let first = put(
+            &store,
+            Definitions::AGENT,
+            agent("a", "message.v1", "first"),
+        )
+        .await;
+        put(
+            &store,
+            Definitions::AGENT,
+            agent("a", "message.v1", "second"),
+        )
+        .await;
+        until_rejected(&store, 1).await;
+        put(&store, "message.v1", json!({})).await;
+        until_said(&store, 1).await;
+        store.delete(first.id).await.unwrap();
+        put(&store, "message.v1", json!({})).await;
+        until_said(&store, 2).await;
+        tokio::time::sleep(A_WHILE).await;
+    };
+
+    runtime.run_until(scenario).await.unwrap();
+
+    assert_eq!(said(&store).await, ["first", "second"]);
+    assert_eq!(rejections(&store).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_a_definition_gives_up_goes_to_the_one_that_waits_for_it() {
+    let store = MemoryStore::default();
+    let runtime = runtime(&store, agents(&store));
+    let scenario = async {
+        let first = put(
+            &store,
+            Definitions::AGENT,
+            agent("a", "message.v1", "first"),
+        )
+        .await;
+        let second = put(&store, Definitions::AGENT, agent("b", "other.v1", "second")).await;
+        let second = redefine(&store, &second, agent("a", "message.v1", "second")).await;
+        until_rejected(&store, 1).await;
+        assert_eq!(second.version, 2);
+        redefine(&store, &first, agent("c", "other.v1", "first")).await;
+        put(&store, "message.v1", json!({})).await;
+        until_said(&store, 1).await;
+        until_running(&runtime, &["a", "c"]).await;
+    };
+
+    runtime.run_until(scenario).await.unwrap();
+
+    assert_eq!(said(&store).await, ["second"]);
+    assert_eq!(rejections(&store).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_is_refused_once_by_two_runtimes_on_one_store_and_after_a_restart() {
+    let store = MemoryStore::default();
+    let bad = put(&store, Definitions::AGENT, json!({"agent_id": "a"})).await;
+    // Each has a handle of its own on the data, as two processes have.
+    let [one, two, three] = [(); 3].map(|()| looking(&store, agents(&store)));
+    let scenario = async {
+        until_rejected(&store, 1).await;
+        redefine(&store, &bad, json!({"agent_id": 7})).await;
+        until_rejected(&store, 2).await;
+        tokio::time::sleep(A_WHILE).await;
+    };
+    let both = async {
+        tokio::select! {
+            ended = one.run_until(std::future::pending()) => drop(ended),
+            ended = two.run_until(scenario) => drop(ended),
+        }
+    };
+    both.await;
+
+    three.run_until(tokio::time::sleep(A_WHILE)).await.unwrap();
+
+    let versions = rejections(&store).await;
+    let versions = versions
+        .iter()
+        .map(|found| &found.context["definition_version"]);
+    assert_eq!(versions.collect::<Vec<_>>(), [&json!(1), &json!(2)]);
+    let states: Vec<RunState> = runs(&store).await.iter().map(|run| run.state).collect();
+    assert_eq!(states, [RunState::Done, RunState::Done]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejection_that_cannot_be_written_is_written_later() {
+    let store = MemoryStore::default();
+    let tries = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&tries);
+    let shim = Shim::new(&store, move |call| {
+        match call {
+        Call::Commit(commit)
+            if commit.writes.iter().any(|write| matches!(write, Write::Create(new) if new.schema_name.as_deref() == Some(Definitions::REJECTED)))
+                && counted.fetch_add(1, Ordering::SeqCst) < 2 =>
+        {
+            Do::Fail(unavailable())
+        }
+        _ => Do::Pass,
+    }
+    });
+    let runtime = looking(&store, agents(&shim));
+    let scenario = async {
+        put(&store, Definitions::AGENT, json!({"agent_id": "a"})).await;
+        until_rejected(&store, 1).await;
+        tokio::time::sleep(A_WHILE).await;
+    };
+
+    runtime.run_until(scenario).await.unwrap();
+
+    assert_eq!(tries.load(Ordering::SeqCst), 3);
+    assert_eq!(rejections(&store).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_definition_is_loaded_when_it_is_mended() {
+    let store = MemoryStore::default();
+    let runtime = runtime(&store, agents(&store));
+    let scenario = async {
+        let bad = put(&store, Definitions::AGENT, json!({"agent_id": "a"})).await;
+        until_rejected(&store, 1).await;
+        redefine(&store, &bad, agent("a", "message.v1", "mended")).await;
+        put(&store, "message.v1", json!({})).await;
+        until_said(&store, 1).await;
+    };
+
+    runtime.run_until(scenario).await.unwrap();
+
+    assert_eq!(said(&store).await, ["mended"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_runs_that_the_registry_does_not_name() {
+    let store = MemoryStore::default();
+    let definitions = Definitions::new(Arc::new(store.clone()))
+        .tool(tool("echo"))
+        .model("small", parrot());
+    let mut unknown_model = agent("a", "message.v1", "one");
+    unknown_model["model"] = json!("huge");
+    put(&store, Definitions::AGENT, unknown_model).await;
+    put(
+        &store,
+        Definitions::TOOL,
+        on_message(json!({"name": "shell"})),
+    )
+    .await;
+    put(
+        &store,
+        Definitions::WORKFLOW,
+        on_message(json!({"name": "flow"})),
+    )
+    .await;
+    let runtime = looking(&store, definitions);
+    let mut ids = None;
+    let scenario = async {
+        until_rejected(&store, 2).await;
+        put(
+            &store,
+            Definitions::WORKFLOW,
+            on_message(json!({"name": "flow"})),
+        )
+        .await;
+        put(&store, "message.v1", json!({})).await;
+        tokio::time::sleep(A_WHILE).await;
+        ids = Some(running(&runtime));
+    };
+
+    runtime.run_until(scenario).await.unwrap();
+
+    assert_eq!(ids, Some(Vec::new()));
+    assert!(
+        runs(&store)
+            .await
+            .iter()
+            .all(|run| run.run.executor.as_ref() == "definitions")
+    );
+    assert_eq!(
+        rejections(&store).await.len(),
+        2,
+        "a schema that nobody makes anything of is nobody's concern"
+    );
+}

@@ -1,0 +1,434 @@
+//! How much runs at a time, how often runs start, and whose turn it is.
+
+use crate::runtime_order::stage::{Lodger, Notebook, SECOND, beginning, until, until_over};
+use crate::support::{Call, Do, Probe, Shim, event_of, put, unavailable};
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+use universal_executor::executor::Rate;
+use universal_executor::model::Timestamp;
+use universal_executor::source::{SourceError, StartAt};
+use universal_executor::store::{
+    Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lost, NewRun, Query, Run,
+    RunFilter, RunRef, Scored, StoreError, VectorQuery,
+};
+use universal_executor::{
+    Breadcrumb, BreadcrumbId, BreadcrumbStore, Delivery, Event, EventSource, Json, MemoryStore,
+    Profile, Response, RunLedger, Runtime, UniversalExecutor, async_trait,
+};
+
+/// Takes a time for each run.
+fn busy(store: &MemoryStore, id: &str, takes: Duration, notebook: &Notebook) -> Probe {
+    let notebook = notebook.clone();
+    Probe::on(&format!("{id}.v1"), id, store)
+        .executing(move |context| {
+            let notebook = notebook.clone();
+            async move {
+                let note = notebook.start(&context);
+                sleep(takes).await;
+                notebook.end(note);
+                Ok(json!({}))
+            }
+        })
+        .writing(Response::none())
+}
+
+async fn ask(store: &MemoryStore, id: &str, times: u64) {
+    for n in 0..times {
+        put(store, &format!("{id}.v1"), json!({"key": id, "n": n})).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_executor_runs_as_much_at_a_time_as_its_profile_says_whatever_the_runtime_allows() {
+    for (allowed, most) in [(1, 3), (16, 3), (16, 40)] {
+        let (store, notebook) = (MemoryStore::default(), Notebook::default());
+        ask(&store, "a", 60).await;
+        let profile = Profile::default().max_inflight(most);
+        let busy = busy(&store, "a", SECOND, &notebook).profile(profile);
+        let runtime = beginning(&store).executor(busy).max_inflight(allowed);
+
+        let runtime = runtime.build().unwrap();
+        runtime.run_until(until_over(&store, 60)).await.unwrap();
+
+        assert_eq!(notebook.most_at_a_time(), most);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_executors_together_run_no_more_at_a_time_than_the_runtime_allows() {
+    for shared in [false, true] {
+        let (store, notebook) = (MemoryStore::default(), Notebook::default());
+        let mut runtime = beginning(&store).concurrency(10);
+        for executor in lodgers(&store, &["a", "b", "c"], shared, &notebook) {
+            runtime = runtime.executor(executor);
+        }
+        for id in ["a", "b", "c"] {
+            ask(&store, id, 40).await;
+        }
+
+        let runtime = runtime.build().unwrap();
+        runtime.run_until(until_over(&store, 120)).await.unwrap();
+
+        assert_eq!(notebook.most_at_a_time(), 10, "shared: {shared}");
+    }
+}
+
+/// Executors on one store handle, or each on its own.
+fn lodgers(
+    store: &MemoryStore,
+    ids: &[&str],
+    shared: bool,
+    notebook: &Notebook,
+) -> Vec<Arc<dyn UniversalExecutor>> {
+    let one: Arc<dyn BreadcrumbStore> = Arc::new(store.clone());
+    let lodger = |id: &&str| {
+        let probe = busy(store, id, SECOND, notebook);
+        let store = if shared {
+            Arc::clone(&one)
+        } else {
+            Arc::new(store.clone())
+        };
+        Arc::new(Lodger { probe, store }) as _
+    };
+    ids.iter().map(lodger).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn executors_take_turns_for_a_single_place_that_is_never_left_empty() {
+    for shared in [false, true] {
+        let (store, notebook) = (MemoryStore::default(), Notebook::default());
+        let ids = ["a", "b", "c"];
+        let mut runtime = beginning(&store).concurrency(1);
+        for executor in lodgers(&store, &ids, shared, &notebook) {
+            runtime = runtime.executor(executor);
+        }
+        for id in ids {
+            ask(&store, id, 20).await;
+        }
+
+        let runtime = runtime.build().unwrap();
+        runtime.run_until(until_over(&store, 60)).await.unwrap();
+
+        let turns = notebook.turns();
+        for (before, after) in turns.iter().zip(&turns[1..]) {
+            assert_eq!(before.end, Some(after.start), "shared: {shared}");
+        }
+        let mut had = [0_usize; 3];
+        for turn in &turns {
+            let who = ids.iter().position(|id| *id == turn.key).unwrap();
+            had[who] += 1;
+            if had.contains(&20) {
+                break;
+            }
+            let apart = had.iter().max().unwrap() - had.iter().min().unwrap();
+            assert!(apart <= 2, "shared {shared}: {had:?}");
+        }
+        assert!(had.iter().all(|turns| *turns >= 18), "{had:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_for_one_executor_does_not_starve_another() {
+    for shared in [false, true] {
+        let (store, notebook) = (MemoryStore::default(), Notebook::default());
+        let mut runtime = beginning(&store).concurrency(8);
+        for executor in lodgers(&store, &["burst", "steady"], shared, &notebook) {
+            runtime = runtime.executor(executor);
+        }
+        ask(&store, "burst", 10_000).await;
+        ask(&store, "steady", 200).await;
+        let served = async {
+            let steady = || {
+                notebook
+                    .turns()
+                    .iter()
+                    .filter(|turn| turn.key == "steady")
+                    .count()
+            };
+            while steady() < 200 {
+                sleep(SECOND).await;
+            }
+        };
+
+        let runtime = runtime.drain_timeout(SECOND).build().unwrap();
+        runtime.run_until(served).await.unwrap();
+
+        let turns = notebook.turns();
+        let first = turns.iter().position(|turn| turn.key == "steady").unwrap();
+        let last = turns.iter().rposition(|turn| turn.key == "steady").unwrap();
+        // While both have work, neither gets more than twice as many places as the other.
+        let both = &turns[first..=last];
+        let steady = both.iter().filter(|turn| turn.key == "steady").count();
+        assert!(
+            steady * 3 >= both.len(),
+            "shared {shared}: {steady} of {}",
+            both.len()
+        );
+        assert!(first <= 64, "shared {shared}: the first after {first}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_executor_whose_work_arrives_one_by_one_gets_its_turn_during_a_burst() {
+    for shared in [false, true] {
+        let (store, notebook) = (MemoryStore::default(), Notebook::default());
+        let mut runtime = beginning(&store).concurrency(8);
+        for executor in lodgers(&store, &["burst", "trickle"], shared, &notebook) {
+            runtime = runtime.executor(executor);
+        }
+        ask(&store, "burst", 2_000).await;
+        let arriving = async {
+            for n in 0..100 {
+                put(&store, "trickle.v1", json!({"key": "trickle", "n": n})).await;
+                sleep(SECOND).await;
+            }
+        };
+        let began = Instant::now();
+
+        let runtime = runtime.drain_timeout(SECOND).build().unwrap();
+        runtime.run_until(arriving).await.unwrap();
+
+        for n in 0..90 {
+            let waited = notebook.of("trickle", n).start - (began + SECOND * n as u32);
+            assert!(
+                waited <= 3 * SECOND,
+                "shared {shared}: {n} waited {waited:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_runs_start_in_any_time_than_the_rate_allows() {
+    let (store, notebook) = (MemoryStore::default(), Notebook::default());
+    ask(&store, "a", 200).await;
+    let noted = notebook.clone();
+    let rate = Profile::default().rate(Rate::per(10, SECOND));
+    let limited = busy(&store, "a", SECOND, &notebook)
+        .profile(rate)
+        .executing(move |context| {
+            let note = noted.start(&context);
+            noted.end(note);
+            async move {
+                // Every tenth is tried again, which is a start like any other.
+                let n = context.trigger().context["n"].as_u64().unwrap();
+                if n.is_multiple_of(10) && context.attempt() == 1 {
+                    return Err("reset".into());
+                }
+                Ok(json!({}))
+            }
+        });
+    let runtime = beginning(&store).executor(limited).build().unwrap();
+    let began = Instant::now();
+
+    runtime.run_until(until_over(&store, 200)).await.unwrap();
+
+    let starts = notebook.starts();
+    assert_eq!(starts.len(), 220);
+    for (i, from) in starts.iter().enumerate() {
+        for (more, to) in starts[i..].iter().enumerate() {
+            let earned = (*to - *from).as_secs_f64() * 10.0;
+            assert!(
+                (more + 1) as f64 <= 10.0 + earned + 1e-6,
+                "{i} and {more} more"
+            );
+        }
+    }
+    // A rate is there to be used.
+    let took = *starts.last().unwrap() - began;
+    assert!(took >= 20 * SECOND && took <= 30 * SECOND, "{took:?}");
+}
+
+/// A source of 5,000 events that counts how many were asked for.
+struct Counted {
+    event: Event,
+    pulled: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl EventSource for Counted {
+    async fn subscribe(
+        &self,
+        _: StartAt,
+    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+        let (event, pulled) = (self.event.clone(), Arc::clone(&self.pulled));
+        let always = stream::repeat_with(move || {
+            pulled.fetch_add(1, Ordering::SeqCst);
+            Ok(Delivery::new(event.clone()))
+        });
+        Ok(always.take(5_000).chain(stream::pending()).boxed())
+    }
+
+    fn is_complete(&self) -> bool {
+        true
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_is_not_asked_for_more_while_the_inbox_is_full() {
+    let store = MemoryStore::default();
+    let question = put(&store, "question.v1", json!({})).await;
+    let (is_down, pulled) = (
+        Arc::new(AtomicBool::new(true)),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let down = Arc::clone(&is_down);
+    let away = Shim::new(&store, move |call| match call {
+        Call::Enqueue if down.load(Ordering::SeqCst) => Do::Fail(unavailable()),
+        _ => Do::Pass,
+    });
+    let source = Counted {
+        event: event_of(&question),
+        pulled: Arc::clone(&pulled),
+    };
+    let runtime = Runtime::builder(source)
+        .executor(Probe::on("question.v1", "prober", &away))
+        .build()
+        .unwrap();
+    let watched = async {
+        sleep(10 * SECOND).await;
+        let full = pulled.load(Ordering::SeqCst);
+        sleep(60 * SECOND).await;
+        let later = pulled.load(Ordering::SeqCst);
+        is_down.store(false, Ordering::SeqCst);
+        until(&store, "answer.v1", 1).await;
+        (full, later, pulled.load(Ordering::SeqCst))
+    };
+    let counts = futures::future::FutureExt::shared(Box::pin(watched));
+
+    let seen = counts.clone();
+    runtime
+        .run_until(async {
+            seen.await;
+        })
+        .await
+        .unwrap();
+
+    let (full, later, after) = counts.await;
+    // A queue of 1,024, what was taken out of it to be kept, and the one that found no room.
+    assert!((1_024..=1_200).contains(&full), "{full}");
+    assert_eq!(later, full);
+    assert!(after > full, "{after}");
+}
+
+/// A store on which the reply of every other claim is lost.
+#[derive(Debug)]
+struct LosesClaims {
+    inner: MemoryStore,
+    claims: AtomicUsize,
+}
+
+#[async_trait]
+impl BreadcrumbStore for LosesClaims {
+    fn tenant(&self) -> &str {
+        self.inner.tenant()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
+        self.inner.get(id).await
+    }
+
+    async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
+        self.inner.search(query).await
+    }
+
+    async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
+        self.inner.vector_search(query).await
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+        self.inner.commit(commit).await
+    }
+
+    fn ledger(&self) -> Option<&dyn RunLedger> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl RunLedger for LosesClaims {
+    async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError> {
+        self.inner.enqueue(runs).await
+    }
+
+    async fn claim(&self, run: &RunRef, instead_of: Option<Lease>) -> Result<Claim, StoreError> {
+        self.inner.claim(run, instead_of).await
+    }
+
+    async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError> {
+        let claimed = self.inner.claim_next(n, of).await?;
+        match self.claims.fetch_add(1, Ordering::SeqCst) % 2 {
+            0 => Err(unavailable()),
+            _ => Ok(claimed),
+        }
+    }
+
+    async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {
+        self.inner.heartbeat(leases).await
+    }
+
+    async fn retry(&self, lease: Lease, at: Timestamp, counts: bool) -> Result<(), StoreError> {
+        self.inner.retry(lease, at, counts).await
+    }
+
+    async fn release(&self, lease: Lease) -> Result<(), StoreError> {
+        self.inner.release(lease).await
+    }
+
+    async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
+        self.inner.save(lease, state).await
+    }
+
+    async fn resume(&self, run: &RunRef, with: BreadcrumbId) -> Result<(), StoreError> {
+        self.inner.resume(run, with).await
+    }
+
+    async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
+        self.inner.redo(run).await
+    }
+
+    async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
+        self.inner.runs(filter).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_whose_replies_are_lost_neither_break_the_bounds_nor_use_attempts() {
+    let store = MemoryStore::default();
+    let shared: Arc<dyn BreadcrumbStore> = Arc::new(LosesClaims {
+        inner: store.clone(),
+        claims: AtomicUsize::new(0),
+    });
+    let ids = ["a", "b"];
+    let mut runtime = beginning(&store);
+    let mut notebooks = Vec::new();
+    for id in ids {
+        let notebook = Notebook::default();
+        let probe = busy(&store, id, 25 * SECOND, &notebook);
+        let probe = probe.profile(Profile::default().max_inflight(3));
+        notebooks.push(notebook);
+        runtime = runtime.executor(Lodger {
+            probe,
+            store: Arc::clone(&shared),
+        });
+        ask(&store, id, 30).await;
+    }
+
+    let runtime = runtime.build().unwrap();
+    let report = runtime.run_until(until_over(&store, 60)).await.unwrap();
+
+    assert_eq!((report.responded, report.failed), (60, 0));
+    for notebook in notebooks {
+        assert_eq!((notebook.len(), notebook.most_at_a_time()), (30, 3));
+        assert!(notebook.turns().iter().all(|turn| turn.attempt == 1));
+    }
+}

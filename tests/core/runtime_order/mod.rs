@@ -1,0 +1,13 @@
+//! What a runtime keeps when much happens at a time: order, bounds, retries, chaos, loops, faults and the end.
+
+mod bounds;
+mod budget;
+mod chaos;
+mod faults;
+mod loops;
+mod order;
+mod retries;
+mod seeds;
+mod shutdown;
+mod stage;
+mod taken_back;

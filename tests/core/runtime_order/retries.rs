@@ -1,0 +1,350 @@
+//! When a run is tried again, when it is not, and how it is done over.
+
+use crate::runtime_order::stage::{LEASE, Notebook, SECOND, beginning, count, until, until_over};
+use crate::support::{Probe, Shim, all, event_of, eventually, put, runs};
+use serde_json::json;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+use universal_executor::error::Retry;
+use universal_executor::executor::RetryPolicy;
+use universal_executor::runtime::RuntimeError;
+use universal_executor::store::{RunFilter, RunRef, RunState, StoreError};
+use universal_executor::{
+    MemoryStore, Profile, Response, RunLedger, Runtime, permanent, retry_after,
+};
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_tried_again_starts_when_the_ledger_says_it_is_due() {
+    let (store, notebook) = (MemoryStore::default(), Notebook::default());
+    let (clock, began) = (put(&store, "clock.v1", json!({})).await, Instant::now());
+    for n in 0..8 {
+        put(&store, "question.v1", json!({"n": n})).await;
+    }
+    let (noted, mut policy) = (notebook.clone(), RetryPolicy::default());
+    policy.base = 40 * SECOND;
+    let stumbles = Probe::on("question.v1", "stumbles", &store)
+        .profile(Profile::default().retry(policy))
+        .executing(move |context| {
+            let note = noted.start(&context);
+            noted.end(note);
+            async move {
+                match context.attempt() {
+                    1 => Err("reset".into()),
+                    _ => Ok(json!({})),
+                }
+            }
+        });
+    let runtime = beginning(&store).executor(stumbles).build().unwrap();
+    let dues = Mutex::new(Vec::new());
+    let done = async {
+        eventually(async || notebook.len() == 8).await;
+        let rows = runs(&store).await;
+        let due = rows
+            .iter()
+            .map(|run| run.due.unwrap().since(clock.updated_at));
+        dues.lock().unwrap().extend(due);
+        until_over(&store, 8).await;
+    };
+
+    runtime.run_until(done).await.unwrap();
+
+    let starts = notebook.starts();
+    let due = dues.into_inner().unwrap();
+    assert_eq!((starts.len(), due.len()), (16, 8));
+    for (start, due) in starts[8..].iter().zip(due) {
+        let late = (*start - began).checked_sub(due).unwrap_or_default();
+        assert!(
+            *start - began + Duration::from_millis(1) >= due,
+            "too early"
+        );
+        assert!(late <= Duration::from_millis(5), "{late:?} late");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_limited_run_waits_as_long_as_it_was_told_and_never_runs_out_of_attempts() {
+    let (store, notebook) = (MemoryStore::default(), Notebook::default());
+    put(&store, "question.v1", json!({})).await;
+    let noted = notebook.clone();
+    let limited = Probe::on("question.v1", "limited", &store)
+        .profile(Profile::default().attempts(1))
+        .executing(move |context| {
+            let note = noted.start(&context);
+            noted.end(note);
+            async move {
+                match note {
+                    0..8 => Err(retry_after(20 * SECOND, "slow down")),
+                    _ => Ok(json!({})),
+                }
+            }
+        });
+    let runtime = beginning(&store).executor(limited).build().unwrap();
+
+    let report = runtime
+        .run_until(until(&store, "answer.v1", 1))
+        .await
+        .unwrap();
+
+    let starts = notebook.starts();
+    for pair in starts.windows(2) {
+        let gap = pair[1] - pair[0];
+        assert!(
+            gap >= 20 * SECOND && gap <= 20 * SECOND + SECOND / 100,
+            "{gap:?}"
+        );
+    }
+    assert!(notebook.turns().iter().all(|turn| turn.attempt == 1));
+    assert_eq!(
+        (report.postponed, report.responded, report.failed),
+        (8, 1, 0)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permanent_error_fails_its_run_at_the_first_attempt() {
+    let store = MemoryStore::default();
+    put(&store, "question.v1", json!({})).await;
+    let refuses = Probe::on("question.v1", "refuses", &store)
+        .failing(|| permanent("unknown city"))
+        .shared();
+    let runtime = beginning(&store)
+        .executor(Arc::clone(&refuses))
+        .build()
+        .unwrap();
+
+    let report = runtime
+        .run_until(until(&store, "executor.failed.v1", 1))
+        .await
+        .unwrap();
+
+    let letter = all(&store, "executor.failed.v1").await.remove(0);
+    assert_eq!(
+        (refuses.executed(), report.failed, report.postponed),
+        (1, 1, 0)
+    );
+    assert_eq!(letter.context["class"], "permanent");
+    assert_eq!(letter.context["attempts"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_three_workers_died_with_is_a_crash_loop_and_leaves_others_alone() {
+    let store = MemoryStore::default();
+    let killer = put(&store, "question.v1", json!({"kills": true})).await;
+    put(&store, "question.v1", json!({"kills": false})).await;
+    let worker = || {
+        let hangs = Probe::on("question.v1", "worker", &store).executing(|context| async move {
+            if context.trigger().context["kills"] == true {
+                std::future::pending::<()>().await;
+            }
+            Ok(json!({}))
+        });
+        hangs.shared()
+    };
+    for death in 1..=3 {
+        let hangs = worker();
+        let runtime = beginning(&store)
+            .executor(Arc::clone(&hangs))
+            .build()
+            .unwrap();
+        let started = eventually(async || hangs.executed() > usize::from(death == 1));
+        let died = async {
+            tokio::select! {
+                () = started => {}
+                _ = runtime.run_until(std::future::pending()) => {}
+            }
+        };
+        timeout(2 * LEASE, died).await.unwrap();
+    }
+    let last = worker();
+    let runtime = beginning(&store)
+        .executor(Arc::clone(&last))
+        .build()
+        .unwrap();
+
+    let report = runtime.run_until(until_over(&store, 2)).await.unwrap();
+
+    let letter = all(&store, "executor.failed.v1").await.remove(0);
+    assert_eq!(letter.context["class"], "crash_loop");
+    assert_eq!(letter.context["trigger_id"], killer.id.to_string());
+    assert_eq!((report.failed, last.executed()), (1, 0));
+    assert_eq!(count(&store, "answer.v1").await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_runs_whose_workers_died_twice_only_one_goes_at_a_time_so_that_it_takes_no_other_with_it()
+ {
+    const SUSPECTS: usize = 5;
+    let store = MemoryStore::default();
+    for _ in 0..SUSPECTS {
+        put(&store, "question.v1", json!({"suspect": true})).await;
+    }
+    for _ in 0..2 {
+        let hangs = Probe::on("question.v1", "worker", &store)
+            .executing(|_| std::future::pending())
+            .shared();
+        let runtime = beginning(&store)
+            .executor(Arc::clone(&hangs))
+            .build()
+            .unwrap();
+        let died = async {
+            tokio::select! {
+                () = eventually(async || hangs.executed() == SUSPECTS) => {}
+                _ = runtime.run_until(std::future::pending()) => {}
+            }
+        };
+        timeout(2 * LEASE, died).await.unwrap();
+    }
+    for _ in 0..SUSPECTS {
+        put(&store, "question.v1", json!({"suspect": false})).await;
+    }
+    let most = Arc::new(AtomicUsize::new(0));
+    let (noted, ledger) = (Arc::clone(&most), store.clone());
+    let last = Probe::on("question.v1", "worker", &store).executing(move |context| {
+        let (noted, ledger) = (Arc::clone(&noted), ledger.clone());
+        async move {
+            if context.trigger().context["suspect"] == true {
+                // If the worker died now it would take these with it.
+                let leased = RunFilter::all().state(RunState::Running);
+                let leased = ledger.runs(&leased).await?;
+                let suspects = leased.iter().filter(|run| run.attempts == 3).count();
+                noted.fetch_max(suspects, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            Ok(json!({}))
+        }
+    });
+    let runtime = beginning(&store).executor(last.shared()).build().unwrap();
+
+    let report = runtime
+        .run_until(until_over(&store, 2 * SUSPECTS))
+        .await
+        .unwrap();
+
+    assert_eq!((report.responded, report.failed), (2 * SUSPECTS as u64, 0));
+    assert_eq!(most.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_run_that_is_redone_runs_with_fresh_attempts_and_another_key() {
+    let store = MemoryStore::default();
+    let question = put(&store, "question.v1", json!({})).await;
+    let probe = Probe::on("question.v1", "prober", &store)
+        .profile(Profile::default().attempts(2))
+        .executing({
+            let store = store.clone();
+            move |_| {
+                let store = store.clone();
+                async move {
+                    match count(&store, "fixed.v1").await {
+                        0 => Err("reset".into()),
+                        _ => Ok(json!({})),
+                    }
+                }
+            }
+        })
+        .shared();
+    let runtime = beginning(&store)
+        .executor(Arc::clone(&probe))
+        .build()
+        .unwrap();
+    let run = RunRef::of("prober", &event_of(&question));
+    let redone = async {
+        until(&store, "executor.failed.v1", 1).await;
+        put(&store, "fixed.v1", json!({})).await;
+        let asked = Instant::now();
+        runtime.redo(&run).await.unwrap();
+        until(&store, "answer.v1", 1).await;
+        assert!(asked.elapsed() < SECOND, "{:?}", asked.elapsed());
+        until_over(&store, 1).await;
+    };
+
+    let report = runtime.run_until(redone).await.unwrap();
+
+    assert_eq!((report.failed, report.responded), (1, 1));
+    let attempts: Vec<u32> = (0..3).map(|call| probe.context(call).attempt()).collect();
+    assert_eq!(attempts, [1, 2, 1]);
+    let key = |call| probe.context(call).idempotency_key().to_owned();
+    assert_eq!(key(0), key(1));
+    assert_ne!(key(1), key(2));
+    let run = runs(&store).await.remove(0);
+    assert_eq!((run.state, run.attempts), (RunState::Done, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_cannot_be_redone_says_why() {
+    let store = MemoryStore::default();
+    let question = put(&store, "question.v1", json!({})).await;
+    let plain = Probe::on("other.v1", "plain", &Shim::without_ledger(&store));
+    let silent = Probe::on("question.v1", "prober", &store).writing(Response::none());
+    let runtime = beginning(&store)
+        .executor(silent)
+        .executor(plain)
+        .build()
+        .unwrap();
+    runtime.run_until(until_over(&store, 1)).await.unwrap();
+    let run = |executor: &str| RunRef::of(executor, &event_of(&question));
+    let redo = async |run: RunRef| runtime.redo(&run).await.unwrap_err();
+
+    let errors = [
+        redo(run("nobody")).await,
+        redo(run("plain")).await,
+        redo(run("prober")).await,
+        redo(RunRef::new("prober", question.id, 7)).await,
+    ];
+
+    let [nobody, no_ledger, done, unknown] = &errors;
+    assert!(matches!(nobody, RuntimeError::UnknownExecutor { id } if id == "nobody"));
+    assert!(matches!(no_ledger, RuntimeError::NoLedger { id } if id == "plain"));
+    let state = |error: &RuntimeError| match error {
+        RuntimeError::Redo {
+            source: StoreError::WrongState { state, .. },
+            ..
+        } => Some(*state),
+        _ => None,
+    };
+    assert_eq!(state(done), Some(RunState::Done));
+    assert!(matches!(
+        unknown,
+        RuntimeError::Redo {
+            source: StoreError::UnknownRun { .. },
+            ..
+        }
+    ));
+    assert!(errors.iter().all(|error| error.retry() == Retry::Never));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_fell_due_while_nobody_ran_starts_with_the_next_runtime() {
+    let store = MemoryStore::default();
+    put(&store, "question.v1", json!({})).await;
+    let limited = |delay: Option<Duration>| {
+        Probe::on("question.v1", "limited", &store).executing(move |_| async move {
+            match delay {
+                Some(delay) => Err(retry_after(delay, "slow down")),
+                None => Ok(json!({})),
+            }
+        })
+    };
+    let first = beginning(&store)
+        .executor(limited(Some(60 * SECOND)))
+        .build()
+        .unwrap();
+    first.run_until(tokio::time::sleep(SECOND)).await.unwrap();
+    tokio::time::sleep(100 * SECOND).await;
+    let next = Runtime::builder(store.events())
+        .executor(limited(None))
+        .build()
+        .unwrap();
+    let began = Instant::now();
+
+    next.run_until(until(&store, "answer.v1", 1)).await.unwrap();
+
+    assert!(began.elapsed() < SECOND, "{:?}", began.elapsed());
+    assert!(
+        store.runs(&Default::default()).await.unwrap()[0]
+            .state
+            .is_over()
+    );
+}

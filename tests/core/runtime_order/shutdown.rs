@@ -1,0 +1,372 @@
+//! How a runtime ends: at once, in order, and without a trace of what it did not finish.
+
+use crate::runtime_order::stage::{
+    LEASE, SECOND, beginning, count, in_state, tagged, until, until_over,
+};
+use crate::support::{Call, Do, Probe, Shim, event_of, eventually, put, runs};
+use futures::stream;
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use tokio::time::{Instant, sleep, timeout};
+use universal_executor::executor::OrderingKey;
+use universal_executor::store::{NewRun, RunRef, RunState};
+use universal_executor::{
+    BreadcrumbStoreExt, MemoryStore, Patch, Profile, RunLedger, Runtime, permanent,
+};
+
+/// Takes so many seconds.
+fn takes(store: &MemoryStore, seconds: u32) -> Probe {
+    Probe::on("question.v1", "worker", store).executing(move |_| async move {
+        sleep(SECOND * seconds).await;
+        Ok(json!({}))
+    })
+}
+
+/// A stream of signals at these seconds.
+fn signals(seconds: &[u32]) -> impl futures::Stream<Item = ()> + use<> {
+    let began = Instant::now();
+    let moments: Vec<Instant> = seconds.iter().map(|at| began + SECOND * *at).collect();
+    stream::unfold(moments.into_iter(), |mut moments| async move {
+        tokio::time::sleep_until(moments.next()?).await;
+        Some(((), moments))
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_claimed_once_it_is_told_to_stop_and_what_waits_is_left_as_it_was() {
+    let store = MemoryStore::default();
+    for n in 0..10 {
+        put(&store, "question.v1", json!({"n": n})).await;
+    }
+    let worker = takes(&store, 10).shared();
+    let runtime = beginning(&store)
+        .executor(Arc::clone(&worker))
+        .max_inflight(3)
+        .build()
+        .unwrap();
+
+    let report = runtime.run_until(sleep(SECOND)).await.unwrap();
+
+    assert_eq!((worker.executed(), report.responded), (3, 3));
+    let waiting = in_state(&store, RunState::Ready).await;
+    assert_eq!(waiting.len(), 7);
+    assert!(waiting.iter().all(|run| run.attempts == 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_being_claimed_when_it_was_told_to_stop_does_not_start() {
+    let store = MemoryStore::default();
+    let question = put(&store, "question.v1", json!({})).await;
+    let run = RunRef::of("worker", &event_of(&question));
+    store.enqueue(vec![NewRun::from(run)]).await.unwrap();
+    let slow = Shim::new(&store, |call| match call {
+        Call::Claim => Do::Wait(3 * SECOND),
+        _ => Do::Pass,
+    });
+    let worker = Probe::on("question.v1", "worker", &slow).shared();
+    let runtime = Runtime::builder(store.events())
+        .executor(Arc::clone(&worker))
+        .build()
+        .unwrap();
+
+    runtime.run_until(sleep(SECOND)).await.unwrap();
+
+    assert_eq!(worker.executed(), 0);
+    let run = runs(&store).await.remove(0);
+    assert_eq!((run.state, run.attempts), (RunState::Ready, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_given_back_has_used_no_attempt_and_starts_elsewhere_at_once() {
+    let store = MemoryStore::default();
+    for n in 0..5 {
+        put(&store, "question.v1", json!({"n": n})).await;
+    }
+    let first = beginning(&store)
+        .executor(takes(&store, 1_000))
+        .drain_timeout(3 * SECOND)
+        .build()
+        .unwrap();
+    let began = Instant::now();
+
+    let report = first.run_until(sleep(SECOND)).await.unwrap();
+
+    assert_eq!(began.elapsed(), 4 * SECOND);
+    assert_eq!((report.dropped, report.responded), (5, 0));
+    let given_back = in_state(&store, RunState::Ready).await;
+    assert_eq!(given_back.len(), 5);
+    assert!(given_back.iter().all(|run| run.attempts == 0));
+    let worker = takes(&store, 0).shared();
+    let next = Runtime::builder(store.events())
+        .executor(Arc::clone(&worker))
+        .build()
+        .unwrap();
+    let began = Instant::now();
+    next.run_until(until(&store, "answer.v1", 5)).await.unwrap();
+    assert!(began.elapsed() < SECOND, "{:?}", began.elapsed());
+    assert!((0..5).all(|call| worker.context(call).attempt() == 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_given_back_is_found_by_a_runtime_that_runs_already() {
+    let store = MemoryStore::default();
+    put(&store, "question.v1", json!({})).await;
+    let leaves = beginning(&store)
+        .executor(takes(&store, 1_000))
+        .drain_timeout(3 * SECOND)
+        .build()
+        .unwrap();
+    let stays = Runtime::builder(store.events())
+        .executor(takes(&store, 0))
+        .sweep_every(SECOND)
+        .build()
+        .unwrap();
+    let began = Instant::now();
+
+    let (left, stayed) = tokio::join!(
+        leaves.run_until(sleep(SECOND)),
+        stays.run_until(until(&store, "answer.v1", 1))
+    );
+
+    assert_eq!((left.unwrap().dropped, stayed.unwrap().responded), (1, 1));
+    assert!(began.elapsed() <= 6 * SECOND, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_moved_on_to_a_newer_version_is_given_back_as_that() {
+    let store = MemoryStore::default();
+    let question = put(&store, "question.v1", json!({"n": 1})).await;
+    let run = RunRef::of("worker", &event_of(&question));
+    store.enqueue(vec![NewRun::from(run)]).await.unwrap();
+    let patch = Patch::new().context(json!({"n": 2}));
+    store.update(question.id, 1, patch).await.unwrap();
+    let runtime = Runtime::builder(store.events())
+        .executor(takes(&store, 1_000))
+        .drain_timeout(SECOND)
+        .build()
+        .unwrap();
+
+    runtime.run_until(sleep(SECOND)).await.unwrap();
+
+    let given_back = in_state(&store, RunState::Ready).await;
+    assert_eq!(given_back.len(), 1);
+    let newer = &given_back[0];
+    assert_eq!((newer.run.trigger_version, newer.attempts), (2, 0));
+    assert_eq!(in_state(&store, RunState::Superseded).await.len(), 1);
+    let next = Runtime::builder(store.events())
+        .executor(takes(&store, 0))
+        .build()
+        .unwrap();
+    let began = Instant::now();
+    next.run_until(until(&store, "answer.v1", 1)).await.unwrap();
+    assert!(began.elapsed() < SECOND, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_goes_on_after_a_shutdown_with_the_run_that_was_given_back() {
+    let store = MemoryStore::default();
+    for n in 0..2 {
+        tagged(&store, "question.v1", "key:a", json!({"n": n})).await;
+    }
+    let ordered = || Profile::default().ordering(OrderingKey::tag("key:"));
+    let first = beginning(&store)
+        .executor(takes(&store, 1_000).profile(ordered()))
+        .drain_timeout(SECOND)
+        .build()
+        .unwrap();
+    first.run_until(sleep(SECOND)).await.unwrap();
+    let worker = takes(&store, 1).profile(ordered()).shared();
+    let next = beginning(&store)
+        .executor(Arc::clone(&worker))
+        .build()
+        .unwrap();
+
+    next.run_until(until_over(&store, 2)).await.unwrap();
+
+    let n = |call| worker.context(call).trigger().context["n"].clone();
+    assert_eq!((n(0), n(1)), (json!(0), json!(1)));
+    assert_eq!(worker.executed(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_signal_ends_the_drain_at_once_and_leaves_what_runs_to_its_lease() {
+    let store = MemoryStore::default();
+    put(&store, "question.v1", json!({})).await;
+    let worker = takes(&store, 10).shared();
+    let runtime = beginning(&store)
+        .executor(Arc::clone(&worker))
+        .build()
+        .unwrap();
+    let began = Instant::now();
+
+    let report = runtime.run_until_signals(signals(&[1, 3])).await.unwrap();
+
+    assert_eq!(began.elapsed(), 3 * SECOND);
+    assert_eq!((report.responded, report.dropped), (0, 0));
+    let left = runs(&store).await.remove(0);
+    assert_eq!((left.state, left.attempts), (RunState::Running, 1));
+    sleep(20 * SECOND).await;
+    assert_eq!(count(&store, "answer.v1").await, 0);
+    let next = beginning(&store)
+        .executor(takes(&store, 0))
+        .build()
+        .unwrap();
+    next.run_until(until(&store, "answer.v1", 1)).await.unwrap();
+    assert!(began.elapsed() >= LEASE && began.elapsed() <= LEASE + 10 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn signals_that_end_are_no_signal() {
+    let store = MemoryStore::default();
+    put(&store, "question.v1", json!({})).await;
+    let runtime = beginning(&store)
+        .executor(takes(&store, 2))
+        .build()
+        .unwrap();
+    let began = Instant::now();
+
+    let report = runtime.run_until_signals(signals(&[1])).await.unwrap();
+    let never = timeout(LEASE, runtime.run_until_signals(signals(&[]))).await;
+
+    assert_eq!(report.responded, 1);
+    assert!(never.is_err());
+    assert_eq!(began.elapsed(), 2 * SECOND + LEASE);
+}
+
+/// Works without ever waiting for a time, until it is let go.
+fn restless(store: &MemoryStore, let_go: &Arc<AtomicBool>) -> Probe {
+    let let_go = Arc::clone(let_go);
+    Probe::on("question.v1", "restless", store).executing(move |_| {
+        let let_go = Arc::clone(&let_go);
+        async move {
+            while !let_go.load(Ordering::SeqCst) {
+                tokio::task::yield_now().await;
+            }
+            Ok(json!({}))
+        }
+    })
+}
+
+#[tokio::test]
+async fn nothing_is_written_after_a_second_signal_not_even_by_what_is_just_done() {
+    let store = MemoryStore::default();
+    let let_go = Arc::new(AtomicBool::new(false));
+    for n in 0..5 {
+        put(&store, "question.v1", json!({"n": n})).await;
+    }
+    let restless = restless(&store, &let_go).shared();
+    let runtime = beginning(&store)
+        .executor(Arc::clone(&restless))
+        .build()
+        .unwrap();
+    let worker = Arc::clone(&restless);
+    let working = stream::unfold(0, move |told| {
+        let worker = Arc::clone(&worker);
+        async move {
+            while worker.executed() < 5 {
+                tokio::task::yield_now().await;
+            }
+            (told < 2).then_some(((), told + 1))
+        }
+    });
+
+    runtime.run_until_signals(working).await.unwrap();
+
+    let_go.store(true, Ordering::SeqCst);
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(count(&store, "answer.v1").await, 0);
+}
+
+#[tokio::test]
+async fn nothing_is_written_by_a_runtime_that_was_dropped_not_even_by_what_is_just_done() {
+    let store = MemoryStore::default();
+    let let_go = Arc::new(AtomicBool::new(false));
+    for n in 0..5 {
+        put(&store, "question.v1", json!({"n": n})).await;
+    }
+    let restless = restless(&store, &let_go).shared();
+    let runtime = beginning(&store)
+        .executor(Arc::clone(&restless))
+        .build()
+        .unwrap();
+    let all_work = async {
+        while restless.executed() < 5 {
+            tokio::task::yield_now().await;
+        }
+    };
+
+    tokio::select! {
+        () = all_work => {}
+        _ = runtime.run_until(std::future::pending()) => {}
+    }
+
+    let_go.store(true, Ordering::SeqCst);
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(count(&store, "answer.v1").await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_the_return_the_store_is_asked_for_nothing_more() {
+    let store = MemoryStore::default();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let watched = Shim::new(&store, move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        Do::Pass
+    });
+    let worker = Probe::on("question.v1", "worker", &watched).hanging();
+    let runtime = beginning(&store)
+        .executor(worker)
+        .drain_timeout(SECOND)
+        .build()
+        .unwrap();
+    put(&store, "question.v1", json!({})).await;
+    runtime.run_until(sleep(SECOND)).await.unwrap();
+    let asked = calls.load(Ordering::SeqCst);
+
+    put(&store, "question.v1", json!({})).await;
+    sleep(10 * LEASE).await;
+
+    assert!(asked > 0);
+    assert_eq!(calls.load(Ordering::SeqCst), asked);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_report_says_what_became_of_every_run_up_to_the_end() {
+    let store = MemoryStore::default();
+    let mixed = Probe::on("question.v1", "mixed", &store).executing(|context| async move {
+        let n = context.trigger().context["n"].as_u64().unwrap_or_default();
+        match (n, context.attempt()) {
+            (0..5, _) => Ok(json!({})),
+            (5..8, _) => Err(permanent("no")),
+            (8..10, 1) => Err("reset".into()),
+            (8..10, _) => Ok(json!({})),
+            _ => std::future::pending().await,
+        }
+    });
+    for n in 0..12 {
+        put(&store, "question.v1", json!({"n": n})).await;
+    }
+    put(&store, "other.v1", json!({})).await;
+    let runtime = beginning(&store)
+        .executor(mixed)
+        .drain_timeout(SECOND)
+        .build()
+        .unwrap();
+    let rest = eventually(async || count(&store, "answer.v1").await == 7);
+
+    let report = runtime.run_until(rest).await.unwrap();
+
+    assert_eq!(
+        (report.responded, report.failed, report.postponed),
+        (7, 3, 2)
+    );
+    assert_eq!((report.dropped, report.skipped, report.errors), (2, 0, 0));
+    // What was asked, and what was answered.
+    assert_eq!(report.events, 13 + 7 + 3);
+}

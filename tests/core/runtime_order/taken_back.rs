@@ -1,0 +1,147 @@
+//! Events that an executor needs again, and a source that cannot be asked for them.
+
+use crate::runtime_order::stage::until;
+use crate::support::{Probe, Shim, event_of, eventually, put};
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
+use serde_json::json;
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::timeout;
+use universal_executor::source::{Receipt, SourceError, StartAt};
+use universal_executor::store::{Fault, Faulty, Moment, Operation};
+use universal_executor::{Delivery, Event, EventSource, MemoryStore, Runtime, async_trait};
+
+/// Answers without a ledger, where an event that comes again is all there is to try again with; the first attempt fails.
+fn fails_once(store: &MemoryStore) -> Arc<Probe> {
+    let attempts = AtomicUsize::new(0);
+    let probe = Probe::on("question.v1", "direct", &Shim::without_ledger(store));
+    let probe = probe.executing(move |_| {
+        let first = attempts.fetch_add(1, Ordering::SeqCst) == 0;
+        async move {
+            if first {
+                return Err("reset".into());
+            }
+            Ok(json!({}))
+        }
+    });
+    probe.shared()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_a_source_cannot_be_asked_for_again_comes_again_from_within() {
+    for fault in [Fault::Fail, Fault::Hang] {
+        for moment in [Moment::Before, Moment::After] {
+            let store = MemoryStore::default();
+            put(&store, "question.v1", json!({})).await;
+            let source = Faulty::new(store.events(), move |operation, at| {
+                let nack = (operation, at) == (Operation::Nack, moment);
+                if nack { fault } else { Fault::None }
+            });
+            let probe = fails_once(&store);
+            let runtime = Runtime::builder(source)
+                .start_at(StartAt::Beginning)
+                .executor(Arc::clone(&probe))
+                .build()
+                .unwrap();
+
+            let answered = until(&store, "answer.v1", 1);
+            runtime.run_until(answered).await.unwrap();
+
+            assert!(probe.executed() >= 2, "{fault:?} {moment:?}");
+        }
+    }
+}
+
+/// Takes nothing back, and notes what is acknowledged.
+struct Firm(Arc<AtomicUsize>);
+
+#[async_trait]
+impl Receipt for Firm {
+    async fn ack(&self) -> Result<(), SourceError> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    async fn nack(&self, _: Duration) -> Result<(), SourceError> {
+        Err(SourceError::NotTakenBack { reason: "firm" })
+    }
+}
+
+/// Delivers one event, and nothing more.
+struct Once {
+    event: Event,
+    acknowledged: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl EventSource for Once {
+    async fn subscribe(
+        &self,
+        _: StartAt,
+    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+        let receipt = Firm(Arc::clone(&self.acknowledged));
+        let delivery = Delivery::new(self.event.clone()).with_receipt(Arc::new(receipt));
+        let deliveries = stream::iter([Ok(delivery)]).chain(stream::pending());
+        Ok(deliveries.boxed())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_a_source_did_not_take_back_is_acknowledged_once_it_is_taken_care_of() {
+    let store = MemoryStore::default();
+    let question = put(&store, "question.v1", json!({})).await;
+    let acknowledged = Arc::new(AtomicUsize::new(0));
+    let source = Once {
+        event: event_of(&question),
+        acknowledged: Arc::clone(&acknowledged),
+    };
+    let runtime = Runtime::builder(source)
+        .executor(fails_once(&store))
+        .build()
+        .unwrap();
+    let scenario = async {
+        until(&store, "answer.v1", 1).await;
+        eventually(async || acknowledged.load(Ordering::SeqCst) > 0).await;
+    };
+
+    runtime.run_until(scenario).await.unwrap();
+
+    assert_eq!(acknowledged.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_events_may_come_again_than_may_be_on_their_way() {
+    let store = MemoryStore::default();
+    for n in 0..40 {
+        put(&store, "question.v1", json!({"n": n})).await;
+    }
+    let seen = Mutex::new(HashSet::new());
+    let probe = Probe::on("question.v1", "direct", &Shim::without_ledger(&store));
+    let probe = probe.executing(move |context| {
+        let first = seen.lock().unwrap().insert(context.trigger().id);
+        async move {
+            if first {
+                return Err("reset".into());
+            }
+            Ok(json!({}))
+        }
+    });
+    let source = Faulty::new(store.events(), |operation, _| match operation {
+        Operation::Nack => Fault::Fail,
+        _ => Fault::None,
+    });
+    let runtime = Runtime::builder(source)
+        .start_at(StartAt::Beginning)
+        .max_deliveries(4)
+        .executor(probe.shared())
+        .build()
+        .unwrap();
+
+    let answered = until(&store, "answer.v1", 40);
+    let ended = timeout(Duration::from_secs(600), runtime.run_until(answered)).await;
+
+    assert!(ended.is_ok(), "they stand still");
+}

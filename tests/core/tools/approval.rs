@@ -1,0 +1,68 @@
+//! Tools that a person has to agree to, by whichever way they are called.
+
+use crate::support::event_of;
+use crate::tools::{call, count, counting, echo, error_of, only, registry, requested};
+use serde_json::json;
+use std::sync::Arc;
+use universal_executor::tool::{ToolDispatcher, ToolExecutor};
+use universal_executor::{MemoryStore, UniversalExecutor};
+
+#[tokio::test]
+async fn a_call_that_nobody_has_agreed_to_never_reaches_the_tool() {
+    let (tool, calls) = counting("pay", |_| async { Ok(json!("paid")) });
+
+    let refused = call(&registry([tool.requires_approval()]), "pay", json!({})).await;
+
+    let (code, message) = error_of(refused);
+    assert_eq!(code, "approval_required");
+    assert_eq!(
+        message,
+        "a person has to agree to each call of this tool and nobody has; it was not called, so ask one first"
+    );
+    assert_eq!(count(&calls), 0);
+}
+
+#[tokio::test]
+async fn whoever_writes_a_request_is_no_person_unless_that_is_said() {
+    for (one, trusting) in [(true, false), (true, true), (false, false), (false, true)] {
+        let store = MemoryStore::default();
+        let (tool, calls) = counting("pay", |_| async { Ok(json!("paid")) });
+        let (tool, shared) = (tool.requires_approval(), Arc::new(store.clone()));
+        let executor: Box<dyn UniversalExecutor> = match (one, trusting) {
+            (true, false) => Box::new(ToolExecutor::new(tool, shared).unwrap()),
+            (true, true) => Box::new(ToolExecutor::new(tool, shared).unwrap().trusting_requests()),
+            (false, trusting) => {
+                let tools = registry([tool, echo("other")]);
+                let tools = ToolDispatcher::new("tools", tools, shared).unwrap();
+                Box::new(match trusting {
+                    true => tools.trusting_requests(),
+                    false => tools,
+                })
+            }
+        };
+        let request = requested(&store, "pay").await;
+
+        executor.process_event(&event_of(&request)).await.unwrap();
+
+        let answer = only(&store, "tool.response.v1").await;
+        let (expected, code) = match trusting {
+            true => ("success", None),
+            false => ("error", Some("approval_required")),
+        };
+        assert_eq!(answer.context["status"], expected);
+        assert_eq!(answer.context.text("code"), code);
+        assert_eq!(count(&calls), usize::from(trusting));
+    }
+}
+
+#[test]
+fn nothing_of_it_is_asked_of_a_tool_that_says_nothing() {
+    let tool = echo("plain");
+    let tool = registry([tool]);
+    let settings = tool.get("plain").unwrap().settings().clone();
+
+    assert!(!settings.requires_approval && !settings.returns_to_user && !settings.over_breadcrumbs);
+    let told = registry([echo("told").returns_to_user().over_breadcrumbs()]);
+    let told = told.get("told").unwrap().settings();
+    assert!(told.returns_to_user && told.over_breadcrumbs);
+}

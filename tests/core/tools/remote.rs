@@ -1,0 +1,257 @@
+//! Tools that another service serves.
+
+use crate::support::{Probe, all, event_of, eventually, put};
+use crate::tools::{SECOND, by_hand, count, counting, echo, error_of, only, registry};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::time::{Instant, sleep};
+use universal_executor::executor::RetryPolicy;
+use universal_executor::machine::{Answer, ToolCall, ToolOutcome};
+use universal_executor::tool::{
+    RemoteTool, RetrySafety, ToolDispatcher, ToolError, ToolExecutor, ToolRegistry, remote_tool,
+};
+use universal_executor::{
+    BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, ExecutionContext, MemoryStore,
+    NewBreadcrumb, Outcome, Profile, Runtime, UniversalExecutor, retry_after,
+};
+
+fn remote() -> RemoteTool {
+    remote_tool("probe", "For tests.", json!({})).timeout(10 * SECOND)
+}
+
+/// An agent of a kind: its runs call the remote tool once, and answer with what that came to.
+fn caller(store: &MemoryStore, schemas: [&str; 2]) -> Probe {
+    let tools = ToolRegistry::default().with(remote()).unwrap();
+    let shared: Arc<dyn BreadcrumbStore> = Arc::new(store.clone());
+    Probe::on("question.v1", "caller", store)
+        .profile(Profile::new("agent").responds_with(schemas))
+        .executing(move |run| asks(tools.clone(), run, Arc::clone(&shared)))
+}
+
+async fn asks(
+    tools: ToolRegistry,
+    run: ExecutionContext,
+    store: Arc<dyn BreadcrumbStore>,
+) -> Result<Value, BoxError> {
+    let call = ToolCall::new("c-1", "probe", json!({"n": 1}));
+    match tools.call(call, Some("caller"), &run, &store).await {
+        ToolOutcome::Answered(Answer::Success(output)) => Ok(json!({"told": {"output": output}})),
+        ToolOutcome::Answered(Answer::Error { code, message }) => {
+            Ok(json!({"told": {"code": code, "message": message}}))
+        }
+        other @ ToolOutcome::Deferred(_) => panic!("{other:?}"),
+    }
+}
+
+const MAY_ASK: [&str; 2] = ["answer.v1", "tool.request.v1"];
+
+/// What the calls of one question come to while executors run, and while somebody does what a closure says.
+async fn answered(
+    store: &MemoryStore,
+    executors: Vec<Arc<dyn UniversalExecutor>>,
+    meanwhile: impl AsyncFn(Arc<Breadcrumb>),
+) -> Value {
+    let runtime = Runtime::builder(store.events())
+        .executors(executors)
+        .build()
+        .unwrap();
+    let work = async {
+        put(store, "question.v1", json!({})).await;
+        eventually(async || !all(store, "tool.request.v1").await.is_empty()).await;
+        meanwhile(only(store, "tool.request.v1").await).await;
+        eventually(async || !all(store, "answer.v1").await.is_empty()).await;
+    };
+    runtime.run_until(work).await.unwrap();
+    only(store, "answer.v1").await.context["told"].clone()
+}
+
+async fn respond(store: &MemoryStore, request: &Breadcrumb, mut fields: Value) {
+    fields["request_id"] = request.context["requestId"].clone();
+    let response = NewBreadcrumb::new("tool.response.v1").context(fields);
+    let tag = format!("request:{}", request.context.text("requestId").unwrap());
+    store.create(response.tag(tag)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_a_request_and_its_response_the_result() {
+    let store = MemoryStore::default();
+    let served = ToolExecutor::new(echo("probe"), Arc::new(store.clone())).unwrap();
+
+    let output = answered(
+        &store,
+        vec![caller(&store, MAY_ASK).shared(), Arc::new(served)],
+        async |_| {},
+    )
+    .await;
+
+    assert_eq!(output, json!({"output": {"n": 1}}));
+    let request = only(&store, "tool.request.v1").await;
+    let id = request.context.text("requestId").unwrap();
+    assert_eq!(request.context["tool"], "probe");
+    assert_eq!(request.context["requestedBy"], "caller");
+    assert_eq!(request.context["creator"]["id"], "caller");
+    for tag in ["tool:request", "workspace:tools", &format!("request:{id}")] {
+        assert!(request.tags.contains(&tag.to_owned()), "{:?}", request.tags);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_answer_to_the_request_ends_the_wait() {
+    let store = MemoryStore::default();
+    let responses = [
+        json!({"tool": "other", "status": "success", "output": "of another tool"}),
+        json!({"tool": "probe", "output": "without a status"}),
+        json!({"tool": "probe", "status": "error", "error": {"message": "no such city"}}),
+        json!({"tool": "probe", "status": "success", "output": "too late"}),
+    ];
+
+    let executors: Vec<Arc<dyn UniversalExecutor>> = vec![caller(&store, MAY_ASK).shared()];
+    let output = answered(&store, executors, async |request| {
+        for response in &responses {
+            respond(&store, &request, response.clone()).await;
+            sleep(SECOND / 10).await;
+        }
+    })
+    .await;
+
+    assert_eq!(output, json!({"code": "failed", "message": "no such city"}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_does_not_come_is_an_error_after_the_time_of_the_tool() {
+    let store = MemoryStore::default();
+    let started = Instant::now();
+
+    let output = answered(&store, vec![caller(&store, MAY_ASK).shared()], async |_| {}).await;
+
+    assert_eq!(output["code"], "timeout");
+    assert!(started.elapsed() >= 10 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_tried_again_asks_once() {
+    for early in [false, true] {
+        let store = MemoryStore::default();
+        let tools = ToolRegistry::default().with(remote()).unwrap();
+        let shared: Arc<dyn BreadcrumbStore> = Arc::new(store.clone());
+        let attempts = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&attempts);
+        let losses = Arc::new(AtomicUsize::new(0));
+        let noted = Arc::clone(&losses);
+        // The first attempt is lost while it waits, and the response comes before or after the second begins.
+        let agent = Probe::on("question.v1", "caller", &store)
+            .profile(Profile::new("agent").retry(RetryPolicy::default()))
+            .executing(move |run| {
+                let asking = asks(tools.clone(), run, Arc::clone(&shared));
+                let attempt = counted.fetch_add(1, Ordering::SeqCst);
+                let noted = Arc::clone(&noted);
+                async move {
+                    match attempt {
+                        0 => {
+                            let lost = tokio::time::timeout(SECOND, asking).await;
+                            assert!(lost.is_err());
+                            noted.fetch_add(1, Ordering::SeqCst);
+                            Err(retry_after(SECOND, "lost"))
+                        }
+                        _ => asking.await,
+                    }
+                }
+            });
+
+        let output = answered(&store, vec![agent.shared()], async |request| {
+            match early {
+                true => eventually(async || count(&losses) == 1).await,
+                false => eventually(async || count(&attempts) == 2).await,
+            }
+            assert_eq!(count(&attempts), if early { 1 } else { 2 });
+            respond(
+                &store,
+                &request,
+                json!({"tool": "probe", "status": "success", "output": 7}),
+            )
+            .await;
+        })
+        .await;
+
+        assert_eq!(output, json!({"output": 7}), "early: {early}");
+        assert_eq!(count(&attempts), 2);
+        assert_eq!(all(&store, "tool.request.v1").await.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_asked_where_no_response_could_be_seen_or_the_caller_may_not_ask() {
+    let store = MemoryStore::default();
+    let shared: Arc<dyn BreadcrumbStore> = Arc::new(store.clone());
+    let tools = ToolRegistry::default().with(remote()).unwrap();
+    let call = ToolCall::new("c-1", "probe", json!({}));
+
+    let (code, message) = error_of(tools.call(call, None, &by_hand(), &shared).await);
+
+    assert_eq!(code, "failed");
+    assert!(
+        message.contains("no runtime processes this run"),
+        "{message}"
+    );
+    assert!(all(&store, "tool.request.v1").await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_may_not_write_requests_is_told_so() {
+    let store = MemoryStore::default();
+    let runtime = Runtime::builder(store.events())
+        .executor(caller(&store, ["answer.v1", "other.v1"]))
+        .build()
+        .unwrap();
+    let work = async {
+        put(&store, "question.v1", json!({})).await;
+        eventually(async || !all(&store, "answer.v1").await.is_empty()).await;
+    };
+
+    runtime.run_until(work).await.unwrap();
+
+    let answer = only(&store, "answer.v1").await;
+    let message = answer.context["told"]["message"].as_str().unwrap();
+    assert!(message.contains("tool.request.v1"), "{message}");
+    assert!(all(&store, "tool.request.v1").await.is_empty());
+}
+
+#[tokio::test]
+async fn it_is_left_to_those_who_serve_it() {
+    let store = MemoryStore::default();
+    let shared: Arc<dyn BreadcrumbStore> = Arc::new(store.clone());
+    let (local, calls) = counting("local", |_| async { Ok(json!(1)) });
+    let tools = registry([local]).with(remote()).unwrap();
+    let tools = ToolDispatcher::new("tools", tools, Arc::clone(&shared)).unwrap();
+    let tools = tools.answering_unknown().unwrap();
+
+    let mut outcomes = Vec::new();
+    for name in ["probe", "local", "unknown"] {
+        let request = json!({"tool": name, "input": {}});
+        let request = put(&store, "tool.request.v1", request).await;
+        outcomes.push(tools.process_event(&event_of(&request)).await.unwrap());
+    }
+    let refused = ToolExecutor::new(remote(), shared).unwrap_err();
+
+    assert_eq!(outcomes[0], Outcome::Unmatched);
+    assert!(matches!(outcomes[1], Outcome::Responded { .. }));
+    assert!(matches!(outcomes[2], Outcome::Responded { .. }));
+    assert_eq!(tools.registry().names(), ["local"]);
+    assert_eq!(count(&calls), 1);
+    assert!(
+        matches!(refused, ToolError::Elsewhere { .. }),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn what_it_says_of_itself_is_known_here() {
+    let tools = ToolRegistry::default().with(remote()).unwrap();
+
+    let settings = tools.get("probe").unwrap().settings();
+
+    assert!(settings.over_breadcrumbs);
+    assert_eq!(settings.retry, RetrySafety::Idempotent);
+    assert_eq!(tools.specs()[0].name, "probe");
+}

@@ -1,0 +1,157 @@
+//! An agent of two turns and three tools on a SQLite file, killed with SIGKILL at every step and started again.
+//!
+//! The agent works in processes of this test's own: the program starts itself again and asks for the one test that is
+//! the worker. What it does is noted outside of the store, in a file that only grows. A first run tells which points
+//! there are: before, during and after each call that changes the store, and in each tool and the model. Then there is a
+//! run for each of these points, in which a process ends there. The next one mostly ends at another point, and the one
+//! after that comes to the end.
+mod check;
+mod lives;
+mod note;
+mod points;
+mod store;
+mod worker;
+
+use lives::{Lived, live, say};
+use serde::{Deserialize, Serialize};
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// How the agent reaches its tools.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+enum Way {
+    /// In its own process.
+    InProcess,
+    /// By requests that a dispatcher serves, as runs of their own.
+    Breadcrumbs,
+    /// In its own process, and one only after a person agreed to it.
+    Approval,
+}
+
+/// The path of the test that is the worker.
+pub(crate) const WORKER: &str = concat!(module_path!(), "::worker_that_is_killed");
+/// How many runs go on at a time.
+const AT_ONCE: usize = 2;
+
+#[test]
+fn an_agent_that_is_killed_at_any_step_answers_once_and_repeats_nothing_that_was_kept() {
+    all_points(Way::InProcess, None, 40);
+}
+
+#[test]
+fn an_agent_that_was_killed_amid_its_tools_may_be_killed_again_at_any_step() {
+    // One result is kept by now, and two tools are at work.
+    all_points(Way::InProcess, Some("save 2 after"), 12);
+}
+
+#[test]
+fn tools_that_are_called_by_breadcrumbs_survive_each_kill_as_those_in_process_do() {
+    all_points(Way::Breadcrumbs, None, 60);
+}
+
+#[test]
+fn requests_that_were_written_when_the_agent_was_killed_survive_another_kill() {
+    // All requests are written by now, and none is served.
+    all_points(Way::Breadcrumbs, Some("commit 1 after"), 40);
+}
+
+#[test]
+fn a_call_that_a_person_agreed_to_is_made_at_most_once_whenever_the_agent_is_killed() {
+    all_points(Way::Approval, None, 50);
+}
+
+/// What [`live`] starts and kills; does nothing by itself.
+#[tokio::test]
+async fn worker_that_is_killed() {
+    let Ok(told) = env::var(lives::ENVIRONMENT) else {
+        return;
+    };
+    worker::work(serde_json::from_str(&told).unwrap()).await;
+}
+
+/// A run that nobody kills, but maybe once at a first point, then one for each point that comes after. There have to be so
+/// many of them.
+fn all_points(way: Way, first: Option<&str>, least: usize) {
+    let folder = Folder::new(way, first);
+    let first: Vec<_> = first.into_iter().map(str::to_owned).collect();
+    let whole = live(&folder.0.join("whole"), way, &first);
+    assert_eq!(whole.kills, first.len(), "{first:?}");
+    let points = whole.points();
+
+    let mut runs = killed_at_each(&first, &points, way, &folder.0);
+    let were_killed = |run: &&Lived| run.kills > first.len();
+    let killed = runs.iter().filter(were_killed).count();
+    runs.push(whole);
+
+    let problems: Vec<_> = runs
+        .iter()
+        .flat_map(|run| check::problems(run, way))
+        .collect();
+    let total = |count: fn(&Lived) -> usize| runs.iter().map(count).sum::<usize>();
+    say(&format!(
+        "{way:?} {first:?}: {} points, {killed} of them met first, {} kills, {} processes, {} requests to the model, {} calls",
+        points.len(),
+        total(|run| run.kills),
+        total(|run| run.kills + 1),
+        total(Lived::asked),
+        total(Lived::started),
+    ));
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert!(points.len() >= least, "{points:?}");
+    // A run may go another way than the first one, and pass by its point.
+    assert!(killed * 4 >= points.len() * 3, "{killed}");
+}
+
+/// A run for each point, some of them at a time.
+fn killed_at_each(first: &[String], points: &[String], way: Way, folder: &Path) -> Vec<Lived> {
+    let next = AtomicUsize::new(0);
+    let runs = Mutex::new(Vec::new());
+    let work = || {
+        while let place = next.fetch_add(1, Ordering::Relaxed)
+            && let Some(point) = points.get(place)
+        {
+            let mut deaths = [first, std::slice::from_ref(point)].concat();
+            // Then at another point, of which each has its own. A third worker in a row that dies makes a crash loop.
+            if deaths.len() < 2 {
+                deaths.extend(points.iter().cycle().nth(place * 7 + 3).cloned());
+            }
+            let run = live(&folder.join(place.to_string()), way, &deaths);
+            runs.lock().unwrap().push(run);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(work);
+        }
+    });
+    runs.into_inner().unwrap()
+}
+
+/// A folder that goes when the test ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(way: Way, first: Option<&str>) -> Self {
+        let place = first.unwrap_or("any").replace(' ', "-");
+        let process = std::process::id();
+        let name = format!("universal-executor-kill-{way:?}-{place}-{process}");
+        let folder = env::temp_dir().join(name);
+        fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+/// Where the store of a run is.
+fn database(folder: &Path) -> PathBuf {
+    folder.join("store.db")
+}

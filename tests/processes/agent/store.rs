@@ -1,0 +1,160 @@
+//! A store in whose process a call comes at which it is killed.
+
+use crate::agent::Way;
+use crate::agent::points::Points;
+use crate::agent::worker::AGENT;
+use futures::FutureExt as _;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use universal_executor::model::{Json, Timestamp};
+use universal_executor::store::{
+    Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lost, NewRun, Query, Run,
+    RunFilter, RunRef, Scored, StoreError, VectorQuery, Write,
+};
+use universal_executor::{
+    Breadcrumb, BreadcrumbId, BreadcrumbStore, RunLedger, SqliteStore, async_trait,
+};
+
+#[derive(Debug)]
+pub(crate) struct Doomed {
+    pub(crate) store: SqliteStore,
+    pub(crate) points: Arc<Points>,
+    pub(crate) way: Way,
+}
+
+impl Doomed {
+    /// A call that may be the last, and that keeps these if it succeeds.
+    async fn call<T>(
+        &self,
+        name: &str,
+        keeps: BTreeSet<String>,
+        call: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        let step = self.points.step(name);
+        let mut call = Box::pin(call);
+        step.reach("before");
+        // The work is handed over to the thread that writes, which may be at any point of it when the kill comes.
+        step.reach_after("under way", || drop(call.as_mut().now_or_never()));
+        let done = call.await;
+        if done.is_ok() {
+            self.points.keep(keeps);
+        }
+        step.reach("after");
+        done
+    }
+
+    /// What a call of the agent's run keeps: all that has ended, but not what others keep by their answers.
+    fn kept_by_agent(&self) -> BTreeSet<String> {
+        let mut ended = self.points.ended();
+        if self.way == Way::Breadcrumbs {
+            ended.retain(|what| what.starts_with("turn"));
+        }
+        ended
+    }
+
+    fn kept_by(&self, commit: &Commit) -> BTreeSet<String> {
+        match &commit.end {
+            Some((lease, _)) if &*lease.run.executor == AGENT => self.kept_by_agent(),
+            Some(_) | None => {
+                let writes = commit.writes.iter();
+                let answers = writes.filter_map(|write| match write {
+                    Write::Create(new)
+                        if new.schema_name.as_deref() == Some("tool.response.v1") =>
+                    {
+                        let is_success = new.context.text("status") == Some("success");
+                        is_success.then(|| new.context.text("tool").map(str::to_owned))?
+                    }
+                    Write::Create(_) | Write::Update { .. } | Write::Delete { .. } => None,
+                });
+                answers.collect()
+            }
+        }
+    }
+}
+
+fn nothing() -> BTreeSet<String> {
+    BTreeSet::new()
+}
+
+#[async_trait]
+impl BreadcrumbStore for Doomed {
+    fn tenant(&self) -> &str {
+        self.store.tenant()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
+        self.store.get(id).await
+    }
+
+    async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
+        self.store.search(query).await
+    }
+
+    async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
+        self.store.vector_search(query).await
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+        let keeps = self.kept_by(&commit);
+        self.call("commit", keeps, self.store.commit(commit)).await
+    }
+
+    fn ledger(&self) -> Option<&dyn RunLedger> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl RunLedger for Doomed {
+    async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError> {
+        self.call("enqueue", nothing(), self.store.enqueue(runs))
+            .await
+    }
+
+    async fn claim(&self, run: &RunRef, instead_of: Option<Lease>) -> Result<Claim, StoreError> {
+        self.call("claim", nothing(), self.store.claim(run, instead_of))
+            .await
+    }
+
+    async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError> {
+        self.call("claim_next", nothing(), self.store.claim_next(n, of))
+            .await
+    }
+
+    async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {
+        self.store.heartbeat(leases).await
+    }
+
+    async fn retry(&self, lease: Lease, at: Timestamp, counts: bool) -> Result<(), StoreError> {
+        self.call("retry", nothing(), self.store.retry(lease, at, counts))
+            .await
+    }
+
+    async fn release(&self, lease: Lease) -> Result<(), StoreError> {
+        self.call("release", nothing(), self.store.release(lease))
+            .await
+    }
+
+    async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
+        let keeps = self.kept_by_agent();
+        self.call("save", keeps, self.store.save(lease, state))
+            .await
+    }
+
+    async fn resume(&self, run: &RunRef, with: BreadcrumbId) -> Result<(), StoreError> {
+        self.call("resume", nothing(), self.store.resume(run, with))
+            .await
+    }
+
+    async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
+        self.call("redo", nothing(), self.store.redo(run)).await
+    }
+
+    async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
+        self.store.runs(filter).await
+    }
+}

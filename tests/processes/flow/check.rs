@@ -1,0 +1,86 @@
+//! What has to be true of a run that was killed.
+
+use crate::flow::lives::{Lived, open, wait_for};
+use crate::flow::notes::Note;
+use crate::flow::worker::expected;
+use std::collections::{BTreeMap, BTreeSet};
+use universal_executor::store::{DeadLetter, RunFilter};
+use universal_executor::workflow::WorkflowExecutor;
+use universal_executor::{BreadcrumbStoreExt as _, RunLedger as _};
+
+/// The steps that may run at most once.
+const MOST: [&str; 8] = ["m1", "x2", "y2", "y3", "z1", "m2", "y5", "a2"];
+/// The others.
+const AGAIN: [&str; 14] = [
+    "first", "x1", "x3", "x4", "y1", "y4", "z2", "z3", "z4", "item1", "item2", "item3", "a1",
+    "after",
+];
+
+/// What is wrong with a run, if anything.
+pub(crate) fn problems(run: &Lived) -> Vec<String> {
+    let mut problems = calls(run);
+    problems.extend(in_store(run));
+    problems
+}
+
+fn calls(run: &Lived) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut kept = BTreeSet::new();
+    let mut keys: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut ended = BTreeSet::new();
+    for note in &run.notes {
+        match note {
+            Note::Began { step, key } => {
+                if kept.contains(step) {
+                    problems.push(format!("{step} was kept, and is done again"));
+                }
+                keys.entry(step).or_default().push(key);
+            }
+            Note::Ended { step } => drop(ended.insert(step.as_str())),
+            Note::Kept { step } => drop(kept.insert(step.clone())),
+            Note::Passed { .. } | Note::Dies => {}
+        }
+    }
+    for step in MOST {
+        let began = keys.get(step).map_or(0, Vec::len);
+        if began > 1 || (began == 0 && run.kills == 0) {
+            problems.push(format!("{step} ran {began} times"));
+        }
+    }
+    for step in AGAIN {
+        let keys = keys.get(step).map_or(&[][..], Vec::as_slice);
+        let is_one = keys.iter().all(|key| Some(key) == keys.first());
+        if keys.len() > 1 + run.kills || !is_one || !ended.contains(step) {
+            problems.push(format!("{step} ran under {keys:?}"));
+        }
+    }
+    problems
+}
+
+fn in_store(run: &Lived) -> Vec<String> {
+    wait_for(async {
+        let store = open(&run.folder, 0).await;
+        let mut problems = Vec::new();
+        let results = store.recent(WorkflowExecutor::RESULT, 10).await.unwrap();
+        let outputs: Vec<_> = results
+            .iter()
+            .map(|result| &result.context["output"])
+            .collect();
+        if outputs != [&expected()] || !results[0].tags.contains(&"request:q-1".to_owned()) {
+            let results: Vec<_> = results.iter().map(|result| &result.context).collect();
+            problems.push(format!("the results are {results:?}"));
+        }
+        for (schema, expected) in [("note.v1", 1), (DeadLetter::SCHEMA, 0)] {
+            let found = store.recent(schema, 10).await.unwrap().len();
+            if found != expected {
+                problems.push(format!("there are {found} of {schema}"));
+            }
+        }
+        let runs = store.runs(&RunFilter::all()).await.unwrap();
+        if !runs.iter().all(|run| run.state.is_over()) {
+            problems.push(format!("something goes on: {runs:?}"));
+        }
+        store.close().await;
+        problems
+    })
+}

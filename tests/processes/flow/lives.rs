@@ -1,0 +1,130 @@
+//! The processes of a run, one after another, from the side of whoever kills them: of flows, and of sessions.
+
+use crate::child::run_alone;
+use crate::flow::notes::{Note, Notes};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use universal_executor::SqliteStore;
+use universal_executor::store::Durability;
+
+pub(crate) const ENVIRONMENT: &str = "UNIVERSAL_EXECUTOR_LIFE";
+/// What a worker says at the moment at which it is to be killed.
+pub(crate) const KILL_ME: &str = "kill me now";
+
+/// Every life begins after the leases of all lives before it, so that nobody has to wait for these.
+const LIFE: Duration = Duration::from_secs(60);
+
+/// What a worker is told of its life.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Life {
+    pub(crate) folder: PathBuf,
+    /// How many there were before.
+    pub(crate) number: u32,
+    /// The number of the point at which it ends.
+    pub(crate) death: Option<usize>,
+}
+
+/// A run that came to its end.
+#[derive(Debug)]
+pub(crate) struct Lived {
+    pub(crate) folder: PathBuf,
+    pub(crate) kills: usize,
+    pub(crate) notes: Vec<Note>,
+}
+
+impl Lived {
+    /// How many points the last process came past.
+    pub(crate) fn points(&self) -> usize {
+        let mut notes = self.notes.iter();
+        let passed = notes.find_map(|note| match note {
+            Note::Passed { points } => Some(*points),
+            Note::Began { .. } | Note::Ended { .. } | Note::Kept { .. } | Note::Dies => None,
+        });
+        passed.unwrap()
+    }
+}
+
+/// Begins something in a new store, and lets one worker after another live until one comes to the end. Each of the first ones
+/// is killed at its point, if it comes there.
+///
+/// `worker` is the path of the test that is the worker.
+pub(crate) fn live(
+    worker: &str,
+    folder: &Path,
+    deaths: &[usize],
+    begin: &impl AsyncFn(&SqliteStore),
+) -> Lived {
+    fs::create_dir_all(folder).unwrap();
+    wait_for(async {
+        let store = open(folder, 0).await;
+        begin(&store).await;
+        store.close().await;
+    });
+    let mut number = 0;
+    loop {
+        let death = deaths.get(number).copied();
+        let life = Life {
+            folder: folder.to_owned(),
+            number: u32::try_from(number).unwrap(),
+            death,
+        };
+        if !is_killed(worker, &life) {
+            return Lived {
+                folder: folder.to_owned(),
+                kills: number,
+                notes: Notes::read(folder),
+            };
+        }
+        number += 1;
+    }
+}
+
+/// Starts a worker, kills it when it says so, and says whether it was killed.
+fn is_killed(worker: &str, life: &Life) -> bool {
+    let mut child = run_alone(worker)
+        .env(ENVIRONMENT, serde_json::to_string(life).unwrap())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        if line.unwrap().contains(KILL_ME) {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return true;
+        }
+    }
+    let status = child.wait().unwrap();
+    assert!(status.success(), "{life:?} ended with {status}");
+    false
+}
+
+/// The store of a run, in a life of it.
+pub(crate) async fn open(folder: &Path, life: u32) -> SqliteStore {
+    let file = SqliteStore::builder(folder.join("store.db")).durability(Durability::Normal);
+    let store = file
+        .poll_every(Duration::from_millis(10))
+        .open()
+        .await
+        .unwrap();
+    store.pass(LIFE * life);
+    store
+}
+
+pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    runtime.block_on(future)
+}
+
+/// Tells whoever reads what this process prints, also if it is a test.
+pub(crate) fn say(what: &str) {
+    let mut out = std::io::stdout();
+    writeln!(out, "{what}").unwrap();
+}

@@ -1,0 +1,112 @@
+//! A store in whose process a call comes at which it is killed.
+
+use crate::flow::notes::Notes;
+use futures::FutureExt as _;
+use std::sync::Arc;
+use universal_executor::model::{Json, Timestamp};
+use universal_executor::store::{
+    Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lost, NewRun, Query, Run,
+    RunFilter, RunRef, Scored, StoreError, VectorQuery,
+};
+use universal_executor::{
+    Breadcrumb, BreadcrumbId, BreadcrumbStore, RunLedger, SqliteStore, async_trait,
+};
+
+#[derive(Debug)]
+pub(crate) struct Doomed {
+    pub(crate) store: SqliteStore,
+    pub(crate) notes: Arc<Notes>,
+}
+
+impl Doomed {
+    /// A call that may be the last.
+    async fn call<T>(
+        &self,
+        call: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        let mut call = Box::pin(call);
+        self.notes.pass();
+        // The work is handed over to the thread that writes, which may be at any point of it when the kill comes.
+        self.notes.pass_after(|| drop(call.as_mut().now_or_never()));
+        let done = call.await;
+        self.notes.pass();
+        done
+    }
+}
+
+#[async_trait]
+impl BreadcrumbStore for Doomed {
+    fn tenant(&self) -> &str {
+        self.store.tenant()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
+        self.store.get(id).await
+    }
+
+    async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
+        self.store.search(query).await
+    }
+
+    async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
+        self.store.vector_search(query).await
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+        self.call(self.store.commit(commit)).await
+    }
+
+    fn ledger(&self) -> Option<&dyn RunLedger> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl RunLedger for Doomed {
+    async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError> {
+        self.call(self.store.enqueue(runs)).await
+    }
+
+    async fn claim(&self, run: &RunRef, instead_of: Option<Lease>) -> Result<Claim, StoreError> {
+        self.call(self.store.claim(run, instead_of)).await
+    }
+
+    async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError> {
+        self.call(self.store.claim_next(n, of)).await
+    }
+
+    async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {
+        self.store.heartbeat(leases).await
+    }
+
+    async fn retry(&self, lease: Lease, at: Timestamp, counts: bool) -> Result<(), StoreError> {
+        self.call(self.store.retry(lease, at, counts)).await
+    }
+
+    async fn release(&self, lease: Lease) -> Result<(), StoreError> {
+        self.call(self.store.release(lease)).await
+    }
+
+    async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
+        let ended = self.notes.ended();
+        self.call(self.store.save(lease, state)).await?;
+        self.notes.keep(ended);
+        Ok(())
+    }
+
+    async fn resume(&self, run: &RunRef, with: BreadcrumbId) -> Result<(), StoreError> {
+        self.call(self.store.resume(run, with)).await
+    }
+
+    async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
+        self.call(self.store.redo(run)).await
+    }
+
+    async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
+        self.store.runs(filter).await
+    }
+}

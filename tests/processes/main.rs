@@ -1,0 +1,15 @@
+//! Tests that start worker processes, kill them with SIGKILL and start them again.
+
+#![expect(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a helper that fails must fail the test that uses it"
+)]
+
+mod agent;
+#[allow(dead_code, reason = "each test binary uses a different part")]
+#[path = "../support/child.rs"]
+mod child;
+mod desk;
+mod flow;
+mod workload;

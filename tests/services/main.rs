@@ -1,0 +1,17 @@
+//! Tests that need PostgreSQL or NATS. `scripts/services` starts both.
+
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a helper that fails must fail the test that uses it"
+)]
+
+#[path = "../support/ledger_model.rs"]
+mod ledger_model;
+mod meaning;
+mod nats;
+mod postgres;
+#[path = "../support/search_model.rs"]
+mod search_model;
+mod tls;

@@ -1,0 +1,161 @@
+//! All stores find the same, in the same order, with the same scores.
+
+use crate::meaning::{Folder, in_memory, on_server};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde_json::json;
+use universal_executor::store::conformance::WordCounts;
+use universal_executor::store::meaning::Meaning;
+use universal_executor::store::{Query, VectorQuery};
+use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Patch, Selector};
+
+/// What is done to a note, by its number.
+#[derive(Clone, Debug)]
+enum Step {
+    Create(String, bool),
+    Change(usize, String),
+    Delete(usize),
+}
+
+fn text() -> impl Strategy<Value = String> {
+    vec(
+        prop::sample::select(vec!["a", "b", "c", "d", "e", "f"]),
+        0..5,
+    )
+    .prop_map(|words| words.join(" "))
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (text(), any::<bool>()).prop_map(|(text, tagged)| Step::Create(text, tagged)),
+        2 => (any::<usize>(), text()).prop_map(|(n, text)| Step::Change(n, text)),
+        1 => any::<usize>().prop_map(Step::Delete),
+    ]
+}
+
+fn query() -> impl Strategy<Value = VectorQuery> {
+    let least = prop::option::of(0.0..1.0);
+    (text(), 0..8_usize, any::<bool>(), least).prop_map(|(text, limit, tagged, least)| {
+        let selector = Selector::schema("note.v1");
+        let selector = if tagged {
+            selector.all_tags(["tagged"])
+        } else {
+            selector
+        };
+        let mut query = VectorQuery::new(Query::new(selector).limit(limit), text);
+        query.min_score = least;
+        query
+    })
+}
+
+/// Does the steps, and then says what each query finds: the number of each note and how near it is.
+async fn found(
+    store: &impl BreadcrumbStore,
+    steps: &[Step],
+    queries: &[VectorQuery],
+) -> Vec<Vec<(u64, Option<f64>)>> {
+    let mut notes = Vec::new();
+    for (number, step) in steps.iter().enumerate() {
+        let context = |text: &str| json!({"text": text, "number": number});
+        match step {
+            Step::Create(text, tagged) => {
+                let new = NewBreadcrumb::new("note.v1").context(context(text));
+                let new = if *tagged { new.tag("tagged") } else { new };
+                notes.push(store.create(new).await.unwrap());
+            }
+            Step::Change(n, text) if !notes.is_empty() => {
+                let at = n % notes.len();
+                let patch = Patch::new().context(context(text));
+                let (id, version) = (notes[at].id, notes[at].version);
+                notes[at] = store.update(id, version, patch).await.unwrap();
+            }
+            Step::Delete(n) if !notes.is_empty() => {
+                let gone = notes.remove(n % notes.len());
+                store.delete(gone.id).await.unwrap();
+            }
+            Step::Change(..) | Step::Delete(_) => {}
+        }
+    }
+    let mut all = Vec::new();
+    for query in queries {
+        let found = store.vector_search(query).await.unwrap();
+        let found = found.iter().map(|one| {
+            let number = one.breadcrumb.context["number"].as_u64().unwrap();
+            (number, one.score)
+        });
+        all.push(found.collect());
+    }
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn whatever_is_written_memory_and_a_file_find_the_same(
+        steps in vec(step(), 0..40),
+        queries in vec(query(), 1..6),
+    ) {
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let folder = Folder::new();
+        let meaning = || Meaning::by(WordCounts);
+
+        let (memory, file) = tokio.block_on(async {
+            let memory = in_memory(meaning());
+            let file = folder.file().meaning(meaning()).open().await.unwrap();
+            (found(&memory, &steps, &queries).await, found(&file, &steps, &queries).await)
+        });
+
+        prop_assert_eq!(memory, file);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn whatever_is_written_memory_and_postgres_find_the_same(
+        steps in vec(step(), 0..40),
+        queries in vec(query(), 1..6),
+    ) {
+        let Some(server) = on_server() else { return Ok(()) };
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let meaning = || Meaning::by(WordCounts);
+
+        let (memory, postgres) = tokio.block_on(async {
+            let memory = in_memory(meaning());
+            let postgres = server.builder().meaning(meaning()).connect().await.unwrap();
+            (found(&memory, &steps, &queries).await, found(&postgres, &steps, &queries).await)
+        });
+
+        prop_assert_eq!(memory, postgres);
+    }
+}
+
+#[tokio::test]
+async fn many_notes_are_compared_as_few_are() {
+    let store = in_memory(Meaning::by(WordCounts));
+    for n in 0..3_000 {
+        let tag = if n % 100 == 0 { "few" } else { "many" };
+        let new = NewBreadcrumb::new("note.v1")
+            .tag(tag)
+            .context(json!({"text": format!("w{n} x{}", n % 7)}));
+        store.create(new).await.unwrap();
+    }
+
+    let near = |selector: Selector| {
+        let query = VectorQuery::new(Query::new(selector).limit(20), "w1400 x3");
+        let store = &store;
+        async move {
+            let found = store.vector_search(&query).await.unwrap();
+            let found = found.iter().map(|one| (one.breadcrumb.id, one.score));
+            found.collect::<Vec<_>>()
+        }
+    };
+    // One way over an index, the other over all vectors.
+    let by_index = near(Selector::any().all_tags(["few"])).await;
+    let by_all = near(Selector::any().matching("text", "matches", "^w[0-9]*00 |^w0 ")).await;
+
+    assert_eq!(by_index.len(), 20);
+    assert_eq!(by_index, by_all);
+}

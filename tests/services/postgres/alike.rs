@@ -1,0 +1,94 @@
+//! The store in memory and the one in PostgreSQL are told to do the same, step by step, and have to answer the same: what
+//! they return, in which order, and how they refuse.
+
+#[path = "../../stores/sqlite/alike/ask.rs"]
+mod ask;
+#[path = "../../stores/sqlite/alike/side.rs"]
+mod side;
+#[path = "../../stores/sqlite/alike/step.rs"]
+mod step;
+
+use crate::postgres::server::Namespaces;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use side::Side;
+use step::Step;
+use tokio::runtime::{Builder, Runtime};
+use universal_executor::MemoryStore;
+use universal_executor::store::{MemoryLimits, PostgresLimits};
+
+/// Limits so low that a walk reaches every one of them, and that are kept to the row: from 16 on rows go in batches.
+fn limits() -> (MemoryLimits, PostgresLimits) {
+    let (mut memory, mut server) = (MemoryLimits::default(), PostgresLimits::default());
+    (memory.breadcrumbs, server.breadcrumbs) = (8, 8);
+    (memory.breadcrumb_bytes, server.breadcrumb_bytes) = (step::MOST_BYTES, step::MOST_BYTES);
+    (memory.open_runs, server.open_runs) = (5, 5);
+    (memory.finished_runs, server.finished_runs) = (4, 4);
+    (memory.events, server.events) = (15, 15);
+    (memory.tombstones, server.tombstones) = (3, 3);
+    (memory, server)
+}
+
+/// A runtime whose clock moves only as it is told to, and one that waits for a server.
+fn runtimes() -> (Runtime, Runtime) {
+    let paused = Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build();
+    let waits = Builder::new_current_thread().enable_all().build();
+    (paused.unwrap(), waits.unwrap())
+}
+
+/// Takes both stores through the steps, and says where they part.
+fn walk(steps: &[Step]) -> Result<(), TestCaseError> {
+    let (limits, of_server) = limits();
+    let namespaces = Namespaces::default();
+    let (here, there) = runtimes();
+    let memory = here.block_on(async { MemoryStore::with_limits(limits) });
+    let server = there
+        .block_on(namespaces.builder().limits(of_server).connect())
+        .unwrap();
+    server.hold_clock();
+    let mut one = here.block_on(Side::new(memory.clone()));
+    let mut other = there.block_on(Side::new(server.clone()));
+    for (index, step) in steps.iter().enumerate() {
+        if let Step::Pass(time) = step {
+            here.block_on(tokio::time::advance(*time));
+            server.pass(*time);
+        }
+        let told = (
+            here.block_on(one.take(step)),
+            there.block_on(other.take(step)),
+        );
+        prop_assert_eq!(told.1, told.0, "step {}: {:?}", index, step);
+        let left = (here.block_on(one.look()), there.block_on(other.look()));
+        prop_assert_eq!(
+            left.1,
+            left.0,
+            "what is there after step {}: {:?}",
+            index,
+            step
+        );
+    }
+    // Waiting for events takes timers, and a paused clock goes on to these: so they come last.
+    let told = here.block_on(one.events(Box::new(memory.events())));
+    let of_server = there.block_on(other.events(Box::new(server.events())));
+    prop_assert_eq!(of_server.len(), told.len(), "events");
+    for (event, wanted) in of_server.iter().zip(&told) {
+        prop_assert_eq!(other.envelope(event), one.envelope(wanted));
+        // The context of an event is in the breadcrumb only, as long as that has the version.
+        let is_alike = other.context(event) == one.context(wanted);
+        let is_past = event.context.is_none() && there.block_on(other.is_past(event));
+        prop_assert!(is_alike || is_past, "{:?} and {:?}", event, wanted);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn whatever_both_stores_are_told_they_answer_alike(steps in vec(step::any_step(), 1..60)) {
+        walk(&steps)?;
+    }
+}

@@ -1,0 +1,386 @@
+//! Connections that break, and servers and transactions that make wait.
+
+use crate::postgres::proxy::{Harm, Proxy};
+use crate::postgres::server::{Namespaces, store_in, url};
+use futures::StreamExt as _;
+use sqlx::Connection as _;
+use std::time::Duration;
+use universal_executor::error::Retry;
+use universal_executor::model::Timestamp;
+use universal_executor::source::StartAt;
+use universal_executor::store::{
+    Claim, Commit, ExecutorLimits, NewRun, RunEnd, RunFilter, RunLedger, RunRef, RunState,
+    StoreError, Write,
+};
+use universal_executor::{
+    BreadcrumbStore, BreadcrumbStoreExt, EventSource, NewBreadcrumb, Patch, PostgresStore,
+};
+
+/// Is waited for until it is over, and long enough for a slow machine to connect within it.
+const SHORT: Duration = Duration::from_secs(2);
+
+fn note() -> NewBreadcrumb {
+    NewBreadcrumb::new("note.v1")
+}
+
+async fn through(proxy: &Proxy, namespace: &str) -> PostgresStore {
+    let builder = PostgresStore::builder(proxy.url()).schema(namespace);
+    builder.connect().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_commit_is_done_once_whatever_becomes_of_the_connection_in_it() {
+    for harm in [Harm::LosesAnswer, Harm::CutsBefore] {
+        let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
+        let store = through(&proxy, &namespaces.one()).await;
+        let trigger = store.create(note()).await.unwrap();
+        let run = RunRef::new("agent", trigger.id, 1);
+        let Claim::Granted { lease, .. } = store.claim(&run, None).await.unwrap() else {
+            panic!("granted")
+        };
+
+        proxy.harm_next(harm);
+        let commit = Commit {
+            writes: vec![Write::Create(NewBreadcrumb::new("answer.v1")); 2],
+            end: Some((lease, RunEnd::Done)),
+        };
+        let committed = store.commit(commit).await.unwrap();
+
+        assert!(proxy.is_done());
+        let found = store.recent("answer.v1", 10).await.unwrap();
+        let mut written = committed.written;
+        written.reverse();
+        assert_eq!(found, written);
+        let rows = store.runs(&RunFilter::all()).await.unwrap();
+        assert_eq!(rows.len(), 1);
+        assert_eq!(rows[0].state, RunState::Done);
+    }
+}
+
+#[tokio::test]
+async fn runs_are_leased_once_whatever_becomes_of_the_connection_in_it() {
+    for harm in [Harm::LosesAnswer, Harm::CutsBefore, Harm::SwallowsAnswer] {
+        let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
+        let builder = PostgresStore::builder(proxy.url()).schema(namespaces.one());
+        let builder = builder.patience(SHORT);
+        let store = builder.connect().await.unwrap();
+        let mut runs = Vec::new();
+        for _ in 0..3 {
+            let trigger = store.create(note()).await.unwrap();
+            runs.push(NewRun::from(RunRef::new("agent", trigger.id, 1)));
+        }
+        store.enqueue(runs).await.unwrap();
+
+        proxy.harm_next(harm);
+        let agent = [ExecutorLimits::new("agent", 2)];
+        let claimed = store.claim_next(2, &agent).await.unwrap();
+
+        assert!(proxy.is_done());
+        assert_eq!(claimed, 2);
+        let parked = store.runs(&RunFilter::parked()).await.unwrap();
+        assert_eq!(parked.len(), 2);
+        let leased = store.runs(&RunFilter::all().state(RunState::Running)).await;
+        let leased = leased.unwrap();
+        assert_eq!(leased.len(), 2);
+        assert!(
+            leased
+                .iter()
+                .all(|run| run.attempts == 1 && run.lease.is_some())
+        );
+        assert_eq!(
+            store.claim_next(9, &agent).await.unwrap(),
+            1,
+            "that is left"
+        );
+    }
+}
+
+/// A store over the proxy with four runs that are due.
+async fn with_due(proxy: &Proxy, namespace: &str) -> PostgresStore {
+    let store = through(proxy, namespace).await;
+    let mut runs = Vec::new();
+    for _ in 0..4 {
+        let trigger = store.create(note()).await.unwrap();
+        runs.push(NewRun::from(RunRef::new("agent", trigger.id, 1)));
+    }
+    store.enqueue(runs).await.unwrap();
+    store
+}
+
+#[tokio::test]
+async fn a_claim_that_has_not_got_to_the_server_yet_leases_nothing_when_it_does() {
+    let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
+    let store = with_due(&proxy, &namespaces.one()).await;
+
+    proxy.harm_next(Harm::ComesLate);
+    let agent = [ExecutorLimits::new("agent", 2)];
+    let claimed = store.claim_next(2, &agent).await.unwrap();
+    proxy.let_through().await;
+
+    assert_eq!(claimed, 2);
+    let leased = store.runs(&RunFilter::all().state(RunState::Running)).await;
+    assert_eq!(leased.unwrap().len(), 2, "none for nobody");
+}
+
+#[tokio::test]
+async fn a_claim_that_the_server_still_works_on_leases_for_who_asked_or_not_at_all() {
+    let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
+    let namespace = namespaces.one();
+    let store = with_due(&proxy, &namespace).await;
+    let mut other = sqlx::PgConnection::connect(&url()).await.unwrap();
+    let slow = format!(
+        "CREATE FUNCTION {namespace}.slow() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN PERFORM pg_sleep(0.2); RETURN NEW; END $$;
+         CREATE TRIGGER slow BEFORE UPDATE ON {namespace}.ux_runs FOR EACH ROW EXECUTE FUNCTION {namespace}.slow()"
+    );
+    let slow = sqlx::raw_sql(sqlx::AssertSqlSafe(slow));
+    slow.execute(&mut other).await.unwrap();
+
+    proxy.harm_next(Harm::CutsAfter);
+    let agent = [ExecutorLimits::new("agent", 2)];
+    let claimed = store.claim_next(2, &agent).await.unwrap();
+
+    assert!(proxy.is_done());
+    assert_eq!(claimed, 2);
+    let leased = store.runs(&RunFilter::all().state(RunState::Running)).await;
+    assert_eq!(leased.unwrap().len(), 2, "none for nobody");
+}
+
+#[tokio::test]
+async fn what_could_not_be_prepared_does_not_stay() {
+    let namespaces = Namespaces::default();
+    let namespace = namespaces.one();
+    let builder = store_in(&namespace).patience(SHORT);
+    let store = builder.connect().await.unwrap();
+    let mut other = sqlx::PgConnection::connect(&url()).await.unwrap();
+    let lock = format!("BEGIN; LOCK TABLE {namespace}.ux_runs IN SHARE MODE");
+    let lock = sqlx::raw_sql(sqlx::AssertSqlSafe(lock));
+    lock.execute(&mut other).await.unwrap();
+
+    let told = store.create(note()).await.unwrap_err();
+
+    assert!(matches!(told, StoreError::Unavailable { .. }), "{told:?}");
+    sqlx::raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+    store.create(note()).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_server_says_of_a_commit_is_no_answer_if_it_crashed_since() {
+    let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
+    let namespace = namespaces.one();
+    let store = through(&proxy, &namespace).await;
+    store.create(note()).await.unwrap();
+    // After a crash it is another, and the number of the transaction may be that of another one.
+    let crash = format!(
+        "CREATE FUNCTION {namespace}.crash() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN UPDATE {namespace}.ux_alive SET since = 'later'; RETURN NULL; END $$;
+         CREATE TRIGGER crash AFTER INSERT ON {namespace}.ux_breadcrumbs EXECUTE FUNCTION {namespace}.crash()"
+    );
+    let mut other = sqlx::PgConnection::connect(&url()).await.unwrap();
+    sqlx::raw_sql(sqlx::AssertSqlSafe(crash))
+        .execute(&mut other)
+        .await
+        .unwrap();
+
+    proxy.harm_next(Harm::LosesAnswer);
+    let told = store.create(note()).await.unwrap_err();
+
+    assert!(matches!(told, StoreError::Unavailable { .. }), "{told:?}");
+    assert!(proxy.is_done());
+    store.create(note()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_ends_all_sessions_is_noticed_by_nobody() {
+    let namespaces = Namespaces::default();
+    let namespace = namespaces.one();
+    let store = store_in(&namespace).connect().await.unwrap();
+    let mut events = store.events().subscribe(StartAt::Now).await.unwrap();
+    futures::future::join_all((0..8).map(|_| store.create(note()))).await;
+    let mut other = sqlx::PgConnection::connect(&url()).await.unwrap();
+
+    let ended = sqlx::query(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1",
+    )
+    .bind(format!("universal-executor/{namespace}"))
+    .fetch_all(&mut other)
+    .await
+    .unwrap();
+
+    assert!(ended.len() >= 2, "{}", ended.len());
+    let after = store.create(note()).await.unwrap();
+    assert_eq!(store.get(after.id).await.unwrap(), after);
+    for _ in 0..9 {
+        events.next().await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_connection_over_which_nothing_comes_any_more_is_given_up_with_all_others() {
+    let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
+    let builder = PostgresStore::builder(proxy.url()).schema(namespaces.one());
+    let builder = builder.patience(SHORT);
+    let store = builder.connect().await.unwrap();
+    let kept = store.create(note()).await.unwrap();
+    // Several connections, which are kept.
+    futures::future::join_all((0..4).map(|_| store.get(kept.id))).await;
+
+    proxy.fall_silent();
+    let (read, written) = tokio::join!(store.get(kept.id), store.create(note()));
+
+    for told in [read.unwrap_err(), written.unwrap_err()] {
+        assert!(matches!(told, StoreError::Unavailable { .. }), "{told:?}");
+        assert!(matches!(told.retry(), Retry::After(_)));
+    }
+    // Over new connections, as nothing else would be answered.
+    assert_eq!(store.get(kept.id).await.unwrap(), kept);
+    store.create(note()).await.unwrap();
+    assert_eq!(store.recent("note.v1", 10).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_commit_over_a_connection_that_falls_silent_is_asked_after() {
+    let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
+    let builder = PostgresStore::builder(proxy.url()).schema(namespaces.one());
+    let builder = builder.patience(SHORT);
+    let store = builder.connect().await.unwrap();
+
+    proxy.harm_next(Harm::SwallowsAnswer);
+    let created = store.create(note()).await.unwrap();
+
+    assert!(proxy.is_done());
+    assert_eq!(store.recent("note.v1", 10).await.unwrap(), [created]);
+}
+
+#[tokio::test]
+async fn who_waits_too_long_for_a_tenant_is_told_to_try_again() {
+    let namespaces = Namespaces::default();
+    let namespace = namespaces.one();
+    let store = store_in(&namespace)
+        .patience(SHORT)
+        .connect()
+        .await
+        .unwrap();
+    store.create(note()).await.unwrap();
+    let mut other = sqlx::PgConnection::connect(&url()).await.unwrap();
+    let mut transaction = other.begin().await.unwrap();
+    let lock = format!("SELECT id FROM {namespace}.ux_tenants FOR UPDATE");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(lock))
+        .execute(&mut *transaction)
+        .await
+        .unwrap();
+
+    let late = store.create(note()).await.unwrap_err();
+    let read = store.recent("note.v1", 10).await.unwrap();
+    transaction.rollback().await.unwrap();
+
+    assert!(matches!(late, StoreError::Unavailable { .. }), "{late:?}");
+    assert!(matches!(late.retry(), Retry::After(_)));
+    assert_eq!(read.len(), 1, "who reads does not wait");
+    store.create(note()).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_gave_up_on_a_tenant_keeps_nobody_from_reading_another() {
+    let namespaces = Namespaces::default();
+    let namespace = namespaces.one();
+    let store = store_in(&namespace).connect().await.unwrap();
+    let elsewhere = store.in_tenant("elsewhere");
+    store.create(note()).await.unwrap();
+    elsewhere.create(note()).await.unwrap();
+    let mut other = sqlx::PgConnection::connect(&url()).await.unwrap();
+    let mut transaction = other.begin().await.unwrap();
+    let lock = format!(
+        "SELECT id FROM {namespace}.ux_tenants WHERE name = '{}' FOR UPDATE",
+        store.tenant()
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(lock))
+        .execute(&mut *transaction)
+        .await
+        .unwrap();
+
+    let given_up = tokio::time::timeout(Duration::from_millis(50), store.create(note()));
+    assert!(given_up.await.is_err(), "it waits for the tenant");
+    let read = tokio::time::timeout(Duration::from_secs(30), elsewhere.recent("note.v1", 10));
+
+    let read = read.await.expect("the other tenant is locked by nobody");
+    assert_eq!(read.unwrap().len(), 1);
+    transaction.rollback().await.unwrap();
+    assert_eq!(store.recent("note.v1", 10).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_commit_looks_at_no_breadcrumb_whose_time_is_not_over() {
+    const LIVING: usize = 1_000;
+    let namespaces = Namespaces::default();
+    let namespace = namespaces.one();
+    let store = store_in(&namespace).connect().await.unwrap();
+    let end = Timestamp::from_micros(i64::MAX / 4);
+    for _ in 0..LIVING / 100 {
+        let living = vec![Write::Create(note().ttl(end)); 100];
+        store.commit(living.into()).await.unwrap();
+    }
+    for _ in 0..20 {
+        store.create(note()).await.unwrap();
+    }
+    // The server counts what a session did once that ends.
+    store.close().await;
+
+    let mut other = sqlx::PgConnection::connect(&url()).await.unwrap();
+    let read: i64 = sqlx::query_scalar(
+        "SELECT (sum(i.idx_tup_read) + min(t.seq_tup_read))::bigint FROM pg_stat_user_indexes AS i
+         JOIN pg_stat_user_tables AS t USING (relid) WHERE i.schemaname = $1 AND i.relname = 'ux_breadcrumbs'",
+    )
+    .bind(&namespace)
+    .fetch_one(&mut other)
+    .await
+    .unwrap();
+
+    assert!(read < LIVING as i64, "{read}");
+}
+
+#[tokio::test]
+async fn of_commits_that_wait_together_only_what_is_refused_is_undone() {
+    let namespaces = Namespaces::default();
+    let store = namespaces.builder().connect().await.unwrap();
+    let kept = store.create(note()).await.unwrap();
+    let commits = (0..30).map(|number| {
+        let mut writes = vec![Write::Create(note())];
+        if number % 3 == 0 {
+            // Found out after something was written.
+            writes.push(Write::Update {
+                id: kept.id,
+                version: 1,
+                patch: Patch::new().title("changed"),
+            });
+            writes.push(Write::Update {
+                id: kept.id,
+                version: 7,
+                patch: Patch::new(),
+            });
+        }
+        store.commit(writes.into())
+    });
+
+    let told = futures::future::join_all(commits).await;
+
+    for (number, told) in told.iter().enumerate() {
+        let is_refused = matches!(
+            told,
+            Err(StoreError::Conflict {
+                expected: 7,
+                found: 2,
+                ..
+            })
+        );
+        assert_eq!(is_refused, number % 3 == 0, "{number}: {told:?}");
+        assert_eq!(told.is_ok(), number % 3 != 0, "{number}: {told:?}");
+    }
+    assert_eq!(store.get(kept.id).await.unwrap(), kept);
+    assert_eq!(store.recent("note.v1", 100).await.unwrap().len(), 21);
+    let stats = store.stats().await.unwrap();
+    assert_eq!(
+        (stats.breadcrumbs, stats.events, stats.position),
+        (21, 21, 21)
+    );
+}

@@ -1,0 +1,108 @@
+//! The store in PostgreSQL: the promises of every store, and those of its own. `scripts/services` starts the server that
+//! they need.
+mod alike;
+mod broken;
+mod counter;
+mod far;
+mod hostile;
+mod processes;
+mod proxy;
+mod round_trips;
+pub(crate) mod server;
+mod source;
+mod vectors;
+#[path = "../../stores/wrappers/wrapped.rs"]
+mod wrapped;
+
+use crate::{ledger_model, search_model};
+use server::Namespaces;
+use std::sync::Mutex;
+use std::time::Duration;
+use universal_executor::store::conformance::{Subject, WordCounts};
+use universal_executor::store::meaning::Meaning;
+use universal_executor::{EventSource, PostgresStore};
+
+/// A fresh namespace for each store, on whose clock time passes by moving it.
+#[derive(Default)]
+struct Server {
+    connected: Mutex<Vec<PostgresStore>>,
+    namespaces: Namespaces,
+    meaning: Option<Meaning>,
+}
+
+impl Server {
+    fn with_meaning() -> Self {
+        Self {
+            meaning: Some(Meaning::by(WordCounts)),
+            ..Self::default()
+        }
+    }
+}
+
+impl Subject for Server {
+    type Store = PostgresStore;
+
+    async fn fresh(&self) -> PostgresStore {
+        let mut builder = self.namespaces.builder();
+        if let Some(meaning) = &self.meaning {
+            builder = builder.meaning(meaning.clone());
+        }
+        let store = builder.connect().await.unwrap();
+        self.connected.lock().unwrap().push(store.clone());
+        store
+    }
+
+    async fn in_tenant(&self, store: &PostgresStore, tenant: &str) -> Option<PostgresStore> {
+        Some(store.in_tenant(tenant))
+    }
+
+    fn events(&self, store: &PostgresStore) -> Option<Box<dyn EventSource>> {
+        Some(Box::new(store.events()))
+    }
+
+    async fn pass(&self, duration: Duration) {
+        for store in self.connected.lock().unwrap().iter() {
+            store.pass(duration);
+        }
+    }
+}
+
+/// A namespace on whose clock time passes only as it is told to: a server that has much to do may take longer than the
+/// suite lets a lease hold.
+#[derive(Default)]
+struct Held(Server);
+
+impl Subject for Held {
+    type Store = PostgresStore;
+
+    async fn fresh(&self) -> PostgresStore {
+        let store = self.0.fresh().await;
+        store.hold_clock();
+        store
+    }
+
+    async fn in_tenant(&self, store: &PostgresStore, tenant: &str) -> Option<PostgresStore> {
+        self.0.in_tenant(store, tenant).await
+    }
+
+    fn events(&self, store: &PostgresStore) -> Option<Box<dyn EventSource>> {
+        self.0.events(store)
+    }
+
+    async fn pass(&self, duration: Duration) {
+        self.0.pass(duration).await;
+    }
+}
+
+#[test]
+fn the_ledger_does_what_the_model_does() {
+    ledger_model::the_ledger_does_what_the_model_does::<Held>(16);
+}
+
+#[test]
+fn a_search_finds_what_a_filter_over_everything_finds() {
+    search_model::a_search_finds_what_a_filter_over_everything_finds::<Held>(8);
+}
+
+universal_executor::store_conformance!(postgres, Held::default());
+universal_executor::store_conformance!(with_meaning, Held(Server::with_meaning()));

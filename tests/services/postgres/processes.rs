@@ -1,0 +1,232 @@
+//! Several processes on one database: as far as PostgreSQL is concerned, several pools of connections.
+
+use crate::postgres::server::{Namespaces, store_in, url};
+use futures::StreamExt as _;
+use futures::future::join_all;
+use sqlx::Connection as _;
+use std::collections::HashSet;
+use std::time::Duration;
+use universal_executor::source::StartAt;
+use universal_executor::store::{
+    Claim, Commit, ExecutorLimits, PostgresError, RunEnd, RunFilter, RunLedger, RunRef, RunState,
+    Write,
+};
+use universal_executor::{
+    BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, EventSource, NewBreadcrumb, PostgresStore,
+};
+
+fn note() -> NewBreadcrumb {
+    NewBreadcrumb::new("note.v1")
+}
+
+async fn two(namespaces: &Namespaces) -> (PostgresStore, PostgresStore) {
+    let name = namespaces.one();
+    (
+        store_in(&name).connect().await.unwrap(),
+        store_in(&name).connect().await.unwrap(),
+    )
+}
+
+#[tokio::test]
+async fn many_may_make_the_tables_at_once() {
+    let namespaces = Namespaces::default();
+    let name = namespaces.one();
+
+    let connected = join_all((0..8).map(|_| store_in(&name).connect())).await;
+
+    let stores: Vec<PostgresStore> = connected.into_iter().map(Result::unwrap).collect();
+    join_all(stores.iter().map(|store| store.create(note()))).await;
+    assert_eq!(stores[0].recent("note.v1", 100).await.unwrap().len(), 8);
+}
+
+#[tokio::test]
+async fn of_a_hundred_runs_each_is_claimed_by_one_of_two_processes() {
+    let namespaces = Namespaces::default();
+    let (one, other) = two(&namespaces).await;
+    let made = one
+        .commit(vec![Write::Create(note()); 100].into())
+        .await
+        .unwrap();
+    let runs: Vec<RunRef> = made
+        .ids()
+        .into_iter()
+        .map(|id| RunRef::new("agent", id, 1))
+        .collect();
+    one.enqueue(runs.iter().cloned().map(Into::into).collect())
+        .await
+        .unwrap();
+
+    let by_hand = join_all(
+        runs.iter()
+            .take(50)
+            .flat_map(|run| [one.claim(run, None), other.claim(run, None)]),
+    )
+    .await;
+    let limits = [ExecutorLimits::new("agent", 100)];
+    let parked = join_all((0..20).map(|n| {
+        let store = if n % 2 == 0 { &one } else { &other };
+        store.claim_next(5, &limits)
+    }))
+    .await;
+
+    let granted = by_hand
+        .iter()
+        .filter(|claim| matches!(claim, Ok(Claim::Granted { .. })));
+    assert_eq!(granted.count(), 50);
+    assert_eq!(parked.into_iter().map(Result::unwrap).sum::<usize>(), 50);
+    let here = one.runs(&RunFilter::parked()).await.unwrap();
+    let there = other.runs(&RunFilter::parked()).await.unwrap();
+    let seen: HashSet<BreadcrumbId> = here
+        .into_iter()
+        .chain(there)
+        .map(|row| row.run.trigger_id)
+        .collect();
+    assert_eq!(seen.len(), 50, "each is parked in one");
+    for row in one.runs(&RunFilter::all()).await.unwrap() {
+        assert_eq!(
+            (row.state, row.attempts),
+            (RunState::Running, 1),
+            "{:?}",
+            row.run
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_one_process_commits_the_other_reads_and_hears_of_without_looking() {
+    let namespaces = Namespaces::default();
+    let name = namespaces.one();
+    let never = Duration::from_secs(3_600);
+    let one = store_in(&name).connect().await.unwrap();
+    let other = store_in(&name).poll_every(never).connect().await.unwrap();
+    let mut events = other.events().subscribe(StartAt::Now).await.unwrap();
+    // A notification may come before anybody listens, so it takes more than one.
+    let commits = async {
+        loop {
+            one.create(note()).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+
+    let heard = tokio::select! {
+        () = commits => unreachable!(),
+        heard = events.next() => heard.unwrap().unwrap().event.breadcrumb_id,
+    };
+
+    assert_eq!(
+        other.get(heard).await.unwrap().schema_name.as_deref(),
+        Some("note.v1")
+    );
+}
+
+#[tokio::test]
+async fn without_notifications_events_come_when_a_subscriber_looks() {
+    let namespaces = Namespaces::default();
+    let (one, other) = two(&namespaces).await;
+    let position = {
+        let mut events = other.events().subscribe(StartAt::Now).await.unwrap();
+        one.create(note()).await.unwrap();
+        events.next().await.unwrap().unwrap().position.unwrap()
+    };
+
+    assert_eq!(position, 1);
+}
+
+#[tokio::test]
+async fn whoever_commits_when_a_reader_misses_no_event_and_gets_them_in_order() {
+    let namespaces = Namespaces::default();
+    let name = namespaces.one();
+    let stores = join_all((0..4).map(|_| store_in(&name).connect())).await;
+    let stores: Vec<PostgresStore> = stores.into_iter().map(Result::unwrap).collect();
+    let reader = store_in(&name)
+        .poll_every(Duration::from_millis(1))
+        .connect()
+        .await
+        .unwrap();
+    let mut events = reader.events().subscribe(StartAt::Now).await.unwrap();
+
+    let commits = stores.iter().map(|store| async move {
+        for size in 0..25 {
+            store
+                .commit(vec![Write::Create(note()); 1 + size % 3].into())
+                .await
+                .unwrap();
+        }
+    });
+    let read = async {
+        let mut read = Vec::new();
+        while read.len() < 4 * 49 {
+            read.push(events.next().await.unwrap().unwrap());
+        }
+        read
+    };
+    let (_, read) = futures::future::join(join_all(commits), read).await;
+
+    let positions: Vec<u64> = read
+        .iter()
+        .filter_map(|delivery| delivery.position)
+        .collect();
+    assert_eq!(positions, (1..=4 * 49).collect::<Vec<u64>>());
+    let times: Vec<_> = read
+        .iter()
+        .map(|delivery| delivery.event.updated_at)
+        .collect();
+    assert!(
+        times.is_sorted(),
+        "the order of events is that of the commits"
+    );
+}
+
+#[tokio::test]
+async fn what_is_committed_is_there_when_a_process_starts_again() {
+    let namespaces = Namespaces::default();
+    let name = namespaces.one();
+    let store = store_in(&name).connect().await.unwrap();
+    let trigger = store
+        .create(note().title("kept").tags(["a", "b"]))
+        .await
+        .unwrap();
+    let run = RunRef::new("agent", trigger.id, 1).ordered_by(Some("line"));
+    let Claim::Granted { lease, .. } = store.claim(&run, None).await.unwrap() else {
+        panic!("granted")
+    };
+    store.close().await;
+
+    let store = store_in(&name).connect().await.unwrap();
+    let commit = Commit {
+        writes: vec![Write::Create(note())],
+        end: Some((lease, RunEnd::Done)),
+    };
+    let written = store.commit(commit).await.unwrap().ids();
+    let found = store.get(trigger.id).await.unwrap();
+    let claim = store.claim(&run, None).await.unwrap();
+
+    assert_eq!(found, trigger);
+    let Claim::Done {
+        state,
+        written: told,
+    } = claim
+    else {
+        panic!("done and not {claim:?}")
+    };
+    assert_eq!((state, told), (RunState::Done, written));
+}
+
+#[tokio::test]
+async fn tables_of_a_newer_version_are_left_alone() {
+    let namespaces = Namespaces::default();
+    let name = namespaces.one();
+    store_in(&name).connect().await.unwrap().close().await;
+    let mut other = sqlx::PgConnection::connect(&url()).await.unwrap();
+    let newer = format!("UPDATE {name}.ux_schema_version SET version = 99");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(newer))
+        .execute(&mut other)
+        .await
+        .unwrap();
+
+    let error = store_in(&name).connect().await.unwrap_err();
+
+    let is_newer =
+        matches!(&error, PostgresError::NewerSchema { found: 99, schema, .. } if *schema == name);
+    assert!(is_newer, "{error:?}");
+}

@@ -1,0 +1,99 @@
+//! The events of a store in PostgreSQL, also for a consumer that is remembered, keep the promises of every source.
+
+use crate::postgres::server::{Namespaces, store_in};
+use crate::postgres::wrapped::Around;
+use std::time::Duration;
+use universal_executor::source::conformance::{Abilities, Change, Subject};
+use universal_executor::store::conformance::announce;
+use universal_executor::store::{PostgresLimits, PostgresStore};
+use universal_executor::{BoxError, Event, EventSource};
+
+/// Stores whose events are delivered, to whoever asks or to consumers by name.
+struct Stores {
+    namespaces: Namespaces,
+    remembers: bool,
+}
+
+impl Stores {
+    fn new(remembers: bool) -> Self {
+        Self {
+            namespaces: Namespaces::default(),
+            remembers,
+        }
+    }
+
+    async fn make(&self, limits: PostgresLimits) -> Connected {
+        let namespace = self.namespaces.one();
+        let store = store_in(&namespace).limits(limits).connect().await.unwrap();
+        Connected { store, namespace }
+    }
+}
+
+struct Connected {
+    store: PostgresStore,
+    namespace: String,
+}
+
+impl Subject for Stores {
+    type Place = Connected;
+
+    fn abilities(&self) -> Abilities {
+        Abilities::default()
+            .history(true)
+            .takes_back(true)
+            .remembers(self.remembers)
+    }
+
+    async fn fresh(&self) -> Connected {
+        self.make(PostgresLimits::default()).await
+    }
+
+    async fn keeping(&self, events: usize) -> Option<Connected> {
+        let mut limits = PostgresLimits::default();
+        limits.events = events;
+        Some(self.make(limits).await)
+    }
+
+    async fn in_tenant(&self, place: &Connected, tenant: &str) -> Option<Connected> {
+        Some(Connected {
+            store: place.store.in_tenant(tenant),
+            namespace: place.namespace.clone(),
+        })
+    }
+
+    async fn restart(&self, place: Connected) -> Option<Connected> {
+        place.store.close().await;
+        let store = store_in(&place.namespace).connect().await.unwrap();
+        Some(Connected { store, ..place })
+    }
+
+    fn source(&self, place: &Connected, consumer: &str) -> Box<dyn EventSource> {
+        if self.remembers {
+            Box::new(place.store.events_of(consumer))
+        } else {
+            Box::new(place.store.events())
+        }
+    }
+
+    async fn commit(
+        &self,
+        place: &Connected,
+        changes: Vec<Change>,
+    ) -> Result<Vec<Event>, BoxError> {
+        Ok(announce(&place.store, changes).await?)
+    }
+
+    async fn pass(&self, duration: Duration) {
+        tokio::time::pause();
+        tokio::time::advance(duration).await;
+        tokio::time::resume();
+    }
+}
+
+universal_executor::source_conformance!(events, Stores::new(false));
+universal_executor::source_conformance!(events_of_a_consumer, Stores::new(true));
+universal_executor::source_conformance!(without_faults, Around::faultless(Stores::new(false)));
+universal_executor::source_conformance!(that_stumble, Around::stumbling(Stores::new(false)));
+universal_executor::source_conformance!(of_one_that_stumbles, Around::stumbling(Stores::new(true)));
+universal_executor::source_conformance!(observed, Around::watched(Stores::new(false)));
+universal_executor::source_conformance!(observed_of_one, Around::watched(Stores::new(true)));

@@ -1,0 +1,27 @@
+//! Tests of the stores that need no server, of their wrappers, and of the client for a simulated RCRT server.
+
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a helper that fails must fail the test that uses it"
+)]
+
+#[allow(dead_code, reason = "each test binary uses a different part")]
+#[cfg(feature = "sqlite")]
+#[path = "../support/child.rs"]
+mod child;
+#[path = "../support/ledger_model.rs"]
+mod ledger_model;
+mod memory;
+#[cfg(all(feature = "rcrt", feature = "sqlite"))]
+mod rcrt;
+#[path = "../support/search_model.rs"]
+mod search_model;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+#[allow(dead_code, reason = "each test binary uses a different part")]
+#[path = "../support/mod.rs"]
+mod support;
+mod with_ledger;
+mod wrappers;

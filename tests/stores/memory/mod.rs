@@ -1,0 +1,151 @@
+//! The store in memory: the promises of every store, and those of its own.
+mod events;
+mod limits;
+pub(crate) mod source;
+
+use crate::{ledger_model, search_model};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+use universal_executor::store::MemoryLimits;
+use universal_executor::store::conformance::{Subject, WordCounts};
+use universal_executor::store::meaning::Meaning;
+use universal_executor::{EventSource, MemoryStore};
+
+/// A fresh store in memory, whose time passes by moving tokio's clock.
+struct Memory;
+
+/// A store in memory whose clock moves only as it is told to.
+#[derive(Default)]
+struct Held;
+
+impl Subject for Held {
+    type Store = MemoryStore;
+
+    async fn fresh(&self) -> MemoryStore {
+        tokio::time::pause();
+        MemoryStore::default()
+    }
+
+    async fn in_tenant(&self, store: &MemoryStore, tenant: &str) -> Option<MemoryStore> {
+        Some(store.in_tenant(tenant))
+    }
+
+    fn events(&self, store: &MemoryStore) -> Option<Box<dyn EventSource>> {
+        Some(Box::new(store.events()))
+    }
+
+    async fn pass(&self, duration: Duration) {
+        tokio::time::advance(duration).await;
+    }
+}
+
+/// The same, of a store that keeps vectors.
+struct WithMeaning;
+
+impl Subject for WithMeaning {
+    type Store = MemoryStore;
+
+    async fn fresh(&self) -> MemoryStore {
+        MemoryStore::with_meaning(MemoryLimits::default(), Meaning::by(WordCounts))
+    }
+
+    async fn in_tenant(&self, store: &MemoryStore, tenant: &str) -> Option<MemoryStore> {
+        Memory.in_tenant(store, tenant).await
+    }
+
+    fn events(&self, store: &MemoryStore) -> Option<Box<dyn EventSource>> {
+        Memory.events(store)
+    }
+
+    async fn pass(&self, duration: Duration) {
+        Memory.pass(duration).await;
+    }
+}
+
+impl Subject for Memory {
+    type Store = MemoryStore;
+
+    async fn fresh(&self) -> MemoryStore {
+        MemoryStore::default()
+    }
+
+    async fn in_tenant(&self, store: &MemoryStore, tenant: &str) -> Option<MemoryStore> {
+        Some(store.in_tenant(tenant))
+    }
+
+    fn events(&self, store: &MemoryStore) -> Option<Box<dyn EventSource>> {
+        Some(Box::new(store.events()))
+    }
+
+    async fn pass(&self, duration: Duration) {
+        tokio::time::pause();
+        tokio::time::advance(duration).await;
+        tokio::time::resume();
+    }
+}
+
+#[test]
+fn the_ledger_does_what_the_model_does() {
+    ledger_model::the_ledger_does_what_the_model_does::<Held>(1_000);
+}
+
+#[test]
+fn a_search_finds_what_a_filter_over_everything_finds() {
+    search_model::a_search_finds_what_a_filter_over_everything_finds::<Held>(500);
+}
+
+universal_executor::store_conformance!(memory, Memory);
+universal_executor::store_conformance!(with_meaning, WithMeaning);
+universal_executor::source_conformance!(memory_events, source::Events);
+
+#[test]
+fn every_promise_is_on_the_list() -> std::io::Result<()> {
+    for (suite, at_least) in [("store", 80), ("source", 25)] {
+        let folder = format!("src/{suite}/conformance");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let listed = fs::read_to_string(folder.join("mod.rs"))?;
+        let mut promises = 0;
+        for file in fs::read_dir(folder)? {
+            for line in fs::read_to_string(file?.path())?.lines() {
+                let Some(rest) = line.strip_prefix("pub async fn ") else {
+                    continue;
+                };
+                let name = rest.split(['<', '(']).next().unwrap_or_default();
+                if name == "announce" {
+                    // No promise, but what subjects are made with.
+                    continue;
+                }
+                assert!(
+                    listed.lines().any(|line| line.trim() == name),
+                    "{name} is not in {suite}_conformance!"
+                );
+                promises += 1;
+            }
+        }
+        assert!(promises > at_least, "only {promises} promises were found");
+    }
+    Ok(())
+}
+
+/// The names in bold in the contract of `EventSource`, and those that a promise of the suite says it tries.
+#[test]
+fn every_promise_of_a_source_is_tried() -> std::io::Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/source");
+    let names = |text: &str, begin: &str| -> BTreeSet<String> {
+        let lines = text.lines().filter_map(|line| line.strip_prefix(begin));
+        let names = lines.filter_map(|line| line.split_once(".**"));
+        names.map(|(name, _)| name.to_owned()).collect()
+    };
+
+    let promised = names(&fs::read_to_string(root.join("mod.rs"))?, "/// - **");
+    let mut tried = BTreeSet::new();
+    for file in fs::read_dir(root.join("conformance"))? {
+        tried.extend(names(&fs::read_to_string(file?.path())?, "/// **"));
+    }
+
+    assert!(promised.len() > 10, "{promised:?}");
+    assert_eq!(promised, tried);
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! The store and the source on an RCRT server, against a server of its own on loopback that keeps breadcrumbs as that does,
+//! and misbehaves on command.
+
+mod clocks;
+mod creating;
+mod follow;
+#[cfg(target_os = "linux")]
+mod memory;
+mod reading;
+mod runs;
+mod server;
+mod sources;
+mod stores;
+mod tokens;
+mod torture;
+mod updating;
+
+use server::Server;
+use std::time::Duration;
+use universal_executor::source::{BearerToken, SseError, SseSource, TokenError};
+use universal_executor::store::{RcrtBuilder, RcrtError};
+use universal_executor::{RcrtStore, Secret};
+
+const OWNER: &str = "00000000-0000-0000-0000-000000000001";
+
+/// A store with a token of an owner, and little patience.
+fn builder(server: &Server, owner: &str) -> RcrtBuilder {
+    RcrtStore::builder(server.base_url(), owner)
+        .token(Secret::new(server::token_of(owner)))
+        .lookup_patience(Duration::from_millis(100))
+        .retry_pause(Duration::from_millis(1), Duration::from_millis(5))
+        .reconnect(Duration::from_millis(5), Duration::from_millis(50))
+}
+
+fn store(server: &Server) -> RcrtStore {
+    builder(server, OWNER).build().unwrap()
+}
+
+#[test]
+fn stores_sources_and_their_errors_may_cross_threads() {
+    fn shared<T: Send + Sync + 'static>() {}
+    shared::<RcrtStore>();
+    shared::<RcrtBuilder>();
+    shared::<RcrtError>();
+    shared::<SseSource>();
+    shared::<SseError>();
+    shared::<BearerToken>();
+    shared::<TokenError>();
+}

@@ -1,0 +1,140 @@
+//! What happens to the stream of events.
+
+use super::seeds;
+use super::stage::{Stage, runtime, store};
+use crate::rcrt::server::Weather;
+use std::time::Duration;
+use tokio::time::sleep;
+use universal_executor::{MemoryStore, RcrtStore, WithLedger};
+
+/// Nobody dies here, so no lease runs out however slow the machine is.
+const LEASE: Duration = Duration::from_secs(120);
+
+/// Lets a runtime with a ledger in memory answer what is asked meanwhile, until all is answered.
+async fn answer(stage: &mut Stage, events: &RcrtStore, asks: impl AsyncFnOnce(&mut Stage)) {
+    let both = WithLedger::new(events.clone(), MemoryStore::default());
+    let runtime = runtime(events, both, &stage.path("oracle"), LEASE);
+    let runtime = runtime.build().unwrap();
+    let asked = async {
+        while !events.events().health().is_connected {
+            sleep(Duration::from_millis(1)).await;
+        }
+        asks(stage).await;
+        stage.come_to_rest().await;
+    };
+    runtime.run_until(asked).await.unwrap();
+}
+
+/// Every question was executed once and answered once.
+fn each_once(stage: &Stage) {
+    assert_eq!(stage.judge(), Vec::<String>::new());
+    let executions = stage.oracle.read().executions;
+    assert_eq!(executions.len(), stage.asked());
+    let again: Vec<_> = executions.iter().filter(|(_, times)| **times > 1).collect();
+    assert!(again.is_empty(), "{again:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_question_is_answered_though_nobody_is_told_of_any() {
+    for seed in seeds() {
+        let mut stage = Stage::new("untold", seed, Weather::default()).await;
+        stage.server.ways(|ways| ways.is_deaf = true);
+        let events = store(&stage.server.base_url());
+
+        answer(&mut stage, &events, async |stage| {
+            for _ in 0..10 {
+                stage.ask(15).await;
+                // Now and then there is no stream at all for a while.
+                stage.server.ways(|ways| ways.status = 503);
+                stage.server.cut();
+                stage.ask(5).await;
+                stage.pause(200).await;
+                stage.server.ways(|ways| ways.status = 200);
+            }
+        })
+        .await;
+
+        each_once(&stage);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_question_is_answered_once_whatever_comes_down_the_stream() {
+    let weather = Weather {
+        lost: 10,
+        copies: 3,
+        window: 20,
+        noise: 3,
+        cuts: 30,
+        ..Weather::default()
+    };
+    for seed in seeds() {
+        let mut stage = Stage::new("storm", seed, weather).await;
+        let events = store(&stage.server.base_url());
+
+        answer(&mut stage, &events, async |stage| stage.ask(250).await).await;
+
+        each_once(&stage);
+        let (streams, health) = (
+            stage.server.seen("GET", "/events/stream").len(),
+            events.events().health(),
+        );
+        let cuts = stage.server.lock().cuts;
+        assert!(
+            cuts > 5 && health.unreadable > 50,
+            "seed {seed}: {health:?}"
+        );
+        // It is opened once for each time that it was ended.
+        assert!(
+            streams <= cuts + 1,
+            "seed {seed}: {streams} streams, {cuts} cuts"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_goes_deaf_and_hears_again_is_told_apart_and_loses_nothing() {
+    for seed in seeds() {
+        let mut stage = Stage::new("deaf", seed, Weather::default()).await;
+        let events = store(&stage.server.base_url());
+        let health = || events.events().health();
+
+        answer(&mut stage, &events, async |stage| {
+            for _ in 0..2 {
+                stage.server.ways(|ways| ways.is_deaf = true);
+                while !health().is_deaf {
+                    stage.ask(1).await;
+                    stage.pause(40).await;
+                    assert!(stage.asked() < 5_000, "{:?}", health());
+                }
+                stage.server.ways(|ways| ways.is_deaf = false);
+                while health().is_deaf {
+                    stage.ask(1).await;
+                    stage.pause(40).await;
+                    assert!(stage.asked() < 5_000, "{:?}", health());
+                }
+            }
+        })
+        .await;
+
+        each_once(&stage);
+        assert_eq!(stage.server.seen("GET", "/events/stream").len(), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_often_as_an_event_comes_and_in_any_order_its_question_is_executed_once() {
+    let weather = Weather {
+        copies: 9,
+        window: 20,
+        ..Weather::default()
+    };
+    for seed in seeds() {
+        let mut stage = Stage::new("again", seed, weather).await;
+        let events = store(&stage.server.base_url());
+
+        answer(&mut stage, &events, async |stage| stage.ask(200).await).await;
+
+        each_once(&stage);
+    }
+}

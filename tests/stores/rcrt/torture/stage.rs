@@ -1,0 +1,257 @@
+//! A server with questions on it, and who answers them.
+
+use super::oracle::Oracle;
+use crate::rcrt::OWNER;
+use crate::rcrt::server::{Dice, Server, Weather};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+use universal_executor::executor::RetryPolicy;
+use universal_executor::store::DeadLetter;
+use universal_executor::{
+    BoxError, Breadcrumb, BreadcrumbStore, ExecutionContext, NewBreadcrumb, Profile, RcrtStore,
+    Response, Runtime, Subscription, Subscriptions, UniversalExecutor, async_trait,
+};
+
+/// How long a campaign may take to come to rest.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// How many questions a worker has in hand.
+pub(super) const INFLIGHT: usize = 8;
+
+/// A server, a folder that goes with it, and the questions so far.
+pub(super) struct Stage {
+    pub(super) server: Server,
+    pub(super) oracle: Oracle,
+    pub(super) dice: Dice,
+    folder: PathBuf,
+    seed: u64,
+    asked: Vec<String>,
+}
+
+impl Stage {
+    pub(super) async fn new(name: &str, seed: u64, weather: Weather) -> Self {
+        let name = format!(
+            "universal-executor-rcrt-{name}-{seed}-{}",
+            std::process::id()
+        );
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let server = Server::start().await;
+        {
+            let mut state = server.lock();
+            (state.weather, state.dice) = (weather, Dice::new(seed));
+        }
+        Self {
+            server,
+            oracle: Oracle::at(&folder.join("oracle")),
+            dice: Dice::new(!seed),
+            folder,
+            seed,
+            asked: Vec::new(),
+        }
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    pub(super) fn asked(&self) -> usize {
+        self.asked.len()
+    }
+
+    /// Asks so many questions, with a bit of time between them.
+    pub(super) async fn ask(&mut self, questions: usize) {
+        for _ in 0..questions {
+            let new = json!({"schema_name": "question.v1", "context": {"n": self.asked.len()}});
+            self.asked.push(self.server.put(OWNER, &new));
+            self.pause(4).await;
+        }
+    }
+
+    /// Lets up to so many milliseconds pass.
+    pub(super) async fn pause(&mut self, millis: u64) {
+        sleep(Duration::from_millis(self.dice.below(millis + 1))).await;
+    }
+
+    /// Waits until each question has an outcome, and says what is wrong with them.
+    pub(super) async fn come_to_rest(&self) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let open = self.open();
+            if open.is_empty() {
+                return;
+            }
+            let (seed, asked, first) = (self.seed, self.asked.len(), open.first());
+            let many = open.len();
+            assert!(
+                Instant::now() < end,
+                "seed {seed}: {many} of {asked} without an outcome: {first:?} and later"
+            );
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The questions without an answer and without a dead letter.
+    fn open(&self) -> Vec<&String> {
+        let (answers, parts, letters) = (
+            self.count("answer.v1", "to"),
+            self.count("part.v1", "to"),
+            self.count(DeadLetter::SCHEMA, "trigger_id"),
+        );
+        let is_open = |(n, id): &(usize, &String)| {
+            let whole = answers.contains_key(*id) && (!has_parts(*n) || parts.contains_key(*id));
+            !whole && !letters.contains_key(*id)
+        };
+        let open = self.asked.iter().enumerate().filter(is_open);
+        open.map(|(_, id)| id).collect()
+    }
+
+    /// Every question has one answer in all its parts and nothing else, or one dead letter; returns why there are these.
+    pub(super) fn judge(&self) -> Vec<String> {
+        let seed = self.seed;
+        let (answers, parts, letters) = (
+            self.count("answer.v1", "to"),
+            self.count("part.v1", "to"),
+            self.count(DeadLetter::SCHEMA, "trigger_id"),
+        );
+        for (n, id) in self.asked.iter().enumerate() {
+            let of = |found: &BTreeMap<String, usize>| found.get(id).copied().unwrap_or(0);
+            let whole = (1, usize::from(has_parts(n)), 0);
+            let found = (of(&answers), of(&parts), of(&letters));
+            assert!(
+                found == whole || found == (0, 0, 1),
+                "seed {seed}: question {n} has {found:?}"
+            );
+        }
+        for id in answers.keys().chain(parts.keys()).chain(letters.keys()) {
+            assert!(self.asked.contains(id), "seed {seed}: nobody asked {id}");
+        }
+        self.classes()
+    }
+
+    /// The classes of the dead letters.
+    fn classes(&self) -> Vec<String> {
+        let state = self.server.lock();
+        let found = state.crumbs.newest_first().into_iter();
+        let letters = found.filter(|found| found["schema_name"] == DeadLetter::SCHEMA);
+        letters
+            .map(|letter| letter["context"]["class"].as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    /// How many breadcrumbs of a schema name each question.
+    fn count(&self, schema: &str, field: &str) -> BTreeMap<String, usize> {
+        let state = self.server.lock();
+        let mut count = BTreeMap::new();
+        for found in state.crumbs.newest_first() {
+            if found["schema_name"] == schema {
+                let id = found["context"][field].as_str().unwrap().to_owned();
+                *count.entry(id).or_default() += 1;
+            }
+        }
+        count
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            std::fs::remove_dir_all(&self.folder).unwrap();
+        }
+    }
+}
+
+/// Every fourth answer comes in two breadcrumbs.
+fn has_parts(n: usize) -> bool {
+    n.is_multiple_of(4)
+}
+
+/// A store on the server, with the token of the owner, little patience and quick looks.
+pub(super) fn store(url: &str) -> RcrtStore {
+    RcrtStore::builder(url, OWNER)
+        .token(universal_executor::Secret::new(
+            crate::rcrt::server::token_of(OWNER),
+        ))
+        .lookup_patience(Duration::from_millis(100))
+        .retry_pause(Duration::from_millis(1), Duration::from_millis(5))
+        .reconnect(Duration::from_millis(5), Duration::from_millis(50))
+        .check_every(Duration::from_millis(50))
+        .watchdog(Duration::from_secs(30))
+        .build()
+        .unwrap()
+}
+
+/// A runtime that answers questions, and looks for what nobody told of five times a second.
+pub(super) fn runtime<S: BreadcrumbStore>(
+    server: &RcrtStore,
+    store: S,
+    oracle: &Path,
+    lease: Duration,
+) -> universal_executor::runtime::RuntimeBuilder {
+    Runtime::builder(server.events())
+        .executor(Echo::on(store, Oracle::at(oracle), lease))
+        .max_inflight(INFLIGHT)
+        .sweep_every(Duration::from_millis(100))
+        .reconcile_every(Duration::from_millis(200))
+}
+
+/// Answers every question, and notes that it does.
+pub(super) struct Echo<S> {
+    subscriptions: Subscriptions,
+    profile: Profile,
+    store: S,
+    oracle: Arc<Oracle>,
+}
+
+impl<S: BreadcrumbStore> Echo<S> {
+    fn on(store: S, oracle: Oracle, lease: Duration) -> Self {
+        let mut retry = RetryPolicy::default();
+        (retry.attempts, retry.base) = (10, Duration::from_millis(50));
+        Self {
+            subscriptions: Subscriptions::new([Subscription::trigger("question.v1")]).unwrap(),
+            profile: Profile::new("tool").lease(lease).retry(retry),
+            store,
+            oracle: Arc::new(oracle),
+        }
+    }
+}
+
+#[async_trait]
+impl<S: BreadcrumbStore> UniversalExecutor for Echo<S> {
+    fn id(&self) -> &str {
+        "echo"
+    }
+
+    fn subscriptions(&self) -> &Subscriptions {
+        &self.subscriptions
+    }
+
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    fn store(&self) -> &dyn BreadcrumbStore {
+        &self.store
+    }
+
+    async fn execute(&self, trigger: &Breadcrumb, _: &ExecutionContext) -> Result<Value, BoxError> {
+        self.oracle.begins(trigger.id);
+        let n = trigger.context["n"].as_u64().unwrap();
+        sleep(Duration::from_millis(20 + n % 40)).await;
+        self.oracle.ends(trigger.id);
+        Ok(json!({"to": trigger.id, "n": n}))
+    }
+
+    async fn respond(&self, _: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
+        let n = usize::try_from(output["n"].as_u64().unwrap())?;
+        let answer = Response::create(NewBreadcrumb::new("answer.v1").context(output.clone()));
+        Ok(match has_parts(n) {
+            true => answer.and_create(NewBreadcrumb::new("part.v1").context(output)),
+            false => answer,
+        })
+    }
+}

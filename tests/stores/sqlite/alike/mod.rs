@@ -1,0 +1,79 @@
+//! The store in memory and the one in a file are told to do the same, step by step, and have to answer the same: what
+//! they return, in which order, and how they refuse.
+
+mod ask;
+mod pinned;
+mod side;
+mod step;
+
+use crate::sqlite::{Folder, quick};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use side::Side;
+use step::Step;
+use universal_executor::MemoryStore;
+use universal_executor::store::{MemoryLimits, SqliteLimits};
+
+/// Limits so low that a walk reaches every one of them, and that a file keeps to the row: from 16 on it forgets in batches.
+fn limits() -> (MemoryLimits, SqliteLimits) {
+    let (mut memory, mut file) = (MemoryLimits::default(), SqliteLimits::default());
+    (memory.breadcrumbs, file.breadcrumbs) = (8, 8);
+    (memory.breadcrumb_bytes, file.breadcrumb_bytes) = (step::MOST_BYTES, step::MOST_BYTES);
+    (memory.open_runs, file.open_runs) = (5, 5);
+    (memory.finished_runs, file.finished_runs) = (4, 4);
+    (memory.events, file.events) = (15, 15);
+    (memory.tombstones, file.tombstones) = (3, 3);
+    (memory, file)
+}
+
+/// Takes both stores through the steps, and says where they part.
+async fn walk(steps: &[Step]) -> Result<(), TestCaseError> {
+    let (limits, of_file) = limits();
+    let folder = Folder::new();
+    let file = quick(&folder.file()).limits(of_file).open().await.unwrap();
+    file.hold_clock();
+    tokio::time::pause();
+    let memory = MemoryStore::with_limits(limits);
+    let (mut one, mut other) = (
+        Side::new(memory.clone()).await,
+        Side::new(file.clone()).await,
+    );
+    for (index, step) in steps.iter().enumerate() {
+        if let Step::Pass(time) = step {
+            tokio::time::advance(*time).await;
+            file.pass(*time);
+        }
+        let told = (one.take(step).await, other.take(step).await);
+        prop_assert_eq!(told.1, told.0, "step {}: {:?}", index, step);
+        let left = (one.look().await, other.look().await);
+        prop_assert_eq!(
+            left.1,
+            left.0,
+            "what is there after step {}: {:?}",
+            index,
+            step
+        );
+    }
+    // Waiting for events takes timers, and a paused clock goes on to these: so they come last.
+    let told = one.events(Box::new(memory.events())).await;
+    let of_file = other.events(Box::new(file.events())).await;
+    prop_assert_eq!(of_file.len(), told.len(), "events");
+    for (event, wanted) in of_file.iter().zip(&told) {
+        prop_assert_eq!(other.envelope(event), one.envelope(wanted));
+        // The file has the context of an event in the breadcrumb only, as long as that has the version.
+        let is_alike = other.context(event) == one.context(wanted);
+        let is_past = event.context.is_none() && other.is_past(event).await;
+        prop_assert!(is_alike || is_past, "{:?} and {:?}", event, wanted);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn whatever_both_stores_are_told_they_answer_alike(steps in vec(step::any_step(), 1..80)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(walk(&steps))?;
+    }
+}

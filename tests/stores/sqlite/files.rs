@@ -1,0 +1,189 @@
+//! Files that cannot be opened, or not now.
+
+use crate::sqlite::{Folder, quick};
+use rusqlite::Connection;
+use std::fs;
+use std::time::Duration;
+use universal_executor::error::Retry;
+use universal_executor::store::conformance::WordCounts;
+use universal_executor::store::meaning::Meaning;
+use universal_executor::store::{Query, SqliteError, StoreError, VectorQuery};
+use universal_executor::{
+    BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Selector, SqliteStore,
+};
+
+fn note() -> NewBreadcrumb {
+    NewBreadcrumb::new("note.v1")
+}
+
+#[tokio::test]
+async fn a_file_of_the_first_version_is_brought_to_this_ones() {
+    let folder = Folder::new();
+    let store = quick(&folder.file()).open().await.unwrap();
+    let note = store.create(note().title("apples")).await.unwrap();
+    store.close().await;
+    let older = Connection::open(folder.file()).unwrap();
+    let undo = "DROP TRIGGER ux_vectors_of_changed; DROP TRIGGER ux_vectors_of_removed; DROP TABLE ux_vectors;
+                DROP TABLE ux_embedder; UPDATE ux_schema_version SET version = 1";
+    older.execute_batch(undo).unwrap();
+    older.close().unwrap();
+
+    let meaning = Meaning::by(WordCounts);
+    let store = quick(&folder.file()).meaning(meaning).open().await.unwrap();
+
+    store.embedded().await.unwrap();
+    let query = VectorQuery::new(Query::new(Selector::any()), "apples");
+    let found = store.vector_search(&query).await.unwrap();
+    assert_eq!(found[0].breadcrumb, note);
+}
+
+#[tokio::test]
+async fn a_file_of_a_newer_version_is_refused_and_left_as_it_is() {
+    let folder = Folder::new();
+    let store = quick(&folder.file()).open().await.unwrap();
+    store.create(note()).await.unwrap();
+    store.close().await;
+    let newer = Connection::open(folder.file()).unwrap();
+    newer
+        .execute("UPDATE ux_schema_version SET version = 99", ())
+        .unwrap();
+    newer.close().unwrap();
+    let before = fs::read(folder.file()).unwrap();
+
+    let refused = SqliteStore::open(folder.file()).await.unwrap_err();
+
+    assert!(
+        matches!(
+            refused,
+            SqliteError::NewerSchema {
+                found: 99,
+                known: 2
+            }
+        ),
+        "{refused:?}"
+    );
+    assert_eq!(refused.retry(), Retry::Never);
+    assert!(
+        fs::read(folder.file()).unwrap() == before,
+        "the file has changed"
+    );
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_is_refused_and_left_as_it_is() {
+    let folder = Folder::new();
+    let text = "no database, but a diary ".repeat(100);
+    fs::write(folder.file(), &text).unwrap();
+
+    let refused = SqliteStore::open(folder.file()).await.unwrap_err();
+
+    assert!(
+        matches!(refused, SqliteError::NotADatabase(_)),
+        "{refused:?}"
+    );
+    assert_eq!(refused.retry(), Retry::Never);
+    assert_eq!(fs::read_to_string(folder.file()).unwrap(), text);
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_refused() {
+    let folder = Folder::new();
+    quick(&folder.file()).open().await.unwrap().close().await;
+    let mut bytes = fs::read(folder.file()).unwrap();
+    bytes[100..4_096].fill(0xA5);
+    fs::write(folder.file(), &bytes).unwrap();
+
+    let refused = SqliteStore::open(folder.file()).await.unwrap_err();
+
+    assert!(
+        matches!(refused, SqliteError::NotADatabase(_)),
+        "{refused:?}"
+    );
+    assert!(fs::read(folder.file()).unwrap() == bytes);
+}
+
+#[tokio::test]
+async fn a_folder_that_does_not_exist_is_refused() {
+    let folder = Folder::new();
+
+    let refused = SqliteStore::open(folder.0.join("nowhere/store.db"))
+        .await
+        .unwrap_err();
+
+    assert!(matches!(refused, SqliteError::CannotOpen(_)), "{refused:?}");
+    assert_eq!(refused.retry(), Retry::Never);
+}
+
+#[tokio::test]
+async fn a_file_can_be_shared_with_tables_of_the_service() {
+    let folder = Folder::new();
+    let theirs = Connection::open(folder.file()).unwrap();
+    theirs
+        .execute_batch(
+            "CREATE TABLE events (x); INSERT INTO events VALUES (7); PRAGMA user_version = 5",
+        )
+        .unwrap();
+
+    let store = quick(&folder.file()).open().await.unwrap();
+    store.create(note()).await.unwrap();
+
+    let read = |sql| {
+        theirs
+            .query_row(sql, (), |row| row.get::<_, i64>(0))
+            .unwrap()
+    };
+    assert_eq!(
+        (read("SELECT x FROM events"), read("PRAGMA user_version")),
+        (7, 5)
+    );
+}
+
+#[tokio::test]
+async fn a_file_locked_for_too_long_is_unavailable_and_nothing_is_lost() {
+    let folder = Folder::new();
+    let impatient = || quick(&folder.file()).busy_timeout(Duration::from_millis(30));
+    let store = impatient().open().await.unwrap();
+    let kept = store.create(note()).await.unwrap();
+    let other = Connection::open(folder.file()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+
+    let refused = futures::future::join_all((0..10).map(|_| store.create(note()))).await;
+
+    for refused in refused {
+        let error = refused.unwrap_err();
+        assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
+        assert!(matches!(error.retry(), Retry::After(_)), "{error:?}");
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        assert!(
+            cause.as_ref().is_some_and(|cause| cause.contains("locked")),
+            "{cause:?}"
+        );
+    }
+    assert_eq!(
+        *store.recent("note.v1", 10).await.unwrap(),
+        [kept],
+        "reading goes on"
+    );
+    let refused = impatient().open().await.unwrap_err();
+    assert!(matches!(refused.retry(), Retry::After(_)), "{refused:?}");
+    other.execute_batch("COMMIT").unwrap();
+    store.create(note()).await.unwrap();
+    assert_eq!(store.recent("note.v1", 10).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_file_that_is_locked_for_a_while_is_waited_for() {
+    let folder = Folder::new();
+    let store = quick(&folder.file()).open().await.unwrap();
+    let other = Connection::open(folder.file()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+
+    let write = store.create(note());
+    let unlock = async {
+        tokio::task::yield_now().await;
+        other.execute_batch("COMMIT").unwrap();
+    };
+    let (written, ()) = futures::future::join(write, unlock).await;
+
+    written.unwrap();
+}

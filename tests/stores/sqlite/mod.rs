@@ -1,0 +1,151 @@
+//! The store in a file: the promises of every store, and those of its own.
+mod alike;
+mod events;
+mod files;
+mod hostile;
+mod json;
+mod limits;
+mod parked;
+mod processes;
+mod reopen;
+mod runtime;
+mod source;
+mod torn;
+
+use crate::wrappers::watched;
+use crate::{ledger_model, search_model};
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use universal_executor::store::conformance::{Subject, WordCounts};
+use universal_executor::store::meaning::Meaning;
+use universal_executor::store::{Durability, SqliteBuilder};
+use universal_executor::{EventSource, SqliteStore};
+
+/// A folder that goes when the test ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("universal-executor-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("store.db")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A thread may still be about to close the file; what is left is in the folder for temporary files.
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+/// Opens a file without waiting for the disk, which no test can pull the plug of.
+fn quick(path: &Path) -> SqliteBuilder {
+    SqliteStore::builder(path).durability(Durability::Normal)
+}
+
+/// A fresh file, on whose clock time passes by moving it.
+struct File {
+    folder: Folder,
+    opened: std::sync::Mutex<Vec<SqliteStore>>,
+    meaning: Option<Meaning>,
+}
+
+impl File {
+    fn with_meaning() -> Self {
+        Self {
+            meaning: Some(Meaning::by(WordCounts)),
+            ..Self::default()
+        }
+    }
+}
+
+impl Default for File {
+    fn default() -> Self {
+        Self {
+            folder: Folder::new(),
+            opened: std::sync::Mutex::default(),
+            meaning: None,
+        }
+    }
+}
+
+/// A file whose clock moves only as it is told to.
+#[derive(Default)]
+struct Held(File);
+
+impl Subject for Held {
+    type Store = SqliteStore;
+
+    async fn fresh(&self) -> SqliteStore {
+        let store = self.0.fresh().await;
+        store.hold_clock();
+        store
+    }
+
+    async fn in_tenant(&self, store: &SqliteStore, tenant: &str) -> Option<SqliteStore> {
+        self.0.in_tenant(store, tenant).await
+    }
+
+    fn events(&self, store: &SqliteStore) -> Option<Box<dyn EventSource>> {
+        self.0.events(store)
+    }
+
+    async fn pass(&self, duration: Duration) {
+        self.0.pass(duration).await;
+    }
+}
+
+impl Subject for File {
+    type Store = SqliteStore;
+
+    async fn fresh(&self) -> SqliteStore {
+        let number = self.opened.lock().unwrap().len();
+        let path = self.folder.0.join(format!("{number}.db"));
+        let mut builder = quick(&path);
+        if let Some(meaning) = &self.meaning {
+            builder = builder.meaning(meaning.clone());
+        }
+        let store = builder.open().await.unwrap();
+        self.opened.lock().unwrap().push(store.clone());
+        store
+    }
+
+    async fn in_tenant(&self, store: &SqliteStore, tenant: &str) -> Option<SqliteStore> {
+        Some(store.in_tenant(tenant))
+    }
+
+    fn events(&self, store: &SqliteStore) -> Option<Box<dyn EventSource>> {
+        Some(Box::new(store.events()))
+    }
+
+    async fn pass(&self, duration: Duration) {
+        for store in self.opened.lock().unwrap().iter() {
+            store.pass(duration);
+        }
+    }
+}
+
+#[test]
+fn the_ledger_does_what_the_model_does() {
+    ledger_model::the_ledger_does_what_the_model_does::<Held>(64);
+}
+
+#[test]
+fn a_search_finds_what_a_filter_over_everything_finds() {
+    search_model::a_search_finds_what_a_filter_over_everything_finds::<Held>(32);
+}
+
+universal_executor::store_conformance!(sqlite, File::default());
+universal_executor::store_conformance!(observed, watched::Watched(File::default()));
+universal_executor::store_conformance!(without_faults, watched::Faultless(File::default()));
+universal_executor::store_conformance!(with_meaning, File::with_meaning());

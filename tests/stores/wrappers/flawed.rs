@@ -1,0 +1,361 @@
+//! The suite for sources finds what is wrong with one: each of its promises is broken by some flaw.
+
+use crate::memory::source::Events;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt as _, StreamExt as _, future};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Waker};
+use std::time::Duration;
+use std::{fs, path::Path};
+use universal_executor::source::conformance::{Abilities, Change, Subject};
+use universal_executor::source::{Receipt, SourceError, StartAt};
+use universal_executor::{
+    BoxError, Delivery, Event, EventKind, EventSource, MemoryStore, async_trait,
+};
+
+type Delivered = Result<Delivery, SourceError>;
+type Deliveries = BoxStream<'static, Delivered>;
+
+/// What is wrong with a source, or with what it says of itself.
+#[derive(Clone, Copy, Debug)]
+enum Flaw {
+    /// Nothing is, but for what it says it can do.
+    Claims(fn(Abilities) -> Abilities),
+    /// Subscriptions begin elsewhere.
+    Begins(fn(StartAt) -> StartAt),
+    /// Deliveries are changed.
+    Says(fn(Delivered) -> Delivered),
+    /// Some of the deliveries are left out.
+    Loses(fn(usize, &Delivered) -> bool),
+    /// Of two that are there the second comes first.
+    Swaps,
+    /// It ends after an error.
+    Ends,
+    /// It says the same error for ever.
+    Repeats,
+    /// It wakes nobody.
+    Sleeps,
+    /// Only the first subscription gets something.
+    IsForOne,
+    /// What it is told means something else.
+    Hears(Heard),
+    /// After so many commits the next one never ends.
+    Blocks(usize),
+    /// All tenants are one.
+    MixesTenants,
+    /// Nothing outlives a restart.
+    Forgets,
+}
+
+/// What becomes of an acknowledgement and of what is given back.
+#[derive(Clone, Copy, Debug)]
+enum Heard {
+    /// What is acknowledged comes again.
+    AckIsNack,
+    /// What is given back does not come again.
+    NackIsAck,
+    /// What is given back comes at once.
+    NackIsNow,
+    /// It never answers.
+    Nothing,
+}
+
+struct Flawed {
+    flaw: Flaw,
+    subscriptions: Arc<AtomicUsize>,
+    commits: AtomicUsize,
+}
+
+impl Flawed {
+    fn new(flaw: Flaw) -> Self {
+        Self {
+            flaw,
+            subscriptions: Arc::default(),
+            commits: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl Subject for Flawed {
+    type Place = MemoryStore;
+
+    fn abilities(&self) -> Abilities {
+        match self.flaw {
+            Flaw::Claims(claim) => claim(Events.abilities()),
+            _ => Events.abilities(),
+        }
+    }
+
+    async fn fresh(&self) -> MemoryStore {
+        // Nobody waits for what never comes.
+        tokio::time::pause();
+        Events.fresh().await
+    }
+
+    async fn keeping(&self, events: usize) -> Option<MemoryStore> {
+        tokio::time::pause();
+        Events.keeping(events).await
+    }
+
+    async fn in_tenant(&self, place: &MemoryStore, tenant: &str) -> Option<MemoryStore> {
+        match self.flaw {
+            Flaw::MixesTenants => Some(place.clone()),
+            _ => Events.in_tenant(place, tenant).await,
+        }
+    }
+
+    async fn restart(&self, place: MemoryStore) -> Option<MemoryStore> {
+        match self.flaw {
+            Flaw::Forgets => Some(MemoryStore::default()),
+            _ => Some(place),
+        }
+    }
+
+    fn source(&self, place: &MemoryStore, _: &str) -> Box<dyn EventSource> {
+        Box::new(FlawedSource {
+            inner: Box::new(place.events()),
+            flaw: self.flaw,
+            subscriptions: Arc::clone(&self.subscriptions),
+        })
+    }
+
+    async fn commit(
+        &self,
+        place: &MemoryStore,
+        changes: Vec<Change>,
+    ) -> Result<Vec<Event>, BoxError> {
+        let commits = self.commits.fetch_add(1, Ordering::SeqCst);
+        if matches!(self.flaw, Flaw::Blocks(after) if commits >= after) {
+            future::pending::<()>().await;
+        }
+        Events.commit(place, changes).await
+    }
+
+    async fn pass(&self, duration: Duration) {
+        tokio::time::advance(duration).await;
+    }
+}
+
+struct FlawedSource {
+    inner: Box<dyn EventSource>,
+    flaw: Flaw,
+    subscriptions: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl EventSource for FlawedSource {
+    async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
+        let from = match self.flaw {
+            Flaw::Begins(begin) => begin(from),
+            _ => from,
+        };
+        let mut inner = self.inner.subscribe(from).await?;
+        let before = self.subscriptions.fetch_add(1, Ordering::SeqCst);
+        Ok(match self.flaw {
+            Flaw::Says(change) => inner.map(change).boxed(),
+            Flaw::Loses(is_lost) => {
+                let kept = inner.enumerate().filter_map(move |(n, delivered)| {
+                    future::ready((!is_lost(n, &delivered)).then_some(delivered))
+                });
+                kept.boxed()
+            }
+            Flaw::Swaps => swapped(inner),
+            Flaw::Ends => {
+                let ends = inner.scan(false, |ended, delivered| {
+                    let over = std::mem::replace(ended, delivered.is_err());
+                    future::ready((!over).then_some(delivered))
+                });
+                ends.boxed()
+            }
+            Flaw::Repeats => inner.flat_map(repeated).boxed(),
+            Flaw::Sleeps => stream::poll_fn(move |_| {
+                let mut nobody = Context::from_waker(Waker::noop());
+                inner.poll_next_unpin(&mut nobody)
+            })
+            .boxed(),
+            Flaw::IsForOne if before > 0 => stream::pending().boxed(),
+            Flaw::Hears(heard) => inner
+                .map(move |delivered| delivered.map(|delivery| told(delivery, heard)))
+                .boxed(),
+            _ => inner,
+        })
+    }
+
+    fn is_complete(&self) -> bool {
+        true
+    }
+}
+
+fn repeated(delivered: Delivered) -> Deliveries {
+    match delivered {
+        Err(SourceError::Lagged { missed }) => {
+            stream::repeat_with(move || Err(SourceError::Lagged { missed })).boxed()
+        }
+        other => stream::iter([other]).boxed(),
+    }
+}
+
+fn swapped(inner: Deliveries) -> Deliveries {
+    let swapped = stream::unfold((inner, None), |(mut inner, kept)| async move {
+        if let Some(kept) = kept {
+            return Some((kept, (inner, None)));
+        }
+        let first = inner.next().await?;
+        match inner.next().now_or_never().flatten() {
+            Some(second) => Some((second, (inner, Some(first)))),
+            None => Some((first, (inner, None))),
+        }
+    });
+    swapped.boxed()
+}
+
+fn told(delivery: Delivery, heard: Heard) -> Delivery {
+    let receipt = Misheard {
+        delivery: delivery.clone(),
+        heard,
+    };
+    delivery.with_receipt(Arc::new(receipt))
+}
+
+struct Misheard {
+    delivery: Delivery,
+    heard: Heard,
+}
+
+#[async_trait]
+impl Receipt for Misheard {
+    async fn ack(&self) -> Result<(), SourceError> {
+        match self.heard {
+            Heard::AckIsNack => self.delivery.nack(Duration::ZERO).await,
+            Heard::Nothing => future::pending().await,
+            Heard::NackIsAck | Heard::NackIsNow => self.delivery.ack().await,
+        }
+    }
+
+    async fn nack(&self, delay: Duration) -> Result<(), SourceError> {
+        match self.heard {
+            Heard::NackIsAck => self.delivery.ack().await,
+            Heard::NackIsNow => self.delivery.nack(Duration::ZERO).await,
+            Heard::Nothing => future::pending().await,
+            Heard::AckIsNack => self.delivery.nack(delay).await,
+        }
+    }
+}
+
+const FROM_THE_BEGINNING: Flaw = Flaw::Begins(|_| StartAt::Beginning);
+const FROM_NOW: Flaw = Flaw::Begins(|_| StartAt::Now);
+const ONE_TOO_LATE: Flaw = Flaw::Begins(|from| match from {
+    StartAt::After(position) => StartAt::After(position.saturating_add(1)),
+    other => other,
+});
+const WAITS_FOR_THE_FUTURE: Flaw = Flaw::Says(|delivered| match delivered {
+    Ok(delivery) if delivery.position > Some(4) => Err(SourceError::NotTakenBack {
+        reason: "its position is not reached",
+    }),
+    other => other,
+});
+const ONE_IN_FIVE: Flaw = Flaw::Loses(|n, _| n % 5 == 4);
+const DELETIONS: Flaw = Flaw::Loses(|_, delivered| {
+    let kind = delivered.as_ref().map(|delivery| delivery.event.kind);
+    matches!(kind, Ok(EventKind::Deleted))
+});
+const SILENCE: Flaw = Flaw::Loses(|_, delivered| delivered.is_err());
+const NO_GROWTH: Flaw = Flaw::Says(|delivered| delivered.map(|delivery| delivery.at(7)));
+const MISCOUNTS: Flaw = Flaw::Says(|delivered| match delivered {
+    Err(SourceError::Lagged { missed }) => Err(SourceError::Lagged { missed: missed - 1 }),
+    other => other,
+});
+const ALWAYS_LAGS: Flaw = Flaw::Says(|delivered| match delivered {
+    Ok(delivery) if delivery.position.is_some_and(|at| at % 80 == 73) => {
+        Err(SourceError::Lagged { missed: 1 })
+    }
+    other => other,
+});
+const OTHER_CONTEXT: Flaw = Flaw::Says(|delivered| {
+    delivered.map(|mut delivery| {
+        delivery.event.context = Some(json!({"n": -1}).into());
+        delivery
+    })
+});
+const LARGE_CONTEXT: Flaw = Flaw::Says(|delivered| {
+    delivered.map(|mut delivery| {
+        if delivery.event.schema_name.as_deref() == Some("large.v1") {
+            delivery.event.context = Some(json!({"text": "x".repeat(300_000)}).into());
+        }
+        delivery
+    })
+});
+const REMEMBERS: Flaw = Flaw::Claims(|abilities| abilities.remembers(true));
+
+macro_rules! flawed {
+    ($($promise:ident: $($flaw:expr),+;)+) => {
+        mod a_flaw_breaks {
+            use super::*;
+            use universal_executor::source::conformance::{self, run};
+
+            $(
+                #[test]
+                fn $promise() {
+                    for flaw in [$($flaw),+] {
+                        let kept = run(conformance::$promise(&Flawed::new(flaw)));
+                        assert!(kept.is_err(), "{flaw:?} is not found");
+                    }
+                    let nothing = Flaw::Claims(|abilities| abilities);
+                    run(conformance::$promise(&Flawed::new(nothing))).unwrap();
+                }
+            )+
+        }
+    };
+}
+
+flawed! {
+    every_commit: DELETIONS, ONE_IN_FIVE;
+    in_order: Flaw::Swaps, ONE_IN_FIVE;
+    commits_at_the_same_time_are_all_delivered: ONE_IN_FIVE, Flaw::Swaps;
+    a_large_context_does_not_travel: LARGE_CONTEXT;
+    a_context_is_that_of_its_version: OTHER_CONTEXT;
+    tenants_apart: Flaw::MixesTenants;
+    now_begins_with_the_next_commit: FROM_THE_BEGINNING;
+    the_beginning_is_the_oldest_event: FROM_NOW;
+    after_a_position_comes_what_is_behind_it: ONE_TOO_LATE, FROM_NOW, FROM_THE_BEGINNING;
+    a_position_from_the_future_misses_nothing: WAITS_FOR_THE_FUTURE;
+    positions_grow: NO_GROWTH;
+    what_is_dropped_is_told: SILENCE, MISCOUNTS, Flaw::Ends, Flaw::Repeats;
+    what_is_gone_behind_a_position_is_told: SILENCE, MISCOUNTS, Flaw::Ends, Flaw::Repeats;
+    what_is_gone_before_the_beginning_is_not_missed: ALWAYS_LAGS;
+    nothing_is_lost_across_reconnects: ONE_TOO_LATE, FROM_NOW;
+    a_position_outlives_a_restart: Flaw::Forgets, ONE_TOO_LATE;
+    an_unacknowledged_event_comes_again: REMEMBERS;
+    a_consumer_goes_on_after_what_it_acknowledged: REMEMBERS;
+    what_is_given_back_is_not_lost: REMEMBERS;
+    consumers_are_remembered_apart: REMEMBERS;
+    what_is_left_for_a_consumer_is_told: REMEMBERS;
+    an_event_given_back_comes_again:
+        Flaw::Hears(Heard::NackIsAck),
+        Flaw::Claims(|abilities| abilities.takes_back(false));
+    an_event_given_back_waits_for_its_delay: Flaw::Hears(Heard::NackIsNow);
+    an_acknowledged_event_does_not_come_again: Flaw::Hears(Heard::AckIsNack);
+    telling_a_source_twice_or_late_is_harmless: Flaw::Hears(Heard::Nothing);
+    two_subscribers_both_get_all: Flaw::IsForOne;
+    many_subscribe: Flaw::IsForOne;
+    an_unread_stream_holds_up_nobody: Flaw::Blocks(12), ONE_IN_FIVE;
+    a_waiting_subscriber_is_woken: Flaw::Sleeps;
+    cancel_safe: ONE_IN_FIVE;
+}
+
+#[test]
+fn a_flaw_is_known_for_every_promise() -> std::io::Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let suite = fs::read_to_string(root.join("src/source/conformance/mod.rs"))?;
+    let flaws = fs::read_to_string(root.join("tests/stores/wrappers/flawed.rs"))?;
+    let lines = suite.lines().map(str::trim);
+    let names = lines.skip_while(|line| !line.contains("@promises"));
+
+    for name in names.skip(1).take_while(|line| *line != "}") {
+        let has_flaw = flaws.contains(&format!("\n    {name}:"));
+        assert!(has_flaw, "nothing breaks {name}");
+    }
+    Ok(())
+}

@@ -1,0 +1,289 @@
+//! A store and a source that tell of each call: what they tell, and what they never do.
+
+use crate::support::log::Log;
+use crate::support::{Do, Shim, put, unavailable};
+use crate::wrappers::calls::{able, call, of_stores};
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt as _, StreamExt as _};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::fmt::format::FmtSpan;
+use universal_executor::source::{Receipt, SourceError, StartAt};
+use universal_executor::store::{
+    Fault, Faulty, Moment, Observed, Operation, Query, StoreError, VectorQuery,
+};
+use universal_executor::{
+    BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Delivery, Event, EventSource, MemoryStore,
+    NewBreadcrumb, Patch, Selector, async_trait,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const SECRET: &str = "sk-planted-secret";
+
+/// Captures everything that this thread logs.
+fn capture() -> (Log, DefaultGuard) {
+    Log::capture(tracing::Level::TRACE, FmtSpan::NONE)
+}
+
+/// The operation, outcome and `retryable` field of each logged call since the last time.
+fn calls(log: &Log) -> Vec<[String; 3]> {
+    let text = log.take();
+    let told = text.lines().filter(|line| line.contains(": asked a "));
+    told.map(|line| ["operation", "outcome", "retryable"].map(|name| field(line, name)))
+        .collect()
+}
+
+/// What a line of the log says of a field.
+fn field(line: &str, name: &str) -> String {
+    let (_, said) = line.split_once(&format!(" {name}=")).unwrap();
+    let said = said.split(' ').next().unwrap();
+    said.trim_matches('"').to_owned()
+}
+
+fn told<const N: usize>(calls: [[&str; 3]; N]) -> Vec<[String; 3]> {
+    calls.map(|call| call.map(str::to_owned)).to_vec()
+}
+
+#[tokio::test]
+async fn each_call_is_told_of_once() {
+    let (log, _guard) = capture();
+    for operation in of_stores() {
+        let inside = MemoryStore::default();
+        let store = Observed::new("watched", able(&inside));
+
+        call(&store, &inside, operation).await.unwrap();
+
+        assert_eq!(calls(&log), told([[operation.name(), "ok", "false"]]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_asked_what_and_how_long_it_took_is_told() {
+    let (log, _guard) = capture();
+    let slow = Faulty::new(
+        MemoryStore::default().in_tenant("acme"),
+        |_, moment| match moment {
+            Moment::Before => Fault::Delay(MINUTE),
+            Moment::After => Fault::None,
+        },
+    );
+    let store = Observed::new("sessions", slow);
+
+    store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
+
+    let text = log.text();
+    let line = text.lines().find(|line| line.contains("asked a store"));
+    let line = line.unwrap_or_else(|| panic!("nothing is told in {text:?}"));
+    assert!(line.contains("DEBUG"), "{line}");
+    for (name, value) in [
+        ("name", "sessions"),
+        ("tenant", "acme"),
+        ("operation", "commit"),
+    ] {
+        assert_eq!(field(line, name), value);
+    }
+    assert!(field(line, "took").starts_with("60"), "{line}");
+}
+
+#[tokio::test]
+async fn an_error_is_told_by_its_code_and_whether_it_is_worth_trying_again() {
+    let (log, _guard) = capture();
+    let inside = MemoryStore::default();
+    let note = put(&inside, "note.v1", json!({})).await;
+    let store = Observed::new("watched", inside.clone());
+    let down = store.beside(Shim::new(&inside, |_| Do::Fail(unavailable())));
+
+    let answers = [
+        store.get(BreadcrumbId::NIL).await.map(drop),
+        store.update(note.id, 7, Patch::new()).await.map(drop),
+        down.get(note.id).await.map(drop),
+    ];
+
+    assert!(matches!(
+        answers,
+        [
+            Err(StoreError::NotFound { .. }),
+            Err(StoreError::Conflict { .. }),
+            Err(StoreError::Unavailable { .. }),
+        ]
+    ));
+    let expected = [
+        ["get", "not_found", "false"],
+        ["commit", "conflict", "true"],
+        ["get", "unavailable", "true"],
+    ];
+    assert_eq!(calls(&log), told(expected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_nobody_waits_for_any_more_is_told_as_dropped() {
+    let (log, _guard) = capture();
+    let hangs = Faulty::new(MemoryStore::default(), |_, _| Fault::Hang);
+    let store = Observed::new("watched", hangs);
+
+    let answer = timeout(MINUTE, store.get(BreadcrumbId::NIL)).await;
+
+    assert!(answer.is_err());
+    assert_eq!(calls(&log), told([["get", "dropped", "false"]]));
+}
+
+#[tokio::test]
+async fn neither_what_is_written_or_asked_nor_what_an_error_says_is_told() {
+    let (log, _guard) = capture();
+    let inside = MemoryStore::default();
+    let store = Observed::new("watched", inside.clone());
+    let down = store.beside(Shim::new(&inside, |_| {
+        Do::Fail(StoreError::Unavailable {
+            store: "shim",
+            retry_after: Duration::ZERO,
+            source: SECRET.into(),
+        })
+    }));
+    let source = store.beside(inside.events());
+    let mut events = source.subscribe(StartAt::Now).await.unwrap();
+    let secret = NewBreadcrumb::new(SECRET)
+        .title(SECRET)
+        .tag(SECRET)
+        .context(json!({ SECRET: SECRET }));
+    let query = Query::new(Selector::schema(SECRET).any_tags([SECRET]));
+
+    let written = store.create(secret).await.unwrap();
+    let delivery = events.next().await.unwrap().unwrap();
+    delivery.ack().await.unwrap();
+    let found = store.search(&query).await.unwrap();
+    let near = VectorQuery::new(query, SECRET);
+    let answers = [
+        store.vector_search(&near).await.map(drop),
+        down.get(written.id).await.map(drop),
+    ];
+
+    assert_eq!(found.len(), 1);
+    assert!(answers.iter().all(Result::is_err));
+    let text = log.text();
+    assert!(!text.contains(SECRET), "{text}");
+    assert_eq!(calls(&log).len(), 7);
+}
+
+#[tokio::test]
+async fn a_store_is_what_it_is_when_it_is_observed() {
+    let inside = MemoryStore::default().in_tenant("acme");
+    let with = Observed::new("watched", inside.clone());
+    let without = with.beside(Shim::without_ledger(&inside));
+
+    assert_eq!(with.tenant(), "acme");
+    assert_eq!(with.capabilities(), inside.capabilities());
+    assert!(with.ledger().is_some() && without.ledger().is_none());
+}
+
+/// Delivers one event, says that it dropped two, and ends.
+struct Short(Event);
+
+struct Deaf;
+
+#[async_trait]
+impl Receipt for Deaf {
+    async fn ack(&self) -> Result<(), SourceError> {
+        Err(SourceError::Unavailable {
+            retry_after: MINUTE,
+            source: SECRET.into(),
+        })
+    }
+
+    async fn nack(&self, _: Duration) -> Result<(), SourceError> {
+        Err(SourceError::NotTakenBack { reason: SECRET })
+    }
+}
+
+#[async_trait]
+impl EventSource for Short {
+    async fn subscribe(
+        &self,
+        from: StartAt,
+    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+        if from == StartAt::Beginning {
+            return Err(SourceError::Unavailable {
+                retry_after: MINUTE,
+                source: SECRET.into(),
+            });
+        }
+        let delivery = Delivery::new(self.0.clone()).with_receipt(Arc::new(Deaf));
+        let lagged = SourceError::Lagged { missed: 2 };
+        Ok(stream::iter([Ok(delivery), Err(lagged)]).boxed())
+    }
+}
+
+#[tokio::test]
+async fn each_call_of_a_source_is_told_of_with_its_outcome() {
+    let (log, _guard) = capture();
+    let note = put(&MemoryStore::default(), "note.v1", json!({})).await;
+    let source = Observed::new("short", Short(Event::created(&note)));
+
+    let refused = source.subscribe(StartAt::Beginning).await;
+    let mut events = source.subscribe(StartAt::Now).await.unwrap();
+    let delivery = events.next().await.unwrap().unwrap();
+    let (ack, nack) = (delivery.ack().await, delivery.nack(MINUTE).await);
+    let lagged = events.next().await.unwrap();
+    let end = events.next().await;
+
+    assert!(refused.is_err() && ack.is_err() && nack.is_err());
+    assert!(lagged.is_err() && end.is_none());
+    let text = log.text();
+    assert!(!text.contains(SECRET) && !text.contains("tenant"), "{text}");
+    let expected = [
+        ["subscribe", "unavailable", "true"],
+        ["subscribe", "ok", "false"],
+        ["next", "ok", "false"],
+        ["ack", "unavailable", "true"],
+        ["nack", "not_taken_back", "false"],
+        ["next", "lagged", "true"],
+        ["next", "ended", "false"],
+    ];
+    assert_eq!(calls(&log), told(expected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delivery_took_as_long_as_it_was_waited_for() {
+    let (log, _guard) = capture();
+    let store = MemoryStore::default();
+    let source = Observed::new("watched", store.events());
+    let mut events = source.subscribe(StartAt::Now).await.unwrap();
+
+    // One is not waited for, and the next is, in two halves.
+    put(&store, "note.v1", json!({})).await;
+    sleep(10 * MINUTE).await;
+    events.next().await.unwrap().unwrap();
+    let early = events.next().now_or_never();
+    sleep(MINUTE).await;
+    put(&store, "note.v1", json!({})).await;
+    events.next().await.unwrap().unwrap();
+
+    assert!(early.is_none());
+    let text = log.text();
+    let lines = text.lines().filter(|line| line.contains("next"));
+    let took: Vec<String> = lines.map(|line| field(line, "took")).collect();
+    assert_eq!(took.len(), 2);
+    assert!(
+        !took[0].starts_with('6') && took[1].starts_with("60"),
+        "{took:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_source_that_is_complete_is_so_when_it_is_observed() {
+    let store = MemoryStore::default();
+    let note = put(&store, "note.v1", json!({})).await;
+    let short = Observed::new("short", Short(Event::created(&note)));
+
+    assert!(short.beside(store.events()).is_complete());
+    assert!(!short.is_complete());
+}
+
+#[test]
+fn every_operation_has_a_name_of_its_own() {
+    let names: std::collections::HashSet<_> = Operation::ALL.map(Operation::name).into();
+
+    assert_eq!(names.len(), Operation::ALL.len());
+}

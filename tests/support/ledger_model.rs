@@ -1,0 +1,450 @@
+//! Random operations on the ledger of a store, compared with a model that has one row per run.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use std::time::Duration;
+use universal_executor::model::Json;
+use universal_executor::store::conformance::Subject;
+use universal_executor::store::{
+    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, RunEnd, RunFilter, RunLedger,
+    RunRef, RunState, StoreError, Wake, Write,
+};
+use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Selector};
+
+const RUNS: usize = 5;
+/// The ordering keys of the runs.
+const KEYS: [Option<&str>; RUNS] = [None, Some("a"), Some("a"), Some("a"), Some("b")];
+const LEASE: u64 = 10;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Enqueue(usize),
+    Claim(usize),
+    ClaimNext(usize),
+    /// Time passes, in seconds.
+    Pass(u64),
+    Heartbeat(Index),
+    Commit(Index, RunState),
+    Retry(Index, u64, bool),
+    Release(Index),
+    Redo(usize),
+    Resume(usize),
+}
+
+/// What a step answers.
+#[derive(Debug, PartialEq)]
+enum Seen {
+    Granted {
+        attempt: u32,
+        abandoned: u32,
+        epoch: u32,
+        token: u64,
+        at: u64,
+    },
+    Claimed(usize),
+    Found(RunState),
+    Done,
+    Refused(&'static str),
+    Nothing,
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    state: RunState,
+    due: Option<u64>,
+    /// The place in the queue.
+    place: usize,
+    attempts: u32,
+    abandoned: u32,
+    epoch: u32,
+    token: u64,
+    granted: u64,
+    parked: bool,
+}
+
+#[derive(Debug, Default)]
+struct Model {
+    now: u64,
+    places: usize,
+    rows: [Option<Row>; RUNS],
+    /// How many answers are to be in the store.
+    written: usize,
+}
+
+impl Model {
+    fn add(&mut self, run: usize) {
+        let (places, now) = (&mut self.places, self.now);
+        self.rows[run].get_or_insert_with(|| {
+            *places += 1;
+            let (state, due, place) = (RunState::Ready, Some(now), *places);
+            Row {
+                state,
+                due,
+                place,
+                attempts: 0,
+                abandoned: 0,
+                epoch: 0,
+                token: 0,
+                granted: 0,
+                parked: false,
+            }
+        });
+    }
+
+    fn state(&self, run: usize) -> Option<RunState> {
+        let row = self.rows[run].as_ref()?;
+        let up = row.due.is_some_and(|due| due <= self.now);
+        Some(if up && !row.state.is_over() {
+            RunState::Ready
+        } else {
+            row.state
+        })
+    }
+
+    fn lease(&mut self, run: usize, parked: bool) {
+        let (now, row) = (self.now, self.rows[run].as_mut().unwrap());
+        row.abandoned += u32::from(row.state == RunState::Running);
+        (row.attempts, row.token) = (row.attempts + 1, row.token + 1);
+        (row.state, row.parked, row.granted, row.due) =
+            (RunState::Running, parked, now, Some(now + LEASE));
+    }
+
+    /// Whether another of its key was there before and is not over.
+    fn is_behind(&self, run: usize) -> bool {
+        let place = |run: usize| {
+            let row = self.rows[run].as_ref()?;
+            (!row.state.is_over()).then_some(row.place)
+        };
+        let before = |other| place(other).is_some_and(|other| Some(other) < place(run));
+        KEYS[run].is_some() && (0..RUNS).any(|other| KEYS[other] == KEYS[run] && before(other))
+    }
+
+    fn claim(&mut self, run: usize) -> Seen {
+        self.add(run);
+        if self.is_behind(run) {
+            return Seen::Found(RunState::Running);
+        }
+        let state = self.state(run).unwrap();
+        let parked = self.rows[run].as_ref().is_some_and(|row| row.parked);
+        if state != RunState::Ready && !parked {
+            return Seen::Found(state);
+        }
+        if !parked {
+            self.lease(run, false);
+        }
+        let row = self.rows[run].as_mut().unwrap();
+        row.parked = false;
+        let Row {
+            attempts: attempt,
+            abandoned,
+            epoch,
+            token,
+            granted: at,
+            ..
+        } = *row;
+        Seen::Granted {
+            attempt,
+            abandoned,
+            epoch,
+            token,
+            at,
+        }
+    }
+
+    fn claim_next(&mut self, n: usize) -> Seen {
+        for claimed in 0..n {
+            let due = |row: &Row| {
+                row.due
+                    .filter(|due| *due <= self.now)
+                    .map(|due| (due, row.place))
+            };
+            let rows = self.rows.iter().enumerate();
+            let first = rows
+                .filter(|(run, _)| !self.is_behind(*run))
+                .filter_map(|(run, row)| Some((due(row.as_ref()?)?, run)))
+                .min();
+            let Some((_, run)) = first else {
+                return Seen::Claimed(claimed);
+            };
+            self.lease(run, true);
+        }
+        Seen::Claimed(n)
+    }
+
+    /// A lease may do something as long as it is the newest of a running row.
+    fn with(&mut self, run: usize, token: u64, change: impl FnOnce(&mut Row, u64)) -> Seen {
+        let now = self.now;
+        let row = self.rows[run]
+            .as_mut()
+            .filter(|row| row.state == RunState::Running && row.token == token);
+        let Some(row) = row else {
+            return Seen::Refused("lease_lost");
+        };
+        change(row, now);
+        row.parked &= row.state == RunState::Running;
+        Seen::Done
+    }
+
+    fn end(row: &mut Row, state: RunState) {
+        (row.state, row.due) = (state, None);
+        if state == RunState::Suspended {
+            (row.attempts, row.abandoned) = (0, 0);
+        }
+    }
+
+    /// Redo and resume: from one state back to ready.
+    fn again(&mut self, run: usize, from: RunState, change: impl FnOnce(&mut Row)) -> Seen {
+        let now = self.now;
+        let Some(row) = &mut self.rows[run] else {
+            return Seen::Refused("unknown_run");
+        };
+        if row.state != from {
+            return Seen::Refused("wrong_state");
+        }
+        (row.state, row.due) = (RunState::Ready, Some(now));
+        change(row);
+        Seen::Done
+    }
+}
+
+/// The store, the names of the runs and every lease that was ever granted.
+struct Real<T: Subject> {
+    subject: T,
+    store: T::Store,
+    runs: Vec<RunRef>,
+    leases: Vec<(usize, Lease)>,
+    began: universal_executor::model::Timestamp,
+}
+
+impl<T: Subject + Default> Real<T> {
+    async fn new() -> Self {
+        let subject = T::default();
+        let store = subject.fresh().await;
+        let trigger = store
+            .create(NewBreadcrumb::new("question.v1"))
+            .await
+            .unwrap();
+        let run = |(version, key)| {
+            RunRef::new("agent", trigger.id, version)
+                .lasting(Duration::from_secs(LEASE))
+                .ordered_by(key)
+        };
+        let runs = (1..).zip(KEYS).map(run).collect();
+        Self {
+            subject,
+            store,
+            runs,
+            leases: Vec::new(),
+            began: trigger.updated_at,
+        }
+    }
+
+    fn ledger(&self) -> &dyn RunLedger {
+        self.store.ledger().unwrap()
+    }
+
+    /// Takes a step on both sides: what the store answers, and what the model says.
+    async fn take(&mut self, model: &mut Model, step: &Step) -> (Seen, Seen) {
+        let nothing = (Seen::Nothing, Seen::Nothing);
+        match step {
+            Step::Enqueue(run) => {
+                model.add(*run);
+                (
+                    done(
+                        self.ledger()
+                            .enqueue(vec![self.runs[*run].clone().into()])
+                            .await,
+                    ),
+                    Seen::Done,
+                )
+            }
+            Step::Claim(run) => (self.claim(*run).await, model.claim(*run)),
+            Step::ClaimNext(n) => {
+                let limits = [ExecutorLimits::new("agent", RUNS)];
+                let claimed = self.ledger().claim_next(*n, &limits).await.unwrap();
+                (Seen::Claimed(claimed), model.claim_next(*n))
+            }
+            Step::Pass(seconds) => {
+                self.subject.pass(Duration::from_secs(*seconds)).await;
+                model.now += seconds;
+                nothing
+            }
+            Step::Redo(run) => {
+                let redone = self.ledger().redo(&self.runs[*run]).await;
+                model.places += 1;
+                let last = model.places;
+                (
+                    done(redone),
+                    model.again(*run, RunState::Failed, |row| {
+                        (row.epoch, row.attempts, row.abandoned) = (row.epoch + 1, 0, 0);
+                        row.place = last;
+                    }),
+                )
+            }
+            Step::Resume(run) => {
+                let resumed = self
+                    .ledger()
+                    .resume(&self.runs[*run], self.runs[*run].trigger_id)
+                    .await;
+                (
+                    done(resumed),
+                    model.again(*run, RunState::Suspended, |_| ()),
+                )
+            }
+            Step::Heartbeat(which)
+            | Step::Commit(which, _)
+            | Step::Retry(which, ..)
+            | Step::Release(which) => {
+                if self.leases.is_empty() {
+                    return nothing;
+                }
+                let (run, lease) = which.get(&self.leases).clone();
+                self.with(model, step, run, lease).await
+            }
+        }
+    }
+
+    async fn with(&self, model: &mut Model, step: &Step, run: usize, lease: Lease) -> (Seen, Seen) {
+        let token = lease.token;
+        match *step {
+            Step::Heartbeat(_) => {
+                let lost = self.ledger().heartbeat(&[lease]).await.unwrap();
+                let real = if lost.is_empty() {
+                    Seen::Done
+                } else {
+                    Seen::Refused("lease_lost")
+                };
+                (
+                    real,
+                    model.with(run, token, |row, now| row.due = Some(now + LEASE)),
+                )
+            }
+            Step::Commit(_, state) => {
+                let commit = Commit {
+                    writes: vec![Write::Create(NewBreadcrumb::new("answer.v1"))],
+                    end: Some((lease, end(state))),
+                };
+                let real = done(self.store.commit(commit).await);
+                let wanted = model.with(run, token, |row, _| {
+                    if state != RunState::Running {
+                        Model::end(row, state);
+                    }
+                });
+                model.written += usize::from(wanted == Seen::Done);
+                (real, wanted)
+            }
+            Step::Retry(_, delay, counts) => {
+                let at = self.began + Duration::from_secs(model.now + delay);
+                let real = done(self.ledger().retry(lease, at, counts).await);
+                (
+                    real,
+                    model.with(run, token, |row, now| {
+                        (row.state, row.due) = (RunState::Ready, Some(now + delay));
+                        match counts {
+                            true => row.abandoned = 0,
+                            false => row.attempts -= 1,
+                        }
+                    }),
+                )
+            }
+            _ => {
+                let real = done(self.ledger().release(lease).await);
+                (
+                    real,
+                    model.with(run, token, |row, now| {
+                        (row.state, row.due, row.attempts) =
+                            (RunState::Ready, Some(now), row.attempts - 1);
+                    }),
+                )
+            }
+        }
+    }
+
+    async fn claim(&mut self, run: usize) -> Seen {
+        match self.ledger().claim(&self.runs[run], None).await.unwrap() {
+            Claim::Granted { lease, attempt, .. } => {
+                let at = lease.granted_at.since(self.began).as_secs();
+                let (abandoned, epoch, token) = (lease.abandoned, lease.epoch, lease.token);
+                self.leases.push((run, lease));
+                Seen::Granted {
+                    attempt,
+                    abandoned,
+                    epoch,
+                    token,
+                    at,
+                }
+            }
+            Claim::Running { .. } => Seen::Found(RunState::Running),
+            Claim::Suspended { .. } => Seen::Found(RunState::Suspended),
+            Claim::Superseded => Seen::Found(RunState::Superseded),
+            Claim::Done { state, .. } => Seen::Found(state),
+            Claim::Own => Seen::Refused("own"),
+        }
+    }
+
+    async fn states(&self) -> Vec<Option<RunState>> {
+        let rows = self.ledger().runs(&RunFilter::all()).await.unwrap();
+        let state = |run: &RunRef| rows.iter().find(|row| row.run == *run).map(|row| row.state);
+        self.runs.iter().map(state).collect()
+    }
+}
+
+fn done<T>(answer: Result<T, StoreError>) -> Seen {
+    answer.map_or_else(|error| Seen::Refused(error.code()), |_| Seen::Done)
+}
+
+fn end(state: RunState) -> RunEnd {
+    match state {
+        RunState::Done => RunEnd::Done,
+        RunState::Failed => RunEnd::Failed(DeadLetter::new(FailureClass::Permanent, "error", 1)),
+        RunState::Skipped => RunEnd::Skipped("gone"),
+        RunState::Superseded => RunEnd::Superseded,
+        RunState::Suspended => RunEnd::Suspended {
+            wake: Wake::on(Selector::any()),
+            state: Json::default(),
+        },
+        RunState::Ready | RunState::Running => RunEnd::Continues,
+    }
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let ends = [
+        RunState::Done,
+        RunState::Failed,
+        RunState::Skipped,
+        RunState::Suspended,
+        RunState::Running,
+    ];
+    prop_oneof![
+        1 => (0..RUNS).prop_map(Step::Enqueue),
+        4 => (0..RUNS).prop_map(Step::Claim),
+        2 => (0..=RUNS).prop_map(Step::ClaimNext),
+        3 => (0..15_u64).prop_map(Step::Pass),
+        2 => any::<Index>().prop_map(Step::Heartbeat),
+        2 => (any::<Index>(), prop::sample::select(ends.to_vec())).prop_map(|(which, end)| Step::Commit(which, end)),
+        2 => (any::<Index>(), 0..15_u64, any::<bool>()).prop_map(|(which, delay, counts)| Step::Retry(which, delay, counts)),
+        1 => any::<Index>().prop_map(Step::Release),
+        1 => (0..RUNS).prop_map(Step::Redo),
+        1 => (0..RUNS).prop_map(Step::Resume),
+    ]
+}
+
+/// Runs `cases` random walks on stores of `T`.
+pub(crate) fn the_ledger_does_what_the_model_does<T: Subject + Default>(cases: u32) {
+    proptest!(ProptestConfig::with_cases(cases), |(steps in vec(step(), 1..80))| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (mut real, mut model) = (Real::<T>::new().await, Model::default());
+            for (index, step) in steps.iter().enumerate() {
+                let (seen, wanted) = real.take(&mut model, step).await;
+                prop_assert_eq!(seen, wanted, "step {}: {:?}", index, step);
+                let wanted: Vec<_> = (0..RUNS).map(|run| model.state(run)).collect();
+                prop_assert_eq!(real.states().await, wanted, "the states after step {}: {:?}", index, step);
+            }
+            let answers = real.store.recent("answer.v1", 1_000).await.unwrap();
+            prop_assert_eq!(answers.len(), model.written, "the number of answers");
+            Ok(())
+        })?;
+    });
+}

@@ -1,0 +1,64 @@
+//! Captures log output in tests.
+
+use std::io;
+use std::sync::{Arc, LazyLock, Mutex};
+use tracing::Level;
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::fmt::format::FmtSpan;
+
+/// The captured log lines. Clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    /// Captures the lines and span events that this thread logs at `level` or above, until the guard drops.
+    pub(crate) fn capture(level: Level, spans: FmtSpan) -> (Self, DefaultGuard) {
+        // While only one dispatcher exists, `tracing` may ask another test's thread whether a callsite is enabled, and
+        // then disable it for all threads.
+        static SECOND: LazyLock<tracing::Dispatch> =
+            LazyLock::new(|| tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default()));
+        LazyLock::force(&SECOND);
+        let log = Self::default();
+        let guard = tracing::subscriber::set_default(log.subscriber(level, spans));
+        (log, guard)
+    }
+
+    /// Captures all lines of all threads. Only one test of a process can call this.
+    pub(crate) fn capture_process() -> Self {
+        let log = Self::default();
+        let subscriber = log.subscriber(Level::TRACE, FmtSpan::NONE);
+        tracing::subscriber::set_global_default(subscriber).unwrap();
+        log
+    }
+
+    fn subscriber(&self, level: Level, spans: FmtSpan) -> impl tracing::Subscriber + use<> {
+        let writer = self.clone();
+        tracing_subscriber::fmt()
+            .with_max_level(level)
+            .with_span_events(spans)
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish()
+    }
+
+    /// Returns everything captured since the start or the last call of [`take`](Self::take).
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+
+    /// Returns the same as [`text`](Self::text) and clears it.
+    pub(crate) fn take(&self) -> String {
+        String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,441 @@
+//! What the tests of the executor layer share: an executor made of closures, and a store that fails, waits or lies
+//! where it is told to.
+
+pub(crate) mod log;
+
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use universal_executor::executor::ExecutorError;
+use universal_executor::store::{
+    Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lost, NewRun, Query, Run,
+    RunFilter, RunRef, Scored, StoreError, VectorQuery,
+};
+use universal_executor::{
+    BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Event,
+    ExecutionContext, Failure, Json, MemoryStore, NewBreadcrumb, Outcome, Profile, Response,
+    RunLedger, Selector, Subscription, Subscriptions, UniversalExecutor, async_trait,
+};
+
+type Execute =
+    dyn Fn(ExecutionContext) -> BoxFuture<'static, Result<Value, BoxError>> + Send + Sync;
+type Respond = dyn Fn(&Breadcrumb, Value) -> Result<Response, BoxError> + Send + Sync;
+type Fail = dyn Fn(&Breadcrumb, &Failure) -> Result<Response, BoxError> + Send + Sync;
+
+/// An executor made of closures that counts its calls and keeps the contexts it was given.
+///
+/// Unless told otherwise it writes an `answer.v1` with `{"ok": true}`.
+pub(crate) struct Probe {
+    id: String,
+    subscriptions: Subscriptions,
+    store: Box<dyn BreadcrumbStore>,
+    profile: Profile,
+    execute: Box<Execute>,
+    respond: Box<Respond>,
+    fail: Box<Fail>,
+    contexts: Mutex<Vec<ExecutionContext>>,
+    failures: Mutex<Vec<String>>,
+    responses: AtomicUsize,
+}
+
+impl Probe {
+    pub(crate) fn new(
+        id: &str,
+        store: &(impl BreadcrumbStore + Clone),
+        subscriptions: impl IntoIterator<Item = Subscription>,
+    ) -> Self {
+        Self {
+            id: id.to_owned(),
+            subscriptions: Subscriptions::new(subscriptions).unwrap(),
+            store: Box::new(store.clone()),
+            profile: Profile::default(),
+            execute: Box::new(|_| Box::pin(async { Ok(json!({"ok": true})) })),
+            respond: Box::new(|_, output| {
+                Ok(Response::create(
+                    NewBreadcrumb::new("answer.v1").context(output),
+                ))
+            }),
+            fail: Box::new(|_, _| Ok(Response::none())),
+            contexts: Mutex::default(),
+            failures: Mutex::default(),
+            responses: AtomicUsize::new(0),
+        }
+    }
+
+    /// An executor that is set off by one schema.
+    pub(crate) fn on(schema: &str, id: &str, store: &(impl BreadcrumbStore + Clone)) -> Self {
+        Self::new(id, store, [Subscription::trigger(schema)])
+    }
+
+    pub(crate) fn profile(mut self, profile: Profile) -> Self {
+        self.profile = profile;
+        self
+    }
+
+    pub(crate) fn executing<F, R>(mut self, execute: F) -> Self
+    where
+        F: Fn(ExecutionContext) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Value, BoxError>> + Send + 'static,
+    {
+        self.execute = Box::new(move |context| Box::pin(execute(context)));
+        self
+    }
+
+    /// Never ends by itself.
+    pub(crate) fn hanging(self) -> Self {
+        self.executing(|_| std::future::pending())
+    }
+
+    /// Fails with what a closure makes.
+    pub(crate) fn failing(self, error: impl Fn() -> BoxError + Send + Sync + 'static) -> Self {
+        self.executing(move |_| std::future::ready(Err(error())))
+    }
+
+    pub(crate) fn responding<F>(mut self, respond: F) -> Self
+    where
+        F: Fn(&Breadcrumb, Value) -> Result<Response, BoxError> + Send + Sync + 'static,
+    {
+        self.respond = Box::new(respond);
+        self
+    }
+
+    /// Answers every trigger with the same.
+    pub(crate) fn writing(self, response: Response) -> Self {
+        self.responding(move |_, _| Ok(response.clone()))
+    }
+
+    pub(crate) fn answering_failures<F>(mut self, fail: F) -> Self
+    where
+        F: Fn(&Breadcrumb, &Failure) -> Result<Response, BoxError> + Send + Sync + 'static,
+    {
+        self.fail = Box::new(fail);
+        self
+    }
+
+    pub(crate) fn shared(self) -> Arc<Self> {
+        Arc::new(self)
+    }
+
+    /// How often `execute` was called.
+    pub(crate) fn executed(&self) -> usize {
+        self.contexts.lock().unwrap().len()
+    }
+
+    /// How often `respond` was called.
+    pub(crate) fn responded(&self) -> usize {
+        self.responses.load(Ordering::SeqCst)
+    }
+
+    /// What `respond_failure` was told, call by call.
+    pub(crate) fn failures(&self) -> Vec<String> {
+        self.failures.lock().unwrap().clone()
+    }
+
+    /// The context of one call of `execute`, from 0.
+    pub(crate) fn context(&self, call: usize) -> ExecutionContext {
+        self.contexts.lock().unwrap().get(call).unwrap().clone()
+    }
+
+    pub(crate) async fn sees(&self, breadcrumb: &Breadcrumb) -> Result<Outcome, ExecutorError> {
+        self.process_event(&event_of(breadcrumb)).await
+    }
+}
+
+#[async_trait]
+impl UniversalExecutor for Probe {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn subscriptions(&self) -> &Subscriptions {
+        &self.subscriptions
+    }
+
+    fn store(&self) -> &dyn BreadcrumbStore {
+        &*self.store
+    }
+
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    async fn execute(&self, _: &Breadcrumb, context: &ExecutionContext) -> Result<Value, BoxError> {
+        self.contexts.lock().unwrap().push(context.clone());
+        (self.execute)(context.clone()).await
+    }
+
+    async fn respond(&self, trigger: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
+        self.responses.fetch_add(1, Ordering::SeqCst);
+        (self.respond)(trigger, output)
+    }
+
+    async fn respond_failure(
+        &self,
+        trigger: &Breadcrumb,
+        failure: &Failure,
+    ) -> Result<Response, BoxError> {
+        let told = format!("{}: {}", failure.class, failure.message);
+        self.failures.lock().unwrap().push(told);
+        (self.fail)(trigger, failure)
+    }
+}
+
+/// What a store is asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Call<'c> {
+    Get(BreadcrumbId),
+    Search(&'c Query),
+    Commit(&'c Commit),
+    Claim,
+    Enqueue,
+    Heartbeat,
+    Retry,
+    Save,
+    Resume,
+    Runs(&'c RunFilter),
+}
+
+/// What it does then.
+pub(crate) enum Do {
+    Pass,
+    /// The operation is done, later.
+    Wait(Duration),
+    Fail(StoreError),
+    Hang,
+    /// Of a search: it is done now, and answered later.
+    Late(Duration),
+    /// Of a read: this and not what is stored.
+    Answer(Vec<Arc<Breadcrumb>>),
+}
+
+type Script = dyn Fn(Call<'_>) -> Do + Send + Sync;
+
+/// A store that does what a script says, and else what a [`MemoryStore`] does.
+#[derive(Clone)]
+pub(crate) struct Shim {
+    inner: MemoryStore,
+    script: Arc<Script>,
+    capabilities: Capabilities,
+    ledger: bool,
+    near: Vec<Scored>,
+}
+
+impl Shim {
+    pub(crate) fn new(
+        inner: &MemoryStore,
+        script: impl Fn(Call<'_>) -> Do + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            inner: inner.clone(),
+            script: Arc::new(script),
+            capabilities: inner.capabilities(),
+            ledger: true,
+            near: Vec::new(),
+        }
+    }
+
+    /// The same data without the run ledger.
+    pub(crate) fn without_ledger(inner: &MemoryStore) -> Self {
+        Self {
+            ledger: false,
+            ..Self::new(inner, |_| Do::Pass)
+        }
+    }
+
+    /// Its ledger is that of the store inside, so it knows as much of what runs wrote.
+    pub(crate) fn able_to(mut self, capabilities: Capabilities) -> Self {
+        self.capabilities = capabilities.lineage(true);
+        self
+    }
+
+    /// What every vector search finds.
+    pub(crate) fn nearest(mut self, found: Vec<Scored>) -> Self {
+        self.near = found;
+        self.capabilities = self.capabilities.vector_search(true);
+        self
+    }
+
+    async fn play(&self, call: Call<'_>) -> Result<Option<Vec<Arc<Breadcrumb>>>, StoreError> {
+        match (self.script)(call) {
+            Do::Pass => Ok(None),
+            Do::Wait(delay) => {
+                tokio::time::sleep(delay).await;
+                Ok(None)
+            }
+            Do::Late(delay) => {
+                let found = match call {
+                    Call::Search(query) => Some(self.inner.search(query).await?),
+                    _ => None,
+                };
+                tokio::time::sleep(delay).await;
+                Ok(found)
+            }
+            Do::Fail(error) => Err(error),
+            Do::Hang => std::future::pending().await,
+            Do::Answer(found) => Ok(Some(found)),
+        }
+    }
+}
+
+impl fmt::Debug for Shim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Shim")
+    }
+}
+
+#[async_trait]
+impl BreadcrumbStore for Shim {
+    fn tenant(&self) -> &str {
+        self.inner.tenant()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
+        match self.play(Call::Get(id)).await? {
+            Some(found) => Ok(found.into_iter().next().unwrap()),
+            None => self.inner.get(id).await,
+        }
+    }
+
+    async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
+        match self.play(Call::Search(query)).await? {
+            Some(found) => Ok(found),
+            None => self.inner.search(query).await,
+        }
+    }
+
+    async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
+        if !self.capabilities.vector_search {
+            return self.inner.vector_search(query).await;
+        }
+        self.play(Call::Search(&query.query)).await?;
+        Ok(self.near.clone())
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+        self.play(Call::Commit(&commit)).await?;
+        self.inner.commit(commit).await
+    }
+
+    fn ledger(&self) -> Option<&dyn RunLedger> {
+        self.ledger.then_some(self)
+    }
+}
+
+#[async_trait]
+impl RunLedger for Shim {
+    async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError> {
+        self.play(Call::Enqueue).await?;
+        self.inner.enqueue(runs).await
+    }
+
+    async fn claim(&self, run: &RunRef, instead_of: Option<Lease>) -> Result<Claim, StoreError> {
+        self.play(Call::Claim).await?;
+        self.inner.claim(run, instead_of).await
+    }
+
+    async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError> {
+        self.play(Call::Claim).await?;
+        self.inner.claim_next(n, of).await
+    }
+
+    async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {
+        self.play(Call::Heartbeat).await?;
+        self.inner.heartbeat(leases).await
+    }
+
+    async fn retry(
+        &self,
+        lease: Lease,
+        at: universal_executor::model::Timestamp,
+        counts: bool,
+    ) -> Result<(), StoreError> {
+        self.play(Call::Retry).await?;
+        self.inner.retry(lease, at, counts).await
+    }
+
+    async fn release(&self, lease: Lease) -> Result<(), StoreError> {
+        self.inner.release(lease).await
+    }
+
+    async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
+        self.play(Call::Save).await?;
+        self.inner.save(lease, state).await
+    }
+
+    async fn resume(&self, run: &RunRef, with: BreadcrumbId) -> Result<(), StoreError> {
+        self.play(Call::Resume).await?;
+        self.inner.resume(run, with).await
+    }
+
+    async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
+        self.inner.redo(run).await
+    }
+
+    async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
+        // Listed first, so that an answer that is made to wait is out of date when it comes.
+        let listed = self.inner.runs(filter).await;
+        self.play(Call::Runs(filter)).await?;
+        listed
+    }
+}
+
+/// A store that cannot be reached for now.
+pub(crate) fn unavailable() -> StoreError {
+    StoreError::Unavailable {
+        store: "shim",
+        retry_after: Duration::ZERO,
+        source: "connection refused".into(),
+    }
+}
+
+/// The event of a breadcrumb as it is.
+pub(crate) fn event_of(breadcrumb: &Breadcrumb) -> Event {
+    if breadcrumb.version > 1 {
+        Event::updated(breadcrumb)
+    } else {
+        Event::created(breadcrumb)
+    }
+}
+
+/// Writes a breadcrumb from outside.
+pub(crate) async fn put(store: &MemoryStore, schema: &str, context: Value) -> Arc<Breadcrumb> {
+    store
+        .create(NewBreadcrumb::new(schema).context(context))
+        .await
+        .unwrap()
+}
+
+/// Every breadcrumb of a schema, newest first.
+pub(crate) async fn all(store: &MemoryStore, schema: &str) -> Vec<Arc<Breadcrumb>> {
+    let query = Query::new(Selector::schema(schema)).limit(10_000);
+    store.search(&query).await.unwrap()
+}
+
+/// The rows of the ledger.
+pub(crate) async fn runs(store: &MemoryStore) -> Vec<Run> {
+    store.runs(&RunFilter::all()).await.unwrap()
+}
+
+/// A value that nests so deep.
+pub(crate) fn nested(levels: usize) -> Value {
+    (0..levels).fold(json!(1), |inner, _| Value::Array(vec![inner]))
+}
+
+/// Waits in paused time until something holds.
+pub(crate) async fn eventually(mut holds: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(7_200), waiting)
+        .await
+        .unwrap();
+}

@@ -1,0 +1,206 @@
+//! Random searches of a store, compared with a filter over everything that it contains.
+
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::{Index, subsequence};
+use serde_json::json;
+use std::sync::Arc;
+use universal_executor::model::Order;
+use universal_executor::store::Query;
+use universal_executor::store::conformance::Subject;
+use universal_executor::{
+    Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Patch, Selector,
+};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Create(&'static str, Vec<&'static str>, u8),
+    Update(Index, Option<&'static str>, Option<Vec<&'static str>>, u8),
+    Delete(Index),
+}
+
+#[derive(Clone, Debug)]
+struct Asked {
+    schema: Option<&'static str>,
+    any: Option<Vec<&'static str>>,
+    all: Vec<&'static str>,
+    scope: Vec<&'static str>,
+    condition: Option<(&'static str, u8)>,
+    before: Option<Index>,
+    exclude: Option<Index>,
+    limit: usize,
+    oldest_first: bool,
+}
+
+fn schema() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec!["a.v1", "b.v1", "*"])
+}
+
+fn tags() -> impl Strategy<Value = Vec<&'static str>> {
+    subsequence(vec!["w", "x", "y", "z"], 0..=3)
+}
+
+fn few_tags() -> impl Strategy<Value = Vec<&'static str>> {
+    subsequence(vec!["w", "x", "y", "z", "nowhere"], 0..=1)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (schema(), tags(), 0..4_u8).prop_map(|(schema, tags, n)| Step::Create(schema, tags, n)),
+        3 => (any::<Index>(), option::of(schema()), option::of(tags()), 0..4_u8)
+            .prop_map(|(which, schema, tags, n)| Step::Update(which, schema, tags, n)),
+        1 => any::<Index>().prop_map(Step::Delete),
+    ]
+}
+
+fn asked() -> impl Strategy<Value = Asked> {
+    let what = (
+        option::of(schema()),
+        option::of(tags()),
+        few_tags(),
+        few_tags(),
+    );
+    let condition = option::of((prop::sample::select(vec!["eq", "ne", "lt", "gte"]), 0..4_u8));
+    let place = (
+        option::of(any::<Index>()),
+        option::of(any::<Index>()),
+        0..12_usize,
+        any::<bool>(),
+    );
+    (what, condition, place).prop_map(
+        |((schema, any, all, scope), condition, (before, exclude, limit, oldest_first))| Asked {
+            schema,
+            any,
+            all,
+            scope,
+            condition,
+            before,
+            exclude,
+            limit,
+            oldest_first,
+        },
+    )
+}
+
+impl Asked {
+    fn query(&self, kept: &[Arc<Breadcrumb>]) -> Query {
+        let mut selector = self.schema.map_or_else(Selector::default, Selector::schema);
+        if let Some(any) = &self.any {
+            selector = selector.any_tags(any.iter().copied());
+        }
+        selector = selector.all_tags(self.all.iter().copied());
+        if let Some((op, n)) = self.condition {
+            selector = selector.matching("n", op, n);
+        }
+        let mut query = Query::new(selector).limit(self.limit);
+        for tag in &self.scope {
+            query = query.scope_tag(*tag);
+        }
+        if let Some(before) = pick(self.before, kept) {
+            query = query.before(before.order_key());
+        }
+        if let Some(excluded) = pick(self.exclude, kept) {
+            query = query.exclude(excluded.id);
+        }
+        if self.oldest_first {
+            query.order(Order::OldestFirst)
+        } else {
+            query
+        }
+    }
+
+    /// What the query is to find, without any index.
+    fn naive(&self, kept: &[Arc<Breadcrumb>]) -> Vec<Arc<Breadcrumb>> {
+        let has =
+            |breadcrumb: &Breadcrumb, tag: &str| breadcrumb.tags.iter().any(|have| have == tag);
+        let key =
+            |breadcrumb: &Breadcrumb| (breadcrumb.updated_at, breadcrumb.version, breadcrumb.id);
+        let before = pick(self.before, kept).map(|before| key(&before));
+        let excluded = pick(self.exclude, kept).map(|excluded| excluded.id);
+        let condition = self
+            .condition
+            .map(|(op, n)| Selector::any().matching("n", op, n));
+        let mut found: Vec<Arc<Breadcrumb>> = kept
+            .iter()
+            .filter(|one| {
+                self.schema
+                    .is_none_or(|name| name == "*" || one.schema_name.as_deref() == Some(name))
+            })
+            .filter(|one| {
+                self.any
+                    .as_ref()
+                    .is_none_or(|any| any.iter().any(|tag| has(one, tag)))
+            })
+            .filter(|one| self.all.iter().chain(&self.scope).all(|tag| has(one, tag)))
+            .filter(|one| before.is_none_or(|before| key(one) < before) && excluded != Some(one.id))
+            .filter(|one| {
+                condition
+                    .as_ref()
+                    .is_none_or(|condition| condition.matches(one))
+            })
+            .cloned()
+            .collect();
+        found.sort_by_key(|one| std::cmp::Reverse(key(one)));
+        found.truncate(self.limit);
+        if self.oldest_first {
+            found.reverse();
+        }
+        found
+    }
+}
+
+fn pick(which: Option<Index>, kept: &[Arc<Breadcrumb>]) -> Option<Arc<Breadcrumb>> {
+    which
+        .filter(|_| !kept.is_empty())
+        .map(|which| Arc::clone(which.get(kept)))
+}
+
+async fn take(store: &impl BreadcrumbStore, kept: &mut Vec<Arc<Breadcrumb>>, step: Step) {
+    match step {
+        Step::Create(schema, tags, n) => {
+            let new = NewBreadcrumb::new(schema)
+                .tags(tags)
+                .context(json!({"n": n}));
+            kept.push(store.create(new).await.unwrap());
+        }
+        Step::Update(..) | Step::Delete(_) if kept.is_empty() => {}
+        Step::Update(which, schema, tags, n) => {
+            let at = which.index(kept.len());
+            let mut patch = Patch::new().context(json!({"n": n}));
+            patch.schema_name = schema.map(str::to_owned);
+            patch.tags = tags.map(|tags| tags.into_iter().map(str::to_owned).collect());
+            kept[at] = store
+                .update(kept[at].id, kept[at].version, patch)
+                .await
+                .unwrap();
+        }
+        Step::Delete(which) => {
+            let gone = kept.swap_remove(which.index(kept.len()));
+            store.delete(gone.id).await.unwrap();
+        }
+    }
+}
+
+/// Runs `cases` random walks on stores of `T`.
+pub(crate) fn a_search_finds_what_a_filter_over_everything_finds<T: Subject + Default>(cases: u32) {
+    proptest!(
+        ProptestConfig::with_cases(cases),
+        |(steps in vec(step(), 0..40), asked in vec(asked(), 1..20))| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let subject = T::default();
+                let store = subject.fresh().await;
+                let mut kept = Vec::new();
+                for step in steps {
+                    take(&store, &mut kept, step).await;
+                }
+                for asked in asked {
+                    let found = store.search(&asked.query(&kept)).await.unwrap();
+                    prop_assert_eq!(found, asked.naive(&kept), "{:?}", asked);
+                }
+                Ok(())
+            })?;
+        }
+    );
+}

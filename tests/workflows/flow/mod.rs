@@ -1,0 +1,230 @@
+//! Flows that run: what their steps do, who is asked, what a restart repeats, and what is told meanwhile.
+
+mod agents;
+mod asked;
+mod executors;
+mod graphs;
+mod limits;
+mod losses;
+mod people;
+mod restarts;
+mod retries;
+mod steps;
+mod waits;
+
+use serde_json::{Value, json};
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::Notify;
+use universal_executor::agent::{
+    ChatRequest, ChatResponse, Message, ModelError, ScriptedModel, Speaker, ToolCall,
+};
+use universal_executor::executor::ExecutorError;
+use universal_executor::source::StartAt;
+use universal_executor::store::{Fault, Faulty, Moment};
+use universal_executor::tool::{JsonTool, ToolRegistry, json_tool};
+use universal_executor::workflow::{
+    Assembly, FlowEventKind, Parts, StepEvent, StepEventKind, Workflow, WorkflowExecutor,
+};
+use universal_executor::{
+    BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt as _, Event, ExecutionContext,
+    MemoryStore, NewBreadcrumb, Outcome, Runtime, UniversalExecutor as _,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const ID: &str = "work";
+
+/// A workflow over some tools and a model, on a store of its own, and what was told of its runs.
+struct World {
+    store: MemoryStore,
+    /// Told of all that is done by way of a [`watched`] store.
+    changed: Arc<Notify>,
+    model: Arc<ScriptedModel>,
+    executor: Arc<WorkflowExecutor>,
+    events: Arc<Mutex<Vec<StepEvent>>>,
+}
+
+impl World {
+    fn new(definition: &Value, tools: ToolRegistry, model: ScriptedModel) -> Self {
+        let model = Arc::new(model);
+        let parts = Parts::new()
+            .tools(tools)
+            .default_model(Arc::clone(&model) as _);
+        Self::with_parts(definition, &parts, model)
+    }
+
+    fn with_parts(definition: &Value, parts: &Parts, model: Arc<ScriptedModel>) -> Self {
+        let (store, changed) = (MemoryStore::default(), Arc::default());
+        let events: Arc<Mutex<Vec<StepEvent>>> = Arc::default();
+        let heard = Arc::clone(&events);
+        let executor = executor(definition, parts, watched(&store, &changed));
+        let executor =
+            executor.with_events(Arc::new(move |event| heard.lock().unwrap().push(event)));
+        Self {
+            executor: Arc::new(executor),
+            store,
+            changed,
+            model,
+            events,
+        }
+    }
+
+    /// The same world after its definition was replaced.
+    fn with_definition(self, definition: &Value) -> Self {
+        let store = watched(&self.store, &self.changed);
+        Self {
+            executor: Arc::new(executor(definition, &Parts::new(), store)),
+            ..self
+        }
+    }
+
+    /// Somebody asks for a run.
+    async fn asks(&self, input: Value) -> Arc<Breadcrumb> {
+        let request = json!({"workflow": ID, "input": input});
+        let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(request);
+        self.store.create(request.tag("request:q-1")).await.unwrap()
+    }
+
+    /// What a run comes to that waits for nobody.
+    async fn comes_to(&self, input: Value) -> Value {
+        let request = self.asks(input).await;
+        let outcome = self.executor.process_event(&Event::created(&request)).await;
+        assert!(
+            matches!(outcome, Ok(Outcome::Responded { .. })),
+            "{outcome:?}"
+        );
+        self.result().await
+    }
+
+    async fn result(&self) -> Value {
+        let results = self
+            .store
+            .recent(WorkflowExecutor::RESULT, 10)
+            .await
+            .unwrap();
+        assert_eq!(results.len(), 1, "{results:?}");
+        results[0].context.clone().into_value()
+    }
+
+    /// Lets a new process work until there are so many breadcrumbs of a schema, and gives the newest.
+    async fn works_until(&self, schema: &str, many: usize) -> Arc<Breadcrumb> {
+        let runtime = Runtime::builder(self.store.events())
+            .start_at(StartAt::Beginning)
+            .executor(self.executor.clone())
+            .build()
+            .unwrap();
+        let found = async {
+            loop {
+                let mut changed = pin!(self.changed.notified());
+                changed.as_mut().enable();
+                let found = self.store.recent(schema, 10).await.unwrap();
+                if found.len() >= many && is_idle(&self.store).await {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        let worked = tokio::time::timeout(60 * SECOND, runtime.run_until(found)).await;
+        assert!(worked.is_ok(), "nothing is done any more");
+        self.store.latest(schema).await.unwrap().unwrap()
+    }
+
+    fn told(&self) -> Vec<StepEvent> {
+        self.events.lock().unwrap().clone()
+    }
+
+    /// What was told of the flow itself.
+    fn flow_told(&self) -> Vec<(String, FlowEventKind)> {
+        let told = self.told().into_iter();
+        told.filter_map(|event| match event.kind {
+            StepEventKind::Flow { kind, .. } => Some((event.path.to_string(), kind)),
+            _ => None,
+        })
+        .collect()
+    }
+}
+
+/// A handle on a store that says what was done.
+fn watched(store: &MemoryStore, changed: &Arc<Notify>) -> Arc<dyn BreadcrumbStore> {
+    let changed = Arc::clone(changed);
+    Arc::new(Faulty::new(store.clone(), move |_, moment| {
+        if moment == Moment::After {
+            changed.notify_waiters();
+        }
+        Fault::None
+    }))
+}
+
+/// Whether no run is at work: each is over or waits.
+async fn is_idle(store: &MemoryStore) -> bool {
+    use universal_executor::RunLedger as _;
+    use universal_executor::store::{RunFilter, RunState};
+    let runs = store.runs(&RunFilter::all()).await.unwrap();
+    let rests = |state: RunState| state.is_over() || state == RunState::Suspended;
+    !runs.is_empty() && runs.iter().all(|run| rests(run.state))
+}
+
+/// What a run comes to whose last worker is gone, each further one going on with it where the one before has left it.
+async fn goes_on(executor: &WorkflowExecutor, event: &Event) -> Result<Outcome, ExecutorError> {
+    tokio::time::advance(120 * SECOND).await;
+    for _ in 0..100 {
+        let outcome = executor.process_event(event).await?;
+        if !matches!(outcome, Outcome::Suspended { until: Some(_), .. }) {
+            return Ok(outcome);
+        }
+    }
+    panic!("the run does not end");
+}
+
+fn executor(
+    definition: &Value,
+    parts: &Parts,
+    store: Arc<dyn BreadcrumbStore>,
+) -> WorkflowExecutor {
+    let workflow = Workflow::from_json(definition).unwrap();
+    let assembly = Assembly::new(workflow, parts, store).unwrap();
+    WorkflowExecutor::new(ID, assembly).unwrap()
+}
+
+/// A definition with one flow.
+fn flow(more: &Value, steps: Value) -> Value {
+    let mut definition = more.clone();
+    definition["flows"]["main"]["steps"] = steps;
+    definition
+}
+
+fn registry(tools: impl IntoIterator<Item = JsonTool>) -> ToolRegistry {
+    let mut tools = tools.into_iter();
+    tools
+        .try_fold(ToolRegistry::default(), ToolRegistry::with)
+        .unwrap()
+}
+
+/// A tool that is given the number of the call, and counts.
+fn tool<F>(name: &str, work: F) -> (JsonTool, Arc<AtomicUsize>)
+where
+    F: Fn(usize, Value) -> Result<Value, BoxError> + Send + Sync + 'static,
+{
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (counted, work) = (Arc::clone(&calls), Arc::new(work));
+    let tool = json_tool(name, "For tests.", json!({}), move |input, _| {
+        let (number, work) = (
+            counted.fetch_add(1, Ordering::SeqCst) + 1,
+            Arc::clone(&work),
+        );
+        async move { work(number, input) }
+    });
+    (tool, calls)
+}
+
+fn no_model() -> ScriptedModel {
+    ScriptedModel::new([""; 0])
+}
+
+/// All that a model was shown.
+fn shown(request: &ChatRequest) -> String {
+    let texts = request.messages.iter().map(|message| message.text.as_str());
+    texts.collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,641 @@
+//! What whoever listens to a session is told of how its turns end: each once, and what is so.
+
+use crate::workload::supervisor::{Gate, endless};
+use crate::workload::{alone, code, deps, flow, grammar, parrot, says};
+use futures::future::join_all;
+use futures::{FutureExt as _, StreamExt as _};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{Notify, Semaphore};
+use universal_executor::agent;
+use universal_executor::store::{Fault, Faulty, Moment, Operation, Wake};
+use universal_executor::workflow::{FlowEventKind, Parts, StepPath};
+use universal_executor::workload::{
+    Definition, Deps, FlowDefinition, Heard, LogEntry, NativeDefinition, Restart, RunCx, Session,
+    SessionStore, Subscriber, Supervisor, SupervisorBuilder, TurnStatus, WorkloadEvent,
+    WorkloadEventKind,
+};
+use universal_executor::{
+    BoxError, BreadcrumbStore, MemoryStore, NewBreadcrumb, permanent, suspend,
+};
+
+fn on(definition: impl Definition + 'static, store: Arc<dyn BreadcrumbStore>) -> SupervisorBuilder {
+    Supervisor::builder(Arc::new(definition), Deps::new(Parts::new(), store))
+}
+
+fn attempts(attempts: u32) -> Restart {
+    Restart {
+        attempts: NonZeroU32::new(attempts).unwrap(),
+        ..Restart::default()
+    }
+}
+
+/// What is there to be heard.
+fn so_far(subscriber: &mut Subscriber) -> Vec<WorkloadEvent> {
+    let mut events = Vec::new();
+    while let Some(Some(Heard::Event(event))) = subscriber.next().now_or_never() {
+        events.push((*event).clone());
+    }
+    events
+}
+
+/// The streams in which runs are told, in the order in which they ended: a run that has waited has more than one.
+fn streams(events: Vec<WorkloadEvent>) -> Vec<Vec<WorkloadEvent>> {
+    let mut open: BTreeMap<Arc<str>, Vec<WorkloadEvent>> = BTreeMap::new();
+    let mut ended = Vec::new();
+    for event in events {
+        let run = Arc::clone(&event.run);
+        let is_end = event.kind.is_end();
+        open.entry(Arc::clone(&run)).or_default().push(event);
+        if is_end {
+            ended.extend(open.remove(&run));
+        }
+    }
+    assert!(open.is_empty(), "never ended: {open:?}");
+    ended
+}
+
+fn kinds(events: &[WorkloadEvent]) -> Vec<WorkloadEventKind> {
+    events.iter().map(|event| event.kind.clone()).collect()
+}
+
+fn end(status: &TurnStatus) -> WorkloadEventKind {
+    match status.clone() {
+        TurnStatus::Completed { output } => WorkloadEventKind::Final { output },
+        TurnStatus::Failed { failure, retry } => WorkloadEventKind::Error { failure, retry },
+        TurnStatus::Suspended { wake, state } => WorkloadEventKind::Suspended { wake, state },
+        _ => WorkloadEventKind::failed("cancelled", "the turn was stopped"),
+    }
+}
+
+#[tokio::test]
+async fn turns_that_are_stopped_or_dropped_are_told_to_end_once_and_before_their_outcome() {
+    let (endless, begun, _) = endless();
+    let supervisor = on(endless, Arc::new(MemoryStore::default()))
+        .build()
+        .unwrap();
+    let mut subscriber = supervisor.subscribe("one").unwrap();
+    let turns = ["1", "2", "3"].map(|message| supervisor.send("one", message).unwrap());
+    begun.notified().await;
+
+    supervisor.cancel("one");
+    let outcomes = join_all(turns.map(universal_executor::workload::Turn::outcome)).await;
+
+    let told = streams(so_far(&mut subscriber));
+    assert_eq!(told.len(), 3);
+    for outcome in &outcomes {
+        let stream = told.iter().find(|told| told[0].run == outcome.run).unwrap();
+        grammar::check(stream);
+        assert_eq!(
+            kinds(stream),
+            [WorkloadEventKind::Started, end(&TurnStatus::Cancelled)]
+        );
+    }
+}
+
+#[tokio::test]
+async fn turns_that_never_begin_are_told_to_end() {
+    let gate = Gate::new();
+    let store = Arc::new(MemoryStore::default());
+    let supervisor = on(gate.definition(), store).concurrency(1).build().unwrap();
+    let mut one = supervisor.subscribe("one").unwrap();
+    let mut two = supervisor.subscribe("two").unwrap();
+    let _running = supervisor.send("one", "1").unwrap();
+    gate.begun(1).await;
+
+    let no_place = supervisor.send("two", "2").unwrap();
+    tokio::task::yield_now().await;
+    supervisor.cancel("two");
+    assert_eq!(no_place.outcome().await.status, TurnStatus::Cancelled);
+    gate.open.add_permits(1);
+    let nothing = supervisor.resume("one").unwrap().outcome().await;
+
+    assert_eq!(code(&nothing.status), "not_suspended");
+    let no_place = streams(so_far(&mut two));
+    assert_eq!(
+        kinds(&no_place[0]),
+        [WorkloadEventKind::Started, end(&TurnStatus::Cancelled)]
+    );
+    let told = streams(so_far(&mut one));
+    assert_eq!(
+        kinds(&told[1]),
+        [WorkloadEventKind::Started, end(&nothing.status)]
+    );
+    assert_eq!(told[1][0].run, nothing.run);
+}
+
+#[tokio::test]
+async fn turns_that_are_stopped_by_closing_the_supervisor_are_told_to_end() {
+    let (endless, begun, _) = endless();
+    let supervisor = on(endless, Arc::new(MemoryStore::default()))
+        .drain_timeout(Duration::ZERO)
+        .build()
+        .unwrap();
+    let mut subscriber = supervisor.subscribe("one").unwrap();
+    for message in ["1", "2"] {
+        supervisor.send("one", message).unwrap();
+    }
+    begun.notified().await;
+
+    supervisor.close().await;
+
+    let told = streams(so_far(&mut subscriber));
+    assert_eq!(told.len(), 2);
+    for stream in &told {
+        grammar::check(stream);
+        assert_eq!(
+            stream.last().unwrap().kind,
+            end(&TurnStatus::Cancelled),
+            "{stream:?}"
+        );
+    }
+}
+
+/// Adds to a session as somebody else.
+async fn add(session: &Session) {
+    let log = session.load().await.unwrap();
+    let messages = vec![agent::Message::user("in between")];
+    let said = LogEntry::Said { messages };
+    session.append(&log, "other", said).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_turn_that_the_session_does_not_keep_is_never_told_to_have_come_to_something() {
+    let store = Arc::new(MemoryStore::default());
+    let session = SessionStore::new(Arc::clone(&store) as _).session("one");
+    let behind = session.clone();
+    let late = NativeDefinition::new("late", move |_, _| {
+        let session = behind.clone();
+        async move {
+            add(&session).await;
+            Ok(json!("done"))
+        }
+    });
+    let supervisor = on(late, store).build().unwrap();
+    let mut subscriber = supervisor.subscribe("one").unwrap();
+
+    let outcome = supervisor.send("one", "go").unwrap().outcome().await;
+
+    assert_eq!(code(&outcome.status), "session");
+    let told = so_far(&mut subscriber);
+    assert_eq!(
+        kinds(&told),
+        [WorkloadEventKind::Started, end(&outcome.status)]
+    );
+}
+
+/// A store whose commits take a while, but for the first, by which a session begins, and who hears that one has begun.
+fn slow_commits(takes: Fault) -> (Arc<Faulty<MemoryStore>>, Arc<Notify>) {
+    let begun = Arc::new(Notify::new());
+    let (notes, commits) = (Arc::clone(&begun), AtomicUsize::new(0));
+    let plan = move |operation, moment| match (operation, moment) {
+        (Operation::Commit, Moment::Before) if commits.fetch_add(1, Ordering::SeqCst) > 0 => {
+            notes.notify_one();
+            takes
+        }
+        _ => Fault::None,
+    };
+    (Arc::new(Faulty::new(MemoryStore::default(), plan)), begun)
+}
+
+fn echo() -> NativeDefinition {
+    NativeDefinition::new("echo", |_, message| async move {
+        Ok(message.unwrap_or_default().content)
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_is_told_when_the_session_has_the_turn_and_not_before() {
+    let (store, begun) = slow_commits(Fault::Delay(Duration::from_secs(5)));
+    let supervisor = on(echo(), store).build().unwrap();
+    let mut subscriber = supervisor.subscribe("one").unwrap();
+    let turn = supervisor.send("one", "go").unwrap();
+    begun.notified().await;
+
+    let before = kinds(&so_far(&mut subscriber));
+    assert_eq!(before, [WorkloadEventKind::Started]);
+    let heard = subscriber.next().await;
+    let log = supervisor
+        .sessions()
+        .session("one")
+        .load()
+        .now_or_never()
+        .unwrap();
+
+    assert!(
+        matches!(heard, Some(Heard::Event(event)) if event.kind.is_end()),
+        "it was not the end"
+    );
+    assert_eq!(log.unwrap().messages().len(), 2);
+    assert_eq!(turn.outcome().await.final_text().as_deref(), Some("go"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_is_stopped_while_it_is_kept_is_kept_and_told_so() {
+    let (store, begun) = slow_commits(Fault::Delay(Duration::from_secs(5)));
+    let supervisor = on(echo(), store).build().unwrap();
+    let mut subscriber = supervisor.subscribe("one").unwrap();
+    let turn = supervisor.send("one", "go").unwrap();
+    begun.notified().await;
+
+    supervisor.cancel("one");
+    let outcome = turn.outcome().await;
+
+    assert_eq!(
+        outcome.final_text().as_deref(),
+        Some("go"),
+        "{:?}",
+        outcome.status
+    );
+    let told = so_far(&mut subscriber);
+    assert_eq!(told.last().unwrap().kind, end(&outcome.status));
+    let log = supervisor.sessions().session("one").load().await.unwrap();
+    assert_eq!(log.messages().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_is_stopped_while_the_store_hangs_ends_all_the_same() {
+    let (store, begun) = slow_commits(Fault::Hang);
+    let supervisor = on(echo(), store)
+        .close_timeout(Duration::from_secs(3))
+        .build()
+        .unwrap();
+    let turn = supervisor.send("one", "go").unwrap();
+    begun.notified().await;
+    let stopped = tokio::time::Instant::now();
+
+    supervisor.cancel("one");
+    let outcome = tokio::time::timeout(Duration::from_secs(60), turn.outcome()).await;
+
+    let outcome = outcome.unwrap();
+    assert_eq!(code(&outcome.status), "session", "{outcome:?}");
+    assert_eq!(stopped.elapsed(), Duration::from_secs(3));
+}
+
+#[tokio::test]
+async fn steps_under_way_in_a_turn_that_is_stopped_are_told_to_be_cancelled() {
+    let stuck = universal_executor::tool::json_tool("stuck", "Hangs.", json!({}), |_, _| async {
+        std::future::pending::<Result<Value, BoxError>>().await
+    });
+    let tools = universal_executor::tool::ToolRegistry::default().with(stuck);
+    let parts = Parts::new().tools(tools.unwrap());
+    let deps = Deps::new(parts, Arc::new(MemoryStore::default()));
+    let definition: FlowDefinition = flow(json!({
+        "tools": {"stuck": {}},
+        "flows": {"main": {"steps": [{"parallel": [{"tool": "stuck"}, {"tool": "stuck"}]}]}},
+    }));
+    let supervisor = Supervisor::builder(Arc::new(definition), deps)
+        .build()
+        .unwrap();
+    let mut subscriber = supervisor.subscribe("one").unwrap();
+    let turn = supervisor.send("one", "go").unwrap();
+    let mut told = Vec::new();
+    let began = |told: &[WorkloadEvent]| {
+        let began = WorkloadEventKind::Step(FlowEventKind::Started);
+        told.iter().filter(|event| event.kind == began).count()
+    };
+    while began(&told) < 3 {
+        if let Some(Heard::Event(event)) = subscriber.next().await {
+            told.push((*event).clone());
+        }
+    }
+
+    supervisor.cancel("one");
+    turn.outcome().await;
+
+    told.extend(so_far(&mut subscriber));
+    grammar::check(&told);
+    let cancelled = WorkloadEventKind::Step(FlowEventKind::Cancelled);
+    let cancelled = told.iter().filter(|event| event.kind == cancelled);
+    assert_eq!(cancelled.count(), began(&told));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_is_tried_again_is_told_as_one() {
+    let tried = Arc::new(Mutex::new(0));
+    let twice = NativeDefinition::new("twice", move |cx: RunCx, _| {
+        let mut tried = tried.lock().unwrap();
+        *tried += 1;
+        let is_first = *tried == 1;
+        async move {
+            let began = WorkloadEventKind::Step(FlowEventKind::Started);
+            cx.tell(&StepPath::new("main"), began).await;
+            match is_first {
+                true => Err("not yet".into()),
+                false => {
+                    let ended = WorkloadEventKind::Step(FlowEventKind::Finished);
+                    cx.tell(&StepPath::new("main"), ended).await;
+                    Ok(json!("done"))
+                }
+            }
+        }
+    });
+    let supervisor = on(twice, Arc::new(MemoryStore::default()))
+        .restart(attempts(2))
+        .build()
+        .unwrap();
+    let mut subscriber = supervisor.subscribe("one").unwrap();
+
+    let outcome = supervisor.send("one", "go").unwrap().outcome().await;
+
+    let told = so_far(&mut subscriber);
+    grammar::check(&told);
+    let WorkloadEventKind::Restarted { attempt, after, .. } = &told[3].kind else {
+        panic!("{told:?}")
+    };
+    assert_eq!((*attempt, *after), (2, Duration::from_secs(1)));
+    let step = |kind| WorkloadEventKind::Step(kind);
+    assert_eq!(
+        kinds(&told[1..3]),
+        [step(FlowEventKind::Started), step(FlowEventKind::Cancelled)]
+    );
+    assert_eq!(
+        kinds(&told[4..]),
+        [
+            step(FlowEventKind::Started),
+            step(FlowEventKind::Finished),
+            end(&outcome.status)
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_goes_on_and_is_tried_again_does_not_go_on_with_another_one() {
+    let store = Arc::new(MemoryStore::default());
+    let session = SessionStore::new(Arc::clone(&store) as _).session("one");
+    let behind = session.clone();
+    let definition = NativeDefinition::new("waits", move |cx: RunCx, _| {
+        let session = behind.clone();
+        async move {
+            if cx.context().resumed().is_none() {
+                let wake = Wake::at(universal_executor::model::Timestamp::from_micros(0));
+                return Err::<Value, _>(suspend(wake, json!(1)).into());
+            }
+            // Somebody else goes on with the turn, and with one more that waits then.
+            add(&session).await;
+            let trigger = NewBreadcrumb::new("user.message.v1").into();
+            let waits = LogEntry::Suspended {
+                message: "other".into(),
+                trigger: Box::new(trigger),
+                state: json!(2).into(),
+            };
+            let log = session.load().await?;
+            session.append(&log, "another", waits).await?;
+            Err("not yet".into())
+        }
+    });
+    let supervisor = on(definition, store).restart(attempts(2)).build().unwrap();
+    let waits = supervisor.send("one", "go").unwrap().outcome().await;
+    let mut subscriber = supervisor.subscribe("one").unwrap();
+
+    let outcome = supervisor.resume("one").unwrap().outcome().await;
+
+    assert_eq!(code(&outcome.status), "not_suspended", "{outcome:?}");
+    assert_eq!(outcome.run, waits.run);
+    let told = so_far(&mut subscriber);
+    grammar::check(&told);
+    assert_eq!(told[0].run, waits.run);
+    let log = session.load().await.unwrap();
+    let last = log.entries().next_back();
+    assert!(matches!(last, Some(LogEntry::Suspended { .. })), "{log:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_waits_for_its_next_attempt_leaves_its_place_to_others() {
+    let begun = Arc::new(Semaphore::new(0));
+    let begins = Arc::clone(&begun);
+    let fails = NativeDefinition::new("fails", move |_, message| {
+        begins.add_permits(1);
+        async move {
+            match message.unwrap_or_default().text().as_str() {
+                "fail" => Err("not yet".into()),
+                _ => Ok(json!("done")),
+            }
+        }
+    });
+    let restart = Restart {
+        delay: Duration::from_secs(3600),
+        ..attempts(2)
+    };
+    let supervisor = on(fails, Arc::new(MemoryStore::default()))
+        .concurrency(1)
+        .restart(restart)
+        .build()
+        .unwrap();
+    let now = tokio::time::Instant::now();
+    let failing = supervisor.send("one", "fail").unwrap();
+    begun.acquire().await.unwrap().forget();
+
+    let other = supervisor.send("two", "go").unwrap().outcome().await;
+
+    assert_eq!(other.final_text().as_deref(), Some("done"));
+    assert!(now.elapsed() < restart.delay);
+    assert_eq!(code(&failing.outcome().await.status), "failed");
+    assert_eq!(supervisor.health().restarted, 1);
+}
+
+#[tokio::test]
+async fn a_workload_cannot_tell_that_its_run_begins_or_ends() {
+    use universal_executor::Json;
+    let lies = NativeDefinition::new("lies", |cx: RunCx, _| async move {
+        let output = Json::default();
+        for kind in [
+            WorkloadEventKind::Started,
+            WorkloadEventKind::Final { output },
+        ] {
+            cx.tell(&StepPath::new(""), kind).await;
+        }
+        Ok(json!("done"))
+    });
+    let mut workload = lies
+        .instantiate(&deps(&says([]), &MemoryStore::default()))
+        .unwrap();
+
+    let told: Vec<_> = workload.run(alone("run-1"), None).collect().await;
+
+    grammar::check(&told);
+    assert_eq!(told.len(), 2);
+}
+
+/// How an attempt goes: steps begin, each within the one before, some of them end, and then it ends.
+#[derive(Clone, Debug)]
+struct Attempt {
+    begin: usize,
+    end: usize,
+    comes: Comes,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Comes {
+    Done,
+    Fails,
+    FailsForGood,
+    Panics,
+    Waits,
+    /// Somebody else adds to the session meanwhile.
+    IsLate,
+    /// Until it is stopped.
+    Hangs,
+}
+
+fn any_turn() -> impl Strategy<Value = Vec<Attempt>> {
+    let comes = prop::sample::select(vec![
+        Comes::Done,
+        Comes::Fails,
+        Comes::FailsForGood,
+        Comes::Panics,
+        Comes::Waits,
+        Comes::IsLate,
+        Comes::Hangs,
+    ]);
+    let attempt = (0..4_usize, 0..4_usize, comes).prop_map(|(begin, end, comes)| Attempt {
+        begin,
+        end: end.min(begin),
+        comes,
+    });
+    prop::collection::vec(attempt, 1..4)
+}
+
+/// Does what is written, turn by turn and attempt by attempt. The message is the number of the turn.
+fn scripted(turns: Vec<Vec<Attempt>>, session: Session, hangs: Arc<Notify>) -> NativeDefinition {
+    let turns = turns.into_iter().map(VecDeque::from).collect::<Vec<_>>();
+    let turns = Mutex::new(turns);
+    NativeDefinition::new("scripted", move |cx: RunCx, message| {
+        let number: usize = message.unwrap_or_default().text().parse().unwrap();
+        let attempt = turns.lock().unwrap()[number].pop_front();
+        let (session, hangs) = (session.clone(), Arc::clone(&hangs));
+        async move {
+            let Some(Attempt { begin, end, comes }) = attempt else {
+                return Ok(json!("done"));
+            };
+            let paths = (1..=begin).map(|depth| StepPath::new(vec!["0"; depth].join("/")));
+            let paths: Vec<_> = paths.collect();
+            for path in &paths {
+                let kind = WorkloadEventKind::Step(FlowEventKind::Started);
+                cx.tell(path, kind).await;
+            }
+            for path in paths.iter().rev().take(end) {
+                let kind = WorkloadEventKind::Step(FlowEventKind::Finished);
+                cx.tell(path, kind).await;
+            }
+            match comes {
+                // What was begun is ended by whoever comes to something.
+                Comes::Done => {
+                    for path in paths.iter().rev().skip(end) {
+                        let kind = WorkloadEventKind::Step(FlowEventKind::Finished);
+                        cx.tell(path, kind).await;
+                    }
+                    Ok(json!("done"))
+                }
+                Comes::Fails => Err("not yet".into()),
+                Comes::FailsForGood => Err(permanent("never")),
+                // Without a word on the way.
+                Comes::Panics => std::panic::resume_unwind(Box::new(())),
+                Comes::Waits => Err(suspend(
+                    Wake::at(universal_executor::model::Timestamp::from_micros(0)),
+                    json!(begin),
+                )
+                .into()),
+                Comes::IsLate => {
+                    add(&session).await;
+                    Ok(json!("done"))
+                }
+                Comes::Hangs => {
+                    hangs.notify_one();
+                    std::future::pending().await
+                }
+            }
+        }
+    })
+}
+
+/// Runs turns one after the other in one session, some of them going on with those before, and stops what hangs.
+async fn any_turns(turns: Vec<Vec<Attempt>>, resumes: usize) {
+    let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
+    let session = SessionStore::new(Arc::clone(&store)).session("one");
+    let hangs = Arc::new(Notify::new());
+    let many = turns.len();
+    let definition = scripted(turns, session.clone(), Arc::clone(&hangs));
+    let supervisor = on(definition, store).restart(attempts(3)).build().unwrap();
+    let mut subscriber = supervisor.subscribe("one").unwrap();
+    let turns: Vec<_> = (0..many)
+        .flat_map(|number| {
+            let sent = supervisor.send("one", number.to_string()).unwrap();
+            let resumed = (0..resumes).map(|_| supervisor.resume("one").unwrap());
+            [sent].into_iter().chain(resumed).collect::<Vec<_>>()
+        })
+        .collect();
+
+    let mut outcomes = join_all(turns.into_iter().map(|turn| turn.outcome()));
+    let outcomes = loop {
+        tokio::select! {
+            biased;
+            outcomes = &mut outcomes => break outcomes,
+            () = hangs.notified() => supervisor.cancel("one"),
+        }
+    };
+    supervisor.close().await;
+
+    let told = streams(so_far(&mut subscriber));
+    let mut ends: Vec<_> = told
+        .iter()
+        .map(|stream| {
+            grammar::check(stream);
+            let last = stream.last().unwrap();
+            (last.run.to_string(), format!("{:?}", last.kind))
+        })
+        .collect();
+    let mut expected: Vec<_> = outcomes
+        .iter()
+        .map(|outcome| {
+            let end = end(&outcome.status);
+            (outcome.run.to_string(), format!("{end:?}"))
+        })
+        .collect();
+    ends.sort();
+    expected.sort();
+    assert_eq!(ends, expected);
+    let finals = expected.iter().filter(|(_, end)| end.starts_with("Final"));
+    let log = session.load().await.unwrap();
+    let done = log.messages();
+    let kept = done.iter().filter(|said| said.text == "done").count();
+    assert_eq!(kept, finals.count(), "{log:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+    #[test]
+    fn whatever_becomes_of_turns_each_is_told_as_one_stream_that_ends_as_its_outcome_says(
+        turns in prop::collection::vec(any_turn(), 1..4), resumes in 0..3_usize,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        runtime.block_on(any_turns(turns, resumes));
+    }
+}
+
+#[tokio::test]
+async fn what_hears_of_an_agent_hears_its_end_once() {
+    let supervisor = Supervisor::builder(
+        Arc::new(crate::workload::agent()),
+        deps(&parrot(), &MemoryStore::default()),
+    )
+    .build()
+    .unwrap();
+    let mut subscriber = supervisor.subscribe("one").unwrap();
+
+    supervisor.send("one", "hi").unwrap().outcome().await;
+    supervisor.resume("one").unwrap().outcome().await;
+
+    let told = streams(so_far(&mut subscriber));
+    assert_eq!(told.len(), 2);
+    told.iter().for_each(|stream| grammar::check(stream));
+}

@@ -1,0 +1,384 @@
+//! Any workload is an executor, and any executor a workload: durable runs, answered once.
+
+use crate::workload::{agent, alone, asked, deps, deps_on, flow, history, output, parrot};
+use futures::StreamExt as _;
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use universal_executor::agent::{AgentDefinition, AgentExecutor, ChatResponse, ScriptedModel};
+use universal_executor::executor::InvalidExecutor;
+use universal_executor::store::mock::store_with;
+use universal_executor::tool::{ToolRegistry, json_tool};
+use universal_executor::workflow::{Assembly, Parts, StepPath, Workflow, WorkflowExecutor};
+use universal_executor::workload::{
+    Definition, Deps, ExecutorDefinition, FlowDefinition, NativeDefinition, RunCx, SessionStore,
+    WorkloadError, WorkloadEventKind, WorkloadExecutor,
+};
+use universal_executor::{
+    Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Outcome,
+    Profile, Subscription, Subscriptions, UniversalExecutor,
+};
+
+fn executor(definition: impl Definition + 'static, deps: Deps) -> WorkloadExecutor {
+    let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
+    WorkloadExecutor::new("desk", Arc::new(definition), deps, messages).unwrap()
+}
+
+async fn say(store: &MemoryStore, text: &str) -> Arc<Breadcrumb> {
+    let message = NewBreadcrumb::new("user.message.v1")
+        .tag("session:one")
+        .created_by("ann");
+    store
+        .create(message.context(json!({"message": text})))
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_trigger_sets_off_a_turn_in_its_session_which_is_answered_once() {
+    let store = MemoryStore::default();
+    let model = parrot();
+    let desk = executor(agent(), deps(&model, &store));
+    let first = say(&store, "I am Ann.").await;
+
+    desk.process_event(&Event::created(&first)).await.unwrap();
+    let again = desk.process_event(&Event::created(&first)).await.unwrap();
+    let second = say(&store, "Who am I?").await;
+    desk.process_event(&Event::created(&second)).await.unwrap();
+
+    assert!(matches!(again, Outcome::AlreadyDone { .. }), "{again:?}");
+    let result = store
+        .latest(WorkloadExecutor::RESULT)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(result.context["output"], "said: Who am I?");
+    assert_eq!(
+        result
+            .tags
+            .iter()
+            .filter(|tag| *tag == "session:one")
+            .count(),
+        1
+    );
+    assert_eq!(
+        history(&model.requests()[1]),
+        ["I am Ann.", "said: I am Ann."]
+    );
+}
+
+#[test]
+fn what_would_go_wrong_with_every_trigger_is_said_before_the_first_one() {
+    let store = MemoryStore::default();
+    let made = |id, definition: FlowDefinition, deps: &Deps| {
+        let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
+        WorkloadExecutor::new(id, Arc::new(definition), deps.clone(), messages)
+    };
+    let nothing = Deps::new(Parts::new(), Arc::new(store.clone()));
+
+    let no_name = made("", agent(), &deps(&parrot(), &store)).err().unwrap();
+    let no_model = made("desk", agent(), &nothing).err().unwrap();
+    let sound = made("desk", agent(), &deps(&parrot(), &store));
+
+    assert!(matches!(no_name, WorkloadError::Invalid(_)), "{no_name}");
+    assert_eq!(
+        no_model.to_string(),
+        "nothing can be made of workload \"it\""
+    );
+    let source = std::error::Error::source(&no_model).unwrap().to_string();
+    assert!(source.contains("names no model"), "{source}");
+    assert!(sound.is_ok());
+}
+
+#[test]
+fn a_flow_that_waits_is_refused_on_a_store_that_cannot_keep_that() {
+    let no_ledger: Arc<dyn BreadcrumbStore> = Arc::new(store_with::<Breadcrumb>([]));
+    let deps = deps_on(&parrot(), no_ledger);
+    let made = |steps: serde_json::Value| {
+        let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
+        let definition = flow(json!({"flows": {"main": {"steps": steps}}}));
+        WorkloadExecutor::new("desk", Arc::new(definition), deps.clone(), messages)
+    };
+
+    let waits = made(json!([{"ask": "Go on?"}]));
+    let goes_on = made(json!([{"return": "done"}]));
+
+    assert!(
+        matches!(
+            waits,
+            Err(WorkloadError::Invalid(InvalidExecutor::NoLedger { .. }))
+        ),
+        "{waits:?}"
+    );
+    assert!(goes_on.is_ok());
+}
+
+#[tokio::test]
+async fn what_a_profile_does_not_list_is_not_written() {
+    let store = MemoryStore::default();
+    let shared: Arc<dyn universal_executor::BreadcrumbStore> = Arc::new(store.clone());
+    let writes = NativeDefinition::new("writes", move |cx: RunCx, _| {
+        let store = cx.context().bound_store(Arc::clone(&shared));
+        async move {
+            store.create(NewBreadcrumb::new("other.v1")).await?;
+            Ok(json!("written"))
+        }
+    });
+    let only = Profile::new("workload").responds_with([WorkloadExecutor::RESULT]);
+    let desk = executor(writes, deps(&parrot(), &store)).with_profile(only);
+    let trigger = say(&store, "write").await;
+
+    desk.process_event(&Event::created(&trigger)).await.unwrap();
+
+    let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
+    assert_eq!(result.unwrap().context["status"], "error");
+    assert!(store.latest("other.v1").await.unwrap().is_none());
+}
+
+/// Emits a note, and then calls a tool that writes another breadcrumb.
+fn writing() -> serde_json::Value {
+    json!({"tools": {"writes": {}}, "flows": {"main": {"steps": [
+        {"emit": {"schema_name": "note.v1"}}, {"tool": "writes", "input": {}},
+    ]}}})
+}
+
+fn writing_parts() -> Parts {
+    let writes = json_tool("writes", "Writes.", json!({}), |_, context| async move {
+        context
+            .store()
+            .create(NewBreadcrumb::new("other.v1"))
+            .await?;
+        Ok(json!("written"))
+    });
+    Parts::new().tools(ToolRegistry::default().with(writes).unwrap())
+}
+
+#[tokio::test]
+async fn a_flow_writes_what_its_definition_says_and_no_more_as_either_kind_of_executor() {
+    for (is_workload, also, expected) in [
+        (true, false, "error"),
+        (false, false, "error"),
+        (true, true, "success"),
+        (false, true, "success"),
+    ] {
+        let store = MemoryStore::default();
+        let parts = writing_parts();
+        let also = also.then_some("other.v1");
+        let triggers = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
+        let (desk, schema): (Box<dyn UniversalExecutor>, _) = if is_workload {
+            let deps = Deps::new(parts, Arc::new(store.clone()));
+            let desk = executor(flow(writing()), deps).also_writes(also);
+            (Box::new(desk), WorkloadExecutor::RESULT)
+        } else {
+            let workflow = Workflow::from_json(&writing()).unwrap();
+            let assembly = Assembly::new(workflow, &parts, Arc::new(store.clone())).unwrap();
+            let desk = WorkflowExecutor::new("desk", assembly).unwrap();
+            let desk = desk.with_subscriptions(triggers).unwrap().also_writes(also);
+            (Box::new(desk), WorkflowExecutor::RESULT)
+        };
+        let trigger = say(&store, "write").await;
+
+        desk.process_event(&Event::created(&trigger)).await.unwrap();
+
+        let result = store.latest(schema).await.unwrap().unwrap();
+        assert_eq!(result.context["status"], expected, "{result:?}");
+        assert!(store.latest("note.v1").await.unwrap().is_some());
+        let other = store.latest("other.v1").await.unwrap();
+        assert_eq!(other.is_some(), also.is_some());
+    }
+}
+
+#[tokio::test]
+async fn what_a_flow_emits_is_not_written_unless_its_profile_lists_it() {
+    let store = MemoryStore::default();
+    let emits = flow(json!({"flows": {"main": {"steps": [
+        {"emit": {"schema_name": "note.v1"}}, {"return": "noted"},
+    ]}}}));
+    let only = Profile::new("workload").responds_with([WorkloadExecutor::RESULT]);
+    let desk = executor(emits, deps(&parrot(), &store)).with_profile(only);
+    let trigger = say(&store, "write").await;
+
+    desk.process_event(&Event::created(&trigger)).await.unwrap();
+
+    let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
+    assert_eq!(result.unwrap().context["status"], "error");
+    assert!(store.latest("note.v1").await.unwrap().is_none());
+}
+
+#[test]
+fn an_executor_that_can_never_work_makes_no_workload() {
+    let store = MemoryStore::default();
+    let deps = deps(&parrot(), &store);
+    let never = executor(agent(), deps.clone()).with_profile(Profile::new("x").max_inflight(0));
+
+    let error = ExecutorDefinition::new(Arc::new(never)).check(&deps);
+
+    assert!(error.unwrap_err().to_string().contains("max_inflight"));
+}
+
+#[tokio::test]
+async fn a_run_that_waits_is_suspended_and_goes_on_with_the_answer() {
+    let store = MemoryStore::default();
+    let asks = flow(json!({"flows": {"main": {"steps": [
+        {"id": "answer", "ask": "Go on?"}, {"return": "${answer}"},
+    ]}}}));
+    let desk = executor(asks, deps(&parrot(), &store));
+    let trigger = say(&store, "publish").await;
+    let event = Event::created(&trigger);
+
+    let waits = desk.process_event(&event).await.unwrap();
+    let question = store.latest("human.request.v1").await.unwrap().unwrap();
+    let id = question.context.text("requestId").unwrap();
+    let answer = desk.resume(id, json!("yes"), "ann").await.unwrap();
+    let ledger = universal_executor::BreadcrumbStore::ledger(&store).unwrap();
+    let run = universal_executor::store::RunRef::of("desk", &event);
+    ledger.resume(&run, answer.id).await.unwrap();
+    desk.process_event(&event).await.unwrap();
+
+    assert!(matches!(waits, Outcome::Suspended { .. }), "{waits:?}");
+    let result = store
+        .latest(WorkloadExecutor::RESULT)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(result.context["output"], "yes");
+}
+
+#[tokio::test]
+async fn a_run_that_waited_is_not_added_to_a_session_that_was_deleted_meanwhile() {
+    let store = MemoryStore::default();
+    let asks = flow(json!({"flows": {"main": {"steps": [{"ask": "Go on?"}, {"return": "done"}]}}}));
+    let desk = executor(asks, deps(&parrot(), &store));
+    let trigger = say(&store, "publish").await;
+    let event = Event::created(&trigger);
+    desk.process_event(&event).await.unwrap();
+    let sessions = SessionStore::new(Arc::new(store.clone()));
+
+    let deleted = sessions.delete("one").await.unwrap();
+    let answer = store.create(NewBreadcrumb::new("answer.v1")).await.unwrap();
+    let ledger = universal_executor::BreadcrumbStore::ledger(&store).unwrap();
+    let run = universal_executor::store::RunRef::of("desk", &event);
+    ledger.resume(&run, answer.id).await.unwrap();
+    desk.process_event(&event).await.unwrap();
+
+    assert_eq!(deleted, 1);
+    let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
+    assert_eq!(result.unwrap().context["error"]["code"], "session");
+    assert!(store.latest("session.log.v1").await.unwrap().is_none());
+}
+
+/// A flow of three steps on which the worker dies after the second one, and another one goes on.
+#[tokio::test(start_paused = true)]
+async fn after_a_crash_the_conversation_of_an_agent_goes_on_and_nothing_is_there_twice() {
+    const LEASE: Duration = Duration::from_secs(10);
+    let store = MemoryStore::default();
+    let model = Arc::new(ScriptedModel::answering(|_, request| {
+        Ok(ChatResponse::new(format!("said: {}", asked(request))))
+    }));
+    let called = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&called);
+    let stuck = json_tool("stuck", "Hangs once.", json!({}), move |_, _| {
+        let number = counted.fetch_add(1, Ordering::SeqCst);
+        async move {
+            if number == 0 {
+                std::future::pending::<()>().await;
+            }
+            Ok(json!("loose"))
+        }
+    });
+    let tools = ToolRegistry::default().with(stuck.idempotent()).unwrap();
+    let parts = Parts::new()
+        .tools(tools)
+        .default_model(Arc::clone(&model) as _);
+    let deps = Deps::new(parts, Arc::new(store.clone()));
+    let three = || {
+        flow(json!({
+            "tools": {"stuck": {}},
+            "agents": {"a": {"instruction": "Help."}},
+            "flows": {"main": {"steps": [
+                {"agent": "a"}, {"agent": "a", "input": "two"}, {"tool": "stuck", "input": {}},
+                {"agent": "a", "input": "three"},
+            ]}},
+        }))
+    };
+    let profile = || Profile::new("workload").lease(LEASE);
+    let first = executor(three(), deps.clone()).with_profile(profile());
+    let trigger = say(&store, "one").await;
+    let event = Event::created(&trigger);
+    let lost = tokio::time::timeout(Duration::from_secs(2), first.process_event(&event)).await;
+    tokio::time::advance(LEASE * 2).await;
+
+    let second = executor(three(), deps).with_profile(profile());
+    let came_further = second.process_event(&event).await.unwrap();
+    second.process_event(&event).await.unwrap();
+    let trigger = say(&store, "again").await;
+    second
+        .process_event(&Event::created(&trigger))
+        .await
+        .unwrap();
+
+    assert!(lost.is_err());
+    assert!(matches!(came_further, Outcome::Suspended { .. }));
+    let texts: Vec<_> = model.requests().iter().map(asked).collect();
+    assert_eq!(texts, ["one", "two", "three", "again", "two", "three"]);
+    let shown = history(&model.requests()[4]).join("|");
+    assert_eq!(shown, "one|said: three|two|said: two");
+    let session = SessionStore::new(Arc::new(store)).session("one");
+    let child = session
+        .child(&StepPath::new("main/0"))
+        .load()
+        .await
+        .unwrap();
+    assert_eq!(child.entries().len(), 2);
+    assert_eq!(session.load().await.unwrap().entries().len(), 2);
+}
+
+#[tokio::test]
+async fn an_executor_is_a_workload_whose_runs_are_claimed_like_any_other() {
+    let store = MemoryStore::default();
+    let definition = AgentDefinition::from_json(&json!({
+        "agent_id": "helper", "system_prompt": "Help.",
+        "subscriptions": [{"schema_name": "user.message.v1", "role": "trigger"}],
+    }));
+    let model = Arc::new(ScriptedModel::new(["Hello!"]));
+    let helper = AgentExecutor::new(definition.unwrap(), model, Arc::new(store.clone())).unwrap();
+    let helper = ExecutorDefinition::new(Arc::new(helper));
+    let deps = deps(&parrot(), &store);
+
+    let mut workload = helper.instantiate(&deps).unwrap();
+    let first: Vec<_> = workload
+        .run(alone("run-1"), Some("Hi".into()))
+        .collect()
+        .await;
+    // The same run again is answered from what it has written.
+    let again: Vec<_> = workload
+        .run(alone("run-1"), Some("Hi".into()))
+        .collect()
+        .await;
+
+    assert_eq!(
+        (output(&first), output(&again)),
+        (json!("Hello!"), json!("Hello!"))
+    );
+    assert_eq!(store.recent("user.message.v1", 9).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn an_executor_that_is_not_set_off_says_so() {
+    let store = MemoryStore::default();
+    let deps = deps(&parrot(), &store);
+    let never = executor(agent(), deps.clone());
+    let never = ExecutorDefinition::new(Arc::new(never)).schema("other.v1");
+
+    let mut workload = never.instantiate(&deps).unwrap();
+    let events: Vec<_> = workload
+        .run(alone("run-1"), Some("Hi".into()))
+        .collect()
+        .await;
+
+    let WorkloadEventKind::Error { failure, .. } = &events[1].kind else {
+        panic!("{events:?}")
+    };
+    assert_eq!(failure.code, "unmatched");
+}

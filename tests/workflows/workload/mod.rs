@@ -1,0 +1,125 @@
+//! Workloads: one protocol for agents, flows, closures and executors, their sessions, and the supervisor that runs them.
+
+mod deleted;
+mod ends;
+mod executors;
+#[cfg(all(feature = "validate", feature = "yaml"))]
+mod files;
+mod grammar;
+mod nested;
+mod patience;
+mod protocol;
+mod replaced;
+mod session_store;
+mod sessions;
+mod stopped;
+mod supervisor;
+mod waits;
+
+use serde_json::{Value, json};
+use std::sync::Arc;
+use universal_executor::agent::{ChatRequest, ScriptedModel};
+use universal_executor::model::Timestamp;
+use universal_executor::tool::{ToolRegistry, json_tool};
+use universal_executor::workflow::{Parts, Workflow};
+use universal_executor::workload::{
+    Definition, Deps, FlowDefinition, Message, RunCx, TurnStatus, WorkloadEvent, WorkloadEventKind,
+};
+use universal_executor::{
+    BreadcrumbId, BreadcrumbStore, ExecutionContext, MemoryStore, NewBreadcrumb,
+};
+
+/// A workflow as a workload of the name `it`.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "definitions are written where they are used"
+)]
+fn flow(definition: Value) -> FlowDefinition {
+    FlowDefinition::new("it", Workflow::from_json(&definition).unwrap()).unwrap()
+}
+
+/// One agent, as a workload.
+fn agent() -> FlowDefinition {
+    flow(json!({"agents": {"main": {"instruction": "Help."}}}))
+}
+
+/// What workloads work with: a model, and the tool `double`.
+fn deps(model: &Arc<ScriptedModel>, store: &MemoryStore) -> Deps {
+    deps_on(model, Arc::new(store.clone()))
+}
+
+/// The same on any store.
+fn deps_on(model: &Arc<ScriptedModel>, store: Arc<dyn BreadcrumbStore>) -> Deps {
+    let double = json_tool(
+        "double",
+        "Twice as much.",
+        json!({}),
+        |input, _| async move { Ok(json!(input["n"].as_i64().unwrap_or(0) * 2)) },
+    );
+    let tools = ToolRegistry::default().with(double).unwrap();
+    let parts = Parts::new()
+        .tools(tools)
+        .default_model(Arc::clone(model) as _);
+    Deps::new(parts, store)
+}
+
+fn says<const N: usize>(answers: [&str; N]) -> Arc<ScriptedModel> {
+    Arc::new(ScriptedModel::new(answers))
+}
+
+/// A model that repeats what it is asked, as it is shown it: `said: Hi`.
+fn parrot() -> Arc<ScriptedModel> {
+    Arc::new(ScriptedModel::answering(|_, request| {
+        Ok(universal_executor::agent::ChatResponse::new(format!(
+            "said: {}",
+            asked(request)
+        )))
+    }))
+}
+
+/// What the last message of a request has as the prompt of an agent.
+fn asked(request: &ChatRequest) -> String {
+    let text = &request.messages.last().unwrap().text;
+    let (_, rest) = text.split_once("\"prompt\":").unwrap_or(("", "\"?\""));
+    let rest = rest.trim_start();
+    let mut texts = serde_json::Deserializer::from_str(rest).into_iter::<String>();
+    texts.next().unwrap().unwrap_or_default()
+}
+
+/// What a request shows of the conversation before, without the author's instructions.
+fn history(request: &ChatRequest) -> Vec<&str> {
+    let shown = &request.messages[1..request.messages.len() - 1];
+    shown.iter().map(|message| message.text.as_str()).collect()
+}
+
+/// A run that belongs to no session.
+fn alone(run: &str) -> RunCx {
+    let message = NewBreadcrumb::new("user.message.v1");
+    let message = message.first_version(BreadcrumbId::NIL, Timestamp::from_micros(0));
+    RunCx::new(run, ExecutionContext::for_trigger(message))
+}
+
+/// All events of one turn of a new workload, which is closed after it.
+async fn events(definition: &dyn Definition, deps: &Deps, message: &str) -> Vec<WorkloadEvent> {
+    use futures::StreamExt as _;
+    let mut workload = definition.instantiate(deps).unwrap();
+    let events = workload.run(alone("run-1"), Some(Message::from(message)));
+    let events = events.collect().await;
+    workload.close().await.unwrap();
+    events
+}
+
+/// What a turn came to.
+fn output(events: &[WorkloadEvent]) -> Value {
+    match &events.last().unwrap().kind {
+        WorkloadEventKind::Final { output } => output.clone().into_value(),
+        other => json!(format!("{other:?}")),
+    }
+}
+
+fn code(status: &TurnStatus) -> &str {
+    match status {
+        TurnStatus::Failed { failure, .. } => &failure.code,
+        _ => "",
+    }
+}

@@ -1,0 +1,471 @@
+//! Runs within runs: whoever hears of the outer one hears of the inner one too, while it goes on, and which belongs to which.
+
+use crate::workload::grammar;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use universal_executor::source::StartAt;
+use universal_executor::store::{Fault, Faulty, Moment, Operation, Query};
+use universal_executor::tool::{ToolRegistry, json_tool};
+use universal_executor::workflow::{Parts, StepPath};
+use universal_executor::workload::{
+    Deps, ExecutorDefinition, Heard, Message, NativeDefinition, RunCx, Supervisor, WorkloadEvent,
+    WorkloadEventKind, WorkloadExecutor,
+};
+use universal_executor::{
+    BoxError, BreadcrumbStore as _, BreadcrumbStoreExt as _, Event, MemoryStore, NewBreadcrumb,
+    Outcome, Profile, Runtime, Selector, Subscription, Subscriptions, UniversalExecutor as _, Wake,
+    suspend,
+};
+
+/// Says what it is told, and goes on when it is let.
+fn says(open: &Arc<Semaphore>) -> NativeDefinition {
+    let open = Arc::clone(open);
+    NativeDefinition::new("says", move |cx: RunCx, message| {
+        let open = Arc::clone(&open);
+        async move {
+            let text = message.unwrap_or_default().text();
+            cx.say(text.clone()).await;
+            open.acquire().await?.forget();
+            Ok(json!(text))
+        }
+    })
+}
+
+fn executor(open: &Arc<Semaphore>, deps: &Deps) -> WorkloadExecutor {
+    let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
+    WorkloadExecutor::new("inner", Arc::new(says(open)), deps.clone(), messages).unwrap()
+}
+
+type Told = Arc<Mutex<Vec<WorkloadEvent>>>;
+
+fn noting(executor: WorkloadExecutor) -> (WorkloadExecutor, Told) {
+    let told = Told::default();
+    let notes = Arc::clone(&told);
+    let executor = executor.with_events(move |event| notes.lock().unwrap().push(event));
+    (executor, told)
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_of_a_run_within_a_run_name_it_and_are_heard_while_it_goes_on() {
+    let store = MemoryStore::default();
+    let deps = Deps::new(Parts::new(), Arc::new(store));
+    let open = Arc::new(Semaphore::new(0));
+    let (inner, of_inner) = noting(executor(&open, &deps));
+    let outer = ExecutorDefinition::new(Arc::new(inner));
+    let supervisor = Supervisor::builder(Arc::new(outer), deps).build().unwrap();
+    let mut subscriber = supervisor.subscribe("one").unwrap();
+    let turn = supervisor.send("one", "hi").unwrap();
+    let run: Arc<str> = turn.run().into();
+
+    let mut events = Vec::new();
+    let said = WorkloadEventKind::Text("hi".to_owned());
+    let minute = Duration::from_secs(60);
+    while let Ok(Some(Heard::Event(event))) = timeout(minute, subscriber.next()).await {
+        events.push((*event).clone());
+        // The inner run waits to be let, so neither run is over.
+        if event.kind == said {
+            open.add_permits(1);
+        }
+        if event.run == run && event.kind.is_end() {
+            break;
+        }
+    }
+    open.add_permits(1);
+    let outcome = turn.outcome().await;
+
+    assert_eq!(
+        outcome.final_text().as_deref(),
+        Some("hi"),
+        "{:?}",
+        outcome.status
+    );
+    let (of_outer, nested): (Vec<_>, Vec<_>) =
+        events.into_iter().partition(|event| event.run == run);
+    grammar::check(&of_outer);
+    grammar::check(&nested);
+    assert_eq!(nested, *of_inner.lock().unwrap());
+    assert!(
+        nested
+            .iter()
+            .all(|event| event.parent.as_ref() == Some(&run))
+    );
+    assert!(of_outer.iter().all(|event| event.parent.is_none()));
+}
+
+#[tokio::test]
+async fn a_run_within_a_run_has_a_conversation_of_its_own_in_the_session() {
+    let store = MemoryStore::default();
+    let deps = Deps::new(Parts::new(), Arc::new(store));
+    let open = Arc::new(Semaphore::new(2));
+    let outer = ExecutorDefinition::new(Arc::new(executor(&open, &deps)));
+    let supervisor = Supervisor::builder(Arc::new(outer), deps).build().unwrap();
+
+    for text in ["one", "two"] {
+        let outcome = supervisor.send("one", text).unwrap().outcome().await;
+        assert_eq!(
+            outcome.final_text().as_deref(),
+            Some(text),
+            "{:?}",
+            outcome.status
+        );
+    }
+
+    let session = supervisor.sessions().session("one");
+    let inner = session.child(&StepPath::new("executor:inner"));
+    for session in [session, inner] {
+        let log = session.load().await.unwrap();
+        let said: Vec<_> = log.messages().into_iter().map(|said| said.text).collect();
+        assert_eq!(said, ["one", "one", "two", "two"]);
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_goes_on_by_itself_still_names_the_run_that_it_belongs_to() {
+    let store = MemoryStore::default();
+    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+    let open = Arc::new(Semaphore::new(1));
+    let (inner, told) = noting(executor(&open, &deps));
+    let trigger = NewBreadcrumb::new("user.message.v1")
+        .tag("parent:run-1")
+        .context(json!({"message": "hi"}));
+    let trigger = store.create(trigger).await.unwrap();
+
+    inner
+        .process_event(&Event::created(&trigger))
+        .await
+        .unwrap();
+
+    let told = told.lock().unwrap();
+    assert!(
+        told.iter()
+            .all(|event| event.parent.as_deref() == Some("run-1"))
+    );
+    grammar::check(&told);
+}
+
+#[tokio::test]
+async fn a_run_of_an_executor_that_is_broken_off_is_told_to_end() {
+    let store = MemoryStore::default();
+    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+    let open = Arc::new(Semaphore::new(0));
+    let (inner, told) = noting(executor(&open, &deps));
+    let trigger = NewBreadcrumb::new("user.message.v1").context(json!({"message": "hi"}));
+    let trigger = store.create(trigger).await.unwrap();
+
+    {
+        let event = Event::created(&trigger);
+        let mut run = std::pin::pin!(inner.process_event(&event));
+        while told.lock().unwrap().len() < 2 {
+            assert!(futures::poll!(&mut run).is_pending());
+            tokio::task::yield_now().await;
+        }
+    }
+
+    let told = told.lock().unwrap();
+    grammar::check(&told);
+    let end = WorkloadEventKind::failed("cancelled", "the turn was stopped");
+    assert_eq!(told.last().unwrap().kind, end);
+}
+
+fn echo() -> NativeDefinition {
+    NativeDefinition::new("echo", |_, message: Option<Message>| async move {
+        Ok(message.unwrap_or_default().content)
+    })
+}
+
+fn inner(definition: NativeDefinition, schema: &str, deps: &Deps) -> WorkloadExecutor {
+    let asked = Subscriptions::new([Subscription::trigger(schema)]).unwrap();
+    WorkloadExecutor::new("inner", Arc::new(definition), deps.clone(), asked).unwrap()
+}
+
+fn outer(inner: ExecutorDefinition, deps: &Deps) -> WorkloadExecutor {
+    let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
+    WorkloadExecutor::new("outer", Arc::new(inner), deps.clone(), messages).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_around_an_executor_is_not_set_off_by_what_sets_that_off() {
+    let store = MemoryStore::default();
+    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+    let inner = inner(echo(), "user.message.v1", &deps);
+    let outer = outer(ExecutorDefinition::new(Arc::new(inner)), &deps);
+    let runtime = Runtime::builder(store.events())
+        .start_at(StartAt::Beginning)
+        .executor(Arc::new(outer))
+        .build()
+        .unwrap();
+    let message = NewBreadcrumb::new("user.message.v1").tag("session:one");
+    let message = message.context(json!({"message": "hi"}));
+    store.create(message).await.unwrap();
+
+    let minutes = tokio::time::sleep(Duration::from_secs(120));
+    runtime.run_until(minutes).await.unwrap();
+
+    let messages = Query::new(Selector::schema("user.message.v1")).limit(100);
+    let messages = store.search(&messages).await.unwrap();
+    assert_eq!(messages.len(), 2, "{messages:?}");
+    let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
+    let result = result.unwrap();
+    assert_eq!(
+        (result.author(), &result.context["output"]),
+        (Some("outer"), &json!("hi"))
+    );
+}
+
+#[tokio::test]
+async fn what_a_profile_does_not_list_is_not_written_to_set_off_an_executor_either() {
+    for (listed, is_written) in [
+        (None, true),
+        (Some("secret.order.v1"), true),
+        (Some("x.v1"), false),
+    ] {
+        let store = MemoryStore::default();
+        let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+        let inner = inner(echo(), "secret.order.v1", &deps);
+        let inner = ExecutorDefinition::new(Arc::new(inner)).schema("secret.order.v1");
+        let mut outer = outer(inner, &deps);
+        if let Some(listed) = listed {
+            let profile = Profile::new("workload");
+            outer = outer.with_profile(profile.responds_with([WorkloadExecutor::RESULT, listed]));
+        }
+        let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "hi"}));
+        let message = store.create(message).await.unwrap();
+
+        let done = outer.process_event(&Event::created(&message)).await;
+
+        let written = store.latest("secret.order.v1").await.unwrap();
+        assert_eq!(written.is_some(), is_written, "{listed:?}: {done:?}");
+        let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
+        let status = result.map(|result| result.context["status"].clone());
+        let expected = if is_written { "success" } else { "error" };
+        assert_eq!(status, Some(json!(expected)), "{listed:?}: {done:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_of_an_executor_that_may_still_go_on_keeps_no_later_turn_waiting() {
+    for (text, is_stopped) in [("hang", true), ("fail", false)] {
+        let store = MemoryStore::default();
+        let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+        let begun = Arc::new(Semaphore::new(0));
+        let begins = Arc::clone(&begun);
+        let works = NativeDefinition::new("works", move |_, message: Option<Message>| {
+            begins.add_permits(1);
+            async move {
+                let text = message.unwrap_or_default().text();
+                match text.as_str() {
+                    "hang" => std::future::pending().await,
+                    "fail" => Err("not yet".into()),
+                    _ => Ok(json!(text)),
+                }
+            }
+        });
+        let inner = inner(works, "user.message.v1", &deps);
+        let outer = ExecutorDefinition::new(Arc::new(inner));
+        let supervisor = Supervisor::builder(Arc::new(outer), deps).build().unwrap();
+        let turn = supervisor.send("one", text).unwrap();
+        begun.acquire().await.unwrap().forget();
+        if is_stopped {
+            supervisor.cancel("one");
+        }
+        turn.outcome().await;
+
+        let outcome = supervisor.send("one", "second").unwrap().outcome().await;
+
+        assert_eq!(
+            outcome.final_text().as_deref(),
+            Some("second"),
+            "{outcome:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_of_an_executor_that_makes_way_for_another_attempt_goes_on_within_its_turn() {
+    let store = MemoryStore::default();
+    let deps = Deps::new(Parts::new(), Arc::new(store));
+    let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
+    let makes_way = NativeDefinition::new("makes-way", |cx: RunCx, _| async move {
+        match cx.context().resumed() {
+            None => Err(suspend(Wake::at(cx.context().now()), json!("on my way")).into()),
+            Some(_) => Ok(json!("there")),
+        }
+    });
+    let inner = WorkloadExecutor::new("inner", Arc::new(makes_way), deps.clone(), messages);
+    let outer = ExecutorDefinition::new(Arc::new(inner.unwrap()));
+    let supervisor = Supervisor::builder(Arc::new(outer), deps).build().unwrap();
+
+    let outcome = supervisor.send("one", "go").unwrap().outcome().await;
+
+    assert_eq!(
+        outcome.final_text().as_deref(),
+        Some("there"),
+        "{outcome:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_around_one_that_makes_way_does_so_too_and_no_step_is_cut_off() {
+    let store = MemoryStore::default();
+    let begun: Arc<Mutex<Vec<i64>>> = Arc::default();
+    let notes = Arc::clone(&begun);
+    let work = json_tool("work", "", json!({}), move |input, _| {
+        let step = input["step"].as_i64().unwrap();
+        notes.lock().unwrap().push(step);
+        async move {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            Ok(json!(step))
+        }
+    });
+    let tools = ToolRegistry::default().with(work.at_most_once()).unwrap();
+    let deps = Deps::new(Parts::new().tools(tools), Arc::new(store.clone()));
+    let step = |step: i64| json!({"tool": "work", "input": {"step": step}});
+    let steps: Vec<_> = (1..=8).map(step).collect();
+    let steps =
+        crate::workload::flow(json!({"tools": {"work": {}}, "flows": {"main": {"steps": steps}}}));
+    let asked = Subscriptions::new([Subscription::trigger("order.v1")]).unwrap();
+    let ten_seconds = || Profile::new("workload").timeout(Duration::from_secs(10));
+    let inner = WorkloadExecutor::new("inner", Arc::new(steps), deps.clone(), asked);
+    let inner = Arc::new(inner.unwrap().with_profile(ten_seconds()));
+    let inner = ExecutorDefinition::new(inner).schema("order.v1");
+    let outer = outer(inner, &deps).with_profile(ten_seconds());
+    let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "go"}));
+    let event = Event::created(&store.create(message).await.unwrap());
+
+    let mut outcome = outer.process_event(&event).await.unwrap();
+    while matches!(outcome, Outcome::Suspended { .. }) {
+        outcome = outer.process_event(&event).await.unwrap();
+    }
+
+    let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
+    let result = result.unwrap();
+    assert_eq!(result.context["output"], 8, "{result:?}");
+    assert_eq!(*begun.lock().unwrap(), [1, 2, 3, 4, 5, 6, 7, 8]);
+}
+
+#[tokio::test]
+async fn a_run_within_a_run_is_told_what_that_was_told_and_nothing_else() {
+    let store = MemoryStore::default();
+    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+    let inner = inner(echo(), "order.v1", &deps);
+    let inner = ExecutorDefinition::new(Arc::new(inner)).schema("order.v1");
+    let outer = outer(inner, &deps);
+    let message = NewBreadcrumb::new("user.message.v1").context(json!({"crabs": 3}));
+    let message = store.create(message).await.unwrap();
+
+    outer
+        .process_event(&Event::created(&message))
+        .await
+        .unwrap();
+
+    let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
+    assert_eq!(result.unwrap().context["output"], json!({"crabs": 3}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_somebody_else_gave_the_tag_of_a_turn_sets_off_nothing_in_its_place() {
+    let store = MemoryStore::default();
+    let commits = AtomicUsize::new(0);
+    // That the first has set off the inner run nobody hears.
+    let losing = Faulty::new(store.clone(), move |operation, moment| {
+        let is_commit = operation == Operation::Commit && moment == Moment::After;
+        match is_commit && commits.fetch_add(1, Ordering::SeqCst) == 0 {
+            true => Fault::Fail,
+            false => Fault::None,
+        }
+    });
+    let deps = Deps::new(Parts::new(), Arc::new(losing));
+    let inner = inner(echo(), "order.v1", &deps);
+    let inner = ExecutorDefinition::new(Arc::new(inner)).schema("order.v1");
+    let outer = outer(inner, &deps);
+    let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "hi"}));
+    let event = Event::created(&store.create(message).await.unwrap());
+
+    outer.process_event(&event).await.unwrap_err();
+    let order = store.latest("order.v1").await.unwrap().unwrap();
+    let forged = NewBreadcrumb::new("order.v1").tags(order.tags.clone());
+    let forged = forged.created_by("mallory");
+    store
+        .create(forged.context(json!({"message": "forged"})))
+        .await
+        .unwrap();
+    tokio::time::advance(Duration::from_secs(120)).await;
+    outer.process_event(&event).await.unwrap();
+
+    let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
+    assert_eq!(result.unwrap().context["output"], "hi");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_within_a_run_that_may_run_once_does_although_its_runtime_is_stopped_meanwhile() {
+    let store = MemoryStore::default();
+    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+    let begun = Arc::new(Semaphore::new(0));
+    let begins = Arc::clone(&begun);
+    let hangs = NativeDefinition::new("hangs", move |_, _| {
+        begins.add_permits(1);
+        std::future::pending::<Result<Value, BoxError>>()
+    });
+    let once = Profile::new("workload").at_most_once();
+    let inner = inner(hangs, "order.v1", &deps).with_profile(once);
+    let inner = ExecutorDefinition::new(Arc::new(inner)).schema("order.v1");
+    let outer = Arc::new(outer(inner, &deps));
+    let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "hi"}));
+    store.create(message).await.unwrap();
+    let runtime = || {
+        Runtime::builder(store.events())
+            .start_at(StartAt::Beginning)
+            .drain_timeout(Duration::ZERO)
+            .executor(outer.clone())
+            .build()
+            .unwrap()
+    };
+
+    let is_begun = async { begun.acquire().await.unwrap().forget() };
+    runtime().run_until(is_begun).await.unwrap();
+    let minutes = tokio::time::sleep(Duration::from_secs(300));
+    runtime().run_until(minutes).await.unwrap();
+
+    assert_eq!(begun.available_permits(), 0, "it ran again");
+    let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
+    let result = result.unwrap();
+    assert_eq!(result.context["status"], "error", "{result:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_is_stopped_gives_a_run_back_with_those_within_it() {
+    let store = MemoryStore::default();
+    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+    let begun = Arc::new(Semaphore::new(0));
+    let begins = Arc::clone(&begun);
+    let hangs = NativeDefinition::new("hangs", move |_, _| {
+        begins.add_permits(1);
+        std::future::pending::<Result<Value, BoxError>>()
+    });
+    let inner = inner(hangs, "order.v1", &deps);
+    let inner = ExecutorDefinition::new(Arc::new(inner)).schema("order.v1");
+    let outer = Arc::new(outer(inner, &deps));
+    let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "hi"}));
+    store.create(message).await.unwrap();
+
+    // Losing three workers would be the end of either run.
+    for _ in 0..5 {
+        let runtime = Runtime::builder(store.events())
+            .start_at(StartAt::Beginning)
+            .drain_timeout(Duration::ZERO)
+            .executor(outer.clone())
+            .build()
+            .unwrap();
+        let is_begun = async { begun.acquire().await.unwrap().forget() };
+        let is_begun = timeout(Duration::from_secs(10), is_begun);
+        let mut in_time = Ok(());
+        let begins = async { in_time = is_begun.await };
+        runtime.run_until(begins).await.unwrap();
+
+        assert_eq!(in_time, Ok(()), "it goes on at once");
+    }
+}

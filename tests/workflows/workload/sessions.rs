@@ -1,0 +1,470 @@
+//! What a session remembers: questions and answers, the calls of agents, and what each agent in a flow said.
+
+use crate::workload::{agent, asked, code, deps, deps_on, flow, history, parrot, says};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use universal_executor::MemoryStore;
+use universal_executor::agent::guardrail::{Decision, on_input};
+use universal_executor::agent::{ChatResponse, Message, ScriptedModel, Speaker, ToolCall};
+use universal_executor::store::{Fault, Faulty, Moment, Operation};
+use universal_executor::tool::{ToolRegistry, json_tool};
+use universal_executor::workflow::{MayRetry, Parts, StepPath};
+use universal_executor::workload::{Deps, FlowDefinition, Supervisor, TurnStatus};
+
+fn supervisor(definition: FlowDefinition, deps: Deps) -> Supervisor {
+    Supervisor::builder(Arc::new(definition), deps)
+        .build()
+        .unwrap()
+}
+
+async fn turn(supervisor: &Supervisor, session: &str, message: &str) -> Option<String> {
+    supervisor
+        .send(session, message)
+        .unwrap()
+        .outcome()
+        .await
+        .final_text()
+}
+
+#[tokio::test]
+async fn an_agent_is_shown_what_was_said_in_its_session_and_in_no_other() {
+    let model = says(["Hello, Ann.", "You are Ann.", "Who?"]);
+    let supervisor = supervisor(agent(), deps(&model, &MemoryStore::default()));
+
+    turn(&supervisor, "one", "I am Ann.").await;
+    turn(&supervisor, "one", "Who am I?").await;
+    turn(&supervisor, "two", "Who am I?").await;
+
+    let requests = model.requests();
+    assert_eq!(history(&requests[0]), [""; 0]);
+    assert_eq!(history(&requests[1]), ["I am Ann.", "Hello, Ann."]);
+    assert_eq!(history(&requests[2]), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_flow_is_in_the_memory_of_its_session_with_question_and_result() {
+    let model = parrot();
+    let reviewed = flow(json!({
+        "agents": {"a": {"instruction": "Help."}},
+        "flows": {"main": {"steps": [{"agent": "a"}, {"return": "the result"}]}},
+    }));
+    let supervisor = supervisor(reviewed, deps(&model, &MemoryStore::default()));
+
+    turn(&supervisor, "one", "first").await;
+    turn(&supervisor, "one", "second").await;
+
+    // The conversation of the session, then that of the agent at this step.
+    let shown = history(&model.requests()[1]).join("|");
+    assert_eq!(shown, "first|the result|first|said: first");
+}
+
+#[tokio::test]
+async fn agents_at_other_steps_and_iterations_do_not_see_what_each_other_said() {
+    let model = parrot();
+    let twice = flow(json!({
+        "agents": {"a": {"instruction": "Help."}},
+        "flows": {"main": {"steps": [{"loop": [{"agent": "a", "input": "${iteration}"}], "max": 2}]}},
+    }));
+    let deps = deps(&model, &MemoryStore::default());
+    let supervisor = supervisor(twice, deps);
+
+    turn(&supervisor, "one", "go").await;
+
+    assert!(
+        model
+            .requests()
+            .iter()
+            .all(|request| history(request).is_empty())
+    );
+    let session = supervisor.sessions().session("one");
+    let first = session
+        .child(&StepPath::new("main/0#1/0"))
+        .load()
+        .await
+        .unwrap();
+    assert_eq!(first.messages().len(), 2, "{first:?}");
+}
+
+#[tokio::test]
+async fn an_agent_that_another_one_asks_is_shown_all_it_said_in_the_turns_before() {
+    // Asks the critic twice in each turn, one time after the other.
+    let model = Arc::new(ScriptedModel::answering(|number, request| {
+        let is_critic = request.messages[0].text.contains("Criticise.");
+        let shown = request.messages.iter();
+        let task = request
+            .messages
+            .iter()
+            .rposition(|message| message.speaker == Speaker::User);
+        let results = shown.skip(task.unwrap());
+        let results = results.filter(|message| message.speaker == Speaker::Tool);
+        let ask = |prompt: String| {
+            let call = ToolCall::new(number.to_string(), "critic", json!({"prompt": prompt}));
+            ChatResponse::calling(vec![call])
+        };
+        Ok(match (is_critic, results.count()) {
+            (true, _) => ChatResponse::new(format!("fine {}", asked(request))),
+            (false, results @ (0 | 1)) => ask(format!("{number}-{results}")),
+            (false, _) => ChatResponse::new("done"),
+        })
+    }));
+    let definition = flow(json!({"agents": {
+        "main": {"instruction": "Write.", "use": ["critic"]},
+        "critic": {"instruction": "Criticise."},
+    }}));
+    let supervisor = supervisor(definition, deps(&model, &MemoryStore::default()));
+
+    for message in ["one", "two"] {
+        turn(&supervisor, "one", message).await;
+    }
+
+    let requests = model.requests();
+    let critic = requests
+        .iter()
+        .filter(|request| request.messages[0].text.contains("Criticise."));
+    let shown: Vec<_> = critic.map(|request| history(request).join("|")).collect();
+    // What the session has stands before what the critic said itself.
+    let own: Vec<_> = shown
+        .iter()
+        .map(|shown| shown.rsplit_once("done|").map_or("", |(_, own)| own))
+        .collect();
+    let first = "1-0|fine 1-0|3-1|fine 3-1";
+    assert_eq!(own, ["", "", first, first]);
+}
+
+#[tokio::test]
+async fn an_agent_is_shown_no_more_than_its_definition_says() {
+    let model = parrot();
+    let short = flow(json!({"agents": {"main": {"instruction": "Help.", "history": 2}}}));
+    let none = flow(json!({"agents": {"main": {"instruction": "Help.", "history": "none"}}}));
+    let deps = deps(&model, &MemoryStore::default());
+    let (short, none) = (supervisor(short, deps.clone()), supervisor(none, deps));
+
+    for message in ["a", "b", "c"] {
+        turn(&short, "one", message).await;
+    }
+    turn(&none, "one", "d").await;
+
+    let requests = model.requests();
+    assert_eq!(history(&requests[2]), ["b", "said: b"]);
+    assert_eq!(history(&requests[3]), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_conversation_that_a_guardrail_denies_is_not_shown_to_the_model_that_sums_up() {
+    let model = parrot();
+    let no_transcripts = on_input("no transcripts", |messages| {
+        let transcript = |message: &Message| message.text.contains("user: a");
+        match messages.iter().any(transcript) {
+            true => Decision::deny("it stays here"),
+            false => Decision::Allow,
+        }
+    });
+    let parts = Parts::new()
+        .default_model(Arc::clone(&model) as _)
+        .guardrail(no_transcripts);
+    let long = flow(json!({
+        "agents": {"main": {"instruction": "Help."}},
+        "policies": {
+            "compaction": {"method": "summarise", "at_tokens": 4, "keep": 2},
+            "guardrails": {"input": ["no transcripts"]},
+        },
+    }));
+    let deps = Deps::new(parts, Arc::new(MemoryStore::default()));
+    let supervisor = supervisor(long, deps);
+
+    for message in ["a", "b", "c"] {
+        turn(&supervisor, "one", message).await;
+    }
+
+    let requests = model.requests();
+    assert_eq!(requests.len(), 3);
+    let shown = ["a", "said: a", "b", "said: b"];
+    assert_eq!(history(&requests[2]), shown);
+}
+
+#[tokio::test]
+async fn calls_of_tools_are_replayed_with_their_results() {
+    let model = Arc::new(ScriptedModel::answering(|number, _| {
+        Ok(match number {
+            1 => ChatResponse::calling(vec![ToolCall::new("1", "double", json!({"n": 21}))]),
+            _ => ChatResponse::new("42."),
+        })
+    }));
+    let definition = flow(json!({
+        "tools": {"double": {}},
+        "agents": {"main": {"instruction": "Help.", "tools": ["double"]}},
+    }));
+    let supervisor = supervisor(definition, deps(&model, &MemoryStore::default()));
+
+    turn(&supervisor, "one", "Twice 21?").await;
+    turn(&supervisor, "one", "Sure?").await;
+
+    let shown = &model.requests()[2].messages[1..5];
+    let speakers: Vec<_> = shown.iter().map(|message| message.speaker).collect();
+    let expected = [
+        Speaker::User,
+        Speaker::Assistant,
+        Speaker::Tool,
+        Speaker::Assistant,
+    ];
+    assert_eq!(speakers, expected);
+    assert_eq!(shown[1].tool_calls[0].name, "double");
+    assert_eq!(shown[2].call_id.as_ref(), Some(&shown[1].tool_calls[0].id));
+    assert_eq!(shown[2].text, "42");
+}
+
+#[tokio::test]
+async fn a_question_is_answered_after_the_process_has_begun_anew() {
+    use universal_executor::BreadcrumbStoreExt as _;
+    let store = MemoryStore::default();
+    let deps = deps(&parrot(), &store);
+    let asks = || {
+        flow(json!({"flows": {"main": {"steps": [
+            {"id": "answer", "ask": "Go on?"}, {"return": "${input}: ${answer}"},
+        ]}}}))
+    };
+    let before = supervisor(asks(), deps.clone());
+    let asked = before.send("one", "publish").unwrap().outcome().await;
+    drop(before);
+    let after = supervisor(asks(), deps);
+
+    let refused = after.send("one", "other").unwrap().outcome().await;
+    let still = after.resume("one").unwrap().outcome().await;
+    let question = store.latest("human.request.v1").await.unwrap().unwrap();
+    let ticket = question.context.text("requestId").unwrap();
+    after.answer(ticket, json!("yes"), "ann").await.unwrap();
+    let done = after.resume("one").unwrap().outcome().await;
+    let nothing = after.resume("one").unwrap().outcome().await;
+
+    assert!(
+        matches!(asked.status, TurnStatus::Suspended { .. }),
+        "{asked:?}"
+    );
+    assert_eq!(code(&refused.status), "suspended");
+    assert!(
+        matches!(still.status, TurnStatus::Suspended { .. }),
+        "{still:?}"
+    );
+    assert_eq!(done.final_text().as_deref(), Some("publish: yes"));
+    assert_eq!(code(&nothing.status), "not_suspended");
+    let log = after.sessions().session("one").load().await.unwrap();
+    assert_eq!(log.messages().len(), 2, "{log:?}");
+}
+
+#[tokio::test]
+async fn looking_for_an_answer_often_leaves_the_conversation_before_as_it_is() {
+    let store = MemoryStore::default();
+    let deps = deps(&parrot(), &store);
+    let asks = flow(json!({"flows": {"main": {"steps": [
+        {"if": {"path": "input", "op": "eq", "value": "publish"}, "then": [{"ask": "Go on?"}]},
+        {"return": "done"},
+    ]}}}));
+    let supervisor = supervisor(asks, deps);
+    turn(&supervisor, "one", "before").await;
+    turn(&supervisor, "one", "publish").await;
+
+    // More often than entries of a session are read.
+    for _ in 0..1_001 {
+        supervisor.resume("one").unwrap().outcome().await;
+    }
+    answer(&store, "yes").await;
+    let done = supervisor.resume("one").unwrap().outcome().await;
+
+    assert_eq!(done.final_text().as_deref(), Some("done"));
+    let log = supervisor.sessions().session("one").load().await.unwrap();
+    let said: Vec<_> = log.messages().into_iter().map(|said| said.text).collect();
+    assert_eq!(said, ["before", "done", "publish", "done"]);
+}
+
+#[tokio::test]
+async fn a_turn_that_fails_for_good_after_it_has_waited_does_not_block_its_session() {
+    let store = MemoryStore::default();
+    let called = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&called);
+    let charge = json_tool("charge", "Takes money.", json!({}), move |_, _| {
+        count.fetch_add(1, Ordering::SeqCst);
+        async move { Ok(json!("charged")) }
+    });
+    let tools = ToolRegistry::default().with(charge).unwrap();
+    let deps = Deps::new(Parts::new().tools(tools), Arc::new(store.clone()));
+    let asks = flow(json!({
+        "tools": {"charge": {}},
+        "flows": {"main": {"steps": [
+            {"ask": "Go on?"}, {"tool": "charge", "input": {}}, {"fail": "never"},
+        ]}},
+    }));
+    let supervisor = supervisor(asks, deps);
+    supervisor.send("one", "publish").unwrap().outcome().await;
+    answer(&store, "yes").await;
+
+    let failed = supervisor.resume("one").unwrap().outcome().await;
+    let again = supervisor.resume("one").unwrap().outcome().await;
+    let next = supervisor.send("one", "other").unwrap().outcome().await;
+
+    assert_eq!(code(&failed.status), "failed", "{failed:?}");
+    assert_eq!(code(&again.status), "not_suspended");
+    assert!(
+        matches!(next.status, TurnStatus::Suspended { .. }),
+        "{next:?}"
+    );
+    assert_eq!(called.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_failure_of_a_flow_ends_its_turn_whatever_the_flow_calls_it() {
+    for failure in ["refused", "not_made"] {
+        let store = MemoryStore::default();
+        let asks = flow(json!({"flows": {"main": {"steps": [
+            {"ask": "Go on?"}, {"fail": "No.", "code": failure},
+        ]}}}));
+        let supervisor = supervisor(asks, deps(&parrot(), &store));
+        supervisor.send("one", "publish").unwrap().outcome().await;
+        answer(&store, "yes").await;
+
+        let failed = supervisor.resume("one").unwrap().outcome().await;
+        let next = supervisor.send("one", "other").unwrap().outcome().await;
+
+        assert_eq!(code(&failed.status), failure);
+        assert!(
+            matches!(next.status, TurnStatus::Suspended { .. }),
+            "{next:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_turn_that_lacks_something_here_waits_until_it_goes_on_where_that_is() {
+    let store = MemoryStore::default();
+    let asks = flow(
+        json!({"tools": {"double": {}}, "flows": {"main": {"steps": [
+            {"ask": "Go on?"}, {"tool": "double", "input": {"n": 2}},
+        ]}}}),
+    );
+    let has_it = supervisor(asks, deps(&parrot(), &store));
+    let other = flow(json!({"flows": {"main": {"steps": [{"return": 1}]}}}));
+    let nothing = Deps::new(Parts::new(), Arc::new(store.clone()));
+    let lacks_it = supervisor(other, nothing);
+    has_it.send("one", "publish").unwrap().outcome().await;
+    answer(&store, "yes").await;
+
+    let refused = lacks_it.resume("one").unwrap().outcome().await;
+    let done = has_it.resume("one").unwrap().outcome().await;
+
+    assert_eq!(code(&refused.status), "refused", "{refused:?}");
+    let TurnStatus::Failed { retry, .. } = refused.status else {
+        panic!("it did not fail")
+    };
+    assert_eq!(retry, MayRetry::Elsewhere);
+    assert_eq!(done.final_text().as_deref(), Some("4"), "{done:?}");
+}
+
+#[tokio::test]
+async fn a_turn_that_waits_can_be_given_up() {
+    let deps = deps(&parrot(), &MemoryStore::default());
+    let asks = flow(json!({"flows": {"main": {"steps": [{"ask": "Go on?"}]}}}));
+    let supervisor = supervisor(asks, deps);
+    supervisor.send("one", "publish").unwrap().outcome().await;
+
+    supervisor.give_up("one").await.unwrap();
+    let next = supervisor.send("one", "other").unwrap().outcome().await;
+
+    assert!(
+        matches!(next.status, TurnStatus::Suspended { .. }),
+        "{next:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_is_asked_more_than_once_at_a_time_answers_each_time_and_all_is_in_its_conversation()
+ {
+    let call = |number: &str| ToolCall::new(number, "critic", json!({"prompt": number}));
+    let model = ScriptedModel::answering(move |_, request| {
+        let mut messages = request.messages.iter();
+        let has_result = messages.any(|message| message.speaker == Speaker::Tool);
+        let is_critic = request.messages[0].text.contains("Criticise.");
+        Ok(match (is_critic, has_result) {
+            (true, _) => ChatResponse::new("fine"),
+            (false, false) => ChatResponse::calling(vec![call("1"), call("2"), call("3")]),
+            (false, true) => ChatResponse::new("done"),
+        })
+    });
+    let definition = flow(json!({
+        "agents": {
+            "writer": {"instruction": "Write.", "use": ["critic"]},
+            "critic": {"instruction": "Criticise."},
+        },
+        "flows": {"main": {"steps": [{"agent": "writer", "input": "crabs"}]}},
+    }));
+    // Each operation takes a time, as in any store but that in memory.
+    let store = Faulty::new(MemoryStore::default(), |operation, moment| {
+        let is_slow = matches!(operation, Operation::Search | Operation::Commit);
+        match is_slow && moment == Moment::Before {
+            true => Fault::Delay(Duration::from_millis(5)),
+            false => Fault::None,
+        }
+    });
+    let deps = deps_on(&Arc::new(model), Arc::new(store));
+    let supervisor = supervisor(definition, deps);
+
+    assert_eq!(
+        turn(&supervisor, "one", "go").await.as_deref(),
+        Some("done")
+    );
+
+    let session = supervisor.sessions().session("one");
+    let critic = session.child(&StepPath::new("main/0/critic"));
+    let said = critic.load().await.unwrap().messages();
+    let mut asked: Vec<_> = said.iter().step_by(2).map(|said| &*said.text).collect();
+    asked.sort_unstable();
+    assert_eq!(asked, ["1", "2", "3"]);
+}
+
+#[tokio::test]
+async fn an_agent_whose_conversation_is_made_shorter_has_room_for_as_many_pages_in_a_session() {
+    let page = json_tool("page", "A page.", json!({}), |_, _| async move {
+        Ok(json!("x".repeat(15_000)))
+    });
+    let model = ScriptedModel::answering(|number, _| {
+        let calls = (0..9).map(|call| ToolCall::new(call.to_string(), "page", json!({})));
+        Ok(match number {
+            0..9 => ChatResponse::calling(calls.collect()),
+            _ => ChatResponse::new("read"),
+        })
+    });
+    let definition = flow(json!({
+        "tools": {"page": {}},
+        "agents": {"reader": {"instruction": "Read.", "tools": ["page"]}},
+        "policies": {"compaction": {"method": "truncate", "at_tokens": 5_000, "keep": 2}},
+        "flows": {"main": {"steps": [{"agent": "reader", "input": "all"}]}},
+    }));
+    let parts = Parts::new().tools(ToolRegistry::default().with(page).unwrap());
+    let parts = parts.default_model(Arc::new(model) as _);
+    let deps = Deps::new(parts, Arc::new(MemoryStore::default()));
+    let supervisor = supervisor(definition, deps);
+
+    assert_eq!(
+        turn(&supervisor, "one", "go").await.as_deref(),
+        Some("read")
+    );
+
+    // The newest of the calls are in the conversation all the same.
+    let session = supervisor.sessions().session("one");
+    let reader = session.child(&StepPath::new("main/0"));
+    let said = reader.load().await.unwrap().messages();
+    assert!(said.iter().any(|said| said.speaker == Speaker::Tool));
+    assert_eq!(said.last().unwrap().text, "read");
+}
+
+/// Answers the question that was asked last.
+async fn answer(store: &MemoryStore, text: &str) {
+    use universal_executor::{BreadcrumbStoreExt as _, NewBreadcrumb};
+    let question = store.latest("human.request.v1").await.unwrap().unwrap();
+    let id = question.context.text("requestId").unwrap();
+    let answer = NewBreadcrumb::new("human.response.v1")
+        .tag(format!("request:{id}"))
+        .created_by("ann")
+        .context(json!({"request_id": id, "answer": text}));
+    store.create(answer).await.unwrap();
+}
