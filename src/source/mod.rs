@@ -92,8 +92,10 @@ pub trait EventSource: Send + Sync + 'static {
         false
     }
 
-    /// How many events it keeps for the consumer it delivers to that were not acknowledged yet, if it knows: not delivered,
-    /// or on their way.
+    /// Number of events that wait for this source's consumer or are delivered but not acknowledged. `None` if the source
+    /// cannot count them.
+    ///
+    /// A server may count an event a moment after it confirmed it (NATS does).
     ///
     /// # Errors
     /// Fails if the source cannot be reached.
