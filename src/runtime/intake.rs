@@ -9,13 +9,13 @@ use super::share::{Back, Place, Share, Shares, shares};
 use super::shared::{PAUSE, Shared};
 use super::station::Station;
 use super::sweep::{self, Found};
-use super::{Deliveries, Runtime, metrics};
+use super::{Runtime, metrics};
 use crate::bugs::planted;
 use crate::clock::later;
 use crate::error::Retry;
 use crate::executor::SchemaHints;
 use crate::model::{Event, EventKind, Timestamp};
-use crate::source::{Delivery, SourceError, StartAt};
+use crate::source::{Deliveries, Delivery, SourceError, StartAt};
 use futures::StreamExt as _;
 use futures::future::join_all;
 use std::collections::HashMap;
@@ -180,7 +180,7 @@ impl<'r> Intake<'r> {
     }
 
     fn note_subscribed(&self, deliveries: Deliveries) -> Deliveries {
-        self.shared.progress.subscribed();
+        self.shared.progress.subscribed(deliveries.start());
         self.shared.source_is(true);
         // What was announced while nobody listened.
         if !self.shared.source_is_complete {
@@ -420,7 +420,10 @@ async fn hand_over<T>(inbox: &mpsc::Sender<T>, share: Share, made: impl FnOnce(S
 }
 
 /// Subscribes to the source, where the last subscription ended.
-async fn subscribe(runtime: &Runtime) -> Result<Deliveries, SourceError> {
+///
+/// # Errors
+/// The source's, or [`SourceError::Unavailable`] after 30 s without an answer.
+pub(super) async fn subscribe(runtime: &Runtime) -> Result<Deliveries, SourceError> {
     const PATIENCE: Duration = Duration::from_secs(30);
     let from = runtime.progress.from(runtime.settings.start_at);
     match timeout(PATIENCE, runtime.source.subscribe(from)).await {

@@ -65,11 +65,11 @@ pub use report::RunReport;
 use crate::bugs::planted;
 use crate::clock::later;
 use crate::model::{Breadcrumb, Selector};
-use crate::source::{Delivery, EventSource, SourceError};
+use crate::source::EventSource;
 use crate::store::{RunRef, StoreError};
 use builder::Settings;
 use definitions::Keeper;
-use futures::stream::{self, BoxStream, Stream};
+use futures::stream::{self, Stream};
 use futures::{FutureExt as _, StreamExt as _};
 use graph::Graph;
 use health::Vitals;
@@ -82,8 +82,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
-
-type Deliveries = BoxStream<'static, Result<Delivery, SourceError>>;
 
 /// Executors and the source of their events. Made by [`Runtime::builder`].
 ///
@@ -128,10 +126,12 @@ impl Runtime {
     /// Processes events until a future resolves, then finishes what is running and says what happened. Called again it
     /// goes on where it stopped, with the first event that was not taken care of.
     ///
+    /// The future is first polled once the source is subscribed to: an event of what it writes is never missed.
+    ///
     /// When the future resolves nothing more is pulled or claimed. What still runs after
     /// [`drain_timeout`](RuntimeBuilder::drain_timeout) is dropped: it writes nothing, and its run is given back without
     /// having used an attempt. (One that may run at most once is left to its lease, and then ends as
-    /// `outcome_unknown`.) Dropping this future drops what runs at once, and leaves all of it to the leases.
+    /// `outcome_unknown`.) Dropping this future drops what runs at once; it is given back in the background, while tokio runs.
     ///
     /// # Errors
     /// If the source cannot be subscribed to, or it is running already.
@@ -143,7 +143,7 @@ impl Runtime {
     }
 
     /// As [`run_until`](Self::run_until), told to stop by the first item of a stream; a second one ends the drain at
-    /// once and leaves what runs to its leases. The end of the stream is no signal.
+    /// once, and the running work is given back in the background, while tokio runs. The end of the stream is no signal.
     ///
     /// # Errors
     /// If the source cannot be subscribed to.
@@ -167,21 +167,16 @@ impl Runtime {
         let _gone = shared.gone_when_dropped();
         tasks.spawn(Arc::clone(&self.vitals).beat(Arc::clone(&shared)));
         let mut intake = Intake::new(self, Arc::clone(&shared), &mut tasks);
-        // Before the signals are looked at: what they make happen is not to be missed.
-        let start = async {
-            intake.open().await;
-            let from = self.progress.from(self.settings.start_at);
-            let deliveries = self.source.subscribe(from).await?;
-            self.progress.subscribed();
-            intake.load_definitions().await;
-            self.vitals.started();
-            Ok(deliveries)
-        };
-        let deliveries = tokio::select! {
+        // The signals are polled only after this: their future may write what the source must deliver.
+        intake.open().await;
+        let deliveries = intake::subscribe(self).await;
+        let deliveries = deliveries.map_err(RuntimeError::Source)?;
+        self.progress.subscribed(deliveries.start());
+        tokio::select! {
             biased;
-            deliveries = start => deliveries.map_err(RuntimeError::Source)?,
+            () = intake.load_definitions() => self.vitals.started(),
             _ = signals.next() => return Ok(shared.report()),
-        };
+        }
         tokio::select! {
             biased;
             _ = signals.next() => {}
@@ -199,7 +194,7 @@ impl Runtime {
             biased;
             () = drained => {}
             _ = signals.next() => {
-                tracing::warn!("told to stop twice; what runs is left to its leases");
+                tracing::warn!("told to stop twice; the running work is given back in the background");
             }
         }
         Ok(shared.report())

@@ -6,6 +6,7 @@ use super::shared::{Shared, in_time};
 use crate::executor::{ExecutorError, NEVER_ENDED, Outcome, UniversalExecutor, give_up};
 use crate::model::{BreadcrumbId, Event, EventKind, Route};
 use crate::store::{Commit, DeadLetter, FailureClass, Lease, RunEnd, StoreError};
+use futures::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -138,6 +139,12 @@ pub(super) async fn give_back(home: &Home, lease: Lease, because: Because) -> bo
             false
         }
     }
+}
+
+/// Gives runs back, side by side.
+pub(super) async fn give_all_back(home: Arc<Home>, runs: Vec<(Lease, Because)>) {
+    let back = |(lease, because)| give_back(&home, lease, because);
+    join_all(runs.into_iter().map(back)).await;
 }
 
 /// Ends a run that `process_event` did not end.

@@ -15,7 +15,7 @@ pub(super) struct Progress {
 
 #[derive(Default)]
 struct Positions {
-    /// Of the last event taken in.
+    /// Of the last event taken in; before the first one, the start of the first subscription.
     last: Option<u64>,
     /// The time of the newest event taken in.
     newest: Option<Timestamp>,
@@ -31,9 +31,11 @@ impl Progress {
         before.or(positions.last).map_or(start, StartAt::After)
     }
 
-    /// Notes that a subscription from there was made: what was open is delivered again.
-    pub(super) fn subscribed(&self) {
-        self.positions().open.clear();
+    /// Notes a subscription and its start. The source delivers every event again that was open.
+    pub(super) fn subscribed(&self, start: Option<u64>) {
+        let mut positions = self.positions();
+        positions.open.clear();
+        positions.last = positions.last.or(start);
     }
 
     pub(super) fn begin(&self, position: Option<u64>, event: &Event) {

@@ -1,9 +1,9 @@
-use super::{Delivery, EventSource, SourceError, StartAt};
+use super::{Deliveries, Delivery, EventSource, SourceError, StartAt};
 use crate::backoff::full_jitter;
 use crate::clock::later;
 use async_trait::async_trait;
 use futures::StreamExt as _;
-use futures::stream::{self, BoxStream};
+use futures::stream;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,10 +69,7 @@ impl Backed {
 #[async_trait]
 impl EventSource for Backed {
     /// Fails only if the one behind does: the quick one is tried again and again.
-    async fn subscribe(
-        &self,
-        from: StartAt,
-    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+    async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
         let is_out = watch::Sender::new(true);
         let sure = Sure {
             source: Arc::clone(&self.sure),
@@ -102,7 +99,7 @@ impl EventSource for Backed {
             let next = sure.next().await;
             Some((next, sure))
         });
-        Ok(stream::select(quick, sure).boxed())
+        Ok(Deliveries::new(stream::select(quick, sure)))
     }
 
     fn is_complete(&self) -> bool {
@@ -117,8 +114,6 @@ impl EventSource for Backed {
         }
     }
 }
-
-type Deliveries = BoxStream<'static, Result<Delivery, SourceError>>;
 
 struct Quick {
     source: Arc<dyn EventSource>,
@@ -319,7 +314,7 @@ mod tests {
                 let next = fed.next().await;
                 Some((next, fed))
             });
-            Ok(deliveries.boxed())
+            Ok(Deliveries::new(deliveries))
         }
 
         fn is_complete(&self) -> bool {

@@ -24,6 +24,7 @@
 mod backed;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod deliveries;
 mod error;
 #[cfg(any(feature = "openai", feature = "rcrt"))]
 pub(crate) mod frames;
@@ -33,6 +34,7 @@ mod nats;
 pub(crate) mod sse;
 
 pub use backed::Backed;
+pub use deliveries::Deliveries;
 pub use error::SourceError;
 #[cfg(feature = "nats")]
 pub use nats::{NatsError, NatsRelay, NatsServer, NatsSource, NatsSourceBuilder};
@@ -41,7 +43,6 @@ pub use sse::{BearerToken, Missed, SseError, SseHealth, SseSource, SseSourceBuil
 
 use crate::model::Event;
 use async_trait::async_trait;
-use futures::stream::BoxStream;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,17 +75,13 @@ use std::time::Duration;
 /// - **Cancel safe.** Nothing is lost if whoever waits for the next event stops waiting, and asks again.
 #[async_trait]
 pub trait EventSource: Send + Sync + 'static {
-    /// Begins to deliver events from a place on.
+    /// Subscribes to the events from a position on.
     ///
-    /// An error inside the stream says what happened to it ([`SourceError::Lagged`]); the stream goes on after it
-    /// unless it ends.
+    /// The [start](Deliveries::start) is settled when this returns: events of later commits are in the stream.
     ///
     /// # Errors
-    /// Fails if the source cannot be reached, or does not keep the place asked for.
-    async fn subscribe(
-        &self,
-        from: StartAt,
-    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError>;
+    /// Fails if the source cannot be reached, or does not keep this position.
+    async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError>;
 
     /// Whether it delivers every event, or says [`SourceError::Lagged`]: then nobody has to look into the store for what
     /// it left out. Not unless it says so.
@@ -109,10 +106,7 @@ macro_rules! forward {
     ($pointer:ident) => {
         #[async_trait]
         impl<E: EventSource + ?Sized> EventSource for $pointer<E> {
-            async fn subscribe(
-                &self,
-                from: StartAt,
-            ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+            async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
                 (**self).subscribe(from).await
             }
 

@@ -1,7 +1,7 @@
 //! What a runtime counts, as a Prometheus exporter sees it.
 
 use crate::support::{Probe, Shim, all, event_of, eventually, put};
-use futures::stream::{self, BoxStream, StreamExt as _};
+use futures::stream::{self, StreamExt as _};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use universal_executor::runtime::metrics::{
     BEHIND, DUE, EVENTS, FOUND, IN_FLIGHT, LAG_SECONDS, MATCHES, MISSED, OLDEST_DUE_SECONDS, QUEUE,
     RUN_SECONDS, RUNS, WAITS,
 };
-use universal_executor::source::{SourceError, StartAt};
+use universal_executor::source::{Deliveries, SourceError, StartAt};
 use universal_executor::store::metrics::{SOURCE_SECONDS, STORE_SECONDS};
 use universal_executor::store::{Fault, Faulty, Moment, Observed};
 use universal_executor::{
@@ -59,14 +59,11 @@ struct Lossy(Event);
 
 #[async_trait]
 impl EventSource for Lossy {
-    async fn subscribe(
-        &self,
-        _: StartAt,
-    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+    async fn subscribe(&self, _: StartAt) -> Result<Deliveries, SourceError> {
         let delivery = Delivery::new(self.0.clone());
         let lagged = SourceError::Lagged { missed: 7 };
         let said = stream::iter([Ok(delivery), Err(lagged)]);
-        Ok(said.chain(stream::pending()).boxed())
+        Ok(Deliveries::new(said.chain(stream::pending())))
     }
 
     async fn behind(&self) -> Result<Option<u64>, SourceError> {

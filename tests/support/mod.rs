@@ -193,6 +193,7 @@ pub(crate) enum Call<'c> {
     Enqueue,
     Heartbeat,
     Retry,
+    Release,
     Save,
     Resume,
     Runs(&'c RunFilter),
@@ -235,6 +236,14 @@ impl Shim {
             ledger: true,
             near: Vec::new(),
         }
+    }
+
+    /// The same data, for a worker that dies: it gives no run back.
+    pub(crate) fn of_a_worker_that_dies(inner: &MemoryStore) -> Self {
+        Self::new(inner, |call| match call {
+            Call::Release => Do::Hang,
+            _ => Do::Pass,
+        })
     }
 
     /// The same data without the run ledger.
@@ -361,6 +370,7 @@ impl RunLedger for Shim {
     }
 
     async fn release(&self, lease: Lease) -> Result<(), StoreError> {
+        self.play(Call::Release).await?;
         self.inner.release(lease).await
     }
 

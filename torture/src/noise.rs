@@ -2,11 +2,11 @@
 
 use async_trait::async_trait;
 use futures::StreamExt as _;
-use futures::stream::{self, BoxStream};
+use futures::stream;
 use std::collections::VecDeque;
 use universal_executor::EventSource;
 use universal_executor::model::Event;
-use universal_executor::source::{Delivery, SourceError, StartAt};
+use universal_executor::source::{Deliveries, Delivery, SourceError, StartAt};
 
 /// A source of which all is lost on the way.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub struct Deaf;
 #[async_trait]
 impl EventSource for Deaf {
     async fn subscribe(&self, _: StartAt) -> Result<Deliveries, SourceError> {
-        Ok(stream::pending().boxed())
+        Ok(Deliveries::new(stream::pending()))
     }
 }
 
@@ -35,8 +35,6 @@ impl<E> Noisy<E> {
         Self { inner, seed }
     }
 }
-
-type Deliveries = BoxStream<'static, Result<Delivery, SourceError>>;
 
 struct Repeated {
     inner: Deliveries,
@@ -70,19 +68,19 @@ impl Repeated {
 #[async_trait]
 impl<E: EventSource> EventSource for Noisy<E> {
     async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
-        let repeated = Repeated {
-            inner: self.inner.subscribe(from).await?,
-            random: fastrand::Rng::with_seed(self.seed),
-            seen: VecDeque::new(),
-            again: 0,
-        };
-        Ok(Box::pin(stream::unfold(
-            repeated,
-            |mut repeated| async move {
+        let deliveries = self.inner.subscribe(from).await?;
+        Ok(deliveries.wrap(|inner| {
+            let repeated = Repeated {
+                inner,
+                random: fastrand::Rng::with_seed(self.seed),
+                seen: VecDeque::new(),
+                again: 0,
+            };
+            stream::unfold(repeated, |mut repeated| async move {
                 let next = repeated.next().await?;
                 Some((next, repeated))
-            },
-        )))
+            })
+        }))
     }
 
     fn is_complete(&self) -> bool {

@@ -5,10 +5,9 @@ use super::start::{Started, Work};
 use crate::clock::later;
 use crate::executor::{ExecutorError, Outcome};
 use crate::runtime::desk::Ended;
+use crate::runtime::metrics;
 use crate::runtime::process::{self, Because, Processed};
-use crate::runtime::{home::Home, metrics};
 use crate::store::Lease;
-use futures::future::join_all;
 use std::sync::Arc;
 use tokio::task::{self, JoinError};
 use tokio::time::{Instant, timeout_at};
@@ -100,14 +99,18 @@ impl Station {
         if let (Some(lease), true) = (&lease, panicked) {
             self.heat_at(later(now, lease.run.lease), Arc::clone(&started.executor));
         }
-        let own = lease.filter(|_| !started.at_most_once);
-        // Those within first: it goes on with them.
-        let all = started.offer.leases_within().into_iter().chain(own);
-        all.map(|lease| match panicked {
-            true => (lease, Because::Panicked),
-            false => (lease, Because::Dropped),
-        })
-        .collect()
+        let because = match panicked {
+            true => Because::Panicked,
+            false => Because::Dropped,
+        };
+        let leases = started.leases().into_iter();
+        leases.map(|lease| (lease, because)).collect()
+    }
+
+    /// Returns the leases of all running work that can be given back.
+    pub(super) fn leases_of_all(&self) -> Vec<(Lease, Because)> {
+        let leases = self.started.values().flat_map(Started::leases);
+        leases.map(|lease| (lease, Because::Dropped)).collect()
     }
 
     /// Lets running work finish. Told to stop it drops what is left after a while, and gives all of it back at once.
@@ -133,9 +136,16 @@ impl Station {
         while let Some(finished) = self.running.join_next_with_id().await {
             given_back.extend(self.note(finished));
         }
-        let home: &Home = &self.home;
-        let back = |(lease, because)| process::give_back(home, lease, because);
-        join_all(given_back.into_iter().map(back)).await;
+        process::give_all_back(Arc::clone(&self.home), given_back).await;
+    }
+}
+
+impl Started {
+    /// Returns the leases to give back: those of runs within this one, which it needs to go on, and its own. A run that may be
+    /// executed at most once keeps its lease, because nobody knows how far it came.
+    fn leases(&self) -> Vec<Lease> {
+        let own = self.offer.lease().filter(|_| !self.at_most_once);
+        self.offer.leases_within().into_iter().chain(own).collect()
     }
 }
 

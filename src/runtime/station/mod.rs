@@ -6,13 +6,16 @@ mod start;
 
 use super::desk::Desk;
 use super::home::Home;
+use super::process;
 use super::shared::Shared;
+use crate::bugs::planted;
 use crate::clock::later;
 use crate::store::RunRef;
 use start::{Running, Started, Work};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
+use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::{self, JoinSet};
 use tokio::time::{Instant, sleep_until};
@@ -140,6 +143,20 @@ impl Station {
         self.desks
             .entry(Arc::clone(executor))
             .or_insert_with(|| Desk::new(Instant::now()))
+    }
+}
+
+/// Gives the running work back in the background when [`run_until`](crate::Runtime::run_until) is dropped. Otherwise each
+/// drop would count as a crash of this work.
+impl Drop for Station {
+    fn drop(&mut self) {
+        let dropped = self.leases_of_all();
+        if dropped.is_empty() || planted("drop-at-drain") {
+            return;
+        }
+        if let Ok(handle) = Handle::try_current() {
+            handle.spawn(process::give_all_back(Arc::clone(&self.home), dropped));
+        }
     }
 }
 

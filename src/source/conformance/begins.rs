@@ -33,15 +33,16 @@ pub async fn the_beginning_is_the_oldest_event<S: Subject>(subject: &S) -> Resul
     reader.expect(&wanted).await
 }
 
-/// **Where it begins.** After each position come all events behind it. A source that keeps none refuses, says that it
-/// dropped something, or does not claim to be complete.
+/// **Where it begins.** After each position come all events behind it, and after the start of a subscription all of its
+/// events. A source that keeps none refuses, says that it dropped something, or does not claim to be complete.
 pub async fn after_a_position_comes_what_is_behind_it<S: Subject>(
     subject: &S,
 ) -> Result<(), Broken> {
     let place = subject.fresh().await;
     let mut reader = Reader::open(subject, &place, "first", StartAt::Now).await?;
+    let start = reader.start();
     let announced = commits(subject, &place, 6).await?;
-    let mut positions = Vec::new();
+    let mut positions = vec![start];
     for _ in &announced {
         positions.push(reader.next().await?.position);
     }
@@ -53,7 +54,7 @@ pub async fn after_a_position_comes_what_is_behind_it<S: Subject>(
         let position = some(position, "a position")?;
         let consumer = format!("after-{behind}");
         let mut reader = Reader::open(subject, &place, &consumer, StartAt::After(position)).await?;
-        let rest = announced.get(behind + 1..).unwrap_or_default();
+        let rest = announced.get(behind..).unwrap_or_default();
         reader.expect(rest).await?;
     }
     Ok(())

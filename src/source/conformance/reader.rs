@@ -3,9 +3,8 @@
 use super::broken::{Broken, same, some};
 use super::{Change, Subject};
 use crate::model::{BreadcrumbId, Event, EventKind, NewBreadcrumb, Patch};
-use crate::source::{Delivery, SourceError, StartAt};
+use crate::source::{Deliveries, Delivery, SourceError, StartAt};
 use futures::StreamExt as _;
-use futures::stream::BoxStream;
 use serde_json::json;
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,8 +14,6 @@ use tokio::time::timeout;
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// How often in a row a source may say that it is unavailable.
 const FAILURES: usize = 20;
-
-pub(super) type Deliveries = BoxStream<'static, Result<Delivery, SourceError>>;
 
 /// A version that an event tells of.
 pub(super) type Version = (BreadcrumbId, u64);
@@ -105,6 +102,11 @@ impl Reader {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Returns the position after which the subscription starts.
+    pub(super) fn start(&self) -> Option<u64> {
+        self.deliveries.start()
     }
 
     /// What comes next, pings and times of being unavailable left out.

@@ -37,11 +37,10 @@ pub use error::NatsError;
 pub use relay::NatsRelay;
 pub use server::NatsServer;
 
-use super::{Delivery, EventSource, SourceError, StartAt};
+use super::{Deliveries, EventSource, SourceError, StartAt};
 use crate::model::Event;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use async_trait::async_trait;
-use futures::stream::BoxStream;
 use link::Link;
 use std::fmt;
 use std::sync::Arc;
@@ -167,10 +166,7 @@ impl NatsSourceBuilder {
 
 #[async_trait]
 impl EventSource for NatsSource {
-    async fn subscribe(
-        &self,
-        from: StartAt,
-    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+    async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
         subscription::begin(self.clone(), from).await
     }
 

@@ -43,6 +43,11 @@ impl Place {
         begin
     }
 
+    /// Returns the position after which the consumer begins, once there is one.
+    pub(super) fn start(&self) -> Option<u64> {
+        self.known.as_ref().map(|known| known.reached)
+    }
+
     /// Whether a stream is another one than that of before.
     pub(super) fn is_of_another(&self, stream: DateTime) -> bool {
         let known = self.known.as_ref();

@@ -8,13 +8,13 @@ use crate::bugs::planted;
 use crate::clock::later;
 use crate::error::Retry;
 use crate::model::Event;
-use crate::source::{Delivery, Receipt, SourceError, StartAt};
+use crate::source::{Deliveries, Delivery, Receipt, SourceError, StartAt};
 use async_nats::jetstream::consumer::{Config, PullConsumer, pull};
 use async_nats::jetstream::stream::Stream;
 use async_nats::jetstream::{AckKind, Message};
 use async_trait::async_trait;
 use futures::StreamExt as _;
-use futures::stream::{self, BoxStream};
+use futures::stream;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -30,10 +30,7 @@ struct Subscription {
     returned: Arc<Returned>,
 }
 
-pub(super) async fn begin(
-    source: NatsSource,
-    from: StartAt,
-) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+pub(super) async fn begin(source: NatsSource, from: StartAt) -> Result<Deliveries, SourceError> {
     let mut subscription = Subscription {
         source,
         place: Place::new(from),
@@ -43,11 +40,12 @@ pub(super) async fn begin(
         returned: Arc::default(),
     };
     subscription.open().await.map_err(unavailable)?;
-    Ok(stream::unfold(subscription, |mut subscription| async move {
+    let start = subscription.place.start();
+    let stream = stream::unfold(subscription, |mut subscription| async move {
         let next = subscription.next().await;
         Some((next, subscription))
-    })
-    .boxed())
+    });
+    Ok(Deliveries::new(stream).starting_after(start))
 }
 
 impl Subscription {

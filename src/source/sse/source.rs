@@ -2,9 +2,9 @@ use super::builder::SseSourceBuilder;
 use super::feed::{Feed, Said};
 use super::follow::follow;
 use super::settings::Settings;
-use crate::source::{Delivery, EventSource, SourceError, StartAt};
+use crate::source::{Deliveries, Delivery, EventSource, SourceError, StartAt};
 use async_trait::async_trait;
-use futures::stream::{self, BoxStream, StreamExt as _};
+use futures::stream;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -142,10 +142,7 @@ impl SseSource {
 
 #[async_trait]
 impl EventSource for SseSource {
-    async fn subscribe(
-        &self,
-        _from: StartAt,
-    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+    async fn subscribe(&self, _from: StartAt) -> Result<Deliveries, SourceError> {
         let running = self.running();
         ready(&running.feed).await?;
         let said = running.feed.said.subscribe();
@@ -158,7 +155,7 @@ impl EventSource for SseSource {
             };
             Some((next, (said, running)))
         };
-        Ok(stream::unfold((said, running), next).boxed())
+        Ok(Deliveries::new(stream::unfold((said, running), next)))
     }
 }
 

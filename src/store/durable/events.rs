@@ -3,11 +3,11 @@
 use super::cursor::Cursor;
 use crate::error::Retry;
 use crate::model::{Event, EventKind};
-use crate::source::{Delivery, Receipt, SourceError, StartAt};
+use crate::source::{Deliveries, Delivery, Receipt, SourceError, StartAt};
 use crate::store::StoreError;
 use crate::store::returned::Returned;
 use async_trait::async_trait;
-use futures::stream::{self, BoxStream};
+use futures::stream;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,7 +75,7 @@ pub(in crate::store) const fn kind_of(kind: i64) -> Option<EventKind> {
 pub(in crate::store) async fn subscribe<L: Log>(
     log: L,
     from: StartAt,
-) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+) -> Result<Deliveries, SourceError> {
     let changed = log.announced();
     let page = log.page(u64::MAX).await.map_err(unavailable)?;
     let end = page.last + 1;
@@ -98,13 +98,11 @@ pub(in crate::store) async fn subscribe<L: Log>(
         cursor: cursor.map(Arc::new),
         returned: Arc::default(),
     };
-    Ok(Box::pin(stream::unfold(
-        subscriber,
-        |mut subscriber| async move {
-            let delivered = subscriber.next().await?;
-            Some((delivered, subscriber))
-        },
-    )))
+    let stream = stream::unfold(subscriber, |mut subscriber| async move {
+        let delivered = subscriber.next().await?;
+        Some((delivered, subscriber))
+    });
+    Ok(Deliveries::new(stream).starting_after(next - 1))
 }
 
 struct Subscriber<L> {

@@ -1,28 +1,26 @@
 use super::{Faulty, Moment, Plan, around, inject};
-use crate::source::{Delivery, EventSource, Receipt, SourceError, StartAt};
+use crate::source::{Deliveries, Delivery, EventSource, Receipt, SourceError, StartAt};
 use crate::store::Operation;
 use async_trait::async_trait;
 use futures::StreamExt as _;
-use futures::stream::{self, BoxStream};
+use futures::stream;
 use std::sync::Arc;
 use std::time::Duration;
-
-type Deliveries = BoxStream<'static, Result<Delivery, SourceError>>;
 
 #[async_trait]
 impl<E: EventSource> EventSource for Faulty<E> {
     async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
         let subscribe = || self.inner.subscribe(from);
-        let subscription = Subscription {
-            inner: around(&self.plan, Operation::Subscribe, subscribe).await?,
-            plan: Arc::clone(&self.plan),
-            kept: None,
-        };
-        let deliveries = stream::unfold(subscription, |mut subscription| async move {
-            let delivered = subscription.next().await?;
-            Some((delivered, subscription))
-        });
-        Ok(deliveries.boxed())
+        let deliveries = around(&self.plan, Operation::Subscribe, subscribe).await?;
+        let plan = Arc::clone(&self.plan);
+        Ok(deliveries.wrap(|inner| {
+            let kept = None;
+            let subscription = Subscription { inner, plan, kept };
+            stream::unfold(subscription, |mut subscription| async move {
+                let delivered = subscription.next().await?;
+                Some((delivered, subscription))
+            })
+        }))
     }
 
     fn is_complete(&self) -> bool {

@@ -2,10 +2,10 @@
 
 use super::Tenant;
 use crate::model::Event;
-use crate::source::{Delivery, EventSource, Receipt, SourceError, StartAt};
+use crate::source::{Deliveries, Delivery, EventSource, Receipt, SourceError, StartAt};
 use crate::store::returned::Returned;
 use async_trait::async_trait;
-use futures::stream::{self, BoxStream};
+use futures::stream;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,10 +56,7 @@ pub(super) struct MemoryEvents {
 
 #[async_trait]
 impl EventSource for MemoryEvents {
-    async fn subscribe(
-        &self,
-        from: StartAt,
-    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+    async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
         let changed = self.tenant.committed.subscribe();
         let (first, end) = {
             let state = self.tenant.read();
@@ -77,13 +74,11 @@ impl EventSource for MemoryEvents {
             next,
             returned: Arc::default(),
         };
-        Ok(Box::pin(stream::unfold(
-            subscriber,
-            |mut subscriber| async move {
-                let delivered = subscriber.next().await?;
-                Some((delivered, subscriber))
-            },
-        )))
+        let stream = stream::unfold(subscriber, |mut subscriber| async move {
+            let delivered = subscriber.next().await?;
+            Some((delivered, subscriber))
+        });
+        Ok(Deliveries::new(stream).starting_after(next - 1))
     }
 
     fn is_complete(&self) -> bool {

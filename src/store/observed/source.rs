@@ -1,27 +1,25 @@
 use super::{Ended, Observed, Watch};
-use crate::source::{Delivery, EventSource, Receipt, SourceError, StartAt};
+use crate::source::{Deliveries, Delivery, EventSource, Receipt, SourceError, StartAt};
 use crate::store::Operation;
 use async_trait::async_trait;
 use futures::StreamExt as _;
-use futures::stream::{self, BoxStream};
+use futures::stream;
 use std::sync::Arc;
 use std::time::Duration;
-
-type Deliveries = BoxStream<'static, Result<Delivery, SourceError>>;
 
 #[async_trait]
 impl<E: EventSource> EventSource for Observed<E> {
     async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
         let subscribe = self.inner.subscribe(from);
-        let subscription = Subscription {
-            inner: watched(&self.name, Operation::Subscribe, subscribe).await?,
-            name: Arc::clone(&self.name),
-        };
-        let deliveries = stream::unfold(subscription, |mut subscription| async move {
-            let delivered = subscription.next().await?;
-            Some((delivered, subscription))
-        });
-        Ok(deliveries.boxed())
+        let deliveries = watched(&self.name, Operation::Subscribe, subscribe).await?;
+        let name = Arc::clone(&self.name);
+        Ok(deliveries.wrap(|inner| {
+            let subscription = Subscription { inner, name };
+            stream::unfold(subscription, |mut subscription| async move {
+                let delivered = subscription.next().await?;
+                Some((delivered, subscription))
+            })
+        }))
     }
 
     fn is_complete(&self) -> bool {

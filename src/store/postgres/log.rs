@@ -8,13 +8,12 @@ use super::listen::listen;
 use super::statement::Statement;
 use super::tenant::Named;
 use crate::model::{Event, Json};
-use crate::source::{Delivery, EventSource, SourceError, StartAt};
+use crate::source::{Deliveries, EventSource, SourceError, StartAt};
 use crate::store::StoreError;
 use crate::store::durable::cursor::Cursor;
 use crate::store::durable::events::{Log, PAGE, Page, kind, kind_of, subscribe, unavailable};
 use crate::store::durable::tenant::Time;
 use async_trait::async_trait;
-use futures::stream::BoxStream;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
 use std::sync::Arc;
@@ -127,10 +126,7 @@ pub(super) struct PostgresEvents {
 
 #[async_trait]
 impl EventSource for PostgresEvents {
-    async fn subscribe(
-        &self,
-        from: StartAt,
-    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+    async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
         subscribe(self.clone(), from).await
     }
 

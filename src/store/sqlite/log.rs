@@ -6,12 +6,11 @@ use super::database::Database;
 use super::error::Fault;
 use super::tenant::{self, Writing};
 use crate::model::{Event, Json, Timestamp};
-use crate::source::{Delivery, EventSource, SourceError, StartAt};
+use crate::source::{Deliveries, EventSource, SourceError, StartAt};
 use crate::store::StoreError;
 use crate::store::durable::cursor::Cursor;
 use crate::store::durable::events::{Log, PAGE, Page, kind, kind_of, subscribe, unavailable};
 use async_trait::async_trait;
-use futures::stream::BoxStream;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -105,10 +104,7 @@ pub(super) struct SqliteEvents {
 
 #[async_trait]
 impl EventSource for SqliteEvents {
-    async fn subscribe(
-        &self,
-        from: StartAt,
-    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+    async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
         subscribe(self.clone(), from).await
     }
 

@@ -2,7 +2,7 @@
 
 use crate::support::{Call, Do, Probe, Shim, all, event_of, eventually, put, runs, unavailable};
 use futures::StreamExt as _;
-use futures::stream::{self, BoxStream};
+use futures::stream::{self};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use universal_executor::error::Retry;
 use universal_executor::executor::{ExecutorError, Failure, RetryPolicy};
 use universal_executor::runtime::RuntimeError;
-use universal_executor::source::{Receipt, SourceError, StartAt};
+use universal_executor::source::{Deliveries, Receipt, SourceError, StartAt};
 use universal_executor::store::{
     Capabilities, FailureClass, MemoryLimits, NewRun, RunRef, RunState,
 };
@@ -126,10 +126,7 @@ impl Played {
 #[async_trait]
 impl EventSource for Played {
     /// A stream of what is on the tape; the last one does not end.
-    async fn subscribe(
-        &self,
-        from: StartAt,
-    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+    async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
         self.0.from.lock().unwrap().push(from);
         let mut streams = self.0.streams.lock().unwrap();
         let events = streams.pop_front().unwrap_or_default();
@@ -142,9 +139,9 @@ impl EventSource for Played {
                 .with_receipt(Arc::new(receipt)))
         });
         if streams.is_empty() {
-            Ok(deliveries.chain(stream::pending()).boxed())
+            Ok(Deliveries::new(deliveries.chain(stream::pending())))
         } else {
-            Ok(deliveries.boxed())
+            Ok(Deliveries::new(deliveries))
         }
     }
 }
@@ -782,10 +779,7 @@ struct Firehose(Option<Event>);
 
 #[async_trait]
 impl EventSource for Firehose {
-    async fn subscribe(
-        &self,
-        _: StartAt,
-    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+    async fn subscribe(&self, _: StartAt) -> Result<Deliveries, SourceError> {
         let event = self.0.clone();
         let always = stream::repeat_with(move || match &event {
             Some(event) => Ok(Delivery::new(event.clone())),
@@ -794,7 +788,7 @@ impl EventSource for Firehose {
                 source: "down".into(),
             }),
         });
-        Ok(always.boxed())
+        Ok(Deliveries::new(always))
     }
 }
 
@@ -976,10 +970,7 @@ struct Away;
 
 #[async_trait]
 impl EventSource for Away {
-    async fn subscribe(
-        &self,
-        _: StartAt,
-    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+    async fn subscribe(&self, _: StartAt) -> Result<Deliveries, SourceError> {
         Err(SourceError::Unavailable {
             retry_after: 3 * SECOND,
             source: "connection refused".into(),

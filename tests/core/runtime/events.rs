@@ -1,11 +1,11 @@
 //! Sources that lose, repeat, reorder and forge events.
 
 use futures::StreamExt as _;
-use futures::stream::{self, BoxStream};
+use futures::stream::{self};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
-use universal_executor::source::{SourceError, StartAt};
+use universal_executor::source::{Deliveries, SourceError, StartAt};
 use universal_executor::{Delivery, Event, EventSource, MemoryStore, async_trait};
 
 type Delivered = Result<Delivery, SourceError>;
@@ -41,14 +41,14 @@ impl Warped {
 
 #[async_trait]
 impl EventSource for Warped {
-    async fn subscribe(&self, from: StartAt) -> Result<BoxStream<'static, Delivered>, SourceError> {
+    async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
         let warp = Arc::clone(&self.warp);
         let deliveries = self.inner.subscribe(from).await?;
-        let warped = deliveries.flat_map(move |delivered| match delivered {
+        let warped = move |delivered| match delivered {
             Ok(delivery) => stream::iter(warp(delivery).into_iter().map(Ok).collect::<Vec<_>>()),
             Err(error) => stream::iter(vec![Err(error)]),
-        });
-        Ok(warped.boxed())
+        };
+        Ok(deliveries.wrap(|deliveries| deliveries.flat_map(warped)))
     }
 }
 
@@ -92,11 +92,13 @@ impl Told {
 
 #[async_trait]
 impl EventSource for Told {
-    async fn subscribe(&self, _: StartAt) -> Result<BoxStream<'static, Delivered>, SourceError> {
+    async fn subscribe(&self, _: StartAt) -> Result<Deliveries, SourceError> {
         let (line, mut told) = mpsc::unbounded_channel();
         *self.0.open.lock().unwrap() = Some(line);
         self.0.subscriptions.fetch_add(1, Ordering::SeqCst);
-        Ok(stream::poll_fn(move |context| told.poll_recv(context)).boxed())
+        Ok(Deliveries::new(stream::poll_fn(move |context| {
+            told.poll_recv(context)
+        })))
     }
 
     fn is_complete(&self) -> bool {

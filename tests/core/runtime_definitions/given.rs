@@ -2,7 +2,7 @@
 //! it.
 
 use crate::support::{all, eventually};
-use futures::stream::{self, BoxStream, StreamExt as _};
+use futures::stream;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use universal_executor::agent::{
     AgentDefinition, AgentExecutor, ChatModel, ChatResponse, ScriptedModel,
 };
 use universal_executor::runtime::definitions::Definitions;
-use universal_executor::source::{SourceError, StartAt};
+use universal_executor::source::{Deliveries, SourceError, StartAt};
 use universal_executor::{
-    Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Delivery, EventSource, MemoryStore, Patch,
-    Runtime, UniversalExecutor, async_trait,
+    Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, EventSource, MemoryStore, Patch, Runtime,
+    UniversalExecutor, async_trait,
 };
 
 pub(crate) const RESPONSE: &str = AgentExecutor::RESPONSE;
@@ -119,10 +119,7 @@ pub(crate) struct Silent;
 
 #[async_trait]
 impl EventSource for Silent {
-    async fn subscribe(
-        &self,
-        _: StartAt,
-    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
-        Ok(stream::pending().boxed())
+    async fn subscribe(&self, _: StartAt) -> Result<Deliveries, SourceError> {
+        Ok(Deliveries::new(stream::pending()))
     }
 }

@@ -2,15 +2,15 @@
 
 use crate::runtime_definitions::given::{Silent, agent, agents, runtime, until_running};
 use crate::support::{Call, Do, Probe, Shim, eventually, put, unavailable};
-use futures::stream::{self, BoxStream, StreamExt as _};
+use futures::stream::{self, StreamExt as _};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use universal_executor::runtime::Health;
 use universal_executor::runtime::definitions::Definitions;
-use universal_executor::source::{SourceError, StartAt};
-use universal_executor::{Delivery, EventSource, MemoryStore, Runtime, async_trait};
+use universal_executor::source::{Deliveries, SourceError, StartAt};
+use universal_executor::{EventSource, MemoryStore, Runtime, async_trait};
 
 fn of_one(executor: Probe, source: impl EventSource) -> Runtime {
     Runtime::builder(source).executor(executor).build().unwrap()
@@ -150,10 +150,7 @@ struct Fleeting {
 
 #[async_trait]
 impl EventSource for Fleeting {
-    async fn subscribe(
-        &self,
-        _: StartAt,
-    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+    async fn subscribe(&self, _: StartAt) -> Result<Deliveries, SourceError> {
         if self.away.load(Ordering::SeqCst) {
             return Err(SourceError::Unavailable {
                 retry_after: Duration::ZERO,
@@ -162,7 +159,7 @@ impl EventSource for Fleeting {
         }
         let (hang_up, hung_up) = tokio::sync::oneshot::channel::<()>();
         *self.hang_up.lock().unwrap() = Some(hang_up);
-        Ok(stream::pending().take_until(hung_up).boxed())
+        Ok(Deliveries::new(stream::pending().take_until(hung_up)))
     }
 }
 

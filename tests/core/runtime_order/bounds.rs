@@ -3,7 +3,7 @@
 use crate::runtime_order::stage::{Lodger, Notebook, SECOND, beginning, until, until_over};
 use crate::support::{Call, Do, Probe, Shim, event_of, put, unavailable};
 use futures::StreamExt as _;
-use futures::stream::{self, BoxStream};
+use futures::stream::{self};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use universal_executor::executor::Rate;
 use universal_executor::model::Timestamp;
-use universal_executor::source::{SourceError, StartAt};
+use universal_executor::source::{Deliveries, SourceError, StartAt};
 use universal_executor::store::{
     Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lost, NewRun, Query, Run,
     RunFilter, RunRef, Scored, StoreError, VectorQuery,
@@ -252,16 +252,13 @@ struct Counted {
 
 #[async_trait]
 impl EventSource for Counted {
-    async fn subscribe(
-        &self,
-        _: StartAt,
-    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+    async fn subscribe(&self, _: StartAt) -> Result<Deliveries, SourceError> {
         let (event, pulled) = (self.event.clone(), Arc::clone(&self.pulled));
         let always = stream::repeat_with(move || {
             pulled.fetch_add(1, Ordering::SeqCst);
             Ok(Delivery::new(event.clone()))
         });
-        Ok(always.take(5_000).chain(stream::pending()).boxed())
+        Ok(Deliveries::new(always.take(5_000).chain(stream::pending())))
     }
 
     fn is_complete(&self) -> bool {

@@ -3,17 +3,15 @@
 use crate::runtime_order::stage::{Dice, SECOND, count, in_state, until_over};
 use crate::support::{Probe, all, put, runs};
 use futures::StreamExt as _;
-use futures::stream::{self, BoxStream};
+use futures::stream::{self};
 use serde_json::json;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
-use universal_executor::source::{SourceError, StartAt};
+use universal_executor::source::{Deliveries, SourceError, StartAt};
 use universal_executor::store::RunState;
 use universal_executor::{Delivery, EventSource, MemoryStore, Runtime, async_trait};
-
-type Deliveries = BoxStream<'static, Result<Delivery, SourceError>>;
 
 /// Delivers what another source does, one in ten twice, and out of order within a window.
 struct Shuffled<S> {
@@ -57,16 +55,18 @@ impl Window {
 #[async_trait]
 impl<S: EventSource> EventSource for Shuffled<S> {
     async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
-        let window = Window {
-            deliveries: self.source.subscribe(from).await?,
-            waiting: Vec::new(),
-            dice: Dice::new(self.seed),
-        };
-        let shuffled = stream::unfold(window, |mut window| async move {
-            let delivered = window.next().await?;
-            Some((delivered, window))
-        });
-        Ok(shuffled.boxed())
+        let deliveries = self.source.subscribe(from).await?;
+        Ok(deliveries.wrap(|deliveries| {
+            let window = Window {
+                deliveries,
+                waiting: Vec::new(),
+                dice: Dice::new(self.seed),
+            };
+            stream::unfold(window, |mut window| async move {
+                let delivered = window.next().await?;
+                Some((delivered, window))
+            })
+        }))
     }
 
     fn is_complete(&self) -> bool {

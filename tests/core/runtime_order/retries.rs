@@ -134,6 +134,7 @@ async fn a_run_that_three_workers_died_with_is_a_crash_loop_and_leaves_others_al
     let killer = put(&store, "question.v1", json!({"kills": true})).await;
     put(&store, "question.v1", json!({"kills": false})).await;
     let worker = || {
+        let store = Shim::of_a_worker_that_dies(&store);
         let hangs = Probe::on("question.v1", "worker", &store).executing(|context| async move {
             if context.trigger().context["kills"] == true {
                 std::future::pending::<()>().await;
@@ -181,7 +182,8 @@ async fn of_runs_whose_workers_died_twice_only_one_goes_at_a_time_so_that_it_tak
         put(&store, "question.v1", json!({"suspect": true})).await;
     }
     for _ in 0..2 {
-        let hangs = Probe::on("question.v1", "worker", &store)
+        let dies = Shim::of_a_worker_that_dies(&store);
+        let hangs = Probe::on("question.v1", "worker", &dies)
             .executing(|_| std::future::pending())
             .shared();
         let runtime = beginning(&store)

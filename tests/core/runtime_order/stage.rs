@@ -3,14 +3,14 @@
 
 use crate::support::{Probe, all, eventually, runs};
 use futures::StreamExt as _;
-use futures::stream::{self, BoxStream};
+use futures::stream::{self};
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 use universal_executor::runtime::RuntimeBuilder;
-use universal_executor::source::{SourceError, StartAt};
+use universal_executor::source::{Deliveries, SourceError, StartAt};
 use universal_executor::store::{Run, RunFilter, RunState};
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Delivery, Event, EventSource,
@@ -198,13 +198,10 @@ impl Played {
 
 #[async_trait]
 impl EventSource for Played {
-    async fn subscribe(
-        &self,
-        _: StartAt,
-    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+    async fn subscribe(&self, _: StartAt) -> Result<Deliveries, SourceError> {
         let events = std::mem::take(&mut *self.0.lock().unwrap());
         let deliveries = stream::iter(events).map(|event| Ok(Delivery::new(event)));
-        Ok(deliveries.chain(stream::pending()).boxed())
+        Ok(Deliveries::new(deliveries.chain(stream::pending())))
     }
 
     fn is_complete(&self) -> bool {

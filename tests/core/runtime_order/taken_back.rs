@@ -3,14 +3,14 @@
 use crate::runtime_order::stage::until;
 use crate::support::{Probe, Shim, event_of, eventually, put};
 use futures::StreamExt as _;
-use futures::stream::{self, BoxStream};
+use futures::stream::{self};
 use serde_json::json;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::timeout;
-use universal_executor::source::{Receipt, SourceError, StartAt};
+use universal_executor::source::{Deliveries, Receipt, SourceError, StartAt};
 use universal_executor::store::{Fault, Faulty, Moment, Operation};
 use universal_executor::{Delivery, Event, EventSource, MemoryStore, Runtime, async_trait};
 
@@ -78,14 +78,11 @@ struct Once {
 
 #[async_trait]
 impl EventSource for Once {
-    async fn subscribe(
-        &self,
-        _: StartAt,
-    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+    async fn subscribe(&self, _: StartAt) -> Result<Deliveries, SourceError> {
         let receipt = Firm(Arc::clone(&self.acknowledged));
         let delivery = Delivery::new(self.event.clone()).with_receipt(Arc::new(receipt));
         let deliveries = stream::iter([Ok(delivery)]).chain(stream::pending());
-        Ok(deliveries.boxed())
+        Ok(Deliveries::new(deliveries))
     }
 }
 

@@ -3,26 +3,23 @@
 use crate::nats::server::{url, uuid};
 use crate::nats::stage::{Relayed, answered, ask, eventually, runtime};
 use futures::future::{join_all, pending};
-use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use universal_executor::source::{
-    Backed, NatsRelay, NatsSource, NatsSourceBuilder, SourceError, StartAt,
+    Backed, Deliveries, NatsRelay, NatsSource, NatsSourceBuilder, StartAt,
 };
 use universal_executor::store::{Fault, Faulty, Operation};
-use universal_executor::{BreadcrumbId, Delivery, EventSource, MemoryStore};
+use universal_executor::{BreadcrumbId, EventSource, MemoryStore};
 
 fn group(name: &str, tenant: &str) -> NatsSourceBuilder {
     NatsSource::builder(url(), tenant).group(name)
 }
 
 /// Takes events until none has come for some time, and acknowledges them.
-async fn taken(
-    mut events: BoxStream<'static, Result<Delivery, SourceError>>,
-) -> BTreeMap<BreadcrumbId, usize> {
+async fn taken(mut events: Deliveries) -> BTreeMap<BreadcrumbId, usize> {
     let mut taken = BTreeMap::new();
     while let Ok(next) = tokio::time::timeout(Duration::from_secs(5), events.next()).await {
         let delivery = next.unwrap().unwrap();

@@ -3,10 +3,9 @@
 use crate::nats::server::{Server, uuid};
 use crate::nats::stage::{Relayed, answered, answers, ask, eventually, runtime};
 use futures::StreamExt as _;
-use futures::stream::BoxStream;
 use std::time::Duration;
 use universal_executor::source::{
-    NatsError, NatsRelay, NatsServer, NatsSource, SourceError, StartAt,
+    Deliveries, NatsError, NatsRelay, NatsServer, NatsSource, StartAt,
 };
 use universal_executor::{Delivery, EventSource as _, MemoryStore, Runtime};
 
@@ -25,7 +24,7 @@ async fn answered_once(store: &MemoryStore, questions: usize) {
 }
 
 /// The next event, however often a source says before that it is not there.
-async fn next(events: &mut BoxStream<'static, Result<Delivery, SourceError>>) -> Delivery {
+async fn next(events: &mut Deliveries) -> Delivery {
     let next = async {
         loop {
             if let Ok(delivery) = events.next().await.unwrap() {

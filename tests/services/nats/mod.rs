@@ -8,13 +8,14 @@ mod server;
 mod stage;
 mod workers;
 
-use futures::stream::BoxStream;
 use server::{url, uuid};
 use std::time::Duration;
 use universal_executor::source::conformance::{Abilities, Change, Subject};
-use universal_executor::source::{NatsRelay, NatsSource, NatsSourceBuilder, SourceError, StartAt};
+use universal_executor::source::{
+    Deliveries, NatsRelay, NatsSource, NatsSourceBuilder, SourceError, StartAt,
+};
 use universal_executor::store::conformance::announce;
-use universal_executor::{BoxError, Delivery, Event, EventSource, MemoryStore, async_trait};
+use universal_executor::{BoxError, Event, EventSource, MemoryStore, async_trait};
 
 /// A store, whose commits are published under a tenant of its own.
 struct Place {
@@ -41,10 +42,7 @@ struct Late(NatsSourceBuilder);
 
 #[async_trait]
 impl EventSource for Late {
-    async fn subscribe(
-        &self,
-        from: StartAt,
-    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+    async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
         let connected = self.0.clone().connect().await;
         connected.unwrap().subscribe(from).await
     }

@@ -1,13 +1,12 @@
-use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use std::time::Duration;
-use universal_executor::source::{SourceError, StartAt};
+use universal_executor::source::{Deliveries, SourceError, StartAt};
 use universal_executor::store::{MemoryLimits, Write};
 use universal_executor::{
-    BreadcrumbStore, BreadcrumbStoreExt, Delivery, EventSource, MemoryStore, NewBreadcrumb,
+    BreadcrumbStore, BreadcrumbStoreExt, EventSource, MemoryStore, NewBreadcrumb,
 };
 
-type Events = BoxStream<'static, Result<Delivery, SourceError>>;
+type Events = Deliveries;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -1,10 +1,11 @@
 //! Times that are wrong, and what is found all the same.
 
-use super::follow::{Deliveries, broken, next, quick, subscribed};
+use super::follow::{broken, next, quick, subscribed};
 use super::server::Server;
 use super::{OWNER, store};
 use jiff::SignedDuration;
 use serde_json::json;
+use universal_executor::source::Deliveries;
 use universal_executor::{BreadcrumbId, RcrtStore};
 
 const HOUR: SignedDuration = SignedDuration::from_hours(1);

@@ -3,16 +3,13 @@
 use super::server::{Match, Server};
 use super::{OWNER, builder};
 use futures::StreamExt as _;
-use futures::stream::BoxStream;
 use serde_json::json;
 use std::time::Duration;
 use tokio::time::timeout;
-use universal_executor::source::{SourceError, SseSource, StartAt};
+use universal_executor::source::{Deliveries, SourceError, SseSource, StartAt};
 use universal_executor::{
-    BreadcrumbId, BreadcrumbStoreExt, Delivery, EventSource, NewBreadcrumb, Patch, RcrtStore,
+    BreadcrumbId, BreadcrumbStoreExt, EventSource, NewBreadcrumb, Patch, RcrtStore,
 };
-
-pub(crate) type Deliveries = BoxStream<'static, Result<Delivery, SourceError>>;
 
 const SOON: Duration = Duration::from_secs(20);
 

@@ -2,16 +2,15 @@
 
 use crate::sqlite::{Folder, quick};
 use futures::StreamExt as _;
-use futures::stream::BoxStream;
 use serde_json::json;
 use std::time::Duration;
-use universal_executor::source::{SourceError, StartAt};
+use universal_executor::source::{Deliveries, SourceError, StartAt};
 use universal_executor::store::{SqliteLimits, SqliteStore, Write};
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, Delivery, Event, EventSource, NewBreadcrumb, Patch,
 };
 
-type Events = BoxStream<'static, Result<Delivery, SourceError>>;
+type Events = Deliveries;
 
 fn note() -> NewBreadcrumb {
     NewBreadcrumb::new("note.v1")

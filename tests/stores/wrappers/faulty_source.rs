@@ -1,18 +1,17 @@
 //! A source that fails as a plan says, and loses nothing.
 
-use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 use std::sync::Mutex;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
-use universal_executor::source::{SourceError, StartAt};
+use universal_executor::source::{Deliveries, SourceError, StartAt};
 use universal_executor::store::{Fault, Faulty, Moment, Operation, Write};
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, Delivery, Event, EventSource, MemoryStore, NewBreadcrumb,
     async_trait,
 };
 
-type Events = BoxStream<'static, Result<Delivery, SourceError>>;
+type Events = Deliveries;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -157,7 +156,7 @@ impl EventSource for Plain {
             Ok(Delivery::new(self.0.clone())),
             Err(SourceError::Lagged { missed: 2 }),
         ];
-        Ok(futures::stream::iter(deliveries).boxed())
+        Ok(Deliveries::new(futures::stream::iter(deliveries)))
     }
 }
 

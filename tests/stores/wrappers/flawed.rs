@@ -10,14 +10,12 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 use std::{fs, path::Path};
 use universal_executor::source::conformance::{Abilities, Change, Subject};
-use universal_executor::source::{Receipt, SourceError, StartAt};
+use universal_executor::source::{Deliveries, Receipt, SourceError, StartAt};
 use universal_executor::{
     BoxError, Delivery, Event, EventKind, EventSource, MemoryStore, async_trait,
 };
 
 type Delivered = Result<Delivery, SourceError>;
-type Deliveries = BoxStream<'static, Delivered>;
-
 /// What is wrong with a source, or with what it says of itself.
 #[derive(Clone, Copy, Debug)]
 enum Flaw {
@@ -151,9 +149,9 @@ impl EventSource for FlawedSource {
             Flaw::Begins(begin) => begin(from),
             _ => from,
         };
-        let mut inner = self.inner.subscribe(from).await?;
+        let deliveries = self.inner.subscribe(from).await?;
         let before = self.subscriptions.fetch_add(1, Ordering::SeqCst);
-        Ok(match self.flaw {
+        Ok(deliveries.wrap(|mut inner| match self.flaw {
             Flaw::Says(change) => inner.map(change).boxed(),
             Flaw::Loses(is_lost) => {
                 let kept = inner.enumerate().filter_map(move |(n, delivered)| {
@@ -179,8 +177,8 @@ impl EventSource for FlawedSource {
             Flaw::Hears(heard) => inner
                 .map(move |delivered| delivered.map(|delivery| told(delivery, heard)))
                 .boxed(),
-            _ => inner,
-        })
+            _ => inner.boxed(),
+        }))
     }
 
     fn is_complete(&self) -> bool {
@@ -188,7 +186,7 @@ impl EventSource for FlawedSource {
     }
 }
 
-fn repeated(delivered: Delivered) -> Deliveries {
+fn repeated(delivered: Delivered) -> BoxStream<'static, Delivered> {
     match delivered {
         Err(SourceError::Lagged { missed }) => {
             stream::repeat_with(move || Err(SourceError::Lagged { missed })).boxed()
@@ -197,7 +195,7 @@ fn repeated(delivered: Delivered) -> Deliveries {
     }
 }
 
-fn swapped(inner: Deliveries) -> Deliveries {
+fn swapped(inner: Deliveries) -> BoxStream<'static, Delivered> {
     let swapped = stream::unfold((inner, None), |(mut inner, kept)| async move {
         if let Some(kept) = kept {
             return Some((kept, (inner, None)));

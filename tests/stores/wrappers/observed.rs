@@ -3,7 +3,7 @@
 use crate::support::log::Log;
 use crate::support::{Do, Shim, put, unavailable};
 use crate::wrappers::calls::{able, call, of_stores};
-use futures::stream::{self, BoxStream};
+use futures::stream::{self};
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::json;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::fmt::format::FmtSpan;
-use universal_executor::source::{Receipt, SourceError, StartAt};
+use universal_executor::source::{Deliveries, Receipt, SourceError, StartAt};
 use universal_executor::store::{
     Fault, Faulty, Moment, Observed, Operation, Query, StoreError, VectorQuery,
 };
@@ -199,10 +199,7 @@ impl Receipt for Deaf {
 
 #[async_trait]
 impl EventSource for Short {
-    async fn subscribe(
-        &self,
-        from: StartAt,
-    ) -> Result<BoxStream<'static, Result<Delivery, SourceError>>, SourceError> {
+    async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
         if from == StartAt::Beginning {
             return Err(SourceError::Unavailable {
                 retry_after: MINUTE,
@@ -211,7 +208,7 @@ impl EventSource for Short {
         }
         let delivery = Delivery::new(self.0.clone()).with_receipt(Arc::new(Deaf));
         let lagged = SourceError::Lagged { missed: 2 };
-        Ok(stream::iter([Ok(delivery), Err(lagged)]).boxed())
+        Ok(Deliveries::new(stream::iter([Ok(delivery), Err(lagged)])))
     }
 }
 

@@ -1,0 +1,68 @@
+use super::{Delivery, SourceError};
+use futures::Stream;
+use futures::stream::BoxStream;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// The deliveries of one subscription, as a stream.
+///
+/// An error in the stream tells what happened to it ([`SourceError::Lagged`]); the stream goes on after it unless it ends.
+#[must_use = "a stream does nothing unless it is polled"]
+pub struct Deliveries {
+    start: Option<u64>,
+    stream: BoxStream<'static, Result<Delivery, SourceError>>,
+}
+
+impl Deliveries {
+    /// Makes the deliveries of a source that has no positions.
+    pub fn new(stream: impl Stream<Item = Result<Delivery, SourceError>> + Send + 'static) -> Self {
+        Self {
+            start: None,
+            stream: Box::pin(stream),
+        }
+    }
+
+    /// Sets the [start](Self::start).
+    pub fn starting_after(mut self, position: impl Into<Option<u64>>) -> Self {
+        self.start = position.into();
+        self
+    }
+
+    /// Replaces the stream by one that is made of it, and keeps the start. For wrappers of a source.
+    pub fn wrap<S>(self, wrapper: impl FnOnce(Self) -> S) -> Self
+    where
+        S: Stream<Item = Result<Delivery, SourceError>> + Send + 'static,
+    {
+        let start = self.start;
+        Self::new(wrapper(self)).starting_after(start)
+    }
+
+    /// Returns the position of the last event before this subscription, if the source has positions.
+    ///
+    /// A later subscription [after](super::StartAt::After) this position delivers every event of this one again.
+    #[must_use]
+    pub const fn start(&self) -> Option<u64> {
+        self.start
+    }
+}
+
+impl Stream for Deliveries {
+    type Item = Result<Delivery, SourceError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.stream.as_mut().poll_next(cx)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.stream.size_hint()
+    }
+}
+
+impl fmt::Debug for Deliveries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deliveries")
+            .field("start", &self.start)
+            .finish_non_exhaustive()
+    }
+}
