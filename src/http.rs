@@ -84,14 +84,21 @@ pub(crate) async fn said(
     crate::error::excerpt(said.trim(), limit).into_owned()
 }
 
-/// The time of a `Retry-After`: seconds, or an HTTP date. `now` is in microseconds since 1970.
+/// Maximum delay that a server can request. A longer `Retry-After` would park a run without a visible failure.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
+
+/// Returns the delay of a `Retry-After` header (RFC 9110, section 10.2.3): seconds or an HTTP date, at most
+/// [`MAX_RETRY_AFTER`]. `now` is in microseconds since 1970.
 pub(crate) fn retry_after(header: &str, now: i64) -> Option<Duration> {
     let header = header.trim();
-    if let Ok(seconds) = header.parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let micros = date(header)?.saturating_sub(now);
-    Some(Duration::from_micros(u64::try_from(micros).unwrap_or(0)))
+    let delay = match header.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => {
+            let micros = date(header)?.saturating_sub(now);
+            Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+        }
+    };
+    Some(delay.min(MAX_RETRY_AFTER))
 }
 
 /// An HTTP date, in microseconds since 1970.
@@ -114,6 +121,8 @@ mod tests {
         assert_eq!(seconds("120"), Some(120));
         assert_eq!(seconds("Sun, 06 Nov 1994 08:50:07 GMT"), Some(30));
         assert_eq!(seconds("Sun, 06 Nov 1994 08:00:00 GMT"), Some(0));
+        assert_eq!(seconds("18446744073709551615"), Some(60 * 60));
+        assert_eq!(seconds("Sat, 06 Nov 2094 08:49:37 GMT"), Some(60 * 60));
         for text in ["", "-1", "1.5", "soon", "99999999999999999999"] {
             assert_eq!(seconds(text), None, "{text}");
         }

@@ -153,7 +153,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Leaves out the oldest items of the optional sources until the whole fits.
+    /// Omits items of the optional sources until the context fits: the lowest priority first, then the oldest.
     fn fit(&mut self, trigger: &Breadcrumb, limit: usize) -> Result<(), ExecutorError> {
         let size = |source: &Source| {
             source
@@ -175,33 +175,33 @@ impl Parts {
             return Err(ExecutorError::ContextTooLarge { size: fixed, limit });
         }
         if fixed.saturating_add(total(false)) > limit {
-            self.keep_newest(limit - fixed);
+            self.omit(limit - fixed);
         }
         Ok(())
     }
 
-    /// Keeps of the optional sources the newest items that fit into so many bytes together.
-    fn keep_newest(&mut self, mut room: usize) {
+    /// Fills `room` bytes with items of the optional sources, and omits the items that do not fit. Items of a higher
+    /// priority come first, so a flood of one source cannot displace a source of a higher priority; then newer items.
+    /// An item that does not fit takes no room from the items behind it.
+    fn omit(&mut self, mut room: usize) {
         let optional = self.sources.iter().enumerate();
         let optional = optional.filter(|(_, (required, _))| !required);
-        let mut by_age: Vec<_> = optional
+        let mut ranked: Vec<_> = optional
             .flat_map(|(at, (_, source))| {
                 let items = source.items.iter().enumerate();
-                items.map(move |(place, item)| (item.order_key(), at, place, item.context.size()))
+                items.map(move |(place, item)| {
+                    let rank = (source.priority, item.order_key());
+                    (rank, at, place, item.context.size())
+                })
             })
             .collect();
-        // Of items of one age those of the first source are the first to go.
-        by_age.sort_by_key(|(age, ..)| *age);
-        let fits = by_age.iter().rev().take_while(|(.., size)| {
-            let rest = room.checked_sub(*size);
-            room = rest.unwrap_or_default();
-            rest.is_some()
-        });
-        let left_out = by_age.len() - fits.count();
-        by_age.truncate(left_out);
+        ranked.sort_by_key(|(rank, ..)| *rank);
         let mut dropped: BTreeMap<usize, Dropped> = BTreeMap::new();
-        for (_, at, place, size) in by_age {
-            dropped.entry(at).or_default().add(place, size);
+        for (_, at, place, size) in ranked.into_iter().rev() {
+            match room.checked_sub(size) {
+                Some(rest) => room = rest,
+                None => dropped.entry(at).or_default().add(place, size),
+            }
         }
         for (at, dropped) in dropped {
             if let Some((_, source)) = self.sources.get_mut(at) {

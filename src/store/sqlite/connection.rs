@@ -5,11 +5,15 @@ use super::error::SqliteError;
 use super::{schema, vectors};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
-use std::path::Path;
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The connection that writes, to a file that has all tables. Makes the file if there is none.
+/// Opens the connection that writes, and creates the file and its tables if they are missing.
 pub(super) fn writer(path: &Path, settings: &Settings) -> Result<Connection, SqliteError> {
+    must_be_a_file(path)?;
+    create(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
     let mut connection = open(path, flags, settings)?;
     schema::check(&connection)?;
@@ -24,6 +28,45 @@ pub(super) fn writer(path: &Path, settings: &Settings) -> Result<Connection, Sql
     schema::migrate(&mut connection)?;
     vectors::begin(&mut connection, settings)?;
     Ok(connection)
+}
+
+/// Makes a path absolute. Refuses names that have a special meaning in SQLite.
+pub(super) fn absolute(path: &Path) -> Result<PathBuf, SqliteError> {
+    let name = path.to_string_lossy();
+    if name.is_empty() || name == ":memory:" || name.starts_with("file:") {
+        return Err(SqliteError::NotAFile {
+            path: path.to_owned(),
+            reason: "this is not a path; use MemoryStore for a store in memory",
+        });
+    }
+    std::path::absolute(path).map_err(|error| SqliteError::CannotOpen(error.into()))
+}
+
+/// Refuses a folder, a device and a pipe. SQLite reports every other reason why a file cannot be used.
+fn must_be_a_file(path: &Path) -> Result<(), SqliteError> {
+    let reason = match path.metadata() {
+        Ok(found) if found.is_dir() => "this is a folder",
+        Ok(found) if !found.is_file() => "this is a device or a pipe",
+        Ok(_) | Err(_) => return Ok(()),
+    };
+    Err(SqliteError::NotAFile {
+        path: path.to_owned(),
+        reason,
+    })
+}
+
+/// Creates a missing file so that only its owner can read it: it has conversations. SQLite gives the write-ahead log the
+/// same mode.
+fn create(path: &Path) -> Result<(), SqliteError> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(SqliteError::CannotOpen(error.into())),
+    }
 }
 
 /// A connection that reads.

@@ -46,8 +46,7 @@ pub(super) struct Database {
 impl Database {
     /// Opens the file on the thread that will write to it.
     pub(super) async fn open(path: PathBuf, settings: Settings) -> Result<Self, SqliteError> {
-        let absolute =
-            std::path::absolute(&path).map_err(|error| SqliteError::CannotOpen(error.into()))?;
+        let absolute = connection::absolute(&path)?;
         let keepers = settings.meaning.clone().map(Keepers::new);
         let cache = Arc::new(Cache::new(settings.vector_cache));
         let settings = Arc::new(settings);

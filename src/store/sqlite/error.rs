@@ -4,6 +4,7 @@ use crate::error::{BoxError, Retry};
 use crate::store::StoreError;
 use crate::store::meaning::EmbedError;
 use rusqlite::ErrorCode;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,14 @@ pub enum SqliteError {
     /// The file is no SQLite database, or a damaged one: use another, or a copy.
     #[error("the file is not a database, or is damaged")]
     NotADatabase(#[source] BoxError),
+    /// The path does not name a file: use a path, or `MemoryStore` for tests.
+    #[error("cannot open the SQLite database at {path:?}: {reason}")]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+        /// The reason.
+        reason: &'static str,
+    },
     /// The folder does not exist, or the file may not be read and written.
     #[error("the file cannot be opened")]
     CannotOpen(#[source] BoxError),
@@ -53,6 +62,7 @@ impl SqliteError {
             Self::Embedder(error) => error.retry(),
             Self::NewerSchema { .. }
             | Self::NotADatabase(_)
+            | Self::NotAFile { .. }
             | Self::CannotOpen(_)
             | Self::NoWal { .. } => Retry::Never,
         }

@@ -77,6 +77,10 @@ impl Roots {
                         let reason = format!("more than {DEPTH} folders deep; it is not looked at");
                         found.unseen.push((path, reason));
                     }
+                    Ok(data) if data.is_file() && is_link && !leads_into(root, &path) => {
+                        let reason = "a symbolic link that leads out of its root; it is not read";
+                        found.unseen.push((path, reason.to_owned()));
+                    }
                     Ok(data) if data.is_file() => found.candidates.extend(self.candidate(path)),
                     Ok(_) => {}
                     Err(error) => found.unseen.push((path, error.to_string())),
@@ -114,6 +118,14 @@ impl Roots {
         let is_known = self.extensions.iter().any(|known| known == extension);
         let name = path.file_stem()?.to_str()?.to_owned();
         is_known.then_some(Candidate { name, path })
+    }
+}
+
+/// Returns `true` if a path, with all symbolic links resolved, is below `root`.
+fn leads_into(root: &Path, path: &Path) -> bool {
+    match (root.canonicalize(), path.canonicalize()) {
+        (Ok(root), Ok(path)) => path.starts_with(root),
+        (Ok(_) | Err(_), Ok(_) | Err(_)) => false,
     }
 }
 

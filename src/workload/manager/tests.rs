@@ -61,6 +61,28 @@ async fn described(manager: &WorkloadManager, ident: &str) -> String {
     loaded.meta().description.clone().unwrap()
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn a_link_that_leads_out_of_its_root_is_not_followed() {
+    let folder = Folder::new()
+        .with("one/a.json", &flow("inside"))
+        .with("outside/secret.json", &flow("outside"));
+    let link = |from: &str, to: &str| {
+        std::os::unix::fs::symlink(folder.path(from), folder.path(to)).unwrap();
+    };
+    link("outside/secret.json", "one/secret.json");
+    link("one/a.json", "one/b.json");
+    let manager = manager(&folder, &["one"]).build().unwrap();
+
+    assert_eq!(described(&manager, "b").await, "inside");
+    let error = manager.load("secret").await.err().unwrap();
+
+    let listing = manager.list().await;
+    assert_eq!(listing.unseen.len(), 1, "{error}");
+    let unseen = listing.unseen[0].to_string();
+    assert!(unseen.contains("leads out of its root"), "{unseen}");
+}
+
 #[tokio::test]
 async fn an_earlier_root_wins_and_code_comes_last() {
     let folder = Folder::new()

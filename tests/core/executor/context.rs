@@ -889,6 +889,46 @@ async fn a_context_over_a_mebibyte_loses_its_oldest_items_visibly() {
 }
 
 #[tokio::test]
+async fn a_flood_of_one_source_displaces_no_item_of_a_higher_priority() {
+    let store = MemoryStore::default();
+    large(&store, "policy.v1", "policy", 1_000).await;
+    for number in 0..20 {
+        large(&store, "note.v1", &number.to_string(), 100_000).await;
+    }
+    let message = said(&store, "hi").await;
+
+    let context = assembled(
+        &store,
+        &message,
+        [
+            Subscription::context("note.v1").key("notes").recent(50),
+            Subscription::context("policy.v1")
+                .key("policy")
+                .recent(1)
+                .priority(1),
+        ],
+    )
+    .await;
+
+    assert_eq!(context.get("policy").unwrap()["message"], "policy");
+    assert_eq!(context.missing().len(), 1);
+}
+
+#[tokio::test]
+async fn an_item_that_does_not_fit_displaces_no_smaller_one() {
+    let store = MemoryStore::default();
+    large(&store, "note.v1", "small", 1_000).await;
+    large(&store, "note.v1", "large", 900_000).await;
+    large(&store, "note.v1", "newest", 300_000).await;
+    let message = said(&store, "hi").await;
+
+    let notes = Subscription::context("note.v1").key("notes").recent(9);
+    let context = assembled(&store, &message, [notes]).await;
+
+    assert_eq!(texts(&context, "notes"), ["newest", "small"]);
+}
+
+#[tokio::test]
 async fn of_thousands_of_items_the_newest_that_fit_stay_in_every_source() {
     let store = MemoryStore::default();
     for number in 0..1_000 {

@@ -3,6 +3,7 @@
 use crate::sqlite::{Folder, quick};
 use rusqlite::Connection;
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 use universal_executor::error::Retry;
 use universal_executor::store::conformance::WordCounts;
@@ -112,6 +113,41 @@ async fn a_folder_that_does_not_exist_is_refused() {
 
     assert!(matches!(refused, SqliteError::CannotOpen(_)), "{refused:?}");
     assert_eq!(refused.retry(), Retry::Never);
+}
+
+#[tokio::test]
+async fn a_path_that_names_no_file_is_refused_and_creates_none() {
+    let folder = Folder::new();
+
+    for path in ["", ":memory:", "file:store.db", "/dev/null", "."] {
+        let refused = SqliteStore::open(path).await.unwrap_err();
+
+        assert!(
+            matches!(refused, SqliteError::NotAFile { .. }),
+            "{path:?}: {refused:?}"
+        );
+        assert_eq!(refused.retry(), Retry::Never);
+    }
+
+    assert!(!Path::new(":memory:").exists());
+    assert!(SqliteStore::open(folder.file()).await.is_ok());
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn new_files_are_readable_by_their_owner_only() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = Folder::new();
+
+    let store = quick(&folder.file()).open().await.unwrap();
+    store.create(note()).await.unwrap();
+
+    let files = fs::read_dir(&folder.0).unwrap().map(Result::unwrap);
+    let modes: Vec<u32> = files
+        .map(|file| file.metadata().unwrap().permissions().mode() & 0o777)
+        .collect();
+    assert!(modes.len() >= 2, "{modes:?}");
+    assert!(modes.iter().all(|mode| *mode == 0o600), "{modes:?}");
 }
 
 #[tokio::test]
