@@ -1,6 +1,7 @@
 use super::model::Collector;
 use super::{ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError};
 use crate::error::{BoxError, excerpt};
+use crate::model::parse_as;
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt};
 use serde::{Deserialize, Serialize};
@@ -103,7 +104,7 @@ impl RecordedModel {
         let mut recorded: HashMap<String, Recorded> = HashMap::new();
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
             let line: Line<ChatRequest, ChatResponse> =
-                serde_json::from_str(line).map_err(|error| unusable(path, error))?;
+                parse_as(line.as_bytes()).map_err(|error| unusable(path, error))?;
             let request = leaves(&line.request).map_err(|error| unusable(path, error))?;
             // The key is made anew: whoever edits a request by hand need not know how.
             let entry = recorded.entry(key(&request)).or_insert(Recorded {

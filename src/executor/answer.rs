@@ -10,7 +10,7 @@ use super::provenance::Stamp;
 use super::run::{Held, store_error};
 use super::{UniversalExecutor, ambient, heartbeat};
 use crate::clock::within;
-use crate::model::{Breadcrumb, MAX_DEPTH, dismantle, is_too_deep};
+use crate::model::{Breadcrumb, MAX_DEPTH, dismantle, size_within};
 use crate::store::{Saved, StoreError};
 use futures::FutureExt as _;
 use serde_json::Value;
@@ -135,13 +135,13 @@ async fn execute_and_respond<E: UniversalExecutor + ?Sized>(
         .map_err(ExecutorError::Respond)
 }
 
-/// Refuses output that would overflow the stack of whoever walks it.
+/// Refuses output that overflows the stack of the code that walks it.
 fn flat_enough(output: Value) -> Result<Value, ExecutorError> {
-    if !is_too_deep(&output) {
+    let Err(unfit) = size_within(&output, MAX_DEPTH) else {
         return Ok(output);
-    }
+    };
     dismantle(output);
-    let reason = format!("what execute returned nests deeper than {MAX_DEPTH} levels");
+    let reason = format!("the output of execute {unfit}");
     Err(ExecutorError::BadResponse { reason })
 }
 

@@ -44,7 +44,7 @@ pub enum MissingReason {
     /// The fetch was ended by a bound.
     #[error("{0}")]
     Cut(Bound),
-    /// Its oldest items were left out because the context would have been too large.
+    /// The context would have been too large, so items of this source were omitted: the lowest `priority` first, then the oldest.
     #[error("{items} items of {bytes} bytes were left out, the context would have been too large")]
     TooLarge {
         /// How many were left out.

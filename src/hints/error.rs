@@ -1,7 +1,7 @@
 //! What can be wrong with hints, and what can go wrong when they are applied.
 
 use super::{MAX_OUTPUT_BYTES, MAX_STEPS};
-use crate::model::{MAX_DEPTH, PathError};
+use crate::model::{MAX_DEPTH, PathError, RESERVED_KEY};
 
 /// Hints that cannot be used, and what to mend.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -72,6 +72,9 @@ pub enum HintsProblem {
     /// The hints nest deeper than [`MAX_DEPTH`].
     #[error("it nests deeper than {MAX_DEPTH} levels")]
     TooDeep,
+    /// The hints have an object key that no JSON may have here.
+    #[error("it has the object key {RESERVED_KEY:?}, which is reserved: rename the key")]
+    ReservedKey,
     /// The hints have more than [`MAX_HINTS_BYTES`](super::MAX_HINTS_BYTES), or a template more than [`MAX_TEMPLATE_BYTES`](super::MAX_TEMPLATE_BYTES).
     #[error("it has more than {limit} bytes: shorten it")]
     TooLarge {

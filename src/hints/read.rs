@@ -6,7 +6,7 @@ use super::format::Format;
 use super::transform::{Transform, template};
 use super::{MAX_HINTS_BYTES, MAX_PATHS, MAX_TRANSFORMS, Mode, Program};
 use crate::error::excerpt;
-use crate::model::{Path, PatternStep, is_too_deep, nearest, pattern};
+use crate::model::{MAX_DEPTH, Path, PatternStep, Unfit, nearest, pattern, size_within};
 use serde_json::{Map, Value};
 use std::io;
 
@@ -19,8 +19,10 @@ const SHOWN: usize = 64;
 /// Reads hints; `None` if they change nothing.
 pub(super) fn hints(hints: &Value) -> Result<Option<Program>, HintsError> {
     let whole = |problem| HintsError::new("llm_hints", problem);
-    if is_too_deep(hints) {
-        return Err(whole(HintsProblem::TooDeep));
+    match size_within(hints, MAX_DEPTH) {
+        Ok(_) => {}
+        Err(Unfit::TooDeep(_)) => return Err(whole(HintsProblem::TooDeep)),
+        Err(Unfit::ReservedKey) => return Err(whole(HintsProblem::ReservedKey)),
     }
     if serde_json::to_writer(Room(MAX_HINTS_BYTES), hints).is_err() {
         let limit = MAX_HINTS_BYTES;

@@ -1,5 +1,5 @@
 use super::compare::{equal, order};
-use super::json_check::is_too_deep;
+use super::json_check::{JsonError, RESERVED_KEY, admit};
 use super::op::Op;
 use super::path::{Path, PathError};
 use crate::error::excerpt;
@@ -52,6 +52,9 @@ pub enum ConditionError {
     /// The value nests too deep.
     #[error("the value nests deeper than {} levels", super::json_check::MAX_DEPTH)]
     ValueTooDeep,
+    /// The value has an object key that no JSON may have here.
+    #[error("the value has the object key {RESERVED_KEY:?}, which is reserved; rename the key")]
+    ReservedKey,
     /// The regular expression does not compile, or is too large when compiled.
     #[error("{reason}")]
     Regex {
@@ -70,6 +73,7 @@ impl ConditionError {
             Self::NoValue { .. }
             | Self::NotABoolean { .. }
             | Self::ValueTooDeep
+            | Self::ReservedKey
             | Self::Regex { .. } => "value",
         }
     }
@@ -279,8 +283,12 @@ impl Test {
     fn compile(path: &str, op: &str, value: Option<&Value>) -> Result<Self, ConditionError> {
         let op: Op = op.parse()?;
         let path = Path::parse(path).map_err(ConditionError::Path)?;
-        if value.is_some_and(is_too_deep) {
-            return Err(ConditionError::ValueTooDeep);
+        match value.map_or(Ok(()), admit) {
+            Ok(()) => {}
+            Err(JsonError::ReservedKey) => return Err(ConditionError::ReservedKey),
+            Err(JsonError::TooDeep | JsonError::Syntax(_) | JsonError::TooLarge { .. }) => {
+                return Err(ConditionError::ValueTooDeep);
+            }
         }
         let value = match (op, value) {
             (Op::Exists, None) => Value::Bool(true),

@@ -287,23 +287,23 @@ pub(super) fn parse_text(text: &str) -> Result<Value, DefinitionError> {
             limit: MAX_TEXT,
         }));
     }
-    match json_check::check_text(text) {
-        Ok(_) => {}
-        Err(JsonError::TooDeep) => return Err(whole(DefinitionProblem::TooDeep)),
-        Err(JsonError::Syntax(error)) => {
-            return Err(whole(DefinitionProblem::NotJson {
-                reason: error.to_string(),
-            }));
-        }
-        Err(JsonError::TooLarge { size, limit }) => {
-            return Err(whole(DefinitionProblem::TooLarge { size, limit }));
-        }
-    }
-    json_check::read_strictly(text).map_err(|error| {
-        whole(DefinitionProblem::NotJson {
+    json_check::parse_strictly(text).map_err(|error| whole(problem(&error)))
+}
+
+fn problem(error: &JsonError) -> DefinitionProblem {
+    match error {
+        JsonError::TooDeep => DefinitionProblem::TooDeep,
+        JsonError::TooLarge { size, limit } => DefinitionProblem::TooLarge {
+            size: *size,
+            limit: *limit,
+        },
+        JsonError::Syntax(error) => DefinitionProblem::NotJson {
             reason: error.to_string(),
-        })
-    })
+        },
+        JsonError::ReservedKey => DefinitionProblem::NotJson {
+            reason: error.to_string(),
+        },
+    }
 }
 
 /// Reads and validates the subscriptions of a definition.
@@ -311,9 +311,7 @@ pub(super) fn from_json(
     definition: &Value,
     options: &DefinitionOptions,
 ) -> Result<(Vec<Subscription>, Vec<Warning>), DefinitionError> {
-    if json_check::is_too_deep(definition) {
-        return Err(DefinitionError::whole("", DefinitionProblem::TooDeep));
-    }
+    json_check::admit(definition).map_err(|error| DefinitionError::whole("", problem(&error)))?;
     let (subscriptions, mut warnings) = read::subscriptions(definition, options)?;
     warnings.extend(validate::validate(&subscriptions, options)?);
     warnings.sort_by_key(Warning::subscription);

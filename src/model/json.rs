@@ -58,7 +58,8 @@ impl Json {
     /// Reads and checks a text, and keeps it as text.
     ///
     /// # Errors
-    /// [`JsonError`] if it is not JSON, nests deeper than 64 levels or is larger than [`Self::MAX_BYTES`].
+    /// [`JsonError`] if it is not JSON, nests deeper than 64 levels, has the key `$serde_json::private::RawValue` or is
+    /// larger than [`Self::MAX_BYTES`].
     pub fn from_text(text: impl Into<String>) -> Result<Self, JsonError> {
         let text = text.into();
         within(text.len(), Self::MAX_BYTES)?;
@@ -82,7 +83,7 @@ impl Json {
     /// can hold.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         match (self.0.value.get(), self.0.shape.get(), &self.0.text) {
-            (None, Some(_), Some(text)) => serde_json::from_str(text.get()),
+            (None, Some(_), Some(text)) => serde_json::from_str(text.get()), // it was checked
             (Some(_) | None, _, _) => match self.read() {
                 Some(value) => T::deserialize(value),
                 None => Err(self.flaw()),
@@ -105,10 +106,9 @@ impl Json {
     pub fn into_value(self) -> Value {
         match Arc::try_unwrap(self.0) {
             Ok(mut only) => {
-                let (text, checked) = (only.text.take(), only.shape.get().is_some());
-                let value = match (only.value.take(), text) {
+                let value = match (only.value.take(), only.text.take()) {
                     (Some(value), _) => value,
-                    (None, Some(text)) => read(text.get(), checked),
+                    (None, Some(text)) => json_check::parse(text.get()).ok(),
                     (None, None) => None,
                 };
                 value.unwrap_or_default()
@@ -161,12 +161,13 @@ impl Json {
         }))
     }
 
-    /// The value, unless it is a text that no value can hold (`1e400`, a lone `\ud800`, more than 64 levels).
+    /// The value, unless it is a text that no value can hold (`1e400`, a lone `\ud800`, more than 64 levels, the reserved
+    /// key).
     pub(super) fn read(&self) -> Option<&Value> {
         let repr = &*self.0;
         let value = repr.value.get_or_init(|| {
             let text = repr.text.as_ref()?;
-            read(text.get(), repr.shape.get().is_some())
+            json_check::parse(text.get()).ok()
         });
         value.as_ref()
     }
@@ -203,13 +204,10 @@ impl Json {
         Ok(*self.0.shape.get_or_init(|| Shape { size, findings }))
     }
 
-    /// Why no value can hold the text.
+    /// The reason why no value can hold the text.
     fn flaw(&self) -> serde_json::Error {
         match self.shape() {
-            Err(JsonError::Syntax(error)) => error,
-            Err(error @ (JsonError::TooDeep | JsonError::TooLarge { .. })) => {
-                de::Error::custom(error)
-            }
+            Err(error) => error.into_serde(),
             Ok(_) => de::Error::custom("not valid JSON"),
         }
     }
@@ -220,15 +218,6 @@ fn within(size: usize, limit: usize) -> Result<(), JsonError> {
         return Err(JsonError::TooLarge { size, limit });
     }
     Ok(())
-}
-
-/// Parses a text. Of one that was checked it always gives the value: the check accepts exactly what serde_json does,
-/// down to the same parser (a property test holds the two together).
-fn read(text: &str, checked: bool) -> Option<Value> {
-    // The value does not show how deep the text is: of two equal keys it has the last.
-    let fits =
-        checked || !json_check::may_be_too_deep(text) || json_check::check_text(text).is_ok();
-    fits.then(|| serde_json::from_str(text).ok())?
 }
 
 impl Drop for Repr {
@@ -317,10 +306,8 @@ impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
         within(text.get().len(), Self::MAX_BYTES).map_err(de::Error::custom)?;
-        let findings = json_check::check_text(text.get()).map_err(|error| match error {
-            JsonError::Syntax(inner) => de::Error::custom(inner),
-            JsonError::TooDeep | JsonError::TooLarge { .. } => de::Error::custom(error),
-        })?;
+        let findings = json_check::check_text(text.get())
+            .map_err(|error| de::Error::custom(error.into_serde()))?;
         Ok(Self::of_text(text, findings))
     }
 }

@@ -1,5 +1,6 @@
 //! What JSON must satisfy before anything looks into it.
 
+use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::borrow::Cow;
@@ -19,6 +20,9 @@ pub enum JsonError {
     /// Arrays and objects nest deeper than [`MAX_DEPTH`].
     #[error("JSON nests deeper than {MAX_DEPTH} levels")]
     TooDeep,
+    /// An object has a key that is special to `serde_json`.
+    #[error("JSON has the object key {RESERVED_KEY:?}, which is reserved; rename the key")]
+    ReservedKey,
     /// More bytes than the place it is meant for takes.
     #[error("{size} bytes of JSON where at most {limit} are allowed")]
     TooLarge {
@@ -29,10 +33,23 @@ pub enum JsonError {
     },
 }
 
+/// The object key by which `serde_json` marks nested JSON text. `Value` parses the string behind it as JSON, with a new
+/// recursion limit, so a short text can overflow the stack. No JSON with this key is accepted.
+pub(crate) const RESERVED_KEY: &str = "$serde_json::private::RawValue";
+
+/// The reason why a value exceeds the limits of its destination.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub(crate) enum Unfit {
+    #[error("nests deeper than {0} levels")]
+    TooDeep(usize),
+    #[error("has the object key {RESERVED_KEY:?}, which is reserved")]
+    ReservedKey,
+}
+
 /// What a check saw on the way.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Findings {
-    too_deep: bool,
+    refused: Option<Unfit>,
     /// A string or key holds U+0000, which SQL stores refuse.
     pub(super) nul: bool,
     /// An object has a key twice (or two keys whose hashes collide, which costs a re-print and nothing else).
@@ -41,8 +58,13 @@ pub(super) struct Findings {
 
 /// Checks a whole text: syntax, number range, surrogates and depth, without building a `Value`.
 pub(super) fn check_text(text: &str) -> Result<Findings, JsonError> {
+    check(serde_json::Deserializer::from_str(text))
+}
+
+fn check<'t>(
+    mut reader: serde_json::Deserializer<impl serde_json::de::Read<'t>>,
+) -> Result<Findings, JsonError> {
     let mut findings = Findings::default();
-    let mut reader = serde_json::Deserializer::from_str(text);
     let outcome = Check {
         room: MAX_DEPTH,
         findings: &mut findings,
@@ -51,8 +73,70 @@ pub(super) fn check_text(text: &str) -> Result<Findings, JsonError> {
     .and_then(|()| reader.end());
     match outcome {
         Ok(()) => Ok(findings),
-        Err(_) if findings.too_deep => Err(JsonError::TooDeep),
-        Err(error) => Err(JsonError::Syntax(error)),
+        Err(error) => Err(refusal(findings.refused, error)),
+    }
+}
+
+/// Parses JSON from outside. This is the only way from text to a [`Value`]: `serde_json`'s own way follows
+/// [`RESERVED_KEY`] and allows 128 levels.
+///
+/// # Errors
+/// [`JsonError`] if the text is not JSON, nests deeper than [`MAX_DEPTH`] levels or has the reserved key. The size is
+/// for the caller to limit.
+pub(crate) fn parse(text: &str) -> Result<Value, JsonError> {
+    build(text, false)
+}
+
+/// Parses JSON like [`parse`] and refuses an object with a duplicate key, with its position.
+pub(crate) fn parse_strictly(text: &str) -> Result<Value, JsonError> {
+    build(text, true)
+}
+
+/// Parses JSON from outside into a type whose fields can be [`Value`]s.
+///
+/// # Errors
+/// The error of `serde_json` for its shape, or the [`JsonError`] as an error of `serde_json`.
+pub(crate) fn parse_as<'t, T: Deserialize<'t>>(text: &'t [u8]) -> Result<T, serde_json::Error> {
+    check(serde_json::Deserializer::from_slice(text)).map_err(JsonError::into_serde)?;
+    serde_json::from_slice(text)
+}
+
+fn build(text: &str, unique_keys: bool) -> Result<Value, JsonError> {
+    let mut refused = None;
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let outcome = Build {
+        room: MAX_DEPTH,
+        unique_keys,
+        refused: &mut refused,
+    }
+    .deserialize(&mut reader)
+    .and_then(|value| reader.end().map(|()| value));
+    outcome.map_err(|error| refusal(refused, error))
+}
+
+fn refusal(refused: Option<Unfit>, error: serde_json::Error) -> JsonError {
+    match refused {
+        Some(Unfit::TooDeep(_)) => JsonError::TooDeep,
+        Some(Unfit::ReservedKey) => JsonError::ReservedKey,
+        None => JsonError::Syntax(error),
+    }
+}
+
+impl JsonError {
+    pub(crate) fn into_serde(self) -> serde_json::Error {
+        match self {
+            Self::Syntax(error) => error,
+            Self::TooDeep | Self::ReservedKey | Self::TooLarge { .. } => de::Error::custom(self),
+        }
+    }
+}
+
+impl From<Unfit> for JsonError {
+    fn from(unfit: Unfit) -> Self {
+        match unfit {
+            Unfit::TooDeep(_) => Self::TooDeep,
+            Unfit::ReservedKey => Self::ReservedKey,
+        }
     }
 }
 
@@ -65,9 +149,14 @@ pub(super) fn check_value(value: &Value) -> Result<(Findings, usize), JsonError>
     Ok((findings, size))
 }
 
+/// Checks the depth and the keys of a value that was built in memory.
+pub(crate) fn admit(value: &Value) -> Result<(), JsonError> {
+    check_value(value).map(|_| ())
+}
+
 /// The bytes of a value when printed without spaces, with room for so many more levels.
-fn measure(value: &Value, room: usize, findings: &mut Findings) -> Result<usize, JsonError> {
-    let inside = || room.checked_sub(1).ok_or(JsonError::TooDeep);
+fn measure(value: &Value, room: usize, findings: &mut Findings) -> Result<usize, Unfit> {
+    let inside = || room.checked_sub(1).ok_or(Unfit::TooDeep(MAX_DEPTH));
     Ok(match value {
         Value::Null | Value::Bool(true) => 4,
         Value::Bool(false) => 5,
@@ -85,6 +174,9 @@ fn measure(value: &Value, room: usize, findings: &mut Findings) -> Result<usize,
             let room = inside()?;
             let mut size = 2 + fields.len().saturating_sub(1);
             for (key, field) in fields {
+                if key == RESERVED_KEY {
+                    return Err(Unfit::ReservedKey);
+                }
                 size += text_size(key, findings) + 1 + measure(field, room, findings)?;
             }
             size
@@ -146,20 +238,16 @@ pub(crate) fn dismantle(value: Value) {
     }
 }
 
-/// Whether a text has enough brackets to nest deeper than [`MAX_DEPTH`]; most have not, and need no other look.
-pub(super) fn may_be_too_deep(text: &str) -> bool {
-    // `[` and `{` differ in this bit only.
-    text.bytes().filter(|byte| byte | 0x20 == b'{').count() > MAX_DEPTH
-}
-
-/// Whether a value nests deeper than [`MAX_DEPTH`].
-pub(crate) fn is_too_deep(value: &Value) -> bool {
-    check_value(value).is_err()
-}
-
-/// The bytes of a value when printed without spaces, unless it nests deeper than `depth`, at most [`MAX_DEPTH`], levels.
-pub(crate) fn size_within(value: &Value, depth: usize) -> Option<usize> {
-    measure(value, depth.min(MAX_DEPTH), &mut Findings::default()).ok()
+/// Returns the size of a value in bytes when printed without spaces.
+///
+/// # Errors
+/// [`Unfit`] if the value nests deeper than `depth`, at most [`MAX_DEPTH`], levels or has the reserved key.
+pub(crate) fn size_within(value: &Value, depth: usize) -> Result<usize, Unfit> {
+    let depth = depth.min(MAX_DEPTH);
+    measure(value, depth, &mut Findings::default()).map_err(|unfit| match unfit {
+        Unfit::TooDeep(_) => Unfit::TooDeep(depth),
+        Unfit::ReservedKey => unfit,
+    })
 }
 
 fn has_nul(text: &str) -> bool {
@@ -177,7 +265,7 @@ impl Check<'_> {
         match self.room.checked_sub(1) {
             Some(room) => Ok(room),
             None => {
-                self.findings.too_deep = true;
+                self.findings.refused = Some(Unfit::TooDeep(MAX_DEPTH));
                 Err(E::custom(JsonError::TooDeep))
             }
         }
@@ -240,6 +328,10 @@ impl<'de> Visitor<'de> for Check<'_> {
         let room = self.enter()?;
         let mut seen = Keys::default();
         while let Some(key) = fields.next_key::<CowStr<'_>>()? {
+            if key.0 == RESERVED_KEY {
+                self.findings.refused = Some(Unfit::ReservedKey);
+                return Err(de::Error::custom(JsonError::ReservedKey));
+            }
             self.findings.nul |= has_nul(&key.0);
             self.findings.repeated_key |= !seen.insert(&key.0);
             fields.next_value_seed(Check {
@@ -252,7 +344,7 @@ impl<'de> Visitor<'de> for Check<'_> {
 }
 
 /// A key as serde offers it: borrowed where it has no escapes.
-#[derive(serde::Deserialize)]
+#[derive(Deserialize)]
 struct CowStr<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// The hashes of the keys of one object; few keys are compared one by one.
@@ -280,19 +372,38 @@ impl Keys {
     }
 }
 
-/// Reads a text into a `Value` and refuses an object with a key twice, naming where it stands.
-///
-/// The depth is bounded by serde_json's own limit of 128; [`MAX_DEPTH`] is checked by the caller.
-pub(crate) fn read_strictly(text: &str) -> Result<Value, serde_json::Error> {
-    let mut reader = serde_json::Deserializer::from_str(text);
-    let value = Strict.deserialize(&mut reader)?;
-    reader.end()?;
-    Ok(value)
+/// Builds a `Value` within limits.
+struct Build<'r> {
+    /// The number of levels that may still open.
+    room: usize,
+    unique_keys: bool,
+    /// The reason why the text is refused although its syntax is right.
+    refused: &'r mut Option<Unfit>,
 }
 
-struct Strict;
+impl Build<'_> {
+    fn refuse<T, E: de::Error>(&mut self, unfit: Unfit) -> Result<T, E> {
+        *self.refused = Some(unfit);
+        Err(E::custom(JsonError::from(unfit)))
+    }
 
-impl<'de> DeserializeSeed<'de> for Strict {
+    fn inside<E: de::Error>(&mut self) -> Result<usize, E> {
+        match self.room.checked_sub(1) {
+            Some(room) => Ok(room),
+            None => self.refuse(Unfit::TooDeep(MAX_DEPTH)),
+        }
+    }
+
+    fn within(&mut self, room: usize) -> Build<'_> {
+        Build {
+            room,
+            unique_keys: self.unique_keys,
+            refused: self.refused,
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Build<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -300,7 +411,7 @@ impl<'de> DeserializeSeed<'de> for Strict {
     }
 }
 
-impl<'de> Visitor<'de> for Strict {
+impl<'de> Visitor<'de> for Build<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -331,22 +442,27 @@ impl<'de> Visitor<'de> for Strict {
         Ok(value.into())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<Value, A::Error> {
+        let room = self.inside()?;
         let mut read = Vec::new();
-        while let Some(item) = items.next_element_seed(Self)? {
+        while let Some(item) = items.next_element_seed(self.within(room))? {
             read.push(item);
         }
         Ok(read.into())
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(mut self, mut fields: A) -> Result<Value, A::Error> {
+        let room = self.inside()?;
         let mut read = Map::new();
         while let Some(key) = fields.next_key::<String>()? {
-            if read.contains_key(&key) {
+            if key == RESERVED_KEY {
+                return self.refuse(Unfit::ReservedKey);
+            }
+            if self.unique_keys && read.contains_key(&key) {
                 let key = crate::error::excerpt(&key, 64);
                 return Err(de::Error::custom(format_args!("duplicate key {key:?}")));
             }
-            let field = fields.next_value_seed(Self)?;
+            let field = fields.next_value_seed(self.within(room))?;
             read.insert(key, field);
         }
         Ok(read.into())

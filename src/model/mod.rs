@@ -53,9 +53,10 @@ pub use explain::{Explained, Explanation};
 pub(crate) use index::SelectorIndex;
 pub use index::SubscriptionIndex;
 pub use json::Json;
-pub(crate) use json_check::read_strictly;
 pub use json_check::{JsonError, MAX_DEPTH};
-pub(crate) use json_check::{dismantle, is_too_deep, size_within};
+pub(crate) use json_check::{
+    RESERVED_KEY, Unfit, admit, dismantle, parse_as, parse_strictly, size_within,
+};
 pub(crate) use json_sorted::sorted_text;
 pub(crate) use nearest::nearest;
 pub use new_breadcrumb::NewBreadcrumb;

@@ -1,7 +1,7 @@
 //! What a suspended run waits for, as JSON: its selectors, in the form of definitions, and since when they count if that is
 //! not when it was suspended.
 
-use crate::model::{Condition, Selector, Timestamp};
+use crate::model::{Condition, Selector, Timestamp, parse_as};
 use crate::store::Wake;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ pub(in crate::store) fn to_text(wake: &Wake) -> String {
 
 /// What was written, until a time at the latest.
 pub(in crate::store) fn of_text(text: &str, until: Option<Timestamp>) -> serde_json::Result<Wake> {
-    let (selectors, since) = match serde_json::from_str(text)? {
+    let (selectors, since) = match parse_as(text.as_bytes())? {
         Form::Selectors(selectors) => (selectors, None),
         Form::Since { selectors, since } => (selectors, Some(Timestamp::from_micros(since))),
     };

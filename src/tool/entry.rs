@@ -169,9 +169,12 @@ impl Entry {
     /// Why an output is none that could be handed on, if so.
     pub(super) fn refuse(&self, output: &Value) -> Option<Refusal> {
         let most = self.tool.settings().max_output_bytes;
-        let Some(size) = size_within(output, OUTPUT_DEPTH) else {
-            let message = format!("the output nests deeper than {OUTPUT_DEPTH} levels");
-            return Some(Refusal::new("output_too_large", message));
+        let size = match size_within(output, OUTPUT_DEPTH) {
+            Ok(size) => size,
+            Err(unfit) => {
+                let message = format!("the output {unfit}");
+                return Some(Refusal::new("output_too_large", message));
+            }
         };
         if size > most {
             let message = format!("the output has {size} bytes where at most {most} are allowed");

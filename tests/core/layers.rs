@@ -125,6 +125,48 @@ fn only_the_clock_module_reads_wall_time() -> io::Result<()> {
     Ok(())
 }
 
+/// Files that parse text into types without a `serde_json::Value`, which alone follows the reserved key.
+const TYPED: &[&str] = &[
+    "src/agent/output.rs",               // IgnoredAny
+    "src/agent/providers/cli/wire.rs",   // RawValue and strings
+    "src/model/index/scan.rs",           // a string
+    "src/model/json.rs",                 // text that was checked
+    "src/model/json_check.rs",           // the parser
+    "src/source/nats/subscription.rs",   // Event
+    "src/source/sse/follow.rs",          // Event
+    "src/source/sse/token.rs",           // a string and a number
+    "src/store/postgres/log.rs",         // strings
+    "src/store/postgres/row.rs",         // Event
+    "src/store/rcrt/wire.rs",            // Json, which checks itself
+    "src/store/sqlite/column.rs",        // strings
+    "src/store/sqlite/row.rs",           // Event
+    "src/workflow/definition/locate.rs", // a string
+];
+
+#[test]
+fn text_becomes_a_value_only_in_the_parser() -> io::Result<()> {
+    let words = [
+        "serde_json::from_str",
+        "serde_json::from_slice",
+        "serde_json::from_reader",
+        "serde_json::Deserializer",
+        "Value::from_str",
+        "parse::<Value>",
+    ];
+    let found = mentions_in(&sources()?, &words, |_| true);
+    let (typed, others): (Vec<String>, Vec<String>) = found.into_iter().partition(|place| {
+        TYPED
+            .iter()
+            .any(|file| place.starts_with(&format!("{file}:")))
+    });
+    report("text from outside is parsed by `model::parse`", &others);
+    let unused = TYPED
+        .iter()
+        .filter(|file| !typed.iter().any(|place| place.starts_with(**file)));
+    assert_eq!(unused.collect::<Vec<_>>(), Vec::<&&str>::new());
+    Ok(())
+}
+
 #[test]
 fn pure_modules_know_no_async_and_no_io() -> io::Result<()> {
     let words = [

@@ -120,7 +120,7 @@ impl Stage for ToolResult<'_> {
 
 /// Whether it is no larger, and nests no deeper, than what a run keeps of a call.
 fn is_small(json: &Json) -> bool {
-    size_within(json, Limits::DEPTH).is_some_and(|size| size <= MOST_BYTES)
+    size_within(json, Limits::DEPTH).is_ok_and(|size| size <= MOST_BYTES)
 }
 
 fn bytes_of(message: &Message) -> usize {

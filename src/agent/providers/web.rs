@@ -4,6 +4,7 @@ use super::ProviderError;
 use super::completions::failure::Failed;
 use crate::agent::ModelError;
 use crate::http;
+use crate::model::parse_as;
 use reqwest::{Client, Url};
 use serde_json::Value;
 use std::time::Duration;
@@ -48,7 +49,7 @@ pub(super) fn base_url(text: &str) -> Result<Url, ProviderError> {
 
 /// Reads the body that came with a status; a page of HTML, or nothing, is as good as no body.
 pub(super) fn failed(status: u16, retry_after: Option<Duration>, body: &[u8]) -> Failed {
-    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let body: Value = parse_as(body).unwrap_or_default();
     let mut failed = Failed::of(body.get("error").unwrap_or(&body));
     failed.status = status;
     failed.retry_after = retry_after;

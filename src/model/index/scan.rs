@@ -2,8 +2,7 @@
 
 use super::paths::Paths;
 use super::seen::Slot;
-use crate::model::json_check::MAX_DEPTH;
-use serde_json::Value;
+use crate::model::json_check::{self, MAX_DEPTH};
 
 /// The longest number, and the most digits of an exponent, that are certain to be in range.
 const SURE_NUMBER: usize = 100;
@@ -61,7 +60,7 @@ impl Scanner<'_, '_> {
         }
         let text = self.text.get(start..self.at)?;
         if first == b'[' && self.paths.has_indexes(path) {
-            let items: Value = serde_json::from_str(text).ok()?;
+            let items = json_check::parse(text).ok()?;
             self.paths.walk_items(path, &items, &mut |path, item| {
                 self.found.push(Slot::owned(path, item.clone()));
             });

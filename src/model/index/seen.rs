@@ -2,6 +2,7 @@ use super::paths::Paths;
 use super::scan::scan;
 use crate::model::condition::Look;
 use crate::model::json::Json;
+use crate::model::json_check;
 use crate::model::path::Path;
 use serde_json::Value;
 use std::cell::OnceCell;
@@ -124,9 +125,7 @@ impl<'e> Slot<'e> {
 impl Node<'_> {
     fn value(&self) -> Option<&Value> {
         match self {
-            Self::Text(text, value) => value
-                .get_or_init(|| serde_json::from_str(text).ok())
-                .as_ref(),
+            Self::Text(text, value) => value.get_or_init(|| json_check::parse(text).ok()).as_ref(),
             Self::Borrowed(value) => Some(value),
             Self::Owned(value) => Some(value),
         }

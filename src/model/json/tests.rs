@@ -1,4 +1,5 @@
 use super::*;
+use crate::model::Event;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -166,6 +167,92 @@ fn text_inside_a_struct_stays_text_and_is_written_as_it_was() {
     );
 }
 
+const RESERVED: &str = json_check::RESERVED_KEY;
+
+/// JSON text with the reserved key, whose string is JSON text of `levels` levels. `serde_json` parses the string as well.
+fn nested_in_a_string(levels: usize) -> String {
+    let inner = "[".repeat(levels) + &"]".repeat(levels);
+    json!({RESERVED: inner}).to_string()
+}
+
+#[test]
+fn the_key_of_nested_json_text_is_refused_however_it_is_written() {
+    let escaped = nested_in_a_string(100_000).replace('$', "\\u0024");
+    let below = format!("[{{\"a\": {}}}]", nested_in_a_string(1));
+
+    for text in [nested_in_a_string(100_000), escaped, below] {
+        let error = Json::from_text(text.clone()).unwrap_err();
+        assert!(matches!(error, JsonError::ReservedKey), "{error}");
+        assert!(error.to_string().contains(RESERVED), "{error}");
+        assert!(json_check::parse(&text).is_err());
+        assert!(json_check::parse_strictly(&text).is_err());
+        assert!(json_check::parse_as::<Vec<Value>>(text.as_bytes()).is_err());
+        assert!(serde_json::from_str::<Json>(&text).is_err());
+    }
+}
+
+#[test]
+fn a_value_with_the_key_of_nested_json_text_has_no_canonical_form() {
+    let value = Json::from(json!({"a": [{RESERVED: "no JSON"}]}));
+
+    let error = value.canonical(100).unwrap_err();
+
+    assert!(matches!(error, JsonError::ReservedKey), "{error}");
+}
+
+#[test]
+fn an_event_whose_context_has_the_key_of_nested_json_text_is_read_without_parsing_the_string() {
+    let mut event = json!({
+        "type": "breadcrumb.created",
+        "breadcrumb_id": "01970000-0000-7000-8000-000000000000",
+        "version": 1,
+        "updated_at": "2026-01-01T00:00:00Z",
+    })
+    .to_string();
+    event.pop();
+    let text = format!("{event}, \"context\": {}}}", nested_in_a_string(100_000));
+
+    let event: Event = serde_json::from_str(&text).unwrap();
+
+    let context = event.context.unwrap();
+    assert_eq!(*context, Value::Null);
+    assert!(context.parse::<Value>().is_err());
+}
+
+/// JSON text with known bad keys, escapes and depths, and whether it has the reserved key.
+fn hostile_text() -> impl Strategy<Value = (String, bool)> {
+    let leaf = prop_oneof![
+        Just(("null".to_owned(), false)),
+        Just(("1e308".to_owned(), false)),
+        Just((r#""[[[[\"a\"]]]]""#.to_owned(), false)),
+        Just((r#""{""#.to_owned(), false)),
+    ];
+    leaf.prop_recursive(6, 48, 4, |inner| {
+        let keys = prop_oneof![
+            8 => Just("a".to_owned()),
+            1 => Just(RESERVED.to_owned()),
+            1 => Just(RESERVED.replace('$', "\\u0024")),
+            1 => Just("$serde_json::private::Number".to_owned()),
+            1 => Just(r"\u0000".to_owned()),
+        ];
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(|items| {
+                let (texts, bad): (Vec<_>, Vec<_>) = items.into_iter().unzip();
+                (format!("[{}]", texts.join(",")), bad.contains(&true))
+            }),
+            prop::collection::vec((keys, inner), 0..4).prop_map(|fields| {
+                let is_bad =
+                    |(key, (_, bad)): &(String, (String, bool))| *bad || key.ends_with("RawValue");
+                let bad = fields.iter().any(is_bad);
+                let texts = fields
+                    .iter()
+                    .map(|(key, (text, _))| format!("\"{key}\":{text}"));
+                (format!("{{{}}}", texts.collect::<Vec<_>>().join(",")), bad)
+            }),
+        ]
+    })
+}
+
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -189,6 +276,19 @@ proptest! {
     #[test]
     fn what_the_check_accepts_is_exactly_what_serde_json_reads(text in r#"[\[\]{},:"\\a-f0-9eE+.\- ud]{0,24}"#) {
         prop_assert_eq!(Json::from_text(text.clone()).is_ok(), serde_json::from_str::<Value>(&text).is_ok());
+        prop_assert_eq!(json_check::parse(&text).ok(), serde_json::from_str::<Value>(&text).ok());
+    }
+
+    #[test]
+    fn hostile_text_is_refused_exactly_if_it_has_the_reserved_key((text, is_reserved) in hostile_text()) {
+        let accepted = !is_reserved;
+        prop_assert_eq!(Json::from_text(text.clone()).is_ok(), accepted);
+        prop_assert_eq!(json_check::parse_as::<Value>(text.as_bytes()).is_ok(), accepted);
+        let value = json_check::parse(&text);
+        prop_assert_eq!(value.is_ok(), accepted);
+        if let Ok(value) = value {
+            prop_assert_eq!(value, serde_json::from_str::<Value>(&text).unwrap());
+        }
     }
 
     #[test]

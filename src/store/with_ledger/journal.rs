@@ -1,6 +1,6 @@
 //! What a run is about to respond with, kept in its row until it is written. Pure.
 
-use crate::model::{Json, NewBreadcrumb};
+use crate::model::{Json, NewBreadcrumb, parse_as};
 use crate::store::{Lease, Write, canonical};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -43,7 +43,7 @@ pub(super) fn is_one(state: &Json) -> bool {
 /// The response that was kept; none if it is one of another epoch, or cannot be read.
 pub(super) fn response(lease: &Lease, state: &Json) -> Option<Vec<Write>> {
     let text = state.get(FIELD)?.as_str()?;
-    let kept: Kept<'_> = serde_json::from_str(text).ok()?;
+    let kept: Kept<'_> = parse_as(text.as_bytes()).ok()?;
     let creates = kept.creates.into_iter().map(Cow::into_owned);
     (kept.epoch == lease.epoch).then(|| creates.map(Write::Create).collect())
 }

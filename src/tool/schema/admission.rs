@@ -52,13 +52,13 @@ const NAMED: [&str; 6] = [
 /// Says what is refused.
 pub(super) fn admit(schema: &Value) -> Result<(), String> {
     match size_within(schema, MOST_LEVELS) {
-        None => return Err(format!("it nests deeper than {MOST_LEVELS} levels")),
-        Some(size) if size > MOST_BYTES => {
+        Err(unfit) => return Err(format!("it {unfit}")),
+        Ok(size) if size > MOST_BYTES => {
             return Err(format!(
                 "it has {size} bytes where at most {MOST_BYTES} are allowed"
             ));
         }
-        Some(_) => {}
+        Ok(_) => {}
     }
     if !schema.is_object() && !schema.is_boolean() {
         return Err("a schema is an object, true or false".to_owned());

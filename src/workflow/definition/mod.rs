@@ -21,7 +21,7 @@ use super::fields::Fields;
 use super::place::{Place, Position};
 use super::policies::Policies;
 use super::shape;
-use crate::model::{Json, JsonError, is_too_deep, sorted_text};
+use crate::model::{Json, JsonError, admit, parse_strictly, sorted_text};
 use crate::tool::Checker;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -80,8 +80,8 @@ impl Workflow {
     /// [`LoadError`] names the place to mend.
     pub fn from_json(definition: &Value) -> Result<Self, LoadError> {
         let top = Place::default();
-        if is_too_deep(definition) {
-            return Err(LoadError::new(top, LoadProblem::TooDeep));
+        if let Err(error) = admit(definition) {
+            return Err(unread(problem(error)));
         }
         let fields = Fields::of(definition, &top, &shape::WORKFLOW)?;
         let policies = fields.get("policies");
@@ -242,13 +242,24 @@ fn unread((problem, position): Unread) -> LoadError {
 }
 
 fn read(text: &str) -> Result<Value, Unread> {
-    match Json::from_text(text) {
-        Ok(_) => crate::model::read_strictly(text).map_err(|error| not_json(&error)),
-        Err(JsonError::Syntax(error)) => Err(not_json(&error)),
-        Err(JsonError::TooDeep) => Err((LoadProblem::TooDeep, None)),
-        Err(JsonError::TooLarge { size, limit }) => {
+    let (size, limit) = (text.len(), Json::MAX_BYTES);
+    if size > limit {
+        return Err(problem(JsonError::TooLarge { size, limit }));
+    }
+    parse_strictly(text).map_err(problem)
+}
+
+fn problem(error: JsonError) -> Unread {
+    match error {
+        JsonError::Syntax(error) => not_json(&error),
+        JsonError::TooDeep => (LoadProblem::TooDeep, None),
+        JsonError::ReservedKey => {
+            let reason = error.to_string();
+            (LoadProblem::NotJson { reason }, None)
+        }
+        JsonError::TooLarge { size, limit } => {
             let (what, found, most) = ("bytes", size, limit);
-            Err((LoadProblem::TooMany { what, found, most }, None))
+            (LoadProblem::TooMany { what, found, most }, None)
         }
     }
 }

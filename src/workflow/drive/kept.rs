@@ -133,9 +133,9 @@ impl Agents {
     /// them.
     pub(super) fn set_answer(&self, key: &str, answer: Json) {
         let answer = match size_within(&answer, DEPTH) {
-            Some(_) => answer,
-            None => {
-                let message = format!("the answer nests deeper than {DEPTH} levels");
+            Ok(_) => answer,
+            Err(unfit) => {
+                let message = format!("the answer {unfit}");
                 json!({"status": "error", "message": message}).into()
             }
         };

@@ -182,8 +182,8 @@ impl Expression {
 /// The value, if it is one that is kept: at most so many bytes, no deeper than [`DEPTH`].
 pub(super) fn kept(json: Json, most: usize) -> Result<Json, Unresolved> {
     match size_within(&json, DEPTH) {
-        Some(size) if size <= most => Ok(json),
-        Some(_) | None => Err(Unresolved::TooLarge(most)),
+        Ok(size) if size <= most => Ok(json),
+        Ok(_) | Err(_) => Err(Unresolved::TooLarge(most)),
     }
 }
 
@@ -205,7 +205,7 @@ impl Room {
     }
 
     fn copy(&mut self, value: &Value) -> Result<Value, Unresolved> {
-        let size = size_within(value, DEPTH).ok_or(Unresolved::TooLarge(self.most))?;
+        let size = size_within(value, DEPTH).map_err(|_| Unresolved::TooLarge(self.most))?;
         self.take(size)?;
         Ok(value.clone())
     }

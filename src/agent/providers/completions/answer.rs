@@ -4,6 +4,7 @@ use super::failure::{self, Failed};
 use super::names::Names;
 use crate::agent::providers::Secret;
 use crate::agent::{ChatEvent, ChatResponse, ModelError, StopReason, ToolCallDelta, Usage};
+use crate::model::parse_as;
 use serde::Deserialize;
 use serde_json::Value;
 use uuid::Uuid;
@@ -109,8 +110,7 @@ impl AnswerReader {
         text: &[u8],
         events: &mut impl Extend<ChatEvent>,
     ) -> Result<(), ModelError> {
-        let completion: Completion =
-            serde_json::from_slice(text).map_err(|error| unreadable(&error))?;
+        let completion: Completion = parse_as(text).map_err(|error| unreadable(&error))?;
         self.must_be_whole(completion.error)?;
         let no_choices = completion.choices.is_none();
         let choices = completion.choices.unwrap_or_default();

@@ -6,6 +6,7 @@ use crate::agent::ModelError;
 use crate::agent::providers::ProviderError;
 use crate::agent::providers::completions::failure::{Failed, classify};
 use crate::error::Retry;
+use crate::model::parse_as;
 use crate::store::meaning::{EmbedError, Embedder};
 use async_trait::async_trait;
 use serde::Deserialize;
@@ -67,8 +68,8 @@ impl OpenAiEmbedder {
         let key = self.inner.key.get().await?;
         let body = Body::of(&self.inner, sent.to_string(), key.as_ref()).await?;
         let text = body.whole().await?;
-        let answer: Answer = serde_json::from_slice(&text)
-            .map_err(|_| ModelError::bad_answer("it is no list of vectors"))?;
+        let answer: Answer =
+            parse_as(&text).map_err(|_| ModelError::bad_answer("it is no list of vectors"))?;
         if let Some(error) = answer.error.filter(|error| !error.is_null()) {
             return Err(classify(&Failed::in_answer(&error).without(key.as_ref())));
         }
