@@ -1,7 +1,8 @@
 //! Who wrote what, and because of what: stamped by the library, whatever `respond` put there.
 
 use super::profile::Profile;
-use crate::model::{Breadcrumb, Json, MAX_DEPTH};
+use crate::error::excerpt;
+use crate::model::{Breadcrumb, Json, MAX_DEPTH, is_reserved_schema, is_reserved_tag};
 use crate::store::{Lineage, Write};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -91,10 +92,18 @@ impl Stamp {
     /// The write with creator, author and session tags.
     ///
     /// # Errors
-    /// A sentence that says what to change, if the context is not an object or nests too deep.
+    /// A sentence that says what to change, if the context is not an object or nests too deep, a new breadcrumb has a reserved
+    /// tag, or a patch sets a reserved schema.
     pub(super) fn apply(&self, index: usize, write: Write) -> Result<Write, String> {
         match write {
             Write::Create(mut new) => {
+                if let Some(tag) = new.tags.iter().find(|tag| is_reserved_tag(tag)) {
+                    return Err(format!(
+                        "write {index} has the tag {:?}, but tags that start with \"ux:\" are reserved for the library; \
+                         rename it",
+                        excerpt(tag, 80)
+                    ));
+                }
                 new.context = self.signed(index, new.context)?;
                 self.add_session_tags(&mut new.tags);
                 new.created_by = Some(self.executor.clone());
@@ -105,6 +114,15 @@ impl Stamp {
                 version,
                 mut patch,
             } => {
+                if let Some(schema) = patch.schema_name.as_deref()
+                    && is_reserved_schema(schema)
+                {
+                    return Err(format!(
+                        "write {index} changes the schema of breadcrumb {id} to {:?}, but requests and answers cannot be \
+                         made of other breadcrumbs; create a new one",
+                        excerpt(schema, 80)
+                    ));
+                }
                 if let Some(context) = patch.context.take() {
                     patch.context = Some(self.signed(index, context)?);
                 }

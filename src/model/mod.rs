@@ -36,6 +36,7 @@ mod new_breadcrumb;
 mod op;
 mod patch;
 mod path;
+mod reserved;
 mod route;
 mod selector;
 #[cfg(test)]
@@ -64,6 +65,7 @@ pub use op::Op;
 pub use patch::Patch;
 pub use path::{Path, PathError};
 pub(crate) use path::{PatternStep, pattern};
+pub(crate) use reserved::{is_reserved_schema, is_reserved_tag, unversioned};
 pub use route::{Route, Subscriptions};
 pub use selector::Selector;
 pub use subscription::{Fetch, Method, Order, Role, Subscription};

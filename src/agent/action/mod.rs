@@ -3,8 +3,8 @@
 //! `action` is `create`, `update`, `delete` or `none`; a breadcrumb without one is to be created. It may stand in prose or
 //! in a fenced block. Of the breadcrumb, `schema_name`, `title`, `tags` and `context` are the model's to say, and for an
 //! update or a deletion `id` and `version`. Everything else (creator, ids and versions of what is new, author,
-//! visibility, expiry, hints) is dropped, as are tags that say where something belongs: `parent:`, `request:`, `session:`,
-//! `step:`, `turn:` and `workspace:`.
+//! visibility, expiry, hints) is dropped, as are tags that tell what a breadcrumb belongs to (`parent:`, `request:`,
+//! `session:`, `step:`, `turn:` and `workspace:`) and those of the library (`ux:`).
 //!
 //! Reading and permitting are apart, so that the store is asked in between: [`Action::target`] says for what.
 
@@ -16,7 +16,7 @@ pub(super) use permit::Permitted;
 pub(crate) use permit::is_protected;
 
 use super::output::extract;
-use crate::model::{Breadcrumb, BreadcrumbId, Json};
+use crate::model::{Breadcrumb, BreadcrumbId, Json, is_reserved_tag};
 use serde_json::{Map, Value};
 
 /// What an answer asks for.
@@ -182,18 +182,17 @@ fn tags_of(tags: Value) -> Result<Vec<String>, String> {
         .collect())
 }
 
-/// Whether a tag says where something belongs, which is not a model's to say.
+/// Reports whether a model may not choose a tag, because it tells what a breadcrumb belongs to or is the library's own.
 fn is_reserved(tag: &str) -> bool {
-    [
+    let belongs = [
         "parent:",
         "request:",
         "session:",
         "step:",
         "turn:",
         "workspace:",
-    ]
-    .iter()
-    .any(|prefix| tag.starts_with(prefix))
+    ];
+    is_reserved_tag(tag) || belongs.iter().any(|prefix| tag.starts_with(prefix))
 }
 
 /// Whether an object is a breadcrumb and no other answer: it names a schema, or has a context and nothing that a

@@ -3,7 +3,9 @@
 use super::{Action, Draft, Target, is_reserved};
 use crate::agent::{AgentExecutor, Capabilities};
 use crate::error::excerpt;
-use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Patch};
+use crate::model::{
+    Breadcrumb, BreadcrumbId, NewBreadcrumb, Patch, is_reserved_schema, unversioned,
+};
 
 /// What may be written.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,27 +46,6 @@ pub(in crate::agent) enum Refused {
     #[error("breadcrumb {id} keeps its schema")]
     ChangedSchema { id: BreadcrumbId },
 }
-
-/// What only people, tools and the library itself write, whatever a definition says, in any version. Tools and other
-/// agents are asked by calls, so that the list of what an agent may call holds.
-const NEVER: [&str; 16] = [
-    "agent.request",
-    "executor.failed",
-    "human.request",
-    "human.response",
-    "session.entry",
-    "session.log",
-    "tool.catalog",
-    "tool.request",
-    "tool.response",
-    "workflow.control",
-    "workflow.kept",
-    "workflow.progress",
-    "workflow.request",
-    "workflow.result",
-    "workload.message",
-    "workload.result",
-];
 
 impl Action {
     /// What of this may be written by an agent with these capabilities and schemas. `own` is the [target](Self::target) as
@@ -169,7 +150,7 @@ impl Rules<'_> {
 
     fn may_write(&self, schema: &str) -> Result<(), Refused> {
         let named = || excerpt(schema, 80).into_owned();
-        if NEVER.contains(&unversioned(schema)) {
+        if is_reserved_schema(schema) {
             return Err(Refused::Reserved { schema: named() });
         }
         if !self.responds_with.iter().any(|allowed| allowed == schema) {
@@ -189,7 +170,7 @@ const TAG: &str = "agent:response";
 /// Whether what is written of a schema decides what others do: requests and responses, answers of people, dead letters, and
 /// definitions.
 pub(crate) fn is_protected(schema: &str) -> bool {
-    NEVER.contains(&unversioned(schema)) || is_definition(schema)
+    is_reserved_schema(schema) || is_definition(schema)
 }
 
 /// Whether executors, or how their data is shown, are made of breadcrumbs of a schema: `tool.v1`, `agent.def.v1`,
@@ -197,16 +178,4 @@ pub(crate) fn is_protected(schema: &str) -> bool {
 fn is_definition(schema: &str) -> bool {
     let name = unversioned(schema);
     name == "tool" || name.split('.').any(|part| part == "def")
-}
-
-/// A schema without its version: `tool.request` of `tool.request.v1`.
-fn unversioned(schema: &str) -> &str {
-    let is_version = |part: &str| {
-        let digits = part.strip_prefix('v');
-        digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
-    };
-    match schema.rsplit_once('.') {
-        Some((name, version)) if is_version(version) => name,
-        Some(_) | None => schema,
-    }
 }

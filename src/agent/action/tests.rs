@@ -150,6 +150,7 @@ fn a_schema_a_title_and_tags_that_are_missing_are_the_agents() {
         json!({"context": {"a": 1}}),
         json!({"context": {"a": 1}, "schema_name": null, "title": " ", "tags": []}),
         json!({"context": {"a": 1}, "tags": ["session:2"]}),
+        json!({"context": {"a": 1}, "tags": ["ux:run:1", "ux:slot:0/1"]}),
     ] {
         let new = created(read(&breadcrumb), &["agent.response.v1"]);
 

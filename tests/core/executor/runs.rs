@@ -1358,6 +1358,49 @@ async fn a_context_that_cannot_carry_its_creator_is_an_error() {
 }
 
 #[tokio::test]
+async fn a_run_cannot_make_a_request_or_an_answer_of_another_breadcrumb() {
+    for schema in [
+        "human.response.v1",
+        "human.response.v7",
+        "tool.response.v1",
+        "tool.request",
+    ] {
+        let store = MemoryStore::default();
+        let question = asked(&store).await;
+        let said = put(&store, "user.message.v1", json!({"approved": true})).await;
+        let mut patch = Patch::new().tags(["request:7"]);
+        patch.schema_name = Some(schema.to_owned());
+
+        let outcome = prober(&store)
+            .writing(Response::update(said.id, 1, patch))
+            .sees(&question)
+            .await;
+
+        assert_failed(&store, &outcome.unwrap(), FailureClass::Permanent).await;
+        let letter = all(&store, "executor.failed.v1").await.remove(0);
+        assert_eq!(letter.context["code"], "bad_response", "{schema}");
+        assert_eq!(*store.get(said.id).await.unwrap(), *said);
+    }
+}
+
+#[tokio::test]
+async fn a_run_cannot_create_the_tags_by_which_a_store_recognises_the_writes_of_a_run() {
+    let store = MemoryStore::default();
+    let question = asked(&store).await;
+    let forged = NewBreadcrumb::new("answer.v1").tags(["ux:run:other", "ux:slot:0/1"]);
+
+    let outcome = prober(&store)
+        .writing(Response::create(forged))
+        .sees(&question)
+        .await;
+
+    assert_failed(&store, &outcome.unwrap(), FailureClass::Permanent).await;
+    let letter = all(&store, "executor.failed.v1").await.remove(0);
+    assert_eq!(letter.context["code"], "bad_response");
+    assert!(all(&store, "answer.v1").await.is_empty());
+}
+
+#[tokio::test]
 async fn a_chain_keeps_its_correlation_and_counts_its_hops() {
     let store = MemoryStore::default();
     let question = asked(&store).await;

@@ -1,0 +1,47 @@
+//! Schemas and tags with a meaning for the library, which therefore limits their writers.
+
+/// Schemas of requests, answers, dead letters and sessions, without their versions. A model writes none of them, and no run
+/// changes a breadcrumb of another schema into one of them.
+const SCHEMAS: [&str; 16] = [
+    "agent.request",
+    "executor.failed",
+    "human.request",
+    "human.response",
+    "session.entry",
+    "session.log",
+    "tool.catalog",
+    "tool.request",
+    "tool.response",
+    "workflow.control",
+    "workflow.kept",
+    "workflow.progress",
+    "workflow.request",
+    "workflow.result",
+    "workload.message",
+    "workload.result",
+];
+
+/// Prefix of the tags by which a store without a ledger recognises the writes of a run.
+const TAG_PREFIX: &str = "ux:";
+
+/// Reports whether a schema, in any version, is a request, an answer, a dead letter or a part of a session.
+pub(crate) fn is_reserved_schema(schema: &str) -> bool {
+    SCHEMAS.contains(&unversioned(schema))
+}
+
+/// Reports whether only the library writes a tag.
+pub(crate) fn is_reserved_tag(tag: &str) -> bool {
+    tag.starts_with(TAG_PREFIX)
+}
+
+/// Returns a schema without its version: `tool.request` of `tool.request.v1`.
+pub(crate) fn unversioned(schema: &str) -> &str {
+    let is_version = |part: &str| {
+        let digits = part.strip_prefix('v');
+        digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    match schema.rsplit_once('.') {
+        Some((name, version)) if is_version(version) => name,
+        Some(_) | None => schema,
+    }
+}
