@@ -13,6 +13,8 @@ mod tests;
 mod work;
 
 use serde_json::Value;
+#[cfg(feature = "validate")]
+use work::Reportable;
 
 /// A schema that was admitted and compiled.
 #[cfg(feature = "validate")]
@@ -51,11 +53,19 @@ impl Checker {
     /// # Errors
     /// Says what does not fit, where, and what would.
     pub(crate) fn check(&self, value: &Value) -> Result<(), String> {
-        work::measure(&self.schema, value)?;
+        let reportable = work::measure(&self.schema, value)?;
         if self.compiled.is_valid(value) {
             return Ok(());
         }
-        Err(report::of(self.compiled.iter_errors(value)))
+        // `iter_errors` collects every error before the first call of `next`, so the measured bound applies before it.
+        match reportable {
+            Reportable::All => Err(report::of(self.compiled.iter_errors(value))),
+            Reportable::First => self
+                .compiled
+                .validate(value)
+                .map_err(|error| report::of_first(&error)),
+            Reportable::Nothing => Err(report::WITHHELD.to_owned()),
+        }
     }
 }
 

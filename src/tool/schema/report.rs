@@ -18,6 +18,16 @@ pub(super) fn of_schema(error: &ValidationError<'_>) -> String {
     described(error)
 }
 
+/// The message for a value whose violations would need too much memory to be collected.
+pub(super) const WITHHELD: &str = "the value does not fit its schema, and is too large to name the violations; send \
+                                   fewer items or fields";
+
+/// Describes the first violation of a value with too many possible violations to collect all of them.
+pub(super) fn of_first(error: &ValidationError<'_>) -> String {
+    let first = described(error);
+    format!("{first}; further violations are not listed, because the value is too large")
+}
+
 /// The first violations, each with its place.
 pub(super) fn of<'e>(errors: impl Iterator<Item = ValidationError<'e>>) -> String {
     let mut said = Vec::new();

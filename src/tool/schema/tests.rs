@@ -191,3 +191,105 @@ fn every_draft_that_tools_are_described_in_is_known() {
         );
     }
 }
+
+/// Checks a value that must not fit, and returns the measured bound and the message.
+fn refusal_of(schema: &Value, value: &Value) -> (work::Reportable, String) {
+    let message = Checker::compile(schema).unwrap().check(value).unwrap_err();
+    (work::measure(schema, value).unwrap(), message)
+}
+
+#[test]
+fn a_value_with_few_violations_has_its_first_five_violations_named() {
+    let schema = json!({"items": {"required": ["a", "b", "c"]}});
+
+    let (reportable, message) = refusal_of(&schema, &json!([{}, {}, {}]));
+
+    assert_eq!(reportable, work::Reportable::All);
+    assert!(
+        message.contains("at /0: \"a\" is a required property"),
+        "{message}"
+    );
+    assert!(message.ends_with("; and 4 more"), "{message}");
+}
+
+#[test]
+fn a_value_with_too_many_violations_has_only_its_first_violation_computed() {
+    let names: Vec<String> = (0..12).map(|at| format!("field{at}")).collect();
+    let many_fields = json!({"items": {"required": names}});
+    let long_name = json!({"items": {"required": ["x".repeat(2_000)]}});
+    let long_enum = json!({"items": {"enum": ["x".repeat(2_000)]}});
+    let long_path = json!({"additionalProperties": {"items": {"type": "string"}}});
+    let unwanted = json!({"items": {"additionalProperties": false}});
+
+    for (schema, value) in [
+        (&many_fields, json!(vec![json!({}); 20_000])),
+        (&long_name, json!(vec![json!({}); 20_000])),
+        (&long_enum, json!(vec![1; 20_000])),
+        (&long_path, json!({"y".repeat(50_000): vec![1; 10_000]})),
+        (
+            &unwanted,
+            json!(vec![json!({"z".repeat(1_000): 1}); 20_000]),
+        ),
+    ] {
+        let (reportable, message) = refusal_of(schema, &value);
+
+        assert_eq!(reportable, work::Reportable::First, "{schema}");
+        assert!(
+            message.contains("further violations are not listed"),
+            "{message}"
+        );
+        assert!(!message.contains("more"), "{message}");
+    }
+}
+
+#[test]
+fn a_value_whose_alternatives_copy_it_too_often_has_no_violation_computed() {
+    let choice = json!({"anyOf": [
+        {"items": {"type": "string"}},
+        {"items": {"required": ["a", "b", "c", "d"]}},
+    ]});
+
+    let (reportable, message) = refusal_of(&choice, &json!(vec![json!({}); 15_000]));
+
+    assert_eq!(reportable, work::Reportable::Nothing);
+    assert!(
+        message.contains("too large to name the violations"),
+        "{message}"
+    );
+}
+
+#[test]
+fn names_values_and_unique_items_count_as_work() {
+    let names: Vec<String> = (0..2_000).map(|at| format!("f{at}")).collect();
+    let object: serde_json::Map<String, Value> =
+        names.iter().map(|name| (name.clone(), json!(1))).collect();
+    let properties: serde_json::Map<String, Value> = names
+        .iter()
+        .map(|name| (name.clone(), json!(true)))
+        .collect();
+    let items = json!((0..2_000).collect::<Vec<_>>());
+
+    for (part, value) in [
+        (json!({"required": names}), json!(object)),
+        (json!({"dependentRequired": {"f0": names}}), json!(object)),
+        (json!({"properties": properties}), json!(object)),
+        (json!({"enum": names}), json!("f1999")),
+        (json!({"uniqueItems": true}), items),
+    ] {
+        let schema =
+            json!({"$defs": {"part": part}, "allOf": vec![json!({"$ref": "#/$defs/part"}); 500]});
+
+        let error = work::measure(&schema, &value).unwrap_err();
+
+        assert!(error.contains("too large"), "{error}");
+    }
+}
+
+#[test]
+fn a_schema_that_is_false_counts_as_work() {
+    let schema = json!({"allOf": vec![json!({"items": false}); 100]});
+
+    let error = work::measure(&schema, &json!(vec![1; 1_000])).unwrap_err();
+
+    assert!(error.contains("too large"), "{error}");
+}

@@ -1,19 +1,30 @@
-//! How much work a schema makes for a value. Schemas that refer to themselves can make it grow without end, or without
-//! measure: the same walk a check will take is taken here first, in steps that are counted and without recursion.
+//! Work and memory that a schema check of a value needs at most. Schemas that refer to themselves can multiply both
+//! without limit, so this module walks the value along its schema first, in counted steps and without recursion.
 
 use super::admission::target;
 use serde_json::{Map, Value};
+use std::collections::HashMap;
 
-/// The most steps of one check.
-const MOST_STEPS: usize = 50_000;
-/// How many schemas may be entered within one another on the way to one step.
-const MOST_LEVELS: usize = 128;
-/// How many bytes of text a pattern looks at count as one step.
-const BYTES_A_STEP: usize = 16;
+/// Maximum number of steps of one check.
+const MAX_STEPS: usize = 50_000;
+/// Maximum number of nested schemas on the way to one step.
+const MAX_LEVELS: usize = 128;
+/// Length in bytes of a string that a pattern reads in one step.
+const BYTES_PER_STEP: usize = 16;
+/// Number of names, enum values or array items that a keyword compares in one step.
+const NAMES_PER_STEP: usize = 8;
+/// Maximum memory in bytes of the errors of one check, because `jsonschema` collects all errors before it returns one.
+pub(super) const MAX_ERROR_BYTES: usize = 16 << 20;
+/// Memory in bytes of one error without the strings and values that it copies.
+const ERROR_BYTES: usize = 512;
+/// Length in bytes of an array index in the path of an error.
+const INDEX_BYTES: usize = 8;
 
-/// Schemas that hold for the value itself.
+/// Keywords whose schemas apply to the value itself.
 const SAME: [&str; 7] = ["allOf", "anyOf", "else", "if", "not", "oneOf", "then"];
-/// Schemas that hold for things of a value whichever they are.
+/// Keywords whose error contains the errors of all their schemas.
+const CHOICES: [&str; 2] = ["anyOf", "oneOf"];
+/// Keywords whose schema applies to any item or field of the value.
 const EACH: [&str; 4] = [
     "additionalItems",
     "additionalProperties",
@@ -21,110 +32,293 @@ const EACH: [&str; 4] = [
     "items",
 ];
 
-/// Something to look at: a schema, what it is held against, how many schemas it was entered through.
-type Step<'v> = (&'v Value, &'v Value, usize);
+/// Keywords that report no error of their own.
+const SILENT: [&str; 19] = [
+    "$comment",
+    "$defs",
+    "$id",
+    "$ref",
+    "$schema",
+    "allOf",
+    "default",
+    "definitions",
+    "description",
+    "else",
+    "examples",
+    "format",
+    "if",
+    "items",
+    "patternProperties",
+    "prefixItems",
+    "properties",
+    "then",
+    "title",
+];
 
-/// Walks a value along its schema.
-///
-/// # Errors
-/// If that takes too many steps.
-pub(super) fn measure(schema: &Value, value: &Value) -> Result<(), String> {
-    let mut open: Vec<Step<'_>> = vec![(schema, value, 0)];
-    let mut steps = 0_usize;
-    while let Some((part, value, level)) = open.pop() {
-        let Value::Object(fields) = part else {
-            continue;
-        };
-        steps += 1 + text_steps(fields, value);
-        if let Some(reference) = fields.get("$ref") {
-            open.push((target(schema, reference)?, value, level + 1));
-        }
-        same(fields, value, level + 1, &mut open);
-        children(fields, value, level + 1, &mut open);
-        // What waits was found, and so costs as much as what was looked at.
-        if steps + open.len() > MOST_STEPS || level > MOST_LEVELS {
-            return Err(
-                "it is too large, or nests too deep, for its schema to be checked".to_owned(),
-            );
-        }
-    }
-    Ok(())
+/// Number of errors that a check can report within [`MAX_ERROR_BYTES`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Reportable {
+    All,
+    First,
+    /// Even the first error can be too large, because it contains the errors of all alternatives.
+    Nothing,
 }
 
-/// What looking for patterns in a text costs.
-fn text_steps(fields: &Map<String, Value>, value: &Value) -> usize {
-    match (value, fields.contains_key("pattern")) {
-        (Value::String(text), true) => text.len() / BYTES_A_STEP,
-        (Value::Object(found), _) => {
-            let patterns = fields.get("patternProperties").and_then(Value::as_object);
-            let names: usize = found.keys().map(|name| 1 + name.len() / BYTES_A_STEP).sum();
-            let for_names = usize::from(fields.contains_key("propertyNames"));
-            names * (patterns.map_or(0, Map::len) + for_names)
-        }
-        (
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
-            _,
-        ) => 0,
-    }
-}
-
-/// The schemas that hold for the same value.
-fn same<'v>(
-    fields: &'v Map<String, Value>,
+/// A pending step: a schema and a value that it applies to.
+#[derive(Clone, Copy)]
+struct Step<'v> {
+    part: &'v Value,
     value: &'v Value,
     level: usize,
-    open: &mut Vec<Step<'v>>,
-) {
-    for found in SAME.iter().filter_map(|word| fields.get(*word)) {
-        match found {
-            Value::Array(parts) => open.extend(parts.iter().map(|part| (part, value, level))),
-            Value::Object(_)
-            | Value::Null
-            | Value::Bool(_)
-            | Value::Number(_)
-            | Value::String(_) => open.push((found, value, level)),
+    /// Length of the path to the value in bytes. Each error contains the path.
+    path_bytes: usize,
+    /// If `true`, the errors of this step are part of the error of an `anyOf` or a `oneOf`.
+    in_choice: bool,
+}
+
+impl<'v> Step<'v> {
+    /// The step of another schema for the same value.
+    fn with(self, part: &'v Value, in_choice: bool) -> Self {
+        Self {
+            part,
+            level: self.level + 1,
+            in_choice: self.in_choice || in_choice,
+            ..self
+        }
+    }
+
+    /// The step of a schema for an item or a field of the value.
+    fn into_child(self, part: &'v Value, value: &'v Value, key_bytes: usize) -> Self {
+        Self {
+            part,
+            value,
+            level: self.level + 1,
+            path_bytes: self.path_bytes + key_bytes + 1,
+            in_choice: self.in_choice,
+        }
+    }
+}
+
+/// Costs of one schema object for any value.
+#[derive(Clone, Copy, Default)]
+struct Cost {
+    names: usize,
+    errors: usize,
+    error_bytes: usize,
+}
+
+/// Measures the check of a value against its schema.
+///
+/// # Errors
+/// Returns a message if the check needs too many steps or levels.
+pub(super) fn measure(schema: &Value, value: &Value) -> Result<Reportable, String> {
+    let mut costs = HashMap::new();
+    let mut sizes = HashMap::new();
+    let mut open = vec![Step {
+        part: schema,
+        value,
+        level: 0,
+        path_bytes: 0,
+        in_choice: false,
+    }];
+    let (mut steps, mut all_bytes, mut choice_bytes) = (0_usize, 0_usize, 0_usize);
+    while let Some(step) = open.pop() {
+        steps += 1;
+        let mut error_bytes = ERROR_BYTES + step.path_bytes;
+        if step.in_choice {
+            // The error of an alternative owns a copy of the value.
+            error_bytes += *sizes
+                .entry(std::ptr::from_ref(step.value))
+                .or_insert_with(|| copied_bytes(step.value));
+        }
+        if let Value::Object(fields) = step.part {
+            let cost = costs
+                .entry(std::ptr::from_ref(fields))
+                .or_insert_with(|| cost(fields));
+            steps += cost.names / NAMES_PER_STEP + value_steps(fields, step.value);
+            error_bytes = error_bytes.saturating_mul(cost.errors);
+            error_bytes = error_bytes.saturating_add(cost.error_bytes);
+            error_bytes = error_bytes.saturating_add(unknown_bytes(fields, step.value));
+            if let Some(reference) = fields.get("$ref") {
+                open.push(step.with(target(schema, reference)?, false));
+            }
+            same(fields, step, &mut open);
+            children(fields, step, &mut open);
+        }
+        all_bytes = all_bytes.saturating_add(error_bytes);
+        if step.in_choice {
+            choice_bytes = choice_bytes.saturating_add(error_bytes);
+        }
+        // A pending step costs as much as a finished one.
+        if steps + open.len() > MAX_STEPS || step.level > MAX_LEVELS {
+            return Err(format!(
+                "the value is too large or too deeply nested for its schema: the check is limited to {MAX_STEPS} steps \
+                 and {MAX_LEVELS} levels; send fewer items or fields"
+            ));
+        }
+    }
+    Ok(match (all_bytes, choice_bytes) {
+        (..=MAX_ERROR_BYTES, _) => Reportable::All,
+        (_, ..=MAX_ERROR_BYTES) => Reportable::First,
+        _ => Reportable::Nothing,
+    })
+}
+
+/// Returns the cost of a schema object. Each keyword reports at most one error, except for those with lists of names.
+fn cost(fields: &Map<String, Value>) -> Cost {
+    let words = fields.keys().map(String::as_str);
+    let mut cost = Cost {
+        errors: words.filter(|word| !SILENT.contains(word)).count(),
+        ..Cost::default()
+    };
+    let mut require = |names: &Value| {
+        let names = names.as_array().map_or(&[][..], Vec::as_slice);
+        cost.names += names.len();
+        cost.errors += names.len();
+        cost.error_bytes += names.iter().map(text_bytes).sum::<usize>();
+    };
+    fields.get("required").into_iter().for_each(&mut require);
+    for word in ["dependencies", "dependentRequired"] {
+        let lists = fields.get(word).and_then(Value::as_object);
+        lists
+            .into_iter()
+            .flat_map(Map::values)
+            .for_each(&mut require);
+    }
+    if let Some(Value::Array(options)) = fields.get("enum") {
+        cost.names += options.len();
+    }
+    for word in ["const", "enum", "pattern"] {
+        cost.error_bytes += fields.get(word).map_or(0, copied_bytes);
+    }
+    cost
+}
+
+fn text_bytes(value: &Value) -> usize {
+    value.as_str().map_or(0, str::len)
+}
+
+/// Returns the memory in bytes that a copy of a value needs. The depth of schemas and of values is bounded elsewhere.
+fn copied_bytes(value: &Value) -> usize {
+    let inner: usize = match value {
+        Value::Array(items) => items.iter().map(copied_bytes).sum(),
+        Value::Object(fields) => {
+            let pairs = fields.iter();
+            pairs
+                .map(|(name, value)| name.len() + copied_bytes(value))
+                .sum()
+        }
+        Value::String(text) => text.len(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    };
+    size_of::<Value>() + inner
+}
+
+/// Returns the memory in bytes of the field names that the error of `additionalProperties` copies.
+fn unknown_bytes(fields: &Map<String, Value>, value: &Value) -> usize {
+    match (fields.get("additionalProperties"), value) {
+        (Some(Value::Bool(false)), Value::Object(found)) => {
+            let names = found.keys();
+            names.map(|name| size_of::<String>() + name.len()).sum()
+        }
+        _ => 0,
+    }
+}
+
+/// Returns the steps of the keywords whose work grows with the value.
+fn value_steps(fields: &Map<String, Value>, value: &Value) -> usize {
+    let has = |word: &str| fields.contains_key(word);
+    match value {
+        Value::String(text) if has("pattern") => text.len() / BYTES_PER_STEP,
+        // Counting and comparing characters is faster than matching them, and still reads all of them.
+        Value::String(text) => {
+            let reads = has("maxLength") || has("minLength") || has("const") || has("enum");
+            usize::from(reads) * text.len() / (BYTES_PER_STEP * NAMES_PER_STEP)
+        }
+        Value::Array(items) => usize::from(has("uniqueItems")) * items.len() / NAMES_PER_STEP,
+        Value::Object(found) => {
+            let count = |word: &str| {
+                fields
+                    .get(word)
+                    .and_then(Value::as_object)
+                    .map_or(0, Map::len)
+            };
+            let per_name = count("patternProperties") + usize::from(has("propertyNames"));
+            let matched = match per_name {
+                0 => 0,
+                _ => {
+                    let names = found.keys();
+                    let steps: usize = names.map(|name| 1 + name.len() / BYTES_PER_STEP).sum();
+                    steps * per_name
+                }
+            };
+            matched + count("properties").min(found.len()) / NAMES_PER_STEP
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    }
+}
+
+/// Adds the schemas that apply to the same value.
+fn same<'v>(fields: &'v Map<String, Value>, step: Step<'v>, open: &mut Vec<Step<'v>>) {
+    for word in SAME {
+        let in_choice = CHOICES.contains(&word);
+        match fields.get(word) {
+            Some(Value::Array(parts)) => {
+                open.extend(parts.iter().map(|part| step.with(part, in_choice)));
+            }
+            Some(part) => open.push(step.with(part, in_choice)),
+            None => {}
         }
     }
     for word in ["dependencies", "dependentSchemas"] {
         let named = fields.get(word).and_then(Value::as_object);
         let parts = named.into_iter().flat_map(Map::values);
-        open.extend(parts.map(|part| (part, value, level)));
+        open.extend(parts.map(|part| step.with(part, false)));
     }
 }
 
-/// The schemas that hold for what is in the value.
-fn children<'v>(
-    fields: &'v Map<String, Value>,
-    value: &'v Value,
-    level: usize,
-    open: &mut Vec<Step<'v>>,
-) {
-    // One more than may be looked at is enough to be refused.
-    let items: Vec<&Value> = match value {
-        Value::Array(items) => items.iter().take(MOST_STEPS + 1).collect(),
-        Value::Object(found) => found.values().take(MOST_STEPS + 1).collect(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return,
-    };
+/// Adds the schemas that apply to the items or fields of the value.
+fn children<'v>(fields: &'v Map<String, Value>, step: Step<'v>, open: &mut Vec<Step<'v>>) {
     let each = EACH.iter().filter_map(|word| fields.get(*word));
     let patterns = fields.get("patternProperties").and_then(Value::as_object);
     for part in each.chain(patterns.into_iter().flat_map(Map::values)) {
-        if open.len() > MOST_STEPS {
-            return;
+        // One step more than the limit is enough for a refusal.
+        let room = (MAX_STEPS + 1).saturating_sub(open.len());
+        match step.value {
+            Value::Array(items) => {
+                let items = items.iter().take(room);
+                open.extend(items.map(|item| step.into_child(part, item, INDEX_BYTES)));
+            }
+            Value::Object(found) => {
+                let found = found.iter().take(room);
+                open.extend(found.map(|(name, value)| step.into_child(part, value, name.len())));
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return,
         }
-        open.extend(items.iter().map(|item| (part, *item, level)));
     }
-    if let (Some(named), Value::Object(found)) =
-        (fields.get("properties").and_then(Value::as_object), value)
+    if let (Some(Value::Object(named)), Value::Object(found)) =
+        (fields.get("properties"), step.value)
     {
-        let both = named
-            .iter()
-            .filter_map(|(name, part)| Some((part, found.get(name)?, level)));
-        open.extend(both);
+        let child = |(name, part, value): (&String, &'v Value, &'v Value)| {
+            step.into_child(part, value, name.len())
+        };
+        // The schema and the value may both come from a stranger, so the walk takes the shorter side.
+        if named.len() <= found.len() {
+            let both = named
+                .iter()
+                .filter_map(|(name, part)| Some((name, part, found.get(name)?)));
+            open.extend(both.map(child));
+        } else {
+            let both = found
+                .iter()
+                .filter_map(|(name, value)| Some((name, named.get(name)?, value)));
+            open.extend(both.map(child));
+        }
     }
     for word in ["items", "prefixItems"] {
-        if let (Some(Value::Array(parts)), Value::Array(_)) = (fields.get(word), value) {
-            let both = parts.iter().zip(&items);
-            open.extend(both.map(|(part, item)| (part, *item, level)));
+        if let (Some(Value::Array(parts)), Value::Array(items)) = (fields.get(word), step.value) {
+            let both = parts.iter().zip(items);
+            open.extend(both.map(|(part, item)| step.into_child(part, item, INDEX_BYTES)));
         }
     }
 }
