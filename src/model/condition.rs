@@ -126,6 +126,11 @@ const REGEX_PATTERN: usize = 4 << 10;
 const REGEX_HAYSTACK: usize = 64 << 10;
 
 impl Condition {
+    /// Returns the operator as written, also if it does not exist.
+    pub(super) fn op_name(&self) -> &str {
+        &self.op
+    }
+
     /// Compiles a condition; what is wrong with it is kept and told by [`error`](Self::error).
     pub fn new(path: impl Into<String>, op: impl AsRef<str>, value: Option<Value>) -> Self {
         let (path, op) = (path.into(), op.as_ref().to_owned());

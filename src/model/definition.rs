@@ -13,6 +13,12 @@ use crate::error::Retry;
 use serde_json::Value;
 use std::fmt;
 
+/// Maximum number of conditions in the definition of an executor or a workflow.
+pub(crate) const MAX_CONDITIONS: usize = 1_000;
+/// Maximum number of regular expressions in the definition of an executor or a workflow. One takes up to 256 KiB of
+/// memory, and several milliseconds to compile.
+pub(crate) const MAX_REGEXES: usize = 100;
+
 /// What a definition may ask for, where the defaults do not fit.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
@@ -21,6 +27,10 @@ pub struct DefinitionOptions {
     pub max_limit: usize,
     /// The most subscriptions of one executor; 256 by default.
     pub max_subscriptions: usize,
+    /// The maximum number of conditions in one definition. Defaults to 1,000.
+    pub max_conditions: usize,
+    /// The maximum number of regular expressions (`matches`) in one definition. Defaults to 100.
+    pub max_regexes: usize,
     /// The roles of subscriptions that name none; by default they are an error.
     pub roles: Option<RolePolicy>,
     /// The keys of context subscriptions that name none; by default their schemas.
@@ -32,6 +42,8 @@ impl Default for DefinitionOptions {
         Self {
             max_limit: 1_000,
             max_subscriptions: 256,
+            max_conditions: MAX_CONDITIONS,
+            max_regexes: MAX_REGEXES,
             roles: None,
             keys: None,
         }
@@ -50,6 +62,20 @@ impl DefinitionOptions {
     #[must_use]
     pub fn max_subscriptions(mut self, most: usize) -> Self {
         self.max_subscriptions = most;
+        self
+    }
+
+    /// Sets the maximum number of conditions in one definition.
+    #[must_use]
+    pub fn max_conditions(mut self, most: usize) -> Self {
+        self.max_conditions = most;
+        self
+    }
+
+    /// Sets the maximum number of regular expressions (`matches`) in one definition.
+    #[must_use]
+    pub fn max_regexes(mut self, most: usize) -> Self {
+        self.max_regexes = most;
         self
     }
 
@@ -143,6 +169,18 @@ pub enum DefinitionProblem {
         /// How many there are.
         count: usize,
         /// The cap.
+        most: usize,
+    },
+    /// The definition has more conditions, or more regular expressions, than the limit.
+    #[error(
+        "{count} {what} in one definition where at most {most} are allowed; merge them or split the definition"
+    )]
+    TooManyConditions {
+        /// The counted items in the plural: `conditions` or `regular expressions`.
+        what: &'static str,
+        /// The number of items.
+        count: usize,
+        /// The limit.
         most: usize,
     },
     /// The key names what the context always has.

@@ -49,6 +49,7 @@ pub use condition::{Condition, ConditionError};
 pub use definition::{
     DefinitionError, DefinitionOptions, DefinitionProblem, KeyPolicy, RolePolicy, Warning,
 };
+pub(crate) use definition::{MAX_CONDITIONS, MAX_REGEXES};
 pub use event::{Event, EventKind};
 pub use explain::{Explained, Explanation};
 pub(crate) use index::SelectorIndex;

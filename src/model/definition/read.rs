@@ -1,5 +1,6 @@
 //! The shapes a definition comes in.
 
+use super::validate::ConditionCount;
 use super::{DefinitionError, DefinitionOptions, DefinitionProblem, Warning};
 use crate::model::condition::{Condition, shown};
 use crate::model::event::EventKind;
@@ -69,8 +70,11 @@ pub(super) fn subscriptions(
     super::validate::check_count(list.len(), &field, options)?;
     let mut warnings = Vec::new();
     let mut read = Vec::with_capacity(list.len());
+    let mut conditions = ConditionCount::default();
     for (index, item) in list.iter().enumerate() {
         let mut reader = Reader::new(index, item, options)?;
+        // The count comes before the conditions are compiled, because a regular expression takes milliseconds.
+        reader.count_conditions(&mut conditions)?;
         let subscription = reader.subscription()?;
         warnings.extend(
             reader
@@ -156,6 +160,17 @@ impl<'o> Reader<'o> {
         Ok(())
     }
 
+    fn count_conditions(&self, count: &mut ConditionCount) -> Result<(), DefinitionError> {
+        let list = self.fields.get("context_match").and_then(Value::as_array);
+        let operators = list.into_iter().flatten().map(|condition| {
+            let operator = condition.get("op").and_then(Value::as_str);
+            operator.unwrap_or_default()
+        });
+        count
+            .add(operators, self.options)
+            .map_err(|problem| self.error("context_match", problem))
+    }
+
     fn subscription(&mut self) -> Result<Subscription, DefinitionError> {
         let role = self.role()?;
         let mut read = Subscription::new(self.selector()?, role);
@@ -239,7 +254,15 @@ impl<'o> Reader<'o> {
         };
         let path = text("path", "a JSONPath such as \"$.tool\"")?;
         let op = text("op", "an operator such as \"eq\"")?;
-        Ok(Condition::new(path, op, fields.get("value").cloned()))
+        let read = Condition::new(path, op, fields.get("value").cloned());
+        match read.error() {
+            None => Ok(read),
+            // The first refused condition ends the load, so that no further one is compiled.
+            Some(reason) => {
+                let problem = DefinitionProblem::Condition(reason.clone());
+                Err(self.error(&join(&place, reason.field()), problem))
+            }
+        }
     }
 
     /// An object, or the bare name of a method; a limit beside a bare name counts.

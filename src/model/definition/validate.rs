@@ -1,6 +1,8 @@
 //! What must hold of a set of subscriptions, however it was made.
 
 use super::{DefinitionError, DefinitionOptions, DefinitionProblem, Warning};
+use crate::model::condition::Condition;
+use crate::model::op::Op;
 use crate::model::subscription::{Method, Role, Subscription};
 use std::collections::HashMap;
 
@@ -12,6 +14,12 @@ pub(super) fn validate(
     options: &DefinitionOptions,
 ) -> Result<Vec<Warning>, DefinitionError> {
     check_count(subscriptions.len(), "", options)?;
+    let mut found = ConditionCount::default();
+    for subscription in subscriptions {
+        let conditions = subscription.selector.conditions();
+        let problem = found.add(conditions.iter().map(Condition::op_name), options);
+        problem.map_err(|problem| DefinitionError::whole("context_match", problem))?;
+    }
     let mut warnings = Vec::new();
     for (index, subscription) in subscriptions.iter().enumerate() {
         check_one(index, subscription, options)?;
@@ -37,6 +45,39 @@ pub(super) fn check_count(
         return Err(DefinitionError::whole(field, problem));
     }
     Ok(())
+}
+
+/// Number of conditions and of regular expressions in one definition.
+#[derive(Default)]
+pub(super) struct ConditionCount {
+    conditions: usize,
+    regexes: usize,
+}
+
+impl ConditionCount {
+    /// Adds the operators of one list of conditions.
+    ///
+    /// # Errors
+    /// Returns the exceeded limit.
+    pub(super) fn add<'o>(
+        &mut self,
+        operators: impl Iterator<Item = &'o str>,
+        options: &DefinitionOptions,
+    ) -> Result<(), DefinitionProblem> {
+        for operator in operators {
+            self.conditions += 1;
+            self.regexes += usize::from(operator == Op::Matches.as_str());
+        }
+        for (what, count, most) in [
+            ("conditions", self.conditions, options.max_conditions),
+            ("regular expressions", self.regexes, options.max_regexes),
+        ] {
+            if count > most {
+                return Err(DefinitionProblem::TooManyConditions { what, count, most });
+            }
+        }
+        Ok(())
+    }
 }
 
 fn check_one(

@@ -5,6 +5,7 @@ mod circle;
 mod composites;
 mod dag;
 mod kind;
+mod limits;
 mod locate;
 mod sections;
 mod steps;
@@ -84,6 +85,7 @@ impl Workflow {
             return Err(unread(problem(error)));
         }
         let fields = Fields::of(definition, &top, &shape::WORKFLOW)?;
+        limits::check(definition)?;
         let policies = fields.get("policies");
         let policies = policies
             .map(|(value, place)| Policies::read(value, &place))

@@ -152,20 +152,23 @@ impl Comparison {
         value: Option<&Value>,
         place: &Place,
     ) -> Result<Self, LoadError> {
-        let one = Self {
+        let compile = |path: String| {
+            let condition = Condition::new(path, op, value.cloned());
+            match condition.error() {
+                None => Ok(condition),
+                Some(error) => {
+                    let place = place.field(error.field());
+                    Err(LoadError::new(place, LoadProblem::Condition(error.clone())))
+                }
+            }
+        };
+        Ok(Self {
             variable: variable.to_owned(),
-            within: Condition::new(format!("${rest}"), op, value.cloned()),
-            absent: Condition::new(format!("$['{variable}']{rest}"), op, value.cloned()),
+            within: compile(format!("${rest}"))?,
+            absent: compile(format!("$['{variable}']{rest}"))?,
             op: op.to_owned(),
             value: None,
-        };
-        match one.within.error().or(one.absent.error()) {
-            None => Ok(one),
-            Some(error) => {
-                let place = place.field(error.field());
-                Err(LoadError::new(place, LoadProblem::Condition(error.clone())))
-            }
-        }
+        })
     }
 
     fn holds(&self, variables: &dyn Variables) -> Result<bool, Unresolved> {

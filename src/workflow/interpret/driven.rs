@@ -207,12 +207,13 @@ fn selector(event: &Value) -> Result<Selector, StepFailure> {
     for condition in conditions.into_iter().flatten() {
         let value = condition.get("value").cloned();
         let one = Condition::new(text(condition, "path"), text(condition, "op"), value);
+        // The first refused condition ends the step, so that no further one is compiled.
+        if let Some(error) = one.error() {
+            return Err(StepFailure::new("unresolved", error.to_string()));
+        }
         selector = selector.condition(one);
     }
-    match selector.check() {
-        Ok(()) => Ok(selector),
-        Err(error) => Err(StepFailure::new("unresolved", error.to_string())),
-    }
+    Ok(selector)
 }
 
 fn new_breadcrumb(value: &Json) -> Result<NewBreadcrumb, StepFailure> {

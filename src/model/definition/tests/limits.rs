@@ -202,3 +202,73 @@ fn a_message_is_not_flooded_by_what_it_names() {
     .to_string();
     assert!(twice.len() < 400, "{} bytes", twice.len());
 }
+
+/// A definition with triggers of at most 60 conditions each.
+fn with_conditions(count: usize, condition: &Value) -> Value {
+    let conditions = vec![condition.clone(); count];
+    let triggers = conditions
+        .chunks(60)
+        .map(|some| request(&json!({"context_match": some})));
+    triggers.collect()
+}
+
+#[test]
+fn a_definition_has_at_most_1000_conditions_unless_configured_otherwise() {
+    let condition = json!({"path": "a", "op": "exists"});
+    let more = DefinitionOptions::default().max_conditions(1_001);
+
+    let error = refusal(&with_conditions(1_001, &condition));
+
+    let too_many = DefinitionProblem::TooManyConditions {
+        what: "conditions",
+        count: 1_001,
+        most: 1_000,
+    };
+    assert_eq!(*error.problem(), too_many);
+    assert_eq!(error.field(), "context_match");
+    assert!(
+        error
+            .to_string()
+            .contains("1001 conditions in one definition where at most 1000 are allowed"),
+        "{error}"
+    );
+    assert!(Subscriptions::from_json(&with_conditions(1_000, &condition)).is_ok());
+    assert!(Subscriptions::from_json_with(&with_conditions(1_001, &condition), &more).is_ok());
+}
+
+#[test]
+fn a_definition_has_at_most_100_regexes_which_are_counted_before_they_are_compiled() {
+    let sound = json!({"path": "a", "op": "matches", "value": "x"});
+    let broken = json!({"path": "a", "op": "matches", "value": "("});
+    let conditions = |count: usize| {
+        (0..count).map(|_| crate::model::Condition::new("a", "matches", Some(json!("x"))))
+    };
+    let built = |count: usize| {
+        let trigger = Subscription::trigger("a.v1");
+        Subscriptions::new([conditions(count).fold(trigger, Subscription::condition)])
+    };
+    let too_many = DefinitionProblem::TooManyConditions {
+        what: "regular expressions",
+        count: 101,
+        most: 100,
+    };
+
+    assert!(Subscriptions::from_json(&with_conditions(100, &sound)).is_ok());
+    assert_eq!(*refusal(&with_conditions(101, &sound)).problem(), too_many);
+    let one = json!([request(&json!({"context_match": vec![broken; 101]}))]);
+    assert_eq!(*refusal(&one).problem(), too_many);
+    assert_eq!(*built(101).unwrap_err().problem(), too_many);
+    assert!(built(100).is_ok());
+}
+
+#[test]
+fn no_condition_after_the_first_refused_one_is_read() {
+    let conditions = json!([
+        {"path": "a", "op": "matches", "value": "("},
+        {"op": "matches", "value": "x"},
+    ]);
+
+    let error = refusal(&json!([request(&json!({"context_match": conditions}))]));
+
+    assert_eq!(error.field(), "context_match[0].value");
+}

@@ -1,5 +1,6 @@
 #[cfg(feature = "yaml")]
 mod examples;
+mod limits;
 mod properties;
 mod refusals;
 #[cfg(all(feature = "schema", feature = "validate"))]
