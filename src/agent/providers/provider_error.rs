@@ -1,4 +1,5 @@
 use crate::error::{BoxError, Retry};
+use std::time::Duration;
 
 /// A model of a provider cannot be made. No text in it has the key.
 #[derive(Debug, thiserror::Error)]
@@ -35,12 +36,25 @@ pub enum ProviderError {
     /// The HTTP client cannot be made.
     #[error("the HTTP client cannot be made")]
     Http(#[source] BoxError),
+    /// The operating system refuses the thread, or the timers, with which a model reads answers.
+    #[error(
+        "cannot start the thread that reads the answers of the model; free system resources and build it again"
+    )]
+    Thread(#[source] std::io::Error),
 }
 
 impl ProviderError {
-    /// Never: the configuration has to change.
+    /// Returns [`Retry::After`] if the operating system lacked resources, and [`Retry::Never`] if the configuration is wrong.
     #[must_use]
     pub fn retry(&self) -> Retry {
-        Retry::Never
+        match self {
+            Self::Thread(_) => Retry::After(Duration::from_secs(1)),
+            Self::UnknownProvider { .. }
+            | Self::BadUrl { .. }
+            | Self::NoKey { .. }
+            | Self::BadKey
+            | Self::NoModel
+            | Self::Http(_) => Retry::Never,
+        }
     }
 }

@@ -233,6 +233,25 @@ async fn a_line_without_end_comes_to_the_end_of_its_time() {
     assert!(matches!(error, ModelError::TimedOut { .. }), "{error:?}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_endless_event_and_an_endless_error_body_end_with_the_total_timeout() {
+    for (status, kind) in [(200, "text/event-stream"), (500, "application/json")] {
+        let server = Server::start(Reply::Endless(head(status, kind, &[], None))).await;
+        let model = builder("anthropic", &server).total_timeout(Duration::from_millis(200));
+
+        let error = model.build().unwrap().chat(&hello()).await.unwrap_err();
+
+        // Without a complete body the status alone tells what an error is.
+        assert!(
+            matches!(
+                error,
+                ModelError::TimedOut { .. } | ModelError::Unavailable(_)
+            ),
+            "{error:?}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn nobody_at_the_other_end_is_unavailable() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

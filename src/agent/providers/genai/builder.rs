@@ -1,4 +1,5 @@
 use super::GenaiModel;
+use super::reader::Reader;
 use crate::agent::providers::key::{Key, Wanted};
 use crate::agent::providers::web::{Timeouts, base_url};
 use crate::agent::providers::{ProviderError, Secret};
@@ -7,6 +8,7 @@ use ::genai::Client;
 use ::genai::adapter::AdapterKind;
 use ::genai::resolver::Endpoint;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Makes a [`GenaiModel`].
@@ -90,7 +92,8 @@ impl GenaiModelBuilder {
     /// The model.
     ///
     /// # Errors
-    /// [`ProviderError`] if there is no such provider, or the URL or the key cannot be used.
+    /// [`ProviderError`] if there is no such provider, the URL or the key cannot be used, or the operating system refuses
+    /// the thread that reads answers.
     pub fn build(self) -> Result<GenaiModel, ProviderError> {
         let provider = provider(self.provider)?;
         let key = self.key.found()?;
@@ -106,6 +109,8 @@ impl GenaiModelBuilder {
             key,
             model: self.model,
             max_bytes: self.max_bytes,
+            total_timeout: self.timeouts.total,
+            reader: Arc::new(Reader::start().map_err(ProviderError::Thread)?),
         })
     }
 }

@@ -1,11 +1,13 @@
 mod answer;
 mod builder;
 mod failure;
+mod reader;
 mod request;
 
 pub use builder::GenaiModelBuilder;
 
 use self::answer::{Answer, Meter};
+use self::reader::Reader;
 use super::Secret;
 use super::completions::Names;
 use super::key::{Key, can_be_sent};
@@ -17,6 +19,7 @@ use async_trait::async_trait;
 use futures::stream::{BoxStream, StreamExt};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 use tracing::Dispatch;
 use tracing::instrument::WithSubscriber;
 
@@ -57,8 +60,10 @@ use tracing::instrument::WithSubscriber;
 ///
 /// # Bounds
 /// An answer is read up to [`ChatResponse::MAX_BYTES`] of text and calls, and up to
-/// [`max_bytes`](GenaiModelBuilder::max_bytes) of events. One event, and the body of an error, are read to their end by
-/// `genai`, within the timeouts only; so it is for endpoints that are trusted not to do harm.
+/// [`max_bytes`](GenaiModelBuilder::max_bytes) of events. `genai` reads one event, and the body of an error, to their end,
+/// however many bytes they have: only the timeouts and the caller end that. Both hold, because answers are read on a thread
+/// of their own. A hostile endpoint can use as much memory as it sends within
+/// [`total_timeout`](GenaiModelBuilder::total_timeout), so use this model only with endpoints that you trust.
 #[derive(Clone)]
 pub struct GenaiModel {
     client: Client,
@@ -68,6 +73,8 @@ pub struct GenaiModel {
     key: Key,
     model: String,
     max_bytes: usize,
+    total_timeout: Duration,
+    reader: Arc<Reader>,
 }
 
 impl GenaiModel {
@@ -134,9 +141,9 @@ impl ChatModel for GenaiModel {
             .with_subscriber(Dispatch::none())
             .await
             .map_err(|error| failure::of_request(&error, self.provider.as_lower_str()))?;
-        Ok(Answer::new(answer.stream, meter, names, key)
-            .into_stream()
-            .boxed())
+        let answer = Answer::new(answer.stream, Arc::clone(&meter), names, key).into_stream();
+        let reader = Arc::clone(&self.reader);
+        Ok(reader.read(answer, meter, self.total_timeout).boxed())
     }
 }
 
