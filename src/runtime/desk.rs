@@ -1,6 +1,6 @@
 //! What a station knows of one executor: how much of its work may be started now.
 
-use super::limits::{Allowed, Breaker, Bucket, Budget, Ticket};
+use super::limits::{Breaker, Bucket, Budget, Change, Open, Ticket, Trigger};
 use super::process::Processed;
 use crate::clock::later;
 use crate::executor::{ExecutorError, Outcome, Profile, Rate};
@@ -17,6 +17,9 @@ pub(super) struct Desk {
     /// How many retries were put off since one was let through.
     put_off: u32,
     breaker: Breaker,
+    /// The number of retries that do not count against the budget: one for each run that failed while the breaker was
+    /// open. Otherwise the budget would spread the backlog of an outage over hours.
+    recovering: u32,
     /// Whether its turn to claim comes.
     pub(super) hot: bool,
     /// Whether runs may be due that were not claimed for want of room.
@@ -42,6 +45,7 @@ impl Desk {
             budget: Budget::new(now),
             put_off: 0,
             breaker: Breaker::new(),
+            recovering: 0,
             hot: false,
             more: false,
         }
@@ -54,12 +58,6 @@ impl Desk {
         if room == 0 {
             return Free::Busy;
         }
-        let room = match self.breaker.allows(now) {
-            Allowed::All => room,
-            Allowed::One => 1,
-            Allowed::None { until: Some(until) } => return Free::NotBefore(until),
-            Allowed::None { until: None } => return Free::Busy,
-        };
         let Some(bucket) = self.bucket(profile.rate) else {
             return Free::Runs(room);
         };
@@ -69,12 +67,28 @@ impl Desk {
         }
     }
 
-    /// Notes that a run is there; `again` if it is not its first attempt. If too much of the traffic is retries it has to
-    /// wait until a moment.
-    pub(super) fn start(&mut self, again: bool, now: Instant) -> Result<Ticket, Instant> {
+    /// Admits a run that was claimed. `again` says that the run failed before.
+    ///
+    /// # Errors
+    /// Returns the moment at which a retry may start, if too much of the traffic is retries or the circuit breaker is
+    /// open.
+    pub(super) fn start(
+        &mut self,
+        again: bool,
+        trigger: Trigger,
+        now: Instant,
+    ) -> Result<Ticket, Instant> {
         self.in_flight += 1;
-        if again && !self.budget.retry(now) {
-            return Err(self.put_off(now));
+        let ticket = match self.breaker.start(again, trigger, now) {
+            Ok(ticket) => ticket,
+            Err(moment) => return Err(self.put_off(moment)),
+        };
+        if again && self.recovering > 0 {
+            self.recovering -= 1;
+        } else if again && !self.budget.retry(now) {
+            self.breaker.abandoned(ticket);
+            let next = self.budget.next(now).unwrap_or(now);
+            return Err(self.put_off(next));
         }
         self.put_off = 0;
         if !again {
@@ -83,29 +97,46 @@ impl Desk {
         if let Some((_, bucket)) = &mut self.bucket {
             bucket.take(now, 1);
         }
-        Ok(self.breaker.started(now))
+        Ok(ticket)
     }
 
-    /// When a run may be tried again that is one retry too many. Of many each comes later than the one before, so that not
-    /// all of them come back for the next one.
-    fn put_off(&mut self, now: Instant) -> Instant {
+    /// Returns the moment at which a retry that is held back may start, at or after `next`. Each retry gets a later
+    /// moment than the one before, so that the retries do not all compete for the first free start.
+    fn put_off(&mut self, next: Instant) -> Instant {
         const APART: Duration = Duration::from_millis(100);
         const MOST: u32 = 300;
-        let next = self.budget.next(now).unwrap_or(now);
         let at = later(next, APART * self.put_off);
         self.put_off = (self.put_off + 1).min(MOST);
         at
     }
 
-    /// Notes that a run is gone, and how it ended if it was started.
-    pub(super) fn end(&mut self, ticket: Option<Ticket>, how: Ended, now: Instant) {
+    /// Notes that a run is gone, and how it ended if it was started. Returns the change of the circuit breaker, if any.
+    pub(super) fn end(
+        &mut self,
+        ticket: Option<Ticket>,
+        trigger: Trigger,
+        how: Ended,
+        now: Instant,
+    ) -> Option<Change> {
         self.in_flight = self.in_flight.saturating_sub(1);
-        let Some(ticket) = ticket else { return };
-        match how {
+        let ticket = ticket?;
+        let change = match how {
             Ended::Well => self.breaker.succeeded(ticket),
-            Ended::Badly => self.breaker.failed(ticket, now),
-            Ended::Neither => self.breaker.abandoned(ticket),
+            Ended::Badly => self.breaker.failed(ticket, trigger, now),
+            Ended::Neither => {
+                self.breaker.abandoned(ticket);
+                None
+            }
+        };
+        if let Some(Change::Closed { failures }) = change {
+            self.recovering = self.recovering.saturating_add(failures);
         }
+        change
+    }
+
+    /// Returns the state of the circuit breaker if it is open.
+    pub(super) fn open_breaker(&self) -> Option<Open> {
+        self.breaker.open()
     }
 
     pub(super) fn is_idle(&self) -> bool {

@@ -1,7 +1,7 @@
 //! The events of one executor whose store has no ledger: processed as they come, acknowledged after.
 
 use super::desk::{Desk, Ended, Free};
-use super::limits::Ticket;
+use super::limits::{Ticket, Trigger};
 use super::metrics;
 use super::process::{self, Processed};
 use super::roster::Member;
@@ -38,6 +38,9 @@ struct Started {
     offer: Arc<Offer>,
     ticket: Option<Ticket>,
     at: Instant,
+    trigger: Trigger,
+    /// The number of the executor's home.
+    home: u64,
 }
 
 impl Direct {
@@ -111,11 +114,15 @@ impl Direct {
         let (event, now) = (share.event().clone(), Instant::now());
         let tried = self.tries.get(&(event.breadcrumb_id, event.version));
         let (before, first) = tried.copied().unwrap_or((0, now));
-        let ticket = self.desk.start(before > 0, now);
-        let Ok(ticket) = ticket else {
-            self.desk.end(None, Ended::Neither, now);
-            share.again(PAUSE);
-            return;
+        let trigger = (event.breadcrumb_id, event.version);
+        let ticket = self.desk.start(before > 0, trigger, now);
+        let ticket = match ticket {
+            Ok(ticket) => ticket,
+            Err(moment) => {
+                self.desk.end(None, trigger, Ended::Neither, now);
+                share.again(moment.saturating_duration_since(now).max(PAUSE));
+                return;
+            }
         };
         let Member { executor, home, .. } = member;
         let places = Arc::clone(&self.shared.places);
@@ -135,6 +142,8 @@ impl Direct {
             offer,
             ticket: Some(ticket),
             at: now,
+            trigger,
+            home: home.number,
         };
         self.deliveries.insert(task.id(), started);
     }
@@ -150,6 +159,8 @@ impl Direct {
             offer,
             ticket,
             at,
+            trigger,
+            home,
         } = started;
         offer.leave();
         let (how, outcome) = match &finished {
@@ -159,7 +170,14 @@ impl Direct {
         };
         let now = Instant::now();
         metrics::ended(&self.executor, outcome, now.saturating_duration_since(at));
-        self.desk.end(ticket, how, now);
+        let change = self.desk.end(ticket, trigger, how, now);
+        let last_error = match &finished {
+            Ok((_, Err(error))) => error.code(),
+            Ok((_, Ok(_))) | Err(_) => outcome,
+        };
+        let open = self.desk.open_breaker();
+        let breakers = &self.shared.breakers;
+        breakers.note((home, &self.executor), change, open, last_error);
         let again = match finished {
             Ok((_, processed)) => {
                 self.shared.count(|report| report.count(&processed));

@@ -1,5 +1,6 @@
 //! Whether a runtime lives and does its work.
 
+use super::breakers::OpenBreaker;
 use super::roster::Roster;
 use super::shared::Shared;
 use crate::tool::BlockingPool;
@@ -18,6 +19,9 @@ pub struct Health {
     pub ready: bool,
     /// What is wrong, for people.
     pub problems: Vec<String>,
+    /// The executors whose circuit breaker is open. An open breaker does not make the runtime unready, since the service
+    /// that one executor depends on concerns no other executor.
+    pub open_breakers: Vec<OpenBreaker>,
 }
 
 /// What is known of the tasks of a runtime.
@@ -73,7 +77,7 @@ impl Vitals {
 
     pub(super) fn health(&self, roster: &Roster) -> Health {
         let mut problems = Vec::new();
-        let mut live = true;
+        let (mut live, mut open_breakers) = (true, Vec::new());
         match &*self.running() {
             None => problems.push("it is not running".to_owned()),
             Some(Running {
@@ -90,6 +94,7 @@ impl Vitals {
                         "its tasks have not been polled for {age:?}: something blocks their threads"
                     ));
                 }
+                open_breakers = shared.breakers.open();
                 if !started {
                     problems.push("it is starting".to_owned());
                 }
@@ -108,6 +113,7 @@ impl Vitals {
             live,
             ready: problems.is_empty(),
             problems,
+            open_breakers,
         }
     }
 

@@ -17,9 +17,10 @@
 //! | [`WAITS`] | gauge | `store` | waits that are open |
 //! | [`DUE`] | gauge | `executor` | runs that could be claimed, counted up to 1,000 |
 //! | [`OLDEST_DUE_SECONDS`] | gauge | `executor` | for how long the oldest of them could be |
+//! | [`BREAKER_OPEN`] | gauge | `executor` | 1 while the circuit breaker of the executor is open, otherwise 0 |
 //! | [`BEHIND`] | gauge | | events that the source has for this runtime, if it knows |
 //!
-//! The last three are those of [`Runtime::backlog`](super::Runtime::backlog), asked for once in each
+//! The gauges of due runs and of waiting events are those of [`Runtime::backlog`](super::Runtime::backlog), asked for once in each
 //! [`reconcile_every`](super::RuntimeBuilder::reconcile_every): of all workers that share a store and a source, so each
 //! says the same.
 //!
@@ -56,6 +57,8 @@ pub const DUE: &str = "ux_runs_due";
 pub const OLDEST_DUE_SECONDS: &str = "ux_oldest_due_seconds";
 /// Events that the source has for this runtime.
 pub const BEHIND: &str = "ux_events_behind";
+/// 1 while the circuit breaker of an executor is open, otherwise 0.
+pub const BREAKER_OPEN: &str = "ux_breaker_open";
 
 #[cfg(feature = "metrics")]
 mod facade {
@@ -81,6 +84,11 @@ mod facade {
         metrics::counter!(super::RUNS, "executor" => Arc::clone(executor), "outcome" => outcome)
             .increment(1);
         metrics::histogram!(super::RUN_SECONDS, "executor" => Arc::clone(executor)).record(took);
+    }
+
+    pub(in crate::runtime) fn breaker(executor: &Arc<str>, open: bool) {
+        let level = if open { 1.0 } else { 0.0 };
+        metrics::gauge!(super::BREAKER_OPEN, "executor" => Arc::clone(executor)).set(level);
     }
 
     #[expect(
@@ -121,9 +129,11 @@ mod facade {
 
     pub(in crate::runtime) const fn ended(_: &Arc<str>, _: &'static str, _: Duration) {}
 
+    pub(in crate::runtime) const fn breaker(_: &Arc<str>, _: bool) {}
+
     pub(in crate::runtime) const fn level(_: &'static str, _: u64, _: usize) {}
 }
 
 #[cfg(feature = "metrics")]
 pub(super) use facade::backlog;
-pub(super) use facade::{add, ended, level, matched, started};
+pub(super) use facade::{add, breaker, ended, level, matched, started};

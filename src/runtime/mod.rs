@@ -31,6 +31,7 @@
 //! ```
 
 mod backlog;
+mod breakers;
 mod builder;
 pub mod definitions;
 mod desk;
@@ -57,6 +58,7 @@ mod wakes;
 
 pub use crate::executor::WaitError;
 pub use backlog::{Backlog, Due};
+pub use breakers::OpenBreaker;
 pub use builder::RuntimeBuilder;
 pub use error::RuntimeError;
 pub use health::Health;

@@ -1,5 +1,6 @@
 //! What the tasks of one run of a runtime share.
 
+use super::breakers::Breakers;
 use super::builder::Settings;
 use super::definitions::Keeper;
 use super::progress::Progress;
@@ -39,6 +40,8 @@ pub(super) struct Shared {
     /// Whether the runtime does not run any more.
     gone: AtomicBool,
     pub(super) progress: Arc<Progress>,
+    /// The open circuit breakers of the executors.
+    pub(super) breakers: Breakers,
     report: Mutex<RunReport>,
 }
 
@@ -63,6 +66,7 @@ impl Shared {
             stop: CancellationToken::new(),
             gone: AtomicBool::new(false),
             progress,
+            breakers: Breakers::default(),
             report: Mutex::default(),
         })
     }

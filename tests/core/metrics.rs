@@ -7,8 +7,8 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use universal_executor::runtime::metrics::{
-    BEHIND, DUE, EVENTS, FOUND, IN_FLIGHT, LAG_SECONDS, MATCHES, MISSED, OLDEST_DUE_SECONDS, QUEUE,
-    RUN_SECONDS, RUNS, WAITS,
+    BEHIND, BREAKER_OPEN, DUE, EVENTS, FOUND, IN_FLIGHT, LAG_SECONDS, MATCHES, MISSED,
+    OLDEST_DUE_SECONDS, QUEUE, RUN_SECONDS, RUNS, WAITS,
 };
 use universal_executor::source::{Deliveries, SourceError, StartAt};
 use universal_executor::store::metrics::{SOURCE_SECONDS, STORE_SECONDS};
@@ -18,8 +18,9 @@ use universal_executor::{
     NewBreadcrumb, Runtime, Selector, async_trait, permanent,
 };
 
-const ALL: [&str; 13] = [
+const ALL: [&str; 14] = [
     BEHIND,
+    BREAKER_OPEN,
     DUE,
     OLDEST_DUE_SECONDS,
     EVENTS,
@@ -72,7 +73,8 @@ impl EventSource for Lossy {
 }
 
 /// What is counted in the scenario below.
-const SERIES: [(&str, f64); 15] = [
+const SERIES: [(&str, f64); 16] = [
+    ("ux_breaker_open{executor=\"well\"}", 0.0),
     ("ux_events_behind", 3.0),
     ("ux_runs_due{executor=\"well\"}", 0.0),
     ("ux_oldest_due_seconds{executor=\"well\"}", 0.0),

@@ -1,149 +1,220 @@
 use crate::clock::later;
+use crate::model::BreadcrumbId;
+use crate::store::RunRef;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A circuit breaker for one executor: what fails again and again is left alone for a while, and then tried with one
-/// run before all others.
+/// A circuit breaker for one executor. It holds back retries while every input of the executor fails.
 ///
-/// The pattern is of Michael Nygard, "Release It!". *Closed*, everything may start. Ten transient failures in a row
-/// *open* it: nothing may start for five seconds. Then it is *half-open*: one run may, as a probe. If that succeeds it
-/// is closed again, if that fails it is open for twice as long, up to a minute.
+/// The pattern is from Michael Nygard, "Release It!". A *closed* breaker admits every run. Transient failures of ten
+/// different triggers without a success between them *open* the breaker for five seconds. After this pause one retry
+/// may start as a probe. A failed probe doubles the pause, up to one minute. Any run that starts after the breaker
+/// opened and succeeds closes the breaker. Probes prefer triggers that were not probed since the breaker opened.
 ///
-/// Whatever starts gets a [`Ticket`] and ends with it. A run that started before the breaker changed says nothing
-/// about the time after, and must not pass for the probe: its ticket has expired, and its end counts for nothing.
+/// An open breaker admits first attempts. Only an input without a failed attempt can show that the inputs failed and
+/// not the service that the executor depends on. Holding it back would let bad inputs block good ones. The load on a
+/// failing service is at most one attempt per trigger and one probe per pause.
+///
+/// Each admitted run holds a [`Ticket`]. The breaker ignores the outcome of a run that started before the breaker
+/// last opened or closed.
 #[derive(Clone, Debug)]
 pub(in crate::runtime) struct Breaker {
     state: State,
-    /// How often it opened or closed: the tickets of before have expired.
+    /// The triggers that failed since the last success, at most [`MOST_FAILING`](Self::MOST_FAILING).
+    failing: BTreeSet<Trigger>,
+    /// The triggers that were probed since the breaker opened, at most [`MOST_FAILING`](Self::MOST_FAILING).
+    probed: BTreeSet<Trigger>,
+    /// The number of runs that failed while the breaker was open, and of those that opened it.
+    failures: u32,
+    /// The number of times that the breaker opened or closed.
     era: u64,
 }
 
-/// What may start.
+/// The breadcrumb and version that triggered a run.
+pub(in crate::runtime) type Trigger = (BreadcrumbId, u64);
+
+/// The trigger of a run.
+pub(in crate::runtime) fn trigger_of(run: &RunRef) -> Trigger {
+    (run.trigger_id, run.trigger_version)
+}
+
+/// Permission to start a run, which the breaker takes back when the run ends.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::runtime) struct Ticket {
+    era: u64,
+    probe: bool,
+}
+
+/// A change in the state of a breaker.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::runtime) enum Allowed {
-    /// Anything.
-    All,
-    /// One run, as a probe.
-    One,
-    /// Nothing.
-    None {
-        /// Until when; absent while a probe runs, whose end decides.
-        until: Option<Instant>,
+pub(in crate::runtime) enum Change {
+    /// The breaker opened.
+    Opened(Open),
+    /// A probe failed, and the breaker stays open.
+    ProbeFailed(Open),
+    /// A run succeeded, and the breaker closed.
+    Closed {
+        /// The number of runs that failed while the breaker was open, and of those that opened it.
+        failures: u32,
     },
 }
 
-/// What a run starts with and ends with.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::runtime) struct Ticket {
-    /// Absent if nothing was allowed to start: the end of such a run counts for nothing.
-    era: Option<u64>,
+/// The state of an open breaker.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::runtime) struct Open {
+    /// The number of different triggers that failed since the last success, counted up to 1,000.
+    pub(in crate::runtime) failing: usize,
+    /// The earliest start of the next probe.
+    pub(in crate::runtime) next_probe: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    Closed { failures: u32 },
-    Open { until: Instant, pause: Duration },
-    HalfOpen { pause: Duration, probing: bool },
+    Closed,
+    Open {
+        until: Instant,
+        pause: Duration,
+        probing: bool,
+    },
 }
 
 impl Breaker {
-    /// How many transient failures in a row open it.
-    const FAILURES: u32 = 10;
-    /// How long it is open at first.
+    /// The number of different failing triggers that opens the breaker.
+    const FAILURES: usize = 10;
+    /// The first pause before a probe.
     const PAUSE: Duration = Duration::from_secs(5);
-    /// How long it is open at the most.
+    /// The longest pause before a probe.
     const LONGEST: Duration = Duration::from_secs(60);
+    /// The time for which a probe is left to a trigger that was not probed since the breaker opened.
+    const PREFERENCE: Duration = Duration::from_secs(5);
+    /// The maximum number of triggers that the breaker remembers.
+    const MOST_FAILING: usize = 1_000;
 
-    /// A closed one.
+    /// Creates a closed breaker.
     pub(in crate::runtime) const fn new() -> Self {
         Self {
-            state: State::Closed { failures: 0 },
+            state: State::Closed,
+            failing: BTreeSet::new(),
+            probed: BTreeSet::new(),
+            failures: 0,
             era: 0,
         }
     }
 
-    /// What may start now.
-    pub(in crate::runtime) fn allows(&self, now: Instant) -> Allowed {
+    /// Returns the state of the breaker if it is open.
+    pub(in crate::runtime) fn open(&self) -> Option<Open> {
         match self.state {
-            State::Closed { .. } => Allowed::All,
-            State::Open { until, .. } if now < until => Allowed::None { until: Some(until) },
-            State::Open { .. } | State::HalfOpen { probing: false, .. } => Allowed::One,
-            State::HalfOpen { probing: true, .. } => Allowed::None { until: None },
+            State::Closed => None,
+            State::Open { until, .. } => Some(Open {
+                failing: self.failing.len(),
+                next_probe: until,
+            }),
         }
     }
 
-    /// Notes that a run starts; the first one after the pause is the probe.
-    pub(in crate::runtime) fn started(&mut self, now: Instant) -> Ticket {
-        let era = Some(self.era);
-        match (self.allows(now), self.state) {
-            (Allowed::All, _) => Ticket { era },
-            (Allowed::One, State::Open { pause, .. } | State::HalfOpen { pause, .. }) => {
-                self.state = State::HalfOpen {
-                    pause,
-                    probing: true,
-                };
-                Ticket { era }
+    /// Admits a run. `again` says that the run failed before.
+    ///
+    /// # Errors
+    /// Returns the moment at which a retry may ask again.
+    pub(in crate::runtime) fn start(
+        &mut self,
+        again: bool,
+        trigger: Trigger,
+        now: Instant,
+    ) -> Result<Ticket, Instant> {
+        let era = self.era;
+        let was_probed = self.probed.contains(&trigger);
+        match &mut self.state {
+            State::Open { until, .. } if again && now < *until => Err(*until),
+            State::Open { probing: true, .. } if again => Err(later(now, Self::PAUSE)),
+            State::Open { until, .. }
+                if again && was_probed && now < later(*until, Self::PREFERENCE) =>
+            {
+                Err(later(*until, Self::PREFERENCE))
             }
-            (Allowed::None { .. }, _) | (Allowed::One, State::Closed { .. }) => {
-                Ticket { era: None }
+            State::Open { probing, .. } if again => {
+                *probing = true;
+                if self.probed.len() < Self::MOST_FAILING {
+                    self.probed.insert(trigger);
+                }
+                Ok(Ticket { era, probe: true })
             }
+            State::Open { .. } | State::Closed => Ok(Ticket { era, probe: false }),
         }
     }
 
-    /// Notes that a run ended well: whatever it depends on works.
-    pub(in crate::runtime) fn succeeded(&mut self, ticket: Ticket) {
-        if !self.counts(ticket) {
-            return;
+    /// Notes that a run succeeded.
+    pub(in crate::runtime) fn succeeded(&mut self, ticket: Ticket) -> Option<Change> {
+        if ticket.era != self.era {
+            return None;
         }
+        self.failing.clear();
         match self.state {
-            State::Closed { .. } => self.state = State::Closed { failures: 0 },
-            State::HalfOpen { .. } => self.change(State::Closed { failures: 0 }),
-            State::Open { .. } => {}
+            State::Closed => None,
+            State::Open { .. } => {
+                self.probed.clear();
+                let failures = std::mem::take(&mut self.failures);
+                self.change(State::Closed);
+                Some(Change::Closed { failures })
+            }
         }
     }
 
-    /// Notes that a run failed with an error that may pass.
-    pub(in crate::runtime) fn failed(&mut self, ticket: Ticket, now: Instant) {
-        if !self.counts(ticket) {
-            return;
+    /// Notes that a run failed with a transient error.
+    pub(in crate::runtime) fn failed(
+        &mut self,
+        ticket: Ticket,
+        trigger: Trigger,
+        now: Instant,
+    ) -> Option<Change> {
+        let is_open = matches!(self.state, State::Open { .. });
+        if !is_open && ticket.era != self.era {
+            return None;
         }
-        match self.state {
-            State::Closed { failures } if failures + 1 < Self::FAILURES => {
-                self.state = State::Closed {
-                    failures: failures + 1,
-                };
-            }
-            State::Closed { .. } => self.open(now, Self::PAUSE),
-            State::HalfOpen { pause, .. } => {
-                self.open(now, pause.saturating_mul(2).min(Self::LONGEST));
-            }
-            State::Open { .. } => {}
+        if self.failing.len() < Self::MOST_FAILING {
+            self.failing.insert(trigger);
         }
+        self.failures = self.failures.saturating_add(u32::from(is_open));
+        if ticket.era != self.era {
+            return None;
+        }
+        let pause = match self.state {
+            State::Closed if self.failing.len() < Self::FAILURES => return None,
+            State::Closed => Self::PAUSE,
+            State::Open { .. } if !ticket.probe => return None,
+            State::Open { pause, .. } => pause.saturating_mul(2).min(Self::LONGEST),
+        };
+        let state = State::Open {
+            until: later(now, pause),
+            pause,
+            probing: false,
+        };
+        // First attempts that started between two probes can still close the breaker.
+        match ticket.probe {
+            true => self.state = state,
+            false => {
+                self.failures = u32::try_from(self.failing.len()).unwrap_or(u32::MAX);
+                self.change(state);
+            }
+        }
+        let open = self.open()?;
+        Some(match ticket.probe {
+            true => Change::ProbeFailed(open),
+            false => Change::Opened(open),
+        })
     }
 
-    /// Notes that a run ended neither way: cancelled, given back, or its lease lost. If it was the probe, another may be.
+    /// Notes that a run ended without showing that the executor works or fails. If the run was the probe, another run
+    /// may become the probe.
     pub(in crate::runtime) fn abandoned(&mut self, ticket: Ticket) {
-        if !self.counts(ticket) {
+        if ticket.era != self.era || !ticket.probe {
             return;
         }
-        match self.state {
-            State::HalfOpen { pause, .. } => {
-                self.state = State::HalfOpen {
-                    pause,
-                    probing: false,
-                };
-            }
-            State::Closed { .. } | State::Open { .. } => {}
+        match &mut self.state {
+            State::Open { probing, .. } => *probing = false,
+            State::Closed => {}
         }
-    }
-
-    fn counts(&self, ticket: Ticket) -> bool {
-        ticket.era == Some(self.era)
-    }
-
-    fn open(&mut self, now: Instant, pause: Duration) {
-        let until = later(now, pause);
-        self.change(State::Open { until, pause });
     }
 
     fn change(&mut self, state: State) {
@@ -156,164 +227,221 @@ impl Breaker {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::BTreeMap;
 
     const SECOND: Duration = Duration::from_secs(1);
-    const PROBING: Allowed = Allowed::None { until: None };
 
-    fn fail(breaker: &mut Breaker, now: Instant, times: u32) {
-        for _ in 0..times {
-            let ticket = breaker.started(now);
-            breaker.failed(ticket, now);
+    fn trigger(number: u64) -> Trigger {
+        (BreadcrumbId::NIL, number)
+    }
+
+    /// Lets the first attempts of `triggers` fail.
+    fn fail(breaker: &mut Breaker, now: Instant, triggers: std::ops::Range<u64>) {
+        for number in triggers {
+            let ticket = breaker.start(false, trigger(0), now).unwrap();
+            breaker.failed(ticket, trigger(number), now);
         }
     }
 
     fn opened(now: Instant) -> Breaker {
         let mut breaker = Breaker::new();
-        fail(&mut breaker, now, 10);
+        fail(&mut breaker, now, 0..10);
+        assert!(breaker.open().is_some());
         breaker
     }
 
-    fn until(moment: Instant) -> Allowed {
-        Allowed::None {
-            until: Some(moment),
+    #[test]
+    fn ten_different_failing_triggers_open_the_breaker_and_nine_do_not() {
+        let now = Instant::now();
+        let mut breaker = Breaker::new();
+
+        fail(&mut breaker, now, 0..9);
+        let ticket = breaker.start(false, trigger(0), now).unwrap();
+        breaker.succeeded(ticket);
+        fail(&mut breaker, now, 0..9);
+        assert_eq!(breaker.open(), None);
+
+        let ticket = breaker.start(false, trigger(0), now).unwrap();
+        let change = breaker.failed(ticket, trigger(9), now);
+        let open = Open {
+            failing: 10,
+            next_probe: now + 5 * SECOND,
+        };
+        assert_eq!(change, Some(Change::Opened(open)));
+        assert_eq!(breaker.open(), Some(open));
+    }
+
+    #[test]
+    fn a_trigger_that_fails_many_times_counts_once() {
+        let now = Instant::now();
+        let mut breaker = Breaker::new();
+
+        for _ in 0..100 {
+            let ticket = breaker.start(true, trigger(1), now).unwrap();
+            breaker.failed(ticket, trigger(1), now);
+        }
+
+        assert_eq!(breaker.open(), None);
+    }
+
+    #[test]
+    fn an_open_breaker_admits_first_attempts_and_holds_back_retries() {
+        let now = Instant::now();
+        let mut breaker = opened(now);
+
+        for _ in 0..100 {
+            assert_eq!(
+                breaker.start(true, trigger(1), now).unwrap_err(),
+                now + 5 * SECOND
+            );
+            breaker.start(false, trigger(0), now).unwrap();
         }
     }
 
     #[test]
-    fn ten_failures_in_a_row_open_it_and_nine_do_not() {
+    fn a_first_attempt_that_succeeds_closes_an_open_breaker() {
         let now = Instant::now();
-        let mut breaker = Breaker::new();
+        let mut breaker = opened(now);
 
-        fail(&mut breaker, now, 9);
-        let ticket = breaker.started(now);
-        breaker.succeeded(ticket);
-        fail(&mut breaker, now, 9);
-        assert_eq!(breaker.allows(now), Allowed::All);
+        let ticket = breaker.start(false, trigger(0), now).unwrap();
 
-        fail(&mut breaker, now, 1);
-        assert_eq!(breaker.allows(now), until(now + 5 * SECOND));
+        assert_eq!(
+            breaker.succeeded(ticket),
+            Some(Change::Closed { failures: 10 })
+        );
+        breaker.start(true, trigger(1), now).unwrap();
     }
 
     #[test]
-    fn after_the_pause_one_probe_at_a_time_may_start_and_its_success_closes() {
+    fn after_the_pause_one_retry_at_a_time_is_the_probe_and_its_success_closes() {
         let now = Instant::now();
         let mut breaker = opened(now);
         let now = now + 5 * SECOND;
-        assert_eq!(breaker.allows(now), Allowed::One);
 
-        let probe = breaker.started(now);
-        assert_eq!(breaker.allows(now), PROBING);
+        let probe = breaker.start(true, trigger(1), now).unwrap();
+        assert_eq!(
+            breaker.start(true, trigger(1), now).unwrap_err(),
+            now + 5 * SECOND
+        );
 
-        breaker.succeeded(probe);
-        assert_eq!(breaker.allows(now), Allowed::All);
-        fail(&mut breaker, now, 9);
-        assert_eq!(breaker.allows(now), Allowed::All);
+        assert_eq!(
+            breaker.succeeded(probe),
+            Some(Change::Closed { failures: 10 })
+        );
+        breaker.start(true, trigger(1), now).unwrap();
+        fail(&mut breaker, now, 0..9);
+        assert_eq!(breaker.open(), None);
     }
 
     #[test]
-    fn each_probe_that_fails_opens_it_for_twice_as_long_up_to_a_minute() {
+    fn each_failed_probe_doubles_the_pause_up_to_a_minute() {
         let mut now = Instant::now();
         let mut breaker = opened(now);
 
         let pauses: Vec<u64> = (0..6)
-            .map(|_| {
-                let Allowed::None { until: Some(until) } = breaker.allows(now) else {
-                    panic!("{breaker:?}")
-                };
-                let pause = until - now;
-                now = until;
-                fail(&mut breaker, now, 1);
+            .map(|number| {
+                let next = breaker.open().unwrap().next_probe;
+                let pause = next - now;
+                now = next;
+                let probe = breaker.start(true, trigger(number), now).unwrap();
+                let change = breaker.failed(probe, trigger(number), now);
+                assert!(matches!(change, Some(Change::ProbeFailed(_))), "{change:?}");
                 pause.as_secs()
             })
             .collect();
 
         assert_eq!(pauses, [5, 10, 20, 40, 60, 60]);
-        now += 60 * SECOND;
-        let probe = breaker.started(now);
-        breaker.succeeded(probe);
-        fail(&mut breaker, now, 10);
-        assert_eq!(breaker.allows(now), until(now + 5 * SECOND));
     }
 
     #[test]
-    fn a_probe_that_ends_neither_way_makes_room_for_another() {
+    fn a_probe_without_a_result_lets_another_run_be_the_probe() {
         let now = Instant::now();
         let mut breaker = opened(now);
         let now = now + 5 * SECOND;
 
-        let probe = breaker.started(now);
+        let probe = breaker.start(true, trigger(1), now).unwrap();
         breaker.abandoned(probe);
 
-        assert_eq!(breaker.allows(now), Allowed::One);
-        let probe = breaker.started(now);
-        assert_eq!(breaker.allows(now), PROBING);
-        breaker.succeeded(probe);
-        assert_eq!(breaker.allows(now), Allowed::All);
+        breaker.start(true, trigger(2), now).unwrap();
+        breaker.start(true, trigger(3), now).unwrap_err();
     }
 
     #[test]
-    fn a_run_that_started_before_it_opened_does_not_pass_for_the_probe() {
+    fn the_outcome_of_a_run_that_started_before_the_breaker_opened_is_ignored() {
         let now = Instant::now();
         let mut breaker = Breaker::new();
-        let [one, two, three] = [(); 3].map(|()| breaker.started(now));
-        fail(&mut breaker, now, 10);
-        breaker.failed(one, now + SECOND);
-        assert_eq!(breaker.allows(now), until(now + 5 * SECOND));
+        let [one, two, three] = [(); 3].map(|()| breaker.start(false, trigger(0), now).unwrap());
+        fail(&mut breaker, now, 0..10);
+        let before = breaker.open();
 
-        let now = now + 5 * SECOND;
-        let _probe = breaker.started(now);
-        breaker.failed(one, now);
-        breaker.succeeded(two);
+        assert_eq!(breaker.failed(one, trigger(7), now), None);
+        assert_eq!(breaker.succeeded(two), None);
         breaker.abandoned(three);
 
-        assert_eq!(breaker.allows(now), PROBING);
+        assert_eq!(breaker.open(), before);
     }
 
     #[test]
-    fn a_run_that_was_not_allowed_to_start_counts_for_nothing() {
+    fn a_trigger_that_was_probed_leaves_the_next_probe_to_another_for_five_seconds() {
         let now = Instant::now();
         let mut breaker = opened(now);
-
-        let ticket = breaker.started(now);
-        breaker.succeeded(ticket);
-        assert_eq!(breaker.allows(now), until(now + 5 * SECOND));
-
         let now = now + 5 * SECOND;
-        let _probe = breaker.started(now);
-        let second = breaker.started(now);
-        breaker.succeeded(second);
-        assert_eq!(breaker.allows(now), PROBING);
+        let probe = breaker.start(true, trigger(1), now).unwrap();
+        breaker.failed(probe, trigger(1), now);
+        let now = now + 10 * SECOND;
+
+        let held = breaker.start(true, trigger(1), now).unwrap_err();
+        let mut alone = breaker.clone();
+
+        assert_eq!(held, now + 5 * SECOND);
+        breaker.start(true, trigger(2), now).unwrap();
+        alone.start(true, trigger(1), held).unwrap();
+    }
+
+    #[test]
+    fn a_breaker_remembers_a_bounded_number_of_triggers() {
+        let now = Instant::now();
+        let mut breaker = Breaker::new();
+
+        fail(&mut breaker, now, 0..5_000);
+
+        assert_eq!(breaker.open().unwrap().failing, 1_000);
     }
 
     proptest! {
         #[test]
         fn there_is_never_more_than_one_probe_and_none_within_the_pause(
-            steps in prop::collection::vec((0_u64..4_000, 0_u8..4, any::<prop::sample::Index>()), 1..400),
+            steps in prop::collection::vec(
+                (0_u64..4_000, 0_u8..4, any::<bool>(), 0_u64..40, any::<prop::sample::Index>()), 1..400,
+            ),
         ) {
             let mut now = Instant::now();
             let mut breaker = Breaker::new();
-            let (mut running, mut probes) = (Vec::new(), 0);
+            let mut running: BTreeMap<usize, (Ticket, Trigger)> = BTreeMap::new();
 
-            for (passed, what, which) in steps {
+            for (step, (passed, outcome, again, number, which)) in steps.into_iter().enumerate() {
                 now += Duration::from_millis(passed);
-                if what == 0 || running.is_empty() {
-                    let allowed = breaker.allows(now);
-                    if matches!(allowed, Allowed::None { .. }) {
-                        let pausing = matches!(breaker.state, State::Open { until, .. } if now < until);
-                        prop_assert!(pausing || probes == 1);
-                        continue;
+                if outcome == 0 || running.is_empty() {
+                    let open = breaker.open();
+                    match breaker.start(again, trigger(number), now) {
+                        Ok(ticket) => {
+                            let probe = again && open.is_some();
+                            prop_assert_eq!(ticket.probe, probe);
+                            prop_assert!(!probe || open.is_none_or(|open| open.next_probe <= now));
+                            running.insert(step, (ticket, trigger(number)));
+                            let era = breaker.era;
+                            let probes = running.values().filter(|(one, _)| one.probe && one.era == era);
+                            prop_assert!(probes.count() <= 1);
+                        }
+                        Err(moment) => prop_assert!(again && open.is_some() && moment > now),
                     }
-                    let probe = allowed == Allowed::One;
-                    probes += usize::from(probe);
-                    prop_assert!(probes <= 1);
-                    running.push((breaker.started(now), probe));
                     continue;
                 }
-                let (ticket, probe) = running.swap_remove(which.index(running.len()));
-                probes -= usize::from(probe);
-                match what {
-                    1 => breaker.succeeded(ticket),
-                    2 => breaker.failed(ticket, now),
+                let key = *running.keys().nth(which.index(running.len())).unwrap();
+                let (ticket, trigger) = running.remove(&key).unwrap();
+                match outcome {
+                    1 => drop(breaker.succeeded(ticket)),
+                    2 => drop(breaker.failed(ticket, trigger, now)),
                     _ => breaker.abandoned(ticket),
                 }
             }

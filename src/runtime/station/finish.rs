@@ -5,6 +5,7 @@ use super::start::{Started, Work};
 use crate::clock::later;
 use crate::executor::{ExecutorError, Outcome};
 use crate::runtime::desk::Ended;
+use crate::runtime::limits::trigger_of;
 use crate::runtime::metrics;
 use crate::runtime::process::{self, Because, Processed};
 use crate::store::Lease;
@@ -35,10 +36,15 @@ impl Station {
         let took = now.saturating_duration_since(started.at);
         metrics::ended(&started.executor, outcome_of(&finished), took);
         if let Some(desk) = self.desks.get_mut(&started.executor) {
-            desk.end(started.ticket, how(&finished), now);
+            let trigger = trigger_of(&started.run);
+            let change = desk.end(started.ticket, trigger, how(&finished), now);
+            let open = desk.open_breaker();
             if std::mem::take(&mut desk.more) || started.ordered {
                 self.heat(&started.executor);
             }
+            let name = (self.home.number, &started.executor);
+            let last_error = code_of(&finished);
+            self.shared.breakers.note(name, change, open, last_error);
         }
         match finished {
             Ok((_, Work::Held)) => Vec::new(),
@@ -156,6 +162,14 @@ fn how(finished: &Finished) -> Ended {
         Ok((_, Work::Held)) => Ended::Neither,
         Err(error) if error.is_panic() => Ended::Badly,
         Err(_) => Ended::Neither,
+    }
+}
+
+/// The error code of a failed attempt; otherwise the label of its outcome.
+fn code_of(finished: &Finished) -> &'static str {
+    match finished {
+        Ok((_, Work::Processed(Err(error)))) => error.code(),
+        Ok((_, Work::Processed(Ok(_)) | Work::Held)) | Err(_) => outcome_of(finished),
     }
 }
 

@@ -102,8 +102,14 @@ impl Station {
     /// Every executor that lives here may have runs to claim.
     fn heat_all(&mut self) {
         let living = self.shared.roster.at_home(&self.home);
-        self.desks
-            .retain(|id, desk| !desk.is_idle() || living.binary_search(id).is_ok());
+        let (breakers, home) = (&self.shared.breakers, self.home.number);
+        self.desks.retain(|id, desk| {
+            let stays = !desk.is_idle() || living.binary_search(id).is_ok();
+            if !stays {
+                breakers.set(home, id, None, "removed");
+            }
+            stays
+        });
         for executor in &living {
             self.heat(executor);
         }

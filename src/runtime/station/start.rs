@@ -3,7 +3,7 @@
 use super::Station;
 use crate::executor::{Execution, Offer, OrderingKey, is_last_chance, under};
 use crate::runtime::home::Home;
-use crate::runtime::limits::Ticket;
+use crate::runtime::limits::{Ticket, trigger_of};
 use crate::runtime::metrics;
 use crate::runtime::process::{self, Because, Processed};
 use crate::runtime::roster::Member;
@@ -52,7 +52,7 @@ impl Station {
         };
         let now = Instant::now();
         let again = attempts > 1 && lease.abandoned == 0;
-        let ticket = self.desk(&id).start(again, now);
+        let ticket = self.desk(&id).start(again, trigger_of(&lease.run), now);
         let suspect = ticket.is_ok() && is_last_chance(lease.abandoned);
         if let Err(moment) = ticket {
             self.heat_at(moment, Arc::clone(&id));

@@ -1,12 +1,16 @@
 //! What keeps an executor that fails from making things worse: a budget for retries, and a circuit breaker.
 
 use crate::runtime_order::stage::{Notebook, SECOND, beginning, count, in_state, until_over};
-use crate::support::{Probe, put, runs};
+use crate::support::log::Log;
+use crate::support::{Probe, eventually, put, runs};
+use proptest::prelude::*;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
+use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::store::RunState;
 use universal_executor::{MemoryStore, Profile, Response};
 
@@ -112,30 +116,219 @@ async fn broken(down_for: Duration, until: Duration) -> (Notebook, Instant) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_ten_failures_in_a_row_nothing_starts_for_five_seconds_and_then_one_probe() {
-    let (notebook, began) = broken(60 * SECOND, 14 * SECOND).await;
+async fn while_all_inputs_fail_each_is_tried_once_and_then_one_at_a_time() {
+    let (notebook, began) = broken(60 * SECOND, 30 * SECOND).await;
 
-    let starts: Vec<u128> = notebook
-        .starts()
+    let turns = notebook.turns();
+    let (firsts, retries): (Vec<_>, Vec<_>) = turns.iter().partition(|turn| turn.attempt == 1);
+    assert_eq!(firsts.len(), 60);
+    let probes: Vec<u128> = retries
         .iter()
-        .map(|start| (*start - began).as_millis())
+        .map(|turn| (turn.start - began).as_millis())
+        .filter(|start| *start > 1_500)
         .collect();
-    // Five at a time, twice; then a probe after five seconds, which fails, and none for ten.
-    assert_eq!(starts.len(), 11, "{starts:?}");
-    assert!(starts[9] <= 150, "{starts:?}");
-    assert!((5_200..5_300).contains(&starts[10]), "{starts:?}");
+    assert_eq!(probes.len(), 2, "after 5 s and 10 s more: {probes:?}");
+    assert!((5_200..6_500).contains(&probes[0]), "{probes:?}");
+    assert!((15_200..17_500).contains(&probes[1]), "{probes:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn probes_try_different_triggers() {
+    let (notebook, _) = broken(400 * SECOND, 300 * SECOND).await;
+
+    let turns = notebook.turns();
+    let probes: Vec<u64> = turns.iter().skip(60).map(|turn| turn.n).collect();
+    let different: BTreeSet<u64> = probes.iter().copied().collect();
+    assert!(probes.len() >= 5, "{probes:?}");
+    assert_eq!(different.len(), probes.len(), "{probes:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_probe_that_succeeds_lets_everything_start_again() {
-    let (notebook, began) = broken(3 * SECOND, 10 * SECOND).await;
+    let (notebook, began) = broken(3 * SECOND, 30 * SECOND).await;
 
     let turns = notebook.turns();
-    let (probe, next) = (&turns[10], &turns[11]);
+    let probe = &turns[60];
     assert!((probe.start - began).as_millis() >= 5_200, "{probe:?}");
-    assert_eq!(probe.end, Some(next.start), "nothing runs beside the probe");
-    assert!(turns.len() >= 60, "{}", turns.len());
-    assert!((turns[59].start - began) < 7 * SECOND);
+    assert!(turns.len() >= 120, "{}", turns.len());
+}
+
+/// An input for the executor of [`delays`].
+#[derive(Clone, Copy, Debug)]
+struct Input {
+    good: bool,
+    /// Time after the input before, in milliseconds.
+    after: u64,
+    /// Duration of the attempt, in milliseconds.
+    takes: u64,
+}
+
+/// Returns how long each good input waited for its first attempt.
+fn delays(inputs: &[Input]) -> Vec<Duration> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let (store, notebook) = (MemoryStore::default(), Notebook::default());
+        let (noted, all) = (notebook.clone(), inputs.to_vec());
+        let picky = Probe::on("question.v1", "picky", &store)
+            .executing(move |context| {
+                let n = context.trigger().context["n"].as_u64().unwrap();
+                let input = all[usize::try_from(n).unwrap()];
+                noted.start(&context);
+                async move {
+                    sleep(Duration::from_millis(input.takes)).await;
+                    match input.good {
+                        true => Ok(json!({})),
+                        false => Err("cannot read the input".into()),
+                    }
+                }
+            })
+            .writing(Response::none());
+        let runtime = beginning(&store).executor(picky).build().unwrap();
+        let mut puts = Vec::new();
+        let scenario = async {
+            for (n, input) in inputs.iter().enumerate() {
+                sleep(Duration::from_millis(input.after)).await;
+                puts.push(Instant::now());
+                put(&store, "question.v1", json!({ "n": n })).await;
+            }
+            sleep(30 * SECOND).await;
+        };
+        runtime.run_until(scenario).await.unwrap();
+
+        let mut delays = Vec::new();
+        for (n, (input, put)) in inputs.iter().zip(puts).enumerate() {
+            if input.good {
+                delays.push(notebook.of("", n as u64).start - put);
+            }
+        }
+        delays
+    })
+}
+
+fn burst(good: bool, n: usize) -> impl Iterator<Item = Input> {
+    let (after, takes) = (0, 10);
+    std::iter::repeat_n(Input { good, after, takes }, n)
+}
+
+#[test]
+fn a_burst_of_bad_inputs_does_not_delay_good_ones() {
+    for bad in [30, 200, 1_000] {
+        let inputs: Vec<Input> = burst(false, bad).chain(burst(true, 20)).collect();
+
+        let delays = delays(&inputs);
+
+        assert_eq!(delays.len(), 20);
+        let longest = delays.iter().max().unwrap();
+        assert!(*longest <= 5 * SECOND, "{bad} bad inputs: {longest:?}");
+    }
+}
+
+#[test]
+fn good_inputs_that_arrive_while_bad_ones_are_retried_are_not_delayed() {
+    let pause = Input {
+        good: true,
+        after: 20_000,
+        takes: 10,
+    };
+    let inputs: Vec<Input> = burst(false, 200)
+        .chain([pause; 10])
+        .chain(burst(false, 200))
+        .chain([pause; 10])
+        .collect();
+
+    let delays = delays(&inputs);
+
+    let longest = delays.iter().max().unwrap();
+    assert!(*longest <= 5 * SECOND, "{longest:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn no_mix_of_bad_inputs_delays_a_good_one_by_more_than_five_seconds(
+        parts in prop::collection::vec(
+            (any::<bool>(), 1_usize..80, 0_u64..3_000, 0_u64..50), 1..12,
+        ),
+    ) {
+        let inputs: Vec<Input> = parts
+            .into_iter()
+            .flat_map(|(good, n, pause, takes)| {
+                let first = Input { good, after: pause, takes };
+                let rest = Input { after: 0, ..first };
+                std::iter::once(first).chain(std::iter::repeat_n(rest, n))
+            })
+            .collect();
+
+        for delay in delays(&inputs) {
+            prop_assert!(delay <= 5 * SECOND, "{delay:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_breaker_is_visible_in_health_and_in_the_log_until_it_closes() {
+    let (log, _guard) = Log::capture(tracing::Level::INFO, FmtSpan::NONE);
+    let store = MemoryStore::default();
+    let picky = Probe::on("question.v1", "picky", &store)
+        .executing(|context| async move {
+            match context.trigger().context["n"].as_u64() {
+                Some(1_000) => Ok(json!({})),
+                _ => Err("cannot read the input".into()),
+            }
+        })
+        .writing(Response::none());
+    let runtime = beginning(&store).executor(picky).build().unwrap();
+    let (mut open, mut closed) = (None, None);
+    let scenario = async {
+        for n in 0..12 {
+            put(&store, "question.v1", json!({"n": n})).await;
+        }
+        eventually(async || {
+            let health = runtime.health();
+            health
+                .open_breakers
+                .iter()
+                .any(|open| open.failing_triggers == 12)
+        })
+        .await;
+        open = Some(runtime.health());
+        put(&store, "question.v1", json!({"n": 1_000})).await;
+        eventually(async || runtime.health().open_breakers.is_empty()).await;
+        closed = Some(runtime.health());
+    };
+
+    runtime.run_until(scenario).await.unwrap();
+
+    let open = open.unwrap();
+    assert!(open.ready, "{open:?}");
+    assert_eq!(open.open_breakers.len(), 1, "{open:?}");
+    let breaker = &open.open_breakers[0];
+    assert_eq!(&*breaker.executor, "picky");
+    assert!(breaker.next_probe_in <= 5 * SECOND, "{breaker:?}");
+    assert!(closed.unwrap().open_breakers.is_empty());
+    let log = log.text();
+    let opened = log
+        .lines()
+        .find(|line| line.contains("circuit breaker opened"));
+    let opened = opened.unwrap_or_else(|| panic!("no such line in {log}"));
+    for part in [
+        "WARN",
+        "executor=\"picky\"",
+        "failing_triggers=10",
+        "last_error=\"",
+        "next_probe_in_ms=5000",
+    ] {
+        assert!(opened.contains(part), "{part} in {opened}");
+    }
+    let closed = log
+        .lines()
+        .find(|line| line.contains("circuit breaker closed"));
+    assert!(closed.is_some_and(|line| line.contains("INFO")), "{log}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,109 @@
+//! The open circuit breakers of a runtime, for health and metrics.
+
+use super::limits::{Change, Open};
+use super::metrics;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// An executor whose circuit breaker is open.
+///
+/// At least ten different triggers of the executor failed with a transient error, and no run has succeeded since. New
+/// triggers still run. Failed runs wait until a run succeeds; one of them at a time is retried as a probe.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct OpenBreaker {
+    /// ID of the executor.
+    pub executor: Arc<str>,
+    /// The number of different triggers that failed since the last success, counted up to 1,000.
+    pub failing_triggers: usize,
+    /// The error code of the last failure, or the outcome of the run if the run ended.
+    pub last_error: &'static str,
+    /// The time until the next probe may start. Zero if the probe is due or running.
+    pub next_probe_in: Duration,
+}
+
+/// The open circuit breakers by store and executor, bounded by the number of executors.
+#[derive(Debug, Default)]
+pub(super) struct Breakers(Mutex<BTreeMap<(u64, Arc<str>), (Open, &'static str)>>);
+
+impl Breakers {
+    /// Records the state of an executor's breaker; `None` if it is closed.
+    pub(super) fn set(
+        &self,
+        home: u64,
+        executor: &Arc<str>,
+        open: Option<Open>,
+        last_error: &'static str,
+    ) {
+        let key = (home, Arc::clone(executor));
+        let mut breakers = self.lock();
+        match open {
+            Some(open) => drop(breakers.insert(key, (open, last_error))),
+            None => drop(breakers.remove(&key)),
+        }
+        drop(breakers);
+        metrics::breaker(executor, open.is_some());
+    }
+
+    /// Records the state of an executor's breaker after a run, and logs a change of the state.
+    pub(super) fn note(
+        &self,
+        (home, executor): (u64, &Arc<str>),
+        change: Option<Change>,
+        open: Option<Open>,
+        last_error: &'static str,
+    ) {
+        self.set(home, executor, open, last_error);
+        let executor = &**executor;
+        match change {
+            None => {}
+            Some(Change::Opened(open)) => tracing::warn!(
+                executor,
+                failing_triggers = open.failing,
+                last_error,
+                next_probe_in_ms = next_probe_in_ms(open),
+                "circuit breaker opened: all recent runs failed, and retries wait for a success"
+            ),
+            Some(Change::ProbeFailed(open)) => tracing::warn!(
+                executor,
+                failing_triggers = open.failing,
+                last_error,
+                next_probe_in_ms = next_probe_in_ms(open),
+                "circuit breaker stays open: the probe failed"
+            ),
+            Some(Change::Closed { failures }) => {
+                tracing::info!(
+                    executor,
+                    failures,
+                    "circuit breaker closed: a run succeeded"
+                );
+            }
+        }
+    }
+
+    /// Returns the open breakers, sorted by store and executor.
+    pub(super) fn open(&self) -> Vec<OpenBreaker> {
+        let now = Instant::now();
+        let breakers = self.lock();
+        let open = breakers
+            .iter()
+            .map(|((_, executor), (open, last_error))| OpenBreaker {
+                executor: Arc::clone(executor),
+                failing_triggers: open.failing,
+                last_error,
+                next_probe_in: open.next_probe.saturating_duration_since(now),
+            });
+        open.collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(u64, Arc<str>), (Open, &'static str)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn next_probe_in_ms(open: Open) -> u64 {
+    let pause = open.next_probe.saturating_duration_since(Instant::now());
+    u64::try_from(pause.as_millis()).unwrap_or(u64::MAX)
+}
