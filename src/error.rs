@@ -87,6 +87,65 @@ pub(crate) fn excerpt(text: &str, limit: usize) -> std::borrow::Cow<'_, str> {
     format!("{}..", text.get(..end).unwrap_or_default()).into()
 }
 
+/// An error and its sources on one line, for log messages: `error: source: source`.
+///
+/// The line has at most 1,000 bytes. Control characters become spaces. Credentials in URLs and bearer tokens are
+/// replaced.
+pub(crate) struct Chain<'e>(pub(crate) &'e (dyn Error + 'static));
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const LONGEST: usize = 1_000;
+        /// A longer chain is a cycle.
+        const DEEPEST: usize = 16;
+        let mut line = self.0.to_string();
+        let mut next = self.0.source();
+        for _ in 0..DEEPEST {
+            let Some(cause) = next.filter(|_| line.len() <= LONGEST) else {
+                break;
+            };
+            let message = cause.to_string();
+            if !line.ends_with(&message) {
+                line.push_str(": ");
+                line.push_str(&message);
+            }
+            next = cause.source();
+        }
+        // Credentials are removed before the line is cut, since a part of a token is still a secret.
+        let line = without_credentials(&line.replace(char::is_control, " "));
+        f.write_str(&excerpt(&line, LONGEST))
+    }
+}
+
+/// Replaces the user and password of URLs, and the tokens after `Bearer`.
+fn without_credentials(text: &str) -> String {
+    const HIDDEN: &str = "[hidden]";
+    let mut words = Vec::new();
+    let mut is_token = false;
+    for word in text.split(' ') {
+        let hidden = match word.split_once("://") {
+            _ if is_token && !word.is_empty() => HIDDEN.to_owned(),
+            Some((scheme, rest)) => {
+                let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+                match authority.rfind('@') {
+                    Some(at) => {
+                        let host = rest.get(at..).unwrap_or_default();
+                        format!("{scheme}://{HIDDEN}{host}")
+                    }
+                    None => word.to_owned(),
+                }
+            }
+            None => word.to_owned(),
+        };
+        is_token = word
+            .trim_end_matches(':')
+            .to_ascii_lowercase()
+            .ends_with("bearer");
+        words.push(hidden);
+    }
+    words.join(" ")
+}
+
 #[derive(Debug)]
 struct Marked {
     mark: Mark,
@@ -122,6 +181,62 @@ mod tests {
         let error: BoxError = "connection reset".into();
 
         assert_eq!(mark_of(error.as_ref()), None);
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Level(String, #[source] Option<BoxError>);
+
+    fn level(message: &str, source: Option<Level>) -> Level {
+        Level(message.to_owned(), source.map(Into::into))
+    }
+
+    #[test]
+    fn a_chain_has_every_source_once_on_one_line() {
+        let root = level("database disk image\nis malformed", None);
+        let error = level(
+            "sqlite is unavailable",
+            Some(level("cannot read", Some(root))),
+        );
+        let repeated = level("a: b", Some(level("b", None)));
+
+        assert_eq!(
+            Chain(&error).to_string(),
+            "sqlite is unavailable: cannot read: database disk image is malformed"
+        );
+        assert_eq!(Chain(&repeated).to_string(), "a: b");
+    }
+
+    #[test]
+    fn a_chain_has_no_credentials() {
+        let url = level("cannot connect to postgres://ann:hunter2@db/app?a=b", None);
+        let error = level("Authorization: Bearer eyJhbGci was refused", Some(url));
+
+        let line = Chain(&error).to_string();
+
+        assert_eq!(
+            line,
+            "Authorization: Bearer [hidden] was refused: cannot connect to postgres://[hidden]@db/app?a=b"
+        );
+    }
+
+    #[test]
+    fn a_chain_has_a_bounded_length() {
+        let long = level(&"ü".repeat(4_000), Some(level("cause", None)));
+        let deep = (0..5_000).fold(level("x", None), |source, n| {
+            level(&n.to_string(), Some(source))
+        });
+
+        assert!(Chain(&long).to_string().len() <= 1_002);
+        assert!(Chain(&deep).to_string().len() <= 1_002);
+        // Dropping each level by itself keeps the stack flat.
+        let mut next = Some(BoxError::from(deep));
+        while let Some(level) = next.take() {
+            next = level
+                .downcast::<Level>()
+                .ok()
+                .and_then(|mut level| level.1.take());
+        }
     }
 
     #[test]

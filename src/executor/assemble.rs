@@ -5,6 +5,7 @@ use super::context::ExecutionContext;
 use super::error::ExecutorError;
 use super::sources::{Bound, MissingReason, MissingSource, Source};
 use crate::clock::within;
+use crate::error::Chain;
 use crate::model::{Breadcrumb, EventKind, Fetch, Method, Order, Route, Subscription};
 use crate::store::{BreadcrumbStore, Query, Scored, StoreError, VectorQuery, schema_hints};
 use futures::future::join_all;
@@ -112,7 +113,8 @@ impl Parts {
                 tracing::warn!(
                     executor,
                     source = key,
-                    error = error.code(),
+                    code = error.code(),
+                    error = %Chain(&error),
                     "a source could not be fetched"
                 );
                 let error = Arc::new(error);

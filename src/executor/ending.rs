@@ -9,6 +9,7 @@ use super::provenance::Stamp;
 use super::run::{Broken, Held, store_error};
 use super::{Execution, Profile, UniversalExecutor, heartbeat};
 use crate::error::BoxError;
+use crate::error::Chain;
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::store::{
     Commit, DeadLetter, FailureClass, RunEnd, RunLedger, RunRef, StoreError, Write,
@@ -256,7 +257,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             // A response that cannot be written must not keep the run from ending. A store that is down is waited for,
             // so that whoever asked gets the answer as well.
             Err(error) if !alone && !is_passing(&error) => {
-                tracing::warn!(run = %self.lease.run, error = error.code(), "the dead letter is committed alone");
+                tracing::warn!(run = %self.lease.run, code = error.code(), error = %Chain(&error), "the dead letter is committed alone");
                 self.in_time(store.commit(commit(Vec::new(), letter))).await
             }
             committed => committed,

@@ -1,6 +1,7 @@
 //! Keeping a lease while work is pending.
 
 use crate::clock::later;
+use crate::error::Chain;
 use crate::store::{Lease, RunLedger};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -66,7 +67,7 @@ impl<'l> Kept<'l> {
                 Ok(Ok(lost)) if lost.is_empty() => self.keep_since(asked),
                 Ok(Ok(_)) | Err(_) => return Lost,
                 Ok(Err(error)) => {
-                    tracing::warn!(run = %self.lease.run, error = error.code(), "a heartbeat failed");
+                    tracing::warn!(run = %self.lease.run, code = error.code(), error = %Chain(&error), "a heartbeat failed");
                 }
             }
         }

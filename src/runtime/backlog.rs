@@ -2,6 +2,7 @@ use super::Runtime;
 use super::roster::Roster;
 use super::shared::in_time;
 use crate::clock;
+use crate::error::Chain;
 use crate::model::Timestamp;
 use crate::source::EventSource;
 use crate::store::{RunFilter, RunLedger, RunState, StoreError};
@@ -81,7 +82,9 @@ pub(super) async fn watch(runtime: &Runtime) {
         tokio::time::sleep(runtime.settings.reconcile).await;
         match runtime.backlog().await {
             Ok(backlog) => super::metrics::backlog(&backlog),
-            Err(error) => tracing::debug!(error = error.code(), "the backlog is not known"),
+            Err(error) => {
+                tracing::debug!(code = error.code(), error = %Chain(&error), "the backlog is not known")
+            }
         }
     }
 }

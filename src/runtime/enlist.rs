@@ -1,12 +1,13 @@
 //! Deliveries into the ledger of one store: a run for every executor that each of them sets off.
 
-use super::home::Home;
+use super::home::{Home, Operation};
 use super::metrics;
 use super::roster::Roster;
 use super::share::Share;
 use super::shared::{PAUSE, Shared, in_time};
 use crate::bugs::planted;
 use crate::clock::later;
+use crate::error::Chain;
 use crate::error::Retry;
 use crate::executor::ordering_key;
 use crate::model::Event;
@@ -93,7 +94,7 @@ impl Enlist {
             let some = self.owed.get(..n).unwrap_or_default();
             match in_time(enlist(&self.home, &self.shared.roster, some)).await {
                 Ok(executors) => {
-                    self.home.answered(true);
+                    self.home.answered(Operation::Enqueue, true);
                     self.home.nudge(executors);
                     for arrival in self.owed.drain(..n) {
                         settle(&self.home, &self.shared.roster, arrival);
@@ -106,8 +107,11 @@ impl Enlist {
                     }
                 }
                 Err(error) => {
-                    self.home.answered(false);
-                    tracing::warn!(error = error.code(), "runs could not be enqueued");
+                    // A ledger that refuses one delivery takes the others.
+                    if is_of_the_store(&error) {
+                        self.home.answered(Operation::Enqueue, false);
+                    }
+                    tracing::warn!(code = error.code(), error = %Chain(&error), "cannot enqueue runs, will retry");
                     self.again = later(Instant::now(), PAUSE);
                     if error.retry() != Retry::Never {
                         break;
@@ -145,6 +149,11 @@ const LONG_PAUSE: Duration = Duration::from_secs(60);
 /// Whether fewer at a time may do better.
 fn is_about_one(error: &StoreError) -> bool {
     matches!(error, StoreError::Full { .. }) || error.retry() == Retry::Never
+}
+
+/// Returns `true` if the error concerns the store, and not the content of one delivery.
+fn is_of_the_store(error: &StoreError) -> bool {
+    matches!(error, StoreError::Refused { .. }) || error.retry() != Retry::Never
 }
 
 /// Puts a run into the ledger for every executor that a delivery sets off; says which these are.

@@ -1,6 +1,7 @@
 //! Whether a runtime lives and does its work.
 
 use super::breakers::OpenBreaker;
+use super::home::Operation;
 use super::roster::Roster;
 use super::shared::Shared;
 use crate::tool::BlockingPool;
@@ -103,8 +104,12 @@ impl Vitals {
                 }
             }
         }
-        for home in roster.homes().iter().filter(|home| home.is_failing()) {
-            problems.push(format!("{:?} does not answer", home.store()));
+        for home in roster.homes() {
+            let failing: Vec<&str> = home.failing().map(Operation::name).collect();
+            if !failing.is_empty() {
+                let failing = failing.join(" and ");
+                problems.push(format!("store {:?} fails to {failing}", home.store()));
+            }
         }
         if BlockingPool::shared().all_stuck() {
             problems.push("every slot for blocking tools is stuck".to_owned());

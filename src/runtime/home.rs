@@ -6,7 +6,7 @@ use crate::model::Timestamp;
 use crate::store::{BreadcrumbStore, Lease, RunLedger, RunRef};
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
@@ -39,7 +39,35 @@ pub(super) struct Home {
     unseen_since: Mutex<Option<Timestamp>>,
     pub(super) nudged: Notify,
     pub(super) asked: Notify,
-    failing: AtomicBool,
+    /// The operations whose last call failed, by [`Operation::bit`].
+    failing: AtomicU8,
+}
+
+/// A store operation whose failure makes the runtime unready.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Operation {
+    Claim,
+    Enqueue,
+    Read,
+}
+
+impl Operation {
+    const fn bit(self) -> u8 {
+        match self {
+            Self::Claim => 1,
+            Self::Enqueue => 2,
+            Self::Read => 4,
+        }
+    }
+
+    /// A description for people.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Claim => "claim runs",
+            Self::Enqueue => "enqueue runs",
+            Self::Read => "read breadcrumbs",
+        }
+    }
 }
 
 /// How much of what was committed was announced or found.
@@ -80,7 +108,7 @@ impl Home {
             unseen_since: Mutex::default(),
             nudged: Notify::new(),
             asked: Notify::new(),
-            failing: AtomicBool::new(false),
+            failing: AtomicU8::new(0),
         })
     }
 
@@ -190,14 +218,21 @@ impl Home {
         lock(&self.unseen_since).take()
     }
 
-    /// Notes whether the store answered.
-    pub(super) fn answered(&self, well: bool) {
-        self.failing.store(!well, Ordering::Relaxed);
+    /// Notes whether an operation of the store succeeded. A success of one operation says nothing about the others: a
+    /// store that reads can fail to claim.
+    pub(super) fn answered(&self, operation: Operation, well: bool) {
+        match well {
+            true => self.failing.fetch_and(!operation.bit(), Ordering::Relaxed),
+            false => self.failing.fetch_or(operation.bit(), Ordering::Relaxed),
+        };
     }
 
-    /// Whether the store did not answer when it was asked last.
-    pub(super) fn is_failing(&self) -> bool {
-        self.failing.load(Ordering::Relaxed)
+    /// Returns the operations of the store whose last call failed.
+    pub(super) fn failing(&self) -> impl Iterator<Item = Operation> + use<> {
+        let failing = self.failing.load(Ordering::Relaxed);
+        let all = [Operation::Claim, Operation::Enqueue, Operation::Read];
+        all.into_iter()
+            .filter(move |operation| failing & operation.bit() != 0)
     }
 }
 

@@ -12,6 +12,7 @@ use super::sweep::{self, Found};
 use super::{Runtime, metrics};
 use crate::bugs::planted;
 use crate::clock::later;
+use crate::error::Chain;
 use crate::error::Retry;
 use crate::executor::SchemaHints;
 use crate::model::{Event, EventKind, Timestamp};
@@ -117,7 +118,7 @@ impl<'r> Intake<'r> {
             return;
         };
         while let Err(error) = keeper.load(&self.shared.roster).await {
-            tracing::warn!(error = error.code(), "definitions could not be loaded");
+            tracing::warn!(code = error.code(), error = %Chain(&error), "definitions could not be loaded");
             sleep_until(later(Instant::now(), PAUSE)).await;
         }
         let (sender, inbox) = mpsc::channel(keeper::INBOX);
@@ -145,7 +146,7 @@ impl<'r> Intake<'r> {
                 biased;
                 Ok(()) = changes.changed() => self.open_places(),
                 Some(ended) = self.tasks.join_next() => if let Err(error) = ended {
-                    tracing::error!(%error, "a task of the runtime ended; it is started anew");
+                    tracing::error!(error = %Chain(&error), "a task of the runtime ended; it is started anew");
                     self.reopen = Some(later(Instant::now(), PAUSE));
                 },
                 () = until(reopen), if reopen.is_some() => {

@@ -1,11 +1,12 @@
 //! What waits on one store: answers the waits, wakes suspended runs, and looks into the store for what no event told.
 
-use super::home::Home;
+use super::home::{Home, Operation};
 use super::metrics;
 use super::shared::{PAUSE, Shared, in_time};
 use super::sweep::{self, Found};
 use super::wakes::{Sleeper, Wakes};
 use crate::clock::later;
+use crate::error::Chain;
 use crate::model::{BreadcrumbId, Timestamp};
 use crate::store::{Query, Run, RunFilter, RunLedger, RunRef, RunState, StoreError};
 use std::collections::HashSet;
@@ -118,7 +119,7 @@ impl Lookout {
             Done::Reconciled => self.reconciling = false,
             Done::Swept(newest) => {
                 self.sweeping = None;
-                self.home.answered(true);
+                self.home.answered(Operation::Read, true);
                 self.home.has_seen_to(newest);
                 // More may have been asked for meanwhile.
                 self.look_as_asked();
@@ -129,7 +130,7 @@ impl Lookout {
                     .has_seen_to(earlier(newest, self.opened.elapsed()));
             }
             Done::Missed => {
-                self.home.answered(false);
+                self.home.answered(Operation::Read, false);
                 if let Some(after) = self.sweeping.take() {
                     self.home.want_sweep(after);
                 }
@@ -199,7 +200,7 @@ impl Lookout {
             match sweep::sweep(home.store(), after, &found).await {
                 Ok(newest) => Done::Swept(newest),
                 Err(error) => {
-                    tracing::warn!(error = error.code(), "the store could not be looked at");
+                    tracing::warn!(code = error.code(), error = %Chain(&error), "cannot read the breadcrumbs of the store, will retry");
                     Done::Missed
                 }
             }
@@ -267,7 +268,7 @@ async fn look_after(home: &Home, run: &RunRef) {
             }
         }
         Err(error) => {
-            tracing::warn!(%run, error = error.code(), "a suspended run is looked at later");
+            tracing::warn!(%run, code = error.code(), error = %Chain(&error), "a suspended run is looked at later");
         }
     }
 }
@@ -283,7 +284,7 @@ async fn reconcile(shared: &Shared, home: &Home) {
     let suspended = match in_time(ledger.runs(&filter)).await {
         Ok(suspended) => suspended,
         Err(error) => {
-            tracing::warn!(error = error.code(), "suspended runs are looked at later");
+            tracing::warn!(code = error.code(), error = %Chain(&error), "suspended runs are looked at later");
             return;
         }
     };
@@ -325,7 +326,7 @@ async fn keep(home: &Home, sleeper: Arc<Sleeper>) {
                 }
             }
             Err(error) => {
-                tracing::warn!(run = %sleeper.run, error = error.code(), "what a run waits for is looked for later");
+                tracing::warn!(run = %sleeper.run, code = error.code(), error = %Chain(&error), "what a run waits for is looked for later");
                 home.wakes.forget(&sleeper);
             }
         }
@@ -358,7 +359,7 @@ async fn wake(home: &Home, sleeper: &Sleeper, with: BreadcrumbId) {
             home.wakes.forget(sleeper);
         }
         Err(error) => {
-            tracing::warn!(run = %sleeper.run, error = error.code(), "a run is woken later");
+            tracing::warn!(run = %sleeper.run, code = error.code(), error = %Chain(&error), "a run is woken later");
             home.wakes.forget(sleeper);
         }
     }

@@ -3,6 +3,7 @@
 use super::home::Home;
 use super::roster::Member;
 use super::shared::{Shared, in_time};
+use crate::error::Chain;
 use crate::executor::{ExecutorError, NEVER_ENDED, Outcome, UniversalExecutor, give_up};
 use crate::model::{BreadcrumbId, Event, EventKind, Route};
 use crate::store::{Commit, DeadLetter, FailureClass, Lease, RunEnd, StoreError};
@@ -135,7 +136,7 @@ pub(super) async fn give_back(home: &Home, lease: Lease, because: Because) -> bo
         // It ended before its task did.
         Ok(()) | Err(StoreError::LeaseLost { .. }) => true,
         Err(error) => {
-            tracing::warn!(%run, error = error.code(), "a run could not be given back");
+            tracing::warn!(%run, code = error.code(), error = %Chain(&error), "a run could not be given back");
             false
         }
     }

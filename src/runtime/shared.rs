@@ -6,6 +6,7 @@ use super::definitions::Keeper;
 use super::progress::Progress;
 use super::roster::Roster;
 use super::{RunReport, metrics};
+use crate::error::Chain;
 use crate::source::SourceError;
 use crate::store::StoreError;
 use std::future::poll_fn;
@@ -127,7 +128,7 @@ impl Shared {
     }
 
     pub(super) fn note(&self, error: &SourceError) {
-        tracing::warn!(%error, "the source of events reported an error");
+        tracing::warn!(error = %Chain(error), "the source of events reported an error");
         self.count(|report| match error {
             SourceError::Lagged { missed } => {
                 metrics::add(metrics::MISSED, *missed);

@@ -3,6 +3,7 @@
 use super::Definitions;
 use crate::clock::later;
 use crate::error::BoxError;
+use crate::error::Chain;
 use crate::executor::UniversalExecutor;
 use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, NewBreadcrumb, Selector};
 use crate::runtime::RuntimeError;
@@ -104,7 +105,7 @@ impl Keeper {
                 () = sleep_until(reload) => {
                     reload = later(Instant::now(), shared.settings.reconcile);
                     if let Err(error) = self.load(&shared.roster).await {
-                        tracing::warn!(error = error.code(), "definitions are looked at later");
+                        tracing::warn!(code = error.code(), error = %Chain(&error), "definitions are looked at later");
                     }
                 }
             }
@@ -112,7 +113,7 @@ impl Keeper {
                 match self.look_at(&shared.roster, announced.id).await {
                     Ok(()) => announced.share.settle(),
                     Err(error) => {
-                        tracing::warn!(error = error.code(), "a definition is looked at later");
+                        tracing::warn!(code = error.code(), error = %Chain(&error), "a definition is looked at later");
                         waiting.push(announced);
                         again = later(Instant::now(), PAUSE);
                         break;
@@ -287,7 +288,7 @@ impl Keeper {
         match in_time(written).await {
             Ok(said) => said,
             Err(error) => {
-                tracing::warn!(definition = %definition.id, error = error.code(), "its rejection is written later");
+                tracing::warn!(definition = %definition.id, code = error.code(), error = %Chain(&error), "its rejection is written later");
                 false
             }
         }

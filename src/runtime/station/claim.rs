@@ -2,9 +2,10 @@
 
 use super::Station;
 use crate::clock::later;
+use crate::error::Chain;
 use crate::executor::is_last_chance;
 use crate::runtime::desk::Free;
-use crate::runtime::home::Home;
+use crate::runtime::home::{Home, Operation};
 use crate::runtime::process::{self, Because};
 use crate::runtime::shared::{PAUSE, in_time};
 use crate::store::{ExecutorLimits, Lease, Run, RunFilter, StoreError};
@@ -35,7 +36,7 @@ impl Station {
         let home = Arc::clone(&self.home);
         match in_time(claim_due(&home, places.len(), &asked, self.parked)).await {
             Ok(claimed) => {
-                home.answered(true);
+                home.answered(Operation::Claim, true);
                 self.parked = false;
                 let new = self.not_running(claimed);
                 if self.shared.stop.is_cancelled() {
@@ -48,8 +49,8 @@ impl Station {
                 }
             }
             Err(error) => {
-                home.answered(false);
-                tracing::warn!(error = error.code(), "no runs could be claimed");
+                home.answered(Operation::Claim, false);
+                tracing::warn!(code = error.code(), error = %Chain(&error), "cannot claim runs, will retry");
                 self.parked = true;
                 let again = later(Instant::now(), PAUSE);
                 for limits in asked {

@@ -3,6 +3,7 @@
 use super::Station;
 use super::start::{Started, Work};
 use crate::clock::later;
+use crate::error::Chain;
 use crate::executor::{ExecutorError, Outcome};
 use crate::runtime::desk::Ended;
 use crate::runtime::limits::trigger_of;
@@ -76,10 +77,19 @@ impl Station {
             Err(ExecutorError::Postponed { delay, .. }) => {
                 self.heat_at(later(now, *delay), Arc::clone(&started.executor));
             }
+            // The message of any other error may quote the payload.
+            Err(ExecutorError::Store { operation, source }) => tracing::warn!(
+                executor = &*started.executor,
+                run = %started.run,
+                operation,
+                code = source.code(),
+                error = %Chain(source),
+                "run did not end: a store operation failed"
+            ),
             Err(error) => tracing::debug!(
                 executor = &*started.executor,
-                error = error.code(),
-                "a run did not end"
+                code = error.code(),
+                "run did not end"
             ),
         }
     }

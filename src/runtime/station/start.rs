@@ -1,6 +1,7 @@
 //! Starting what was claimed.
 
 use super::Station;
+use crate::error::Chain;
 use crate::executor::{Execution, Offer, OrderingKey, is_last_chance, under};
 use crate::runtime::home::Home;
 use crate::runtime::limits::{Ticket, trigger_of};
@@ -123,7 +124,7 @@ async fn work_on(
         }
         Ok(None) => Because::Dropped,
         Err(error) => {
-            tracing::warn!(run = %lease.run, error = error.code(), "a run is processed later");
+            tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "a run is processed later");
             Because::NotNow { delay: PAUSE }
         }
     };

@@ -3,6 +3,7 @@
 use super::{NatsError, NatsServer, subject};
 use crate::backoff::full_jitter;
 use crate::clock::later;
+use crate::error::Chain;
 use crate::error::Retry;
 use async_nats::jetstream::context::{
     ConsumerInfoError, ConsumerInfoErrorKind, CreateStreamErrorKind,
@@ -42,7 +43,7 @@ impl Link {
             match Self::try_open(server).await {
                 Err(error) if error.retry() != Retry::Never && Instant::now() < until => {
                     attempts += 1;
-                    tracing::warn!(%error, attempts, "NATS is tried again");
+                    tracing::warn!(error = %Chain(&error), attempts, "NATS is tried again");
                     sleep(pause(attempts).min(until.saturating_duration_since(Instant::now())))
                         .await;
                 }

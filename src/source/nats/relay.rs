@@ -1,5 +1,6 @@
 use super::link::{Link, pause};
 use super::{LARGEST_MESSAGE, NatsError, NatsServer, subject};
+use crate::error::Chain;
 use crate::error::Retry;
 use crate::model::Event;
 use crate::source::{Delivery, EventSource, SourceError, StartAt};
@@ -67,13 +68,13 @@ impl NatsRelay {
         let mut attempts = 0;
         while let Err(error) = self.publish(&delivery.event).await {
             attempts += 1;
-            tracing::warn!(%error, attempts, "an event is published later");
+            tracing::warn!(error = %Chain(&error), attempts, "an event is published later");
             sleep(pause(attempts)).await;
             // It may be that which is missing.
             drop(self.link.make_stream().await);
         }
         if let Err(error) = delivery.ack().await {
-            tracing::warn!(error = error.code(), "an event will be published again");
+            tracing::warn!(code = error.code(), error = %Chain(&error), "an event will be published again");
         }
     }
 
@@ -141,7 +142,7 @@ async fn delivered(next: Result<Delivery, SourceError>) -> Option<Delivery> {
         Ok(delivery) => return Some(delivery),
         Err(error) => error,
     };
-    tracing::warn!(%error, "the events of the store stumbled");
+    tracing::warn!(error = %Chain(&error), "the events of the store stumbled");
     sleep(match error.retry() {
         Retry::After(delay) => delay,
         Retry::Never => Duration::from_secs(1),

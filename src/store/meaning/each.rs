@@ -1,7 +1,7 @@
 //! What an embedder makes of some texts, and which of them it cannot do.
 
-use super::keeper::Chain;
 use super::{EmbedError, Meaning};
+use crate::error::Chain;
 
 /// A text that any embedder can do: if it fails at this, it is down, and no text is to blame.
 const PLAIN: &str = "a plain text";

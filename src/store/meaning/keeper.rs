@@ -3,6 +3,7 @@
 use super::{Meaning, text};
 use crate::backoff::full_jitter;
 use crate::clock::within;
+use crate::error::Chain;
 use crate::error::Retry;
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::store::{BreadcrumbStore, StoreError, Write};
@@ -370,20 +371,5 @@ fn pause(error: &StoreError, failed: u32) -> Duration {
             full_jitter(failed, Duration::from_secs(1), LONGEST_PAUSE, 1.0).max(least)
         }
         Retry::Never => LONGEST_PAUSE,
-    }
-}
-
-/// An error and its causes on one line.
-pub(super) struct Chain<'e>(pub(super) &'e dyn std::error::Error);
-
-impl fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut next = self.0.source();
-        while let Some(cause) = next {
-            write!(f, ": {cause}")?;
-            next = cause.source();
-        }
-        Ok(())
     }
 }

@@ -7,6 +7,7 @@ use super::lease::{self, Asked};
 use super::session::Session;
 use super::tenant::Named;
 use super::writer::{ATTEMPTS, is_worth_another};
+use crate::error::Chain;
 use crate::store::durable::tenant::Time;
 use crate::store::row::Row;
 use crate::store::{ExecutorLimits, StoreError};
@@ -122,10 +123,10 @@ impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> ClaimNext<P> {
                 Err(fault) => return Err(fault.into()),
             };
             if Instant::now() > give_up {
-                tracing::warn!(error = %lost, "a claim was not answered: what it leased, if anything, runs out");
+                tracing::warn!(error = %Chain(lost), "a claim was not answered: what it leased, if anything, runs out");
                 return Err(of_driver(error.into()));
             }
-            tracing::debug!(%error, "nobody says yet what became of a claim");
+            tracing::debug!(error = %Chain(&error), "nobody says yet what became of a claim");
             sleep(PAUSE).await;
         }
     }

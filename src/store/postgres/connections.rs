@@ -8,6 +8,7 @@ use super::builder::Settings;
 use super::connection::set_up;
 use super::session::{self, Session};
 use super::statement::Statement;
+use crate::error::Chain;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection};
 use std::io;
@@ -122,7 +123,7 @@ impl Connections {
             }
             // It was waited for, and is not to be waited for again at once.
             if Instant::now() + pause > deadline {
-                tracing::debug!(%error, "there is no server");
+                tracing::debug!(error = %Chain(&error), "there is no server");
                 return Err(sqlx::Error::PoolTimedOut);
             }
             sleep(pause).await;

@@ -5,6 +5,7 @@ use super::database::{Database, Job, Read};
 use super::error::Fault;
 use super::tenant::Named;
 use super::writing::Writing;
+use crate::error::Chain;
 use crate::store::StoreError;
 use crate::store::durable::cursor::{Acknowledged, Cursor, Name};
 use crate::store::durable::tenant::Time;
@@ -41,7 +42,7 @@ fn store_soon(database: &Arc<Database>) {
                     return;
                 }
             } else if let Err(error) = database.read(Store(&positions)).await {
-                tracing::warn!(%error, "what consumers of events acknowledged is stored with what they acknowledge next");
+                tracing::warn!(error = %Chain(&error), "what consumers of events acknowledged is stored with what they acknowledge next");
                 acknowledged.positions.put_back(positions);
                 acknowledged.storing.store(false, Ordering::SeqCst);
                 return;

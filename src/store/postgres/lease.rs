@@ -7,6 +7,7 @@ use super::prepared::{self, PLANNED_ONCE};
 use super::row::{self, columns, select};
 use super::tenant::clock;
 use crate::bugs::planted;
+use crate::error::Chain;
 use crate::store::RunState;
 use crate::store::durable::tenant::Time;
 use crate::store::row::Row;
@@ -112,7 +113,7 @@ fn readable(rows: &[PgRow]) -> Vec<Row> {
     let readable = read.filter_map(|kept| match kept {
         Ok(kept) => Some(kept.row),
         Err(error) => {
-            tracing::error!(%error, "a row of the ledger cannot be read");
+            tracing::error!(error = %Chain(&error), "a row of the ledger cannot be read");
             None
         }
     });

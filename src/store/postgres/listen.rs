@@ -2,6 +2,7 @@
 //! little later by itself.
 
 use super::database::Database;
+use crate::error::Chain;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use sqlx::{AssertSqlSafe, PgPool};
 use std::sync::Arc;
@@ -30,7 +31,7 @@ pub(super) fn announce(database: &Arc<Database>) {
         sleep(TOGETHER).await;
         database.telling.store(false, Ordering::SeqCst);
         if let Err(error) = tell(&database).await {
-            tracing::debug!(%error, "other processes are not told of events, and will look by themselves");
+            tracing::debug!(error = %Chain(&error), "other processes are not told of events, and will look by themselves");
         }
     }));
 }
@@ -107,7 +108,7 @@ impl Hearing {
         };
         let heard: Result<sqlx::Result<()>, _> = timeout(ANEW, heard).await;
         if let Ok(Err(error)) = heard {
-            tracing::debug!(%error, "nothing is heard of other processes for now");
+            tracing::debug!(error = %Chain(&error), "nothing is heard of other processes for now");
             sleep(Duration::from_secs(1)).await;
         }
     }

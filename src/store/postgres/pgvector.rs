@@ -4,6 +4,7 @@
 use super::builder::Settings;
 use super::database::Read;
 use super::error::{Fault, PostgresError};
+use crate::error::Chain;
 use crate::store::StoreError;
 use crate::store::durable::tenant::Time;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
@@ -57,7 +58,7 @@ pub(super) async fn prepare(
     match found {
         Ok(found) => Ok(Some(found)),
         Err(error) if settings.meaning.is_none() => {
-            tracing::debug!(%error, "there are no tables for vectors");
+            tracing::debug!(error = %Chain(&error), "there are no tables for vectors");
             Ok(None)
         }
         // The user may not make it.

@@ -5,6 +5,7 @@ use super::error::Fault;
 use super::table;
 use super::tenant::Named;
 use super::writing::Writing;
+use crate::error::Chain;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
@@ -38,7 +39,7 @@ pub(super) fn sweep(database: &Arc<Database>, tenant: &Arc<Named>) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => {
-                    tracing::debug!(%error, "what is left is for a later sweep");
+                    tracing::debug!(error = %Chain(&error), "what is left is for a later sweep");
                     break;
                 }
             }

@@ -9,6 +9,7 @@ use super::prepared;
 use super::progress::Working;
 use super::tenant::Named;
 use super::writing::{Ended, Transaction, Wanted, Writing};
+use crate::error::Chain;
 use crate::store::StoreError;
 use futures::future::BoxFuture;
 use sqlx::{AssertSqlSafe, PgConnection};
@@ -253,7 +254,7 @@ async fn attempt(
                 return Ok(());
             }
             Err(Failed::Driver(error)) if attempt < ATTEMPTS && is_worth_another(&error) => {
-                tracing::debug!(%error, attempt, "a transaction of the store is done again");
+                tracing::debug!(error = %Chain(&error), attempt, "a transaction of the store is done again");
                 attempt += 1;
             }
             Err(failed) => return Err(failed),
@@ -363,17 +364,19 @@ async fn resolve(
             Ok((status, is_the_same)) => match status.as_deref() {
                 Some("committed") if is_the_same => return Ok(()),
                 Some("committed") => {
-                    tracing::warn!(error = %lost, "the server crashed in a commit, and what became of it is not known");
+                    tracing::warn!(error = %Chain(&lost), "the server crashed in a commit, and what became of it is not known");
                     return Err(Failed::Unknown);
                 }
                 Some("aborted") => return Err(lost.into()),
                 Some(_) | None => {}
             },
             Err(error) if is_unheard_of(&error) => return Err(lost.into()),
-            Err(error) => tracing::debug!(%error, "nobody says yet what became of a transaction"),
+            Err(error) => {
+                tracing::debug!(error = %Chain(&error), "nobody says yet what became of a transaction")
+            }
         }
         if Instant::now() > give_up {
-            tracing::warn!(error = %lost, "the connection was lost in a commit, and what became of it is not known");
+            tracing::warn!(error = %Chain(&lost), "the connection was lost in a commit, and what became of it is not known");
             return Err(Failed::Unknown);
         }
         tokio::time::sleep(PAUSE).await;

@@ -4,6 +4,7 @@
 use super::cursor;
 use super::error::{Fault, unavailable};
 use super::progress::{Fate, Progress};
+use crate::error::Chain;
 use crate::store::StoreError;
 use crate::store::durable::cursor::Acknowledged;
 use rusqlite::Connection;
@@ -66,7 +67,7 @@ impl Writer {
         });
         let undone = committed.err().map(Arc::new);
         if let Some(error) = &undone {
-            tracing::warn!(%error, jobs = done.len(), "a transaction of the store was rolled back");
+            tracing::warn!(error = %Chain(&**error), jobs = done.len(), "transaction rolled back");
             self.acknowledged.put_back(positions);
         }
         self.progress.end();

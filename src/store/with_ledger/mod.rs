@@ -5,6 +5,7 @@ use super::{
     BreadcrumbStore, Capabilities, Commit, Committed, Lease, Query, RunEnd, RunLedger, RunRef,
     Scored, StoreError, VectorQuery, Wake, Write,
 };
+use crate::error::Chain;
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -248,7 +249,7 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> BreadcrumbStore for WithLedger<S, L
         if let Some((run, wake, at)) = asked
             && let Err(error) = self.catch_up(ledger, &run, &wake, at).await
         {
-            tracing::warn!(%run, error = error.code(), "an answer may have been missed");
+            tracing::warn!(%run, code = error.code(), error = %Chain(&error), "an answer may have been missed");
         }
         Ok(committed)
     }

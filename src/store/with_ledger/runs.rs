@@ -1,6 +1,7 @@
 //! The ledger beside the store: as it is, but for responses that it keeps until they are written.
 
 use super::{NAME, WithLedger, journal};
+use crate::error::Chain;
 use crate::error::Retry;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::{
@@ -53,7 +54,7 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
                 Err(error)
             }
             Retry::After(_) | Retry::Never => {
-                tracing::warn!(run = %lease.run, error = error.code(), "a response that was kept is not written");
+                tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "a response that was kept is not written");
                 Ok(None)
             }
         }

@@ -1,15 +1,18 @@
 //! Whether a runtime lives and is ready, and what is wrong when it is not.
 
 use crate::runtime_definitions::given::{Silent, agent, agents, runtime, until_running};
+use crate::support::log::Log;
 use crate::support::{Call, Do, Probe, Shim, eventually, put, unavailable};
 use futures::stream::{self, StreamExt as _};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::runtime::Health;
 use universal_executor::runtime::definitions::Definitions;
 use universal_executor::source::{Deliveries, SourceError, StartAt};
+use universal_executor::store::StoreError;
 use universal_executor::{EventSource, MemoryStore, Runtime, async_trait};
 
 fn of_one(executor: Probe, source: impl EventSource) -> Runtime {
@@ -137,8 +140,55 @@ async fn a_store_that_fails_is_named_until_it_answers_again() {
     runtime.run_until(done).await.unwrap();
 
     let health = health.unwrap();
-    assert_eq!(problem(&health), "Shim does not answer");
+    let problem = problem(&health);
+    assert!(problem.starts_with("store Shim fails to "), "{problem}");
     assert!(health.live, "a new start would not mend the store");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_is_not_ready_while_claims_fail_although_the_store_can_be_read() {
+    let (log, _guard) = Log::capture(tracing::Level::WARN, FmtSpan::NONE);
+    let store = MemoryStore::default();
+    let away = Arc::new(AtomicBool::new(true));
+    let is_away = Arc::clone(&away);
+    let shim = Shim::new(&store, move |call| match call {
+        Call::Claim if is_away.load(Ordering::SeqCst) => Do::Fail(StoreError::Unavailable {
+            store: "shim",
+            retry_after: Duration::ZERO,
+            source: "database disk image is malformed".into(),
+        }),
+        _ => Do::Pass,
+    });
+    let runtime = Runtime::builder(store.events())
+        .executor(Probe::on("message.v1", "prober", &shim))
+        .reconcile_every(Duration::from_secs(1))
+        .build()
+        .unwrap();
+    let (mut healths, mut after) = (Vec::new(), None);
+    let scenario = async {
+        eventually(async || !runtime.health().ready).await;
+        for _ in 0..100 {
+            tokio::time::sleep(Duration::from_millis(130)).await;
+            healths.push(runtime.health());
+        }
+        away.store(false, Ordering::SeqCst);
+        eventually(async || runtime.health().ready).await;
+        after = Some(runtime.health());
+    };
+
+    runtime.run_until(scenario).await.unwrap();
+
+    for health in &healths {
+        assert_eq!(problem(health), "store Shim fails to claim runs");
+    }
+    assert!(after.unwrap().problems.is_empty());
+    let log = log.text();
+    let line = log.lines().find(|line| line.contains("cannot claim runs"));
+    let line = line.unwrap_or_else(|| panic!("no such line in {log}"));
+    assert!(
+        line.contains("shim is unavailable: database disk image is malformed"),
+        "{line}"
+    );
 }
 
 /// A source that ends and cannot be reached again while it is told so.
