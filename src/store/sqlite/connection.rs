@@ -16,6 +16,14 @@ pub(super) fn writer(path: &Path, settings: &Settings) -> Result<Connection, Sql
     create(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
     let mut connection = open(path, flags, settings)?;
+    let is_marked = path
+        .metadata()
+        .is_ok_and(|found| found.permissions().readonly());
+    if is_marked || connection.is_readonly(rusqlite::MAIN_DB)? {
+        return Err(SqliteError::ReadOnly {
+            path: path.to_owned(),
+        });
+    }
     schema::check(&connection)?;
     use_wal(&connection, settings.busy_timeout)?;
     let synchronous = match settings.durability {

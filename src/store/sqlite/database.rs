@@ -4,6 +4,7 @@ use super::builder::Settings;
 use super::cache::Cache;
 use super::connection;
 use super::error::{Fault, SqliteError, ended};
+use super::guard::Guard;
 use super::progress::{Progress, Watcher};
 use super::readers::{self, Queue, Reader, Reads};
 use super::sweep::Sweep;
@@ -34,6 +35,7 @@ pub(super) struct Database {
     /// None: nothing has a vector.
     pub(super) keepers: Option<Keepers>,
     pub(super) cache: Arc<Cache>,
+    guard: Arc<Guard>,
     progress: Arc<Progress>,
     writes: mpsc::Sender<Box<dyn Job>>,
     /// Whether a sweep is going on.
@@ -60,13 +62,14 @@ impl Database {
             let (path, settings) = (absolute.clone(), Arc::clone(&settings));
             let (progress, acknowledged) = (Arc::clone(&progress), Arc::clone(&acknowledged));
             move || match start(&path, &settings, &reading, &alive) {
-                Ok(connection) => {
+                Ok((connection, guard)) => {
                     // Who opens may have gone: then nobody has a handle, and the loop ends at once.
-                    drop(opened.send(Ok(())));
+                    drop(opened.send(Ok(Arc::clone(&guard))));
                     let writer = Writer {
                         connection,
                         progress,
                         acknowledged,
+                        guard,
                     };
                     writer.run(writes, || reading.wait_deserted());
                 }
@@ -74,7 +77,7 @@ impl Database {
             }
         };
         spawn("sqlite-writer", start)?;
-        is_open.await.map_err(|error| SqliteError::Unavailable {
+        let guard = is_open.await.map_err(|error| SqliteError::Unavailable {
             retry_after: std::time::Duration::from_secs(1),
             source: error.into(),
         })??;
@@ -86,6 +89,7 @@ impl Database {
             unclaimed: Arc::default(),
             keepers,
             cache,
+            guard,
             progress,
             writes: jobs,
             sweeping: Arc::default(),
@@ -140,6 +144,10 @@ impl Database {
         work: impl FnOnce(&Connection, &dyn Fn() -> bool) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.settled().await;
+        let guard = Arc::clone(&self.guard);
+        let work = move |connection: &Connection, is_wanted: &dyn Fn() -> bool| {
+            work(connection, is_wanted).inspect_err(|fault| guard.note(fault))
+        };
         self.reads.read(work).await
     }
 
@@ -190,8 +198,9 @@ fn start(
     settings: &Settings,
     jobs: &Arc<Queue>,
     alive: &watch::Sender<()>,
-) -> Result<Connection, SqliteError> {
+) -> Result<(Connection, Arc<Guard>), SqliteError> {
     let writer = connection::writer(path, settings)?;
+    let guard = Arc::new(Guard::of(path)?);
     for _ in 0..settings.readers.max(1) {
         let reader = Reader::new(connection::reader(path, settings)?, jobs);
         let alive = alive.clone();
@@ -200,7 +209,7 @@ fn start(
             drop(alive);
         })?;
     }
-    Ok(writer)
+    Ok((writer, guard))
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), SqliteError> {

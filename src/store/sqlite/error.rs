@@ -34,6 +34,34 @@ pub enum SqliteError {
     /// The folder does not exist, or the file may not be read and written.
     #[error("the file cannot be opened")]
     CannotOpen(#[source] BoxError),
+    /// The file may not be written: make it writable, or use a copy.
+    #[error(
+        "cannot open the SQLite database at {path:?}: the file is read-only; make the file and its folder writable"
+    )]
+    ReadOnly {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The file was deleted, replaced or truncated while the store was open: restore it and open the store again.
+    #[error(
+        "{path:?} was {reason} while the store was open, so commits would be lost; restore the file and open the store again"
+    )]
+    FileLost {
+        /// The database file or its write-ahead log.
+        path: PathBuf,
+        /// The change of the file.
+        reason: &'static str,
+    },
+    /// SQLite found damage in the open file: restore a copy and open the store again.
+    #[error(
+        "the SQLite database at {path:?} is damaged; restore a backup and open the store again"
+    )]
+    Damaged {
+        /// The path.
+        path: PathBuf,
+        /// The message of SQLite.
+        source: BoxError,
+    },
     /// The file system cannot share memory between processes, as network file systems cannot.
     #[error("the file cannot be kept in WAL mode, only in mode {mode:?}")]
     NoWal {
@@ -61,6 +89,9 @@ impl SqliteError {
             Self::Unavailable { retry_after, .. } => Retry::After(*retry_after),
             Self::Embedder(error) => error.retry(),
             Self::NewerSchema { .. }
+            | Self::ReadOnly { .. }
+            | Self::FileLost { .. }
+            | Self::Damaged { .. }
             | Self::NotADatabase(_)
             | Self::NotAFile { .. }
             | Self::CannotOpen(_)
@@ -72,7 +103,8 @@ impl SqliteError {
 impl From<rusqlite::Error> for SqliteError {
     fn from(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
-            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+            // SQLite reports tables that do not fit the statements of this crate as `Unknown`.
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::Unknown) => {
                 Self::NotADatabase(error.into())
             }
             Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => {
@@ -114,12 +146,32 @@ impl From<Fault> for StoreError {
     }
 }
 
-/// The driver failed, and the transaction was rolled back: nothing is lost by trying again.
+/// The driver failed, and the transaction was rolled back. Repeating it loses nothing, and helps unless the file itself is
+/// at fault.
 pub(super) fn unavailable(error: &Arc<rusqlite::Error>) -> StoreError {
-    StoreError::Unavailable {
-        store: super::NAME,
-        retry_after: pause_after(error),
-        source: Arc::clone(error).into(),
+    let source = Arc::clone(error).into();
+    let store = super::NAME;
+    match is_permanent(error) {
+        true => StoreError::Refused { store, source },
+        false => StoreError::Unavailable {
+            store,
+            retry_after: pause_after(error),
+            source,
+        },
+    }
+}
+
+/// Returns `true` if no repetition succeeds before somebody repairs the file.
+fn is_permanent(error: &rusqlite::Error) -> bool {
+    match error.sqlite_error_code() {
+        Some(
+            ErrorCode::DatabaseCorrupt
+            | ErrorCode::NotADatabase
+            | ErrorCode::ReadOnly
+            | ErrorCode::PermissionDenied,
+        ) => true,
+        Some(ErrorCode::Unknown) => error.to_string().contains("no such"),
+        Some(_) | None => false,
     }
 }
 

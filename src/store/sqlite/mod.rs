@@ -5,6 +5,7 @@ mod connection;
 mod cursor;
 mod database;
 mod error;
+mod guard;
 mod ledger;
 mod list;
 mod log;

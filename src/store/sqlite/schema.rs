@@ -86,25 +86,31 @@ const VECTORS: &str = "
 
 /// Fails for a file of a newer version. Reads only.
 pub(super) fn check(connection: &Connection) -> Result<i64, SqliteError> {
-    let has_version =
-        "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'ux_schema_version'";
-    let has_version: Option<i64> = connection
-        .query_row(has_version, (), |row| row.get(0))
-        .optional()?;
-    let found = match has_version {
-        Some(_) => connection
-            .query_row("SELECT version FROM ux_schema_version", (), |row| {
-                row.get(0)
-            })
+    let found = match has_table(connection, "ux_schema_version")? {
+        true => connection
+            .prepare_cached("SELECT version FROM ux_schema_version")?
+            .query_row((), |row| row.get(0))
             .optional()?
             .unwrap_or(0),
-        None => 0,
+        false => match has_table(connection, "ux_tenants")? {
+            true => {
+                let reason = "table ux_schema_version is missing, and table ux_tenants exists";
+                return Err(SqliteError::NotADatabase(reason.into()));
+            }
+            false => 0,
+        },
     };
     let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
     if found > known {
         return Err(SqliteError::NewerSchema { found, known });
     }
     Ok(found)
+}
+
+fn has_table(connection: &Connection, name: &str) -> rusqlite::Result<bool> {
+    connection
+        .prepare_cached("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1")?
+        .exists([name])
 }
 
 /// Brings a file to the newest version in one transaction under the write lock, so that several processes may do it

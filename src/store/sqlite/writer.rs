@@ -3,8 +3,11 @@
 
 use super::cursor;
 use super::error::{Fault, unavailable};
+use super::guard::{Guard, Undone, is_corruption};
 use super::progress::{Fate, Progress};
+use super::schema;
 use crate::error::Chain;
+use crate::error::Retry;
 use crate::store::StoreError;
 use crate::store::durable::cursor::Acknowledged;
 use rusqlite::Connection;
@@ -30,13 +33,14 @@ pub(super) trait Job: Send {
     fn run(&mut self, connection: &Connection) -> Result<(), rusqlite::Error>;
 
     /// Answers, with the error that undid the transaction if there is one. Says whether there are new events.
-    fn finish(self: Box<Self>, undone: Option<&Arc<rusqlite::Error>>) -> bool;
+    fn finish(self: Box<Self>, undone: Option<&Undone>) -> bool;
 }
 
 pub(super) struct Writer {
     pub(super) connection: Connection,
     pub(super) progress: Arc<Progress>,
     pub(super) acknowledged: Arc<Acknowledged>,
+    pub(super) guard: Arc<Guard>,
 }
 
 impl Writer {
@@ -65,9 +69,12 @@ impl Writer {
         let committed = self.commit(waiting, &mut done, |connection| {
             cursor::store(connection, &positions)
         });
-        let undone = committed.err().map(Arc::new);
+        let undone = committed.and_then(|()| self.guard.check_files()).err();
+        if let Some(Undone::Driver(error)) = &undone {
+            self.guard.note_driver(error);
+        }
         if let Some(error) = &undone {
-            tracing::warn!(error = %Chain(&**error), jobs = done.len(), "transaction rolled back");
+            tracing::warn!(error = %Chain(error.cause()), jobs = done.len(), "transaction rolled back");
             self.acknowledged.put_back(positions);
         }
         self.progress.end();
@@ -86,12 +93,12 @@ impl Writer {
         waiting: &mut VecDeque<Box<dyn Job>>,
         done: &mut Vec<Box<dyn Job>>,
         last: impl FnOnce(&Connection) -> rusqlite::Result<()>,
-    ) -> rusqlite::Result<()> {
+    ) -> Result<(), Undone> {
         let connection = &self.connection;
-        if let Err(error) = connection.execute_batch("BEGIN IMMEDIATE") {
-            // Nobody can write now: who waits shall know, and not wait through one timeout after the other.
+        if let Err(undone) = self.begin() {
+            // No job can write now. Every waiting caller gets the error at once, and not after a timeout each.
             done.extend(waiting.drain(..).filter(|job| job.begin()));
-            return Err(error);
+            return Err(undone);
         }
         let worked = self.work(waiting, done).and_then(|()| last(connection));
         let committed = worked.and_then(|()| connection.execute_batch("COMMIT"));
@@ -99,7 +106,23 @@ impl Writer {
             // If this fails too the next transaction cannot begin, and says so.
             drop(connection.execute_batch("ROLLBACK"));
         }
-        committed
+        committed.map_err(Undone::from)
+    }
+
+    /// Begins a transaction, unless the store accepts no writes or a newer version of this crate migrated the file.
+    fn begin(&self) -> Result<(), Undone> {
+        let connection = &self.connection;
+        self.guard.accepts_writes()?;
+        connection.execute_batch("BEGIN IMMEDIATE")?;
+        let Err(error) = schema::check(connection) else {
+            return Ok(());
+        };
+        // If this fails too the next transaction cannot begin, and reports the cause.
+        drop(connection.execute_batch("ROLLBACK"));
+        Err(match error.retry() {
+            Retry::Never => self.guard.refuse_writes(error),
+            Retry::After(_) => Undone::Broken(Arc::new(error)),
+        })
     }
 
     fn work(
@@ -177,6 +200,8 @@ where
             }
             // What the disk or the memory does not allow can undo the whole transaction.
             Err(Fault::Driver(error)) if connection.is_autocommit() => return Err(error),
+            // The caller of `transaction` must learn of damage.
+            Err(Fault::Driver(error)) if is_corruption(&error) => return Err(error),
             Err(Fault::Driver(error)) => {
                 self.done = Some(Err(unavailable(&Arc::new(error))));
                 connection.prepare_cached("ROLLBACK TO job")?.execute(())?;
@@ -186,10 +211,10 @@ where
         Ok(())
     }
 
-    fn finish(self: Box<Self>, undone: Option<&Arc<rusqlite::Error>>) -> bool {
+    fn finish(self: Box<Self>, undone: Option<&Undone>) -> bool {
         let done = match (self.done, undone) {
             // A refusal too may be due to what was undone.
-            (_, Some(error)) => Err(unavailable(error)),
+            (_, Some(undone)) => Err(undone.error()),
             (Some(done), None) => done,
             (None, None) => return false,
         };
@@ -215,7 +240,7 @@ impl Job for StoreAcknowledged {
         Ok(())
     }
 
-    fn finish(self: Box<Self>, _: Option<&Arc<rusqlite::Error>>) -> bool {
+    fn finish(self: Box<Self>, _: Option<&Undone>) -> bool {
         false
     }
 }
@@ -242,6 +267,7 @@ mod tests {
             connection,
             progress: Arc::default(),
             acknowledged: Arc::default(),
+            guard: Arc::default(),
         }
     }
 

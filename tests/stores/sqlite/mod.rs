@@ -1,5 +1,7 @@
 //! The store in a file: the promises of every store, and those of its own.
 mod alike;
+#[cfg(unix)]
+mod damage;
 mod events;
 mod files;
 mod hostile;

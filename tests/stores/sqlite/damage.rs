@@ -1,0 +1,198 @@
+//! A file that is deleted, replaced, truncated, damaged or migrated while the store is open.
+
+use crate::sqlite::{Folder, quick};
+use rusqlite::Connection;
+use std::error::Error as _;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use universal_executor::error::Retry;
+use universal_executor::store::{SqliteError, StoreError};
+use universal_executor::{BreadcrumbStoreExt, NewBreadcrumb, SqliteStore};
+
+fn note() -> NewBreadcrumb {
+    NewBreadcrumb::new("note.v1").title("x".repeat(200))
+}
+
+/// A store with notes, whose database file is complete and whose write-ahead log is empty.
+async fn store_with_notes(folder: &Folder) -> SqliteStore {
+    let store = quick(&folder.file()).open().await.unwrap();
+    for _ in 0..200 {
+        store.create(note()).await.unwrap();
+    }
+    let other = Connection::open(folder.file()).unwrap();
+    other
+        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(()))
+        .unwrap();
+    store
+}
+
+/// Writes a note; returns the reason for which it is refused, now and from now on.
+async fn refusal(store: &SqliteStore) -> String {
+    let first = store.create(note()).await.unwrap_err();
+    let second = store.create(note()).await.unwrap_err();
+    for error in [&first, &second] {
+        assert!(matches!(error, StoreError::Refused { .. }), "{error:?}");
+        assert_eq!(error.retry(), Retry::Never);
+    }
+    let cause = second.source().unwrap();
+    assert!(cause.is::<Arc<SqliteError>>(), "{cause:?}");
+    cause.to_string()
+}
+
+fn write_at(path: &Path, from: usize, byte: u8) {
+    use std::os::unix::fs::FileExt as _;
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    let length = usize::try_from(file.metadata().unwrap().len()).unwrap();
+    file.write_all_at(&vec![byte; length - from], from as u64)
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_commit_into_a_deleted_file_is_not_acknowledged() {
+    let folder = Folder::new();
+    let store = store_with_notes(&folder).await;
+
+    fs::remove_file(folder.file()).unwrap();
+
+    let reason = refusal(&store).await;
+    assert!(
+        reason.contains("store.db") && reason.contains("was deleted"),
+        "{reason}"
+    );
+    assert!(reason.contains("restore the file"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_commit_into_a_deleted_write_ahead_log_is_not_acknowledged() {
+    let folder = Folder::new();
+    let store = store_with_notes(&folder).await;
+
+    fs::remove_file(folder.0.join("store.db-wal")).unwrap();
+
+    let reason = refusal(&store).await;
+    assert!(reason.contains("store.db-wal"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_commit_into_a_replaced_file_is_not_acknowledged() {
+    let folder = Folder::new();
+    let store = store_with_notes(&folder).await;
+    let copy = folder.0.join("copy.db");
+    fs::copy(folder.file(), &copy).unwrap();
+
+    fs::rename(&copy, folder.file()).unwrap();
+
+    let reason = refusal(&store).await;
+    assert!(reason.contains("replaced"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_commit_into_a_truncated_file_is_not_acknowledged() {
+    let folder = Folder::new();
+    let store = store_with_notes(&folder).await;
+
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(folder.file())
+        .unwrap();
+    file.set_len(3 * 4_096).unwrap();
+
+    let reason = refusal(&store).await;
+    assert!(
+        reason.contains("truncated") || reason.contains("damaged"),
+        "{reason}"
+    );
+}
+
+#[tokio::test]
+async fn writes_are_refused_once_damage_was_read() {
+    let folder = Folder::new();
+    let store = store_with_notes(&folder).await;
+
+    write_at(&folder.file(), 4_096, 0xA5);
+
+    let read = store.recent("note.v1", 200).await.unwrap_err();
+    assert_eq!(read.retry(), Retry::Never, "{read:?}");
+    let reason = refusal(&store).await;
+    assert!(reason.contains("is damaged; restore a backup"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_store_refuses_writes_after_a_newer_version_migrated_its_file() {
+    let folder = Folder::new();
+    let store = store_with_notes(&folder).await;
+    let newer = Connection::open(folder.file()).unwrap();
+
+    newer
+        .execute("UPDATE ux_schema_version SET version = 99", ())
+        .unwrap();
+
+    let reason = refusal(&store).await;
+    assert!(reason.contains("schema version 99"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_file_that_another_process_vacuums_stays_writable() {
+    let folder = Folder::new();
+    let store = store_with_notes(&folder).await;
+    let other = Connection::open(folder.file()).unwrap();
+    other
+        .execute_batch(
+            "CREATE TABLE theirs (b BLOB); INSERT INTO theirs VALUES (zeroblob(1000000));",
+        )
+        .unwrap();
+    store.create(note()).await.unwrap();
+    let shrink = "DROP TABLE theirs; VACUUM; PRAGMA wal_checkpoint(TRUNCATE)";
+    other.execute_batch(shrink).unwrap();
+
+    store.create(note()).await.unwrap();
+
+    assert_eq!(store.recent("note.v1", 300).await.unwrap().len(), 202);
+}
+
+#[tokio::test]
+async fn a_read_only_file_is_refused_at_start_with_its_path() {
+    let folder = Folder::new();
+    quick(&folder.file()).open().await.unwrap().close().await;
+    let mut permissions = fs::metadata(folder.file()).unwrap().permissions();
+    permissions.set_readonly(true);
+    fs::set_permissions(folder.file(), permissions).unwrap();
+
+    let refused = SqliteStore::open(folder.file()).await.unwrap_err();
+
+    assert!(
+        matches!(refused, SqliteError::ReadOnly { .. }),
+        "{refused:?}"
+    );
+    assert_eq!(refused.retry(), Retry::Never);
+    assert!(refused.to_string().contains("store.db"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_file_without_its_version_table_is_refused_for_good() {
+    let folder = Folder::new();
+    quick(&folder.file()).open().await.unwrap().close().await;
+    let other = Connection::open(folder.file()).unwrap();
+    other.execute_batch("DROP TABLE ux_schema_version").unwrap();
+    other.close().unwrap();
+
+    let refused = SqliteStore::open(folder.file()).await.unwrap_err();
+
+    assert_eq!(refused.retry(), Retry::Never, "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_truncated_file_is_refused_at_start() {
+    let folder = Folder::new();
+    store_with_notes(&folder).await.close().await;
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(folder.file())
+        .unwrap();
+    file.set_len(4_096).unwrap();
+
+    let refused = SqliteStore::open(folder.file()).await.unwrap_err();
+
+    assert_eq!(refused.retry(), Retry::Never, "{refused:?}");
+}
