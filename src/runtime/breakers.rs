@@ -26,7 +26,10 @@ pub struct OpenBreaker {
 
 /// The open circuit breakers by store and executor, bounded by the number of executors.
 #[derive(Debug, Default)]
-pub(super) struct Breakers(Mutex<BTreeMap<(u64, Arc<str>), (Open, &'static str)>>);
+pub(super) struct Breakers(Mutex<OpenByName>);
+
+/// The state and the last error of each open breaker, by home and executor.
+type OpenByName = BTreeMap<(u64, Arc<str>), (Open, &'static str)>;
 
 impl Breakers {
     /// Records the state of an executor's breaker; `None` if it is closed.
@@ -98,7 +101,7 @@ impl Breakers {
         open.collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(u64, Arc<str>), (Open, &'static str)>> {
+    fn lock(&self) -> MutexGuard<'_, OpenByName> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
