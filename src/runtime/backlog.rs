@@ -1,6 +1,6 @@
 use super::Runtime;
 use super::roster::Roster;
-use super::shared::in_time;
+use super::shared::{caught, in_time};
 use crate::clock;
 use crate::error::Chain;
 use crate::model::Timestamp;
@@ -41,7 +41,7 @@ impl Due {
 
 pub(super) async fn of(source: &dyn EventSource, roster: &Roster) -> Result<Backlog, StoreError> {
     let mut backlog = Backlog {
-        behind: clock::within(Duration::from_secs(5), source.behind())
+        behind: clock::within(Duration::from_secs(5), caught(source.behind()))
             .await
             .and_then(|answer| answer.ok().flatten()),
         executors: Vec::new(),

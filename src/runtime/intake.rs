@@ -6,7 +6,7 @@ use super::enlist::{self, Arrival, Candidate, Enlist};
 use super::home::{Home, SeenTo};
 use super::lookout::{self, Look, Lookout, OVERLAP, earlier};
 use super::share::{Back, Place, Share, Shares, shares};
-use super::shared::{PAUSE, Shared};
+use super::shared::{PAUSE, Shared, caught, caught_stream};
 use super::station::Station;
 use super::sweep::{self, Found};
 use super::{Runtime, metrics};
@@ -427,8 +427,8 @@ async fn hand_over<T>(inbox: &mpsc::Sender<T>, share: Share, made: impl FnOnce(S
 pub(super) async fn subscribe(runtime: &Runtime) -> Result<Deliveries, SourceError> {
     const PATIENCE: Duration = Duration::from_secs(30);
     let from = runtime.progress.from(runtime.settings.start_at);
-    match timeout(PATIENCE, runtime.source.subscribe(from)).await {
-        Ok(subscribed) => subscribed,
+    match timeout(PATIENCE, caught(runtime.source.subscribe(from))).await {
+        Ok(subscribed) => subscribed.map(|deliveries| deliveries.wrap(caught_stream)),
         Err(_) => Err(SourceError::Unavailable {
             retry_after: PAUSE,
             source: format!("no answer within {PATIENCE:?}").into(),

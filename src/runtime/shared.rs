@@ -6,10 +6,13 @@ use super::definitions::Keeper;
 use super::progress::Progress;
 use super::roster::Roster;
 use super::{RunReport, metrics};
-use crate::error::Chain;
-use crate::source::SourceError;
+use crate::error::{Chain, panic_message};
+use crate::source::{Deliveries, Delivery, SourceError};
 use crate::store::StoreError;
+use futures::{FutureExt as _, Stream, StreamExt as _};
+use std::any::Any;
 use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -159,17 +162,46 @@ impl Drop for Gone {
     }
 }
 
-/// An answer of a store, or that it takes too long.
+/// The answer of a store. A panic of the store and a missing answer become [`StoreError::Unavailable`].
 pub(super) async fn in_time<T>(
     answer: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
-    match crate::clock::within(PATIENCE, answer).await {
-        Some(answer) => answer,
-        None => Err(StoreError::Unavailable {
-            store: "the store",
-            retry_after: PAUSE,
-            source: format!("no answer within {PATIENCE:?}").into(),
-        }),
+    let unavailable = |source: String| StoreError::Unavailable {
+        store: "the store",
+        retry_after: PAUSE,
+        source: source.into(),
+    };
+    match crate::clock::within(PATIENCE, AssertUnwindSafe(answer).catch_unwind()).await {
+        Some(Ok(answer)) => answer,
+        Some(Err(panic)) => {
+            let message = panic_message(&*panic);
+            Err(unavailable(format!("the store panicked: {message}")))
+        }
+        None => Err(unavailable(format!("no answer within {PATIENCE:?}"))),
+    }
+}
+
+/// The answer of an event source, or its panic as [`SourceError::Unavailable`].
+pub(super) async fn caught<T>(
+    answer: impl Future<Output = Result<T, SourceError>>,
+) -> Result<T, SourceError> {
+    let answer = AssertUnwindSafe(answer).catch_unwind().await;
+    answer.unwrap_or_else(|panic| Err(source_panicked(&*panic)))
+}
+
+/// The deliveries of an event source. A panic of the source becomes an error, and ends the stream.
+pub(super) fn caught_stream(
+    deliveries: Deliveries,
+) -> impl Stream<Item = Result<Delivery, SourceError>> + Send + 'static {
+    let caught = AssertUnwindSafe(deliveries).catch_unwind();
+    caught.map(|next| next.unwrap_or_else(|panic| Err(source_panicked(&*panic))))
+}
+
+fn source_panicked(panic: &(dyn Any + Send)) -> SourceError {
+    let message = panic_message(panic);
+    SourceError::Unavailable {
+        retry_after: PAUSE,
+        source: format!("the event source panicked: {message}").into(),
     }
 }
 

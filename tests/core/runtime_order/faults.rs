@@ -7,15 +7,16 @@ use crate::support::{
     Call, Do, Probe, Shim, all, event_of, eventually, nested, put, runs, unavailable,
 };
 use futures::FutureExt as _;
+use futures::stream;
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::time::{Instant, sleep};
-use universal_executor::source::StartAt;
+use universal_executor::source::{Deliveries, SourceError, StartAt};
 use universal_executor::store::{RunEnd, RunState};
 use universal_executor::{
-    BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Event, EventKind, MemoryStore,
-    NewBreadcrumb, Patch, Profile, Response, RunLedger, Runtime, Subscription,
+    BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Event, EventKind, EventSource, MemoryStore,
+    NewBreadcrumb, Patch, Profile, Response, RunLedger, Runtime, Subscription, async_trait,
 };
 
 /// The classes of all dead letters.
@@ -601,4 +602,49 @@ async fn a_runtime_that_starts_again_from_the_beginning_answers_nothing_twice() 
 
     assert_eq!(count(&store, "answer.v1").await, 50);
     eventually(async || store.runs(&Default::default()).await.unwrap().len() == 50).await;
+}
+
+/// A source whose stream panics, then one that delivers.
+struct Panicky {
+    store: MemoryStore,
+    subscribed: AtomicUsize,
+}
+
+#[async_trait]
+impl EventSource for Panicky {
+    async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
+        match self.subscribed.fetch_add(1, Ordering::SeqCst) {
+            0 => Ok(Deliveries::new(stream::poll_fn(|_| {
+                panic!("a bug in next")
+            }))),
+            1 => panic!("a bug in subscribe"),
+            _ => self.store.events().subscribe(from).await,
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_the_source_or_the_store_does_not_end_the_runtime() {
+    let store = MemoryStore::default();
+    let searches = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&searches);
+    let shim = Shim::new(&store, move |call| match call {
+        Call::Search(_) if counted.fetch_add(1, Ordering::SeqCst) == 0 => panic!("a bug in search"),
+        _ => Do::Pass,
+    });
+    let source = Panicky {
+        store: store.clone(),
+        subscribed: AtomicUsize::new(0),
+    };
+    put(&store, "question.v1", json!({})).await;
+    let runtime = Runtime::builder(source)
+        .executor(Probe::on("question.v1", "answers", &shim))
+        .start_at(StartAt::Beginning)
+        .build()
+        .unwrap();
+
+    let report = runtime.run_until(until_over(&store, 1)).await.unwrap();
+
+    assert_eq!(report.responded, 1, "{report:?}");
+    assert!(searches.load(Ordering::SeqCst) > 0);
 }

@@ -96,7 +96,8 @@ async fn a_commit_into_a_truncated_file_is_not_acknowledged() {
         .write(true)
         .open(folder.file())
         .unwrap();
-    file.set_len(3 * 4_096).unwrap();
+    let length = file.metadata().unwrap().len();
+    file.set_len(length - 4_096).unwrap();
 
     let reason = refusal(&store).await;
     assert!(
