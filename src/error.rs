@@ -18,7 +18,6 @@
 //! # assert!(call(429).is_err());
 //! ```
 
-use std::any::Any;
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
@@ -145,13 +144,6 @@ fn without_credentials(text: &str) -> String {
         words.push(hidden);
     }
     words.join(" ")
-}
-
-/// The message of a panic, at most 256 bytes.
-pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    excerpt(text.unwrap_or("a value that is no text"), 256).into_owned()
 }
 
 #[derive(Debug)]

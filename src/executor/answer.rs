@@ -10,11 +10,11 @@ use super::provenance::Stamp;
 use super::run::{Held, store_error};
 use super::{UniversalExecutor, ambient, heartbeat};
 use crate::clock::within;
-use crate::error::panic_message;
 use crate::model::{Breadcrumb, MAX_DEPTH, dismantle, size_within};
 use crate::store::{Saved, StoreError};
 use futures::FutureExt as _;
 use serde_json::Value;
+use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -143,4 +143,10 @@ fn flat_enough(output: Value) -> Result<Value, ExecutorError> {
     dismantle(output);
     let reason = format!("the output of execute {unfit}");
     Err(ExecutorError::BadResponse { reason })
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    crate::error::excerpt(text.unwrap_or("a value that is no text"), 256).into_owned()
 }

@@ -6,11 +6,10 @@ use super::definitions::Keeper;
 use super::progress::Progress;
 use super::roster::Roster;
 use super::{RunReport, metrics};
-use crate::error::{Chain, panic_message};
+use crate::error::Chain;
 use crate::source::{Deliveries, Delivery, SourceError};
 use crate::store::StoreError;
 use futures::{FutureExt as _, Stream, StreamExt as _};
-use std::any::Any;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -173,10 +172,8 @@ pub(super) async fn in_time<T>(
     };
     match crate::clock::within(PATIENCE, AssertUnwindSafe(answer).catch_unwind()).await {
         Some(Ok(answer)) => answer,
-        Some(Err(panic)) => {
-            let message = panic_message(&*panic);
-            Err(unavailable(format!("the store panicked: {message}")))
-        }
+        // The message of a panic may quote the payload. The panic hook of the process prints it.
+        Some(Err(_)) => Err(unavailable("the store panicked".to_owned())),
         None => Err(unavailable(format!("no answer within {PATIENCE:?}"))),
     }
 }
@@ -186,7 +183,7 @@ pub(super) async fn caught<T>(
     answer: impl Future<Output = Result<T, SourceError>>,
 ) -> Result<T, SourceError> {
     let answer = AssertUnwindSafe(answer).catch_unwind().await;
-    answer.unwrap_or_else(|panic| Err(source_panicked(&*panic)))
+    answer.unwrap_or_else(|_| Err(source_panicked()))
 }
 
 /// The deliveries of an event source. A panic of the source becomes an error, and ends the stream.
@@ -194,14 +191,13 @@ pub(super) fn caught_stream(
     deliveries: Deliveries,
 ) -> impl Stream<Item = Result<Delivery, SourceError>> + Send + 'static {
     let caught = AssertUnwindSafe(deliveries).catch_unwind();
-    caught.map(|next| next.unwrap_or_else(|panic| Err(source_panicked(&*panic))))
+    caught.map(|next| next.unwrap_or_else(|_| Err(source_panicked())))
 }
 
-fn source_panicked(panic: &(dyn Any + Send)) -> SourceError {
-    let message = panic_message(panic);
+fn source_panicked() -> SourceError {
     SourceError::Unavailable {
         retry_after: PAUSE,
-        source: format!("the event source panicked: {message}").into(),
+        source: "the event source panicked".into(),
     }
 }
 
