@@ -2,7 +2,6 @@ use super::Runtime;
 use super::roster::Roster;
 use super::shared::{caught, in_time};
 use crate::clock;
-use crate::error::Chain;
 use crate::model::Timestamp;
 use crate::source::EventSource;
 use crate::store::{RunFilter, RunLedger, RunState, StoreError};
@@ -83,7 +82,7 @@ pub(super) async fn watch(runtime: &Runtime) {
         match runtime.backlog().await {
             Ok(backlog) => super::metrics::backlog(&backlog),
             Err(error) => {
-                tracing::debug!(code = error.code(), error = %Chain(&error), "the backlog is not known")
+                tracing::debug!(code = error.code(), error = %crate::error::Chain(&error), "the backlog is not known")
             }
         }
     }
