@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex};
 use universal_executor::agent::CliProvider;
 
 const KEY: &str = "sk-planted-4711";
+/// A key that is too short to be found by chance in a log of numbers.
+const SHORT_KEY: &str = "pin#Q9";
 
 #[tokio::test]
 async fn no_log_and_no_error_has_the_token_or_a_value_that_the_program_was_given() {
@@ -30,10 +32,12 @@ async fn no_log_and_no_error_has_the_token_or_a_value_that_the_program_was_given
     let program = playing(&json!([
         ["open", null],
         ["complain", format!("a planted line with {KEY}\n")],
+        ["complain", format!("a short key {SHORT_KEY}\n")],
         ["complain_token", null],
         ["exit", 1],
     ]))
-    .env("PROVIDER_KEY", KEY);
+    .env("PROVIDER_KEY", KEY)
+    .env("PIN", SHORT_KEY);
 
     let error = engine.run(&program).await.unwrap_err();
 
@@ -46,10 +50,14 @@ async fn no_log_and_no_error_has_the_token_or_a_value_that_the_program_was_given
     assert!(printed.contains("bad token [secret]"), "{printed}");
     let logged = log.text();
     assert!(logged.contains("a planted line with [secret]"), "{logged}");
+    assert!(logged.contains("a short key [secret]"), "{logged}");
     let token = token.lock().unwrap();
     assert_eq!(token.len(), 64);
     for text in [printed, logged] {
-        assert!(!text.contains(&**token) && !text.contains(KEY), "{text}");
+        assert!(
+            !text.contains(&**token) && !text.contains(KEY) && !text.contains(SHORT_KEY),
+            "{text}"
+        );
     }
 }
 

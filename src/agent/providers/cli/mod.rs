@@ -105,8 +105,8 @@ use std::time::Duration;
 /// it sends under a new id is a new call.
 ///
 /// Standard error goes to `tracing` at the level debug, line by line, the first 64 KiB of it in lines of up to 1 KiB. The
-/// last line is in [`CliError::Ended`], cut after 256 bytes. The token and the values given by [`env`](Self::env) are taken
-/// out of both; they can be neither in an error nor in what `Debug` prints.
+/// last line is in [`CliError::Ended`], cut after 256 bytes. The token and the values given by [`env`](Self::env),
+/// however short they are, are replaced by `[secret]` in both; neither an error nor `Debug` contains them.
 #[derive(Clone)]
 pub struct CliProvider {
     settings: Arc<Settings>,

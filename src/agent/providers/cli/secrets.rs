@@ -3,6 +3,7 @@
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::ops::Range;
 use uuid::Uuid;
 
 /// What a program shows to be let in. It has no `Debug`, so that nothing that holds it can print it.
@@ -35,37 +36,61 @@ impl Token {
     }
 }
 
-/// Texts that are taken out of whatever a program prints.
+/// Text that stands for a secret.
+const REPLACEMENT: &str = "[secret]";
+
+/// Strings that are removed from everything a program prints.
 pub(super) struct Secrets(Vec<String>);
 
-/// Values that are shorter are no secrets, and would be found in the middle of words.
-const MIN_BYTES: usize = 8;
-
 impl Secrets {
-    /// Values of several lines are kept line by line, as they are printed.
+    /// Takes all values that are not blank, however short they are: any of them can be a password. Values of several lines
+    /// are stored line by line, as they are printed.
     pub(super) fn new<'a>(values: impl IntoIterator<Item = Cow<'a, str>>) -> Self {
         let mut secrets = Vec::new();
         for value in values {
             let lines = value.lines().map(str::trim);
-            secrets.extend(
-                lines
-                    .filter(|line| line.len() >= MIN_BYTES)
-                    .map(str::to_owned),
-            );
+            secrets.extend(lines.filter(|line| !line.is_empty()).map(str::to_owned));
         }
-        // One that is part of another would leave the rest of it.
-        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        secrets.sort_unstable();
+        secrets.dedup();
         Self(secrets)
     }
 
+    /// Returns the text with `[secret]` in place of each part that any of the secrets covers. All secrets are found in the
+    /// original text, because a short one could otherwise be found in the replacement of another.
     pub(super) fn hide(&self, text: &str) -> String {
-        let hide = |text: String, secret: &String| text.replace(secret, "[secret]");
-        self.0.iter().fold(text.to_owned(), hide)
+        let mut covered = self.covered(text);
+        covered.sort_unstable_by_key(|range| range.start);
+        let (mut hidden, mut end) = (String::new(), 0);
+        for range in covered {
+            if range.start > end || hidden.is_empty() {
+                hidden.push_str(text.get(end..range.start).unwrap_or_default());
+                hidden.push_str(REPLACEMENT);
+            }
+            end = end.max(range.end);
+        }
+        hidden.push_str(text.get(end..).unwrap_or_default());
+        hidden
     }
 
-    /// The bytes of the longest one.
+    /// Returns the parts of a text that are secrets. They can overlap.
+    fn covered(&self, text: &str) -> Vec<Range<usize>> {
+        let mut covered = Vec::new();
+        for secret in &self.0 {
+            let mut from = 0;
+            while let Some(at) = text.get(from..).and_then(|rest| rest.find(&**secret)) {
+                let start = from + at;
+                covered.push(start..start + secret.len());
+                // The next occurrence can begin within this one.
+                from = start + secret.chars().next().map_or(1, char::len_utf8);
+            }
+        }
+        covered
+    }
+
+    /// Returns the length of the longest secret in bytes.
     pub(super) fn longest(&self) -> usize {
-        self.0.first().map_or(0, String::len)
+        self.0.iter().map(String::len).max().unwrap_or(0)
     }
 }
 
@@ -87,17 +112,45 @@ mod tests {
     }
 
     #[test]
-    fn every_secret_is_taken_out_the_longest_first() {
+    fn every_secret_is_removed_however_short_it_is() {
         let values = [
             "sk-12345",
             "sk-12345-longer",
             "two lines\nof a key  ",
             "short",
+            "7",
+            "",
+            " \n",
         ];
         let secrets = Secrets::new(values.map(Cow::from));
 
-        let text = secrets.hide("sk-12345-longer sk-12345 two lines of a key short");
+        let text = secrets.hide("sk-12345-longer sk-12345 two lines of a key short 7 x");
 
-        assert_eq!(text, "[secret] [secret] [secret] [secret] short");
+        assert_eq!(
+            text,
+            "[secret] [secret] [secret] [secret] [secret] [secret] x"
+        );
+        assert_eq!(secrets.hide(""), "");
+        assert_eq!(secrets.hide("7"), "[secret]");
+        assert_eq!(secrets.longest(), "sk-12345-longer".len());
+    }
+
+    #[test]
+    fn overlapping_secrets_leave_nothing_of_each_other() {
+        let secrets = Secrets::new(["abcd", "cdefgh", "ghg"].map(Cow::from));
+
+        let text = secrets.hide("x abcdefgh y ghghg z");
+
+        assert_eq!(text, "x [secret] y [secret] z");
+    }
+
+    #[test]
+    fn a_replacement_is_not_searched_for_secrets() {
+        let letters = "secrt[]".chars().map(|letter| letter.to_string().into());
+        let secrets = Secrets::new(letters);
+
+        let text = secrets.hide(&"secret ".repeat(100));
+
+        assert_eq!(text, "[secret] ".repeat(100));
     }
 }
