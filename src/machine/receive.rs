@@ -37,6 +37,10 @@ impl Machine {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Refusal> {
         let limits = self.policy.limits;
+        // Stores replace U+0000, so a saved call would have another ID than the same call after a resume, and run twice.
+        if call.id.as_str().contains(char::is_control) {
+            return Err(Refusal::ControlCharacter);
+        }
         let is_known = self.calls.phase(&call.id).is_some();
         let call_id = call.id.clone();
         let call = kept(call, &limits);

@@ -6,6 +6,7 @@ pub(super) enum Refusal {
     AlreadyReported,
     Cancelled,
     Conflicting,
+    ControlCharacter,
     Forgotten,
     InvalidArguments { problem: String },
     NoRoom,
@@ -27,6 +28,10 @@ impl Refusal {
             Self::Conflicting => (
                 "conflicting_call",
                 "another call has the same id; call again with an id of its own".to_owned(),
+            ),
+            Self::ControlCharacter => (
+                "invalid_call_id",
+                "the ID of the call contains a control character; call again with an ID of printable characters".to_owned(),
             ),
             Self::Forgotten => (
                 "forgotten",

@@ -19,6 +19,21 @@ fn big(bytes: usize) -> Value {
 }
 
 #[test]
+fn a_call_id_with_a_control_character_executes_nothing() {
+    for id in ["a\0", "\n", "a\u{85}b"] {
+        let mut machine = machine(Policy::default());
+
+        let effects = step(&mut machine, received(id));
+
+        assert_eq!(effects, [format!("deliver {id}=invalid_call_id")]);
+    }
+    assert_eq!(
+        step(&mut machine(Policy::default()), received("a b-ä")),
+        ["execute a b-ä"]
+    );
+}
+
+#[test]
 fn arguments_that_cannot_be_read_are_an_error_result_and_nothing_is_executed() {
     for policy in [Policy::each(), Policy::batch()] {
         let mut machine = machine(policy);
@@ -349,7 +364,7 @@ fn a_saved_machine_with_all_its_limits_used_up_is_one_that_a_store_takes() {
 /// A call that takes as much as it can: in an id, in arguments, in a caller of its own, in a result or a deferral.
 fn fill_up(machine: &mut Machine, n: usize) {
     let text = "\u{1}\"\\".repeat(3_000);
-    let id = format!("{n}{}", "\u{2}".repeat(40));
+    let id = format!("{n}{}", "\"".repeat(40));
     let tool = if n == 0 { REPORT } else { "t" };
     let outcome: ToolOutcome = match n % 3 {
         0 => Answer::success(nested(Limits::DEPTH)).into(),

@@ -123,6 +123,13 @@ pub(super) fn read_call(body: &[u8]) -> Result<ToolCall, String> {
                 text.len()
             ));
         }
+        // Stores replace U+0000, so the saved call would have another ID than the call that is sent again.
+        if let Some((at, control)) = text.char_indices().find(|(_, c)| c.is_control()) {
+            return Err(format!(
+                "{field:?} has the control character U+{:04X} at byte {at}; send it without control characters",
+                u32::from(control)
+            ));
+        }
     }
     Ok(ToolCall::new(
         sent.id,
@@ -214,6 +221,14 @@ mod tests {
             (
                 json!({"id": "1", "tool": long, "arguments": {}}),
                 "\"tool\" has to have 1 to 256 bytes",
+            ),
+            (
+                json!({"id": "a\u{0}b", "tool": "add", "arguments": {}}),
+                "\"id\" has the control character U+0000 at byte 1",
+            ),
+            (
+                json!({"id": "1", "tool": "é\u{85}", "arguments": {}}),
+                "\"tool\" has the control character U+0085 at byte 2",
             ),
             (
                 json!({"id": "1", "tool": "add", "arguments": [1]}),
