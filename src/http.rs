@@ -5,6 +5,7 @@ use crate::secret::Secret;
 #[cfg(any(feature = "openai", feature = "rcrt"))]
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, ClientBuilder, Url, redirect, retry};
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// A client that sends a request once, to the server it was meant for.
@@ -34,6 +35,30 @@ pub(crate) fn base_url(text: &str) -> Result<Url, &'static str> {
         return Err("has no path");
     }
     Ok(url)
+}
+
+/// Logs a warning if a key or token would be sent to another machine without encryption.
+pub(crate) fn warn_if_exposed(url: &Url) {
+    if let Some(host) = exposed_host(url) {
+        tracing::warn!(
+            host,
+            "the key or token is sent unencrypted over http; use an https URL for a host that is not this machine"
+        );
+    }
+}
+
+/// Returns the host of an `http` URL, or `None` if the URL is encrypted or its host is a loopback address.
+fn exposed_host(url: &Url) -> Option<&str> {
+    let host = url.host_str()?;
+    let address: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
+    let is_loopback = match address {
+        Some(address) => address.to_canonical().is_loopback(),
+        None => {
+            let name = host.trim_end_matches('.');
+            name == "localhost" || name.ends_with(".localhost")
+        }
+    };
+    (url.scheme() == "http" && !is_loopback).then_some(host)
 }
 
 /// The URL of a path below another, however that one ends.
@@ -134,6 +159,33 @@ mod tests {
             let url = below(&base_url(base).unwrap(), &["a", "b c"]);
 
             assert_eq!(url.as_str(), "http://localhost:1/v1/a/b%20c");
+        }
+    }
+
+    #[test]
+    fn an_http_url_of_another_machine_exposes_a_key() {
+        let exposed = |text| exposed_host(&base_url(text).unwrap()).map(str::to_owned);
+
+        for (url, host) in [
+            ("http://example.com/v1", "example.com"),
+            ("http://10.0.0.1:8080", "10.0.0.1"),
+            ("http://[2001:db8::1]", "[2001:db8::1]"),
+            ("http://localhost.example.com", "localhost.example.com"),
+            ("http://notlocalhost", "notlocalhost"),
+        ] {
+            assert_eq!(exposed(url).as_deref(), Some(host));
+        }
+        for url in [
+            "https://example.com/v1",
+            "http://localhost:8080/v1",
+            "http://LOCALHOST.",
+            "http://api.localhost",
+            "http://127.0.0.1",
+            "http://127.8.8.8",
+            "http://[::1]:1",
+            "http://[::ffff:127.0.0.1]",
+        ] {
+            assert_eq!(exposed(url), None, "{url}");
         }
     }
 

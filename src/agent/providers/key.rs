@@ -3,8 +3,10 @@
 use super::{ProviderError, Secret};
 use crate::agent::ModelError;
 use crate::error::BoxError;
+use crate::http;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use reqwest::Url;
 use std::sync::Arc;
 
 /// The key that is sent with a request.
@@ -25,6 +27,14 @@ impl Key {
         T: Future<Output = Result<Secret, BoxError>> + Send + 'static,
     {
         Self::Asked(Arc::new(move || ask().boxed()))
+    }
+
+    /// Logs a warning if there is a key that this URL would expose.
+    pub(super) fn warn_if_exposed(&self, url: &Url) {
+        match self {
+            Self::Absent => {}
+            Self::Fixed(_) | Self::Asked(_) => http::warn_if_exposed(url),
+        }
     }
 
     /// The key of the next request.

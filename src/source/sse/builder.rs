@@ -137,6 +137,9 @@ impl SseSourceBuilder {
 
     pub(super) fn settings(self) -> Result<Settings, SseError> {
         let url = http::base_url(&self.url).map_err(|problem| SseError::BadUrl { problem })?;
+        if !self.token.is_absent() {
+            http::warn_if_exposed(&url);
+        }
         // How long a stream may be silent is for the watchdog to say.
         let client = http::client().connect_timeout(self.connect_timeout).build();
         Ok(Settings {

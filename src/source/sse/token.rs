@@ -87,6 +87,14 @@ impl TokenError {
 }
 
 impl BearerToken {
+    /// Returns `true` if requests carry no token.
+    pub(super) fn is_absent(&self) -> bool {
+        match self.0.origin {
+            Origin::None => true,
+            Origin::Fixed(_) | Origin::Asked(_) => false,
+        }
+    }
+
     /// No token at all.
     #[must_use]
     pub fn none() -> Self {

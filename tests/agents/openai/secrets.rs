@@ -7,7 +7,9 @@ use crate::support::log::Log;
 use serde_json::json;
 use std::error::Error;
 use std::time::Duration;
-use universal_executor::agent::{ChatModel, ModelError, Secret};
+use tracing::Level;
+use tracing_subscriber::fmt::format::FmtSpan;
+use universal_executor::agent::{ChatModel, ModelError, OpenAiCompatible, Secret};
 
 /// Everything an error can print, through all of its sources.
 fn printed(error: &ModelError) -> String {
@@ -114,4 +116,28 @@ async fn no_layer_logs_the_key_or_what_is_said() {
     assert!(text.contains("a model answers"), "{text}");
     assert!(!text.contains(KEY), "{text}");
     assert!(!text.contains("private"), "{text}");
+}
+
+#[test]
+fn a_key_for_another_machine_over_http_is_warned_of_once_and_not_printed() {
+    let (log, _guard) = Log::capture(Level::WARN, FmtSpan::NONE);
+    let build = |url: &str, key: bool| {
+        let builder = OpenAiCompatible::builder(url);
+        let builder = match key {
+            true => builder.key(Secret::new(KEY)),
+            false => builder,
+        };
+        builder.build().unwrap();
+        log.take()
+    };
+
+    let exposed = build("http://model.example.com/v1", true);
+
+    assert_eq!(exposed.matches("WARN").count(), 1, "{exposed}");
+    assert!(exposed.contains("model.example.com"), "{exposed}");
+    assert!(exposed.contains("use an https URL"), "{exposed}");
+    assert!(!exposed.contains(KEY), "{exposed}");
+    assert_eq!(build("https://model.example.com/v1", true), "");
+    assert_eq!(build("http://127.0.0.1:1/v1", true), "");
+    assert_eq!(build("http://model.example.com/v1", false), "");
 }

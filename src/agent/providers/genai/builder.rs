@@ -7,6 +7,7 @@ use crate::error::BoxError;
 use ::genai::Client;
 use ::genai::adapter::AdapterKind;
 use ::genai::resolver::Endpoint;
+use reqwest::Url;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,7 +98,11 @@ impl GenaiModelBuilder {
     pub fn build(self) -> Result<GenaiModel, ProviderError> {
         let provider = provider(self.provider)?;
         let key = self.key.found()?;
-        let endpoint = self.base_url.as_deref().map(endpoint).transpose()?;
+        let url = self.base_url.as_deref().map(base_url).transpose()?;
+        if let Some(url) = &url {
+            key.warn_if_exposed(url);
+        }
+        let endpoint = url.as_ref().map(endpoint);
         let client = Client::builder()
             .with_reqwest(self.timeouts.client()?)
             .build()
@@ -139,10 +144,9 @@ fn provider(name: String) -> Result<AdapterKind, ProviderError> {
 }
 
 /// Paths are added to it as they are, so it has to end with a slash.
-fn endpoint(base: &str) -> Result<Endpoint, ProviderError> {
-    let url = base_url(base)?;
-    let text = url.as_str().trim_end_matches('/');
-    Ok(Endpoint::from_owned(format!("{text}/")))
+fn endpoint(base: &Url) -> Endpoint {
+    let text = base.as_str().trim_end_matches('/');
+    Endpoint::from_owned(format!("{text}/"))
 }
 
 impl fmt::Debug for GenaiModelBuilder {
@@ -161,7 +165,7 @@ mod tests {
     #[test]
     fn an_endpoint_ends_with_one_slash_whether_or_not_the_url_does() {
         for base in ["http://localhost:1/v1", "http://localhost:1/v1/"] {
-            let endpoint = endpoint(base).unwrap();
+            let endpoint = endpoint(&base_url(base).unwrap());
             assert_eq!(endpoint.base_url(), "http://localhost:1/v1/");
         }
     }

@@ -94,9 +94,11 @@ impl OpenAiCompatibleBuilder {
     pub(super) fn build_at(self, path: &[&str]) -> Result<OpenAiCompatible, ProviderError> {
         let key = self.key.found()?;
         let client = self.timeouts.client()?;
+        let endpoint = endpoint(&self.base_url, path)?;
+        key.warn_if_exposed(&endpoint);
         Ok(OpenAiCompatible {
             client,
-            endpoint: endpoint(&self.base_url, path)?,
+            endpoint,
             key,
             model: self.model,
             max_bytes: self.max_bytes,
