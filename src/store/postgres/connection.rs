@@ -21,6 +21,7 @@ pub(super) fn options(url: &str, settings: &Settings) -> Result<PgConnectOptions
             "it does not begin with postgres://".into(),
         ));
     }
+    refuse_unsupported(url)?;
     let options: PgConnectOptions = url.parse().map_err(|_| {
         PostgresError::InvalidUrl("user, host, port, database or an option is wrong".into())
     })?;
@@ -28,6 +29,69 @@ pub(super) fn options(url: &str, settings: &Settings) -> Result<PgConnectOptions
         .application_name(&format!("universal-executor/{name}"))
         .statement_cache_capacity(256);
     Ok(options.disable_statement_logging())
+}
+
+/// Parameters of a connection string that `sqlx` reads. It logs the name and the value of every other one.
+const SUPPORTED: [&str; 18] = [
+    "application_name",
+    "dbname",
+    "host",
+    "hostaddr",
+    "options",
+    "password",
+    "port",
+    "ssl-ca",
+    "ssl-cert",
+    "ssl-key",
+    "ssl-mode",
+    "ssl-root-cert",
+    "sslcert",
+    "sslkey",
+    "sslmode",
+    "sslrootcert",
+    "statement-cache-capacity",
+    "user",
+];
+
+/// Parameters of other PostgreSQL clients. Only these names are repeated in an error, because an unknown name can be part
+/// of a password with an unescaped `?` or `&`.
+const UNSUPPORTED: [&str; 13] = [
+    "channel_binding",
+    "client_encoding",
+    "connect_timeout",
+    "gssencmode",
+    "keepalives",
+    "keepalives_idle",
+    "passfile",
+    "pgbouncer",
+    "pool_max_conns",
+    "schema",
+    "sslpassword",
+    "target_session_attrs",
+    "tcp_user_timeout",
+];
+
+/// Refuses a connection string with a parameter that the driver does not read.
+fn refuse_unsupported(url: &str) -> Result<(), PostgresError> {
+    let before_fragment = url.split('#').next().unwrap_or(url);
+    let Some((_, query)) = before_fragment.split_once('?') else {
+        return Ok(());
+    };
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    for (at, pair) in pairs.enumerate() {
+        let name = pair.split('=').next().unwrap_or(pair);
+        let is_option = ["options[", "options%5B", "options%5b"]
+            .iter()
+            .any(|start| name.starts_with(start));
+        if !is_option && !SUPPORTED.contains(&name) {
+            let mut known = UNSUPPORTED.into_iter();
+            return Err(PostgresError::UnsupportedParameter {
+                number: at + 1,
+                name: known.find(|known| *known == name),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// What a connection is told first. As options of its start a pooler between would refuse them, or leave them out and not
@@ -78,6 +142,7 @@ pub(super) async fn check(connection: &mut PgConnection) -> Result<(), PostgresE
 
 #[cfg(test)]
 mod tests {
+    use super::{PostgresError, refuse_unsupported};
     use crate::store::postgres::PostgresStore;
     use std::error::Error as _;
     use std::time::Duration;
@@ -99,6 +164,50 @@ mod tests {
                 error.source().map(ToString::to_string)
             );
             assert!(!told.contains("hunter2"), "{told}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_unsupported_parameter_is_refused_before_the_driver_can_log_its_value() {
+        let url = "postgres://ann@127.0.0.1:1/none";
+        for (query, number, known) in [
+            ("connect_timeout=hunter2", 1, Some("connect_timeout")),
+            (
+                "sslmode=disable&sslpassword=hunter2",
+                2,
+                Some("sslpassword"),
+            ),
+            ("passwort=hunter2", 1, None),
+            ("&hunter2", 1, None),
+            ("hunter2@host/db", 1, None),
+            ("SSLMODE=hunter2", 1, None),
+            ("option[a]=hunter2#x", 1, None),
+        ] {
+            let builder = PostgresStore::builder(format!("{url}?{query}"));
+            let error = builder.connect().await.unwrap_err();
+
+            let PostgresError::UnsupportedParameter { number: at, name } = &error else {
+                panic!("{query}: {error:?}")
+            };
+            assert_eq!((*at, *name), (number, known), "{query}");
+            assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_parameter_that_the_driver_reads_is_accepted() {
+        let queries = [
+            "",
+            "?",
+            "?sslmode=disable&user=ann&&password=a%26b",
+            "?options=-c%20geqo%3Doff&options[work_mem]=1&options%5Bgeqo%5D=off",
+            "?statement-cache-capacity=5&dbname=a&hostaddr=127.0.0.1&port=1&application_name=b",
+            "#?unknown=1",
+        ];
+        for query in queries {
+            let url = format!("postgres://ann@127.0.0.1/none{query}");
+
+            assert!(refuse_unsupported(&url).is_ok(), "{url}");
         }
     }
 }

@@ -16,6 +16,18 @@ pub enum PostgresError {
     /// The connection string cannot be read: it begins with `postgres://` and says user, host and database.
     #[error("the connection string is not one of PostgreSQL")]
     InvalidUrl(#[source] BoxError),
+    /// The query of the connection string has a parameter that the driver does not support. The error contains no value, and
+    /// the name only if it is a parameter of other PostgreSQL clients.
+    #[error(
+        "the connection string has the unsupported parameter {}; remove it, or percent-encode `?` and `&` in the password",
+        named(*number, *name)
+    )]
+    UnsupportedParameter {
+        /// The position of the parameter in the query, counted from 1.
+        number: usize,
+        /// The name, if it is a known one.
+        name: Option<&'static str>,
+    },
     /// The name of a schema has to be 1 to 40 of `a-z`, `0-9` and `_`, and to begin with none of `0-9`.
     #[error("{name:?} cannot be the name of the schema: it may have up to 40 of a-z, 0-9 and _")]
     InvalidSchema {
@@ -61,6 +73,13 @@ pub enum PostgresError {
     },
 }
 
+fn named(number: usize, name: Option<&str>) -> String {
+    match name {
+        Some(name) => format!("{name:?} (number {number} of the query)"),
+        None => format!("number {number} of the query"),
+    }
+}
+
 impl PostgresError {
     /// Whether connecting again could succeed.
     #[must_use]
@@ -73,6 +92,7 @@ impl PostgresError {
             | Self::NewerSchema { .. }
             | Self::NoVectors(_)
             | Self::OldServer { .. }
+            | Self::UnsupportedParameter { .. }
             | Self::Refused(_) => Retry::Never,
         }
     }
