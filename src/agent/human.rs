@@ -45,13 +45,15 @@ pub(crate) fn question(payload: &Json) -> Value {
     fields
 }
 
-/// The breadcrumb that asks.
+/// The breadcrumb that asks. Characters that change the order of displayed text are escaped in all fields: a model could
+/// use them to make arguments look different from the values that the tool gets.
 pub(crate) fn request(
-    mut fields: Value,
+    fields: Value,
     request_id: &str,
     agent: &str,
     until: Timestamp,
 ) -> NewBreadcrumb {
+    let mut fields = revealed(fields);
     if let Value::Object(fields) = &mut fields {
         fields.insert("requestId".to_owned(), request_id.into());
         fields.insert("requestedBy".to_owned(), agent.into());
@@ -61,6 +63,44 @@ pub(crate) fn request(
         .title(format!("{agent} asks"))
         .tags(["human:request".to_owned(), format!("request:{request_id}")])
         .context(fields)
+}
+
+/// Returns the value with each bidirectional control character replaced by its escape, such as `\u{202e}`. An object with
+/// such a character in a key becomes a list of keys and values, because two keys could become equal.
+fn revealed(value: Value) -> Value {
+    match value {
+        Value::String(text) => revealed_text(text).into(),
+        Value::Array(items) => items.into_iter().map(revealed).collect(),
+        Value::Object(fields) if fields.keys().any(|key| key.contains(reorders)) => {
+            let entry = |(key, value)| json!({"key": revealed_text(key), "value": revealed(value)});
+            fields.into_iter().map(entry).collect()
+        }
+        Value::Object(fields) => {
+            let field = |(key, value)| (key, revealed(value));
+            Value::Object(fields.into_iter().map(field).collect())
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => value,
+    }
+}
+
+fn revealed_text(text: String) -> String {
+    if !text.contains(reorders) {
+        return text;
+    }
+    let mut revealed = String::with_capacity(text.len());
+    for c in text.chars() {
+        match reorders(c) {
+            true => revealed.extend(c.escape_unicode()),
+            false => revealed.push(c),
+        }
+    }
+    revealed
+}
+
+/// Returns `true` for the embeddings, overrides and isolates of Unicode Standard Annex 9, and for the characters that end
+/// them. Text in Hebrew or Arabic does not need them, and its marks (U+200E, U+200F) reorder no other text.
+fn reorders(c: char) -> bool {
+    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// The breadcrumb that answers a question in the name of somebody.
@@ -158,6 +198,52 @@ pub(crate) fn hash(parts: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn asked(fields: Value) -> Json {
+        request(fields, "r-1", "teller", Timestamp::from_micros(1)).context
+    }
+
+    #[test]
+    fn a_question_shows_the_characters_that_reorder_text_as_escapes() {
+        let arguments: Json =
+            json!({"to": "DE\u{202e}89", "notes": [{"a": "\u{2066}b\u{2069}"}], "amount": 5})
+                .into();
+        let call = ToolCall::new("1", "pay\u{202a}", arguments.clone());
+
+        let approval = asked(approval(&call, &arguments, "d"));
+        let question = asked(question(
+            &json!({"question": "a\u{202d}b", "options": ["\u{2068}"]}).into(),
+        ));
+
+        assert_eq!(
+            approval["arguments"],
+            json!({"to": "DE\\u{202e}89", "notes": [{"a": "\\u{2066}b\\u{2069}"}], "amount": 5})
+        );
+        assert_eq!(approval["tool"], "pay\\u{202a}");
+        assert_eq!(approval["digest"], "d");
+        assert_eq!(question["question"], "a\\u{202d}b");
+        assert_eq!(question["options"], json!(["\\u{2068}"]));
+    }
+
+    #[test]
+    fn no_argument_disappears_because_its_escaped_name_is_that_of_another() {
+        let shown = asked(json!({"arguments": {"n\u{202e}": 1, "n\\u{202e}": 1_000_000}}));
+
+        let entries = [1, 1_000_000].map(|n| json!({"key": "n\\u{202e}", "value": n}));
+        let found = shown["arguments"].as_array().unwrap();
+        assert_eq!(found.len(), 2);
+        assert!(
+            entries.iter().all(|entry| found.contains(entry)),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn right_to_left_text_and_emoji_are_shown_unchanged() {
+        let text = "שלום\u{200f} مرحبا 👩\u{200d}🔬";
+
+        assert_eq!(asked(json!({"question": text}))["question"], text);
+    }
 
     #[test]
     fn an_approval_is_of_a_value_and_not_of_the_order_of_its_keys() {
