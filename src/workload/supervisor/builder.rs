@@ -21,6 +21,7 @@ pub(super) struct Settings {
     pub(super) queue: usize,
     pub(super) queued: usize,
     pub(super) buffer: usize,
+    pub(super) subscribers: usize,
     pub(super) restart: Restart,
     pub(super) drain: Duration,
     /// How long what must not be broken off is waited for.
@@ -34,6 +35,7 @@ impl SupervisorBuilder {
             queue: 16,
             queued: 10_000,
             buffer: 1_024,
+            subscribers: 10_000,
             restart: Restart::default(),
             drain: Duration::from_secs(30),
             patience: PATIENCE,
@@ -63,6 +65,13 @@ impl SupervisorBuilder {
     /// somebody listens to has the room for them, about 32 bytes each, whether there are events or not.
     pub const fn buffer(mut self, events: usize) -> Self {
         self.settings.buffer = events;
+        self
+    }
+
+    /// Sets the maximum number of subscribers of all sessions, at least one; 10,000 by default. Each session with a subscriber
+    /// uses the memory of its [`buffer`](Self::buffer), by default about 34 KB.
+    pub const fn subscribers(mut self, subscribers: usize) -> Self {
+        self.settings.subscribers = at_least_one(subscribers);
         self
     }
 

@@ -40,7 +40,7 @@ impl Drop for Subscriber {
     fn drop(&mut self) {
         self.events = None;
         if let Some(shared) = self.shared.upgrade() {
-            shared.forget(&self.session);
+            shared.leave(&self.session);
         }
     }
 }
@@ -48,17 +48,24 @@ impl Drop for Subscriber {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Retry;
     use crate::store::MemoryStore;
     use crate::workflow::Parts;
+    use crate::workload::supervisor::SupervisorError;
     use crate::workload::{Deps, NativeDefinition, Supervisor};
     use serde_json::Value;
     use std::sync::Barrier;
     use std::thread;
 
     fn supervisor() -> Supervisor {
+        limited(10)
+    }
+
+    fn limited(subscribers: usize) -> Supervisor {
         let nothing = NativeDefinition::new("nothing", |_, _| async { Ok(Value::Null) });
         let deps = Deps::new(Parts::new(), Arc::new(MemoryStore::default()));
         Supervisor::builder(Arc::new(nothing), deps)
+            .subscribers(subscribers)
             .build()
             .unwrap()
     }
@@ -82,6 +89,26 @@ mod tests {
 
             assert_eq!(supervisor.shared.sessions(), 0);
         }
+    }
+
+    #[test]
+    fn a_subscriber_beyond_the_limit_is_refused_until_another_leaves() {
+        let supervisor = limited(2);
+        let [first, _second] = ["one", "two"].map(|name| supervisor.subscribe(name).unwrap());
+
+        let refused = supervisor.subscribe("three").unwrap_err();
+        let before = supervisor.health().subscribers;
+        drop(first);
+        let third = supervisor.subscribe("three");
+
+        assert!(
+            matches!(&refused, SupervisorError::TooManySubscribers { session, limit: 2 } if session == "three"),
+            "{refused}"
+        );
+        assert_ne!(refused.retry(), Retry::Never);
+        assert_eq!(before, 2);
+        assert!(third.is_ok(), "{third:?}");
+        assert_eq!(supervisor.shared.sessions(), 2);
     }
 
     #[tokio::test]

@@ -150,6 +150,14 @@ impl Shared {
         if lanes.health.is_closed {
             return Err(SupervisorError::Closed);
         }
+        let limit = self.settings.subscribers;
+        if lanes.health.subscribers >= limit {
+            return Err(SupervisorError::TooManySubscribers {
+                session: session.to_owned(),
+                limit,
+            });
+        }
+        lanes.health.subscribers += 1;
         let session: Arc<str> = session.into();
         let lane = lanes.by_session.entry(Arc::clone(&session)).or_default();
         let room = self.settings.buffer.clamp(1, usize::MAX / 4);
@@ -159,6 +167,14 @@ impl Shared {
             events: Some(sender.subscribe()),
             shared: Arc::downgrade(self),
         })
+    }
+
+    /// Counts a subscriber that left, and forgets its session if nobody has a use for that any more.
+    pub(super) fn leave(&self, session: &str) {
+        let mut lanes = self.lanes();
+        lanes.health.subscribers = lanes.health.subscribers.saturating_sub(1);
+        drop(lanes);
+        self.forget(session);
     }
 
     /// Forgets a session that nobody has a use for any more.

@@ -91,6 +91,17 @@ pub enum SupervisorError {
         /// How many it may have.
         limit: usize,
     },
+    /// The maximum number of subscribers exists.
+    #[error(
+        "cannot subscribe to session {session:?}: {limit} subscribers exist; drop some, or raise \
+         SupervisorBuilder::subscribers"
+    )]
+    TooManySubscribers {
+        /// The session.
+        session: String,
+        /// The maximum number of subscribers of all sessions.
+        limit: usize,
+    },
     /// The supervisor takes no more turns.
     #[error("the supervisor is closed")]
     Closed,
@@ -101,7 +112,9 @@ impl SupervisorError {
     #[must_use]
     pub const fn retry(&self) -> Retry {
         match self {
-            Self::SessionFull { .. } | Self::Full { .. } => Retry::After(Duration::from_secs(1)),
+            Self::SessionFull { .. } | Self::Full { .. } | Self::TooManySubscribers { .. } => {
+                Retry::After(Duration::from_secs(1))
+            }
             Self::BadSession { .. } | Self::Closed => Retry::Never,
         }
     }
@@ -115,6 +128,8 @@ pub struct SupervisorHealth {
     pub active: usize,
     /// Turns that wait.
     pub waiting: usize,
+    /// Subscribers of all sessions.
+    pub subscribers: usize,
     /// Turns that have ended, those included that failed, or were dropped while they waited.
     pub ended: u64,
     /// Turns that failed, each counted once.
@@ -219,7 +234,8 @@ impl Supervisor {
     /// Tells all that happens in a session from now on.
     ///
     /// # Errors
-    /// [`SupervisorError::BadSession`], [`SupervisorError::Closed`].
+    /// [`SupervisorError::BadSession`], [`SupervisorError::Closed`], and [`SupervisorError::TooManySubscribers`] if
+    /// [the limit](SupervisorBuilder::subscribers) is reached.
     pub fn subscribe(&self, session: &str) -> Result<Subscriber, SupervisorError> {
         self.shared.subscribe(check(session)?)
     }
