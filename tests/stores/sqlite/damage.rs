@@ -107,6 +107,23 @@ async fn a_commit_into_a_truncated_file_is_not_acknowledged() {
 }
 
 #[tokio::test]
+async fn a_commit_whose_pages_are_cached_is_not_acknowledged_into_a_truncated_file() {
+    let folder = Folder::new();
+    let store = store_with_notes(&folder).await;
+    // SQLite compares the length of the file with its header only while the write-ahead log is empty.
+    store.create(note()).await.unwrap();
+
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(folder.file())
+        .unwrap();
+    file.set_len(file.metadata().unwrap().len() / 2).unwrap();
+
+    let reason = refusal(&store).await;
+    assert!(reason.contains("truncated"), "{reason}");
+}
+
+#[tokio::test]
 async fn writes_are_refused_once_damage_was_read() {
     let folder = Folder::new();
     let store = store_with_notes(&folder).await;
