@@ -98,6 +98,7 @@ pub mod error;
 pub mod executor;
 #[cfg(test)]
 mod fuzz;
+mod hex;
 pub mod hints;
 #[cfg(any(feature = "genai", feature = "openai", feature = "rcrt"))]
 mod http;

@@ -1,5 +1,6 @@
 //! What people are asked, and what they answer, as breadcrumbs.
 
+use crate::hex::hex;
 use crate::machine::{Answer, ToolCall};
 use crate::model::{Breadcrumb, Json, NewBreadcrumb, Timestamp, sorted_text};
 use serde_json::{Value, json};
@@ -186,13 +187,7 @@ pub(crate) fn hash(parts: &[&str]) -> String {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part.as_bytes());
     }
-    let mut text = String::with_capacity(64);
-    for byte in hash.finalize() {
-        for digit in [byte >> 4, byte & 15] {
-            text.extend(char::from_digit(u32::from(digit), 16));
-        }
-    }
-    text
+    hex(&hash.finalize())
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@ use super::bound::admit;
 use super::decide::{self, Attempt, Next};
 use super::error::ExecutorError;
 use super::outcome::{Failure, Outcome};
-use super::profile::hex;
 use super::provenance::Stamp;
 use super::run::{Broken, Held, store_error};
 use super::{Execution, Profile, UniversalExecutor, heartbeat};
 use crate::error::BoxError;
 use crate::error::Chain;
+use crate::hex::hex;
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::store::{
     Commit, DeadLetter, FailureClass, RunEnd, RunLedger, RunRef, StoreError, Write,

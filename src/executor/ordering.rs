@@ -1,5 +1,6 @@
 use super::UniversalExecutor;
 use crate::error::Retry;
+use crate::hex::hex;
 use crate::model::{Breadcrumb, Event, Path, PathError, sorted_text};
 use crate::store::StoreError;
 use serde_json::Value;
@@ -94,7 +95,7 @@ fn short(key: String) -> String {
     if key.len() <= LONGEST {
         return key;
     }
-    super::profile::hex(&Sha256::digest(key.as_bytes()))
+    hex(&Sha256::digest(key.as_bytes()))
 }
 
 /// The ordering key of what an event announces; reads the breadcrumb where the event does not tell.

@@ -1,5 +1,6 @@
 use super::ordering::OrderingKey;
 use super::rate::Rate;
+use crate::hex::hex;
 use crate::store::RunRef;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
@@ -221,18 +222,6 @@ impl Default for Profile {
     fn default() -> Self {
         Self::new("executor")
     }
-}
-
-/// Bytes as lower-case hex.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    const DIGITS: [char; 16] = [
-        '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f',
-    ];
-    let digit = |half: u8| DIGITS.get(usize::from(half)).copied().unwrap_or_default();
-    bytes
-        .iter()
-        .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)])
-        .collect()
 }
 
 impl RetryPolicy {

@@ -1,8 +1,9 @@
 use super::ledger::Lease;
 use super::lineage::Wake;
+use crate::hex::hex;
 use crate::model::{BreadcrumbId, Event, Timestamp};
 use sha2::{Digest, Sha256};
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,15 +98,7 @@ impl RunRef {
         field(self.trigger_id.as_uuid().as_bytes());
         hash.update(self.trigger_version.to_be_bytes());
         hash.update(epoch.to_be_bytes());
-        hash.finalize()
-            .iter()
-            .fold(String::with_capacity(64), |mut text, byte| {
-                // Writing to a string cannot fail.
-                if write!(text, "{byte:02x}").is_err() {
-                    text.clear();
-                }
-                text
-            })
+        hex(&hash.finalize())
     }
 
     fn name(&self) -> (&str, BreadcrumbId, u64) {

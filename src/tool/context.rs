@@ -1,11 +1,11 @@
 use super::progress::Progress;
 use super::wire::{request_id, requested_by, workspace};
 use crate::executor::{ContextError, ExecutionContext};
+use crate::hex::hex;
 use crate::model::{Breadcrumb, Selector};
 use crate::store::{BreadcrumbStore, StoreError};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use std::fmt::Write as _;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
@@ -185,16 +185,4 @@ fn key_of(run: &str, id: &str) -> String {
         hash.update(part.as_bytes());
     }
     hex(&hash.finalize())
-}
-
-/// Bytes as lower-case hex.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        // Writing to a string cannot fail.
-        if write!(text, "{byte:02x}").is_err() {
-            text.clear();
-        }
-    }
-    text
 }

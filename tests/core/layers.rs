@@ -13,6 +13,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("clock", &["backoff", "error"]),
     ("error", &["backoff", "clock"]),
     ("fuzz", &[]),
+    ("hex", &[]),
     ("secret", &[]),
     ("http", &["backoff", "clock", "error", "secret"]),
     ("model", &["bugs", "error"]),
@@ -27,48 +28,49 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "store",
         &[
-            "backoff", "bugs", "clock", "error", "hints", "http", "model", "secret", "source",
+            "backoff", "bugs", "clock", "error", "hex", "hints", "http", "model", "secret",
+            "source",
         ],
     ),
     (
         "executor",
         &[
-            "backoff", "bugs", "clock", "error", "hints", "model", "source", "store",
+            "backoff", "bugs", "clock", "error", "hex", "hints", "model", "source", "store",
         ],
     ),
     (
         "tool",
         &[
-            "backoff", "bugs", "clock", "error", "executor", "hints", "machine", "model", "source",
-            "store",
+            "backoff", "bugs", "clock", "error", "executor", "hex", "hints", "machine", "model",
+            "source", "store",
         ],
     ),
     (
         "agent",
         &[
-            "backoff", "bugs", "clock", "error", "executor", "hints", "http", "machine", "model",
-            "secret", "source", "store", "tool",
+            "backoff", "bugs", "clock", "error", "executor", "hex", "hints", "http", "machine",
+            "model", "secret", "source", "store", "tool",
         ],
     ),
     (
         "workflow",
         &[
-            "agent", "backoff", "bugs", "clock", "error", "executor", "hints", "machine", "model",
-            "source", "store", "tool",
+            "agent", "backoff", "bugs", "clock", "error", "executor", "hex", "hints", "machine",
+            "model", "source", "store", "tool",
         ],
     ),
     (
         "runtime",
         &[
-            "agent", "backoff", "bugs", "clock", "error", "executor", "hints", "machine", "model",
-            "source", "store", "tool", "workflow",
+            "agent", "backoff", "bugs", "clock", "error", "executor", "hex", "hints", "machine",
+            "model", "source", "store", "tool", "workflow",
         ],
     ),
     (
         "workload",
         &[
-            "agent", "backoff", "bugs", "clock", "error", "executor", "hints", "machine", "model",
-            "runtime", "source", "store", "tool", "workflow",
+            "agent", "backoff", "bugs", "clock", "error", "executor", "hex", "hints", "machine",
+            "model", "runtime", "source", "store", "tool", "workflow",
         ],
     ),
 ];

@@ -1,4 +1,4 @@
-use super::super::profile::hex;
+use crate::hex::hex;
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::sync::OnceLock;

@@ -1,5 +1,6 @@
 use super::{EmbedError, Embedder};
 use crate::error::BoxError;
+use crate::hex::hex;
 use async_trait::async_trait;
 use model2vec_rs::model::StaticModel;
 use sha2::{Digest as _, Sha256};
@@ -105,11 +106,7 @@ fn load(folder: &Path) -> Result<(StaticModel, String), BoxError> {
         digest.update(Sha256::digest(file));
     }
     let digest = digest.finalize();
-    let digest: String = digest
-        .iter()
-        .take(6)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let digest = hex(digest.get(..6).unwrap_or_default());
     let (tokenizer, model, config) = files;
     let model = StaticModel::from_bytes(tokenizer, model, config, None)?;
     Ok((model, digest))

@@ -22,6 +22,7 @@ use super::fields::Fields;
 use super::place::{Place, Position};
 use super::policies::Policies;
 use super::shape;
+use crate::hex::hex;
 use crate::model::{Json, JsonError, admit, parse_strictly, sorted_text};
 use crate::tool::Checker;
 use serde_json::Value;
@@ -328,8 +329,7 @@ fn flow(reader: &mut Reader<'_>, value: &Value, place: &Place) -> Result<Flow, L
 }
 
 fn hash(text: &str) -> String {
-    let digest = Sha256::digest(text);
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(text))
 }
 
 #[cfg(test)]

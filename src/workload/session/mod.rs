@@ -13,6 +13,7 @@ pub use log::{Log, LogEntry};
 pub(super) use compact::compacted;
 pub(super) use talk::Talk;
 
+use crate::hex::hex;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Patch, Selector};
 use crate::store::{BreadcrumbStore, Commit, Query, StoreError, Write};
 use crate::workflow::StepPath;
@@ -344,11 +345,7 @@ pub(super) fn digest(parts: &[&str]) -> String {
         digest.update(part);
     }
     let digest = digest.finalize();
-    digest
-        .iter()
-        .take(16)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    hex(digest.get(..16).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! What must not be printed: the token of a session, and what the environment of its program was given.
 
+use crate::hex::hex;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::ops::Range;
 use uuid::Uuid;
 
@@ -16,12 +16,7 @@ impl Token {
         let mut hash = Sha256::new();
         hash.update(Uuid::new_v4());
         hash.update(Uuid::new_v4());
-        let mut text = String::new();
-        for byte in hash.finalize() {
-            // Writing to a text cannot fail.
-            write!(text, "{byte:02x}").ok();
-        }
-        Self(text)
+        Self(hex(&hash.finalize()))
     }
 
     pub(super) fn reveal(&self) -> &str {
@@ -36,7 +31,7 @@ impl Token {
     }
 }
 
-/// Text that stands for a secret.
+/// The text that replaces a secret.
 const REPLACEMENT: &str = "[secret]";
 
 /// Strings that are removed from everything a program prints.
