@@ -41,6 +41,26 @@ impl Log {
             .finish()
     }
 
+    /// Checks that `build` logs one warning, with the host and without the secret, if it gets a URL that sends a secret
+    /// unencrypted to another machine, and nothing for other URLs or without a secret.
+    pub(crate) fn expect_warning_of_exposure(secret: &str, build: impl Fn(&str, bool)) {
+        let (log, _guard) = Self::capture(Level::WARN, FmtSpan::NONE);
+        let logged = |url: &str, has_secret| {
+            build(url, has_secret);
+            log.take()
+        };
+
+        let exposed = logged("http://server.example.com/v1", true);
+
+        assert_eq!(exposed.matches("WARN").count(), 1, "{exposed}");
+        assert!(exposed.contains("server.example.com"), "{exposed}");
+        assert!(exposed.contains("use an https URL"), "{exposed}");
+        assert!(!exposed.contains(secret), "{exposed}");
+        assert_eq!(logged("https://server.example.com/v1", true), "");
+        assert_eq!(logged("http://127.0.0.1:1/v1", true), "");
+        assert_eq!(logged("http://server.example.com/v1", false), "");
+    }
+
     /// Returns everything captured since the start or the last call of [`take`](Self::take).
     pub(crate) fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()

@@ -169,7 +169,7 @@ impl Shared {
         })
     }
 
-    /// Counts a subscriber that left, and forgets its session if nobody has a use for that any more.
+    /// Subtracts a subscriber, and removes its session if it is idle and has no other subscriber.
     pub(super) fn leave(&self, session: &str) {
         let mut lanes = self.lanes();
         lanes.health.subscribers = lanes.health.subscribers.saturating_sub(1);
