@@ -2,9 +2,9 @@
 
 use super::context_error::ContextError;
 use crate::clock::within;
-use crate::model::Json;
+use crate::model::{BreadcrumbId, Json};
 use crate::store::schema_hints::{self, HintsOfSchemas, SchemaHints};
-use crate::store::{BreadcrumbStore, Lease, RunLedger, StoreError};
+use crate::store::{BreadcrumbStore, Lease, RunLedger, StoreError, WrittenBy};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
@@ -37,6 +37,8 @@ enum Ask {
     Save(Json, Answer<()>),
     /// What definitions say of schemas.
     Hints(Vec<String>, Answer<HintsOfSchemas>),
+    /// Request for the recorded writer of a version of a breadcrumb.
+    WrittenBy((BreadcrumbId, u64), Answer<Option<WrittenBy>>),
 }
 
 /// Who holds the lease, and where it reads and writes.
@@ -65,6 +67,16 @@ impl Asks {
         let ask = |answer| Ask::Hints(schemas, answer);
         let found = self.ask("for_model", ask).await?;
         found.map_err(|error| ContextError::SchemaHints(error.into()))
+    }
+
+    /// Returns who wrote a version of a breadcrumb, or `None` if the store does not record that.
+    pub(super) async fn written_by(
+        &self,
+        version: (BreadcrumbId, u64),
+    ) -> Result<Option<WrittenBy>, ContextError> {
+        let ask = |answer| Ask::WrittenBy(version, answer);
+        let found = self.ask("written_by", ask).await?;
+        found.map_err(|error| ContextError::Writer(error.into()))
     }
 
     async fn ask<T>(
@@ -116,6 +128,18 @@ impl Asks {
 }
 
 impl Holder<'_> {
+    async fn written_by(
+        &self,
+        version: (BreadcrumbId, u64),
+    ) -> Result<Option<WrittenBy>, StoreError> {
+        match self.ledger {
+            Some(ledger) if self.store.capabilities().lineage => {
+                Ok(ledger.written_by(&[version]).await?.pop())
+            }
+            Some(_) | None => Ok(None),
+        }
+    }
+
     /// Whoever asked may have been dropped since; a state is saved all the same.
     async fn answer(&self, ask: Ask) {
         match ask {
@@ -128,6 +152,11 @@ impl Holder<'_> {
             Ask::Hints(schemas, answer) => {
                 let found = schema_hints::find(self.hints, self.store, schemas);
                 let found = within(self.patience, found).await;
+                let late = || super::assemble::timed_out(self.patience);
+                drop(answer.send(found.unwrap_or_else(|| Err(late()))));
+            }
+            Ask::WrittenBy(version, answer) => {
+                let found = within(self.patience, self.written_by(version)).await;
                 let late = || super::assemble::timed_out(self.patience);
                 drop(answer.send(found.unwrap_or_else(|| Err(late()))));
             }

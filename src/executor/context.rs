@@ -2,11 +2,12 @@ use super::context_error::ContextError;
 use super::for_model::{self, ModelContext};
 use super::handle::RunHandle;
 use super::inner::Inner;
+use super::provenance::Stamp;
 use super::sources::{MissingSource, Source};
 use crate::hints::Hints;
 use crate::model::{Breadcrumb, Json, Selector, Timestamp};
-use crate::store::BreadcrumbStore;
 use crate::store::schema_hints::{self, HintsOfSchemas};
+use crate::store::{BreadcrumbStore, WrittenBy};
 use serde::de::DeserializeOwned;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -347,6 +348,20 @@ impl ExecutionContext {
     pub(crate) fn has_created(&self, found: &Breadcrumb) -> bool {
         let terms = self.run().terms.as_ref();
         terms.is_none_or(|terms| terms.stamp.has_created(found))
+    }
+
+    /// Returns who wrote the version of a breadcrumb, or `None` if the store does not record that.
+    pub(super) async fn written_by(
+        &self,
+        found: &Breadcrumb,
+    ) -> Result<Option<WrittenBy>, ContextError> {
+        self.run().written_by(found).await
+    }
+
+    /// Returns the stamp of the run, or `None` outside a run.
+    pub(super) fn stamp(&self) -> Option<&Stamp> {
+        let terms = self.run().terms.as_ref()?;
+        Some(&terms.stamp)
     }
 
     /// Which attempt this is, from 1.

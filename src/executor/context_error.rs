@@ -70,6 +70,9 @@ pub enum ContextError {
     /// The store did not tell the hints of schemas, so nobody knows what a model may see.
     #[error("the store failed to read the hints of schemas")]
     SchemaHints(#[source] Arc<StoreError>),
+    /// The store did not return the writer of a breadcrumb, so the breadcrumb does not count as an answer yet.
+    #[error("the store failed to read who wrote a breadcrumb")]
+    Writer(#[source] Arc<StoreError>),
     /// The store failed.
     #[error("the store failed to save the state of the run")]
     Store(#[source] Arc<StoreError>),
@@ -86,6 +89,7 @@ impl ContextError {
                 ..
             }
             | Self::SchemaHints(source)
+            | Self::Writer(source)
             | Self::Store(source) => source.retry(),
             Self::Wait(source) => source.retry(),
             Self::Missing {

@@ -8,8 +8,8 @@ use super::context_error::ContextError;
 use super::inner::KeepState;
 use crate::clock;
 use crate::model::{Breadcrumb, Json, Timestamp};
-use crate::store::RunRef;
 use crate::store::schema_hints::HintsOfSchemas;
+use crate::store::{RunRef, WrittenBy};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::time::Instant;
@@ -80,6 +80,15 @@ impl RunHandle {
             });
         }
         self.asks.save(state).await
+    }
+
+    /// Returns who wrote the version of a breadcrumb, or `None` if the store does not record that.
+    pub(super) async fn written_by(
+        &self,
+        found: &Breadcrumb,
+    ) -> Result<Option<WrittenBy>, ContextError> {
+        let whole = self.outer.as_deref().unwrap_or(self);
+        whole.asks.written_by((found.id, found.version)).await
     }
 
     /// What definitions say of schemas; of a context that belongs to no run nobody can tell.

@@ -2,7 +2,9 @@
 
 use super::profile::Profile;
 use crate::error::excerpt;
-use crate::model::{Breadcrumb, Json, MAX_DEPTH, is_reserved_schema, is_reserved_tag};
+use crate::model::{
+    Breadcrumb, BreadcrumbId, Json, MAX_DEPTH, is_reserved_schema, is_reserved_tag,
+};
 use crate::store::{Lineage, Write};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -74,6 +76,17 @@ impl Stamp {
         let creator = found.context.get(CREATOR);
         let named = creator.and_then(|creator| creator.get("id")?.as_str());
         [found.created_by.as_deref(), named].contains(&Some(&self.executor))
+    }
+
+    /// Returns whether a breadcrumb names this executor and this trigger as its creator. Only the first version, if the
+    /// executor wrote it, surely has this from the library.
+    pub(super) fn is_of_run(&self, found: &Breadcrumb) -> bool {
+        trigger_of(found) == Some(self.trigger.id) && self.has_created(found)
+    }
+
+    /// The ID of the executor.
+    pub(super) fn executor(&self) -> &str {
+        &self.executor
     }
 
     /// What all runs have in common that follow from one another.
@@ -170,6 +183,12 @@ impl Stamp {
             }
         }
     }
+}
+
+/// Returns the breadcrumb that an executor answered, by the `creator` of the answer.
+pub(super) fn trigger_of(found: &Breadcrumb) -> Option<BreadcrumbId> {
+    let creator = found.context.get(CREATOR)?;
+    creator.get("trigger_id")?.as_str()?.parse().ok()
 }
 
 /// Where a trigger came from by its own word: all there is to go by if the ledger does not know.

@@ -96,6 +96,42 @@ pub trait RunLedger: Send + Sync {
     /// # Errors
     /// Only if the store is unavailable.
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError>;
+
+    /// Returns who wrote each of these versions of breadcrumbs, in their order, as the store recorded it with the write.
+    ///
+    /// Fields such as `creator` and `created_by` are the word of the writer, so an approval must not depend on them alone.
+    ///
+    /// # Errors
+    /// Only if the store is unavailable.
+    async fn written_by(
+        &self,
+        versions: &[(BreadcrumbId, u64)],
+    ) -> Result<Vec<WrittenBy>, StoreError>;
+}
+
+/// Writer of a version of a breadcrumb, by the record of the store.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum WrittenBy {
+    /// A write that belongs to no run: a service, a person or another program.
+    Outside,
+    /// A run of the executor with this ID.
+    Executor(Arc<str>),
+    /// Unknown: this is not the current version, or the store does not record writers (see
+    /// [`Capabilities::lineage`](super::Capabilities::lineage)).
+    Unknown,
+}
+
+impl WrittenBy {
+    /// Returns the answer for a version, given the current version and the executor that wrote it.
+    pub(in crate::store) fn of(asked: u64, current: Option<(u64, Option<Arc<str>>)>) -> Self {
+        match current {
+            Some((version, _)) if version != asked => Self::Unknown,
+            Some((_, Some(executor))) => Self::Executor(executor),
+            Some((_, None)) => Self::Outside,
+            None => Self::Unknown,
+        }
+    }
 }
 
 /// The right to end a run: whoever holds the newest token of a run may commit for it.

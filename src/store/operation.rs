@@ -32,6 +32,8 @@ pub enum Operation {
     Redo,
     /// [`RunLedger::runs`](super::RunLedger::runs).
     Runs,
+    /// [`RunLedger::written_by`](super::RunLedger::written_by).
+    WrittenBy,
     /// [`EventSource::subscribe`](crate::EventSource::subscribe).
     Subscribe,
     /// The next delivery of a subscription.
@@ -44,7 +46,7 @@ pub enum Operation {
 
 impl Operation {
     /// Every operation: those of a store, of its ledger, of a source.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Get,
         Self::Search,
         Self::VectorSearch,
@@ -59,6 +61,7 @@ impl Operation {
         Self::Resume,
         Self::Redo,
         Self::Runs,
+        Self::WrittenBy,
         Self::Subscribe,
         Self::Next,
         Self::Ack,
@@ -83,6 +86,7 @@ impl Operation {
             Self::Resume => "resume",
             Self::Redo => "redo",
             Self::Runs => "runs",
+            Self::WrittenBy => "written_by",
             Self::Subscribe => "subscribe",
             Self::Next => "next",
             Self::Ack => "ack",

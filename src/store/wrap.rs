@@ -78,7 +78,7 @@ macro_rules! wrap_runs {
             use $crate::model::{BreadcrumbId, Json, Timestamp};
             use $crate::store::{
                 BreadcrumbStore, Claim, ExecutorLimits, Lease, Lost, NewRun, Operation, Run,
-                RunFilter, RunLedger, RunRef, StoreError,
+                RunFilter, RunLedger, RunRef, StoreError, WrittenBy,
             };
 
             #[async_trait::async_trait]
@@ -151,6 +151,15 @@ macro_rules! wrap_runs {
                 async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
                     let inside = self.runs_inside()?;
                     self.call(Operation::Runs, || inside.runs(filter)).await
+                }
+
+                async fn written_by(
+                    &self,
+                    versions: &[(BreadcrumbId, u64)],
+                ) -> Result<Vec<WrittenBy>, StoreError> {
+                    let inside = self.runs_inside()?;
+                    let ask = || inside.written_by(versions);
+                    self.call(Operation::WrittenBy, ask).await
                 }
             }
         };

@@ -3,7 +3,7 @@ use super::settings::{Place, with_settings};
 use super::{RetrySafety, Tool, ToolContext, ToolExecutor, ToolSettings, wire};
 use crate::clock::later;
 use crate::error::BoxError;
-use crate::executor::{ContextError, WaitError};
+use crate::executor::{Asked, ContextError, WaitError, answers_request};
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Order, Selector};
 use crate::store::{Query, StoreError, Write};
@@ -24,8 +24,9 @@ use tokio::time::Instant;
 /// otherwise; whether the other service does its work once is up to that service.
 ///
 /// A call needs a [`Runtime`](crate::Runtime), which sees the response, and a caller that may write `tool.request.v1`:
-/// see [`responds_with`](crate::Profile::responds_with). Anybody who may write in the tenant can write a response. The
-/// first that fits is the result, and is checked as the output of a tool in this process is.
+/// see [`responds_with`](crate::Profile::responds_with). Every writer of a `tool.response.v1` in the tenant can
+/// answer; a response that an executor wrote counts only if its trigger is the request of this call. The first that counts
+/// is the result, and is checked as the output of a tool in this process is.
 ///
 /// It is not served here: a [`ToolDispatcher`](super::ToolDispatcher) leaves requests for it to others, and a
 /// [`ToolExecutor`] cannot be made of it.
@@ -149,7 +150,7 @@ impl Asking<'_> {
                 Poll::Pending => waiting.await,
             };
             let response = response.map_err(|error| self.late(error))?;
-            if let Some(answer) = self.read(&response) {
+            if let Some(answer) = self.read(&response).await? {
                 return Ok(answer);
             }
         }
@@ -166,19 +167,28 @@ impl Asking<'_> {
     }
 
     /// The answer that an earlier attempt did not live to see.
-    async fn answered(&self) -> Result<Option<Answer>, StoreError> {
+    async fn answered(&self) -> Result<Option<Answer>, BoxError> {
         let responses = self
             .tagged(ToolExecutor::RESPONSE)
             .order(Order::OldestFirst);
         let responses = self.context.store().search(&responses).await?;
-        Ok(responses.iter().find_map(|response| self.read(response)))
+        for response in &responses {
+            if let Some(answer) = self.read(response).await? {
+                return Ok(Some(answer));
+            }
+        }
+        Ok(None)
     }
 
     /// Writes the request, unless an earlier attempt did.
     async fn ask(&self, input: Value) -> Result<(), StoreError> {
         let store = self.context.store();
-        let requests = self.tagged(ToolExecutor::REQUEST).limit(1);
-        if !store.search(&requests).await?.is_empty() {
+        let requests = store
+            .search(&self.tagged(ToolExecutor::REQUEST).limit(256))
+            .await?;
+        // Anybody may write a breadcrumb with the tag, which must not keep the run from asking.
+        let context = self.context.context();
+        if requests.iter().any(|request| context.has_created(request)) {
             return Ok(());
         }
         let caller = self.context.requested_by();
@@ -191,8 +201,18 @@ impl Asking<'_> {
         Query::new(Selector::schema(schema).all_tags([wire::tag(self.id)]))
     }
 
-    fn read(&self, response: &Breadcrumb) -> Option<Answer> {
-        wire::answer_of(response, self.id, &self.tool.name)
+    /// Reads a response, if it is to the request of this call.
+    async fn read(&self, response: &Breadcrumb) -> Result<Option<Answer>, BoxError> {
+        let Some(answer) = wire::answer_of(response, self.id, &self.tool.name) else {
+            return Ok(None);
+        };
+        let asked = Asked {
+            schema: ToolExecutor::REQUEST,
+            request_id: self.id,
+        };
+        let (context, store) = (self.context.context(), self.context.store());
+        let counts = answers_request(context, store, response, asked).await?;
+        Ok(counts.then_some(answer))
     }
 
     fn late(&self, error: ContextError) -> BoxError {

@@ -23,7 +23,7 @@ use universal_executor::model::{Json, Timestamp};
 use universal_executor::source::StartAt;
 use universal_executor::store::{
     Capabilities, Claim, Commit, Committed, Durability, ExecutorLimits, Lease, Lost, NewRun, Query,
-    Run, RunFilter, RunRef, RunState, Scored, StoreError, VectorQuery,
+    Run, RunFilter, RunRef, RunState, Scored, StoreError, VectorQuery, WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, RunLedger, Runtime, Selector,
@@ -330,5 +330,12 @@ impl RunLedger for Doomed {
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
         self.call(self.store.runs(filter)).await
+    }
+
+    async fn written_by(
+        &self,
+        versions: &[(BreadcrumbId, u64)],
+    ) -> Result<Vec<WrittenBy>, StoreError> {
+        self.store.written_by(versions).await
     }
 }

@@ -145,6 +145,7 @@ universal_executor::store_conformance! { @promises two, Two,
     own_is_a_version
     lineage_follows_the_ledger
     lineage_is_not_read_from_payloads
+    the_store_tells_who_wrote_a_version
     everything_a_run_writes_comes_from_it
     lineage_is_noted_when_enqueued
     a_deletion_has_a_lineage

@@ -12,7 +12,7 @@ use std::time::Duration;
 use universal_executor::executor::ExecutorError;
 use universal_executor::store::{
     Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lost, NewRun, Query, Run,
-    RunFilter, RunRef, Scored, StoreError, VectorQuery,
+    RunFilter, RunRef, Scored, StoreError, VectorQuery, WrittenBy,
 };
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Event,
@@ -393,6 +393,13 @@ impl RunLedger for Shim {
         let listed = self.inner.runs(filter).await;
         self.play(Call::Runs(filter)).await?;
         listed
+    }
+
+    async fn written_by(
+        &self,
+        versions: &[(BreadcrumbId, u64)],
+    ) -> Result<Vec<WrittenBy>, StoreError> {
+        self.inner.written_by(versions).await
     }
 }
 

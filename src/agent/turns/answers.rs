@@ -5,10 +5,10 @@ use super::waits::{self, Awaited, Reply, Unwritten, Wait};
 use super::{Effect, Run};
 use crate::agent::{AgentExecutor, human};
 use crate::error::BoxError;
-use crate::executor::{Response, suspend};
+use crate::executor::{ExecutionContext, Response, answers_request, is_decision, suspend};
 use crate::machine::{Answer, CallId};
-use crate::model::{Breadcrumb, NewBreadcrumb, Timestamp};
-use crate::store::Query;
+use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Timestamp};
+use crate::store::{BreadcrumbStore, Query};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,10 +55,7 @@ impl Run<'_> {
                 self.progress.waits.push(wait);
                 continue;
             }
-            let correlation_id = self.context.correlation_id();
-            let answers =
-                |found: &Arc<Breadcrumb>| Some((found.id, wait.reply(found, correlation_id)?));
-            let reply = match found.iter().find_map(answers) {
+            let reply = match reply_to(self.context, &*self.agent.store, &wait, &found).await? {
                 Some((id, reply)) => {
                     useful.push(id);
                     reply
@@ -214,6 +211,28 @@ impl Run<'_> {
         let answer = self.agent.tools.check_answer(&tool, answer);
         guardrails.tool_result(&tool, answer).await
     }
+}
+
+/// Returns the first reply to a wait that counts, and the breadcrumb that it is in.
+async fn reply_to(
+    context: &ExecutionContext,
+    store: &dyn BreadcrumbStore,
+    wait: &Wait,
+    found: &[Arc<Breadcrumb>],
+) -> Result<Option<(BreadcrumbId, Reply)>, BoxError> {
+    for found in found {
+        let Some(reply) = wait.reply(found, context.correlation_id()) else {
+            continue;
+        };
+        let counts = match wait.is_for_person() {
+            true => is_decision(context, store, found, wait.asked()).await?,
+            false => answers_request(context, store, found, wait.asked()).await?,
+        };
+        if counts {
+            return Ok(Some((found.id, reply)));
+        }
+    }
+    Ok(None)
 }
 
 /// What another agent says, and the text that the run ends with because of it: none if it is no answer of this one.

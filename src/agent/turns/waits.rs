@@ -2,6 +2,7 @@
 
 use crate::agent::human::{self, Decision};
 use crate::agent::{AgentExecutor, agents};
+use crate::executor::Asked;
 use crate::machine::{Answer, CallId};
 use crate::model::{Breadcrumb, Json, NewBreadcrumb, Selector, Timestamp};
 use crate::store::Wake;
@@ -105,6 +106,27 @@ impl Wait {
             }
             Awaited::Approval { digest, by, .. } => decided(Some(&**digest), by),
             Awaited::Question { .. } => decided(None, &[]),
+        }
+    }
+
+    /// Returns the request that it waits for an answer to.
+    pub(super) fn asked(&self) -> Asked<'_> {
+        let schema = match &self.awaited {
+            Awaited::Tool { .. } | Awaited::Model { .. } => ToolExecutor::REQUEST,
+            Awaited::Agent { .. } => agents::REQUEST,
+            Awaited::Approval { .. } | Awaited::Question { .. } => human::REQUEST,
+        };
+        Asked {
+            schema,
+            request_id: &self.request_id,
+        }
+    }
+
+    /// Returns whether only a person may answer.
+    pub(super) fn is_for_person(&self) -> bool {
+        match &self.awaited {
+            Awaited::Approval { .. } | Awaited::Question { .. } => true,
+            Awaited::Tool { .. } | Awaited::Agent { .. } | Awaited::Model { .. } => false,
         }
     }
 

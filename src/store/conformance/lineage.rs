@@ -5,6 +5,7 @@ use super::given::{create, end, ledger_with_lineage, note, park, row, run_of, tr
 use crate::model::{Breadcrumb, NewBreadcrumb, Patch};
 use crate::store::{
     BreadcrumbStore, BreadcrumbStoreExt, Claim, Lineage, RunEnd, RunLedger, RunState, Write,
+    WrittenBy,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -108,6 +109,66 @@ pub async fn lineage_is_not_read_from_payloads<S: Subject>(subject: &S) -> Resul
         claim.lineage,
         Lineage::origin(outside.id).next(),
         "the lineage of what the run wrote",
+    )
+}
+
+/// The store names the writer of the current version of a breadcrumb and of no other version; its fields do not matter.
+pub async fn the_store_tells_who_wrote_a_version<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = ledger_with_lineage(&store) else {
+        return Ok(());
+    };
+    let unknown = [(crate::model::BreadcrumbId::NIL, 1)];
+    same(
+        ledger.written_by(&unknown).await?,
+        vec![WrittenBy::Unknown],
+        "of what is not there",
+    )?;
+    let forged = NewBreadcrumb::new("note.v1").created_by("agent");
+    let outside = store.create(forged).await?;
+    let written = answered(&store, ledger, "agent", &outside, create("a")).await?;
+    let by_agent = || WrittenBy::Executor("agent".into());
+
+    let asked = [
+        (written.id, 1),
+        (outside.id, 1),
+        (outside.id, 2),
+        (written.id, 1),
+    ];
+    same(
+        ledger.written_by(&asked).await?,
+        vec![
+            by_agent(),
+            WrittenBy::Outside,
+            WrittenBy::Unknown,
+            by_agent(),
+        ],
+        "of what was created",
+    )?;
+
+    store.update(written.id, 1, Patch::new().title("b")).await?;
+    let retag = Write::Update {
+        id: outside.id,
+        version: 1,
+        patch: Patch::new().title("c"),
+    };
+    let cause = trigger(&store).await?;
+    answered(&store, ledger, "agent", &cause, retag).await?;
+    let asked = [
+        (written.id, 1),
+        (written.id, 2),
+        (outside.id, 1),
+        (outside.id, 2),
+    ];
+    same(
+        ledger.written_by(&asked).await?,
+        vec![
+            WrittenBy::Unknown,
+            WrittenBy::Outside,
+            WrittenBy::Unknown,
+            by_agent(),
+        ],
+        "of what was changed",
     )
 }
 

@@ -91,7 +91,7 @@ pub use leases::{
 pub use lineage::{
     a_deletion_has_a_lineage, everything_a_run_writes_comes_from_it, lineage_follows_the_ledger,
     lineage_is_not_read_from_payloads, lineage_is_noted_when_enqueued, own_breadcrumbs_are_known,
-    own_is_a_version,
+    own_is_a_version, the_store_tells_who_wrote_a_version,
 };
 pub use listing::{runs_are_listed_by_what_they_are, runs_are_listed_in_the_order_they_are_due};
 pub use near::{
@@ -279,6 +279,7 @@ macro_rules! store_conformance {
             own_is_a_version
             lineage_follows_the_ledger
             lineage_is_not_read_from_payloads
+            the_store_tells_who_wrote_a_version
             everything_a_run_writes_comes_from_it
             lineage_is_noted_when_enqueued
             a_deletion_has_a_lineage

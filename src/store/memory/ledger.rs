@@ -1,14 +1,16 @@
 //! The ledger of one handle. What is parked in it is known to it alone.
 
 use super::MemoryStore;
+use super::table::Writer;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::{End, Origin};
 use crate::store::{
     Claim, ExecutorLimits, Lease, Lost, NewRun, Run, RunFilter, RunLedger, RunRef, RunState,
-    StoreError, canonical,
+    StoreError, WrittenBy, canonical,
 };
 use async_trait::async_trait;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 #[async_trait]
 impl RunLedger for MemoryStore {
@@ -106,5 +108,21 @@ impl RunLedger for MemoryStore {
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
         let now = self.now();
         Ok(self.tenant.read().runs.list(filter, self.handle, now))
+    }
+
+    async fn written_by(
+        &self,
+        versions: &[(BreadcrumbId, u64)],
+    ) -> Result<Vec<WrittenBy>, StoreError> {
+        let state = self.tenant.read();
+        let written_by = |(id, version): &(BreadcrumbId, u64)| {
+            let writer = state.table.writer(*id, *version);
+            let executor = |writer: &Writer| Arc::clone(&writer.executor);
+            WrittenBy::of(
+                *version,
+                writer.map(|writer| (*version, writer.map(executor))),
+            )
+        };
+        Ok(versions.iter().map(written_by).collect())
     }
 }

@@ -5,11 +5,12 @@ use super::claim::ClaimNext;
 use super::list::{self, List};
 use super::parked;
 use super::runs::{ClaimOne, Enqueue, FindRunning, Heartbeat, Redo, Release, Resume, Retry, Save};
+use super::table::Writers;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::Row;
 use crate::store::{
     Claim, ExecutorLimits, Lease, Lost, NewRun, Run, RunFilter, RunLedger, RunRef, StoreError,
-    canonical,
+    WrittenBy, canonical,
 };
 use async_trait::async_trait;
 use std::sync::{Arc, OnceLock};
@@ -140,6 +141,17 @@ impl RunLedger for PostgresStore {
             self.parked.keep(&before, &still);
         }
         Ok(rows)
+    }
+
+    async fn written_by(
+        &self,
+        versions: &[(BreadcrumbId, u64)],
+    ) -> Result<Vec<WrittenBy>, StoreError> {
+        let writers = Writers {
+            tenant: &self.tenant,
+            versions,
+        };
+        self.database.read(writers).await
     }
 }
 

@@ -11,9 +11,11 @@ use crate::model::{Breadcrumb, BreadcrumbId, Json, Sensitivity, Timestamp, Visib
 use crate::store::durable::found::{Found, Writer};
 use crate::store::durable::tenant::Time;
 use crate::store::row::Origin;
-use crate::store::{Lineage, RunRef, StoreError};
+use crate::store::{Lineage, RunRef, StoreError, WrittenBy};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// The columns of a breadcrumb `b`, in the order in which [`read`] wants them.
 macro_rules! columns {
@@ -88,6 +90,39 @@ async fn get(
         return Ok(None);
     };
     Ok(Some((read(&row, 1)?, time(&row, 0)?)))
+}
+
+/// Reads who wrote versions of breadcrumbs.
+pub(super) struct Writers<'w> {
+    pub(super) tenant: &'w Named,
+    pub(super) versions: &'w [(BreadcrumbId, u64)],
+}
+
+impl Read for Writers<'_> {
+    type Answer = Vec<WrittenBy>;
+
+    fn tenant(&self) -> Option<&str> {
+        Some(&self.tenant.name)
+    }
+
+    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<Self::Answer, Fault> {
+        let mut current = HashMap::new();
+        if let Some(tenant) = self.tenant.id(connection).await? {
+            let ids: Vec<Id> = self.versions.iter().map(|(id, _)| Id::from(*id)).collect();
+            let writers = sqlx::query(
+                "SELECT id, version, writer FROM ux_breadcrumbs WHERE tenant = $1 AND id = ANY($2)",
+            );
+            let writers = writers.bind(tenant).bind(ids).fetch_all(&mut *connection);
+            for row in writers.await? {
+                let executor: Option<String> = row.try_get(2)?;
+                let executor = executor.map(|name| Arc::from(column::of_name(name)));
+                current.insert(id(&row, 0)?, (number(&row, 1)?, executor));
+            }
+        }
+        let written_by =
+            |(id, version): &(BreadcrumbId, u64)| WrittenBy::of(*version, current.get(id).cloned());
+        Ok(self.versions.iter().map(written_by).collect())
+    }
 }
 
 /// What is known of where the trigger of a run comes from. The columns say whether its version is the current one, and

@@ -7,7 +7,7 @@ use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::{Origin, Row};
 use crate::store::{
     Claim, ExecutorLimits, Lease, Lost, NewRun, Run, RunFilter, RunLedger, RunRef, RunState,
-    StoreError,
+    StoreError, WrittenBy,
 };
 use async_trait::async_trait;
 use rusqlite::Connection;
@@ -123,6 +123,26 @@ impl RunLedger for SqliteStore {
             self.parked.keep(&before, &still);
         }
         Ok(rows)
+    }
+
+    async fn written_by(
+        &self,
+        versions: &[(BreadcrumbId, u64)],
+    ) -> Result<Vec<WrittenBy>, StoreError> {
+        let asked = versions.to_vec();
+        let read = move |connection: &Connection, tenant, _, _: &dyn Fn() -> bool| {
+            let written_by = |(id, version)| {
+                Ok(WrittenBy::of(
+                    version,
+                    table::writer(connection, tenant, id)?,
+                ))
+            };
+            asked.into_iter().map(written_by).collect()
+        };
+        let mut found: Vec<_> = self.read(read).await?;
+        // Of a tenant that was never written to nothing is read.
+        found.resize(versions.len(), WrittenBy::Unknown);
+        Ok(found)
     }
 }
 

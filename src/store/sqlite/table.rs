@@ -8,6 +8,7 @@ use crate::store::row::Origin;
 use crate::store::{Lineage, RunRef};
 use rusqlite::{Connection, OptionalExtension, Row};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 pub(super) type Found = found::Found<i64>;
 
@@ -35,6 +36,19 @@ pub(super) fn find(
 pub(super) fn at(connection: &Connection, serial: i64) -> rusqlite::Result<Option<Found>> {
     let mut found = connection.prepare_cached(BY_SERIAL)?;
     found.query_row([serial], read).optional()
+}
+
+/// The current version of a breadcrumb or its tombstone, and the executor that wrote it (none: it came from outside).
+pub(super) fn writer(
+    connection: &Connection,
+    tenant: i64,
+    id: BreadcrumbId,
+) -> rusqlite::Result<Option<(u64, Option<Arc<str>>)>> {
+    let mut writer = connection.prepare_cached(
+        "SELECT version, writer FROM ux_breadcrumbs WHERE tenant = ?1 AND id = ?2",
+    )?;
+    let found = writer.query_row((tenant, blob(id)), |row| Ok((number(row, 0)?, row.get(1)?)));
+    found.optional()
 }
 
 /// What is known of where the trigger of a run comes from: nothing, if the version is not the current one.

@@ -6,7 +6,7 @@ use crate::error::Retry;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::{
     BreadcrumbStore, Claim, ExecutorLimits, Lease, Lost, NewRun, Run, RunEnd, RunFilter, RunLedger,
-    RunRef, RunState, Saved, StoreError, Write,
+    RunRef, RunState, Saved, StoreError, Write, WrittenBy,
 };
 use async_trait::async_trait;
 use std::time::Duration;
@@ -132,6 +132,14 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
         self.ledger_inside()?.runs(filter).await
+    }
+
+    /// The ledger does not see the breadcrumbs, so it has no record of their writers.
+    async fn written_by(
+        &self,
+        versions: &[(BreadcrumbId, u64)],
+    ) -> Result<Vec<WrittenBy>, StoreError> {
+        Ok(vec![WrittenBy::Unknown; versions.len()])
     }
 }
 

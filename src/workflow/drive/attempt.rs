@@ -19,7 +19,7 @@ use crate::workflow::{
 use futures::future::{AbortHandle, BoxFuture, abortable};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -88,6 +88,7 @@ impl<'d> Drive<'d> {
         let emitter = Arc::new(Emitter::new(key, parent.as_deref(), events));
         let (asks, saves) = mpsc::channel(MOST_AT_ONCE);
         let looked = Looked {
+            refused: HashSet::new(),
             since: context.trigger().updated_at,
             control: None,
         };

@@ -12,7 +12,7 @@ use crate::workflow::{Progress, StepPath};
 use async_trait::async_trait;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 
@@ -42,6 +42,9 @@ pub(super) struct Looked {
     pub(super) since: Timestamp,
     /// The last order that was carried out.
     pub(super) control: Option<(Timestamp, u64, BreadcrumbId)>,
+    /// Versions of breadcrumbs that look like answers and do not count.
+    #[serde(skip)]
+    pub(super) refused: HashSet<(BreadcrumbId, u64)>,
 }
 
 /// A step under way.

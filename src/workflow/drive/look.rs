@@ -6,6 +6,7 @@ use super::ended::{of_error, timed_out};
 use super::marks::Mark;
 use super::waiting::{Awaited, Reply, Wait};
 use crate::error::{BoxError, Retry};
+use crate::executor::{answers_request, is_decision};
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Json, Selector, Timestamp};
 use crate::store::{Query, StoreError, Wake};
@@ -104,10 +105,17 @@ impl Drive<'_> {
         };
         let found = self.may_answer(&ready, found);
         let heard = self.as_heard(&wait);
-        let mut replies = found
-            .iter()
-            .filter_map(|found| Some((heard.reply(found, task)?, found)));
-        let outcome = match replies.find(|(reply, _)| self.fits(reply, task)) {
+        let mut counted = None;
+        for found in &found {
+            if let Some(reply) = heard.reply(found, task)
+                && self.fits(&reply, task)
+                && self.counts(&wait, found).await?
+            {
+                counted = Some((reply, found));
+                break;
+            }
+        }
+        let outcome = match counted {
             Some((Reply::Approved, _)) => {
                 self.approve(path, &wait.on);
                 return Ok(true);
@@ -139,6 +147,30 @@ impl Drive<'_> {
         };
         self.tell(path, outcome);
         Ok(true)
+    }
+
+    /// Returns whether an answer is to the request of this run, and a decision from a person.
+    async fn counts(&mut self, wait: &Wait, found: &Breadcrumb) -> Result<bool, BoxError> {
+        /// Limit of the refused versions in memory; each look checks the others again.
+        const MOST_REFUSED: usize = 1_024;
+        let Some(asked) = wait.asked() else {
+            return Ok(true);
+        };
+        let version = (found.id, found.version);
+        if self.looked.refused.contains(&version) {
+            return Ok(false);
+        }
+        let (context, store) = (self.context, &*self.assembly.store);
+        let counts = match &wait.on {
+            Awaited::Person { .. } | Awaited::Approval { .. } => {
+                is_decision(context, store, found, asked).await?
+            }
+            Awaited::Tool | Awaited::Event => answers_request(context, store, found, asked).await?,
+        };
+        if !counts && self.looked.refused.len() < MOST_REFUSED {
+            self.looked.refused.insert(version);
+        }
+        Ok(counts)
     }
 
     /// A wait as it is heard of: by the clock of the machine nobody can say whether a breadcrumb came in time, so one that

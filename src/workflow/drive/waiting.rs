@@ -1,6 +1,7 @@
 //! What steps wait for that others do, and what answers them: no I/O, no clock.
 
 use crate::agent::human::{self, Decision};
+use crate::executor::Asked;
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Json, Selector, Timestamp};
 use crate::tool::{self, ToolExecutor};
@@ -89,6 +90,19 @@ impl Wait {
                 }
             }
         }
+    }
+
+    /// Returns the request that it waits for an answer to; none if any breadcrumb that matches will do.
+    pub(super) fn asked(&self) -> Option<Asked<'_>> {
+        let schema = match &self.on {
+            Awaited::Event => return None,
+            Awaited::Person { .. } | Awaited::Approval { .. } => human::REQUEST,
+            Awaited::Tool => ToolExecutor::REQUEST,
+        };
+        Some(Asked {
+            schema,
+            request_id: &self.ticket,
+        })
     }
 
     /// How the step ends if nothing has answered in time; none if it ends as one whose time is up while it is at work.

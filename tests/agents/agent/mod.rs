@@ -1,6 +1,7 @@
 //! Agents that call tools: the turns of a run, what they may cost, what they answer, and what a crash repeats.
 
 mod acting;
+mod bound;
 mod crashes;
 mod definitions;
 mod elsewhere;

@@ -14,7 +14,7 @@ use universal_executor::model::Timestamp;
 use universal_executor::source::{Deliveries, SourceError, StartAt};
 use universal_executor::store::{
     Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lost, NewRun, Query, Run,
-    RunFilter, RunRef, Scored, StoreError, VectorQuery,
+    RunFilter, RunRef, Scored, StoreError, VectorQuery, WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, Delivery, Event, EventSource, Json, MemoryStore,
@@ -395,6 +395,13 @@ impl RunLedger for LosesClaims {
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
         self.inner.runs(filter).await
+    }
+
+    async fn written_by(
+        &self,
+        versions: &[(BreadcrumbId, u64)],
+    ) -> Result<Vec<WrittenBy>, StoreError> {
+        self.inner.written_by(versions).await
     }
 }
 

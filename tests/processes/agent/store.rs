@@ -9,7 +9,7 @@ use std::sync::Arc;
 use universal_executor::model::{Json, Timestamp};
 use universal_executor::store::{
     Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lost, NewRun, Query, Run,
-    RunFilter, RunRef, Scored, StoreError, VectorQuery, Write,
+    RunFilter, RunRef, Scored, StoreError, VectorQuery, Write, WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, RunLedger, SqliteStore, async_trait,
@@ -156,5 +156,12 @@ impl RunLedger for Doomed {
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
         self.store.runs(filter).await
+    }
+
+    async fn written_by(
+        &self,
+        versions: &[(BreadcrumbId, u64)],
+    ) -> Result<Vec<WrittenBy>, StoreError> {
+        self.store.written_by(versions).await
     }
 }

@@ -80,6 +80,7 @@ pub(crate) async fn call(
             ledger.redo(&run).await
         }
         Operation::Runs => ledger.runs(&RunFilter::all()).await.map(drop),
+        Operation::WrittenBy => ledger.written_by(&[]).await.map(drop),
         other => panic!("{other} is not an operation of a store"),
     }
 }
