@@ -115,6 +115,9 @@ impl Player {
 
     /// The next thing to do; without chances left, all that is under way succeeds.
     pub(super) fn choose(&mut self, chance: Option<Chance>) -> Option<Done> {
+        // The order in which steps are handed out together is no promise, so the choice must not depend on it.
+        self.under_way
+            .sort_by(|one, other| one.path.as_str().cmp(other.path.as_str()));
         let (which, how) = chance.unwrap_or((0, u8::MAX));
         match how {
             0..4 if !self.paused => {
