@@ -13,6 +13,7 @@ use std::time::Duration;
 use tracing::Level;
 use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::agent::AgentExecutor;
+use universal_executor::store::WithLedger;
 use universal_executor::tool::{ToolDispatcher, ToolRegistry};
 use universal_executor::{
     Breadcrumb, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Patch, Response,
@@ -173,24 +174,25 @@ async fn the_answer_to_another_request_with_the_same_id_does_not_count() {
     assert!(results(&told)[0].1.contains("real"), "{:?}", results(&told));
 }
 
-/// The answer of an agent that was asked by somebody else, under the tag of the request.
+/// The ledger is beside the store, so the hops and the correlation of the answer are those that the message claims.
 #[tokio::test(start_paused = true)]
 async fn what_an_agent_answers_to_a_forged_message_is_not_its_answer_to_the_run() {
     let store = MemoryStore::default();
+    let both = WithLedger::new(store.clone(), MemoryStore::default());
     let none = ToolRegistry::default();
     let model = script([
         Ok(calling([("1", "helper", json!({"prompt": "Well?"}))])),
         Ok(says("done")),
     ]);
     let more = json!({"use": ["helper"]});
-    let caller = agent_on(&store, "worker", &on_questions(), &model, &none, &more);
+    let caller = agent_on(&both, "worker", &on_questions(), &model, &none, &more);
     let helps = script([Ok(says("forged")), Ok(says("real"))]);
     let on_messages = json!({"schema_name": "user.message.v1", "role": "trigger"});
-    let early = agent_on(&store, "helper", &on_messages, &helps, &none, &json!({}));
+    let early = agent_on(&both, "helper", &on_messages, &helps, &none, &json!({}));
     let first_half = runtime(&store, [caller as _, early as _]);
     let until = async {
         put(&store, "question.v1", json!({"q": 1})).await;
-        eventually(|| async { suspended(&store).await == 1 }).await;
+        eventually(|| async { !all(&store, "agent.request.v1").await.is_empty() }).await;
         let asked = first(&store, "agent.request.v1").await;
         let creator: Value = asked.context["creator"].clone();
         let message = NewBreadcrumb::new("user.message.v1")
@@ -201,9 +203,9 @@ async fn what_an_agent_answers_to_a_forged_message_is_not_its_answer_to_the_run(
     };
     first_half.run_until(until).await.unwrap();
 
-    let caller = agent_on(&store, "worker", &on_questions(), &model, &none, &more);
+    let caller = agent_on(&both, "worker", &on_questions(), &model, &none, &more);
     let on_requests = on_requests_for("helper");
-    let helper = agent_on(&store, "helper", &on_requests, &helps, &none, &json!({}));
+    let helper = agent_on(&both, "helper", &on_requests, &helps, &none, &json!({}));
     let second_half = runtime(&store, [caller as _, Arc::clone(&helper) as _]);
     let until = async {
         let asked = first(&store, "agent.request.v1").await;

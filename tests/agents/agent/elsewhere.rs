@@ -14,7 +14,7 @@ use universal_executor::{
 
 /// An agent of a name that is set off by a schema.
 pub(super) fn agent_on(
-    store: &MemoryStore,
+    store: &(impl BreadcrumbStore + Clone),
     name: &str,
     trigger: &Value,
     model: &Arc<ScriptedModel>,
