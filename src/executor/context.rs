@@ -2,12 +2,11 @@ use super::context_error::ContextError;
 use super::for_model::{self, ModelContext};
 use super::handle::RunHandle;
 use super::inner::Inner;
-use super::provenance::Stamp;
 use super::sources::{MissingSource, Source};
 use crate::hints::Hints;
 use crate::model::{Breadcrumb, Json, Selector, Timestamp};
+use crate::store::BreadcrumbStore;
 use crate::store::schema_hints::{self, HintsOfSchemas};
-use crate::store::{BreadcrumbStore, WrittenBy};
 use serde::de::DeserializeOwned;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -158,7 +157,7 @@ impl ExecutionContext {
         self
     }
 
-    fn run(&self) -> &RunHandle {
+    pub(super) fn run(&self) -> &RunHandle {
         self.run.get_or_init(|| Arc::new(RunHandle::detached(None)))
     }
 
@@ -336,32 +335,6 @@ impl ExecutionContext {
     #[must_use]
     pub fn idempotency_key(&self) -> &str {
         self.run().key(&self.trigger)
-    }
-
-    /// What this run has in common with all that follow from it; none if it is no run.
-    pub(crate) fn correlation_id(&self) -> Option<&str> {
-        let terms = self.run().terms.as_ref()?;
-        Some(terms.stamp.correlation_id())
-    }
-
-    /// Whether the executor of this run created a breadcrumb, as far as can be said: who writes beside runs is not known.
-    pub(crate) fn has_created(&self, found: &Breadcrumb) -> bool {
-        let terms = self.run().terms.as_ref();
-        terms.is_none_or(|terms| terms.stamp.has_created(found))
-    }
-
-    /// Returns who wrote the version of a breadcrumb, or `None` if the store does not record that.
-    pub(super) async fn written_by(
-        &self,
-        found: &Breadcrumb,
-    ) -> Result<Option<WrittenBy>, ContextError> {
-        self.run().written_by(found).await
-    }
-
-    /// Returns the stamp of the run, or `None` outside a run.
-    pub(super) fn stamp(&self) -> Option<&Stamp> {
-        let terms = self.run().terms.as_ref()?;
-        Some(&terms.stamp)
     }
 
     /// Which attempt this is, from 1.

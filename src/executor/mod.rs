@@ -96,7 +96,7 @@ pub(crate) use error::{Verdict, own_verdict, verdict};
 pub(crate) use inner::{Inner, KeepState};
 pub(crate) use ordering::ordering_key;
 pub(crate) use run::give_up;
-pub(crate) use standing::{Asked, answers_request, is_decision};
+pub(crate) use standing::Asked;
 pub(crate) use waits::Waits;
 
 use crate::error::BoxError;

@@ -3,6 +3,7 @@
 
 use super::context::ExecutionContext;
 use super::context_error::ContextError;
+use super::handle::RunHandle;
 use super::provenance::{Stamp, trigger_of};
 use crate::error::BoxError;
 use crate::model::{Breadcrumb, Selector};
@@ -13,97 +14,142 @@ use crate::store::{BreadcrumbStore, Query, StoreError, WrittenBy};
 pub(crate) struct Asked<'a> {
     pub(crate) schema: &'static str,
     pub(crate) request_id: &'a str,
+    /// Only a person may answer: the answer is a decision.
+    pub(crate) of_person: bool,
 }
 
-impl Asked<'_> {
-    fn is_asked_by(self, found: &Breadcrumb) -> bool {
-        let request_id = found.context.text("requestId");
-        found.schema_name.as_deref() == Some(self.schema) && request_id == Some(self.request_id)
+impl ExecutionContext {
+    /// Returns the ID that this run shares with all runs that follow from it, or `None` outside a run.
+    pub(crate) fn correlation_id(&self) -> Option<&str> {
+        self.stamp().map(Stamp::correlation_id)
+    }
+
+    /// Returns whether a breadcrumb names the executor of this run as its creator. Outside a run every breadcrumb passes.
+    pub(crate) fn has_created(&self, found: &Breadcrumb) -> bool {
+        self.stamp().is_none_or(|stamp| stamp.has_created(found))
+    }
+
+    /// Returns whether an answer to a request of this run counts. Outside a run every answer does.
+    ///
+    /// # Errors
+    /// A [`StoreError`] or [`ContextError`] if the request or a writer cannot be read.
+    pub(crate) async fn accepts(
+        &self,
+        answer: &Breadcrumb,
+        asked: Asked<'_>,
+        store: &dyn BreadcrumbStore,
+    ) -> Result<bool, BoxError> {
+        let Some(stamp) = self.stamp() else {
+            return Ok(true);
+        };
+        let standing = Standing {
+            run: self.run(),
+            stamp,
+            asked,
+            store,
+        };
+        let refusal = match asked.of_person {
+            true => standing.of_decision(answer).await?,
+            false => standing.of_answer(answer).await?,
+        };
+        if let Some(reason) = refusal {
+            tracing::warn!(
+                answer = %answer.id,
+                version = answer.version,
+                schema = asked.schema,
+                request_id = asked.request_id,
+                reason,
+                "an answer does not count for the run that waits for it"
+            );
+        }
+        Ok(refusal.is_none())
+    }
+
+    /// Returns the stamp of the run, or `None` outside a run.
+    fn stamp(&self) -> Option<&Stamp> {
+        let terms = self.run().terms.as_ref()?;
+        Some(&terms.stamp)
     }
 }
 
-/// Returns whether an answer of a tool or an agent counts. The answer of an executor counts only if its trigger is the
-/// request that this run wrote, unchanged. An answer from outside has no trigger and counts: the permission to write its
-/// schema is the permission to answer.
-///
-/// # Errors
-/// A [`StoreError`] or [`ContextError`] if the request or its writer cannot be read.
-pub(crate) async fn answers_request(
-    context: &ExecutionContext,
-    store: &dyn BreadcrumbStore,
-    answer: &Breadcrumb,
-    asked: Asked<'_>,
-) -> Result<bool, BoxError> {
-    let Some(stamp) = context.stamp() else {
-        return Ok(true);
-    };
-    if !has_trigger(answer) {
-        return Ok(true);
-    }
-    let request = match trigger_of(answer) {
-        Some(id) => store.get(id).await,
-        None => return Ok(refused(answer, asked, "its creator names no breadcrumb")),
-    };
-    let request = match request {
-        Ok(request) => request,
-        Err(StoreError::NotFound { .. }) => {
-            return Ok(refused(
-                answer,
-                asked,
-                "the request that it answers is gone",
-            ));
-        }
-        Err(error) => return Err(error.into()),
-    };
-    let counts = asked.is_asked_by(&request) && is_own_request(context, stamp, &request).await?;
-    Ok(counts || refused(answer, asked, NOT_OWN))
+/// The check of one answer.
+struct Standing<'a> {
+    run: &'a RunHandle,
+    stamp: &'a Stamp,
+    asked: Asked<'a>,
+    store: &'a dyn BreadcrumbStore,
 }
 
-/// Returns whether a person's decision counts: no executor wrote it, and the question is unchanged since this run wrote it.
-///
-/// # Errors
-/// A [`StoreError`] or [`ContextError`] if the question or a writer cannot be read.
-pub(crate) async fn is_decision(
-    context: &ExecutionContext,
-    store: &dyn BreadcrumbStore,
-    answer: &Breadcrumb,
-    asked: Asked<'_>,
-) -> Result<bool, BoxError> {
-    let Some(stamp) = context.stamp() else {
-        return Ok(true);
-    };
-    match context.written_by(answer).await? {
-        None | Some(WrittenBy::Outside) => {}
-        Some(WrittenBy::Executor(_)) => {
-            return Ok(refused(
-                answer,
-                asked,
-                "an executor wrote it, and not a person",
-            ));
+/// The reason why an answer does not count; `None` if it counts.
+type Refusal = Option<&'static str>;
+
+impl Standing<'_> {
+    /// Checks an answer of a tool or an agent. The answer of an executor counts only if its trigger is the request that this
+    /// run wrote, unchanged. An answer from outside has no trigger and counts: the permission to write its schema is the
+    /// permission to answer.
+    async fn of_answer(&self, answer: &Breadcrumb) -> Result<Refusal, BoxError> {
+        if !has_trigger(answer) {
+            return Ok(None);
         }
-        Some(WrittenBy::Unknown) => {
-            return Ok(refused(answer, asked, "it changed while it was read"));
-        }
+        let Some(id) = trigger_of(answer) else {
+            return Ok(Some("its creator names no breadcrumb"));
+        };
+        let request = match self.store.get(id).await {
+            Ok(request) => request,
+            Err(StoreError::NotFound { .. }) => {
+                return Ok(Some("the request that it answers is gone"));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Ok(match self.is_own_request(&request).await? {
+            true => None,
+            false => Some(
+                "it answers a breadcrumb that is not the request of this run, or that was changed since",
+            ),
+        })
     }
-    let tag = format!("request:{}", asked.request_id);
-    let mut query = Query::new(Selector::schema(asked.schema).all_tags([tag])).limit(AT_ONCE);
-    for _ in 0..MOST_LOOKS {
-        let page = store.search(&query).await?;
-        for question in page.iter().filter(|question| asked.is_asked_by(question)) {
-            if is_own_request(context, stamp, question).await? {
-                return Ok(true);
+
+    /// Checks the decision of a person: no executor wrote it, and the question is unchanged since this run wrote it.
+    async fn of_decision(&self, answer: &Breadcrumb) -> Result<Refusal, BoxError> {
+        match self.run.written_by(answer).await? {
+            None | Some(WrittenBy::Outside) => {}
+            Some(WrittenBy::Executor(_)) => {
+                return Ok(Some("an executor wrote it, and not a person"));
+            }
+            Some(WrittenBy::Unknown) => return Ok(Some("it changed while it was read")),
+        }
+        let tag = format!("request:{}", self.asked.request_id);
+        let questions = Selector::schema(self.asked.schema).all_tags([tag]);
+        let mut query = Query::new(questions).limit(AT_ONCE);
+        for _ in 0..MOST_LOOKS {
+            let page = self.store.search(&query).await?;
+            for question in &page {
+                if self.is_own_request(question).await? {
+                    return Ok(None);
+                }
+            }
+            match page.last() {
+                Some(oldest) if page.len() == AT_ONCE => query = query.before(oldest.order_key()),
+                Some(_) | None => break,
             }
         }
-        match page.last() {
-            Some(oldest) if page.len() == AT_ONCE => query = query.before(oldest.order_key()),
-            Some(_) | None => break,
-        }
+        Ok(Some("its question was changed or deleted"))
     }
-    Ok(refused(
-        answer,
-        asked,
-        "its question was changed or deleted",
-    ))
+
+    /// Returns whether a breadcrumb is the request as this run wrote it, and no other write changed it. Without records of
+    /// writers the `creator` of the request decides.
+    async fn is_own_request(&self, found: &Breadcrumb) -> Result<bool, ContextError> {
+        let is_asked = found.schema_name.as_deref() == Some(self.asked.schema)
+            && found.context.text("requestId") == Some(self.asked.request_id);
+        if !is_asked || found.version != 1 || !self.stamp.is_of_run(found) {
+            return Ok(false);
+        }
+        Ok(match self.run.written_by(found).await? {
+            None => true,
+            Some(WrittenBy::Executor(executor)) => *executor == *self.stamp.executor(),
+            Some(WrittenBy::Outside | WrittenBy::Unknown) => false,
+        })
+    }
 }
 
 /// Limit of the breadcrumbs with the tag of a question in one page. There are several pages, so that a flood of copies does
@@ -112,40 +158,7 @@ const AT_ONCE: usize = 256;
 /// Limit of the pages.
 const MOST_LOOKS: usize = 64;
 
-const NOT_OWN: &str =
-    "it answers a breadcrumb that is not the request of this run, or that was changed since";
-
-/// Returns whether this run wrote a request and no other write changed it. Without records of writers the `creator` of the
-/// request decides.
-async fn is_own_request(
-    context: &ExecutionContext,
-    stamp: &Stamp,
-    request: &Breadcrumb,
-) -> Result<bool, ContextError> {
-    if request.version != 1 || !stamp.is_of_run(request) {
-        return Ok(false);
-    }
-    Ok(match context.written_by(request).await? {
-        None => true,
-        Some(WrittenBy::Executor(executor)) => *executor == *stamp.executor(),
-        Some(WrittenBy::Outside | WrittenBy::Unknown) => false,
-    })
-}
-
 fn has_trigger(answer: &Breadcrumb) -> bool {
     let creator = answer.context.get("creator");
     creator.is_some_and(|creator| creator.get("trigger_id").is_some())
-}
-
-/// Logs why an answer does not count.
-fn refused(answer: &Breadcrumb, asked: Asked<'_>, reason: &'static str) -> bool {
-    tracing::warn!(
-        answer = %answer.id,
-        version = answer.version,
-        schema = asked.schema,
-        request_id = asked.request_id,
-        reason,
-        "an answer does not count for the run that waits for it"
-    );
-    false
 }

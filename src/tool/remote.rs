@@ -3,7 +3,7 @@ use super::settings::{Place, with_settings};
 use super::{RetrySafety, Tool, ToolContext, ToolExecutor, ToolSettings, wire};
 use crate::clock::later;
 use crate::error::BoxError;
-use crate::executor::{Asked, ContextError, WaitError, answers_request};
+use crate::executor::{Asked, ContextError, WaitError};
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Order, Selector};
 use crate::store::{Query, StoreError, Write};
@@ -209,9 +209,10 @@ impl Asking<'_> {
         let asked = Asked {
             schema: ToolExecutor::REQUEST,
             request_id: self.id,
+            of_person: false,
         };
         let (context, store) = (self.context.context(), self.context.store());
-        let counts = answers_request(context, store, response, asked).await?;
+        let counts = context.accepts(response, asked, store).await?;
         Ok(counts.then_some(answer))
     }
 

@@ -60,6 +60,10 @@ use std::sync::Arc;
 ///
 /// Each check has its [time](Guardrails::time_limit), after which it is dropped where it waits; one that blocks the thread
 /// is not interrupted. It may be asked for the same thing again, by another attempt at the run.
+#[expect(
+    unused_variables,
+    reason = "a default method lets everything pass, and the docs show the names of its arguments"
+)]
 #[async_trait]
 pub trait Guardrail: Send + Sync {
     /// What it is called in errors and logs, and towards the model.
@@ -73,7 +77,6 @@ pub trait Guardrail: Send + Sync {
     /// # Errors
     /// An error denies.
     async fn input(&self, messages: &[Message]) -> Result<Decision<Vec<Message>>, BoxError> {
-        let _ = messages;
         Ok(Decision::Allow)
     }
 
@@ -82,7 +85,6 @@ pub trait Guardrail: Send + Sync {
     /// # Errors
     /// An error denies.
     async fn output(&self, text: &str) -> Result<Decision<String>, BoxError> {
-        let _ = text;
         Ok(Decision::Allow)
     }
 
@@ -91,7 +93,6 @@ pub trait Guardrail: Send + Sync {
     /// # Errors
     /// An error denies.
     async fn tool_call(&self, tool: &str, arguments: &Json) -> Result<Decision<Json>, BoxError> {
-        let _ = (tool, arguments);
         Ok(Decision::Allow)
     }
 
@@ -100,7 +101,6 @@ pub trait Guardrail: Send + Sync {
     /// # Errors
     /// An error denies.
     async fn tool_result(&self, tool: &str, answer: &Answer) -> Result<Decision<Answer>, BoxError> {
-        let _ = (tool, answer);
         Ok(Decision::Allow)
     }
 }

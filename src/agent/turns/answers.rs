@@ -5,7 +5,7 @@ use super::waits::{self, Awaited, Reply, Unwritten, Wait};
 use super::{Effect, Run};
 use crate::agent::{AgentExecutor, human};
 use crate::error::BoxError;
-use crate::executor::{ExecutionContext, Response, answers_request, is_decision, suspend};
+use crate::executor::{ExecutionContext, Response, suspend};
 use crate::machine::{Answer, CallId};
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Timestamp};
 use crate::store::{BreadcrumbStore, Query};
@@ -224,11 +224,7 @@ async fn reply_to(
         let Some(reply) = wait.reply(found, context.correlation_id()) else {
             continue;
         };
-        let counts = match wait.is_for_person() {
-            true => is_decision(context, store, found, wait.asked()).await?,
-            false => answers_request(context, store, found, wait.asked()).await?,
-        };
-        if counts {
+        if context.accepts(found, wait.asked(), store).await? {
             return Ok(Some((found.id, reply)));
         }
     }

@@ -111,22 +111,15 @@ impl Wait {
 
     /// Returns the request that it waits for an answer to.
     pub(super) fn asked(&self) -> Asked<'_> {
-        let schema = match &self.awaited {
-            Awaited::Tool { .. } | Awaited::Model { .. } => ToolExecutor::REQUEST,
-            Awaited::Agent { .. } => agents::REQUEST,
-            Awaited::Approval { .. } | Awaited::Question { .. } => human::REQUEST,
+        let (schema, of_person) = match &self.awaited {
+            Awaited::Tool { .. } | Awaited::Model { .. } => (ToolExecutor::REQUEST, false),
+            Awaited::Agent { .. } => (agents::REQUEST, false),
+            Awaited::Approval { .. } | Awaited::Question { .. } => (human::REQUEST, true),
         };
         Asked {
             schema,
             request_id: &self.request_id,
-        }
-    }
-
-    /// Returns whether only a person may answer.
-    pub(super) fn is_for_person(&self) -> bool {
-        match &self.awaited {
-            Awaited::Approval { .. } | Awaited::Question { .. } => true,
-            Awaited::Tool { .. } | Awaited::Agent { .. } | Awaited::Model { .. } => false,
+            of_person,
         }
     }
 

@@ -6,7 +6,6 @@ use super::ended::{of_error, timed_out};
 use super::marks::Mark;
 use super::waiting::{Awaited, Reply, Wait};
 use crate::error::{BoxError, Retry};
-use crate::executor::{answers_request, is_decision};
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Json, Selector, Timestamp};
 use crate::store::{Query, StoreError, Wake};
@@ -160,13 +159,8 @@ impl Drive<'_> {
         if self.looked.refused.contains(&version) {
             return Ok(false);
         }
-        let (context, store) = (self.context, &*self.assembly.store);
-        let counts = match &wait.on {
-            Awaited::Person { .. } | Awaited::Approval { .. } => {
-                is_decision(context, store, found, asked).await?
-            }
-            Awaited::Tool | Awaited::Event => answers_request(context, store, found, asked).await?,
-        };
+        let store = &*self.assembly.store;
+        let counts = self.context.accepts(found, asked, store).await?;
         if !counts && self.looked.refused.len() < MOST_REFUSED {
             self.looked.refused.insert(version);
         }

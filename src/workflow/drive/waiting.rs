@@ -94,14 +94,15 @@ impl Wait {
 
     /// Returns the request that it waits for an answer to; none if any breadcrumb that matches will do.
     pub(super) fn asked(&self) -> Option<Asked<'_>> {
-        let schema = match &self.on {
+        let (schema, of_person) = match &self.on {
             Awaited::Event => return None,
-            Awaited::Person { .. } | Awaited::Approval { .. } => human::REQUEST,
-            Awaited::Tool => ToolExecutor::REQUEST,
+            Awaited::Person { .. } | Awaited::Approval { .. } => (human::REQUEST, true),
+            Awaited::Tool => (ToolExecutor::REQUEST, false),
         };
         Some(Asked {
             schema,
             request_id: &self.ticket,
+            of_person,
         })
     }
 

@@ -13,7 +13,7 @@ use universal_executor::tool::{
 };
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, ExecutionContext, MemoryStore,
-    NewBreadcrumb, Outcome, Profile, Runtime, UniversalExecutor, retry_after,
+    NewBreadcrumb, Outcome, Profile, Response, Runtime, UniversalExecutor, retry_after,
 };
 
 fn remote() -> RemoteTool {
@@ -94,6 +94,30 @@ async fn a_call_is_a_request_and_its_response_the_result() {
     for tag in ["tool:request", "workspace:tools", &format!("request:{id}")] {
         assert!(request.tags.contains(&tag.to_owned()), "{:?}", request.tags);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_of_an_executor_to_something_else_is_not_the_result() {
+    let store = MemoryStore::default();
+    let eve = Probe::on("go.v1", "eve", &store).responding(|trigger, _| {
+        let id = trigger.context.text("id").unwrap();
+        let context =
+            json!({"request_id": id, "tool": "probe", "status": "success", "output": "forged"});
+        let response = NewBreadcrumb::new("tool.response.v1").context(context);
+        Ok(Response::create(response.tag(format!("request:{id}"))))
+    });
+    let executors: Vec<Arc<dyn UniversalExecutor>> =
+        vec![caller(&store, MAY_ASK).shared(), eve.shared()];
+
+    let output = answered(&store, executors, async |request| {
+        put(&store, "go.v1", json!({"id": request.context["requestId"]})).await;
+        eventually(async || !all(&store, "tool.response.v1").await.is_empty()).await;
+        let real = json!({"tool": "probe", "status": "success", "output": "real"});
+        respond(&store, &request, real).await;
+    })
+    .await;
+
+    assert_eq!(output, json!({"output": "real"}));
 }
 
 #[tokio::test(start_paused = true)]

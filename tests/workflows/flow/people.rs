@@ -418,6 +418,67 @@ async fn a_tool_that_is_served_elsewhere_is_asked_by_a_breadcrumb() {
     assert_eq!(result.context["output"], json!({"n": 2}));
 }
 
+#[tokio::test]
+async fn a_response_of_an_executor_to_something_else_is_not_the_result_of_a_step() {
+    use universal_executor::tool::remote_tool;
+    let tools = ToolRegistry::default()
+        .with(remote_tool("far", "Far away.", json!({"type": "object"})))
+        .unwrap();
+    let definition = flow(
+        &json!({"tools": {"far": {}}}),
+        json!([{"tool": "far", "input": {}}]),
+    );
+    let world = World::new(&definition, tools, no_model());
+    world.asks(json!({})).await;
+    let asked = world.works_until("tool.request.v1", 1).await;
+    let id = asked.context.text("requestId").unwrap().to_owned();
+    let says = move |output: &str| {
+        let context =
+            json!({"request_id": id, "tool": "far", "status": "success", "output": output});
+        NewBreadcrumb::new("tool.response.v1")
+            .tag(format!("request:{id}"))
+            .context(context)
+    };
+
+    // The library stamps the trigger of an executor into what it writes.
+    let go = world
+        .store
+        .create(NewBreadcrumb::new("go.v1"))
+        .await
+        .unwrap();
+    let mut forged = says("forged").context.into_value();
+    forged["creator"] = json!({"id": "eve", "trigger_id": go.id, "trigger_version": 1});
+    let forged = says("forged").created_by("eve").context(forged);
+    world.store.create(forged).await.unwrap();
+    world.store.create(says("real")).await.unwrap();
+    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+
+    assert_eq!(result.context["output"], "real");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_to_a_question_that_was_changed_does_not_count() {
+    let definition = flow(
+        &json!({}),
+        json!([{"try": [{"ask": "Go on?", "timeout_seconds": 60}], "on_failure": [{"return": "${error.code}"}]}]),
+    );
+    let world = World::new(&definition, ToolRegistry::default(), no_model());
+    world.asks(json!({})).await;
+    works_for(&world, SECOND).await;
+    let asked = world.store.latest(ASKED).await.unwrap().unwrap();
+
+    let title = universal_executor::Patch::new().title("Stop?");
+    world
+        .store
+        .update(asked.id, asked.version, title)
+        .await
+        .unwrap();
+    answer(&world, &asked, json!({"answer": "yes"})).await;
+    works_for(&world, 600 * SECOND).await;
+
+    assert_eq!(world.result().await["output"], "timed_out");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_question_that_nobody_answers_in_its_time_fails_its_step() {
     let definition = flow(
