@@ -5,7 +5,7 @@ mod hostile;
 mod lost;
 mod relay;
 mod server;
-mod stage;
+pub(crate) mod stage;
 mod workers;
 
 use server::{url, uuid};

@@ -101,7 +101,7 @@ pub(crate) async fn answered(store: &impl BreadcrumbStore, questions: usize) {
 }
 
 /// Waits until something is so; a minute and not longer.
-pub(crate) async fn eventually(is_so: impl AsyncFn() -> bool) {
+pub(crate) async fn eventually(mut is_so: impl AsyncFnMut() -> bool) {
     let waits = async {
         while !is_so().await {
             tokio::time::sleep(Duration::from_millis(50)).await;
