@@ -2,11 +2,14 @@ use super::breadcrumb::Breadcrumb;
 use super::definition::{self, DefinitionError, DefinitionOptions, Warning};
 use super::event::{Event, EventKind};
 use super::explain::Explanation;
+use super::json_sorted::sorted_text;
 use super::selector::{Facts, Miss, Passed, Verdict};
 use super::subscription::{Role, Subscription};
 use crate::bugs::planted;
+use crate::hex::hex;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -103,6 +106,14 @@ impl Subscriptions {
     #[must_use]
     pub fn as_slice(&self) -> &[Subscription] {
         &self.0.subscriptions
+    }
+
+    /// Returns the SHA-256 of the definitions as JSON, in hexadecimal: equal lists of subscriptions have equal hashes.
+    #[must_use]
+    pub fn hash(&self) -> Arc<str> {
+        // Subscriptions are JSON by construction.
+        let definitions = serde_json::to_value(self).unwrap_or_default();
+        hex(&Sha256::digest(sorted_text(&definitions))).into()
     }
 
     /// Those in the context role, in order.

@@ -74,6 +74,11 @@ pub enum RunEnd {
     Continues,
 }
 
+impl RunEnd {
+    /// Reason of a [skipped](Self::Skipped) run whose executor does not match the trigger.
+    pub const UNMATCHED: &'static str = "unmatched";
+}
+
 /// What a failed run leaves behind: an `executor.failed.v1` breadcrumb that names the run and holds no payload.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]

@@ -1,6 +1,7 @@
 use super::StoreError;
 use super::lineage::{Lineage, Saved};
 use super::run::{NewRun, Run, RunFilter, RunRef, RunState};
+use super::worker::{Worker, WorkerRecord};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use std::sync::Arc;
 /// ready --claim: attempt + 1, new token, lease--> running --commit--> done | failed | skipped | superseded | suspended
 /// running --retry--> ready (at a later time)     running --release--> ready (attempt - 1)
 /// running, lease over --claim--> running         suspended --resume, or its time is up--> ready
-/// failed --redo--> ready (in a new epoch)
+/// failed, or skipped as unmatched --redo--> ready (in a new epoch)
+/// running --transfer--> ready (for another version of the executor, attempt - 1)
 /// ```
 ///
 /// # Contract
@@ -73,6 +75,44 @@ pub trait RunLedger: Send + Sync {
     /// [`StoreError::LeaseLost`].
     async fn release(&self, lease: Lease) -> Result<(), StoreError>;
 
+    /// Releases a run for another version of its executor, which matches the trigger. The attempt does not count.
+    ///
+    /// The run retains its place in the order of its ordering key. It becomes due when a worker of that version
+    /// [accepts](Self::accept_transfers) it, at the latest at `until`.
+    ///
+    /// # Errors
+    /// [`StoreError::LeaseLost`].
+    async fn transfer(
+        &self,
+        lease: Lease,
+        version: &str,
+        until: Timestamp,
+    ) -> Result<(), StoreError>;
+
+    /// Makes the runs due that were [transferred](Self::transfer) to these versions of executors, given as (ID, version).
+    /// Returns their number, at most 1,000 for each version.
+    ///
+    /// # Errors
+    /// Only if the store is unavailable.
+    async fn accept_transfers(
+        &self,
+        versions: &[(Arc<str>, Arc<str>)],
+    ) -> Result<usize, StoreError>;
+
+    /// Stores the record of a worker with the current time, in the place of the record with the same ID.
+    ///
+    /// Deletes records older than [24 h](Worker::KEPT), and the oldest beyond [1,000](Worker::MOST).
+    ///
+    /// # Errors
+    /// Only if the store is unavailable.
+    async fn record_worker(&self, worker: &WorkerRecord) -> Result<(), StoreError>;
+
+    /// Lists the workers of this tenant, the most recently stored record first.
+    ///
+    /// # Errors
+    /// Only if the store is unavailable.
+    async fn workers(&self) -> Result<Vec<Worker>, StoreError>;
+
     /// Keeps the progress of a run, for the next attempt to go on with.
     ///
     /// # Errors
@@ -85,10 +125,11 @@ pub trait RunLedger: Send + Sync {
     /// [`StoreError::WrongState`] if it is not suspended (any more), [`StoreError::UnknownRun`].
     async fn resume(&self, run: &RunRef, with: BreadcrumbId) -> Result<(), StoreError>;
 
-    /// Runs a failed run again, behind all others, in a new epoch with fresh attempts and a new idempotency key.
+    /// Repeats a run that failed, or that was skipped because its executor did not match the trigger: behind all other runs, in
+    /// a new epoch with fresh attempts and a new idempotency key.
     ///
     /// # Errors
-    /// [`StoreError::WrongState`] if it did not fail, [`StoreError::UnknownRun`].
+    /// [`StoreError::WrongState`] if the run is in another state, [`StoreError::UnknownRun`].
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError>;
 
     /// The rows a filter selects, in the order in which they are due, then were added.

@@ -61,6 +61,7 @@ mod unclaimed;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod wake;
 mod with_ledger;
+mod worker;
 mod wrap;
 
 pub(crate) use answered::{answered, run_tag};
@@ -83,6 +84,7 @@ pub use run::{NewRun, Run, RunFilter, RunRef, RunState};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Durability, SqliteBuilder, SqliteError, SqliteLimits, SqliteStats, SqliteStore};
 pub use with_ledger::WithLedger;
+pub use worker::{ExecutorVersion, Worker, WorkerRecord};
 
 use crate::model::{Breadcrumb, BreadcrumbId};
 use async_trait::async_trait;

@@ -24,6 +24,14 @@ pub enum Operation {
     Retry,
     /// [`RunLedger::release`](super::RunLedger::release).
     Release,
+    /// [`RunLedger::transfer`](super::RunLedger::transfer).
+    Transfer,
+    /// [`RunLedger::accept_transfers`](super::RunLedger::accept_transfers).
+    AcceptTransfers,
+    /// [`RunLedger::record_worker`](super::RunLedger::record_worker).
+    RecordWorker,
+    /// [`RunLedger::workers`](super::RunLedger::workers).
+    Workers,
     /// [`RunLedger::save`](super::RunLedger::save).
     Save,
     /// [`RunLedger::resume`](super::RunLedger::resume).
@@ -46,7 +54,7 @@ pub enum Operation {
 
 impl Operation {
     /// Every operation: those of a store, of its ledger, of a source.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 23] = [
         Self::Get,
         Self::Search,
         Self::VectorSearch,
@@ -57,6 +65,10 @@ impl Operation {
         Self::Heartbeat,
         Self::Retry,
         Self::Release,
+        Self::Transfer,
+        Self::AcceptTransfers,
+        Self::RecordWorker,
+        Self::Workers,
         Self::Save,
         Self::Resume,
         Self::Redo,
@@ -82,6 +94,10 @@ impl Operation {
             Self::Heartbeat => "heartbeat",
             Self::Retry => "retry",
             Self::Release => "release",
+            Self::Transfer => "transfer",
+            Self::AcceptTransfers => "accept_transfers",
+            Self::RecordWorker => "record_worker",
+            Self::Workers => "workers",
             Self::Save => "save",
             Self::Resume => "resume",
             Self::Redo => "redo",

@@ -6,6 +6,9 @@ use crate::model::{BreadcrumbId, Json, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Most rows of one version of an executor that one call accepts.
+pub(in crate::store) const MOST_ACCEPTED: usize = 1_000;
+
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Row {
     pub(in crate::store) run: RunRef,
@@ -27,6 +30,7 @@ pub(in crate::store) struct Row {
     pub(in crate::store) saved: Option<Saved>,
     pub(in crate::store) wait: Option<Wait>,
     pub(in crate::store) written: Vec<BreadcrumbId>,
+    /// Reason of the end. While the row is ready: version of the executor to which it was transferred.
     pub(in crate::store) reason: Option<String>,
     /// Which of the rows that are over this was.
     pub(in crate::store) over: Option<u64>,
@@ -157,6 +161,7 @@ impl Row {
             self.enqueued_at = now;
         }
         self.state = RunState::Running;
+        self.reason = None;
         if planted("late-count") {
             self.abandoned = 0;
         } else {
@@ -182,6 +187,28 @@ impl Row {
     pub(in crate::store) fn release(&mut self) {
         self.attempts = self.attempts.saturating_sub(1);
         self.state = RunState::Ready;
+    }
+
+    /// Releases the lease as if the row had not been claimed, for another version of the executor.
+    pub(in crate::store) fn transfer(&mut self, version: &str) {
+        self.release();
+        self.reason = Some(version.to_owned());
+    }
+
+    /// Returns the version of the executor to which the row was transferred, until a worker of that version accepts it.
+    pub(in crate::store) fn transferred_to(&self) -> Option<&str> {
+        let ready = self.state == RunState::Ready;
+        self.reason.as_deref().filter(|_| ready)
+    }
+
+    /// Fails unless the row can be redone.
+    pub(in crate::store) fn check_redo(&self) -> Result<(), StoreError> {
+        let unmatched =
+            self.state == RunState::Skipped && self.reason.as_deref() == Some(RunEnd::UNMATCHED);
+        match self.state == RunState::Failed || unmatched {
+            true => Ok(()),
+            false => Err(self.wrong_state("redo")),
+        }
     }
 
     pub(in crate::store) fn save(&mut self, state: Json) {
@@ -284,7 +311,8 @@ impl Row {
                 .filter(|_| state == RunState::Suspended)
                 .map(|wait| wait.since),
             written: self.written.clone(),
-            reason: self.reason.clone(),
+            reason: self.reason.clone().filter(|_| self.state.is_over()),
+            transferred_to: self.transferred_to().map(str::to_owned),
             ..Run::new(self.run.clone(), state, self.enqueued_at)
         }
     }

@@ -289,6 +289,8 @@ pub struct Run {
     pub written: Vec<BreadcrumbId>,
     /// The class of its failure, or why it was skipped.
     pub reason: Option<String>,
+    /// The version of its executor to which the run was [transferred](super::RunLedger::transfer), until a worker of that version accepts it.
+    pub transferred_to: Option<String>,
     /// Its lease, while that is parked in the handle that asks: what a heartbeat for it needs.
     pub lease: Option<Lease>,
 }
@@ -307,6 +309,7 @@ impl Run {
             suspended_at: None,
             written: Vec::new(),
             reason: None,
+            transferred_to: None,
             lease: None,
         }
     }

@@ -75,10 +75,11 @@ macro_rules! wrap_breadcrumbs {
 macro_rules! wrap_runs {
     ($wrapper:ident) => {
         const _: () = {
+            use std::sync::Arc;
             use $crate::model::{BreadcrumbId, Json, Timestamp};
             use $crate::store::{
                 BreadcrumbStore, Claim, ExecutorLimits, Lease, Lost, NewRun, Operation, Run,
-                RunFilter, RunLedger, RunRef, StoreError, WrittenBy,
+                RunFilter, RunLedger, RunRef, StoreError, Worker, WorkerRecord, WrittenBy,
             };
 
             #[async_trait::async_trait]
@@ -129,6 +130,39 @@ macro_rules! wrap_runs {
                     let inside = self.runs_inside()?;
                     self.call(Operation::Release, || inside.release(lease))
                         .await
+                }
+
+                async fn transfer(
+                    &self,
+                    lease: Lease,
+                    version: &str,
+                    until: Timestamp,
+                ) -> Result<(), StoreError> {
+                    let inside = self.runs_inside()?;
+                    let transfer = || inside.transfer(lease, version, until);
+                    self.call(Operation::Transfer, transfer).await
+                }
+
+                async fn accept_transfers(
+                    &self,
+                    versions: &[(Arc<str>, Arc<str>)],
+                ) -> Result<usize, StoreError> {
+                    let inside = self.runs_inside()?;
+                    self.call(Operation::AcceptTransfers, || {
+                        inside.accept_transfers(versions)
+                    })
+                    .await
+                }
+
+                async fn record_worker(&self, worker: &WorkerRecord) -> Result<(), StoreError> {
+                    let inside = self.runs_inside()?;
+                    let record = || inside.record_worker(worker);
+                    self.call(Operation::RecordWorker, record).await
+                }
+
+                async fn workers(&self) -> Result<Vec<Worker>, StoreError> {
+                    let inside = self.runs_inside()?;
+                    self.call(Operation::Workers, || inside.workers()).await
                 }
 
                 async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {

@@ -23,7 +23,8 @@ use universal_executor::model::{Json, Timestamp};
 use universal_executor::source::StartAt;
 use universal_executor::store::{
     Capabilities, Claim, Commit, Committed, Durability, ExecutorLimits, Lease, Lost, NewRun, Query,
-    Run, RunFilter, RunRef, RunState, Scored, StoreError, VectorQuery, WrittenBy,
+    Run, RunFilter, RunRef, RunState, Scored, StoreError, VectorQuery, Worker, WorkerRecord,
+    WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, RunLedger, Runtime, Selector,
@@ -249,7 +250,7 @@ impl Doomed {
         let mut call = Box::pin(call);
         match self.death.moment {
             0 => {}
-            // The work is handed over to the thread that writes, which may be at any point of it.
+            // The work is transferred to the thread that writes, which may be at any point of it.
             1 => drop(call.as_mut().now_or_never()),
             _ => drop(call.await),
         }
@@ -314,6 +315,30 @@ impl RunLedger for Doomed {
 
     async fn release(&self, lease: Lease) -> Result<(), StoreError> {
         self.call(self.store.release(lease)).await
+    }
+
+    async fn transfer(
+        &self,
+        lease: Lease,
+        version: &str,
+        until: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.call(self.store.transfer(lease, version, until)).await
+    }
+
+    async fn accept_transfers(
+        &self,
+        versions: &[(Arc<str>, Arc<str>)],
+    ) -> Result<usize, StoreError> {
+        self.store.accept_transfers(versions).await
+    }
+
+    async fn record_worker(&self, worker: &WorkerRecord) -> Result<(), StoreError> {
+        self.store.record_worker(worker).await
+    }
+
+    async fn workers(&self) -> Result<Vec<Worker>, StoreError> {
+        self.store.workers().await
     }
 
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {

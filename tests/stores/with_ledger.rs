@@ -149,6 +149,13 @@ universal_executor::store_conformance! { @promises two, Two,
     everything_a_run_writes_comes_from_it
     lineage_is_noted_when_enqueued
     a_deletion_has_a_lineage
+    a_lost_lease_transfers_nothing
+    a_run_that_is_transferred_keeps_its_line_waiting
+    a_run_that_is_transferred_waits_for_its_version
+    a_run_that_no_worker_accepts_is_due_at_its_time
+    a_run_that_was_skipped_as_unmatched_can_be_redone
+    workers_are_recorded
+    workers_of_tenants_are_apart
     runs_are_listed_by_what_they_are
     runs_are_listed_in_the_order_they_are_due
 }

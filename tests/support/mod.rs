@@ -12,7 +12,7 @@ use std::time::Duration;
 use universal_executor::executor::ExecutorError;
 use universal_executor::store::{
     Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lost, NewRun, Query, Run,
-    RunFilter, RunRef, Scored, StoreError, VectorQuery, WrittenBy,
+    RunFilter, RunRef, Scored, StoreError, VectorQuery, Worker, WorkerRecord, WrittenBy,
 };
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Event,
@@ -372,6 +372,30 @@ impl RunLedger for Shim {
     async fn release(&self, lease: Lease) -> Result<(), StoreError> {
         self.play(Call::Release).await?;
         self.inner.release(lease).await
+    }
+
+    async fn transfer(
+        &self,
+        lease: Lease,
+        version: &str,
+        until: universal_executor::model::Timestamp,
+    ) -> Result<(), StoreError> {
+        self.inner.transfer(lease, version, until).await
+    }
+
+    async fn accept_transfers(
+        &self,
+        versions: &[(Arc<str>, Arc<str>)],
+    ) -> Result<usize, StoreError> {
+        self.inner.accept_transfers(versions).await
+    }
+
+    async fn record_worker(&self, worker: &WorkerRecord) -> Result<(), StoreError> {
+        self.inner.record_worker(worker).await
+    }
+
+    async fn workers(&self) -> Result<Vec<Worker>, StoreError> {
+        self.inner.workers().await
     }
 
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {

@@ -59,6 +59,7 @@ mod parked;
 mod queries;
 mod tenants;
 mod turns;
+mod versions;
 mod waits;
 mod writes;
 
@@ -125,6 +126,13 @@ pub use turns::{
     a_later_version_keeps_the_order, a_row_keeps_its_ordering_key,
     a_run_that_is_redone_goes_to_the_end, a_version_announced_too_early_goes_to_the_end,
     what_is_behind_another_waits_for_some_time,
+};
+pub use versions::{
+    a_lost_lease_transfers_nothing, a_run_that_is_transferred_keeps_its_line_waiting,
+    a_run_that_is_transferred_waits_for_its_version,
+    a_run_that_no_worker_accepts_is_due_at_its_time,
+    a_run_that_was_skipped_as_unmatched_can_be_redone, workers_are_recorded,
+    workers_of_tenants_are_apart,
 };
 pub use waits::{
     a_run_can_wait_again, a_suspended_run_is_resumed_once, a_suspended_run_waits,
@@ -283,6 +291,13 @@ macro_rules! store_conformance {
             everything_a_run_writes_comes_from_it
             lineage_is_noted_when_enqueued
             a_deletion_has_a_lineage
+            a_lost_lease_transfers_nothing
+            a_run_that_is_transferred_keeps_its_line_waiting
+            a_run_that_is_transferred_waits_for_its_version
+            a_run_that_no_worker_accepts_is_due_at_its_time
+            a_run_that_was_skipped_as_unmatched_can_be_redone
+            workers_are_recorded
+            workers_of_tenants_are_apart
             runs_are_listed_by_what_they_are
             runs_are_listed_in_the_order_they_are_due
         }

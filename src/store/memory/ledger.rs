@@ -6,7 +6,7 @@ use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::{End, Origin};
 use crate::store::{
     Claim, ExecutorLimits, Lease, Lost, NewRun, Run, RunFilter, RunLedger, RunRef, RunState,
-    StoreError, WrittenBy, canonical,
+    StoreError, Worker, WorkerRecord, WrittenBy, canonical,
 };
 use async_trait::async_trait;
 use std::collections::HashSet;
@@ -86,6 +86,38 @@ impl RunLedger for MemoryStore {
     async fn release(&self, lease: Lease) -> Result<(), StoreError> {
         let now = self.now();
         self.tenant.write().runs.release(&lease, now)
+    }
+
+    async fn transfer(
+        &self,
+        lease: Lease,
+        version: &str,
+        until: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.tenant.write().runs.transfer(&lease, version, until)
+    }
+
+    async fn accept_transfers(
+        &self,
+        versions: &[(Arc<str>, Arc<str>)],
+    ) -> Result<usize, StoreError> {
+        let now = self.now();
+        let mut state = self.tenant.write();
+        let taken = versions
+            .iter()
+            .map(|version| state.runs.accept_transfers(version, now));
+        Ok(taken.sum())
+    }
+
+    async fn record_worker(&self, worker: &WorkerRecord) -> Result<(), StoreError> {
+        let now = self.now();
+        self.tenant.write().workers.record(worker, now);
+        Ok(())
+    }
+
+    async fn workers(&self) -> Result<Vec<Worker>, StoreError> {
+        let now = self.now();
+        Ok(self.tenant.read().workers.all(now))
     }
 
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {

@@ -5,6 +5,7 @@ mod runs;
 mod stage;
 mod table;
 mod vectors;
+mod workers;
 
 use super::meaning::{self, Keeper, Keepers, Made, Meaning, Nearest, Page, Vectors};
 use super::row::Origin;
@@ -24,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use table::Table;
 use tokio::sync::watch;
+use workers::Workers;
 
 /// A store in memory: the whole contract, and nothing left when the process ends.
 ///
@@ -101,6 +103,7 @@ struct State {
     table: Table,
     runs: Runs,
     log: Log,
+    workers: Workers,
     /// The time of the last commit.
     latest: i64,
 }

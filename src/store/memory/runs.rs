@@ -2,7 +2,7 @@
 
 use super::queue::Queue;
 use crate::model::{BreadcrumbId, Json, Timestamp};
-use crate::store::row::{End, Row};
+use crate::store::row::{End, MOST_ACCEPTED, Row};
 use crate::store::{
     Claim, ExecutorLimits, Lease, Lineage, Lost, Run, RunFilter, RunRef, RunState, StoreError,
 };
@@ -17,6 +17,8 @@ pub(super) struct Runs {
     asleep: HashMap<BreadcrumbId, HashSet<RunRef>>,
     /// Rows whose lease is parked, by handle.
     parked: HashMap<u64, HashSet<RunRef>>,
+    /// Rows that were transferred, by executor and version.
+    transferred: HashMap<(Arc<str>, Arc<str>), BTreeMap<u64, RunRef>>,
     /// Rows that are over, oldest first.
     over: BTreeMap<u64, RunRef>,
     open: usize,
@@ -170,6 +172,61 @@ impl Runs {
         Ok(())
     }
 
+    pub(super) fn transfer(
+        &mut self,
+        lease: &Lease,
+        version: &str,
+        until: Timestamp,
+    ) -> Result<(), StoreError> {
+        let row = self.held(lease)?;
+        row.transfer(version);
+        let (place, run) = (row.sequence, row.run.clone());
+        let version = (Arc::clone(&run.executor), version.into());
+        self.transferred
+            .entry(version)
+            .or_default()
+            .insert(place, run);
+        self.park(&lease.run, None);
+        self.set_due(&lease.run, Some(until));
+        Ok(())
+    }
+
+    /// Makes rows due that were transferred to a version of an executor; returns their number.
+    pub(super) fn accept_transfers(
+        &mut self,
+        version: &(Arc<str>, Arc<str>),
+        now: Timestamp,
+    ) -> usize {
+        let mut taken = 0;
+        while taken < MOST_ACCEPTED
+            && let Some(waiting) = self.transferred.get(version)
+            && let Some(run) = waiting.values().next().cloned()
+        {
+            self.no_longer_transferred(&run);
+            self.set_due(&run, Some(now));
+            taken += 1;
+        }
+        taken
+    }
+
+    /// Clears the version to which a row was transferred.
+    fn no_longer_transferred(&mut self, run: &RunRef) {
+        let Some(row) = self.rows.get_mut(run) else {
+            return;
+        };
+        let Some(version) = row.transferred_to().map(Arc::from) else {
+            return;
+        };
+        let (place, version) = (row.sequence, (Arc::clone(&row.run.executor), version));
+        row.reason = None;
+        if let Some(waiting) = self.transferred.get_mut(&version) {
+            waiting.remove(&place);
+            if waiting.is_empty() {
+                self.transferred.remove(&version);
+            }
+        }
+    }
+
     pub(super) fn save(&mut self, lease: &Lease, state: Json) -> Result<(), StoreError> {
         self.held(lease)?.save(state);
         Ok(())
@@ -189,9 +246,7 @@ impl Runs {
 
     pub(super) fn redo(&mut self, run: &RunRef, now: Timestamp) -> Result<(), StoreError> {
         let row = self.row(run)?;
-        if row.state != RunState::Failed {
-            return Err(row.wrong_state("redo"));
-        }
+        row.check_redo()?;
         self.reopen(run, now);
         Ok(())
     }
@@ -349,6 +404,7 @@ impl Runs {
         parked_in: Option<u64>,
         now: Timestamp,
     ) -> Result<(), StoreError> {
+        self.no_longer_transferred(run);
         let row = self.row(run)?;
         let was_suspended = row.state == RunState::Suspended;
         row.grant(length, now);

@@ -4,13 +4,16 @@ use super::PostgresStore;
 use super::claim::ClaimNext;
 use super::list::{self, List};
 use super::parked;
-use super::runs::{ClaimOne, Enqueue, FindRunning, Heartbeat, Redo, Release, Resume, Retry, Save};
+use super::runs::{
+    ClaimOne, Enqueue, FindRunning, Heartbeat, Redo, Release, Resume, Retry, Save, Transfer,
+};
 use super::table::Writers;
+use super::workers::{AcceptTransfers, All, Record};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::Row;
 use crate::store::{
     Claim, ExecutorLimits, Lease, Lost, NewRun, Run, RunFilter, RunLedger, RunRef, StoreError,
-    WrittenBy, canonical,
+    Worker, WorkerRecord, WrittenBy, canonical,
 };
 use async_trait::async_trait;
 use std::sync::{Arc, OnceLock};
@@ -94,6 +97,46 @@ impl RunLedger for PostgresStore {
         self.write(Release(lease.clone())).await?;
         self.forget(&lease);
         Ok(())
+    }
+
+    async fn transfer(
+        &self,
+        lease: Lease,
+        version: &str,
+        until: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.touch(&lease);
+        let transfer = Transfer {
+            lease: lease.clone(),
+            version: version.to_owned(),
+            until,
+        };
+        self.write(transfer).await?;
+        self.forget(&lease);
+        Ok(())
+    }
+
+    async fn accept_transfers(
+        &self,
+        versions: &[(Arc<str>, Arc<str>)],
+    ) -> Result<usize, StoreError> {
+        let accept_transfers = AcceptTransfers {
+            tenant: Arc::clone(&self.tenant),
+            versions: versions.to_vec(),
+        };
+        self.database.repeat(accept_transfers).await
+    }
+
+    async fn record_worker(&self, worker: &WorkerRecord) -> Result<(), StoreError> {
+        let record = Record {
+            tenant: Arc::clone(&self.tenant),
+            worker: worker.clone(),
+        };
+        self.database.repeat(record).await
+    }
+
+    async fn workers(&self) -> Result<Vec<Worker>, StoreError> {
+        self.database.read(All(&self.tenant)).await
     }
 
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {

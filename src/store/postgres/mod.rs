@@ -31,6 +31,7 @@ mod sweep;
 mod table;
 mod tenant;
 mod vectors;
+mod workers;
 mod writer;
 mod writing;
 

@@ -242,6 +242,30 @@ impl Job for Release {
     }
 }
 
+/// Releases a run for another version of its executor.
+pub(super) struct Transfer {
+    pub(super) lease: Lease,
+    pub(super) version: String,
+    pub(super) until: Timestamp,
+}
+
+impl Job for Transfer {
+    type Answer = ();
+    const LOCKS: bool = false;
+
+    fn wants(&self, wanted: &mut Wanted) {
+        wanted.runs.push(self.lease.run.clone());
+    }
+
+    async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
+        let mut kept = held(writing, &self.lease).await?;
+        kept.row.transfer(&self.version);
+        kept.row.due = Some(self.until);
+        writing.put(kept);
+        Ok(())
+    }
+}
+
 /// Keeps the progress of a run.
 pub(super) struct Save {
     pub(super) tenant: Arc<Named>,
@@ -306,9 +330,7 @@ impl Job for Redo {
     async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
         check_room(writing, 1)?;
         let (mut kept, is_alone) = there(writing, &self.0).await?;
-        if kept.row.state != RunState::Failed {
-            return Err(kept.row.wrong_state("redo").into());
-        }
+        kept.row.check_redo()?;
         reopen(writing, &mut kept, is_alone);
         Ok(())
     }

@@ -4,7 +4,7 @@ use super::error::PostgresError;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 /// What leads from each version to the next; the version of a schema is how many of them it has seen.
-const MIGRATIONS: &[&str] = &[FIRST, SECOND, THIRD];
+const MIGRATIONS: &[&str] = &[FIRST, SECOND, THIRD, FOURTH];
 
 /// Every time is in microseconds since 1970, every JSON is text as it was written, for nothing but reading: what is
 /// asked of JSON is looked at in this crate, so `jsonb` would only cost time and forget the order of keys.
@@ -71,6 +71,17 @@ const SECOND: &str = "
 /// By which claim a run is leased, so that it is found again if the answer is lost.
 const THIRD: &str = "
     ALTER TABLE ux_runs ADD COLUMN claim UUID;
+";
+
+/// Records of the workers, and an index of the runs that were transferred to another version of their executor: until they end,
+/// `reason` names that version.
+const FOURTH: &str = "
+    CREATE TABLE ux_workers (
+        tenant BIGINT NOT NULL, id TEXT NOT NULL, started_at BIGINT NOT NULL, seen_at BIGINT NOT NULL,
+        record TEXT NOT NULL, PRIMARY KEY (tenant, id)
+    );
+    CREATE INDEX ux_runs_transferred ON ux_runs (tenant, executor, reason, sequence)
+        WHERE reason IS NOT NULL AND over IS NULL;
 ";
 
 fn known() -> i64 {

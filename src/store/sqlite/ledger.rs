@@ -2,12 +2,12 @@
 
 use super::SqliteStore;
 use super::tenant::Writing;
-use super::{canonical, list, parked, row, runs, table};
+use super::{canonical, list, parked, queue, row, runs, table, workers};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::{Origin, Row};
 use crate::store::{
     Claim, ExecutorLimits, Lease, Lost, NewRun, Run, RunFilter, RunLedger, RunRef, RunState,
-    StoreError, WrittenBy,
+    StoreError, Worker, WorkerRecord, WrittenBy,
 };
 use async_trait::async_trait;
 use rusqlite::Connection;
@@ -90,6 +90,46 @@ impl RunLedger for SqliteStore {
             .await?;
         self.forget(&lease);
         Ok(())
+    }
+
+    async fn transfer(
+        &self,
+        lease: Lease,
+        version: &str,
+        until: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.touch(&lease);
+        let (held, version) = (lease.clone(), version.to_owned());
+        self.write(move |writing| runs::transfer(writing, &held, &version, until))
+            .await?;
+        self.forget(&lease);
+        Ok(())
+    }
+
+    async fn accept_transfers(
+        &self,
+        versions: &[(Arc<str>, Arc<str>)],
+    ) -> Result<usize, StoreError> {
+        let versions = versions.to_vec();
+        self.write(move |writing| {
+            let mut taken = 0;
+            for (executor, version) in &versions {
+                taken += queue::accept_transfers(writing, executor, version)?;
+            }
+            Ok(taken)
+        })
+        .await
+    }
+
+    async fn record_worker(&self, worker: &WorkerRecord) -> Result<(), StoreError> {
+        let worker = worker.clone();
+        self.write(move |writing| workers::record(writing, &worker))
+            .await
+    }
+
+    async fn workers(&self) -> Result<Vec<Worker>, StoreError> {
+        self.read(|connection, tenant, now, _| workers::all(connection, tenant, now))
+            .await
     }
 
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {

@@ -23,6 +23,7 @@ mod sweep;
 mod table;
 mod tenant;
 mod vectors;
+mod workers;
 mod writer;
 
 pub use builder::{Durability, SqliteBuilder, SqliteLimits};

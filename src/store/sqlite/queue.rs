@@ -5,6 +5,7 @@ use super::tenant::Writing;
 use crate::bugs::planted;
 use crate::model::Timestamp;
 use crate::store::RunRef;
+use crate::store::row::MOST_ACCEPTED;
 use rusqlite::OptionalExtension;
 use std::time::Duration;
 
@@ -68,6 +69,33 @@ pub(super) const DUE: &str = "
     SELECT serial FROM ux_runs
     WHERE tenant = ?1 AND executor = ?2 AND due <= ?3 AND head = 1 AND due IS NOT NULL
     ORDER BY due, sequence LIMIT ?4";
+
+/// Selects the rows of an executor that were transferred to a version of it.
+pub(super) const TRANSFERRED: &str = "
+    SELECT serial FROM ux_runs
+    WHERE tenant = ?1 AND executor = ?2 AND reason = ?3 AND reason IS NOT NULL AND over IS NULL
+    ORDER BY sequence LIMIT ?4";
+
+/// Makes rows due that were transferred to a version of an executor; returns their number.
+pub(super) fn accept_transfers(
+    writing: &Writing<'_>,
+    executor: &str,
+    version: &str,
+) -> rusqlite::Result<usize> {
+    let most = i64::try_from(MOST_ACCEPTED).unwrap_or(i64::MAX);
+    let serials: Vec<i64> = writing
+        .sql(TRANSFERRED)?
+        .query_map((writing.tenant.id, executor, version, most), |row| {
+            row.get(0)
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    let mut accept_transfers =
+        writing.sql("UPDATE ux_runs SET due = ?2, reason = NULL WHERE serial = ?1")?;
+    for serial in &serials {
+        accept_transfers.execute((serial, writing.now.as_micros()))?;
+    }
+    Ok(serials.len())
+}
 
 /// The rows of an executor that have been due for the longest time.
 pub(super) fn due(

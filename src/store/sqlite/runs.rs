@@ -154,6 +154,18 @@ pub(super) fn release(writing: &Writing<'_>, lease: &Lease) -> Result<(), Fault>
     Ok(row::update(writing, &kept)?)
 }
 
+pub(super) fn transfer(
+    writing: &Writing<'_>,
+    lease: &Lease,
+    version: &str,
+    until: Timestamp,
+) -> Result<(), Fault> {
+    let mut kept = held(writing, lease)?;
+    kept.row.transfer(version);
+    kept.row.due = Some(until);
+    Ok(row::update(writing, &kept)?)
+}
+
 pub(super) fn save(writing: &Writing<'_>, lease: &Lease, state: Json) -> Result<(), Fault> {
     let mut kept = held(writing, lease)?;
     kept.row.save(state);
@@ -170,9 +182,7 @@ pub(super) fn resume(writing: &Writing<'_>, run: &RunRef, with: BreadcrumbId) ->
 pub(super) fn redo(writing: &mut Writing<'_>, run: &RunRef) -> Result<(), Fault> {
     check_room(writing, 1)?;
     let mut kept = known(writing, run)?;
-    if kept.row.state != RunState::Failed {
-        return Err(kept.row.wrong_state("redo").into());
-    }
+    kept.row.check_redo()?;
     reopen(writing, &mut kept)
 }
 

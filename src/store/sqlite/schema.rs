@@ -4,7 +4,7 @@ use super::error::SqliteError;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 /// What leads from each version to the next; the version of a file is how many of them it has seen.
-const MIGRATIONS: &[&str] = &[FIRST, VECTORS];
+const MIGRATIONS: &[&str] = &[FIRST, VECTORS, WORKERS];
 
 /// Every time is in microseconds since 1970, every id 16 bytes, every JSON text. All names begin with `ux_`, so that
 /// the file can be shared with tables of the service.
@@ -84,6 +84,17 @@ const VECTORS: &str = "
     END;
 ";
 
+/// Records of the workers, and an index of the runs that were transferred to another version of their executor: until they end,
+/// `reason` names that version.
+const WORKERS: &str = "
+    CREATE TABLE ux_workers (
+        tenant INTEGER NOT NULL, id TEXT NOT NULL, started_at INTEGER NOT NULL, seen_at INTEGER NOT NULL,
+        record TEXT NOT NULL, PRIMARY KEY (tenant, id)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX ux_runs_transferred ON ux_runs (tenant, executor, reason, sequence)
+        WHERE reason IS NOT NULL AND over IS NULL;
+";
+
 /// Fails for a file of a newer version. Reads only.
 pub(super) fn check(connection: &Connection) -> Result<i64, SqliteError> {
     let found = match has_table(connection, "ux_schema_version")? {
@@ -149,6 +160,7 @@ mod tests {
             log::NEXT,
             queue::DUE,
             queue::FIRST,
+            queue::TRANSFERRED,
             retention::EVENTS,
             retention::RUNS,
             retention::TOMBSTONES,

@@ -6,9 +6,10 @@ use crate::error::Retry;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::{
     BreadcrumbStore, Claim, ExecutorLimits, Lease, Lost, NewRun, Run, RunEnd, RunFilter, RunLedger,
-    RunRef, RunState, Saved, StoreError, Write, WrittenBy,
+    RunRef, RunState, Saved, StoreError, Worker, WorkerRecord, Write, WrittenBy,
 };
 use async_trait::async_trait;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long after it was added a run may wait for a store that is away.
@@ -115,6 +116,30 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
 
     async fn release(&self, lease: Lease) -> Result<(), StoreError> {
         self.ledger_inside()?.release(lease).await
+    }
+
+    async fn transfer(
+        &self,
+        lease: Lease,
+        version: &str,
+        until: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.ledger_inside()?.transfer(lease, version, until).await
+    }
+
+    async fn accept_transfers(
+        &self,
+        versions: &[(Arc<str>, Arc<str>)],
+    ) -> Result<usize, StoreError> {
+        self.ledger_inside()?.accept_transfers(versions).await
+    }
+
+    async fn record_worker(&self, worker: &WorkerRecord) -> Result<(), StoreError> {
+        self.ledger_inside()?.record_worker(worker).await
+    }
+
+    async fn workers(&self) -> Result<Vec<Worker>, StoreError> {
+        self.ledger_inside()?.workers().await
     }
 
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {

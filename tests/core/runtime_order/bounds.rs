@@ -14,7 +14,7 @@ use universal_executor::model::Timestamp;
 use universal_executor::source::{Deliveries, SourceError, StartAt};
 use universal_executor::store::{
     Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lost, NewRun, Query, Run,
-    RunFilter, RunRef, Scored, StoreError, VectorQuery, WrittenBy,
+    RunFilter, RunRef, Scored, StoreError, VectorQuery, Worker, WorkerRecord, WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, Delivery, Event, EventSource, Json, MemoryStore,
@@ -379,6 +379,30 @@ impl RunLedger for LosesClaims {
 
     async fn release(&self, lease: Lease) -> Result<(), StoreError> {
         self.inner.release(lease).await
+    }
+
+    async fn transfer(
+        &self,
+        lease: Lease,
+        version: &str,
+        until: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.inner.transfer(lease, version, until).await
+    }
+
+    async fn accept_transfers(
+        &self,
+        versions: &[(Arc<str>, Arc<str>)],
+    ) -> Result<usize, StoreError> {
+        self.inner.accept_transfers(versions).await
+    }
+
+    async fn record_worker(&self, worker: &WorkerRecord) -> Result<(), StoreError> {
+        self.inner.record_worker(worker).await
+    }
+
+    async fn workers(&self) -> Result<Vec<Worker>, StoreError> {
+        self.inner.workers().await
     }
 
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use universal_executor::model::{Json, Timestamp};
 use universal_executor::store::{
     Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lost, NewRun, Query, Run,
-    RunFilter, RunRef, Scored, StoreError, VectorQuery, Write, WrittenBy,
+    RunFilter, RunRef, Scored, StoreError, VectorQuery, Worker, WorkerRecord, Write, WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, RunLedger, SqliteStore, async_trait,
@@ -33,7 +33,7 @@ impl Doomed {
         let step = self.points.step(name);
         let mut call = Box::pin(call);
         step.reach("before");
-        // The work is handed over to the thread that writes, which may be at any point of it when the kill comes.
+        // The work is transferred to the thread that writes, which may be at any point of it when the kill comes.
         step.reach_after("under way", || drop(call.as_mut().now_or_never()));
         let done = call.await;
         if done.is_ok() {
@@ -137,6 +137,35 @@ impl RunLedger for Doomed {
     async fn release(&self, lease: Lease) -> Result<(), StoreError> {
         self.call("release", nothing(), self.store.release(lease))
             .await
+    }
+
+    async fn transfer(
+        &self,
+        lease: Lease,
+        version: &str,
+        until: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.call(
+            "transfer",
+            nothing(),
+            self.store.transfer(lease, version, until),
+        )
+        .await
+    }
+
+    async fn accept_transfers(
+        &self,
+        versions: &[(Arc<str>, Arc<str>)],
+    ) -> Result<usize, StoreError> {
+        self.store.accept_transfers(versions).await
+    }
+
+    async fn record_worker(&self, worker: &WorkerRecord) -> Result<(), StoreError> {
+        self.store.record_worker(worker).await
+    }
+
+    async fn workers(&self) -> Result<Vec<Worker>, StoreError> {
+        self.store.workers().await
     }
 
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {

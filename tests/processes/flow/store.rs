@@ -6,7 +6,7 @@ use std::sync::Arc;
 use universal_executor::model::{Json, Timestamp};
 use universal_executor::store::{
     Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lost, NewRun, Query, Run,
-    RunFilter, RunRef, Scored, StoreError, VectorQuery, WrittenBy,
+    RunFilter, RunRef, Scored, StoreError, VectorQuery, Worker, WorkerRecord, WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, RunLedger, SqliteStore, async_trait,
@@ -26,7 +26,7 @@ impl Doomed {
     ) -> Result<T, StoreError> {
         let mut call = Box::pin(call);
         self.notes.pass();
-        // The work is handed over to the thread that writes, which may be at any point of it when the kill comes.
+        // The work is transferred to the thread that writes, which may be at any point of it when the kill comes.
         self.notes.pass_after(|| drop(call.as_mut().now_or_never()));
         let done = call.await;
         self.notes.pass();
@@ -89,6 +89,30 @@ impl RunLedger for Doomed {
 
     async fn release(&self, lease: Lease) -> Result<(), StoreError> {
         self.call(self.store.release(lease)).await
+    }
+
+    async fn transfer(
+        &self,
+        lease: Lease,
+        version: &str,
+        until: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.call(self.store.transfer(lease, version, until)).await
+    }
+
+    async fn accept_transfers(
+        &self,
+        versions: &[(Arc<str>, Arc<str>)],
+    ) -> Result<usize, StoreError> {
+        self.store.accept_transfers(versions).await
+    }
+
+    async fn record_worker(&self, worker: &WorkerRecord) -> Result<(), StoreError> {
+        self.store.record_worker(worker).await
+    }
+
+    async fn workers(&self) -> Result<Vec<Worker>, StoreError> {
+        self.store.workers().await
     }
 
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {

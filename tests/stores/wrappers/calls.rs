@@ -4,7 +4,7 @@ use crate::support::{Do, Shim, put};
 use serde_json::json;
 use universal_executor::store::{
     Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, NewRun, Operation, Query,
-    RunEnd, RunFilter, RunRef, StoreError, VectorQuery,
+    RunEnd, RunFilter, RunRef, StoreError, VectorQuery, WorkerRecord,
 };
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger, Selector, Wake,
@@ -65,6 +65,13 @@ pub(crate) async fn call(
         Operation::Heartbeat => ledger.heartbeat(&[lease]).await.map(drop),
         Operation::Retry => ledger.retry(lease, now, true).await,
         Operation::Release => ledger.release(lease).await,
+        Operation::Transfer => ledger.transfer(lease, "new", now).await,
+        Operation::AcceptTransfers => ledger.accept_transfers(&[]).await.map(drop),
+        Operation::RecordWorker => {
+            let worker = WorkerRecord::new("1", "blue");
+            ledger.record_worker(&worker).await
+        }
+        Operation::Workers => ledger.workers().await.map(drop),
         Operation::Save => ledger.save(&lease, json!({}).into()).await,
         Operation::Resume => {
             let suspended = RunEnd::Suspended {

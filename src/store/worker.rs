@@ -1,0 +1,125 @@
+//! Records of the workers that share a ledger: each reads which versions of an executor the others run.
+
+use crate::model::{Json, Subscriptions, Timestamp};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A worker as it describes itself: a running [`Runtime`](crate::Runtime) and its executors.
+///
+/// Its serde form is what SQLite and PostgreSQL store.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct WorkerRecord {
+    /// ID of this worker, new with each start.
+    pub id: Arc<str>,
+    /// Name for people. Several workers may have the same one.
+    pub name: String,
+    /// Version of this crate that the worker is built with.
+    pub crate_version: String,
+    /// Executors of the worker on this store.
+    pub executors: Vec<ExecutorVersion>,
+    /// Hashes of other versions of its executors, for which it enqueues runs too. A worker with a new version waits at its start
+    /// until the live workers list that version here.
+    #[serde(default)]
+    pub knows: BTreeSet<Arc<str>>,
+    /// `true` once the worker stops and claims no more runs.
+    #[serde(default)]
+    pub stopped: bool,
+}
+
+impl WorkerRecord {
+    /// Creates the record of a worker that runs, built with this version of the crate.
+    #[must_use]
+    pub fn new(id: impl Into<Arc<str>>, name: impl Into<String>) -> Self {
+        Self {
+            id: id.into(),
+            name: name.into(),
+            crate_version: env!("CARGO_PKG_VERSION").to_owned(),
+            executors: Vec::new(),
+            knows: BTreeSet::new(),
+            stopped: false,
+        }
+    }
+
+    /// Adds an executor with its subscriptions.
+    #[must_use]
+    pub fn executor(mut self, id: impl Into<Arc<str>>, subscriptions: &Subscriptions) -> Self {
+        self.executors.push(ExecutorVersion::new(id, subscriptions));
+        self
+    }
+}
+
+/// One version of an executor: versions with equal subscriptions count as the same, whatever their code.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ExecutorVersion {
+    /// ID of the executor.
+    pub id: Arc<str>,
+    /// [Hash](Subscriptions::hash) of its subscriptions.
+    pub version: Arc<str>,
+    /// The subscriptions, as JSON that [`Subscriptions::from_json`] reads.
+    pub subscriptions: Json,
+}
+
+impl ExecutorVersion {
+    /// Creates the version of an executor that has these subscriptions.
+    #[must_use]
+    pub fn new(id: impl Into<Arc<str>>, subscriptions: &Subscriptions) -> Self {
+        // Subscriptions are JSON by construction.
+        let json = serde_json::to_value(subscriptions).unwrap_or_default();
+        Self {
+            id: id.into(),
+            version: subscriptions.hash(),
+            subscriptions: Json::from(json),
+        }
+    }
+}
+
+/// A worker as the store knows it, by the store's clock.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Worker {
+    /// Record that the worker stored.
+    pub record: WorkerRecord,
+    /// Time of the first store of the record.
+    pub started_at: Timestamp,
+    /// Time of the last store of the record.
+    pub seen_at: Timestamp,
+    /// `true` if the worker has not stopped and stored its record in the last [30 s](Self::LIVE).
+    pub is_live: bool,
+}
+
+impl Worker {
+    /// Time for which a worker counts as live after it stored its record: 30 s. A runtime stores it every 10 s.
+    pub const LIVE: Duration = Duration::from_secs(30);
+
+    /// Time for which a store retains a record after its last store: 24 h.
+    pub const KEPT: Duration = Duration::from_hours(24);
+
+    /// Maximum number of records in a tenant: 1,000. Beyond this, the store deletes the oldest ones.
+    pub const MOST: usize = 1_000;
+
+    /// Creates the view of a record, at a time of the store's clock.
+    #[must_use]
+    pub fn new(
+        record: WorkerRecord,
+        started_at: Timestamp,
+        seen_at: Timestamp,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            is_live: !record.stopped && now.since(seen_at) <= Self::LIVE,
+            record,
+            started_at,
+            seen_at,
+        }
+    }
+
+    /// Returns the time at which the store deletes this record, unless the worker stores it again.
+    #[must_use]
+    pub fn kept_until(&self) -> Timestamp {
+        self.seen_at + Self::KEPT
+    }
+}
