@@ -6,11 +6,12 @@ use super::error::ExecutorError;
 use super::outcome::{Failure, Outcome};
 use super::provenance::Stamp;
 use super::run::{Broken, Held, store_error};
+use super::versions::leave_unmatched;
 use super::{Execution, Profile, UniversalExecutor, heartbeat};
 use crate::error::BoxError;
 use crate::error::Chain;
 use crate::hex::hex;
-use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
+use crate::model::{Breadcrumb, BreadcrumbId, EventKind, Timestamp};
 use crate::store::{
     Commit, DeadLetter, FailureClass, RunEnd, RunLedger, RunRef, StoreError, Write,
 };
@@ -42,6 +43,21 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             ended.map_err(store_error("end the run"))?;
         }
         Ok(outcome)
+    }
+
+    /// Transfers a run to a version of its executor that matches the trigger, else ends it as skipped.
+    pub(super) async fn unmatched(
+        &self,
+        kind: EventKind,
+        trigger: &Breadcrumb,
+    ) -> Result<Outcome, ExecutorError> {
+        if let Some(ledger) = self.ledger {
+            let trigger = Some((kind, trigger));
+            let left = leave_unmatched(self.executor, ledger, &self.lease, trigger);
+            let left = self.in_time(left).await;
+            left.map_err(store_error("transfer the run to another version"))?;
+        }
+        Ok(Outcome::Unmatched)
     }
 
     /// Ends a run after an error, or gives it back to be tried again.

@@ -70,6 +70,7 @@ mod rate;
 mod run;
 mod sources;
 mod standing;
+mod versions;
 mod waits;
 
 pub use assemble::Fetched;
@@ -97,6 +98,7 @@ pub(crate) use inner::{Inner, KeepState};
 pub(crate) use ordering::ordering_key;
 pub(crate) use run::give_up;
 pub(crate) use standing::Asked;
+pub(crate) use versions::leave_unmatched;
 pub(crate) use waits::Waits;
 
 use crate::error::BoxError;

@@ -284,7 +284,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         };
         let route = executor.subscriptions().route_breadcrumb(kind, &trigger);
         let Route::Trigger { subscription } = route else {
-            return Ok(Box::pin(self.skip("unmatched", Outcome::Unmatched)).await?);
+            return Ok(Box::pin(self.unmatched(kind, &trigger)).await?);
         };
         if trigger.version > event.version
             && let Some(outcome) = Box::pin(self.move_on_to(&trigger)).await?

@@ -2,7 +2,7 @@ use super::definitions::{Definitions, Keeper};
 use super::graph::Graph;
 use super::progress::Progress;
 use super::roster::Roster;
-use super::{Runtime, RuntimeError};
+use super::{Runtime, RuntimeError, workers};
 use crate::executor::UniversalExecutor;
 use crate::source::{EventSource, StartAt};
 use std::fmt;
@@ -16,6 +16,7 @@ pub struct RuntimeBuilder {
     executors: Vec<Arc<dyn UniversalExecutor>>,
     settings: Settings,
     definitions: Option<Definitions>,
+    name: Option<Arc<str>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +47,7 @@ impl RuntimeBuilder {
                 drain: Duration::from_secs(25),
             },
             definitions: None,
+            name: None,
         }
     }
 
@@ -70,6 +72,13 @@ impl RuntimeBuilder {
     #[must_use]
     pub fn definitions(mut self, definitions: Definitions) -> Self {
         self.definitions = Some(definitions);
+        self
+    }
+
+    /// Sets the name of this worker in [`Runtime::workers`] and in logs. Default: the name of the program with its process ID.
+    #[must_use]
+    pub fn worker_name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.name = Some(name.into());
         self
     }
 
@@ -170,6 +179,7 @@ impl RuntimeBuilder {
             settings: self.settings,
             progress: Arc::new(Progress::default()),
             vitals: Arc::default(),
+            name: self.name.unwrap_or_else(workers::default_name),
             keeper: self
                 .definitions
                 .map(|definitions| Arc::new(Keeper::new(definitions))),

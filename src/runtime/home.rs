@@ -1,5 +1,6 @@
 //! A store handle that some executors share, and what waits on that store.
 
+use super::others::Others;
 use super::wakes::Wakes;
 use crate::executor::{Offer, SchemaHints, UniversalExecutor, Waits};
 use crate::model::Timestamp;
@@ -7,7 +8,7 @@ use crate::store::{BreadcrumbStore, Lease, RunLedger, RunRef};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -25,6 +26,8 @@ pub(super) struct Home {
     pub(super) wakes: Wakes,
     /// What definitions say of how breadcrumbs are shown to models.
     pub(super) hints: Arc<SchemaHints>,
+    /// Other versions of the executors here, on live workers.
+    others: RwLock<Arc<Others>>,
     /// Cancelled when nobody lives here any more.
     pub(super) empty: CancellationToken,
     /// Executors with runs that became due without an event.
@@ -100,6 +103,7 @@ impl Home {
             waits: Arc::new(Waits::new(MOST_WAITS)),
             wakes: Wakes::default(),
             hints: Arc::default(),
+            others: RwLock::default(),
             empty: CancellationToken::new(),
             due: Mutex::default(),
             suspended: Mutex::default(),
@@ -128,6 +132,16 @@ impl Home {
             (None, None) => std::ptr::addr_eq(self.store(), executor.store()),
             (Some(_), None) | (None, Some(_)) => false,
         }
+    }
+
+    /// Returns the other versions of the executors here.
+    pub(super) fn others(&self) -> Arc<Others> {
+        Arc::clone(&self.others.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Sets the other versions of the executors here.
+    pub(super) fn set_others(&self, others: Others) {
+        *self.others.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(others);
     }
 
     /// What a run is offered here.

@@ -45,6 +45,7 @@ mod intake;
 mod limits;
 mod lookout;
 pub mod metrics;
+mod others;
 mod process;
 mod progress;
 mod report;
@@ -55,6 +56,7 @@ mod shared;
 mod station;
 mod sweep;
 mod wakes;
+mod workers;
 
 pub use crate::executor::WaitError;
 pub use backlog::{Backlog, Due};
@@ -68,7 +70,7 @@ use crate::bugs::planted;
 use crate::clock::later;
 use crate::model::{Breadcrumb, Selector};
 use crate::source::EventSource;
-use crate::store::{RunRef, StoreError};
+use crate::store::{RunRef, StoreError, Worker};
 use builder::Settings;
 use definitions::Keeper;
 use futures::stream::{self, Stream};
@@ -84,6 +86,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
+use workers::Registry;
 
 /// Executors and the source of their events. Made by [`Runtime::builder`].
 ///
@@ -114,6 +117,8 @@ pub struct Runtime {
     progress: Arc<Progress>,
     keeper: Option<Arc<Keeper>>,
     vitals: Arc<Vitals>,
+    /// Name of this worker.
+    name: Arc<str>,
 }
 
 /// How much longer than the drain the end may take: for giving back what was dropped.
@@ -168,6 +173,9 @@ impl Runtime {
         let _ended = Ended(&self.vitals);
         let _gone = shared.gone_when_dropped();
         tasks.spawn(Arc::clone(&self.vitals).beat(Arc::clone(&shared)));
+        let mut registry = Registry::new(Arc::clone(&shared), Arc::clone(&self.name));
+        registry.begin().await;
+        tasks.spawn(registry.run());
         let mut intake = Intake::new(self, Arc::clone(&shared), &mut tasks);
         // The signals are polled only after this: their future may write what the source must deliver.
         intake.open().await;
@@ -217,6 +225,15 @@ impl Runtime {
         backlog::of(&*self.source, &self.roster).await
     }
 
+    /// Lists the workers that share the stores of these executors, the most recently recorded first: one record for each
+    /// [`Runtime`] and store handle. Workers that stopped are listed for 24 h.
+    ///
+    /// # Errors
+    /// [`StoreError`] if a store does not answer.
+    pub async fn workers(&self) -> Result<Vec<Worker>, StoreError> {
+        workers::all(&self.roster.homes()).await
+    }
+
     /// Who triggers whom, as a graph of executors and schemas, with the circles in it.
     #[must_use]
     pub fn graph(&self) -> Graph {
@@ -234,7 +251,7 @@ impl Runtime {
             .collect()
     }
 
-    /// Runs a failed run again: in a new epoch, with fresh attempts and a new idempotency key. A dead letter names its
+    /// Runs a run again that failed, or that was skipped because no version of its executor matched: in a new epoch, with fresh attempts and a new idempotency key. A dead letter names its
     /// run: [`DeadLetter::run_of`](crate::store::DeadLetter::run_of). It stays when the run is done again, and can be deleted.
     ///
     /// # Errors

@@ -4,7 +4,9 @@ use super::home::Home;
 use super::roster::Member;
 use super::shared::{Shared, in_time};
 use crate::error::Chain;
-use crate::executor::{ExecutorError, NEVER_ENDED, Outcome, UniversalExecutor, give_up};
+use crate::executor::{
+    ExecutorError, NEVER_ENDED, Outcome, UniversalExecutor, give_up, leave_unmatched,
+};
 use crate::model::{BreadcrumbId, Event, EventKind, Route};
 use crate::store::{Commit, DeadLetter, FailureClass, Lease, RunEnd, StoreError};
 use futures::future::join_all;
@@ -44,11 +46,6 @@ async fn is_set_off(executor: &dyn UniversalExecutor, lease: &Lease) -> Result<b
             Route::NeedsContext => {}
         }
     }
-    let kind = |version| match &lease.run.event {
-        Some(event) => event.effective_kind(),
-        None if version > 1 => EventKind::Updated,
-        None => EventKind::Created,
-    };
     let trigger = match executor.store().get(lease.run.trigger_id).await {
         Ok(trigger) => trigger,
         Err(StoreError::NotFound {
@@ -59,7 +56,8 @@ async fn is_set_off(executor: &dyn UniversalExecutor, lease: &Lease) -> Result<b
         Err(StoreError::NotFound { .. }) => return Ok(true),
         Err(error) => return Err(error),
     };
-    let route = subscriptions.route_breadcrumb(kind(trigger.version), &trigger);
+    let kind = kind_of(lease, trigger.version);
+    let route = subscriptions.route_breadcrumb(kind, &trigger);
     Ok(matches!(route, Route::Trigger { .. }))
 }
 
@@ -89,12 +87,36 @@ pub(super) async fn process(
     };
     // Subscriptions may have changed since the run was added, and then nobody has ended it.
     if let Outcome::Unmatched | Outcome::ContextNoted = outcome {
-        match end(executor, lease, RunEnd::Skipped("unmatched")).await {
-            Ok(_) | Err(ExecutorError::LeaseLost { .. }) => {}
-            Err(error) => return Err(error),
+        match leave(executor, lease).await {
+            Ok(()) | Err(StoreError::LeaseLost { .. }) => {}
+            Err(source) => return Err(store_error("transfer the run to another version", source)),
         }
     }
     Ok(outcome)
+}
+
+/// Transfers an unclaimed run to a version of its executor that matches the trigger, else ends it as skipped.
+async fn leave(executor: &dyn UniversalExecutor, lease: &Lease) -> Result<(), StoreError> {
+    let Some(ledger) = executor.store().ledger() else {
+        return Ok(());
+    };
+    let trigger = match executor.store().get(lease.run.trigger_id).await {
+        Ok(trigger) => Some(trigger),
+        Err(StoreError::NotFound { tombstone, .. }) => tombstone,
+        Err(error) => return Err(error),
+    };
+    let trigger = trigger.as_deref();
+    let trigger = trigger.map(|trigger| (kind_of(lease, trigger.version), trigger));
+    leave_unmatched(executor, ledger, lease, trigger).await
+}
+
+/// Returns the kind of event that enqueued a run.
+fn kind_of(lease: &Lease, version: u64) -> EventKind {
+    match &lease.run.event {
+        Some(event) => event.effective_kind(),
+        None if version > 1 => EventKind::Updated,
+        None => EventKind::Created,
+    }
 }
 
 /// How an attempt ended, as a label.

@@ -17,7 +17,7 @@ pub(super) struct Member {
     pub(super) definition: Option<BreadcrumbId>,
 }
 
-/// An executor that an event sets off.
+/// Executor that an event triggers: its version here, or one on another worker.
 pub(super) struct Triggered {
     pub(super) executor: Arc<str>,
     pub(super) home: Arc<Home>,
@@ -134,7 +134,7 @@ impl Roster {
     pub(super) fn triggered(&self, event: &Event) -> Vec<Triggered> {
         let members = self.read();
         let matching = members.index.matching(event).into_iter();
-        matching
+        let mut all: Vec<Triggered> = matching
             .filter_map(|(executor, route)| {
                 let surely = match route {
                     Route::Trigger { .. } => true,
@@ -148,7 +148,20 @@ impl Roster {
                     surely,
                 })
             })
-            .collect()
+            .collect();
+        for (home, _) in &members.homes {
+            for (executor, surely) in home.others().triggered(event) {
+                match all.iter_mut().find(|known| known.executor == executor) {
+                    Some(known) => known.surely |= surely,
+                    None => all.push(Triggered {
+                        executor,
+                        home: Arc::clone(home),
+                        surely,
+                    }),
+                }
+            }
+        }
+        all
     }
 
     /// Changes whenever a member comes or goes.

@@ -15,3 +15,5 @@ mod postgres;
 #[path = "../support/search_model.rs"]
 mod search_model;
 mod tls;
+#[path = "../support/versions.rs"]
+mod versions;

@@ -23,5 +23,7 @@ mod sqlite;
 #[allow(dead_code, reason = "each test binary uses a different part")]
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/versions.rs"]
+mod versions;
 mod with_ledger;
 mod wrappers;

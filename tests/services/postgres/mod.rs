@@ -104,5 +104,7 @@ fn a_search_finds_what_a_filter_over_everything_finds() {
     search_model::a_search_finds_what_a_filter_over_everything_finds::<Held>(8);
 }
 
+crate::versions::versions!(versions_of_executors, Server::default());
+
 universal_executor::store_conformance!(postgres, Held::default());
 universal_executor::store_conformance!(with_meaning, Held(Server::with_meaning()));

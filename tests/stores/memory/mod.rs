@@ -96,6 +96,8 @@ fn a_search_finds_what_a_filter_over_everything_finds() {
     search_model::a_search_finds_what_a_filter_over_everything_finds::<Held>(500);
 }
 
+crate::versions::versions!(versions_of_executors, Held);
+
 universal_executor::store_conformance!(memory, Memory);
 universal_executor::store_conformance!(with_meaning, WithMeaning);
 universal_executor::source_conformance!(memory_events, source::Events);

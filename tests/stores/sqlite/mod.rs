@@ -148,6 +148,8 @@ fn a_search_finds_what_a_filter_over_everything_finds() {
 }
 
 universal_executor::store_conformance!(sqlite, File::default());
+
+crate::versions::versions!(versions_of_executors, File::default());
 universal_executor::store_conformance!(observed, watched::Watched(File::default()));
 universal_executor::store_conformance!(without_faults, watched::Faultless(File::default()));
 universal_executor::store_conformance!(with_meaning, File::with_meaning());

@@ -1,0 +1,176 @@
+//! Several versions of one executor on one store, as in a rolling deploy: a run goes to a version that matches its trigger.
+
+use super::UniversalExecutor;
+use crate::bugs::planted;
+use crate::model::{Breadcrumb, EventKind, Route, Subscriptions};
+use crate::store::{Commit, ExecutorVersion, Lease, RunEnd, RunLedger, StoreError, Worker};
+
+/// Decision about a run whose trigger this version of its executor does not match.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Unmatched<'w> {
+    /// Another version gets the run.
+    Transfer {
+        to: &'w Worker,
+        version: &'w ExecutorVersion,
+    },
+    /// No recorded version matches.
+    Skip,
+}
+
+/// Selects the version that gets a run: a live one if there is one, else the most recently recorded one.
+///
+/// `matches` reports whether the trigger matches these subscriptions. Subscriptions that this version of the crate cannot read
+/// count as matching: they are from a newer crate, which reads the subscriptions of this worker and skips the run if neither
+/// matches.
+fn decide<'w>(
+    workers: &'w [Worker],
+    executor: &str,
+    own_version: &str,
+    matches: impl Fn(&Subscriptions) -> bool,
+) -> Unmatched<'w> {
+    let versions = workers.iter().flat_map(|worker| {
+        let versions = worker.record.executors.iter();
+        versions.map(move |version| (worker, version))
+    });
+    let others = versions
+        .filter(|(_, version)| *version.id == *executor && *version.version != *own_version)
+        .filter(|(_, version)| {
+            Subscriptions::from_json(&version.subscriptions).map_or(true, |read| matches(&read))
+        });
+    if planted("skip-unmatched") {
+        return Unmatched::Skip;
+    }
+    match others.max_by_key(|(worker, _)| (worker.is_live, worker.seen_at)) {
+        Some((to, version)) => Unmatched::Transfer { to, version },
+        None => Unmatched::Skip,
+    }
+}
+
+/// Transfers a run to a version of its executor that matches the trigger, else ends it as skipped.
+///
+/// `trigger` is the current version of the trigger with its kind of event; `None` if it no longer exists.
+pub(crate) async fn leave_unmatched<E: UniversalExecutor + ?Sized>(
+    executor: &E,
+    ledger: &dyn RunLedger,
+    lease: &Lease,
+    trigger: Option<(EventKind, &Breadcrumb)>,
+) -> Result<(), StoreError> {
+    let own_version = executor.subscriptions().hash();
+    let workers = match trigger {
+        Some(_) => ledger.workers().await?,
+        None => Vec::new(),
+    };
+    let matches = |subscriptions: &Subscriptions| {
+        let route = trigger.map(|(kind, trigger)| subscriptions.route_breadcrumb(kind, trigger));
+        matches!(route, Some(Route::Trigger { .. }))
+    };
+    match decide(&workers, executor.id(), &own_version, matches) {
+        Unmatched::Transfer { to, version } => {
+            ledger
+                .transfer(lease.clone(), &version.version, to.kept_until())
+                .await?;
+            tracing::info!(
+                run = %lease.run,
+                worker = to.record.name,
+                worker_is_live = to.is_live,
+                version = &*version.version,
+                own_version = &*own_version,
+                "a run was transferred to another version of its executor, which matches the trigger"
+            );
+        }
+        Unmatched::Skip => {
+            let end = (lease.clone(), RunEnd::Skipped(RunEnd::UNMATCHED));
+            let commit = Commit {
+                writes: Vec::new(),
+                end: Some(end),
+            };
+            executor.store().commit(commit).await?;
+            if was_enqueued_by_another(executor.subscriptions(), lease, trigger) {
+                tracing::warn!(
+                    run = %lease.run,
+                    own_version = &*own_version,
+                    "a run was skipped: no version of its executor that was recorded in the last 24 h matches the trigger; \
+                     redo the run once such a version runs"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reports whether only another version of the executor can have enqueued a run: the trigger is unchanged, and this version
+/// does not match its event.
+fn was_enqueued_by_another(
+    own: &Subscriptions,
+    lease: &Lease,
+    trigger: Option<(EventKind, &Breadcrumb)>,
+) -> bool {
+    let is_unchanged =
+        trigger.is_some_and(|(_, trigger)| trigger.version == lease.run.trigger_version);
+    let route = lease.run.event.as_ref().map(|event| own.route(event));
+    is_unchanged && matches!(route, Some(Route::Unmatched | Route::Context))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Json, Subscription, Timestamp};
+    use crate::store::WorkerRecord;
+
+    fn triggered_by(schema: &str) -> Subscriptions {
+        Subscriptions::new(vec![Subscription::trigger(schema)]).unwrap()
+    }
+
+    fn worker(id: &str, subscriptions: &Subscriptions, seen: i64, now: i64) -> Worker {
+        let record = WorkerRecord::new(id, id).executor("agent", subscriptions);
+        let [seen, now] = [seen, now].map(|seconds| Timestamp::from_micros(seconds * 1_000_000));
+        Worker::new(record, seen, seen, now)
+    }
+
+    /// Returns the worker that gets a run that the version `wide` matches, and the version `own` does not.
+    fn taken_by<'w>(
+        workers: &'w [Worker],
+        own: &Subscriptions,
+        wide: &Subscriptions,
+    ) -> Option<&'w str> {
+        let matches = |subscriptions: &Subscriptions| subscriptions.hash() == wide.hash();
+        match decide(workers, "agent", &own.hash(), matches) {
+            Unmatched::Transfer { to, .. } => Some(&to.record.name),
+            Unmatched::Skip => None,
+        }
+    }
+
+    #[test]
+    fn a_version_that_runs_goes_before_one_that_was_seen_once() {
+        let (own, wide) = (triggered_by("a.v1"), triggered_by("b.v1"));
+        let workers = [
+            worker("stopped", &wide, 10, 100),
+            worker("runs", &wide, 90, 100),
+            worker("own", &own, 100, 100),
+        ];
+
+        assert_eq!(taken_by(&workers, &own, &wide), Some("runs"));
+        assert_eq!(taken_by(&workers[..1], &own, &wide), Some("stopped"));
+    }
+
+    #[test]
+    fn a_run_that_no_version_matches_is_skipped() {
+        let (own, wide) = (triggered_by("a.v1"), triggered_by("b.v1"));
+        let other = worker("other", &triggered_by("c.v1"), 100, 100);
+        let mut elsewhere = worker("elsewhere", &wide, 100, 100);
+        elsewhere.record.executors[0].id = "tool".into();
+
+        assert_eq!(taken_by(&[other, elsewhere], &own, &wide), None);
+        assert_eq!(taken_by(&[], &own, &wide), None);
+    }
+
+    #[test]
+    fn a_version_that_cannot_be_read_may_match() {
+        let (own, wide) = (triggered_by("a.v1"), triggered_by("b.v1"));
+        let mut newer = worker("newer", &wide, 100, 100);
+        newer.record.executors[0].subscriptions = Json::from(serde_json::json!([{"role": "seer"}]));
+        newer.record.executors[0].version = "newer".into();
+
+        assert_eq!(taken_by(&[newer], &own, &wide), Some("newer"));
+    }
+}
