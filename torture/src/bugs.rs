@@ -30,7 +30,7 @@ impl Bug {
 }
 
 /// All of them; those that every change is tried with come first.
-pub const BUGS: [Bug; 15] = [
+pub const BUGS: [Bug; 16] = [
     bug(
         "no-token",
         "a commit does not ask for the token of the lease",
@@ -119,6 +119,12 @@ pub const BUGS: [Bug; 15] = [
         },
     )
     .on(&[On::Nats]),
+    bug(
+        "skip-unmatched",
+        "a worker ends a run that another version of its executor matches",
+        |_| {},
+    )
+    .on(&[On::Sqlite, On::Postgres]),
     bug("no-tenant", "a read does not ask whose it is", |settings| {
         settings.canary_every = 4
     })

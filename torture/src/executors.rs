@@ -118,8 +118,12 @@ impl Role {
         }
     }
 
-    fn subscriptions(self) -> Vec<Subscription> {
+    /// Returns the subscriptions. An older version of the clerk matches plain jobs only.
+    fn subscriptions(self, is_old: bool) -> Vec<Subscription> {
         match self {
+            Self::Clerk if is_old => {
+                vec![Subscription::trigger("job.v1").matching("$.job", "eq", json!(Job::Plain))]
+            }
             // The trigger is a source as well: what came before in its lane.
             Self::Clerk => vec![
                 Subscription::context("job.v1")
@@ -165,18 +169,19 @@ pub struct Member<S> {
 }
 
 impl<S> Member<S> {
-    /// An executor on a store.
+    /// Creates an executor on a store, in its newest version or an older one.
     pub fn new(
         role: Role,
         store: Arc<S>,
         oracle: Arc<Oracle>,
         settings: &Settings,
+        is_old: bool,
     ) -> Result<Self, BoxError> {
         Ok(Self {
             role,
             store,
             oracle,
-            subscriptions: Subscriptions::new(role.subscriptions())?,
+            subscriptions: Subscriptions::new(role.subscriptions(is_old))?,
             profile: role.profile(settings),
         })
     }
