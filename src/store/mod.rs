@@ -56,6 +56,7 @@ mod run;
 pub(crate) mod schema_hints;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod tenants;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod unclaimed;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

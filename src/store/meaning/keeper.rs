@@ -6,9 +6,10 @@ use crate::clock::within;
 use crate::error::Chain;
 use crate::error::Retry;
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
+use crate::store::tenants::Tenants;
 use crate::store::{BreadcrumbStore, StoreError, Write};
 use async_trait::async_trait;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -57,29 +58,21 @@ pub(in crate::store) struct Made {
 #[derive(Debug)]
 pub(in crate::store) struct Keepers {
     meaning: Meaning,
-    by_tenant: Mutex<HashMap<Arc<str>, Arc<Keeper>>>,
+    by_tenant: Tenants<Keeper>,
 }
 
 impl Keepers {
     pub(in crate::store) fn new(meaning: Meaning) -> Self {
         Self {
             meaning,
-            by_tenant: Mutex::default(),
+            by_tenant: Tenants::new(),
         }
     }
 
     pub(in crate::store) fn of(&self, tenant: &str) -> Arc<Keeper> {
-        let mut keepers = self
-            .by_tenant
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let keeper = match keepers.get(tenant) {
-            Some(known) => known,
-            None => keepers
-                .entry(tenant.into())
-                .or_insert_with(|| Arc::new(Keeper::new(self.meaning.clone()))),
-        };
-        Arc::clone(keeper)
+        // A new keeper replaces one without handles: it looks for missing vectors first.
+        self.by_tenant
+            .of(tenant, |_| true, || Keeper::new(self.meaning.clone()))
     }
 }
 

@@ -9,6 +9,7 @@ mod workers;
 
 use super::meaning::{self, Keeper, Keepers, Made, Meaning, Nearest, Page, Vectors};
 use super::row::Origin;
+use super::tenants::Tenants;
 use super::{
     BreadcrumbStore, Capabilities, Commit, Committed, Lease, Lineage, Query, RunEnd, RunLedger,
     RunRef, Scored, StoreError, VectorQuery, Write, canonical,
@@ -19,10 +20,9 @@ use crate::source::EventSource;
 use async_trait::async_trait;
 use log::{Log, MemoryEvents};
 use runs::Runs;
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use table::Table;
 use tokio::sync::watch;
 use workers::Workers;
@@ -87,7 +87,7 @@ struct Shared {
     /// None: nothing has a vector.
     keepers: Option<Keepers>,
     clock: Clock,
-    tenants: Mutex<HashMap<String, Arc<Tenant>>>,
+    tenants: Tenants<Tenant>,
     handles: AtomicU64,
 }
 
@@ -129,13 +129,13 @@ impl MemoryStore {
             limits,
             keepers,
             clock: Clock::start(),
-            tenants: Mutex::default(),
+            tenants: Tenants::new(),
             handles: AtomicU64::new(0),
         });
         Self::handle(shared, "default")
     }
 
-    /// A handle on the same store, bound to a tenant.
+    /// A handle on the same store, bound to a tenant. A tenant without data takes no memory once its last handle is dropped.
     #[must_use]
     pub fn in_tenant(&self, tenant: &str) -> Self {
         Self::handle(Arc::clone(&self.shared), tenant)
@@ -174,16 +174,10 @@ impl MemoryStore {
     }
 
     fn handle(shared: Arc<Shared>, name: &str) -> Self {
-        let mut tenants = shared
+        let has_vectors = shared.keepers.is_some();
+        let tenant = shared
             .tenants
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let tenant = Arc::clone(
-            tenants
-                .entry(name.to_owned())
-                .or_insert_with(|| Tenant::new(name, shared.keepers.is_some())),
-        );
-        drop(tenants);
+            .of(name, Tenant::is_unused, || Tenant::new(name, has_vectors));
         let handle = shared.handles.fetch_add(1, Ordering::Relaxed);
         let keeper = shared.keepers.as_ref().map(|keepers| keepers.of(name));
         Self {
@@ -244,16 +238,25 @@ impl MemoryStore {
 }
 
 impl Tenant {
-    fn new(name: &str, has_vectors: bool) -> Arc<Self> {
+    fn new(name: &str, has_vectors: bool) -> Self {
         let mut state = State::default();
         if has_vectors {
             state.table.keep_vectors();
         }
-        Arc::new(Self {
+        Self {
             name: name.to_owned(),
             state: RwLock::new(state),
             committed: watch::Sender::new(0),
-        })
+        }
+    }
+
+    /// Reports whether nothing was ever stored in this tenant, so that a new one equals it.
+    fn is_unused(&self) -> bool {
+        let state = self.read();
+        state.latest == 0
+            && state.log.last() == 0
+            && state.runs.is_unused()
+            && state.workers.is_empty()
     }
 
     // A panic while the lock was held cannot leave the state half changed: changes are staged, then applied.

@@ -31,6 +31,11 @@ impl Runs {
         self.open
     }
 
+    /// Reports whether no row was ever added.
+    pub(super) fn is_unused(&self) -> bool {
+        self.sequence == 0
+    }
+
     pub(super) fn contains(&self, run: &RunRef) -> bool {
         self.rows.contains_key(run)
     }

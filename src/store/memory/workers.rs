@@ -16,6 +16,10 @@ struct Kept {
 }
 
 impl Workers {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn record(&mut self, record: &WorkerRecord, now: Timestamp) {
         let known = self.0.get(&record.id);
         let kept = Kept {

@@ -1,0 +1,92 @@
+//! State per tenant, shared by the handles of a store, without the tenants that no handle uses and that have no data.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// State of each tenant.
+#[derive(Debug)]
+pub(in crate::store) struct Tenants<T>(Mutex<Known<T>>);
+
+#[derive(Debug)]
+struct Known<T> {
+    by_name: HashMap<Arc<str>, Arc<T>>,
+    /// Number of tenants at which unused ones are removed next.
+    clean_at: usize,
+}
+
+/// Smallest number of tenants at which unused ones are removed.
+const CLEAN_AT: usize = 1_024;
+
+impl<T> Tenants<T> {
+    pub(in crate::store) fn new() -> Self {
+        Self(Mutex::new(Known {
+            by_name: HashMap::new(),
+            clean_at: CLEAN_AT,
+        }))
+    }
+
+    /// Returns the state of a tenant, made by `make` if the tenant is unknown.
+    ///
+    /// Removes states that only this collection holds, and that `is_unused` reports as equal to a new one. The cost is
+    /// constant on average, because the number of tenants has to double in between.
+    pub(in crate::store) fn of(
+        &self,
+        name: &str,
+        is_unused: impl Fn(&T) -> bool,
+        make: impl FnOnce() -> T,
+    ) -> Arc<T> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known.by_name.get(name) {
+            return Arc::clone(found);
+        }
+        if known.by_name.len() >= known.clean_at {
+            known
+                .by_name
+                .retain(|_, state| Arc::strong_count(state) > 1 || !is_unused(state));
+            known.clean_at = known.by_name.len().saturating_mul(2).max(CLEAN_AT);
+        }
+        let made = Arc::new(make());
+        known.by_name.insert(name.into(), Arc::clone(&made));
+        made
+    }
+
+    #[cfg(test)]
+    pub(in crate::store) fn len(&self) -> usize {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .by_name
+            .len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_that_nobody_uses_is_forgotten_and_one_with_data_is_not() {
+        let tenants = Tenants::new();
+        let of = |name: &str, data: u32| tenants.of(name, |data| *data == 0, || data);
+        let held = of("held", 0);
+        drop(of("full", 7));
+
+        for n in 0..100_000 {
+            drop(of(&n.to_string(), 0));
+        }
+
+        assert!(tenants.len() <= CLEAN_AT, "{}", tenants.len());
+        assert_eq!(*of("full", 0), 7);
+        assert!(Arc::ptr_eq(&held, &of("held", 0)));
+    }
+
+    #[test]
+    fn every_tenant_with_data_is_kept() {
+        let tenants = Tenants::new();
+        for n in 1..=5_000_u32 {
+            drop(tenants.of(&n.to_string(), |data| *data == 0, || n));
+        }
+
+        assert_eq!(tenants.len(), 5_000);
+    }
+}
