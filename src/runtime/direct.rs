@@ -134,7 +134,8 @@ impl Direct {
             kept.leave();
             processed
         };
-        let work = Arc::clone(&self.shared).unless_gone(under(Arc::clone(&offer), work));
+        let work = under(Arc::clone(&offer), work);
+        let work = Arc::clone(&self.shared).watched(Arc::clone(&self.executor), work);
         let task = self.running.spawn(work);
         metrics::started(&self.executor, Duration::ZERO);
         let started = Started {

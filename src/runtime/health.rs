@@ -95,6 +95,11 @@ impl Vitals {
                         "its tasks have not been polled for {age:?}: something blocks their threads"
                     ));
                 }
+                for (executor, time) in shared.watchdog.blocking() {
+                    problems.push(format!(
+                        "executor {executor:?} has blocked a thread for {time:?}: it must use async calls"
+                    ));
+                }
                 open_breakers = shared.breakers.open();
                 if !started {
                     problems.push("it is starting".to_owned());

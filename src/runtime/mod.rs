@@ -56,6 +56,7 @@ mod shared;
 mod station;
 mod sweep;
 mod wakes;
+mod watchdog;
 mod workers;
 
 pub use crate::executor::WaitError;

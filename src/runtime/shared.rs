@@ -5,6 +5,7 @@ use super::builder::Settings;
 use super::definitions::Keeper;
 use super::progress::Progress;
 use super::roster::Roster;
+use super::watchdog::Watchdog;
 use super::{RunReport, metrics};
 use crate::error::Chain;
 use crate::source::{Deliveries, Delivery, SourceError};
@@ -43,6 +44,8 @@ pub(super) struct Shared {
     /// Whether the runtime does not run any more.
     gone: AtomicBool,
     pub(super) progress: Arc<Progress>,
+    /// Detects executors that block a thread.
+    pub(super) watchdog: Watchdog,
     /// The open circuit breakers of the executors.
     pub(super) breakers: Breakers,
     report: Mutex<RunReport>,
@@ -69,6 +72,7 @@ impl Shared {
             stop: CancellationToken::new(),
             gone: AtomicBool::new(false),
             progress,
+            watchdog: Watchdog::start(),
             breakers: Breakers::default(),
             report: Mutex::default(),
         })
@@ -101,6 +105,17 @@ impl Shared {
     /// Notes that the runtime does not run any more, when that is dropped.
     pub(super) fn gone_when_dropped(self: &Arc<Self>) -> Gone {
         Gone(Arc::clone(self))
+    }
+
+    /// Does the work of an executor until the runtime is gone, and watches that it does not block a thread.
+    pub(super) async fn watched<T>(
+        self: Arc<Self>,
+        executor: Arc<str>,
+        work: impl Future<Output = T>,
+    ) -> T {
+        let watching = Arc::clone(&self);
+        self.unless_gone(watching.watchdog.watch(&executor, work))
+            .await
     }
 
     /// Does work until the runtime is gone. A task of a task that was dropped may be polled once more before it

@@ -82,7 +82,7 @@ impl Station {
             Ok(_) => {
                 let shared = Arc::clone(&self.shared);
                 let work = work_on(shared, home, member, lease, attempts, Arc::clone(&offer));
-                let work = Arc::clone(&self.shared).unless_gone(under(offer, work));
+                let work = Arc::clone(&self.shared).watched(Arc::clone(&id), under(offer, work));
                 self.running.spawn(work)
             }
             Err(moment) => self.running.spawn(async move {

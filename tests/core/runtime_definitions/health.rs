@@ -49,6 +49,40 @@ async fn a_runtime_is_ready_while_it_runs_and_neither_before_nor_after() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_executor_that_blocks_its_thread_is_named() {
+    let store = MemoryStore::default();
+    let (go_on, blocked) = std::sync::mpsc::channel::<()>();
+    let blocked = Arc::new(Mutex::new(blocked));
+    let prober = Probe::on("message.v1", "prober", &store).executing(move |_| {
+        let blocked = Arc::clone(&blocked);
+        async move {
+            // Not in an async way.
+            blocked.lock().unwrap().recv()?;
+            Ok(json!({}))
+        }
+    });
+    let runtime = of_one(prober, store.events());
+    let mut problems = Vec::new();
+    let scenario = async {
+        put(&store, "message.v1", json!({})).await;
+        eventually(async || {
+            problems = runtime.health().problems;
+            problems
+                .iter()
+                .any(|problem| problem.contains("has blocked a thread"))
+        })
+        .await;
+        go_on.send(()).unwrap();
+        eventually(async || runtime.health().ready).await;
+    };
+
+    runtime.run_until(scenario).await.unwrap();
+
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(problems[0].contains("executor \"prober\""), "{problems:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_runtime_that_was_dropped_does_not_run() {
     let store = MemoryStore::default();
