@@ -56,6 +56,74 @@ pub(super) fn extract(text: &str) -> Result<Json, String> {
     }
 }
 
+/// Returns a text with the JSON in it written without escapes, other than those of control characters, quotes and backslashes.
+/// The JSON has the same value.
+pub(super) fn without_escapes(text: String) -> String {
+    if !text.contains("\\u") && !text.contains("\\/") {
+        return text;
+    }
+    let Ok(json) = extract(&text) else {
+        return text;
+    };
+    let decoded = decode_escapes(&text);
+    match extract(&decoded) {
+        Ok(same) if same == json => decoded,
+        // The text around the JSON has escapes that would change its meaning.
+        Ok(_) | Err(_) => json.into_value().to_string(),
+    }
+}
+
+/// Replaces the escapes of JSON strings by their characters, as far as a string may contain these.
+fn decode_escapes(text: &str) -> String {
+    let mut decoded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        let (before, escape) = rest.split_at(at);
+        decoded.push_str(before);
+        let (character, length) = match escape.get(1..2) {
+            Some("u") => unicode_escape(escape),
+            Some("/") => (Some('/'), 2),
+            Some(_) => (None, 2),
+            None => (None, escape.chars().take(2).map(char::len_utf8).sum()),
+        };
+        let is_plain =
+            |character: &char| !character.is_control() && !['"', '\\'].contains(character);
+        let (escape, after) = escape.split_at(length);
+        match character.filter(is_plain) {
+            Some(character) => decoded.push(character),
+            None => decoded.push_str(escape),
+        }
+        rest = after;
+    }
+    decoded.push_str(rest);
+    decoded
+}
+
+/// Returns the character of an escape such as `\u0073` at the start of a text, or of a pair of surrogates, and its length.
+fn unicode_escape(text: &str) -> (Option<char>, usize) {
+    let unit = |from: usize| {
+        let digits = text
+            .get(from..)
+            .and_then(|escape| escape.strip_prefix("\\u"))?;
+        let digits = digits.get(..4)?;
+        let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        u16::from_str_radix(digits, 16).ok().filter(|_| is_hex)
+    };
+    let Some(first) = unit(0) else {
+        return (None, 2);
+    };
+    match char::from_u32(first.into()) {
+        Some(character) => (Some(character), 6),
+        None => {
+            let pair = char::decode_utf16([first, unit(6).unwrap_or_default()]).next();
+            match pair {
+                Some(Ok(character)) => (Some(character), 12),
+                Some(Err(_)) | None => (None, 6),
+            }
+        }
+    }
+}
+
 /// What is in a fenced block, after the name of its language.
 fn block(inside: &str) -> Option<Json> {
     let named = inside.split_once('\n');
@@ -132,8 +200,38 @@ mod tests {
         }
     }
 
+    #[test]
+    fn escapes_in_json_become_their_characters() {
+        for (text, decoded) in [
+            (r#"{"key": "\u0073k-1\/2"}"#, r#"{"key": "sk-1/2"}"#),
+            (
+                r#"As JSON: {"a": "\ud83d\ude00\u00e9"}."#,
+                r#"As JSON: {"a": "😀é"}."#,
+            ),
+            (
+                r#"{"a": "\u0022\u005c\u0000\\u0073\n"}"#,
+                r#"{"a": "\u0022\u005c\u0000\\u0073\n"}"#,
+            ),
+            (r"C:\users \u0073", r"C:\users \u0073"),
+            (r#"\u007b"b": 1} {"a": "\u0073"}"#, r#"{"a":"s"}"#),
+        ] {
+            assert_eq!(without_escapes(text.to_owned()), decoded);
+        }
+    }
+
     proptest! {
         #![proptest_config(crate::fuzz::config())]
+
+        #[test]
+        fn a_text_without_escapes_has_the_same_json(
+            before in "[a-z\\\\u0{]{0,8}", value in "(\\\\u00[2-7][0-9a-f]|\\\\[/n\\\\\"]|[a-z`{}\\[\\]]){0,12}", after in "[a-z\\\\u0}`]{0,8}",
+        ) {
+            let text = format!("{before}{{\"a\": [\"{value}\"]}}{after}");
+
+            let decoded = without_escapes(text.clone());
+
+            prop_assert_eq!(extract(&decoded), extract(&text));
+        }
 
         #[test]
         fn whatever_a_model_writes_is_read_or_refused(text in "[\\[\\]{}\"`,:a1 \\n]{0,300}") {

@@ -1,6 +1,7 @@
 use super::stage::{Input, Output, Stage, ToolCall, ToolResult};
 use super::{Decision, Guardrail};
 use crate::agent::Message;
+use crate::agent::output::without_escapes;
 use crate::clock::within;
 use crate::error::{BoxError, Retry, excerpt, permanent};
 use crate::machine::Answer;
@@ -51,12 +52,38 @@ impl Guardrails {
         })
     }
 
-    /// Checks the text that an agent ends with, and gives the one it may end with.
+    /// Checks the text that an agent ends with, and returns the one it may end with.
+    ///
+    /// If the text contains JSON, the guardrails see its characters instead of escapes such as `\u0073`, except for control
+    /// characters, quotes and backslashes.
     ///
     /// # Errors
     /// [`Denied`]; if it says [`try_again`](Denied::try_again), the model may be told the reason and asked again.
     pub async fn output(&self, text: String) -> Result<String, Denied> {
+        let text = match self.is_empty() {
+            true => text,
+            false => without_escapes(text),
+        };
         self.check(&Output, text).await
+    }
+
+    /// Checks an output that a model handed in by a call, and returns the one that the response may contain.
+    ///
+    /// # Errors
+    /// The answer of the call: an error with the code `denied` or `try_again`.
+    pub(in crate::agent) async fn handed_in(&self, output: Json) -> Result<Json, Answer> {
+        const EFFECT: &str = "the output was not handed in";
+        let text = output.to_string();
+        let passed = self.output(text.clone()).await;
+        let passed = passed.map_err(|denied| denied.answer(EFFECT))?;
+        if passed == text {
+            return Ok(output);
+        }
+        Json::from_text(passed).map_err(|error| {
+            let reason =
+                format!("{EFFECT}, because a guardrail replaced it by invalid JSON: {error}");
+            Answer::error("denied", reason)
+        })
     }
 
     /// Checks a call, and gives what the tool may be called with.

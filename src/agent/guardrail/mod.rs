@@ -8,6 +8,7 @@
 //! |---|---|---|---|
 //! | [input](Guardrail::input) | before each time the model is asked | it is not asked, the run ends | as denied |
 //! | [output](Guardrail::output) | the text that the agent ends with | the run ends | the model is told why and asked again |
+//! | [output](Guardrail::output) | an output that the model hands in, as JSON | the model sees an error, `denied` | the model sees an error, `try_again` |
 //! | [tool call](Guardrail::tool_call) | before the tool is called | the model sees an error, `denied` | the model sees an error, `try_again` |
 //! | [tool result](Guardrail::tool_result) | before the model sees it | an error in its place, `denied` | an error in its place, `try_again` |
 //!
@@ -80,7 +81,9 @@ pub trait Guardrail: Send + Sync {
         Ok(Decision::Allow)
     }
 
-    /// Looks at the text that an agent ends with.
+    /// Checks the text that an agent ends with, and each output that its model hands in, as JSON.
+    ///
+    /// JSON has no escapes here except those of control characters, quotes and backslashes.
     ///
     /// # Errors
     /// An error denies.

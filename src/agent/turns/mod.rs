@@ -43,6 +43,11 @@ enum Done {
     Finished(CallId, ToolOutcome),
     /// A call may be made, with these arguments.
     Admitted { call: ToolCall, again: bool },
+    /// The guardrails have checked an output that the model handed in by a call.
+    Checked {
+        call: ToolCall,
+        output: Result<Json, Answer>,
+    },
 }
 
 /// One attempt at a run.
@@ -244,6 +249,10 @@ impl<'r> Run<'r> {
                 self.progress.finish(id, outcome)
             }
             Done::Admitted { call, again } => self.execute(call, again),
+            Done::Checked { call, output } => {
+                self.aborts.remove(&call.id);
+                self.hand_in(call, output)
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use super::{Answer, CallId, Deferral, Done, Effect, Run, ToolCall, ToolOutcome, 
 use crate::agent::offer::{Handing, Other};
 use crate::machine::{Arguments, Delivery};
 use crate::model::Json;
-use crate::tool;
+use crate::tool::{self, Checker};
 use futures::FutureExt as _;
 use futures::future::abortable;
 use serde_json::Value;
@@ -60,18 +60,43 @@ impl<'r> Run<'r> {
         };
         match agent.offer.other(&call.tool) {
             Some(Other::Agent { agent, how }) => self.ask_agent(call.id, agent, *how, &arguments),
-            Some(Other::Output(checker)) => {
-                let answer = match checker.check(&arguments) {
-                    Ok(()) => {
-                        self.progress.hand_in(&call.tool, arguments);
-                        Answer::success(Value::from("handed in"))
-                    }
-                    Err(problem) => Answer::error("invalid_input", problem),
-                };
-                self.progress.finish(call.id, answer.into())
-            }
+            Some(Other::Output(checker)) => self.check_output(call, checker, arguments),
             None => self.call_tool(call, arguments, again),
         }
+    }
+
+    /// Checks an output against its schema, and by the output guardrails, because it is part of the response.
+    fn check_output(&mut self, call: ToolCall, checker: &'r Checker, output: Json) -> Vec<Effect> {
+        let guardrails = &self.agent.guardrails;
+        let invalid = |problem| Answer::error("invalid_input", problem);
+        match checker.check(&output) {
+            Ok(()) if guardrails.is_empty() => return self.hand_in(call, Ok(output)),
+            Ok(()) => {}
+            Err(problem) => return self.hand_in(call, Err(invalid(problem))),
+        }
+        let id = call.id.clone();
+        let checked = async move {
+            let passed = guardrails.handed_in(output).await;
+            let output = passed.and_then(|output| match checker.check(&output) {
+                Ok(()) => Ok(output),
+                Err(problem) => Err(invalid(problem)),
+            });
+            Done::Checked { call, output }
+        };
+        self.enqueue(id, checked);
+        Vec::new()
+    }
+
+    /// Ends the call by which an output was handed in.
+    pub(super) fn hand_in(&mut self, call: ToolCall, output: Result<Json, Answer>) -> Vec<Effect> {
+        let answer = match output {
+            Ok(output) => {
+                self.progress.hand_in(&call.tool, output);
+                Answer::success(Value::from("handed in"))
+            }
+            Err(answer) => answer,
+        };
+        self.progress.finish(call.id, answer.into())
     }
 
     fn call_tool(&mut self, call: ToolCall, arguments: Json, again: bool) -> Vec<Effect> {

@@ -111,6 +111,62 @@ async fn what_is_handed_in_is_what_a_guardrail_puts_in_place() {
     );
 }
 
+#[tokio::test]
+async fn what_is_handed_in_passes_the_guardrails_of_output() {
+    let reports = calling([("1", "report", json!({"key": "sk-1"}))]);
+    let again = calling([("2", "report", json!({"key": "none"}))]);
+    let model = script([Ok(reports), Ok(again), Ok(says("done"))]);
+    let more = json!({"outputs": [{"name": "report", "required": true}]});
+
+    let none = ToolRegistry::default();
+    let (store, _) = asked(no_keys(), &model, &none, &more).await;
+
+    let response = all(&store, AgentExecutor::RESPONSE).await.remove(0);
+    let outputs = json!({"report": {"key": "none"}});
+    assert_eq!(response.context["outputs"], outputs);
+    let said = everything(&store).await;
+    assert!(!said.contains("sk-1"), "{said}");
+}
+
+#[tokio::test]
+async fn what_a_guardrail_of_output_puts_in_place_is_handed_in_if_it_fits() {
+    let hides = || {
+        Guardrails::default().with(on_output("hides", |text| {
+            Decision::Replace(text.replace("\"sk-1\"", "7"))
+        }))
+    };
+    let mut cases = vec![(json!({"type": "object"}), json!({"key": 7}))];
+    if cfg!(feature = "validate") {
+        let only_text = json!({"type": "object", "properties": {"key": {"type": "string"}}});
+        cases.push((only_text, Value::Null));
+    }
+    for (schema, handed_in) in cases {
+        let reports = calling([("1", "report", json!({"key": "sk-1"}))]);
+        let model = script([Ok(reports), Ok(says("done"))]);
+        let none = ToolRegistry::default();
+        let more = json!({"outputs": [{"name": "report", "schema": schema}]});
+
+        let (store, _) = asked(hides(), &model, &none, &more).await;
+
+        let response = all(&store, AgentExecutor::RESPONSE).await.remove(0);
+        assert_eq!(response.context["outputs"]["report"], handed_in);
+    }
+}
+
+#[tokio::test]
+async fn escapes_hide_nothing_from_the_guardrails_of_output() {
+    let hidden = says(r#"{"key": "\u0073k\u002d1"}"#);
+    let model = script([Ok(hidden), Ok(says(r#"{"key": "none"}"#))]);
+    let more = json!({"output_schema": {"type": "object"}});
+
+    let none = ToolRegistry::default();
+    let (store, _) = asked(no_keys(), &model, &none, &more).await;
+
+    let said = everything(&store).await;
+    assert!(!said.contains("sk-1"), "{said}");
+    assert!(said.contains("none"), "{said}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_approval_that_comes_too_late_approves_nothing() {
     let store = MemoryStore::default();
