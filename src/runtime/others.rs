@@ -3,7 +3,7 @@
 
 use crate::model::{Event, Route, SubscriptionIndex, Subscriptions};
 use crate::store::Worker;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// ID of an executor and hash of its subscriptions.
@@ -15,11 +15,12 @@ pub(super) struct Others {
     index: SubscriptionIndex,
     /// Executors by the hash of their version.
     executors: HashMap<Arc<str>, Vec<Arc<str>>>,
+    /// Versions that this crate is too old to read. No runs are enqueued for them here.
+    unreadable: BTreeMap<Version, String>,
 }
 
 impl Others {
-    /// Reads the subscriptions of the running versions. This crate may be too old to read some of them, and then enqueues no runs
-    /// for them.
+    /// Reads the subscriptions of the running versions.
     pub(super) fn of(running: &HashSet<Version>, workers: &[Worker]) -> Self {
         let mut others = Self::default();
         let recorded = workers.iter().flat_map(|worker| &worker.record.executors);
@@ -38,7 +39,8 @@ impl Others {
                     others.index.insert(&of.version, &subscriptions);
                 }
                 Err(error) => {
-                    tracing::warn!(executor = &*of.id, version = &*of.version, %error, "cannot read the subscriptions of another version of an executor; its own workers enqueue its runs");
+                    let version = (version.0, Arc::clone(&of.version));
+                    others.unreadable.insert(version, error.to_string());
                 }
             }
         }
@@ -50,7 +52,19 @@ impl Others {
 
     /// Reports whether both contain the same versions of the same executors.
     pub(super) fn are_as(&self, others: &Self) -> bool {
-        self.executors == others.executors
+        self.executors == others.executors && self.unreadable == others.unreadable
+    }
+
+    /// Logs the versions that this crate is too old to read.
+    pub(super) fn log_unreadable(&self) {
+        for ((executor, version), error) in &self.unreadable {
+            tracing::warn!(
+                executor = &**executor,
+                version = &**version,
+                error,
+                "cannot read the subscriptions of another version of an executor; its own workers enqueue its runs"
+            );
+        }
     }
 
     /// Returns the hashes of the versions.
@@ -75,5 +89,35 @@ impl Others {
             triggered.extend(executors.map(|executor| (Arc::clone(executor), surely)));
         }
         triggered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Json, Subscription, Timestamp};
+    use crate::store::WorkerRecord;
+    use serde_json::json;
+
+    #[test]
+    fn a_version_that_cannot_be_read_is_noted_and_not_enqueued_for() {
+        let subscriptions = Subscriptions::new(vec![Subscription::trigger("note.v1")]).unwrap();
+        let mut record = WorkerRecord::new("1", "newer").executor("agent", &subscriptions);
+        let version: Version = ("agent".into(), subscriptions.hash());
+        let running = HashSet::from([version]);
+        let now = Timestamp::UNIX_EPOCH;
+        let readable = Others::of(&running, &[Worker::new(record.clone(), now, now, now)]);
+        record.executors[0].subscriptions = Json::from(json!([{"role": "seer"}]));
+        let workers = [Worker::new(record, now, now, now)];
+
+        let unreadable = Others::of(&running, &workers);
+
+        assert_eq!(readable.known().len(), 1);
+        assert!(unreadable.known().is_empty());
+        assert!(!unreadable.are_as(&Others::default()), "it is logged once");
+        assert!(
+            unreadable.are_as(&Others::of(&running, &workers)),
+            "and not again"
+        );
     }
 }

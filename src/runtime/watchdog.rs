@@ -1,6 +1,6 @@
 //! Detection of executors that block a thread of the async runtime.
 //!
-//! A thread of its own looks at the polls in progress, since a blocked async runtime polls nothing that could report it.
+//! A separate thread inspects the polls in progress, since a blocked async runtime polls nothing that could report it.
 
 use std::collections::HashMap;
 use std::future::poll_fn;

@@ -115,8 +115,8 @@ impl Registry {
 
     /// Returns the interval between two looks for other versions and for transferred runs.
     fn looks_every(&self) -> Duration {
-        const AT_LEAST: Duration = Duration::from_secs(5);
-        self.shared.settings.sweep.min(AT_LEAST)
+        const LONGEST: Duration = Duration::from_secs(5);
+        self.shared.settings.sweep.min(LONGEST)
     }
 
     async fn turn(&mut self) {
@@ -181,6 +181,7 @@ impl Registry {
             let others = Others::of(&running, &workers);
             if !others.are_as(&home.others()) {
                 changed = true;
+                others.log_unreadable();
                 home.set_others(others);
             }
             self.adopted
@@ -203,11 +204,14 @@ fn others(workers: &[Worker], own: &[Version]) -> (HashSet<Version>, HashSet<Ver
         for of in &worker.record.executors {
             let version = (Arc::clone(&of.id), Arc::clone(&of.version));
             let is_other = own.iter().any(|(id, _)| *id == of.id) && !own.contains(&version);
-            match worker.is_live {
-                _ if !is_other => false,
-                true => running.insert(version),
-                false => gone.insert(version),
-            };
+            if is_other {
+                let versions = if worker.is_live {
+                    &mut running
+                } else {
+                    &mut gone
+                };
+                versions.insert(version);
+            }
         }
     }
     gone.retain(|version| !running.contains(version));
