@@ -5,6 +5,7 @@ use super::context::ExecutionContext;
 use super::context_error::ContextError;
 use super::handle::RunHandle;
 use super::provenance::{Stamp, trigger_of};
+use crate::bugs::planted;
 use crate::error::BoxError;
 use crate::model::{Breadcrumb, Selector};
 use crate::store::{BreadcrumbStore, Query, StoreError, WrittenBy};
@@ -111,6 +112,9 @@ impl Standing<'_> {
 
     /// Checks the decision of a person: no executor wrote it, and the question is unchanged since this run wrote it.
     async fn of_decision(&self, answer: &Breadcrumb) -> Result<Refusal, BoxError> {
+        if planted("payload-approval") {
+            return Ok(None);
+        }
         match self.run.written_by(answer).await? {
             None | Some(WrittenBy::Outside) => {}
             Some(WrittenBy::Executor(_)) => {

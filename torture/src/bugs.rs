@@ -30,7 +30,7 @@ impl Bug {
 }
 
 /// All of them; those that every change is tried with come first.
-pub const BUGS: [Bug; 16] = [
+pub const BUGS: [Bug; 18] = [
     bug(
         "no-token",
         "a commit does not ask for the token of the lease",
@@ -123,6 +123,21 @@ pub const BUGS: [Bug; 16] = [
         "skip-unmatched",
         "a worker ends a run that another version of its executor matches",
         |_| {},
+    )
+    .on(&[On::Sqlite, On::Postgres]),
+    bug(
+        "hasty-reader",
+        "a reader of events continues after the newest one instead of the last one that it read",
+        |settings| {
+            settings.triggers = 1_500;
+            settings.rate = 200;
+        },
+    )
+    .on(&[On::Postgres]),
+    bug(
+        "payload-approval",
+        "an approval counts by its payload alone",
+        |settings| settings.payments = 200,
     )
     .on(&[On::Sqlite, On::Postgres]),
     bug("no-tenant", "a read does not ask whose it is", |settings| {

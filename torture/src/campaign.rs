@@ -10,7 +10,7 @@ use crate::report::Report;
 use crate::servers::Servers;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
-use crate::{BoxError, load, say};
+use crate::{BoxError, load, people, say};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,6 +74,7 @@ pub async fn run(
     let campaign = harm(folder, settings, &store, servers, proxy.as_ref(), &oracle);
     tokio::select! {
         done = campaign => done?,
+        () = people::approve(&store) => {}
         // What is published of the other tenant is for nobody here.
         () = place.relay(&others, Some(OTHERS)) => {}
     }

@@ -1,6 +1,7 @@
 //! Whether the promises were kept: what the store says in the end, held against what the oracle knows. Pure.
 
 mod coverage;
+mod payments;
 
 use crate::executors::{Answer, Role};
 use crate::history::{End, History, Span};
@@ -52,6 +53,7 @@ pub fn check(history: &History, snapshot: &Snapshot, settings: &Settings) -> Ver
     check.both_halves();
     check.lanes();
     check.effects();
+    check.payments();
     check.letters();
     check.loops();
     check.processes();
@@ -117,6 +119,7 @@ impl Check<'_> {
             let role = match accepted.job.schema() {
                 "page.v1" => Role::Pager,
                 "loop.v1" => Role::Ping,
+                "payment.v1" => Role::Payer,
                 _ => Role::Clerk,
             };
             match rows.get(&(role, accepted.trigger)) {

@@ -2,6 +2,7 @@
 
 use crate::BoxError;
 use crate::oracle::{Attempt, Job, Oracle, Record, Trigger};
+use crate::payer::Payer;
 use crate::settings::{On, Settings};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -75,16 +76,19 @@ pub enum Role {
     Ping,
     /// Hands it back.
     Pong,
+    /// Makes payments that a person approved: the agent [`Payer`].
+    Payer,
 }
 
 impl Role {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Clerk,
         Self::Pager,
         Self::Helper,
         Self::Ping,
         Self::Pong,
+        Self::Payer,
     ];
 
     /// The id of the executor.
@@ -95,6 +99,7 @@ impl Role {
             Self::Helper => "helper",
             Self::Ping => "ping",
             Self::Pong => "pong",
+            Self::Payer => Payer::ID,
         }
     }
 
@@ -104,7 +109,7 @@ impl Role {
             Self::Clerk => Some("answer.v1"),
             Self::Pager => Some("paged.v1"),
             Self::Helper => Some("reply.v1"),
-            Self::Ping | Self::Pong => None,
+            Self::Ping | Self::Pong | Self::Payer => None,
         }
     }
 
@@ -112,7 +117,7 @@ impl Role {
     /// go to any one of the workers.
     pub fn runs_in(self, slot: &str, on: On) -> bool {
         match self {
-            Self::Clerk | Self::Ping | Self::Pong => true,
+            Self::Clerk | Self::Ping | Self::Pong | Self::Payer => true,
             Self::Pager => slot == "pointed-0" || on == On::Nats,
             Self::Helper => slot == "killed-0" || on == On::Nats,
         }
@@ -134,6 +139,7 @@ impl Role {
             ],
             Self::Pager => vec![Subscription::trigger("page.v1")],
             Self::Helper => vec![Subscription::trigger("question.v1")],
+            Self::Payer => vec![Subscription::trigger("payment.v1")],
             Self::Ping | Self::Pong => vec![
                 Subscription::trigger("loop.v1")
                     .all_tags([format!("turn:{}", self.id())])
@@ -153,39 +159,45 @@ impl Role {
         match self {
             Self::Clerk => profile.ordering(OrderingKey::tag("lane:")),
             Self::Pager => profile.at_most_once(),
-            Self::Helper | Self::Ping | Self::Pong => profile,
+            Self::Helper | Self::Ping | Self::Pong | Self::Payer => profile,
         }
     }
 }
 
-/// One executor of a worker.
-#[derive(Debug)]
-pub struct Member<S> {
+/// Creates the executor of a role on a store, in its newest version or an older one.
+pub fn executor(
     role: Role,
-    store: Arc<S>,
+    store: Arc<dyn BreadcrumbStore>,
+    oracle: Arc<Oracle>,
+    settings: &Settings,
+    is_old: bool,
+) -> Result<Arc<dyn UniversalExecutor>, BoxError> {
+    let subscriptions = Subscriptions::new(role.subscriptions(is_old))?;
+    let profile = role.profile(settings);
+    if role == Role::Payer {
+        let payer = Payer::new(store, oracle, subscriptions, settings, profile)?;
+        return Ok(Arc::new(payer));
+    }
+    Ok(Arc::new(Member {
+        role,
+        store,
+        oracle,
+        subscriptions,
+        profile,
+    }))
+}
+
+/// An executor that does as its triggers say.
+#[derive(Debug)]
+struct Member {
+    role: Role,
+    store: Arc<dyn BreadcrumbStore>,
     oracle: Arc<Oracle>,
     subscriptions: Subscriptions,
     profile: Profile,
 }
 
-impl<S> Member<S> {
-    /// Creates an executor on a store, in its newest version or an older one.
-    pub fn new(
-        role: Role,
-        store: Arc<S>,
-        oracle: Arc<Oracle>,
-        settings: &Settings,
-        is_old: bool,
-    ) -> Result<Self, BoxError> {
-        Ok(Self {
-            role,
-            store,
-            oracle,
-            subscriptions: Subscriptions::new(role.subscriptions(is_old))?,
-            profile: role.profile(settings),
-        })
-    }
-
+impl Member {
     /// Notes if anything was seen of another tenant.
     fn look_for_canaries(
         &self,
@@ -209,7 +221,7 @@ impl<S> Member<S> {
                 tokio::time::sleep(Duration::from_millis(30)).await;
                 Ok(())
             }
-            Role::Helper | Role::Ping | Role::Pong => {
+            Role::Helper | Role::Ping | Role::Pong | Role::Payer => {
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 Ok(())
             }
@@ -237,7 +249,9 @@ async fn work(context: &ExecutionContext) -> Result<(), BoxError> {
         | Job::Hangs
         | Job::Asks
         | Job::Once
-        | Job::Loop => Duration::from_millis(order.work),
+        | Job::Loop
+        | Job::Approved
+        | Job::Forged => Duration::from_millis(order.work),
     };
     tokio::time::sleep(time).await;
     Ok(())
@@ -253,7 +267,7 @@ fn ask(order: &Order) -> BoxError {
 }
 
 #[async_trait]
-impl<S: BreadcrumbStore> UniversalExecutor for Member<S> {
+impl UniversalExecutor for Member {
     fn id(&self) -> &str {
         self.role.id()
     }
@@ -275,27 +289,12 @@ impl<S: BreadcrumbStore> UniversalExecutor for Member<S> {
         breadcrumb: &Breadcrumb,
         context: &ExecutionContext,
     ) -> Result<Value, BoxError> {
-        let trigger = Trigger {
-            id: breadcrumb.id,
-            version: breadcrumb.version,
-        };
+        let trigger = Trigger::of(breadcrumb);
         let (attempt, pid) = (context.attempt(), std::process::id());
-        let mut executing = Executing {
-            is_over: false,
-            oracle: &self.oracle,
-            attempt: Attempt {
-                executor: self.role.id().to_owned(),
-                trigger,
-                attempt,
-                pid,
-            },
-        };
-        self.oracle
-            .note(&Record::Started(executing.attempt.clone()))?;
+        let executing = Executing::start(&self.oracle, self.role, trigger, attempt)?;
         self.look_for_canaries(trigger, breadcrumb, context)?;
         let worked = self.work(trigger, context).await;
-        executing.is_over = true;
-        drop(executing);
+        executing.end();
         worked?;
         Ok(json!(Answer {
             trigger,
@@ -335,10 +334,7 @@ impl<S: BreadcrumbStore> UniversalExecutor for Member<S> {
             return Ok(Response::none());
         }
         let failed = Answer {
-            trigger: Trigger {
-                id: trigger.id,
-                version: trigger.version,
-            },
+            trigger: Trigger::of(trigger),
             attempt: failure.attempts,
             pid: std::process::id(),
             failed: true,
@@ -355,10 +351,38 @@ fn answer(schema: &str, trigger: &Breadcrumb) -> NewBreadcrumb {
 }
 
 /// Notes the end of an attempt, however it comes, as long as the process lives.
-struct Executing<'o> {
+pub struct Executing<'o> {
     is_over: bool,
     oracle: &'o Oracle,
     attempt: Attempt,
+}
+
+impl<'o> Executing<'o> {
+    /// Notes the start of an attempt in this process.
+    pub fn start(
+        oracle: &'o Oracle,
+        role: Role,
+        trigger: Trigger,
+        attempt: u32,
+    ) -> Result<Self, BoxError> {
+        let attempt = Attempt {
+            executor: role.id().to_owned(),
+            trigger,
+            attempt,
+            pid: std::process::id(),
+        };
+        oracle.note(&Record::Started(attempt.clone()))?;
+        Ok(Self {
+            is_over: false,
+            oracle,
+            attempt,
+        })
+    }
+
+    /// Notes that the attempt returned.
+    pub fn end(mut self) {
+        self.is_over = true;
+    }
 }
 
 impl Drop for Executing<'_> {

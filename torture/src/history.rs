@@ -51,6 +51,8 @@ pub struct History {
     pub attempts: HashMap<Attempt, Vec<Span>>,
     /// How often each trigger had an effect that must happen at most once.
     pub effects: HashMap<Trigger, u32>,
+    /// How often each payment was made, by the number of its trigger.
+    pub paid: HashMap<u64, u32>,
     /// How each process ended.
     pub ends: BTreeMap<u32, End>,
     /// How often each point was reached.
@@ -115,6 +117,7 @@ impl History {
             Record::Harmed(harm) => *self.harms.entry(*harm).or_default() += 1,
             Record::Canary => self.canaries += 1,
             Record::Leaked { executor, trigger } => self.leaks.push((executor.clone(), *trigger)),
+            Record::Paid { n } => *self.paid.entry(*n).or_default() += 1,
             _ => {}
         }
     }
@@ -185,7 +188,9 @@ impl Reading {
             }
             Record::Locked => self.lock(),
             Record::Unlocked => self.is_locked = false,
-            Record::Harmed(_) | Record::Canary | Record::Leaked { .. } => history.count(record),
+            Record::Harmed(_) | Record::Canary | Record::Leaked { .. } | Record::Paid { .. } => {
+                history.count(record)
+            }
             Record::Inbox { most, .. } => history.inbox = history.inbox.max(*most),
         }
     }

@@ -119,7 +119,15 @@ fn draw(n: u64, random: &mut fastrand::Rng, settings: &Settings) -> Job {
     if settings.loops > 0 && (n + 7).is_multiple_of(every(settings.loops)) {
         return Job::Loop;
     }
-    match random.u16(..1_000) {
+    let drawn = random.u16(..1_000);
+    if u32::from(drawn) >= 1_000 - settings.payments.min(500) {
+        return if drawn.is_multiple_of(2) {
+            Job::Approved
+        } else {
+            Job::Forged
+        };
+    }
+    match drawn {
         0..50 => Job::Once,
         50..100 => Job::Two,
         100..140 => Job::Flaky,
@@ -178,10 +186,7 @@ fn note(
 ) -> Result<Option<Arc<Breadcrumb>>, BoxError> {
     match kept {
         Ok(kept) => {
-            let trigger = Trigger {
-                id: kept.id,
-                version: kept.version,
-            };
+            let trigger = Trigger::of(&kept);
             oracle.note(&Record::Accepted(Accepted { n, trigger, job }))?;
             Ok(Some(kept))
         }

@@ -21,6 +21,8 @@ mod load;
 mod nemesis;
 mod noise;
 mod oracle;
+mod payer;
+mod people;
 mod point;
 mod proxy;
 mod report;

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::path::Path;
+use universal_executor::Breadcrumb;
 use universal_executor::model::BreadcrumbId;
 
 /// One line.
@@ -32,6 +33,11 @@ pub enum Record {
     Effect {
         /// The trigger it happened for.
         trigger: Trigger,
+    },
+    /// A payment was made.
+    Paid {
+        /// The number of its trigger.
+        n: u64,
     },
     /// A worker does itself what was asked for at a point.
     AtPoint {
@@ -141,6 +147,16 @@ pub struct Trigger {
     pub version: u64,
 }
 
+impl Trigger {
+    /// Returns the trigger that a breadcrumb is.
+    pub fn of(breadcrumb: &Breadcrumb) -> Self {
+        Self {
+            id: breadcrumb.id,
+            version: breadcrumb.version,
+        }
+    }
+}
+
 /// A trigger that the store has accepted.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Accepted {
@@ -178,6 +194,10 @@ pub enum Job {
     Once,
     /// Sixteen answers and a dead letter, since every answer is a trigger again.
     Loop,
+    /// A payment that a person approves.
+    Approved,
+    /// No payment: the question to the person is changed before the person approves it.
+    Forged,
 }
 
 impl Job {
@@ -195,6 +215,7 @@ impl Job {
             | Self::Poison => "job.v1",
             Self::Once => "page.v1",
             Self::Loop => "loop.v1",
+            Self::Approved | Self::Forged => "payment.v1",
         }
     }
 }

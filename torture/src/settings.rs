@@ -59,6 +59,10 @@ pub struct Settings {
     pub poison: u64,
     /// Chains of executors that would never end.
     pub loops: u64,
+    /// Of so many triggers in 1,000 each asks for a payment. Half of these payments have a forged approval.
+    pub payments: u32,
+    /// How long a payment waits for the approval, in seconds.
+    pub approval_seconds: u32,
     /// Of so many calls of the store in 1,000 the answer is an error, before or after it was done.
     pub faults: u32,
     /// How long a claim holds.
@@ -135,6 +139,8 @@ impl Settings {
             backed: false,
             poison: 1,
             loops: 2,
+            payments: 20,
+            approval_seconds: 4,
             faults: 10,
             lease: 2_000,
             sweep: 500,

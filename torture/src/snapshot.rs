@@ -4,10 +4,12 @@ use crate::BoxError;
 use crate::backend::{OTHERS, Store};
 use crate::executors::{Answer, Role};
 use crate::oracle::Trigger;
+use crate::payer::Payer;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use universal_executor::agent::AgentExecutor;
 use universal_executor::store::{DeadLetter, Query, RunFilter, RunState};
 use universal_executor::{Breadcrumb, BreadcrumbStore, Selector};
 
@@ -36,6 +38,8 @@ pub struct Snapshot {
     pub answers: HashMap<String, Vec<Answer>>,
     /// The second halves of answers of two.
     pub second: Vec<Answer>,
+    /// The number of the payment that each successful response of the payer reports.
+    pub receipts: Vec<u64>,
     /// Executor and trigger of each dead letter.
     pub letters: Vec<(String, Trigger)>,
     /// The versions that the breadcrumbs of loops have come to.
@@ -74,6 +78,9 @@ impl Snapshot {
             }
         }
         snapshot.second = parsed(&all(store, "second.v1").await?)?;
+        let receipts = all(store, AgentExecutor::RESPONSE).await?;
+        let receipts = receipts.iter().filter_map(|found| Payer::receipt(found));
+        snapshot.receipts = receipts.collect();
         for letter in all(store, DeadLetter::SCHEMA).await? {
             let run = DeadLetter::run_of(&letter).ok_or("a dead letter names no run")?;
             let trigger = Trigger {

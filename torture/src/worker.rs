@@ -1,7 +1,7 @@
 //! A worker: a process with all executors, on a store that fails now and then, until it is told to end or killed.
 
 use crate::backend::Place;
-use crate::executors::{Member, Role};
+use crate::executors::{self, Role};
 use crate::noise::Noisy;
 use crate::oracle::{Oracle, Record};
 use crate::point::Trap;
@@ -95,19 +95,13 @@ fn runtime(
         .into_iter()
         .filter(|role| role.runs_in(slot, settings.on));
     let is_old = is_old(slot);
-    let members = roles.map(|role| {
-        Member::new(
-            role,
-            Arc::clone(store),
-            Arc::clone(oracle),
-            settings,
-            is_old,
-        )
+    let store: Arc<dyn BreadcrumbStore> = Arc::clone(store) as _;
+    let executors = roles.map(|role| {
+        let (store, oracle) = (Arc::clone(&store), Arc::clone(oracle));
+        executors::executor(role, store, oracle, settings, is_old)
     });
-    let members = members.collect::<Result<Vec<_>, _>>()?;
-    let builder = members
-        .into_iter()
-        .fold(builder, |builder, member| builder.executor(member));
+    let executors = executors.collect::<Result<Vec<_>, _>>()?;
+    let builder = builder.executors(executors);
     Ok(builder.build()?)
 }
 

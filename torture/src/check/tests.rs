@@ -309,3 +309,43 @@ fn a_campaign_without_harm_says_that_it_shows_nothing() {
         "{verdict:?}"
     );
 }
+
+#[test]
+fn payments_without_a_valid_approval_and_payments_made_twice_are_found() {
+    let judged = |job: Job, times: usize, receipts: usize| {
+        found(|records, snapshot| {
+            let (n, trigger) = (
+                9,
+                Trigger {
+                    version: 9,
+                    ..trigger()
+                },
+            );
+            records.push(Record::Accepted(Accepted { n, trigger, job }));
+            records.extend(vec![Record::Paid { n }; times]);
+            snapshot.receipts = vec![n; receipts];
+            let row = Row {
+                trigger,
+                ..rows(snapshot)[0].clone()
+            };
+            snapshot.rows.insert("payer".to_owned(), vec![row]);
+        })
+    };
+    let finds = |found: &[String], what| found.iter().any(|found| found.contains(what));
+
+    assert_eq!(judged(Job::Approved, 1, 1), Vec::<String>::new());
+    assert_eq!(judged(Job::Forged, 0, 1), Vec::<String>::new());
+    assert!(finds(
+        &judged(Job::Forged, 1, 1),
+        "paid with a forged approval"
+    ));
+    assert!(finds(&judged(Job::Approved, 2, 1), "made 2 times"));
+    assert!(finds(
+        &judged(Job::Approved, 1, 0),
+        "0 responses to payment"
+    ));
+    assert!(finds(
+        &judged(Job::Approved, 1, 2),
+        "2 responses to payment"
+    ));
+}
