@@ -1,4 +1,4 @@
-//! An agent whose tool makes payments, each of which a person has to approve.
+//! An agent whose tool makes payments. A person has to approve each call of the tool.
 
 use crate::BoxError;
 use crate::executors::{Executing, Role};
@@ -80,7 +80,7 @@ impl Payer {
     }
 }
 
-/// The model: it asks for the payment of its trigger, and reports the result.
+/// The model: it calls the tool once, and reports the result.
 fn answer(_: usize, request: &ChatRequest) -> Result<ChatResponse, ModelError> {
     let n = request.messages.iter().find_map(|message| {
         let (_, rest) = message.text.split_once("\"n\":")?;

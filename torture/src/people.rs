@@ -1,4 +1,4 @@
-//! The people who approve payments, and an attacker who changes some of the questions before they are approved.
+//! People that approve payments, and an attack on some of the questions before people see them.
 
 use crate::BoxError;
 use crate::backend::Store;
