@@ -1,8 +1,10 @@
 //! What people are asked, and what they answer, as breadcrumbs.
 
+use crate::error::excerpt;
 use crate::hex::hex;
 use crate::machine::{Answer, ToolCall};
 use crate::model::{Breadcrumb, Json, NewBreadcrumb, Timestamp, sorted_text};
+use crate::tool::Tool;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -19,16 +21,33 @@ pub(crate) enum Decision {
     Answered(Answer),
 }
 
-/// The question whether a call may be made. It shows exactly what would be called, and the digest of that.
-pub(crate) fn approval(call: &ToolCall, arguments: &Json, digest: &str) -> Value {
-    json!({
+/// Returns the question whether a call may be made, with its arguments and its digest. It names the tool as the service
+/// registered it, because a definition can give a dangerous tool a harmless name.
+pub(crate) fn approval(
+    call: &ToolCall,
+    registered: Option<&dyn Tool>,
+    arguments: &Json,
+    digest: &str,
+) -> Value {
+    /// Limit of the shown description, in bytes.
+    const DESCRIPTION: usize = 1_000;
+    let tool = registered.map_or(call.tool.as_str(), Tool::name);
+    let description = registered.map_or("", Tool::description);
+    let mut fields = json!({
         "kind": "approval",
-        "question": format!("May {} be called with these arguments?", call.tool),
+        "question": format!("May {tool} be called with these arguments?"),
         "options": ["approve", "reject"],
-        "tool": call.tool,
+        "tool": tool,
+        "description": excerpt(description, DESCRIPTION),
         "arguments": arguments,
         "digest": digest,
-    })
+    });
+    if let Value::Object(fields) = &mut fields
+        && call.tool != tool
+    {
+        fields.insert("called_as".to_owned(), call.tool.as_str().into());
+    }
+    fields
 }
 
 /// A question that a tool asks: a text, options, or whatever it is made of.
@@ -175,9 +194,18 @@ fn verdict(response: &Breadcrumb) -> Option<Decision> {
     Some(Decision::Answered(Answer::error("rejected", message)))
 }
 
-/// What an approval is bound to: the tool, what it is called with, and the definition of who calls it.
+/// Returns the digest that binds an approval to the tool, its arguments and the definition of the caller.
 pub(crate) fn digest(tool: &str, arguments: &Json, definition: &str) -> String {
     hash(&[tool, &sorted_text(arguments), definition])
+}
+
+/// Returns the definition of a caller with the tool as the service registered it, for [`digest`].
+pub(crate) fn fingerprint(definition: &str, registered: Option<&dyn Tool>) -> String {
+    let Some(tool) = registered else {
+        return hash(&[definition, "", ""]);
+    };
+    let (description, schema) = (tool.description(), sorted_text(tool.input_schema()));
+    hash(&[definition, description, &schema])
 }
 
 /// The hash of some texts, as hex: no two lists of texts give the same.
@@ -205,7 +233,7 @@ mod tests {
                 .into();
         let call = ToolCall::new("1", "pay\u{202a}", arguments.clone());
 
-        let approval = asked(approval(&call, &arguments, "d"));
+        let approval = asked(approval(&call, None, &arguments, "d"));
         let question = asked(question(
             &json!({"question": "a\u{202d}b", "options": ["\u{2068}"]}).into(),
         ));

@@ -149,6 +149,11 @@ impl ToolRegistry {
         self.entry(name).map(|entry| &*entry.tool)
     }
 
+    /// Returns a tool as the service registered it: the definition of a workflow can give it another name and description.
+    pub(crate) fn registered(&self, name: &str) -> Option<&dyn Tool> {
+        self.entry(name).map(|entry| &*entry.registered)
+    }
+
     /// The names of all tools, in order.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
