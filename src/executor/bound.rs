@@ -2,7 +2,8 @@
 
 use super::handle::RunHandle;
 use super::provenance::Stamp;
-use crate::model::{Breadcrumb, BreadcrumbId};
+use crate::error::excerpt;
+use crate::model::{Breadcrumb, BreadcrumbId, is_reserved_tag};
 use crate::store::{
     BreadcrumbStore, Capabilities, Commit, Committed, Lease, Query, RunEnd, RunLedger, Scored,
     StoreError, VectorQuery, Write,
@@ -33,6 +34,9 @@ pub(super) async fn admit(
     let mut admitted = Vec::with_capacity(writes.len());
     for (index, write) in writes.into_iter().enumerate() {
         if let Some(refusal) = refusal(index, &write, responds_with, store).await? {
+            return Ok(Err(refusal));
+        }
+        if let Some(refusal) = added_tag(index, &write, store).await? {
             return Ok(Err(refusal));
         }
         match stamp.apply(index, write) {
@@ -76,6 +80,32 @@ async fn refusal(
     let target = store.get(id).await?;
     let schema = target.schema_name.as_deref();
     Ok((!may_write(schema)).then(|| refuse(schema)))
+}
+
+/// Returns why a patch is refused that adds a tag of the library: by such tags a store without a ledger recognises the writes
+/// of a run. A patch may keep a tag that the breadcrumb already has.
+async fn added_tag(
+    index: usize,
+    write: &Write,
+    store: &dyn BreadcrumbStore,
+) -> Result<Option<String>, StoreError> {
+    let Write::Update { id, patch, .. } = write else {
+        return Ok(None);
+    };
+    let tags = patch.tags.as_deref().unwrap_or_default();
+    if !tags.iter().any(|tag| is_reserved_tag(tag)) {
+        return Ok(None);
+    }
+    let target = store.get(*id).await?;
+    let is_added = |tag: &&String| is_reserved_tag(tag) && !target.tags.contains(tag);
+    let added = tags.iter().find(is_added);
+    Ok(added.map(|tag| {
+        format!(
+            "write {index} adds the tag {:?} to breadcrumb {id}, but tags that start with \"ux:\" are reserved for the \
+             library; rename it",
+            excerpt(tag, 80)
+        )
+    }))
 }
 
 /// A handle that writes as part of a run, these schemas only if any are given; the store itself where there is none.
