@@ -202,6 +202,27 @@ async fn a_function_may_give_the_tokens() {
     assert_eq!(asked.load(Ordering::Relaxed), 1);
 }
 
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let (server, target) = (Server::start().await, Server::start().await);
+    let moved = format!(
+        "HTTP/1.1 307 Moved\r\nlocation: {}/breadcrumbs\r\ncontent-length: 0\r\n\r\n",
+        target.base_url()
+    );
+    for method in ["GET", "POST"] {
+        let moved = Fault::Say(moved.clone().into_bytes());
+        server.fail(Match(method, "/breadcrumbs"), moved);
+    }
+    let store = store(&server);
+
+    let listed = store.latest("note.v1").await;
+    let created = store.create(NewBreadcrumb::new("note.v1")).await;
+
+    assert!(listed.is_err(), "{listed:?}");
+    assert!(created.is_err(), "{created:?}");
+    assert!(target.lock().seen.is_empty(), "the token goes nowhere else");
+}
+
 #[test]
 fn a_token_for_another_machine_over_http_is_warned_of_once_and_not_printed() {
     const TOKEN: &str = "planted-token";
