@@ -205,12 +205,8 @@ async fn a_function_may_give_the_tokens() {
 #[tokio::test]
 async fn a_redirect_is_not_followed() {
     let (server, target) = (Server::start().await, Server::start().await);
-    let moved = format!(
-        "HTTP/1.1 307 Moved\r\nlocation: {}/breadcrumbs\r\ncontent-length: 0\r\n\r\n",
-        target.base_url()
-    );
     for method in ["GET", "POST"] {
-        let moved = Fault::Say(moved.clone().into_bytes());
+        let moved = Fault::Redirect(target.base_url() + "/breadcrumbs");
         server.fail(Match(method, "/breadcrumbs"), moved);
     }
     let store = store(&server);

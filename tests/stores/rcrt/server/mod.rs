@@ -197,6 +197,13 @@ impl Server {
                     kind: "application/json",
                     body,
                 },
+                Some(Fault::Redirect(location)) => {
+                    let head = format!(
+                        "HTTP/1.1 307 Moved\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n"
+                    );
+                    writer.write_all(head.as_bytes()).await.ok()?;
+                    continue;
+                }
                 Some(Fault::Wait(go)) => {
                     go.notified().await;
                     self.answer(&request)
