@@ -36,10 +36,8 @@ pub(super) async fn admit(
         if let Some(refusal) = refusal(index, &write, responds_with, store).await? {
             return Ok(Err(refusal));
         }
-        if let Some(refusal) = added_tag(index, &write, store).await? {
-            return Ok(Err(refusal));
-        }
-        match stamp.apply(index, write) {
+        let write = with_library_tags(index, write, store).await?;
+        match write.and_then(|write| stamp.apply(index, write)) {
             Ok(write) => admitted.push(write),
             Err(reason) => return Ok(Err(reason)),
         }
@@ -82,30 +80,33 @@ async fn refusal(
     Ok((!may_write(schema)).then(|| refuse(schema)))
 }
 
-/// Returns why a patch is refused that adds a tag of the library: by such tags a store without a ledger recognises the writes
-/// of a run. A patch may keep a tag that the breadcrumb already has.
-async fn added_tag(
+/// Returns the write with the library's tags of the stored breadcrumb: by such tags a store without a ledger recognises the
+/// writes of a run, so a patch can neither add nor drop one.
+///
+/// # Errors
+/// A sentence that says what to change if a patch adds such a tag; a store error if its target cannot be read.
+async fn with_library_tags(
     index: usize,
-    write: &Write,
+    mut write: Write,
     store: &dyn BreadcrumbStore,
-) -> Result<Option<String>, StoreError> {
-    let Write::Update { id, patch, .. } = write else {
-        return Ok(None);
-    };
-    let tags = patch.tags.as_deref().unwrap_or_default();
-    if !tags.iter().any(|tag| is_reserved_tag(tag)) {
-        return Ok(None);
+) -> Result<Result<Write, String>, StoreError> {
+    if let Write::Update { id, patch, .. } = &mut write
+        && let Some(tags) = &mut patch.tags
+    {
+        let stored = &store.get(*id).await?.tags;
+        let is_added = |tag: &&String| is_reserved_tag(tag) && !stored.contains(tag);
+        if let Some(tag) = tags.iter().find(is_added) {
+            return Ok(Err(format!(
+                "write {index} adds the tag {:?} to breadcrumb {id}, but tags that start with \"ux:\" are reserved for \
+                 the library; rename it",
+                excerpt(tag, 80)
+            )));
+        }
+        let is_dropped = |tag: &&String| is_reserved_tag(tag) && !tags.contains(tag);
+        let dropped: Vec<String> = stored.iter().filter(is_dropped).cloned().collect();
+        tags.extend(dropped);
     }
-    let target = store.get(*id).await?;
-    let is_added = |tag: &&String| is_reserved_tag(tag) && !target.tags.contains(tag);
-    let added = tags.iter().find(is_added);
-    Ok(added.map(|tag| {
-        format!(
-            "write {index} adds the tag {:?} to breadcrumb {id}, but tags that start with \"ux:\" are reserved for the \
-             library; rename it",
-            excerpt(tag, 80)
-        )
-    }))
+    Ok(Ok(write))
 }
 
 /// A handle that writes as part of a run, these schemas only if any are given; the store itself where there is none.

@@ -1403,9 +1403,10 @@ async fn a_run_cannot_create_the_tags_by_which_a_store_recognises_the_writes_of_
 #[tokio::test]
 async fn a_run_keeps_the_tags_of_the_library_on_a_breadcrumb_and_cannot_add_one() {
     for (tags, is_refused) in [
-        (["ux:run:own", "a"], false),
-        (["ux:run:own", "ux:run:other"], true),
-        (["ux:slot:0/1", "a"], true),
+        (vec!["a", "ux:run:own"], false),
+        (vec!["a"], false),
+        (vec!["ux:run:own", "ux:run:other"], true),
+        (vec!["ux:slot:0/1", "a"], true),
     ] {
         let store = MemoryStore::default();
         let question = asked(&store).await;
@@ -1413,7 +1414,11 @@ async fn a_run_keeps_the_tags_of_the_library_on_a_breadcrumb_and_cannot_add_one(
         let note = store.create(new).await.unwrap();
 
         let outcome = prober(&store)
-            .writing(Response::update(note.id, 1, Patch::new().tags(tags)))
+            .writing(Response::update(
+                note.id,
+                1,
+                Patch::new().tags(tags.clone()),
+            ))
             .sees(&question)
             .await
             .unwrap();
@@ -1423,7 +1428,7 @@ async fn a_run_keeps_the_tags_of_the_library_on_a_breadcrumb_and_cannot_add_one(
             assert_failed(&store, &outcome, FailureClass::Permanent).await;
             assert_eq!(*found, *note, "{tags:?}");
         } else {
-            assert_eq!(found.tags, tags);
+            assert_eq!(found.tags, ["a", "ux:run:own"], "{tags:?}");
         }
     }
 }
