@@ -84,7 +84,7 @@ async fn refusal(
 /// writes of a run, so a patch can neither add nor drop one.
 ///
 /// # Errors
-/// A sentence that says what to change if a patch adds such a tag; a store error if its target cannot be read.
+/// The reason of the refusal if a patch adds such a tag; a store error if its target cannot be read.
 async fn with_library_tags(
     index: usize,
     mut write: Write,
