@@ -5,17 +5,12 @@ use super::waits::{self, Awaited, Reply, Unwritten, Wait};
 use super::{Effect, Run};
 use crate::agent::{AgentExecutor, human};
 use crate::error::BoxError;
-use crate::executor::{ExecutionContext, Response, suspend};
+use crate::executor::{ExecutionContext, Pages, Response, suspend};
 use crate::machine::{Answer, CallId};
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Timestamp};
-use crate::store::{BreadcrumbStore, Query};
+use crate::store::BreadcrumbStore;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// How many breadcrumbs are looked at together that may answer what a run waits for, and how often: whoever writes many
-/// that answer nothing must not hide the one that does.
-const ANSWERS_AT_ONCE: usize = 256;
-const MOST_LOOKS: usize = 64;
 
 impl Run<'_> {
     /// Waits for a breadcrumb, once the run is suspended and the request written.
@@ -156,17 +151,12 @@ impl Run<'_> {
         let mut found: Vec<_> = woken_with.into_iter().collect();
         let looked = self.progress.since;
         for selector in waits::selectors(&self.progress.waits) {
-            let mut query = Query::new(selector).limit(ANSWERS_AT_ONCE);
-            for _ in 0..MOST_LOOKS {
-                let page = agent.store.search(&query).await?;
-                let oldest = page.last().map(|oldest| oldest.order_key());
-                let is_last = page.len() < ANSWERS_AT_ONCE;
+            let mut pages = Pages::new(&*agent.store, selector);
+            while let Some(page) = pages.next().await? {
+                let oldest = page.last().map(|oldest| oldest.updated_at);
                 found.extend(page.into_iter().filter(|found| self.is_answer(found)));
-                match oldest {
-                    Some(oldest) if !is_last && Some(oldest.0) >= looked => {
-                        query = query.before(oldest);
-                    }
-                    Some(_) | None => break,
+                if oldest < looked {
+                    break;
                 }
             }
         }

@@ -6,9 +6,10 @@ use super::ended::{of_error, timed_out};
 use super::marks::Mark;
 use super::waiting::{Awaited, Reply, Wait};
 use crate::error::{BoxError, Retry};
+use crate::executor::Pages;
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Json, Selector, Timestamp};
-use crate::store::{Query, StoreError, Wake};
+use crate::store::{StoreError, Wake};
 use crate::workflow::{Outcome, StepPath, Task};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +17,6 @@ use tokio::time::Instant;
 
 /// How often a run that is at work looks for answers and orders.
 pub(super) const LOOKS: Duration = Duration::from_secs(1);
-
-/// How many breadcrumbs are looked at together, and how often: whoever writes many that answer nothing must not hide the
-/// one that does.
-const AT_ONCE: usize = 256;
-const MOST_LOOKS: usize = 64;
 
 impl Drive<'_> {
     /// Takes what has come, until nothing more does: what is older than the newest of it was seen then. Says whether
@@ -247,19 +243,16 @@ impl Drive<'_> {
         strictly: bool,
     ) -> Result<Vec<Arc<Breadcrumb>>, BoxError> {
         let mut found: Vec<Arc<Breadcrumb>> = Vec::new();
-        let mut query = Query::new(selector).limit(AT_ONCE);
-        for _ in 0..MOST_LOOKS {
-            let page = self.assembly.store.search(&query).await?;
-            let oldest = page.last().map(|oldest| oldest.order_key());
-            let is_last = page.len() < AT_ONCE;
+        let mut pages = Pages::new(&*self.assembly.store, selector);
+        while let Some(page) = pages.next().await? {
+            let oldest = page.last().map(|oldest| oldest.updated_at);
             let is_new = |found: &Arc<Breadcrumb>| match strictly {
                 true => found.updated_at > since,
                 false => found.updated_at >= since,
             };
             found.extend(page.into_iter().filter(is_new));
-            match oldest {
-                Some(oldest) if !is_last && oldest.0 >= since => query = query.before(oldest),
-                Some(_) | None => break,
+            if oldest.is_none_or(|oldest| oldest < since) {
+                break;
             }
         }
         found.reverse();

@@ -9,6 +9,7 @@ mod losses;
 mod people;
 mod restarts;
 mod retries;
+mod security;
 mod steps;
 mod waits;
 
