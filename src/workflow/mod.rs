@@ -213,6 +213,7 @@ mod executor;
 mod expression;
 mod fields;
 mod interpret;
+mod model_input;
 mod place;
 mod policies;
 mod shape;
@@ -232,5 +233,6 @@ pub use interpret::{
     Anomaly, Finish, FlowEvent, FlowEventKind, MayRetry, Next, Outcome, Progress, Ready, Run,
     RunError, StepFailure, StepPath, Task,
 };
+pub use model_input::{ModelInput, TextPart};
 pub use place::{Place, PlacePart, Position};
 pub use policies::{Compaction, CompactionMethod, GuardrailNames, Limits, Policies, StepRetry};

@@ -6,6 +6,7 @@ mod crashes;
 mod definitions;
 mod elsewhere;
 mod ends;
+mod hints;
 mod output;
 mod reviewed;
 mod secrets;

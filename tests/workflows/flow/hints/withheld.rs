@@ -1,0 +1,156 @@
+//! Hints that cannot be used or read: the data does not enter the flow, and the failure names the cause.
+
+use super::*;
+
+/// Hints that cannot be understood.
+fn unusable() -> Value {
+    json!({"exclude": 7})
+}
+
+/// Steps that handle the failure of a step: they return its code and message, and show it to models.
+fn handled(step: Value) -> Value {
+    let mut failed = shows("error");
+    failed.push(json!({"return": "${error}"}));
+    json!([{"try": [step], "on_failure": failed}])
+}
+
+fn assert_withheld(world: &World, result: &Breadcrumb) {
+    let error = &result.context["output"];
+    assert_eq!(error["code"], "withheld", "{result:?}");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("exclude"), "{message}");
+    for request in world.model.requests() {
+        let all = format!("{request:?}");
+        assert!(!all.contains(SECRET) && !all.contains(PUBLIC), "{all}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_whose_hints_cannot_be_used_ends_with_an_error_and_asks_no_model() {
+    for hints_in in BOTH {
+        let world = world(vec![], "input");
+        create(&world, request(), hints_in, unusable()).await;
+
+        let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+
+        assert_eq!(result.context["status"], "error", "{result:?}");
+        assert_eq!(result.context["error"]["code"], "withheld");
+        let message = result.context["error"]["message"].as_str().unwrap();
+        assert!(message.contains("exclude"), "{message}");
+        assert!(world.model.requests().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_step_fails_that_waits_for_a_breadcrumb_whose_hints_cannot_be_used() {
+    for hints_in in BOTH {
+        let steps = handled(json!({"wait_for": {"schema_name": PAID}}));
+        let world = World::new(&flow(&parts(), steps), far(), gossip());
+        world.asks(json!({})).await;
+        world.works_until("workflow.kept.v1", 1).await;
+        let paid = NewBreadcrumb::new(PAID).context(payload());
+        create(&world, paid, hints_in, unusable()).await;
+
+        let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+
+        assert_withheld(&world, &result);
+    }
+}
+
+#[tokio::test]
+async fn a_step_fails_whose_answer_of_a_person_has_hints_that_cannot_be_used() {
+    for hints_in in BOTH {
+        let steps = handled(json!({"ask": "Go on?"}));
+        let world = World::new(&flow(&parts(), steps), far(), gossip());
+        world.asks(json!({})).await;
+        let answer = answer_to(&world, ASKED, TOLD, json!({"answer": payload()})).await;
+        create(&world, answer, hints_in, unusable()).await;
+
+        let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+
+        assert_withheld(&world, &result);
+    }
+}
+
+#[tokio::test]
+async fn a_step_fails_whose_result_of_a_tool_of_another_service_has_hints_that_cannot_be_used() {
+    for hints_in in BOTH {
+        let steps = handled(json!({"tool": "far", "input": {}}));
+        let world = World::new(&flow(&parts(), steps), far(), gossip());
+        world.asks(json!({})).await;
+        let output = json!({"tool": "far", "status": "success", "output": payload()});
+        let answer = answer_to(&world, CALLED, RETURNED, output).await;
+        create(&world, answer, hints_in, unusable()).await;
+
+        let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+
+        assert_withheld(&world, &result);
+    }
+}
+
+#[tokio::test]
+async fn a_step_fails_whose_answer_is_excluded_as_a_whole() {
+    let steps = json!([{"try": [{"ask": "Go on?"}], "on_failure": [{"return": "${error.code}"}]}]);
+    let world = World::new(&flow(&parts(), steps), far(), gossip());
+    world.asks(json!({})).await;
+    let answer = answer_to(&world, ASKED, TOLD, json!({"answer": SECRET})).await;
+    let hints = json!({"exclude": ["answer"]});
+    create(&world, answer, HintsIn::Breadcrumb, hints).await;
+
+    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+
+    assert_eq!(result.context["output"], "withheld", "{result:?}");
+}
+
+#[tokio::test]
+async fn an_approval_counts_although_its_hints_cannot_be_used() {
+    let pay = json_tool("far", "Pays.", json!({}), |_, _| async {
+        Ok(json!("paid"))
+    });
+    let tools = ToolRegistry::default()
+        .with(pay.requires_approval())
+        .unwrap();
+    let steps = json!([{"tool": "far", "input": {}}]);
+    let world = World::new(&flow(&parts(), steps), tools, no_model());
+    world.asks(json!({})).await;
+    let answer = answer_to(&world, ASKED, TOLD, json!({"approved": true})).await;
+    create(&world, answer, HintsIn::Breadcrumb, unusable()).await;
+
+    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+
+    assert_eq!(result.context["output"], "paid", "{result:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_search_that_fails_withholds_the_answer_until_the_next_attempt_and_loses_nothing() {
+    use crate::flow::losses::failing;
+    use universal_executor::store::Operation;
+    let steps = json!([
+        {"id": "paid", "wait_for": {"schema_name": PAID}},
+        {"model": "m", "input": "${paid}"},
+    ]);
+    let definition = flow(&parts(), steps);
+    for at in 1..=16 {
+        let fails = (Operation::Search, at..=at);
+        let world = failing(&definition, (far(), gossip()), fails, &Arc::default());
+        let trigger = world.asks(json!({})).await;
+        let event = Event::created(&trigger);
+        let paid = NewBreadcrumb::new(PAID).context(payload());
+        let hints = json!({"exclude": ["secret"]});
+        create(&world, paid, HintsIn::SchemaDefinition, hints).await;
+        let mut ends = false;
+        for _ in 0..6 {
+            let outcome = world.executor.process_event(&event).await;
+            ends |= matches!(outcome, Ok(Outcome::Responded { .. }));
+            tokio::time::advance(120 * SECOND).await;
+        }
+
+        assert!(ends, "search {at} fails");
+        assert_eq!(
+            world.result().await["status"],
+            "success",
+            "search {at} fails"
+        );
+        assert_hidden(&world, 1);
+    }
+}
