@@ -154,3 +154,32 @@ async fn a_search_that_fails_withholds_the_answer_until_the_next_attempt_and_los
         assert_hidden(&world, 1);
     }
 }
+
+#[cfg(feature = "validate")]
+#[tokio::test]
+async fn the_whole_result_of_a_tool_is_checked_and_the_failure_quotes_nothing_that_hints_exclude() {
+    use universal_executor::tool::remote_tool;
+    let schema = json!({"required": ["secret"], "properties": {"secret": {"const": SECRET}}});
+    let steps =
+        json!([{"try": [{"tool": "far", "input": {}}], "on_failure": [{"return": "${error}"}]}]);
+    let wrong = format!("{SECRET}-and-more");
+    for (secret, expected) in [(SECRET, None), (&*wrong, Some("invalid_output"))] {
+        let far = remote_tool("far", "Far away.", json!({"type": "object"}));
+        let far = far.output_schema(schema.clone());
+        let tools = ToolRegistry::default().with(far).unwrap();
+        let world = World::new(&flow(&parts(), steps.clone()), tools, no_model());
+        world.asks(json!({})).await;
+        let output = json!({"text": PUBLIC, "secret": secret});
+        let fields = json!({"tool": "far", "status": "success", "output": output});
+        let answer = answer_to(&world, CALLED, RETURNED, fields).await;
+        let hints = json!({"exclude": ["output.secret"]});
+        create(&world, answer, HintsIn::Breadcrumb, hints).await;
+
+        let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+
+        let output = &result.context["output"];
+        assert_eq!(output["code"].as_str(), expected, "{output}");
+        assert!(!output.to_string().contains(SECRET), "{output}");
+        assert_eq!(output["text"] == PUBLIC, expected.is_none(), "{output}");
+    }
+}
