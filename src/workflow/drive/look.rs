@@ -125,7 +125,6 @@ impl Drive<'_> {
                 return Ok(true);
             }
             Some((Reply::Result(whole), answer)) => {
-                // The answer is marked as used after everything that can fail, so that the next look finds it again.
                 let shown = self.shown(&heard, answer, task).await?;
                 let schema = answer.schema_name.as_deref().unwrap_or_default();
                 if let Some(kept) = self.kept.get(path) {

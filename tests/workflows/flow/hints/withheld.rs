@@ -121,37 +121,70 @@ async fn an_approval_counts_although_its_hints_cannot_be_used() {
     assert_eq!(result.context["output"], "paid", "{result:?}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_search_that_fails_withholds_the_answer_until_the_next_attempt_and_loses_nothing() {
+/// Runs a flow that waits for a breadcrumb with hints, on a store whose search of this number fails.
+async fn run_with_failing_search(at: usize, steps: Value, tools: ToolRegistry) -> World {
     use crate::flow::losses::failing;
     use universal_executor::store::Operation;
+    let mut definition = flow(&parts(), steps);
+    definition["tools"]["slow"] = json!({});
+    let fails = (Operation::Search, at..=at);
+    let world = failing(&definition, (tools, gossip()), fails, &Arc::default());
+    let trigger = world.asks(json!({})).await;
+    let event = Event::created(&trigger);
+    let paid = NewBreadcrumb::new(PAID).context(payload());
+    let hints = json!({"exclude": ["secret"]});
+    create(&world, paid, HintsIn::SchemaDefinition, hints).await;
+    for _ in 0..6 {
+        let outcome = world.executor.process_event(&event).await;
+        if matches!(outcome, Ok(Outcome::Responded { .. })) {
+            return world;
+        }
+        tokio::time::advance(120 * SECOND).await;
+    }
+    panic!("the run does not end if search {at} fails");
+}
+
+/// A tool that takes two minutes, and the tool of another service.
+fn slow() -> (ToolRegistry, Arc<AtomicUsize>) {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let slow = json_tool("slow", "Slow.", json!({}), move |_, _| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async {
+            tokio::time::sleep(120 * SECOND).await;
+            Ok(json!("slow"))
+        }
+    });
+    let slow = slow.timeout(300 * SECOND);
+    (far().with(slow).unwrap(), calls)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_breadcrumb_whose_hints_cannot_be_read_for_once_enters_the_flow_later_and_is_not_lost() {
     let steps = json!([
         {"id": "paid", "wait_for": {"schema_name": PAID}},
         {"model": "m", "input": "${paid}"},
     ]);
-    let definition = flow(&parts(), steps);
     for at in 1..=16 {
-        let fails = (Operation::Search, at..=at);
-        let world = failing(&definition, (far(), gossip()), fails, &Arc::default());
-        let trigger = world.asks(json!({})).await;
-        let event = Event::created(&trigger);
-        let paid = NewBreadcrumb::new(PAID).context(payload());
-        let hints = json!({"exclude": ["secret"]});
-        create(&world, paid, HintsIn::SchemaDefinition, hints).await;
-        let mut ends = false;
-        for _ in 0..6 {
-            let outcome = world.executor.process_event(&event).await;
-            ends |= matches!(outcome, Ok(Outcome::Responded { .. }));
-            tokio::time::advance(120 * SECOND).await;
-        }
+        let world = run_with_failing_search(at, steps.clone(), slow().0).await;
 
-        assert!(ends, "search {at} fails");
-        assert_eq!(
-            world.result().await["status"],
-            "success",
-            "search {at} fails"
-        );
+        let result = world.result().await;
+        assert_eq!(result["status"], "success", "search {at} fails: {result}");
         assert_hidden(&world, 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hints_that_cannot_be_read_for_once_stop_no_step_that_is_running() {
+    let steps = json!([{"parallel": [{"tool": "slow"}, {"wait_for": {"schema_name": PAID}}]}]);
+    for at in 1..=16 {
+        let (tools, calls) = slow();
+        let world = run_with_failing_search(at, steps.clone(), tools).await;
+
+        let result = world.result().await;
+        let expected = json!(["slow", {"text": PUBLIC}]);
+        assert_eq!(result["output"], expected, "search {at} fails: {result}");
+        assert_eq!(calls.load(Ordering::SeqCst), 1, "search {at} fails");
     }
 }
 
