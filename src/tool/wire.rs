@@ -214,6 +214,27 @@ mod tests {
     }
 
     #[test]
+    fn the_contents_of_an_answer_come_from_the_shown_part_and_its_status_from_the_whole() {
+        let read =
+            |whole: Value, shown: Value| answer_of(&response(whole), &shown.into(), "r-1", "probe");
+        let success = json!({"request_id": "r-1", "status": "success", "output": {"a": 1, "b": 2}});
+        let failure = json!({"request_id": "r-1", "status": "error", "error": "secret"});
+
+        assert_eq!(
+            read(success.clone(), json!({"output": {"a": 1}})),
+            Some(Answer::success(json!({"a": 1})))
+        );
+        assert_eq!(read(success, json!({"status": "success"})), None);
+        assert_eq!(
+            read(failure, Value::Null),
+            Some(Answer::error(
+                "failed",
+                "the tool failed and does not say why"
+            ))
+        );
+    }
+
+    #[test]
     fn what_is_no_answer_to_the_request_is_none() {
         for context in [
             json!({"request_id": "r-2", "status": "success"}),

@@ -90,7 +90,7 @@
 //! see the variables outside of them and keep their own to themselves.
 //!
 //! # Hints
-//! Data enters a flow as its `llm_hints` shape it, because a definition does not say which of its values reach a model. This
+//! Data enters a flow as its `llm_hints` shape it, because every value of a flow can reach a model. This
 //! applies to the input from a trigger, the breadcrumb that `wait_for` returns, the answer of a person and the result of a
 //! tool of another service. Own hints of a breadcrumb take precedence over the hints of its schema. Conditions, tools and the
 //! saved state of the run see the shaped data too. Whether a breadcrumb matches `wait_for`, and whether an answer fits its
@@ -104,7 +104,7 @@
 //!
 //! # Instructions and data of a model step
 //! A model step sends its `prompt` as the system message and a text `input` as the user message. Both are instructions. The
-//! value of each variable is data: it stands in a fenced section, as in the [context of an agent](crate::ModelContext::render),
+//! value of each variable is data: it is in a fenced section, as in the [context of an agent](crate::ModelContext::render),
 //! and the text has `[data NAME]` in its place. An `input` that is one variable, a list or an object is data as a whole. The one
 //! exception: in a turn of a [workload](crate::workload), an `input` that equals the text of the user's message is sent as the
 //! user's message.

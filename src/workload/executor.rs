@@ -304,7 +304,7 @@ fn broken(definition: &dyn Definition, source: BoxError) -> WorkloadError {
     }
 }
 
-/// What a trigger tells a workload, of the part of its context that a model may see.
+/// Returns the message of a trigger, from the part of its context that a model may see.
 fn message_of(trigger: &Breadcrumb, shown: &Json) -> Message {
     let content: Json = match shown.get("message") {
         Some(text @ Value::String(_)) => text.clone().into(),

@@ -85,8 +85,8 @@ impl Wait {
         }
     }
 
-    /// What a breadcrumb says to it, if it is the answer, in a run of this correlation id. The contents of the reply come from
-    /// `shown`, the part of the breadcrumb's context that a model may see.
+    /// Reads the reply in a breadcrumb; `None` if the breadcrumb is not the answer to this run, by its correlation ID. The
+    /// contents of the reply come from `shown`, the part of the breadcrumb's context that a model may see.
     pub(super) fn reply(
         &self,
         found: &Breadcrumb,

@@ -24,7 +24,7 @@ pub(crate) fn fenced<'v>(values: impl IntoIterator<Item = (&'v str, &'v Json)>) 
     text
 }
 
-/// Returns the text that stands for a fenced value in an instruction: `[data draft]`.
+/// Returns the reference to a fenced value within an instruction, such as `[data draft]`.
 pub(crate) fn label(name: &str) -> String {
     format!("[data {}]", name_of(name))
 }

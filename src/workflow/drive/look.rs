@@ -193,8 +193,8 @@ impl Drive<'_> {
         }
     }
 
-    /// Returns the contents of a breadcrumb that a model may see. Only these enter the flow, because a definition does not say
-    /// which of its values reach a model.
+    /// Returns the contents of a breadcrumb that a model may see. Only these enter the flow, because every value
+    /// of a flow can reach a model.
     async fn shown(
         &mut self,
         wait: &Wait,

@@ -96,8 +96,8 @@ enum Objection {
 }
 
 impl Step<'_> {
-    /// Returns the message of a step to its model. Texts of the definition, and the user's own message, are in it as they are;
-    /// all other values are fenced data.
+    /// Returns the message of a step to its model. The text of the definition and the user's own message are unchanged, and all
+    /// other values are fenced data.
     fn message(&self, prompt: Option<&str>, input: &ModelInput, output: Option<&Output>) -> String {
         let mut text = match input {
             ModelInput::Text(parts) => instruction(parts),

@@ -62,7 +62,7 @@ impl Wait {
         }
     }
 
-    /// What a breadcrumb that was looked for says to it, if it is an answer. The contents of the reply come from `shown`, the
+    /// Reads the reply in a breadcrumb; `None` if the breadcrumb is not an answer. The contents of the reply come from `shown`, the
     /// part of the breadcrumb's context that a model may see; everything that decides whether the breadcrumb counts comes from
     /// the whole context.
     pub(super) fn reply(&self, found: &Breadcrumb, shown: &Json, task: &Task) -> Option<Reply> {

@@ -28,7 +28,7 @@ use std::sync::Arc;
 ///
 /// The result has `workflow`, `flow`, `run` (the id of the trigger), `status` (`success`, `error` or `cancelled`), `output`
 /// or `error` (`code`, `message`, `step`), and the tags `request:` of the trigger. The input of the flow is the trigger's `input`,
-/// else its whole context, without the fields that [hints](super#hints) exclude; hints that cannot be used end the run with the
+/// else its whole context, without the fields that [hints](crate::workflow#hints) exclude; hints that cannot be used end the run with the
 /// code `withheld`. `"progress": true` in the trigger requests [`workflow.progress.v1`](Order::telling).
 ///
 /// ```

@@ -62,7 +62,7 @@ pub enum Task {
         model: String,
         /// What it is told, by a name in `prompts`.
         prompt: Option<String>,
-        /// What it is asked, and the data for that.
+        /// The task, and the data for the task.
         input: ModelInput,
         /// The schema of its answer, by a name in `schemas`.
         output: Option<String>,

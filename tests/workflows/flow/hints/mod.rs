@@ -143,6 +143,13 @@ fn assert_hidden(world: &World, fewest: usize) {
 /// The number of model requests of `shows`.
 const SHOWN: usize = 14;
 
+/// Asserts that the run succeeds, and that `shows` sends the public field to models and never the secret.
+async fn assert_shows_no_secret(world: &World) {
+    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+    assert_eq!(result.context["status"], "success", "{result:?}");
+    assert_hidden(world, SHOWN);
+}
+
 fn world(mut first: Vec<Value>, value: &str) -> World {
     first.extend(shows(value));
     World::new(&flow(&parts(), first.into()), far(), gossip())
@@ -155,10 +162,7 @@ async fn an_excluded_field_of_the_request_for_a_flow_reaches_no_model() {
         let hints = json!({"exclude": ["input.secret"]});
         create(&world, request(), hints_in, hints).await;
 
-        let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
-
-        assert_eq!(result.context["status"], "success", "{result:?}");
-        assert_hidden(&world, SHOWN);
+        assert_shows_no_secret(&world).await;
     }
 }
 
@@ -185,10 +189,7 @@ async fn an_excluded_field_of_any_trigger_that_is_the_input_reaches_no_model() {
             ..world
         };
 
-        let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
-
-        assert_eq!(result.context["status"], "success", "{result:?}");
-        assert_hidden(&world, SHOWN);
+        assert_shows_no_secret(&world).await;
     }
 }
 
@@ -202,10 +203,7 @@ async fn an_excluded_field_of_a_breadcrumb_that_a_flow_waits_for_reaches_no_mode
         let paid = NewBreadcrumb::new(PAID).context(payload());
         create(&world, paid, hints_in, json!({"exclude": ["secret"]})).await;
 
-        let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
-
-        assert_eq!(result.context["status"], "success", "{result:?}");
-        assert_hidden(&world, SHOWN);
+        assert_shows_no_secret(&world).await;
     }
 }
 
@@ -218,10 +216,7 @@ async fn an_excluded_field_of_the_answer_of_a_person_reaches_no_model() {
         let hints = json!({"exclude": ["answer.secret"]});
         create(&world, answer, hints_in, hints).await;
 
-        let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
-
-        assert_eq!(result.context["status"], "success", "{result:?}");
-        assert_hidden(&world, SHOWN);
+        assert_shows_no_secret(&world).await;
     }
 }
 
@@ -236,10 +231,7 @@ async fn an_excluded_field_of_the_result_of_a_tool_of_another_service_reaches_no
         let hints = json!({"exclude": ["output.secret"]});
         create(&world, answer, hints_in, hints).await;
 
-        let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
-
-        assert_eq!(result.context["status"], "success", "{result:?}");
-        assert_hidden(&world, SHOWN);
+        assert_shows_no_secret(&world).await;
     }
 }
 

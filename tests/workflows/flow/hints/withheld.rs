@@ -8,7 +8,7 @@ fn unusable() -> Value {
 }
 
 /// Steps that handle the failure of a step: they return its code and message, and show it to models.
-fn handled(step: Value) -> Value {
+fn handled(step: &Value) -> Value {
     let mut failed = shows("error");
     failed.push(json!({"return": "${error}"}));
     json!([{"try": [step], "on_failure": failed}])
@@ -44,7 +44,7 @@ async fn a_request_whose_hints_cannot_be_used_ends_with_an_error_and_asks_no_mod
 #[tokio::test]
 async fn a_step_fails_that_waits_for_a_breadcrumb_whose_hints_cannot_be_used() {
     for hints_in in BOTH {
-        let steps = handled(json!({"wait_for": {"schema_name": PAID}}));
+        let steps = handled(&json!({"wait_for": {"schema_name": PAID}}));
         let world = World::new(&flow(&parts(), steps), far(), gossip());
         world.asks(json!({})).await;
         world.works_until("workflow.kept.v1", 1).await;
@@ -60,7 +60,7 @@ async fn a_step_fails_that_waits_for_a_breadcrumb_whose_hints_cannot_be_used() {
 #[tokio::test]
 async fn a_step_fails_whose_answer_of_a_person_has_hints_that_cannot_be_used() {
     for hints_in in BOTH {
-        let steps = handled(json!({"ask": "Go on?"}));
+        let steps = handled(&json!({"ask": "Go on?"}));
         let world = World::new(&flow(&parts(), steps), far(), gossip());
         world.asks(json!({})).await;
         let answer = answer_to(&world, ASKED, TOLD, json!({"answer": payload()})).await;
@@ -75,7 +75,7 @@ async fn a_step_fails_whose_answer_of_a_person_has_hints_that_cannot_be_used() {
 #[tokio::test]
 async fn a_step_fails_whose_result_of_a_tool_of_another_service_has_hints_that_cannot_be_used() {
     for hints_in in BOTH {
-        let steps = handled(json!({"tool": "far", "input": {}}));
+        let steps = handled(&json!({"tool": "far", "input": {}}));
         let world = World::new(&flow(&parts(), steps), far(), gossip());
         world.asks(json!({})).await;
         let output = json!({"tool": "far", "status": "success", "output": payload()});
