@@ -104,7 +104,7 @@
 //!
 //! # Instructions and data of a model step
 //! A model step sends its `prompt` as the system message and a text `input` as the user message. Both are instructions. The
-//! value of each variable is data: it is in a fenced section, as in the [context of an agent](crate::ModelContext::render),
+//! value of each variable is data: it is in a fenced section, as in the [context of an agent](crate::executor::ModelContext::render),
 //! and the text has `[data NAME]` in its place. An `input` that is one variable, a list or an object is data as a whole. The one
 //! exception: in a turn of a [workload](crate::workload), an `input` that equals the text of the user's message is sent as the
 //! user's message.
