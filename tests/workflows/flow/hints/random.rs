@@ -56,10 +56,9 @@ fn steps() -> impl Strategy<Value = Vec<Value>> {
 /// A model that repeats a part of what it sees, so that data which leaks is passed on.
 fn repeats() -> ScriptedModel {
     let gossip = gossip();
-    ScriptedModel::answering(move |number, request| {
+    ScriptedModel::answering(move |_, request| {
         use futures::FutureExt as _;
         use universal_executor::agent::ChatModel as _;
-        let _ = number;
         let mut response = gossip.chat(request).now_or_never().unwrap()?;
         if response.text.len() > 8_000 {
             response.text.truncate(0);
