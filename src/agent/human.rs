@@ -134,8 +134,12 @@ pub(crate) fn answer(ticket: &str, answer: &Json, by: &str) -> NewBreadcrumb {
 /// What a breadcrumb says to a question, if it answers that one and is from somebody who may.
 ///
 /// What an executor wrote is from no person: it carries the `creator` that every run stamps.
+///
+/// `shown` is the part of the context that a model may see: an answer and a comment come from there, and everything that
+/// decides whether the response counts comes from the whole context. An answer that is excluded as a whole is none.
 pub(crate) fn decision(
     response: &Breadcrumb,
+    shown: &Json,
     request_id: &str,
     digest: Option<&str>,
     by: &[String],
@@ -159,15 +163,18 @@ pub(crate) fn decision(
         return None;
     }
     match digest {
-        Some(_) => verdict(response),
-        None => context
+        Some(_) => verdict(response, shown),
+        None => shown
             .get("answer")
             .map(|answer| Decision::Answered(Answer::success(answer.clone()))),
     }
 }
 
+/// The message of a rejection without a comment.
+pub(crate) const REJECTED: &str = "a person rejected the call";
+
 /// Whether a call may be made. What is neither yes nor no is no decision.
-fn verdict(response: &Breadcrumb) -> Option<Decision> {
+fn verdict(response: &Breadcrumb, shown: &Json) -> Option<Decision> {
     let context = &response.context;
     let approved = match (context.get("approved"), context.get("decision")) {
         (Some(Value::Bool(approved)), None) => *approved,
@@ -186,10 +193,10 @@ fn verdict(response: &Breadcrumb) -> Option<Decision> {
     if approved {
         return Some(Decision::Approved);
     }
-    let comment = context.get("comment").and_then(Value::as_str);
+    let comment = shown.get("comment").and_then(Value::as_str);
     let message = match comment {
         Some(comment) => format!("a person rejected the call, and says: {comment}"),
-        None => "a person rejected the call".to_owned(),
+        None => REJECTED.to_owned(),
     };
     Some(Decision::Answered(Answer::error("rejected", message)))
 }

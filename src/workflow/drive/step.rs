@@ -44,6 +44,8 @@ pub(super) struct Step<'d> {
     pub(super) marks: Marks,
     pub(super) saver: Saver,
     pub(super) conversations: Option<Arc<dyn Conversations>>,
+    /// The text of the user's message that started the turn.
+    pub(super) user_message: Option<Arc<str>>,
 }
 
 /// How the work on a step ended.

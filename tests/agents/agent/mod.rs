@@ -5,6 +5,7 @@ mod crashes;
 mod definitions;
 pub(crate) mod elsewhere;
 mod ends;
+mod hints;
 mod output;
 mod reviewed;
 mod secrets;

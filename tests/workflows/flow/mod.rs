@@ -4,6 +4,7 @@ mod agents;
 mod asked;
 mod executors;
 mod graphs;
+mod hints;
 mod limits;
 mod losses;
 mod people;
