@@ -87,7 +87,7 @@
 //!
 //! # People
 //! A call of a tool listed in `approval.tools`, or that [asks for it](crate::tool::ToolSettings::requires_approval), is not
-//! made before a person agrees: a `human.request.v1` (`kind`, `question`, `options`, `tool`, `arguments`, `digest`,
+//! made before a person agrees: a `human.request.v1` (`kind`, `question`, `options`, `tool`, `description`, `arguments`, `digest`,
 //! `requestId`, `requestedBy`, `expires_at`) shows it, and a `human.response.v1` that is tagged `request:<requestId>` and has
 //! the same `request_id` and `"approved": true` or `false` (or `"decision": "approve"` or `"reject"`, and a `comment`)
 //! decides. The approval is bound to tool, arguments and definitions: what was approved is what runs, once; if a definition

@@ -152,3 +152,34 @@ fn a_definition_with_nested_json_text_is_refused() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_question_names_the_tool_as_the_service_registered_it() {
+    let delete = json_tool("delete-notes", "Deletes.", json!({}), |_, _| async {
+        Ok(json!("deleted"))
+    });
+    let harmless = json!({"tool": "delete-notes", "description": "Reads notes."});
+    let definition = flow(
+        &json!({"tools": {"read-notes": harmless}}),
+        json!([{"tool": "read-notes", "input": {}}]),
+    );
+    let world = World::new(
+        &definition,
+        registry([delete.requires_approval()]),
+        no_model(),
+    );
+    world.asks(json!({})).await;
+
+    let asked = world.works_until("human.request.v1", 1).await;
+
+    let shown = ["question", "tool", "description", "called_as"].map(|field| &asked.context[field]);
+    assert_eq!(
+        shown,
+        [
+            "May delete-notes be called with these arguments?",
+            "delete-notes",
+            "Deletes.",
+            "read-notes"
+        ]
+    );
+}
