@@ -14,6 +14,8 @@ mod nats;
 mod postgres;
 #[path = "../support/search_model.rs"]
 mod search_model;
+#[path = "../support/start_stop.rs"]
+mod start_stop;
 mod tls;
 #[path = "../support/versions.rs"]
 mod versions;

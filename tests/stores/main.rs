@@ -20,6 +20,8 @@ mod rcrt;
 mod search_model;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[path = "../support/start_stop.rs"]
+mod start_stop;
 #[allow(dead_code, reason = "each test binary uses a different part")]
 #[path = "../support/mod.rs"]
 mod support;
