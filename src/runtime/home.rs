@@ -42,7 +42,7 @@ pub(super) struct Home {
     unseen_since: Mutex<Option<Timestamp>>,
     pub(super) nudged: Notify,
     pub(super) asked: Notify,
-    /// Permits one station at a time to claim runs. A dropped station keeps the permit until its runs are given back, because
+    /// Permits one station at a time to claim runs. A dropped station keeps the permit until its runs are released, because
     /// it cannot tell its leases from those that another station claims through the same handle.
     turn: Arc<Semaphore>,
     /// The operations whose last call failed, by [`Operation::bit`].

@@ -260,7 +260,7 @@ where
     async fn posted(&mut self, slot: usize) {
         if let Some(call) = &mut self.slots[slot].call {
             let posted = timeout(PATIENCE, call.posted.wait_for(|posted| *posted));
-            posted.await.expect("the runtime starts").unwrap();
+            posted.await.unwrap().unwrap();
         }
     }
 
@@ -275,7 +275,7 @@ where
         self.signal(slot);
         if let Some(call) = self.slots[slot].call.take() {
             let ended = timeout(PATIENCE, call.task).await;
-            let report = ended.expect("the runtime stops").unwrap().unwrap();
+            let report = ended.unwrap().unwrap().unwrap();
             assert_eq!((report.errors, report.panics), (0, 0), "{report:?}");
         }
         self.nothing_remains_running().await;

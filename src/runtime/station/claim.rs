@@ -114,7 +114,7 @@ impl Station {
         claimed
     }
 
-    /// Gives back the claimed runs that two workers died holding, except one if none runs here.
+    /// Returns to the ledger the claimed runs that two workers died holding, except one if none runs here.
     ///
     /// Runs that lose a worker together are claimed again together. The one that kills must not take the others with it
     /// for the third time, so they are given back before it starts.
@@ -159,7 +159,7 @@ impl Station {
                 && let Some(place) = places.next()
             {
                 *got += 1;
-                without_executor.extend(self.start(claimed, place).err());
+                without_executor.extend(self.start(claimed, place));
             } else {
                 without_place.push(claimed);
             }
@@ -194,7 +194,7 @@ pub(super) type Claimed = (Lease, u32);
 /// A claim in flight.
 pub(super) type Claiming = Pin<Box<dyn Future<Output = Result<Vec<Claimed>, StoreError>> + Send>>;
 
-/// Returns the leases of claimed runs that are given back without an attempt.
+/// Returns the leases of claimed runs, to release them without an attempt.
 pub(super) fn dropped(claimed: Vec<Claimed>) -> Vec<(Lease, Because)> {
     let leases = claimed.into_iter().map(|(lease, _)| lease);
     leases.map(|lease| (lease, Because::Dropped)).collect()

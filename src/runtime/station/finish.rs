@@ -132,7 +132,7 @@ impl Station {
         leases.map(|lease| (lease, because)).collect()
     }
 
-    /// Takes the leases of all claimed and running work that can be given back.
+    /// Takes the leases of all claimed and running work that can be released.
     pub(super) fn leases_of_all(&mut self) -> Vec<(Lease, Because)> {
         let mut leases = std::mem::take(&mut self.returning);
         leases.extend(dropped(std::mem::take(&mut self.claimed)));

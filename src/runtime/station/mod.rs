@@ -34,11 +34,11 @@ pub(super) struct Station {
     /// When executors may have runs to claim; the sweep finds what is left out here.
     due: BTreeMap<Instant, BTreeSet<Arc<str>>>,
     sweep: Instant,
-    /// The claim in flight. A dropped station completes it in the background, because its leases belong to nobody else.
+    /// The claim in flight. A dropped station completes it in the background, because no other owner has its leases.
     claiming: Option<Claiming>,
-    /// Runs that are claimed, and neither started nor given back yet.
+    /// Runs that are claimed, and neither started nor released yet.
     claimed: Vec<Claimed>,
-    /// Leases that are being given back.
+    /// Leases whose release is in flight.
     returning: Vec<(Lease, Because)>,
     running: JoinSet<Work>,
     started: HashMap<task::Id, Started>,

@@ -44,19 +44,17 @@ pub(super) enum Work {
 }
 
 impl Station {
-    /// Starts a claimed run.
-    ///
-    /// # Errors
-    /// Returns the run if its executor was removed or moved since the claim. The next worker finds the run as it was.
+    /// Starts a claimed run. Returns the run if its executor was removed or moved since the claim; the next worker then finds
+    /// the run as it was.
     pub(super) fn start(
         &mut self,
         (lease, attempts): Claimed,
         place: OwnedSemaphorePermit,
-    ) -> Result<(), Claimed> {
+    ) -> Option<Claimed> {
         let id = Arc::clone(&lease.run.executor);
         let here = |member: &Member| member.home.number == self.home.number;
         let Some(member) = self.shared.roster.get(&id).filter(here) else {
-            return Err((lease, attempts));
+            return Some((lease, attempts));
         };
         let now = Instant::now();
         let again = attempts > 1 && lease.abandoned == 0;
@@ -106,7 +104,7 @@ impl Station {
         };
         self.runs.insert(started.run.clone(), running);
         self.started.insert(task.id(), started);
-        Ok(())
+        None
     }
 }
 
