@@ -7,6 +7,8 @@ mod far;
 mod hostile;
 mod processes;
 mod proxy;
+mod read_only;
+mod restored;
 mod round_trips;
 pub(crate) mod server;
 mod source;
