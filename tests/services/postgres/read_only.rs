@@ -1,8 +1,7 @@
 //! A server that accepts no writes.
 
 use crate::nats::stage::{answered, ask, eventually, runtime};
-use crate::postgres::server::{Namespaces, store_in, url};
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use crate::postgres::server::{Namespaces, execute, store_in, url};
 use std::error::Error as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use universal_executor::error::Retry;
@@ -11,12 +10,6 @@ use universal_executor::{BreadcrumbStoreExt, NewBreadcrumb, PostgresStore};
 
 fn note() -> NewBreadcrumb {
     NewBreadcrumb::new("note.v1")
-}
-
-async fn execute(sql: String) {
-    let mut connection = PgConnection::connect(&url()).await.unwrap();
-    let sql = sqlx::raw_sql(AssertSqlSafe(sql));
-    sql.execute(&mut connection).await.unwrap();
 }
 
 /// The URL of the server, with sessions that accept no writes.

@@ -1,9 +1,8 @@
 //! A database that is restored from an older backup while the store is open.
 
 use crate::nats::stage::{answered, answers, ask, ask_all, eventually, runtime};
-use crate::postgres::server::{Namespaces, store_in, url};
+use crate::postgres::server::{Namespaces, execute, store_in};
 use futures::StreamExt as _;
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::sync::Arc;
@@ -27,12 +26,6 @@ const TABLES: [&str; 6] = [
 
 fn note() -> NewBreadcrumb {
     NewBreadcrumb::new("note.v1")
-}
-
-async fn execute(sql: String) {
-    let mut connection = PgConnection::connect(&url()).await.unwrap();
-    let sql = sqlx::raw_sql(AssertSqlSafe(sql));
-    sql.execute(&mut connection).await.unwrap();
 }
 
 async fn back_up(namespace: &str) {
