@@ -164,10 +164,11 @@ pub(super) async fn give_back(home: &Home, lease: Lease, because: Because) -> bo
     }
 }
 
-/// Gives runs back, side by side.
-pub(super) async fn give_all_back(home: Arc<Home>, runs: Vec<(Lease, Because)>) {
-    let back = |(lease, because)| give_back(&home, lease, because);
-    join_all(runs.into_iter().map(back)).await;
+/// Gives runs back, side by side, and reports whether the ledger has taken all of them.
+pub(super) async fn give_all_back(home: &Home, runs: &[(Lease, Because)]) -> bool {
+    let back = |(lease, because): &(Lease, Because)| give_back(home, lease.clone(), *because);
+    let given_back = join_all(runs.iter().map(back)).await;
+    given_back.into_iter().all(|back| back)
 }
 
 /// Ends a run that `process_event` did not end.

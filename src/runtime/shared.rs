@@ -151,7 +151,9 @@ impl Shared {
                 metrics::add(metrics::MISSED, *missed);
                 report.missed += missed;
             }
-            SourceError::NotTakenBack { .. } | SourceError::Unavailable { .. } => {
+            SourceError::NotTakenBack { .. }
+            | SourceError::Refused(_)
+            | SourceError::Unavailable { .. } => {
                 report.errors += 1;
             }
         });

@@ -17,6 +17,9 @@ pub enum SourceError {
         /// Why.
         reason: &'static str,
     },
+    /// The source will not deliver, however often it is subscribed to.
+    #[error("the event source refuses to deliver")]
+    Refused(#[source] BoxError),
     /// The source is unreachable.
     #[error("the event source is unavailable")]
     Unavailable {
@@ -34,16 +37,17 @@ impl SourceError {
         match self {
             Self::Unavailable { retry_after, .. } => Retry::After(*retry_after),
             Self::Lagged { .. } => Retry::After(Duration::ZERO),
-            Self::NotTakenBack { .. } => Retry::Never,
+            Self::NotTakenBack { .. } | Self::Refused(_) => Retry::Never,
         }
     }
 
-    /// A short name for records and metrics: `lagged`, `not_taken_back`, `unavailable`.
+    /// A short name for records and metrics: `lagged`, `not_taken_back`, `refused`, `unavailable`.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
             Self::Lagged { .. } => "lagged",
             Self::NotTakenBack { .. } => "not_taken_back",
+            Self::Refused(_) => "refused",
             Self::Unavailable { .. } => "unavailable",
         }
     }

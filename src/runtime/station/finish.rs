@@ -1,6 +1,7 @@
 //! What is done when a run has come to its end, or its task has.
 
 use super::Station;
+use super::claim::dropped;
 use super::start::{Started, Work};
 use crate::clock::later;
 use crate::error::Chain;
@@ -18,9 +19,17 @@ type Finished = Result<(task::Id, Work), JoinError>;
 
 impl Station {
     pub(super) async fn finish(&mut self, finished: Finished) {
-        for (lease, because) in self.note(finished) {
-            process::give_back(&self.home, lease, because).await;
-        }
+        let leases = self.note(finished);
+        self.give_back(leases).await;
+    }
+
+    /// Gives leases back, side by side, and reports whether the ledger has taken all of them.
+    pub(super) async fn give_back(&mut self, leases: Vec<(Lease, Because)>) -> bool {
+        // They stay here until the ledger has answered, so that a station that is dropped meanwhile still has them.
+        self.returning = leases;
+        let all = process::give_all_back(&self.home, &self.returning).await;
+        self.returning.clear();
+        all
     }
 
     /// Notes that a task has ended; returns the leases that are to be given back, and why.
@@ -123,10 +132,13 @@ impl Station {
         leases.map(|lease| (lease, because)).collect()
     }
 
-    /// Returns the leases of all running work that can be given back.
-    pub(super) fn leases_of_all(&self) -> Vec<(Lease, Because)> {
-        let leases = self.started.values().flat_map(Started::leases);
-        leases.map(|lease| (lease, Because::Dropped)).collect()
+    /// Takes the leases of all claimed and running work that can be released.
+    pub(super) fn leases_of_all(&mut self) -> Vec<(Lease, Because)> {
+        let mut leases = std::mem::take(&mut self.returning);
+        leases.extend(dropped(std::mem::take(&mut self.claimed)));
+        let running = self.started.values().flat_map(Started::leases);
+        leases.extend(running.map(|lease| (lease, Because::Dropped)));
+        leases
     }
 
     /// Lets running work finish. Told to stop it drops what is left after a while, and gives all of it back at once.
@@ -152,7 +164,7 @@ impl Station {
         while let Some(finished) = self.running.join_next_with_id().await {
             given_back.extend(self.note(finished));
         }
-        process::give_all_back(Arc::clone(&self.home), given_back).await;
+        self.give_back(given_back).await;
     }
 }
 

@@ -200,12 +200,11 @@ impl Receipt for LogReceipt {
 }
 
 pub(in crate::store) fn unavailable(error: StoreError) -> SourceError {
-    let retry_after = match error.retry() {
-        Retry::After(delay) => delay,
-        Retry::Never => Duration::from_secs(1),
-    };
-    SourceError::Unavailable {
-        retry_after,
-        source: error.into(),
+    match error.retry() {
+        Retry::After(retry_after) => SourceError::Unavailable {
+            retry_after,
+            source: error.into(),
+        },
+        Retry::Never => SourceError::Refused(error.into()),
     }
 }

@@ -6,6 +6,8 @@ mod counter;
 mod far;
 mod processes;
 mod proxy;
+mod read_only;
+mod restored;
 mod round_trips;
 pub(crate) mod server;
 mod source;
@@ -13,7 +15,7 @@ mod vectors;
 #[path = "../../stores/wrappers/wrapped.rs"]
 mod wrapped;
 
-use crate::{ledger_model, search_model};
+use crate::{ledger_model, search_model, start_stop};
 use server::Namespaces;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -101,6 +103,17 @@ fn the_ledger_does_what_the_model_does() {
 #[test]
 fn a_search_finds_what_a_filter_over_everything_finds() {
     search_model::a_search_finds_what_a_filter_over_everything_finds::<Held>(8);
+}
+
+impl start_stop::Restarted for Held {
+    fn events_of(store: &PostgresStore, consumer: &str) -> Option<Box<dyn EventSource>> {
+        Some(Box::new(store.events_of(consumer)))
+    }
+}
+
+#[test]
+fn however_runtimes_are_started_and_stopped_each_trigger_is_answered_once() {
+    start_stop::each_trigger_is_answered_once::<Held>(6);
 }
 
 crate::versions::versions!(versions_of_executors, Server::default());
