@@ -17,11 +17,19 @@ mod wrapped;
 
 use crate::{ledger_model, search_model, start_stop};
 use server::Namespaces;
+use sqlx::Connection as _;
 use std::sync::Mutex;
 use std::time::Duration;
 use universal_executor::store::conformance::{Subject, WordCounts};
 use universal_executor::store::meaning::Meaning;
 use universal_executor::{EventSource, PostgresStore};
+
+/// Executes statements over a connection of its own.
+pub(crate) async fn execute(sql: String) {
+    let mut connection = sqlx::PgConnection::connect(&server::url()).await.unwrap();
+    let sql = sqlx::raw_sql(sqlx::AssertSqlSafe(sql));
+    sql.execute(&mut connection).await.unwrap();
+}
 
 /// A fresh namespace for each store, on whose clock time passes by moving it.
 #[derive(Default)]

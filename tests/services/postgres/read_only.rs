@@ -1,7 +1,8 @@
 //! A server that accepts no writes.
 
 use crate::nats::stage::{answered, ask, eventually, runtime};
-use crate::postgres::server::{Namespaces, execute, store_in, url};
+use crate::postgres::execute;
+use crate::postgres::server::{Namespaces, store_in, url};
 use std::error::Error as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use universal_executor::error::Retry;

@@ -1,7 +1,8 @@
 //! A database that is restored from an older backup while the store is open.
 
 use crate::nats::stage::{answered, answers, ask, ask_all, eventually, runtime};
-use crate::postgres::server::{Namespaces, execute, store_in};
+use crate::postgres::execute;
+use crate::postgres::server::{Namespaces, store_in};
 use futures::StreamExt as _;
 use std::collections::BTreeMap;
 use std::error::Error as _;

@@ -69,13 +69,6 @@ impl Drop for Namespaces {
     }
 }
 
-/// Executes statements over a connection of its own.
-pub(crate) async fn execute(sql: String) {
-    let mut connection = sqlx::PgConnection::connect(&url()).await.unwrap();
-    let sql = sqlx::raw_sql(sqlx::AssertSqlSafe(sql));
-    sql.execute(&mut connection).await.unwrap();
-}
-
 async fn sql(namespaces: &[String]) -> sqlx::Result<()> {
     let mut connection = sqlx::PgConnection::connect(&url()).await?;
     let set = "SET lock_timeout = '5s'; SET client_min_messages = 'warning'";
