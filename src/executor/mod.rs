@@ -64,6 +64,7 @@ mod heartbeat;
 mod inner;
 mod ordering;
 mod outcome;
+mod own_writes;
 mod profile;
 mod provenance;
 mod rate;

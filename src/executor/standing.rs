@@ -4,11 +4,12 @@
 use super::context::ExecutionContext;
 use super::context_error::ContextError;
 use super::handle::RunHandle;
+use super::own_writes::Pages;
 use super::provenance::{Stamp, trigger_of};
 use crate::bugs::planted;
 use crate::error::BoxError;
 use crate::model::{Breadcrumb, Selector};
-use crate::store::{BreadcrumbStore, Query, StoreError, WrittenBy};
+use crate::store::{BreadcrumbStore, StoreError, WrittenBy};
 
 /// A request of a run, by its schema and by the ID in its context and its tag.
 #[derive(Clone, Copy, Debug)]
@@ -23,11 +24,6 @@ impl ExecutionContext {
     /// Returns the ID that this run shares with all runs that follow from it, or `None` outside a run.
     pub(crate) fn correlation_id(&self) -> Option<&str> {
         self.stamp().map(Stamp::correlation_id)
-    }
-
-    /// Returns whether a breadcrumb names the executor of this run as its creator. Outside a run every breadcrumb passes.
-    pub(crate) fn has_created(&self, found: &Breadcrumb) -> bool {
-        self.stamp().is_none_or(|stamp| stamp.has_created(found))
     }
 
     /// Returns whether an answer to a request of this run counts. Outside a run every answer does.
@@ -67,7 +63,7 @@ impl ExecutionContext {
     }
 
     /// Returns the stamp of the run, or `None` outside a run.
-    fn stamp(&self) -> Option<&Stamp> {
+    pub(super) fn stamp(&self) -> Option<&Stamp> {
         let terms = self.run().terms.as_ref()?;
         Some(&terms.stamp)
     }
@@ -124,20 +120,18 @@ impl Standing<'_> {
         }
         let tag = format!("request:{}", self.asked.request_id);
         let questions = Selector::schema(self.asked.schema).all_tags([tag]);
-        let mut query = Query::new(questions).limit(AT_ONCE);
-        for _ in 0..MOST_LOOKS {
-            let page = self.store.search(&query).await?;
+        let mut pages = Pages::of(self.store, questions);
+        loop {
+            let page = pages.next().await?;
+            if page.is_empty() {
+                return Ok(Some("its question was changed or deleted"));
+            }
             for question in &page {
                 if self.is_own_request(question).await? {
                     return Ok(None);
                 }
             }
-            match page.last() {
-                Some(oldest) if page.len() == AT_ONCE => query = query.before(oldest.order_key()),
-                Some(_) | None => break,
-            }
         }
-        Ok(Some("its question was changed or deleted"))
     }
 
     /// Returns whether a breadcrumb is the request as this run wrote it, and no other write changed it. Without records of
@@ -155,12 +149,6 @@ impl Standing<'_> {
         })
     }
 }
-
-/// Limit of the breadcrumbs with the tag of a question in one page. There are several pages, so that a flood of copies does
-/// not hide the question.
-const AT_ONCE: usize = 256;
-/// Limit of the pages.
-const MOST_LOOKS: usize = 64;
 
 fn has_trigger(answer: &Breadcrumb) -> bool {
     let creator = answer.context.get("creator");

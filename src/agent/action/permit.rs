@@ -35,7 +35,7 @@ pub(in crate::agent) enum Refused {
         "no answer is written as {schema:?}; call a tool as a tool, and answer with another schema"
     )]
     Reserved { schema: String },
-    #[error("breadcrumb {id} is not there, or this agent did not write it")]
+    #[error("breadcrumb {id} is missing, or this agent did not write its current version")]
     NotOwn { id: BreadcrumbId },
     #[error("breadcrumb {id} is at version {found}, not {named}")]
     Stale {

@@ -7,6 +7,7 @@ mod graphs;
 mod limits;
 mod losses;
 mod people;
+mod planted;
 mod restarts;
 mod retries;
 mod steps;

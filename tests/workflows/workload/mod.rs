@@ -8,6 +8,7 @@ mod files;
 mod grammar;
 mod nested;
 mod patience;
+mod planted;
 mod protocol;
 mod replaced;
 mod session_store;
