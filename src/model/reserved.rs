@@ -29,6 +29,11 @@ pub(crate) fn is_reserved_schema(schema: &str) -> bool {
     SCHEMAS.contains(&unversioned(schema))
 }
 
+/// Reports whether a schema, in any version, is the answer of an agent. Agents write it themselves, so it is not reserved.
+pub(crate) fn is_answer_schema(schema: &str) -> bool {
+    unversioned(schema) == "agent.response"
+}
+
 /// Reports whether only the library writes a tag.
 pub(crate) fn is_reserved_tag(tag: &str) -> bool {
     tag.starts_with(TAG_PREFIX)

@@ -9,7 +9,7 @@ use super::waiting::{Awaited, Wait};
 use super::{Assembly, Conversations};
 use crate::agent::human;
 use crate::error::BoxError;
-use crate::executor::ExecutionContext;
+use crate::executor::{ExecutionContext, Share};
 use crate::machine::{Deferral, ToolCall, ToolOutcome};
 use crate::model::{Json, NewBreadcrumb, Timestamp};
 use crate::store::{BreadcrumbStoreExt as _, Wake};
@@ -156,9 +156,11 @@ impl Step<'_> {
         } = self.assembly;
         let call = ToolCall::new(self.ready.path.as_str(), name, input);
         let by = self.assembly.workflow().name.as_deref();
+        // A tool that writes its input could ask and answer in the name of the workflow otherwise.
+        let context = &self.context.writing_only(Share::Unreserved);
         let outcome = match is_approved {
-            true => tools.call_approved(call, by, self.context, store).await,
-            false => tools.call(call, by, self.context, store).await,
+            true => tools.call_approved(call, by, context, store).await,
+            false => tools.call(call, by, context, store).await,
         };
         match outcome {
             ToolOutcome::Answered(answer) => {

@@ -5,6 +5,8 @@ use sha2::{Digest as _, Sha256};
 use std::sync::atomic::AtomicBool;
 use universal_executor::Patch;
 use universal_executor::store::{Operation, RunRef};
+use universal_executor::tool::remote_tool;
+use universal_executor::workload::{Deps, FlowDefinition, Supervisor, TurnStatus};
 
 /// A run whose step emits an invoice, on a store that can be away.
 struct Emitting {
@@ -123,4 +125,85 @@ async fn a_breadcrumb_of_a_step_is_emitted_once_also_if_others_changed_it() {
         (invoices[0].version, &invoices[0].context["paid"]),
         (2, &json!(true))
     );
+}
+
+/// Schemas by which a run asks others, answers and keeps its records.
+const OF_THE_RUN: [&str; 6] = [
+    "tool.request.v1",
+    "human.request.v1",
+    "agent.request.v1",
+    "agent.response.v1",
+    "workflow.result.v1",
+    "workflow.progress.v1",
+];
+
+#[tokio::test]
+async fn a_tool_of_a_step_writes_no_requests_and_answers_in_the_name_of_the_workflow() {
+    for schema in OF_THE_RUN.into_iter().chain(["note.v1", "other.v1"]) {
+        let note = json_tool("note", "Writes.", json!({}), |input, context| async move {
+            let schema = input["schema"].as_str().unwrap_or_default();
+            let note = NewBreadcrumb::new(schema).context(json!({"tool": "pay"}));
+            Ok(match context.store().create(note).await {
+                Ok(_) => json!("written"),
+                Err(error) => json!(error.to_string()),
+            })
+        });
+        let pay = remote_tool("pay", "Pays.", json!({"type": "object"})).requires_approval();
+        let tools = registry([note]).with(pay).unwrap();
+        let more = json!({
+            "tools": {"note": {}, "pay": {}}, "agents": {"helper": {"instruction": "Help."}},
+        });
+        let never = json!({"path": "input.never", "op": "eq", "value": true});
+        let definition = flow(
+            &more,
+            json!([
+                {"id": "noted", "tool": "note", "input": "${input}"},
+                {"if": never, "then": [
+                    {"tool": "pay", "input": {}}, {"agent": "helper", "input": "hi"},
+                    {"emit": {"schema_name": "note.v1"}},
+                ]},
+                {"return": "${noted}"},
+            ]),
+        );
+        let world = World::new(&definition, tools, no_model());
+
+        let result = world.comes_to(json!({"schema": schema})).await;
+
+        let is_allowed = schema == "note.v1";
+        let output = result["output"].as_str().unwrap_or_default();
+        assert_eq!(output == "written", is_allowed, "{schema}: {result}");
+        let forged = world.store.recent(schema, 5).await.unwrap().into_iter();
+        let forged = forged
+            .filter(|found| found.context["tool"] == "pay")
+            .count();
+        assert_eq!(forged, usize::from(is_allowed), "{schema}");
+    }
+}
+
+#[tokio::test]
+async fn a_tool_of_a_supervised_flow_writes_no_requests() {
+    let store = MemoryStore::default();
+    let note = json_tool("note", "Writes.", json!({}), |_, context| async move {
+        let request = NewBreadcrumb::new("tool.request.v1");
+        context.store().create(request).await?;
+        Ok(json!("written"))
+    });
+    let deps = Deps::new(
+        Parts::new().tools(registry([note])),
+        Arc::new(store.clone()),
+    );
+    let steps = json!([{"tool": "note", "input": {}}]);
+    let workflow = Workflow::from_json(&flow(&json!({"tools": {"note": {}}}), steps)).unwrap();
+    let definition = FlowDefinition::new("it", workflow).unwrap();
+    let supervisor = Supervisor::builder(Arc::new(definition), deps)
+        .build()
+        .unwrap();
+
+    let outcome = supervisor.send("one", "go").unwrap().outcome().await;
+
+    assert!(
+        matches!(outcome.status, TurnStatus::Failed { .. }),
+        "{outcome:?}"
+    );
+    assert!(store.latest("tool.request.v1").await.unwrap().is_none());
 }
