@@ -67,7 +67,7 @@ pub use patch::Patch;
 pub use path::{Path, PathError};
 pub(crate) use path::{PatternStep, pattern};
 pub(crate) use reserved::{
-    is_answer_schema, is_reserved_schema, is_reserved_tag, unversioned,
+    is_answer_schema, is_definition_schema, is_reserved_schema, is_reserved_tag,
 };
 pub use route::{Route, Subscriptions};
 pub use selector::Selector;
