@@ -1,6 +1,6 @@
 //! How a run ends that did not respond: skipped, given back or failed.
 
-use super::bound::admit;
+use super::bound::{Allowed, admit};
 use super::decide::{self, Attempt, Next};
 use super::error::ExecutorError;
 use super::outcome::{Failure, Outcome};
@@ -237,8 +237,8 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
                 });
             }
         };
-        let (allowed, store) = (profile.responds_with.as_deref(), self.executor.store());
-        match admit(response.into_writes(), stamp, allowed, store).await {
+        let (allowed, store) = (Allowed::by(profile), self.executor.store());
+        match admit(response.into_writes(), Some(stamp), allowed, store).await {
             Ok(Ok(writes)) => Ok(writes),
             Ok(Err(_)) | Err(_) => {
                 tracing::warn!(run = %self.lease.run, "respond_failure may not write that; the dead letter stands alone");

@@ -64,6 +64,7 @@ mod heartbeat;
 mod inner;
 mod ordering;
 mod outcome;
+mod own_writes;
 mod pages;
 mod profile;
 mod provenance;
@@ -93,6 +94,7 @@ pub use waits::WaitError;
 
 pub(crate) use crate::store::schema_hints::SchemaHints;
 pub(crate) use ambient::{Offer, under};
+pub(crate) use bound::Share;
 pub(crate) use decide::is_last_chance;
 pub(crate) use ending::NEVER_ENDED;
 pub(crate) use error::{Verdict, own_verdict, verdict};

@@ -152,7 +152,8 @@ impl RuntimeBuilder {
     /// Checks the executors and indexes their subscriptions.
     ///
     /// # Errors
-    /// [`RuntimeError`] if two executors have one id, one can never work on its store, or a setting is zero.
+    /// [`RuntimeError`] if two executors have one id, one can never work on its store, a setting is zero, or a
+    /// [maker](Definitions::maker) has a schema that does not mark a definition.
     pub fn build(mut self) -> Result<Runtime, RuntimeError> {
         self.settings.max_deliveries = self.settings.max_deliveries.min(Semaphore::MAX_PERMITS);
         for (setting, is_zero) in [
@@ -165,6 +166,9 @@ impl RuntimeBuilder {
             if is_zero {
                 return Err(RuntimeError::ZeroSetting { setting });
             }
+        }
+        if let Some(definitions) = &self.definitions {
+            definitions.check()?;
         }
         let roster = Roster::new();
         for executor in self.executors {

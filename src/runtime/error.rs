@@ -22,6 +22,16 @@ pub enum RuntimeError {
         /// The builder method.
         setting: &'static str,
     },
+    /// A maker has a schema that is not recognisable as a definition, so agents could write such breadcrumbs without
+    /// `can_spawn_agents`.
+    #[error(
+        "no executors can be made of breadcrumbs of schema {schema:?}: the name does not mark a definition; \
+         name the schema like \"playbook.def.v1\""
+    )]
+    NotADefinition {
+        /// The schema.
+        schema: String,
+    },
     /// It runs already; one that has ended can run again.
     #[error("the runtime is running already; build another one to run two")]
     AlreadyRunning,
@@ -56,6 +66,7 @@ impl RuntimeError {
             Self::DuplicateId { .. }
             | Self::Invalid(_)
             | Self::ZeroSetting { .. }
+            | Self::NotADefinition { .. }
             | Self::AlreadyRunning
             | Self::UnknownExecutor { .. }
             | Self::NoLedger { .. } => Retry::Never,

@@ -101,7 +101,8 @@ impl WorkflowExecutor {
         Ok(self)
     }
 
-    /// Lets its tools write other schemas than its own.
+    /// Lets its tools write more schemas than the definition emits. No tool of a step writes requests, answers and
+    /// other records of the run, also if they are listed here.
     #[must_use]
     pub fn also_writes<T: Into<String>>(mut self, schemas: impl IntoIterator<Item = T>) -> Self {
         let allowed = self.profile.responds_with.get_or_insert_default();

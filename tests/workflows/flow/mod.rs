@@ -8,6 +8,7 @@ mod hints;
 mod limits;
 mod losses;
 mod people;
+mod planted;
 mod restarts;
 mod retries;
 mod security;

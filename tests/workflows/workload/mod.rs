@@ -9,6 +9,7 @@ mod grammar;
 mod hints;
 mod nested;
 mod patience;
+mod planted;
 mod protocol;
 mod replaced;
 mod session_store;
