@@ -12,7 +12,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("bugs", &[]),
     ("clock", &["backoff", "error"]),
     ("error", &["backoff", "clock"]),
-    ("fuzz", &[]),
+    ("fuzz", &["error"]),
     ("hex", &[]),
     ("secret", &[]),
     ("http", &["backoff", "clock", "error", "secret"]),
