@@ -214,8 +214,10 @@ mod tests {
     fn the_generator_of_json_produces_every_known_part() {
         let mut seen = BTreeSet::new();
         let mut state = 1_u32;
-        for _ in 0..100_000 {
+        for _ in 0..25_000 {
             let choices = std::iter::repeat_with(|| random(&mut state));
+            // The first choice is the share of bad parts, here the highest.
+            let choices = std::iter::once(3).chain(choices);
             let mut tape = Tape::new(choices.take(Tape::MAX_CHOICES).collect());
             let text = Shape::List(&Shape::Any).text(&mut tape);
             bytes(&mut tape, &text);
