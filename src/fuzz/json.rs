@@ -16,7 +16,7 @@ pub(crate) fn any_json(tape: &mut Tape, out: &mut String) {
     }
     match tape.below(9) {
         0 => out.push_str("null"),
-        1 => out.push_str(*tape.pick(&["1", "0", "true", "false", "-3", "2.5", "1e2"])),
+        1 => out.push_str(tape.word(&["1", "0", "true", "false", "-3", "2.5", "1e2"])),
         2 | 3 => text(tape, WORDS, out),
         4 => out.push_str("{}"),
         5 => list(tape, out),
@@ -87,7 +87,7 @@ fn bad_text(tape: &mut Tape, word: &'static str, out: &mut String) {
             let begun = word.len().min(size);
             out.extend(std::iter::repeat_n('x', size - begun));
         }
-        _ => escaped(*tape.pick(&KEYS), out),
+        _ => escaped(tape.word(&KEYS), out),
     }
     if tape.once_in(2) {
         escaped(word, out);
@@ -116,7 +116,7 @@ pub(super) fn bad(tape: &mut Tape, out: &mut String) {
         }
         6..8 => special(tape, out),
         8 if out.len() < LARGE => nested(tape, out),
-        _ => out.push_str(*tape.pick(&[
+        _ => out.push_str(tape.word(&[
             "[]",
             "{}",
             "",
@@ -179,7 +179,7 @@ pub(super) fn nested(tape: &mut Tape, out: &mut String) {
     let (open, close) = *tape.pick(&[("[", "]"), ("{\"a\":", "}"), ("[{\"a\":", "}]"), ("[", "")]);
     let times = depth / open.matches(['[', '{']).count();
     out.extend(std::iter::repeat_n(open, times));
-    out.push_str(*tape.pick(&["1", "null", "\"a\"", "{}"]));
+    out.push_str(tape.word(&["1", "null", "\"a\"", "{}"]));
     out.extend(std::iter::repeat_n(close, times));
 }
 

@@ -34,7 +34,7 @@ impl Shape {
         match self {
             Self::Any => any_json(tape, out),
             Self::Word(words) => text(tape, words, out),
-            Self::Raw(texts) => out.push_str(*tape.pick(texts)),
+            Self::Raw(texts) => out.push_str(tape.word(texts)),
             Self::List(item) => list(item, tape, out),
             Self::Object(fields) => object(fields, tape, out),
             Self::Named(names, value) => named(names, value, tape, out),

@@ -40,6 +40,11 @@ impl Tape {
         &items[self.below(items.len())]
     }
 
+    /// Returns one of `words`; the first after the last choice.
+    pub(crate) fn word(&mut self, words: &[&'static str]) -> &'static str {
+        words[self.below(words.len())]
+    }
+
     /// Returns `true` once in `count` calls on average; `false` after the last choice.
     pub(crate) fn once_in(&mut self, count: usize) -> bool {
         self.below(count) == count - 1

@@ -130,11 +130,11 @@ pub(crate) fn event_stream(tape: &mut Tape) -> (Bytes, Vec<usize>) {
     let end = *tape.pick(&ENDS[..3]);
     for _ in 0..tape.below(6) {
         for _ in 0..1 + tape.below(3) {
-            text.push_str(*tape.pick(&FIELDS));
+            text.push_str(tape.word(&FIELDS));
             match tape.below(5) {
                 0 => EVENT.write(tape, &mut text),
                 1 => CHUNK.write(tape, &mut text),
-                2 => text.push_str(*tape.pick(&[
+                2 => text.push_str(tape.word(&[
                     "1500",
                     "99999999999999999999",
                     "-1",
@@ -146,13 +146,13 @@ pub(crate) fn event_stream(tape: &mut Tape) -> (Bytes, Vec<usize>) {
                 _ => TEXT.write(tape, &mut text),
             }
             text.push_str(if tape.once_in(8) {
-                *tape.pick(&ENDS)
+                tape.word(&ENDS)
             } else {
                 end
             });
         }
         text.push_str(if tape.once_in(8) {
-            *tape.pick(&ENDS)
+            tape.word(&ENDS)
         } else {
             end
         });

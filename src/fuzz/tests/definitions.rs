@@ -82,8 +82,8 @@ fn agent(tape: &mut Tape) -> String {
     AGENT.text(tape)
 }
 
-fn load_agent(text: &String) -> bool {
-    let Ok(value) = Json::from_text(text.clone()) else {
+fn load_agent(text: &str) -> bool {
+    let Ok(value) = Json::from_text(text) else {
         return false;
     };
     let whole = serde_json::json!({"context": *value});
@@ -116,7 +116,7 @@ fn load_agent(text: &String) -> bool {
 
 #[test]
 fn any_agent_definition_loads_or_is_refused() {
-    structured(agent, load_agent);
+    structured(agent, |text| load_agent(text));
 }
 
 /// The definitions of a tool and of a workflow, and a request for the tool.

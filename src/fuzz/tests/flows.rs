@@ -26,9 +26,9 @@ pub(super) fn refused(error: &LoadError) {
     assert!(message.len() < MAX_MESSAGE, "{message}");
 }
 
-fn load(text: &String) -> bool {
+fn load(text: &str) -> bool {
     let parsed = Workflow::parse(text);
-    let value = Json::from_text(text.clone()).map(|json| Workflow::from_json(&json));
+    let value = Json::from_text(text).map(|json| Workflow::from_json(&json));
     match (&parsed, &value) {
         (Ok(parsed), Ok(Ok(value))) => assert_eq!(parsed.hash(), value.hash()),
         (Err(error), _) => refused(error),
@@ -39,7 +39,7 @@ fn load(text: &String) -> bool {
 
 #[test]
 fn any_workflow_definition_loads_or_is_refused() {
-    structured(definition, load);
+    structured(definition, |text| load(text));
 }
 
 /// A workflow and the context of a request.

@@ -62,12 +62,10 @@ fn is_kept_or_refused(text: &String) -> bool {
 
     let printed = json.to_string();
     assert_eq!(Json::from_text(printed).unwrap(), json);
-    assert_eq!(
-        Json::from_text(Value::clone(&json).to_string())
-            .map(|again| again == json)
-            .unwrap_or(true),
-        true
-    );
+    // Printed numbers can be longer, so the text of a value can be above the limit.
+    if let Ok(again) = Json::from_text(Value::clone(&json).to_string()) {
+        assert_eq!(again, json);
+    }
     assert_eq!(
         sorted_text(&json),
         sorted_text(&Json::from(Value::clone(&json)))
