@@ -72,6 +72,9 @@ pub enum AgentError {
         /// Why.
         reason: String,
     },
+    /// The agent ID is empty, too long or contains a control character.
+    #[error("field \"agent_id\" of the agent definition is not a valid executor ID")]
+    BadId(#[source] InvalidExecutor),
     /// The executor can never work on its store.
     #[error("the agent cannot work on its store")]
     Invalid(#[from] InvalidExecutor),

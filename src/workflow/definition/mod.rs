@@ -156,6 +156,8 @@ impl Workflow {
 
     /// Reads a definition from YAML: one document, of what JSON has as well. Errors and warnings say line and column.
     ///
+    /// The text nests at most 32 levels deep, which is half of the limit for JSON: the YAML parser needs more stack.
+    ///
     /// # Errors
     /// As [`parse`](Self::parse).
     #[cfg(feature = "yaml")]

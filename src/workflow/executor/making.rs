@@ -2,7 +2,7 @@
 
 use super::{WorkflowError, WorkflowExecutor};
 use crate::error::excerpt;
-use crate::executor::{InvalidExecutor, Profile, check};
+use crate::executor::{InvalidExecutor, Profile, check, check_id};
 use crate::model::{DefinitionError, Subscription, Subscriptions, sorted_text};
 use crate::store::BreadcrumbStore;
 use crate::workflow::drive::PROGRESS;
@@ -55,6 +55,7 @@ impl WorkflowExecutor {
         let field = |field, expected| WorkflowError::Field { field, expected };
         let id = text("workflow_id").filter(|id| !id.is_empty());
         let id = id.ok_or(field("workflow_id", "a text"))?.to_owned();
+        check_id(&id)?;
         let read = match context.get("definition") {
             Some(Value::String(text)) => read(text),
             Some(value @ Value::Object(_)) => Workflow::from_json(value),
@@ -115,6 +116,7 @@ impl WorkflowExecutor {
 
 /// What sets off a workflow that says nothing else.
 fn requests(id: &str) -> Result<Subscriptions, WorkflowError> {
+    check_id(id)?;
     let request = Subscription::trigger(WorkflowExecutor::REQUEST);
     let request = request.matching("$.workflow", "eq", id);
     Subscriptions::new([request]).map_err(unusable(id))
