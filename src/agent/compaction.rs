@@ -3,8 +3,8 @@
 
 use super::guardrail::{Denied, Guardrails};
 use super::provider::Task;
-use super::{ChatModel, ChatRequest, Message, Speaker, Usage};
-use crate::error::{BoxError, excerpt};
+use super::{ChatModel, ChatRequest, Message, ModelError, Speaker, Usage};
+use crate::error::excerpt;
 use crate::executor::{EstimatedTokens, TokenCounter as _};
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -80,7 +80,7 @@ impl Compactor {
             Some(model) => match sum_up(old, &task.guardrails, &**model, self.by.as_ref()).await {
                 Ok(summary) => Some(summarised(&summary)),
                 Err(error) => {
-                    tracing::warn!("a conversation is too long, and is not summed up: {error}");
+                    error.log();
                     self.set_failed(Some(all));
                     return;
                 }
@@ -131,6 +131,32 @@ impl fmt::Debug for Compactor {
     }
 }
 
+/// Reason why a conversation has no summary.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SummaryError {
+    /// A guardrail denies the conversation or the summary.
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    /// The model has no answer.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+}
+
+impl SummaryError {
+    /// Logs the error by its code: the words of a model or a guardrail can quote the conversation.
+    pub(crate) fn log(&self) {
+        let (code, guardrail) = match self {
+            Self::Denied(denied) => ("denied", Some(&*denied.guardrail)),
+            Self::Model(error) => (error.code(), None),
+        };
+        tracing::warn!(
+            code,
+            guardrail,
+            "cannot summarise a conversation that is too long; models see all of it"
+        );
+    }
+}
+
 /// About how many tokens messages take.
 pub(crate) fn tokens<'m>(messages: impl IntoIterator<Item = &'m Message>) -> u64 {
     let calls = |message: &Message| -> usize {
@@ -166,7 +192,7 @@ pub(crate) async fn sum_up(
     guardrails: &Guardrails,
     model: &dyn ChatModel,
     by: Option<&HearCost>,
-) -> Result<String, BoxError> {
+) -> Result<String, SummaryError> {
     let mut transcript = String::new();
     for message in messages {
         let who = match message.speaker {
@@ -184,15 +210,12 @@ pub(crate) async fn sum_up(
     }
     let shown = both_ends(&transcript);
     let messages = vec![Message::system(ASKED), Message::user(shown)];
-    let messages = guardrails.input(messages).await.map_err(Denied::marked)?;
+    let messages = guardrails.input(messages).await?;
     let answer = model.chat(&ChatRequest::new(messages)).await?;
     if let Some(by) = by {
         by(answer.usage);
     }
-    let summary = guardrails
-        .output(answer.text)
-        .await
-        .map_err(Denied::marked)?;
+    let summary = guardrails.output(answer.text).await?;
     Ok(excerpt(&summary, SUMMARY).into_owned())
 }
 

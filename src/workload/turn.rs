@@ -178,7 +178,7 @@ impl TurnOf<'_> {
         let status = settled.await.unwrap_or_else(|_| TurnStatus::panicked());
         let not_closed = arena.close().await.err();
         if let Some(error) = &not_closed {
-            tracing::warn!(run = &*run, "{error}");
+            error.log(Some(&run));
         }
         TurnOutcome {
             run,

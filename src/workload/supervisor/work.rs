@@ -146,7 +146,19 @@ impl Shared {
         {
             match &outcome.status {
                 // What the turn failed of says more, and it can still be given up.
-                TurnStatus::Failed { .. } => tracing::warn!(run = &*run, "{not_kept:?}"),
+                TurnStatus::Failed { .. } => {
+                    let code = match &not_kept {
+                        TurnStatus::Failed { failure, .. } => &*failure.code,
+                        TurnStatus::Completed { .. }
+                        | TurnStatus::Suspended { .. }
+                        | TurnStatus::Cancelled => "cancelled",
+                    };
+                    tracing::warn!(
+                        run = &*run,
+                        code,
+                        "cannot save the end of a failed turn in its session"
+                    );
+                }
                 TurnStatus::Suspended { .. }
                 | TurnStatus::Completed { .. }
                 | TurnStatus::Cancelled => outcome.status = not_kept,
