@@ -105,6 +105,7 @@ mod http;
 pub mod machine;
 pub mod model;
 pub mod runtime;
+mod scrub;
 mod secret;
 pub mod source;
 pub mod store;

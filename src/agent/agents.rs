@@ -2,7 +2,7 @@
 
 use super::AgentExecutor;
 use crate::machine::Answer;
-use crate::model::{Breadcrumb, NewBreadcrumb};
+use crate::model::{Breadcrumb, Json, NewBreadcrumb};
 use serde_json::{Value, json};
 
 /// A request to another agent.
@@ -24,8 +24,11 @@ pub(super) fn request(agent: &str, prompt: &str, request_id: &str, by: &str) -> 
 /// Anybody can name a creator in what they write, so whoever wrote it has to be that agent too, where the store says who
 /// did. An agent gives its answer the tags of whatever set it off, so the answer has to follow from the run that asked,
 /// which has this correlation id: else somebody else could ask the agent something else under the same tags.
+///
+/// `shown` is the part of the context that a model may see: the message and the output come from there.
 pub(super) fn answer_of(
     response: &Breadcrumb,
+    shown: &Json,
     request_id: &str,
     agent: &str,
     correlation_id: Option<&str>,
@@ -43,12 +46,12 @@ pub(super) fn answer_of(
     if response.schema_name.as_deref() != Some(AgentExecutor::RESPONSE) || !is_its || !answers {
         return None;
     }
-    let message = text("message").unwrap_or_default();
     if text("status") == Some("error") {
+        let message = shown.text("message").unwrap_or_default();
         let message = format!("agent {agent} has no answer: {message}");
         return Some(Answer::error("agent_failed", message));
     }
-    Some(Answer::success(said(context)))
+    Some(Answer::success(said(shown)))
 }
 
 /// What an agent says by a response: its output, else its text.

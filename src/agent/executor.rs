@@ -15,7 +15,7 @@ use crate::executor::{
     Response, UniversalExecutor, check,
 };
 use crate::machine::{Effect, RunId};
-use crate::model::{Breadcrumb, NewBreadcrumb, Subscriptions, Timestamp, sorted_text};
+use crate::model::{Breadcrumb, NewBreadcrumb, Subscriptions, Timestamp};
 use crate::store::BreadcrumbStore;
 use crate::tool::{RetrySafety, ToolRegistry};
 use async_trait::async_trait;
@@ -218,11 +218,7 @@ impl AgentExecutor {
 
     /// What names the definitions of a tool and of who calls it: other ones have another.
     pub(super) fn fingerprint(&self, tool: &str) -> String {
-        let (description, schema) = match self.tools.get(tool) {
-            Some(tool) => (tool.description(), sorted_text(tool.input_schema())),
-            None => ("", String::new()),
-        };
-        human::hash(&[self.definition.text(), description, &schema])
+        human::fingerprint(self.definition.text(), self.tools.registered(tool))
     }
 
     /// The conversation: the author's instructions, then everything else as data, then what to do with it.

@@ -1,8 +1,10 @@
 //! What people are asked, and what they answer, as breadcrumbs.
 
+use crate::error::excerpt;
 use crate::hex::hex;
 use crate::machine::{Answer, ToolCall};
 use crate::model::{Breadcrumb, Json, NewBreadcrumb, Timestamp, sorted_text};
+use crate::tool::Tool;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -19,16 +21,33 @@ pub(crate) enum Decision {
     Answered(Answer),
 }
 
-/// The question whether a call may be made. It shows exactly what would be called, and the digest of that.
-pub(crate) fn approval(call: &ToolCall, arguments: &Json, digest: &str) -> Value {
-    json!({
+/// Returns the question whether a call may be made, with its arguments and its digest. It names the tool as the service
+/// registered it, because a definition can give a dangerous tool a harmless name.
+pub(crate) fn approval(
+    call: &ToolCall,
+    registered: Option<&dyn Tool>,
+    arguments: &Json,
+    digest: &str,
+) -> Value {
+    /// Limit of the shown description, in bytes.
+    const DESCRIPTION: usize = 1_000;
+    let tool = registered.map_or(call.tool.as_str(), Tool::name);
+    let description = registered.map_or("", Tool::description);
+    let mut fields = json!({
         "kind": "approval",
-        "question": format!("May {} be called with these arguments?", call.tool),
+        "question": format!("May {tool} be called with these arguments?"),
         "options": ["approve", "reject"],
-        "tool": call.tool,
+        "tool": tool,
+        "description": excerpt(description, DESCRIPTION),
         "arguments": arguments,
         "digest": digest,
-    })
+    });
+    if let Value::Object(fields) = &mut fields
+        && call.tool != tool
+    {
+        fields.insert("called_as".to_owned(), call.tool.as_str().into());
+    }
+    fields
 }
 
 /// A question that a tool asks: a text, options, or whatever it is made of.
@@ -115,8 +134,12 @@ pub(crate) fn answer(ticket: &str, answer: &Json, by: &str) -> NewBreadcrumb {
 /// What a breadcrumb says to a question, if it answers that one and is from somebody who may.
 ///
 /// What an executor wrote is from no person: it carries the `creator` that every run stamps.
+///
+/// `shown` is the part of the context that a model may see: an answer and a comment come from there, and everything that
+/// decides whether the response counts comes from the whole context. An answer that is excluded as a whole is none.
 pub(crate) fn decision(
     response: &Breadcrumb,
+    shown: &Json,
     request_id: &str,
     digest: Option<&str>,
     by: &[String],
@@ -140,15 +163,18 @@ pub(crate) fn decision(
         return None;
     }
     match digest {
-        Some(_) => verdict(response),
-        None => context
+        Some(_) => verdict(response, shown),
+        None => shown
             .get("answer")
             .map(|answer| Decision::Answered(Answer::success(answer.clone()))),
     }
 }
 
+/// The message of a rejection without a comment.
+pub(crate) const REJECTED: &str = "a person rejected the call";
+
 /// Whether a call may be made. What is neither yes nor no is no decision.
-fn verdict(response: &Breadcrumb) -> Option<Decision> {
+fn verdict(response: &Breadcrumb, shown: &Json) -> Option<Decision> {
     let context = &response.context;
     let approved = match (context.get("approved"), context.get("decision")) {
         (Some(Value::Bool(approved)), None) => *approved,
@@ -167,17 +193,26 @@ fn verdict(response: &Breadcrumb) -> Option<Decision> {
     if approved {
         return Some(Decision::Approved);
     }
-    let comment = context.get("comment").and_then(Value::as_str);
+    let comment = shown.get("comment").and_then(Value::as_str);
     let message = match comment {
         Some(comment) => format!("a person rejected the call, and says: {comment}"),
-        None => "a person rejected the call".to_owned(),
+        None => REJECTED.to_owned(),
     };
     Some(Decision::Answered(Answer::error("rejected", message)))
 }
 
-/// What an approval is bound to: the tool, what it is called with, and the definition of who calls it.
+/// Returns the digest that binds an approval to the tool, its arguments and the definition of the caller.
 pub(crate) fn digest(tool: &str, arguments: &Json, definition: &str) -> String {
     hash(&[tool, &sorted_text(arguments), definition])
+}
+
+/// Returns the definition of a caller with the tool as the service registered it, for [`digest`].
+pub(crate) fn fingerprint(definition: &str, registered: Option<&dyn Tool>) -> String {
+    let Some(tool) = registered else {
+        return hash(&[definition, "", ""]);
+    };
+    let (description, schema) = (tool.description(), sorted_text(tool.input_schema()));
+    hash(&[definition, description, &schema])
 }
 
 /// The hash of some texts, as hex: no two lists of texts give the same.
@@ -205,7 +240,7 @@ mod tests {
                 .into();
         let call = ToolCall::new("1", "pay\u{202a}", arguments.clone());
 
-        let approval = asked(approval(&call, &arguments, "d"));
+        let approval = asked(approval(&call, None, &arguments, "d"));
         let question = asked(question(
             &json!({"question": "a\u{202d}b", "options": ["\u{2068}"]}).into(),
         ));

@@ -3,9 +3,9 @@
 //! An agent is a definition (`agent.def.v1`, JSON) and a [`Provider`]: a [`ChatModel`] behind an API, a
 //! [model reached by breadcrumbs](BreadcrumbModel), or a program that calls back (`CliProvider`, feature `cli`). The trigger
 //! and the assembled context reach the model as data: [shaped by their hints](crate::ExecutionContext::for_model), held to
-//! a budget and rendered, in one message after the system prompt. What the model says becomes an `agent.response.v1` with
-//! `status`, `message`, `trigger_event_id`, `timestamp` and `usage` in its context, and `truncated` if the model came to
-//! its limit of tokens.
+//! a budget and rendered, in one message after the system prompt. Hints also shape the answers of people, other agents and tools
+//! of other services before the model sees them. The model's answer becomes an `agent.response.v1` with `status`, `message`,
+//! `trigger_event_id`, `timestamp` and `usage` in its context, and `truncated` if the model reached its token limit.
 //!
 //! # Definitions
 //!

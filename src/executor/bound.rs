@@ -2,7 +2,8 @@
 
 use super::handle::RunHandle;
 use super::provenance::Stamp;
-use crate::model::{Breadcrumb, BreadcrumbId};
+use crate::error::excerpt;
+use crate::model::{Breadcrumb, BreadcrumbId, is_reserved_tag};
 use crate::store::{
     BreadcrumbStore, Capabilities, Commit, Committed, Lease, Query, RunEnd, RunLedger, Scored,
     StoreError, VectorQuery, Write,
@@ -35,7 +36,8 @@ pub(super) async fn admit(
         if let Some(refusal) = refusal(index, &write, responds_with, store).await? {
             return Ok(Err(refusal));
         }
-        match stamp.apply(index, write) {
+        let write = with_library_tags(index, write, store).await?;
+        match write.and_then(|write| stamp.apply(index, write)) {
             Ok(write) => admitted.push(write),
             Err(reason) => return Ok(Err(reason)),
         }
@@ -76,6 +78,35 @@ async fn refusal(
     let target = store.get(id).await?;
     let schema = target.schema_name.as_deref();
     Ok((!may_write(schema)).then(|| refuse(schema)))
+}
+
+/// Returns the write with the library's tags of the stored breadcrumb: by such tags a store without a ledger recognises the
+/// writes of a run, so a patch can neither add nor drop one.
+///
+/// # Errors
+/// The reason of the refusal if a patch adds such a tag; a store error if its target cannot be read.
+async fn with_library_tags(
+    index: usize,
+    mut write: Write,
+    store: &dyn BreadcrumbStore,
+) -> Result<Result<Write, String>, StoreError> {
+    if let Write::Update { id, patch, .. } = &mut write
+        && let Some(tags) = &mut patch.tags
+    {
+        let stored = &store.get(*id).await?.tags;
+        let is_added = |tag: &&String| is_reserved_tag(tag) && !stored.contains(tag);
+        if let Some(tag) = tags.iter().find(is_added) {
+            return Ok(Err(format!(
+                "write {index} adds the tag {:?} to breadcrumb {id}, but tags that start with \"ux:\" are reserved for \
+                 the library; rename it",
+                excerpt(tag, 80)
+            )));
+        }
+        let is_dropped = |tag: &&String| is_reserved_tag(tag) && !tags.contains(tag);
+        let dropped: Vec<String> = stored.iter().filter(is_dropped).cloned().collect();
+        tags.extend(dropped);
+    }
+    Ok(Ok(write))
 }
 
 /// A handle that writes as part of a run, these schemas only if any are given; the store itself where there is none.

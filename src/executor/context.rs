@@ -331,6 +331,11 @@ impl ExecutionContext {
         Ok(hints)
     }
 
+    /// Returns the hints of schemas that [`with_schema_hints`](Self::with_schema_hints) set.
+    pub(super) fn given_hints(&self) -> HintsOfSchemas {
+        self.hints.clone()
+    }
+
     /// The key that calls to the outside world should carry: the same for every attempt at this trigger.
     #[must_use]
     pub fn idempotency_key(&self) -> &str {

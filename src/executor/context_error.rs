@@ -62,7 +62,7 @@ pub enum ContextError {
     /// Nothing is left to show to a model of what cannot be left out.
     #[error("{key:?} is withheld from the model: {cause}")]
     Withheld {
-        /// `trigger`, or the key of a required source.
+        /// `trigger`, the key of a required source, or the schema of an answer.
         key: String,
         /// What was to shape it.
         cause: Arc<WithheldBy>,

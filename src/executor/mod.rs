@@ -64,6 +64,7 @@ mod heartbeat;
 mod inner;
 mod ordering;
 mod outcome;
+mod pages;
 mod profile;
 mod provenance;
 mod rate;
@@ -82,6 +83,7 @@ pub use for_model::{
     BudgetError, ContextBudget, EstimatedTokens, FenceKey, Format, HintsOf, ModelContext,
     ModelItem, ModelSource, TokenCounter, WithheldBy,
 };
+pub(crate) use for_model::{fenced, label};
 pub use ordering::OrderingKey;
 pub use outcome::{Failure, Outcome, Response, Suspension, suspend};
 pub use profile::{Execution, Profile, RetryPolicy};
@@ -96,6 +98,7 @@ pub(crate) use ending::NEVER_ENDED;
 pub(crate) use error::{Verdict, own_verdict, verdict};
 pub(crate) use inner::{Inner, KeepState};
 pub(crate) use ordering::ordering_key;
+pub(crate) use pages::Pages;
 pub(crate) use run::give_up;
 pub(crate) use standing::Asked;
 pub(crate) use versions::leave_unmatched;

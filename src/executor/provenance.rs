@@ -106,7 +106,7 @@ impl Stamp {
     ///
     /// # Errors
     /// A sentence that says what to change, if the context is not an object or nests too deep, a new breadcrumb has a reserved
-    /// tag, or a patch sets a reserved schema.
+    /// tag, or a patch sets a reserved schema. The caller checks the tags of a patch against the stored breadcrumb.
     pub(super) fn apply(&self, index: usize, write: Write) -> Result<Write, String> {
         match write {
             Write::Create(mut new) => {

@@ -4,11 +4,12 @@
 use super::context::ExecutionContext;
 use super::context_error::ContextError;
 use super::handle::RunHandle;
+use super::pages::Pages;
 use super::provenance::{Stamp, trigger_of};
 use crate::bugs::planted;
 use crate::error::BoxError;
 use crate::model::{Breadcrumb, Selector};
-use crate::store::{BreadcrumbStore, Query, StoreError, WrittenBy};
+use crate::store::{BreadcrumbStore, StoreError, WrittenBy};
 
 /// A request of a run, by its schema and by the ID in its context and its tag.
 #[derive(Clone, Copy, Debug)]
@@ -124,17 +125,13 @@ impl Standing<'_> {
         }
         let tag = format!("request:{}", self.asked.request_id);
         let questions = Selector::schema(self.asked.schema).all_tags([tag]);
-        let mut query = Query::new(questions).limit(AT_ONCE);
-        for _ in 0..MOST_LOOKS {
-            let page = self.store.search(&query).await?;
+        // Copies of a question must not hide the question.
+        let mut pages = Pages::new(self.store, questions);
+        while let Some(page) = pages.next().await? {
             for question in &page {
                 if self.is_own_request(question).await? {
                     return Ok(None);
                 }
-            }
-            match page.last() {
-                Some(oldest) if page.len() == AT_ONCE => query = query.before(oldest.order_key()),
-                Some(_) | None => break,
             }
         }
         Ok(Some("its question was changed or deleted"))
@@ -149,18 +146,18 @@ impl Standing<'_> {
             return Ok(false);
         }
         Ok(match self.run.written_by(found).await? {
-            None => true,
+            None => {
+                tracing::debug!(
+                    request = %found.id,
+                    "the store does not record writers: an answer counts by the `creator` in its request"
+                );
+                true
+            }
             Some(WrittenBy::Executor(executor)) => *executor == *self.stamp.executor(),
             Some(WrittenBy::Outside | WrittenBy::Unknown) => false,
         })
     }
 }
-
-/// Limit of the breadcrumbs with the tag of a question in one page. There are several pages, so that a flood of copies does
-/// not hide the question.
-const AT_ONCE: usize = 256;
-/// Limit of the pages.
-const MOST_LOOKS: usize = 64;
 
 fn has_trigger(answer: &Breadcrumb) -> bool {
     let creator = answer.context.get("creator");

@@ -18,6 +18,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub(super) struct Entry {
     pub(super) tool: Arc<dyn Tool>,
+    /// The tool as the service registered it, without the name and description that a definition gives it.
+    pub(super) registered: Arc<dyn Tool>,
     /// Where it was registered.
     pub(super) place: &'static Location<'static>,
     /// What a model is told of it, made once and shared from then on.
@@ -56,6 +58,7 @@ impl Entry {
         });
         Ok(Self {
             spec: ToolSpec::of(&*tool),
+            registered: Arc::clone(&tool),
             tool,
             place,
             input,
@@ -68,6 +71,7 @@ impl Entry {
     pub(super) fn elsewhere(&self) -> Self {
         Self {
             tool: Arc::new(RemoteTool::of(&*self.tool)),
+            registered: Arc::clone(&self.registered),
             place: self.place,
             spec: self.spec.clone(),
             input: self.input.clone(),
@@ -88,6 +92,7 @@ impl Entry {
         Ok(Self {
             spec: ToolSpec::of(&tool),
             tool: Arc::new(tool),
+            registered: Arc::clone(&self.registered),
             place: self.place,
             input: self.input.clone(),
             output: self.output.clone(),

@@ -87,7 +87,7 @@ pub use spec::ToolSpec;
 pub use typed::{tool_fn, tool_fn_blocking};
 
 pub use crate::executor::above::ToolError;
-pub(crate) use outcome::unknown as unknown_outcome;
+pub(crate) use outcome::{unknown as unknown_outcome, withheld};
 pub(crate) use renamed::Renaming;
 pub(crate) use schema::Checker;
 pub(crate) use wire::{answer_of, request, tag as request_tag};

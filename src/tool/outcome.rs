@@ -56,6 +56,14 @@ pub(crate) fn unknown() -> Answer {
     Answer::error("outcome_unknown", message)
 }
 
+/// Returns the answer to use if hints withhold the contents of a response.
+pub(crate) fn withheld() -> Answer {
+    Answer::error(
+        "withheld",
+        "the answer is withheld, because its llm_hints exclude all of it or cannot be used",
+    )
+}
+
 /// What somebody else has to do, if it is small enough to be kept.
 fn of_deferral(deferral: Deferral) -> ToolOutcome {
     let json = |json| size_within(json, OUTPUT_DEPTH).unwrap_or(usize::MAX);

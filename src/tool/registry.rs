@@ -131,22 +131,34 @@ impl ToolRegistry {
         }
     }
 
-    /// What a tool that is elsewhere answers, as one that is here would.
-    pub(crate) fn check_answer(&self, tool: &str, answer: Answer) -> Answer {
-        let Some(entry) = self.entry(tool) else {
-            return answer;
+    /// Checks the answer of a tool that is elsewhere, as the answer of a local tool is checked: returns `shown`, the part that
+    /// a model may see, if the whole answer passes. A refusal contains nothing of the whole answer.
+    pub(crate) fn check_answer(&self, tool: &str, whole: &Answer, shown: Answer) -> Answer {
+        let refuse = |answer: &Answer| match (self.entry(tool), answer) {
+            (Some(entry), Answer::Success(output)) => entry.refuse(output),
+            (Some(_) | None, _) => None,
         };
-        let refusal = match &answer {
-            Answer::Success(output) => entry.refuse(output),
-            Answer::Error { .. } => None,
-        };
-        refusal.map_or(answer, Answer::from)
+        match (refuse(whole), refuse(&shown)) {
+            (None, _) => shown,
+            (Some(_), Some(refusal)) => refusal.into(),
+            (Some(_), None) => Answer::error(
+                "invalid_output",
+                format!(
+                    "the output of tool {tool} is not valid, and hints exclude the part that is wrong"
+                ),
+            ),
+        }
     }
 
     /// The tool of a name, to the letter.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&dyn Tool> {
         self.entry(name).map(|entry| &*entry.tool)
+    }
+
+    /// Returns a tool as the service registered it: the definition of a workflow can give it another name and description.
+    pub(crate) fn registered(&self, name: &str) -> Option<&dyn Tool> {
+        self.entry(name).map(|entry| &*entry.registered)
     }
 
     /// The names of all tools, in order.

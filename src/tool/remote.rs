@@ -1,4 +1,4 @@
-use super::outcome::Refusal;
+use super::outcome::{self, Refusal};
 use super::settings::{Place, with_settings};
 use super::{RetrySafety, Tool, ToolContext, ToolExecutor, ToolSettings, wire};
 use crate::clock::later;
@@ -203,17 +203,25 @@ impl Asking<'_> {
 
     /// Reads a response, if it is to the request of this call.
     async fn read(&self, response: &Breadcrumb) -> Result<Option<Answer>, BoxError> {
-        let Some(answer) = wire::answer_of(response, self.id, &self.tool.name) else {
+        let answer_in = |shown| wire::answer_of(response, shown, self.id, &self.tool.name);
+        if answer_in(&response.context).is_none() {
             return Ok(None);
-        };
+        }
         let asked = Asked {
             schema: ToolExecutor::REQUEST,
             request_id: self.id,
             of_person: false,
         };
         let (context, store) = (self.context.context(), self.context.store());
-        let counts = context.accepts(response, asked, store).await?;
-        Ok(counts.then_some(answer))
+        if !context.accepts(response, asked, store).await? {
+            return Ok(None);
+        }
+        let answer = match context.shown(response, store).await {
+            Ok(shown) => answer_in(&shown),
+            Err(ContextError::Withheld { .. }) => None,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Some(answer.unwrap_or_else(outcome::withheld)))
     }
 
     fn late(&self, error: ContextError) -> BoxError {

@@ -5,7 +5,7 @@
 use super::ToolExecutor;
 use crate::error::excerpt;
 use crate::machine::Answer;
-use crate::model::{Breadcrumb, NewBreadcrumb};
+use crate::model::{Breadcrumb, Json, NewBreadcrumb};
 use serde_json::{Value, json};
 
 /// The workspace of a request that names none.
@@ -43,7 +43,15 @@ pub(crate) fn request(
 ///
 /// Whoever serves a tool may say less than this crate does. A response without the id in its context is known by its
 /// tag, one that names no tool is taken, and an error may be a text, an object with a `message`, or nothing at all.
-pub(crate) fn answer_of(response: &Breadcrumb, request_id: &str, tool: &str) -> Option<Answer> {
+///
+/// `shown` is the part of the context that a model may see: output and error come from there, and everything that decides
+/// whether the response counts comes from the whole context. Returns `None` if `shown` lacks the output that the context has.
+pub(crate) fn answer_of(
+    response: &Breadcrumb,
+    shown: &Json,
+    request_id: &str,
+    tool: &str,
+) -> Option<Answer> {
     // What nests without end is no response, and cannot be copied.
     if response.context.size() == usize::MAX {
         return None;
@@ -57,11 +65,12 @@ pub(crate) fn answer_of(response: &Breadcrumb, request_id: &str, tool: &str) -> 
         return None;
     }
     match response.context.get("status")?.as_str()? {
-        "success" => {
-            let output = response.context.get("output").cloned();
-            Some(Answer::success(output.unwrap_or_default()))
-        }
-        "error" => Some(error_of(&response.context)),
+        "success" => match (shown.get("output"), response.context.get("output")) {
+            (Some(output), _) => Some(Answer::success(output.clone())),
+            (None, None) => Some(Answer::success(Value::Null)),
+            (None, Some(_)) => None,
+        },
+        "error" => Some(error_of(shown)),
         _ => None,
     }
 }
@@ -139,7 +148,11 @@ mod tests {
     }
 
     fn read(context: Value) -> Option<Answer> {
-        answer_of(&response(context), "r-1", "probe")
+        answer_in(&response(context))
+    }
+
+    fn answer_in(response: &Breadcrumb) -> Option<Answer> {
+        answer_of(response, &response.context, "r-1", "probe")
     }
 
     #[test]
@@ -197,7 +210,28 @@ mod tests {
         }
         let mut tagged = response(json!({"status": "success", "output": 1}));
         tagged.tags.push("request:r-1".to_owned());
-        assert_eq!(answer_of(&tagged, "r-1", "probe"), ok(json!(1)));
+        assert_eq!(answer_in(&tagged), ok(json!(1)));
+    }
+
+    #[test]
+    fn the_contents_of_an_answer_come_from_the_shown_part_and_its_status_from_the_whole() {
+        let read =
+            |whole: Value, shown: Value| answer_of(&response(whole), &shown.into(), "r-1", "probe");
+        let success = json!({"request_id": "r-1", "status": "success", "output": {"a": 1, "b": 2}});
+        let failure = json!({"request_id": "r-1", "status": "error", "error": "secret"});
+
+        assert_eq!(
+            read(success.clone(), json!({"output": {"a": 1}})),
+            Some(Answer::success(json!({"a": 1})))
+        );
+        assert_eq!(read(success, json!({"status": "success"})), None);
+        assert_eq!(
+            read(failure, Value::Null),
+            Some(Answer::error(
+                "failed",
+                "the tool failed and does not say why"
+            ))
+        );
     }
 
     #[test]

@@ -56,7 +56,7 @@
 //! | field | what it does | beside it |
 //! |---|---|---|
 //! | `agent`, `tool` | runs the one of that name | `input`; all that the flow was given if absent |
-//! | `model` | asks the model of that name | `input`, `prompt`, `output` (a schema) |
+//! | `model` | asks the model of that name | `input` ([task and data](#instructions-and-data-of-a-model-step)), `prompt`, `output` (a schema) |
 //! | `wait_for` | waits for a breadcrumb: `schema_name`, `any_tags`, `all_tags`, `context_match` | |
 //! | `ask` | asks people this question | `of` (who may answer), `output` (a schema) |
 //! | `emit` | writes a breadcrumb: `schema_name`, `title`, `tags`, `context` | |
@@ -88,6 +88,26 @@
 //! Besides those that steps set there are `input`, `last` (the last result), `item` and `index` in `for_each`, `iteration` in
 //! `loop`, `error` (`code`, `message`, `step`) in `on_failure`, and `result` in `escalate`. Branches and items of `for_each`
 //! see the variables outside of them and keep their own to themselves.
+//!
+//! # Hints
+//! Data enters a flow as its `llm_hints` shape it, because every value of a flow can reach a model. This
+//! applies to the input from a trigger, the breadcrumb that `wait_for` returns, the answer of a person and the result of a
+//! tool of another service. Own hints of a breadcrumb take precedence over the hints of its schema. Conditions, tools and the
+//! saved state of the run see the shaped data too. Whether a breadcrumb matches `wait_for`, and whether an answer fits its
+//! schema, is decided on the whole breadcrumb.
+//!
+//! A tool that needs an excluded field reads it from a breadcrumb:
+//! [`ToolContext::context`](crate::tool::ToolContext::context) has the trigger, and
+//! [`ToolContext::store`](crate::tool::ToolContext::store) the others. Hints that cannot be used withhold all data of the
+//! breadcrumb: the step, or the run if the breadcrumb is its trigger, fails with the code `withheld` and a message that names
+//! the hint. So does a step whose answer is excluded as a whole. An approval or a rejection counts in any case.
+//!
+//! # Instructions and data of a model step
+//! A model step sends its `prompt` as the system message and a text `input` as the user message. Both are instructions. The
+//! value of each variable is data: it is in a fenced section, as in the [context of an agent](crate::executor::ModelContext::render),
+//! and the text has `[data NAME]` in its place. An `input` that is one variable, a list or an object is data as a whole. The one
+//! exception: in a turn of a [workload](crate::workload), an `input` that equals the text of the user's message is sent as the
+//! user's message.
 //!
 //! # What answers `wait_for`
 //! The oldest breadcrumb that is what the step waits for, of those written after the trigger, and after the newest such breadcrumb
@@ -213,6 +233,7 @@ mod executor;
 mod expression;
 mod fields;
 mod interpret;
+mod model_input;
 mod place;
 mod policies;
 mod shape;
@@ -232,5 +253,6 @@ pub use interpret::{
     Anomaly, Finish, FlowEvent, FlowEventKind, MayRetry, Next, Outcome, Progress, Ready, Run,
     RunError, StepFailure, StepPath, Task,
 };
+pub use model_input::{ModelInput, TextPart};
 pub use place::{Place, PlacePart, Position};
 pub use policies::{Compaction, CompactionMethod, GuardrailNames, Limits, Policies, StepRetry};

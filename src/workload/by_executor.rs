@@ -6,7 +6,7 @@ use super::telling::Outer;
 use super::{Definition, Deps, Meta, Workload};
 use crate::agent::agents;
 use crate::error::BoxError;
-use crate::executor::{Outcome, UniversalExecutor, check};
+use crate::executor::{ContextError, Outcome, UniversalExecutor, check};
 use crate::model::{Breadcrumb, BreadcrumbId, Event, Selector, Timestamp};
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt as _, Query, RunState, Wake};
 use async_trait::async_trait;
@@ -148,9 +148,9 @@ impl ByExecutor {
         };
         let soon = cx.context().now() + LOOKS;
         Ok(match outcome {
-            Outcome::Responded { written } => self.end_of(&written).await?,
+            Outcome::Responded { written } => self.end_of(cx, &written).await?,
             Outcome::AlreadyDone { state, written } => match state {
-                RunState::Done => self.end_of(&written).await?,
+                RunState::Done => self.end_of(cx, &written).await?,
                 RunState::Ready
                 | RunState::Running
                 | RunState::Suspended
@@ -163,7 +163,7 @@ impl ByExecutor {
             Outcome::Suspended { until, .. } => waits(until.map_or(soon, |until| until.min(soon))),
             Outcome::InProgress { until } => waits(until.min(soon)),
             Outcome::Failed { class, written } => {
-                let told = self.told(&written).await?;
+                let told = self.told(cx, &written).await?;
                 let message =
                     told.unwrap_or_else(|| format!("the run of the executor failed: {class}"));
                 WorkloadEventKind::failed("executor_failed", message)
@@ -251,13 +251,26 @@ impl ByExecutor {
     }
 
     /// What a run comes to that has written this.
-    async fn end_of(&self, written: &[BreadcrumbId]) -> Result<WorkloadEventKind, BoxError> {
+    async fn end_of(
+        &self,
+        cx: &RunCx,
+        written: &[BreadcrumbId],
+    ) -> Result<WorkloadEventKind, BoxError> {
         let Some(last) = written.last() else {
             let output = serde_json::Value::Null.into();
             return Ok(WorkloadEventKind::Final { output });
         };
-        let written = self.executor.store().get(*last).await?;
-        let said = agents::said(&written.context);
+        let store = self.executor.store();
+        let written = store.get(*last).await?;
+        // Later turns of the session show the result to models.
+        let shown = match cx.context().shown(&written, store).await {
+            Ok(shown) => shown,
+            Err(withheld @ ContextError::Withheld { .. }) => {
+                return Ok(WorkloadEventKind::failed("withheld", withheld.to_string()));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let said = agents::said(&shown);
         if written.context.text("status") == Some("error") {
             let message = super::cx::text_of(&said);
             return Ok(WorkloadEventKind::failed("executor_failed", message));
@@ -268,11 +281,16 @@ impl ByExecutor {
     }
 
     /// What an executor that failed tells whoever asked it.
-    async fn told(&self, written: &[BreadcrumbId]) -> Result<Option<String>, BoxError> {
+    async fn told(&self, cx: &RunCx, written: &[BreadcrumbId]) -> Result<Option<String>, BoxError> {
         let Some(first) = written.first() else {
             return Ok(None);
         };
-        let written = self.executor.store().get(*first).await?;
-        Ok(written.context.text("message").map(str::to_owned))
+        let store = self.executor.store();
+        let written = store.get(*first).await?;
+        match cx.context().shown(&written, store).await {
+            Ok(shown) => Ok(shown.text("message").map(str::to_owned)),
+            Err(ContextError::Withheld { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 }

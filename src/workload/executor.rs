@@ -8,8 +8,8 @@ use super::{Definition, Deps, Message};
 use crate::agent::human;
 use crate::error::{BoxError, Retry, permanent};
 use crate::executor::{
-    ExecutionContext, Failure, InvalidExecutor, OrderingKey, Profile, Response, UniversalExecutor,
-    check, suspend,
+    ContextError, ExecutionContext, Failure, InvalidExecutor, OrderingKey, Profile, Response,
+    UniversalExecutor, check, suspend,
 };
 use crate::model::{Breadcrumb, Json, Subscriptions};
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt as _, StoreError};
@@ -27,7 +27,8 @@ use tokio_util::sync::CancellationToken;
 /// trigger's tag `session:` names the session that it belongs to, and turns of one session go one at a time. Where others add to
 /// the session meanwhile, the turn is tried again: it goes on with what it has done, and is added after theirs. What the workload
 /// is told is the `message` of the trigger, if that is a text, else the trigger's whole context, without its `creator` in a run within
-/// a run.
+/// a run. Fields that the trigger's hints exclude are omitted, and hints that cannot be used fail the turn with the code `withheld`:
+/// models see the message, and the session stores it. Code reads the whole trigger from [`RunCx::context`](super::RunCx::context).
 ///
 /// A trigger with the tag `parent:` sets off a run within the run that this names, as [`ExecutorDefinition`](super::ExecutorDefinition)
 /// does: its events name it, and the conversation in the session is one of its own, in which what was said is shown in later runs
@@ -222,22 +223,40 @@ impl WorkloadExecutor {
             stop: &CancellationToken::new(),
             patience: PATIENCE,
         };
-        let status = match self.place(trigger, context).await {
-            Ok(session) => {
+        let message = self.message(trigger, context).await;
+        let status = match (message, self.place(trigger, context).await) {
+            (Ok(message), Ok(session)) => {
                 let turn = TurnOf {
                     definition: &*self.definition,
                     deps: &self.deps,
                     context: context.clone(),
                     session,
-                    message: message_of(trigger),
+                    message,
                     halt,
                 };
                 turn.run(&mut telling).await.status
             }
-            Err(error) => TurnStatus::of_session(error),
+            (Err(status), _) => status,
+            (Ok(_), Err(error)) => TurnStatus::of_session(error),
         };
         telling.end(&status);
         status
+    }
+
+    /// Returns the message of a trigger as its hints shape it, since models see it and the session stores it.
+    async fn message(
+        &self,
+        trigger: &Breadcrumb,
+        context: &ExecutionContext,
+    ) -> Result<Message, TurnStatus> {
+        match context.shown(trigger, self.store()).await {
+            Ok(shown) => Ok(message_of(trigger, &shown)),
+            Err(withheld @ ContextError::Withheld { .. }) => {
+                let message = withheld.to_string();
+                Err(TurnStatus::failed("withheld", message, MayRetry::Never))
+            }
+            Err(error) => Err(TurnStatus::of_error(&error.into())),
+        }
     }
 
     /// The session that a trigger belongs to.
@@ -285,11 +304,11 @@ fn broken(definition: &dyn Definition, source: BoxError) -> WorkloadError {
     }
 }
 
-/// What a trigger tells a workload.
-fn message_of(trigger: &Breadcrumb) -> Message {
-    let content: Json = match trigger.context.get("message") {
+/// Returns the message of a trigger, from the part of its context that a model may see.
+fn message_of(trigger: &Breadcrumb, shown: &Json) -> Message {
+    let content: Json = match shown.get("message") {
         Some(text @ Value::String(_)) => text.clone().into(),
-        Some(_) | None => told(trigger),
+        Some(_) | None => told(trigger, shown),
     };
     let message = Message::new(content);
     match trigger.author() {
@@ -299,8 +318,8 @@ fn message_of(trigger: &Breadcrumb) -> Message {
 }
 
 /// The whole context of a trigger; of one that was written within another run what that was told, without who wrote it.
-fn told(trigger: &Breadcrumb) -> Json {
-    let mut context = trigger.context.clone();
+fn told(trigger: &Breadcrumb, shown: &Json) -> Json {
+    let mut context = shown.clone();
     if tag_of(trigger, PARENT).is_some() && context.get(CREATOR).is_some() {
         let mut fields = context.into_value();
         if let Value::Object(fields) = &mut fields {

@@ -134,7 +134,9 @@ impl Workload for FlowWorkload {
             let path = event.path.clone();
             outlet.tell(&path, event.into());
         });
+        let message = input.as_str().map(Arc::from);
         let mut order = Order::new(&*self.flow, input).events(sink);
+        order.user_message = message;
         if let Some(session) = cx.session_of() {
             let assembly = Arc::clone(&self.assembly);
             let talk = Talk::new(session.clone(), cx.clone(), assembly, self.speaker.clone());

@@ -18,9 +18,9 @@ mod child;
 mod cli;
 #[cfg(feature = "genai")]
 mod genai;
-mod hostile;
 #[cfg(feature = "openai")]
 mod openai;
+mod security;
 #[allow(dead_code, reason = "each provider uses a different part")]
 #[cfg(any(feature = "genai", feature = "openai"))]
 mod server;

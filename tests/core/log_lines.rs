@@ -12,6 +12,7 @@ const PLAIN: &[&str] = &[
     "definition.id",
     "delay",
     "event.breadcrumb_id",
+    "found.id",
     "found", // settings of a consumer
     "id",
     "lease.run",

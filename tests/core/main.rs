@@ -25,6 +25,7 @@ mod readme;
 mod runtime;
 mod runtime_definitions;
 mod runtime_order;
+mod security;
 #[allow(dead_code, reason = "each test binary uses a different part")]
 #[path = "../support/mod.rs"]
 mod support;

@@ -14,6 +14,7 @@ mod nats;
 mod postgres;
 #[path = "../support/search_model.rs"]
 mod search_model;
+mod security;
 mod tls;
 #[path = "../support/versions.rs"]
 mod versions;

@@ -18,6 +18,7 @@ mod memory;
 mod rcrt;
 #[path = "../support/search_model.rs"]
 mod search_model;
+mod security;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[allow(dead_code, reason = "each test binary uses a different part")]

@@ -12,6 +12,9 @@ use std::time::Duration;
 /// How much is read of the body of an error.
 pub(super) const MAX_ERROR_BYTES: usize = 64 << 10;
 
+/// Limit of a line and of an event in an answer.
+pub(super) const MAX_EVENT_BYTES: usize = 1 << 20;
+
 /// How long is waited for what.
 #[derive(Clone, Copy)]
 pub(super) struct Timeouts {

@@ -5,17 +5,11 @@ use super::waits::{self, Awaited, Reply, Unwritten, Wait};
 use super::{Effect, Run};
 use crate::agent::{AgentExecutor, human};
 use crate::error::BoxError;
-use crate::executor::{ExecutionContext, Response, suspend};
+use crate::executor::{ContextError, ExecutionContext, Pages, Response, suspend};
 use crate::machine::{Answer, CallId};
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Timestamp};
-use crate::store::{BreadcrumbStore, Query};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// How many breadcrumbs are looked at together that may answer what a run waits for, and how often: whoever writes many
-/// that answer nothing must not hide the one that does.
-const ANSWERS_AT_ONCE: usize = 256;
-const MOST_LOOKS: usize = 64;
 
 impl Run<'_> {
     /// Waits for a breadcrumb, once the run is suspended and the request written.
@@ -55,7 +49,10 @@ impl Run<'_> {
                 self.progress.waits.push(wait);
                 continue;
             }
-            let reply = match reply_to(self.context, &*self.agent.store, &wait, &found).await? {
+            let tool = wait
+                .call()
+                .map_or_else(String::new, |call| self.tool_of(call));
+            let reply = match reply_to((self.agent, &tool), self.context, &wait, &found).await? {
                 Some((id, reply)) => {
                     useful.push(id);
                     reply
@@ -156,17 +153,12 @@ impl Run<'_> {
         let mut found: Vec<_> = woken_with.into_iter().collect();
         let looked = self.progress.since;
         for selector in waits::selectors(&self.progress.waits) {
-            let mut query = Query::new(selector).limit(ANSWERS_AT_ONCE);
-            for _ in 0..MOST_LOOKS {
-                let page = agent.store.search(&query).await?;
-                let oldest = page.last().map(|oldest| oldest.order_key());
-                let is_last = page.len() < ANSWERS_AT_ONCE;
+            let mut pages = Pages::new(&*agent.store, selector);
+            while let Some(page) = pages.next().await? {
+                let oldest = page.last().map(|oldest| oldest.updated_at);
                 found.extend(page.into_iter().filter(|found| self.is_answer(found)));
-                match oldest {
-                    Some(oldest) if !is_last && Some(oldest.0) >= looked => {
-                        query = query.before(oldest);
-                    }
-                    Some(_) | None => break,
+                if oldest < looked {
+                    break;
                 }
             }
         }
@@ -178,7 +170,10 @@ impl Run<'_> {
     fn is_answer(&mut self, found: &Breadcrumb) -> bool {
         let correlation_id = self.context.correlation_id();
         let mut waits = self.progress.waits.iter();
-        let is_answer = waits.any(|wait| wait.reply(found, correlation_id).is_some());
+        let is_answer = waits.any(|wait| {
+            let reply = wait.reply(found, &found.context, correlation_id);
+            reply.is_some()
+        });
         if !is_answer {
             self.progress.since = self.progress.since.max(Some(found.updated_at));
         }
@@ -201,34 +196,62 @@ impl Run<'_> {
         Ok(suspend(wake, self.progress.to_json()?).writing(writes))
     }
 
-    /// What a call came to, as its tool may answer and the guardrails let it pass.
+    /// Returns the answer to a call as the guardrails let it pass.
     async fn guarded(&mut self, call: &CallId, answer: Answer) -> Answer {
-        let guardrails = &self.agent.guardrails;
+        let tool = self.tool_of(call);
+        self.agent.guardrails.tool_result(&tool, answer).await
+    }
+
+    /// Returns the tool name of a pending call, or an empty string.
+    fn tool_of(&self, call: &CallId) -> String {
         let mut pending = self.progress.machine.pending();
-        let tool = pending.find(|pending| pending.id == *call);
-        let tool = tool.map_or_else(String::new, |call| call.tool.clone());
-        drop(pending);
-        let answer = self.agent.tools.check_answer(&tool, answer);
-        guardrails.tool_result(&tool, answer).await
+        let found = pending.find(|pending| pending.id == *call);
+        found.map_or_else(String::new, |call| call.tool.clone())
     }
 }
 
 /// Returns the first reply to a wait that counts, and the breadcrumb that it is in.
 async fn reply_to(
+    (agent, tool): (&AgentExecutor, &str),
     context: &ExecutionContext,
-    store: &dyn BreadcrumbStore,
     wait: &Wait,
     found: &[Arc<Breadcrumb>],
 ) -> Result<Option<(BreadcrumbId, Reply)>, BoxError> {
     for found in found {
-        let Some(reply) = wait.reply(found, context.correlation_id()) else {
+        let Some(reply) = wait.reply(found, &found.context, context.correlation_id()) else {
             continue;
         };
-        if context.accepts(found, wait.asked(), store).await? {
-            return Ok(Some((found.id, reply)));
+        if !context.accepts(found, wait.asked(), &*agent.store).await? {
+            continue;
         }
+        let reply = match reply {
+            Reply::Answer(whole) if wait.is_shaped() => {
+                let shown = shown_answer(agent, context, wait, found).await?;
+                Reply::Answer(agent.tools.check_answer(tool, &whole, shown))
+            }
+            reply @ (Reply::Answer(_) | Reply::Approved) => reply,
+        };
+        return Ok(Some((found.id, reply)));
     }
     Ok(None)
+}
+
+/// Returns the answer in a breadcrumb with the contents that a model may see.
+async fn shown_answer(
+    agent: &AgentExecutor,
+    context: &ExecutionContext,
+    wait: &Wait,
+    found: &Breadcrumb,
+) -> Result<Answer, BoxError> {
+    let reply = match context.shown(found, &*agent.store).await {
+        Ok(shown) => wait.reply(found, &shown, context.correlation_id()),
+        Err(ContextError::Withheld { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(match reply {
+        Some(Reply::Answer(answer)) => answer,
+        Some(Reply::Approved) | None => wait.withheld(),
+    })
 }
 
 /// What another agent says, and the text that the run ends with because of it: none if it is no answer of this one.

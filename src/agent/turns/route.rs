@@ -194,7 +194,8 @@ impl<'r> Run<'r> {
     fn ask_person(&mut self, call: &ToolCall, arguments: &Json, digest: String) {
         let agent = self.agent;
         let id = self.request_id(&["approval", call.id.as_str(), &digest]);
-        let asked = human::approval(call, arguments, &digest);
+        let registered = agent.tools.registered(&call.tool);
+        let asked = human::approval(call, registered, arguments, &digest);
         let awaited = Awaited::Approval {
             call: call.id.clone(),
             digest,

@@ -85,27 +85,55 @@ impl Wait {
         }
     }
 
-    /// What a breadcrumb says to it, if it is the answer, in a run of this correlation id.
-    pub(super) fn reply(&self, found: &Breadcrumb, correlation_id: Option<&str>) -> Option<Reply> {
+    /// Reads the reply in a breadcrumb; `None` if the breadcrumb is not the answer to this run, by its correlation ID. The
+    /// contents of the reply come from `shown`, the part of the breadcrumb's context that a model may see.
+    pub(super) fn reply(
+        &self,
+        found: &Breadcrumb,
+        shown: &Json,
+        correlation_id: Option<&str>,
+    ) -> Option<Reply> {
         let id = &*self.request_id;
         if found.schema_name.as_deref() != Some(self.schema()) || self.is_late(found) {
             return None;
         }
         let decided = |digest, by| {
-            human::decision(found, id, digest, by).map(|decision| match decision {
+            human::decision(found, shown, id, digest, by).map(|decision| match decision {
                 Decision::Approved => Reply::Approved,
                 Decision::Answered(answer) => Reply::Answer(answer),
             })
         };
         match &self.awaited {
             Awaited::Tool { tool, .. } | Awaited::Model { tool } => {
-                tool::answer_of(found, id, tool).map(Reply::Answer)
+                tool::answer_of(found, shown, id, tool).map(Reply::Answer)
             }
             Awaited::Agent { agent, .. } => {
-                agents::answer_of(found, id, agent, correlation_id).map(Reply::Answer)
+                agents::answer_of(found, shown, id, agent, correlation_id).map(Reply::Answer)
             }
             Awaited::Approval { digest, by, .. } => decided(Some(&**digest), by),
             Awaited::Question { .. } => decided(None, &[]),
+        }
+    }
+
+    /// Returns `true` if hints shape the answer. The answer of a model is its own output, which the crate reads.
+    pub(super) fn is_shaped(&self) -> bool {
+        match &self.awaited {
+            Awaited::Tool { .. }
+            | Awaited::Agent { .. }
+            | Awaited::Approval { .. }
+            | Awaited::Question { .. } => true,
+            Awaited::Model { .. } => false,
+        }
+    }
+
+    /// Returns the reply to use if hints withhold the contents of the answer.
+    pub(super) fn withheld(&self) -> Answer {
+        match &self.awaited {
+            Awaited::Approval { .. } => Answer::error("rejected", human::REJECTED),
+            Awaited::Tool { .. }
+            | Awaited::Agent { .. }
+            | Awaited::Question { .. }
+            | Awaited::Model { .. } => tool::withheld(),
         }
     }
 

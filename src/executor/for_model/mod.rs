@@ -1,5 +1,6 @@
 //! What a model is shown of an assembled context: shaped by hints, held to a budget, rendered.
 
+mod answer;
 mod budget;
 mod fence;
 mod fit;
@@ -9,6 +10,7 @@ mod section;
 mod shape;
 mod tally;
 mod tokens;
+mod values;
 mod withheld;
 
 pub use budget::{BudgetError, ContextBudget};
@@ -16,6 +18,7 @@ pub use fence::FenceKey;
 pub use render::Format;
 pub(super) use shape::shaped;
 pub use tokens::{EstimatedTokens, TokenCounter};
+pub(crate) use values::{fenced, label};
 pub use withheld::{HintsOf, WithheldBy};
 
 use super::sources::MissingSource;

@@ -55,6 +55,14 @@ impl<'a> Facts<'a> {
         facts
     }
 
+    /// Facts about one value that is not in a breadcrumb.
+    pub(super) fn of_value() -> Self {
+        Self {
+            items: 1,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn add(&mut self, item: &'a ModelItem) {
         let schema = item.schema_name.as_deref();
         self.schema = match self.schema {
@@ -197,7 +205,7 @@ const TRIGGER: &str = "trigger";
 const MISSING: &str = "missing";
 
 /// A key as it stands in a heading or a note: quoted unless that is not needed.
-fn name_of(key: &str) -> String {
+pub(super) fn name_of(key: &str) -> String {
     if is_plain(key) && ![TRIGGER, MISSING].contains(&key) {
         key.to_owned()
     } else {

@@ -88,7 +88,7 @@ fn withheld(key: &str, cause: Arc<WithheldBy>) -> ContextError {
 /// So many items and why they are withheld.
 type Causes = Vec<(usize, Arc<WithheldBy>)>;
 
-struct Shaper {
+pub(super) struct Shaper {
     by_schema: HintsOfSchemas,
     /// Hints of breadcrumbs that were read already: items of one kind mostly have equal ones.
     own: Vec<(Json, Result<Hints, HintsError>)>,
@@ -99,6 +99,16 @@ struct Shaper {
 }
 
 impl Shaper {
+    /// Creates a shaper with the limits of one breadcrumb.
+    pub(super) fn of_one(by_schema: HintsOfSchemas) -> Self {
+        Self {
+            by_schema,
+            own: Vec::new(),
+            left: (MAX_STEPS, MAX_OUTPUT_BYTES),
+            since: 0,
+        }
+    }
+
     /// Shapes a source with its share of what is left for so many.
     async fn shape_all(&mut self, source: &Source, shares: usize) -> (ModelSource, Causes) {
         let (steps, bytes) = self.left;
@@ -128,7 +138,7 @@ impl Shaper {
         (shaped, causes)
     }
 
-    fn shape(&mut self, item: &Breadcrumb) -> Result<ModelItem, WithheldBy> {
+    pub(super) fn shape(&mut self, item: &Breadcrumb) -> Result<ModelItem, WithheldBy> {
         let (of, hints) = match (schema_hints::own(item), &item.schema_name) {
             (Some(own), _) => (HintsOf::Breadcrumb, self.read(own).map(Some)),
             (None, Some(schema)) => {

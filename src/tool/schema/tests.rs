@@ -220,6 +220,11 @@ fn a_value_with_too_many_violations_has_only_its_first_violation_computed() {
     let long_enum = json!({"items": {"enum": ["x".repeat(2_000)]}});
     let long_path = json!({"additionalProperties": {"items": {"type": "string"}}});
     let unwanted = json!({"items": {"additionalProperties": false}});
+    let long_not = json!({"items": {"not": {"description": "x".repeat(2_000)}}});
+    let long_pattern = json!({"propertyNames": {"pattern": format!("^[{}]$", "z".repeat(2_000))}});
+    let no_name = json!({"propertyNames": false});
+    let many_names: serde_json::Map<String, Value> =
+        (0..20_000).map(|at| (at.to_string(), json!(1))).collect();
 
     for (schema, value) in [
         (&many_fields, json!(vec![json!({}); 20_000])),
@@ -230,6 +235,9 @@ fn a_value_with_too_many_violations_has_only_its_first_violation_computed() {
             &unwanted,
             json!(vec![json!({"z".repeat(1_000): 1}); 20_000]),
         ),
+        (&long_not, json!(vec![0; 20_000])),
+        (&long_pattern, json!(many_names)),
+        (&no_name, json!(many_names)),
     ] {
         let (reportable, message) = refusal_of(schema, &value).unwrap();
 
@@ -274,6 +282,7 @@ fn names_values_and_unique_items_count_as_work() {
         (json!({"dependentRequired": {"f0": names}}), json!(object)),
         (json!({"properties": properties}), json!(object)),
         (json!({"enum": names}), json!("f1999")),
+        (json!({"propertyNames": {"enum": names}}), json!(object)),
         (json!({"uniqueItems": true}), items),
     ] {
         let schema =

@@ -55,6 +55,20 @@ const SILENT: [&str; 19] = [
     "title",
 ];
 
+/// Keywords with schemas or lists of names, which no error copies as a whole. An error can copy the value of any other
+/// keyword, for example `not` and `pattern`.
+const NOT_COPIED: [&str; 9] = [
+    "additionalItems",
+    "additionalProperties",
+    "anyOf",
+    "contains",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "oneOf",
+    "propertyNames",
+];
+
 /// Number of errors that a check can report within [`MAX_ERROR_BYTES`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Reportable {
@@ -102,6 +116,7 @@ impl<'v> Step<'v> {
 /// Costs of one schema object for any value.
 #[derive(Clone, Copy, Default)]
 struct Cost {
+    /// Number of names and values that are compared.
     names: usize,
     errors: usize,
     error_bytes: usize,
@@ -135,10 +150,13 @@ pub(super) fn measure(schema: &Value, value: &Value) -> Result<Reportable, Strin
             let cost = costs
                 .entry(std::ptr::from_ref(fields))
                 .or_insert_with(|| cost(fields));
-            steps += cost.names / NAMES_PER_STEP + value_steps(fields, step.value);
-            error_bytes = error_bytes.saturating_mul(cost.errors);
-            error_bytes = error_bytes.saturating_add(cost.error_bytes);
-            error_bytes = error_bytes.saturating_add(unknown_bytes(fields, step.value));
+            let names = names_cost(fields, step.value, error_bytes);
+            steps += cost.names / NAMES_PER_STEP + value_steps(fields, step.value) + names.names;
+            error_bytes = error_bytes
+                .saturating_mul(cost.errors)
+                .saturating_add(cost.error_bytes)
+                .saturating_add(unknown_bytes(fields, step.value))
+                .saturating_add(names.error_bytes);
             if let Some(reference) = fields.get("$ref") {
                 open.push(step.with(target(schema, reference)?, false));
             }
@@ -188,10 +206,35 @@ fn cost(fields: &Map<String, Value>) -> Cost {
     if let Some(Value::Array(options)) = fields.get("enum") {
         cost.names += options.len();
     }
-    for word in ["const", "enum", "pattern"] {
-        cost.error_bytes += fields.get(word).map_or(0, copied_bytes);
-    }
+    let is_copied =
+        |word: &str| word != "required" && !SILENT.contains(&word) && !NOT_COPIED.contains(&word);
+    let copied = fields.iter().filter(|(word, _)| is_copied(word));
+    cost.error_bytes += copied.map(|(_, value)| copied_bytes(value)).sum::<usize>();
     cost
+}
+
+/// Returns the cost of `propertyNames`, whose schema applies to each name of the value: the steps as names, and the bytes of
+/// the errors. An error contains another one with the name, and needs `error_bytes` by itself.
+fn names_cost(fields: &Map<String, Value>, value: &Value, error_bytes: usize) -> Cost {
+    let (Some(part), Value::Object(found)) = (fields.get("propertyNames"), value) else {
+        return Cost::default();
+    };
+    let none = Map::new();
+    let inner = part.as_object().unwrap_or(&none);
+    let per_name = cost(inner);
+    // `false` allows no name.
+    let errors = per_name.errors.max(usize::from(part == false));
+    let mut total = Cost::default();
+    for name in found.keys() {
+        let error = error_bytes.saturating_add(ERROR_BYTES + name.len());
+        let error = error.saturating_mul(errors);
+        total.names += 1 + per_name.names / NAMES_PER_STEP + text_steps(inner, name);
+        total.error_bytes = total
+            .error_bytes
+            .saturating_add(error)
+            .saturating_add(per_name.error_bytes);
+    }
+    total
 }
 
 fn text_bytes(value: &Value) -> usize {
@@ -229,12 +272,7 @@ fn unknown_bytes(fields: &Map<String, Value>, value: &Value) -> usize {
 fn value_steps(fields: &Map<String, Value>, value: &Value) -> usize {
     let has = |word: &str| fields.contains_key(word);
     match value {
-        Value::String(text) if has("pattern") => text.len() / BYTES_PER_STEP,
-        // Counting and comparing characters is faster than matching them, and still reads all of them.
-        Value::String(text) => {
-            let reads = has("maxLength") || has("minLength") || has("const") || has("enum");
-            usize::from(reads) * text.len() / (BYTES_PER_STEP * NAMES_PER_STEP)
-        }
+        Value::String(text) => text_steps(fields, text),
         Value::Array(items) => usize::from(has("uniqueItems")) * items.len() / NAMES_PER_STEP,
         Value::Object(found) => {
             let count = |word: &str| {
@@ -243,19 +281,30 @@ fn value_steps(fields: &Map<String, Value>, value: &Value) -> usize {
                     .and_then(Value::as_object)
                     .map_or(0, Map::len)
             };
-            let per_name = count("patternProperties") + usize::from(has("propertyNames"));
-            let matched = match per_name {
+            let patterns = count("patternProperties");
+            let matched = match patterns {
                 0 => 0,
                 _ => {
                     let names = found.keys();
                     let steps: usize = names.map(|name| 1 + name.len() / BYTES_PER_STEP).sum();
-                    steps * per_name
+                    steps * patterns
                 }
             };
             matched + count("properties").min(found.len()) / NAMES_PER_STEP
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     }
+}
+
+/// Returns the steps of the keywords that read a text.
+fn text_steps(fields: &Map<String, Value>, text: &str) -> usize {
+    let has = |word: &str| fields.contains_key(word);
+    if has("pattern") {
+        return text.len() / BYTES_PER_STEP;
+    }
+    // Counting and comparing characters is faster than matching them, and still reads all of them.
+    let reads = has("maxLength") || has("minLength") || has("const") || has("enum");
+    usize::from(reads) * text.len() / (BYTES_PER_STEP * NAMES_PER_STEP)
 }
 
 /// Adds the schemas that apply to the same value.

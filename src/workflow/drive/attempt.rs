@@ -62,6 +62,8 @@ pub(super) struct Drive<'d> {
     pub(super) unsaved: Vec<(StepPath, Kept)>,
     pub(super) tells: bool,
     pub(super) conversations: Option<Arc<dyn Conversations>>,
+    /// The text of the user's message that started the turn.
+    pub(super) user_message: Option<Arc<str>>,
     /// What is not told yet.
     pub(super) untold: Vec<FlowEvent>,
     pub(super) looked: Looked,
@@ -82,6 +84,7 @@ impl<'d> Drive<'d> {
             events,
             tells,
             conversations,
+            user_message,
             ..
         } = order;
         let key = context.idempotency_key();
@@ -112,6 +115,7 @@ impl<'d> Drive<'d> {
             unsaved: Vec::new(),
             tells,
             conversations,
+            user_message,
             untold: Vec::new(),
             looked,
             lines: Lines::default(),
@@ -255,6 +259,7 @@ impl<'d> Drive<'d> {
             marks: kept.marks.clone(),
             saver: self.saver.clone(),
             conversations: self.conversations.clone(),
+            user_message: self.user_message.clone(),
         };
         let span = tracing::debug_span!("step", path = path.as_str(), attempt = ready.attempt);
         let left = kept.until.map(|until| until.since(now));

@@ -6,9 +6,10 @@ use super::ended::{of_error, timed_out};
 use super::marks::Mark;
 use super::waiting::{Awaited, Reply, Wait};
 use crate::error::{BoxError, Chain, Retry};
+use crate::executor::{ContextError, Pages};
 use crate::machine::Answer;
-use crate::model::{Breadcrumb, Json, Selector, Timestamp};
-use crate::store::{Query, StoreError, Wake};
+use crate::model::{Breadcrumb, Selector, Timestamp};
+use crate::store::{StoreError, Wake};
 use crate::workflow::{Outcome, StepPath, Task};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +17,6 @@ use tokio::time::Instant;
 
 /// How often a run that is at work looks for answers and orders.
 pub(super) const LOOKS: Duration = Duration::from_secs(1);
-
-/// How many breadcrumbs are looked at together, and how often: whoever writes many that answer nothing must not hide the
-/// one that does.
-const AT_ONCE: usize = 256;
-const MOST_LOOKS: usize = 64;
 
 impl Drive<'_> {
     /// Takes what has come, until nothing more does: what is older than the newest of it was seen then. Says whether
@@ -43,8 +39,12 @@ impl Drive<'_> {
         let Err(error) = self.look().await else {
             return Ok(());
         };
-        let failed = error.downcast_ref::<StoreError>();
-        if failed.is_none_or(|failed| failed.retry() == Retry::Never) {
+        let retry = match (error.downcast_ref(), error.downcast_ref()) {
+            (Some(failed), _) => StoreError::retry(failed),
+            (None, Some(failed)) => ContextError::retry(failed),
+            (None, None) => Retry::Never,
+        };
+        if retry == Retry::Never {
             return Err(error);
         }
         tracing::warn!(error = %Chain(&*error), "cannot poll for answers and orders, will retry");
@@ -106,7 +106,7 @@ impl Drive<'_> {
         let heard = self.as_heard(&wait);
         let mut counted = None;
         for found in &found {
-            if let Some(reply) = heard.reply(found, task)
+            if let Some(reply) = heard.reply(found, &found.context, task)
                 && self.fits(&reply, task)
                 && self.counts(&wait, found).await?
             {
@@ -119,24 +119,18 @@ impl Drive<'_> {
                 self.approve(path, &wait.on);
                 return Ok(true);
             }
-            Some((Reply::Result(result), answer)) => {
+            Some((Reply::Result(whole), answer)) => {
+                let shown = self.shown(&heard, answer, task).await?;
                 let schema = answer.schema_name.as_deref().unwrap_or_default();
                 if let Some(kept) = self.kept.get(path) {
                     let mark = Mark::given(answer.updated_at);
                     kept.marks.add(schema, answer.id, mark);
                 }
-                self.checked(task, result)
+                self.checked(task, &Answer::Success(whole), shown)
             }
-            Some((Reply::Failed(answer), _)) => {
-                let safety = match task {
-                    Task::Tool { tool, .. } => self.assembly.safety(tool),
-                    Task::Agent { .. }
-                    | Task::Model { .. }
-                    | Task::WaitFor { .. }
-                    | Task::Ask { .. }
-                    | Task::Emit { .. } => None,
-                };
-                of_error(answer, safety)
+            Some((Reply::Failed(whole), answer)) => {
+                let shown = self.shown(&heard, answer, task).await?;
+                self.checked(task, &whole, shown)
             }
             None if wait.until <= self.context.now() => {
                 let late = wait.late();
@@ -194,18 +188,48 @@ impl Drive<'_> {
         }
     }
 
-    /// The result of a tool that is served elsewhere is held to what one here is held to.
-    fn checked(&self, task: &Task, result: Json) -> Outcome {
-        let Task::Tool { tool, .. } = task else {
-            return Outcome::Succeeded(result);
+    /// Returns the contents of a breadcrumb that a model may see. Only these enter the flow, because every value
+    /// of a flow can reach a model.
+    async fn shown(
+        &mut self,
+        wait: &Wait,
+        found: &Breadcrumb,
+        task: &Task,
+    ) -> Result<Answer, BoxError> {
+        let store = &*self.assembly.store;
+        let shown = match self.context.shown(found, store).await {
+            Ok(shown) => shown,
+            Err(withheld @ ContextError::Withheld { .. }) => {
+                return Ok(wait.withheld(Some(&withheld)));
+            }
+            Err(error) => return Err(error.into()),
         };
-        match self
-            .assembly
-            .tools
-            .check_answer(tool, Answer::Success(result))
-        {
+        Ok(match wait.reply(found, &shown, task) {
+            Some(Reply::Result(result)) => Answer::Success(result),
+            Some(Reply::Failed(answer)) => answer,
+            Some(Reply::Approved) | None => wait.withheld(None),
+        })
+    }
+
+    /// Returns the outcome of a step. The whole result of a tool of another service is checked like the result of a local
+    /// tool.
+    fn checked(&self, task: &Task, whole: &Answer, shown: Answer) -> Outcome {
+        let (answer, safety) = match task {
+            Task::Tool { tool, .. } => {
+                let answer = self.assembly.tools.check_answer(tool, whole, shown);
+                let has_failed = matches!(whole, Answer::Error { .. });
+                let safety = self.assembly.safety(tool).filter(|_| has_failed);
+                (answer, safety)
+            }
+            Task::Agent { .. }
+            | Task::Model { .. }
+            | Task::WaitFor { .. }
+            | Task::Ask { .. }
+            | Task::Emit { .. } => (shown, None),
+        };
+        match answer {
             Answer::Success(result) => Outcome::Succeeded(result),
-            answer @ Answer::Error { .. } => of_error(answer, None),
+            answer @ Answer::Error { .. } => of_error(answer, safety),
         }
     }
 
@@ -247,19 +271,16 @@ impl Drive<'_> {
         strictly: bool,
     ) -> Result<Vec<Arc<Breadcrumb>>, BoxError> {
         let mut found: Vec<Arc<Breadcrumb>> = Vec::new();
-        let mut query = Query::new(selector).limit(AT_ONCE);
-        for _ in 0..MOST_LOOKS {
-            let page = self.assembly.store.search(&query).await?;
-            let oldest = page.last().map(|oldest| oldest.order_key());
-            let is_last = page.len() < AT_ONCE;
+        let mut pages = Pages::new(&*self.assembly.store, selector);
+        while let Some(page) = pages.next().await? {
+            let oldest = page.last().map(|oldest| oldest.updated_at);
             let is_new = |found: &Arc<Breadcrumb>| match strictly {
                 true => found.updated_at > since,
                 false => found.updated_at >= since,
             };
             found.extend(page.into_iter().filter(is_new));
-            match oldest {
-                Some(oldest) if !is_last && oldest.0 >= since => query = query.before(oldest),
-                Some(_) | None => break,
+            if oldest.is_none_or(|oldest| oldest < since) {
+                break;
             }
         }
         found.reverse();

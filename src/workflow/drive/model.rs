@@ -7,9 +7,11 @@ use super::step::Step;
 use crate::agent::guardrail::Denied;
 use crate::agent::{ChatModel as _, ChatRequest, Message, Output, ResponseSchema};
 use crate::error::BoxError;
+use crate::executor::{fenced, label};
 use crate::model::Json;
-use crate::workflow::Outcome;
+use crate::workflow::{ModelInput, Outcome, TextPart};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Step<'_> {
@@ -17,7 +19,7 @@ impl Step<'_> {
         &self,
         name: &str,
         prompt: Option<&str>,
-        input: &Json,
+        input: &ModelInput,
         output: Option<&str>,
     ) -> Result<Outcome, BoxError> {
         let workflow = self.assembly.workflow();
@@ -34,7 +36,7 @@ impl Step<'_> {
         if let Some(prompt) = prompt.and_then(|prompt| workflow.prompts.get(prompt)) {
             messages.push(Message::system(&**prompt));
         }
-        messages.push(Message::user(question(input, output)));
+        messages.push(Message::user(self.message(prompt, input, output)));
         // A model that answers otherwise is told once what is wrong.
         for repairs in [1, 0] {
             let shown = match self.assembly.guardrails.input(messages.clone()).await {
@@ -93,16 +95,52 @@ enum Objection {
     Mend(String),
 }
 
-fn question(input: &Json, output: Option<&Output>) -> String {
-    let text = match input.as_str() {
-        Some(text) => text.to_owned(),
-        None => input.to_string(),
-    };
-    match output {
-        None => text,
-        Some(output) => format!(
-            "{text}\nAnswer with nothing but JSON that fits this schema: {}",
-            output.schema
-        ),
+impl Step<'_> {
+    /// Returns the message of a step to its model. The text of the definition and the user's own message are unchanged, and all
+    /// other values are fenced data.
+    fn message(&self, prompt: Option<&str>, input: &ModelInput, output: Option<&Output>) -> String {
+        let mut text = match input {
+            ModelInput::Text(parts) => instruction(parts),
+            ModelInput::Data(value) => match (value.as_str(), self.user_message.as_deref()) {
+                (Some(value), Some(message)) if value == message => value.to_owned(),
+                (Some(_) | None, _) => {
+                    let task = match prompt {
+                        Some(_) => "Do what your instructions say with the input.",
+                        None => "Answer the input.",
+                    };
+                    format!("{}\n{task}", fenced([("input", value)]))
+                }
+            },
+        };
+        if let Some(output) = output {
+            let schema = &output.schema;
+            text.push_str("\nAnswer with nothing but JSON that fits this schema: ");
+            text.push_str(&schema.to_string());
+        }
+        text
     }
+}
+
+/// Returns a text of the definition with a label in the place of each value, after the fenced values.
+fn instruction(parts: &[TextPart]) -> String {
+    let (mut text, mut values) = (String::new(), Vec::new());
+    let mut known = BTreeSet::new();
+    for part in parts {
+        match part {
+            TextPart::Text(plain) => text.push_str(plain),
+            TextPart::Value { source, value } => {
+                if known.insert(source) {
+                    values.push((source.as_str(), value));
+                }
+                text.push_str(&label(source));
+            }
+        }
+    }
+    if values.is_empty() {
+        return text;
+    }
+    let data = fenced(values);
+    format!(
+        "{data}\nIn the task below, [data ..] stands for the data in the section of that name.\n\n{text}"
+    )
 }

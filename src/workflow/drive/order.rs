@@ -11,7 +11,8 @@ use std::sync::Arc;
 pub struct Order {
     /// The flow.
     pub flow: String,
-    /// What it is given.
+    /// The input of the flow. Models see it: an executor that takes it from a breadcrumb uses
+    /// [`for_model`](crate::ExecutionContext::for_model), which applies the breadcrumb's hints.
     pub input: Json,
     /// The run that this one belongs to, for its events.
     pub parent: Option<String>,
@@ -19,6 +20,9 @@ pub struct Order {
     pub events: Option<EventSink>,
     /// Whether what happens is also written, as `workflow.progress.v1`; false by default.
     pub tells: bool,
+    /// The text of the user's message that started the turn. A model step whose whole input is this text sends it as the user's
+    /// message, not as data.
+    pub(crate) user_message: Option<Arc<str>>,
     /// Who keeps what its agents say.
     pub(crate) conversations: Option<Arc<dyn Conversations>>,
 }

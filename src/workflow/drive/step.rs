@@ -44,6 +44,8 @@ pub(super) struct Step<'d> {
     pub(super) marks: Marks,
     pub(super) saver: Saver,
     pub(super) conversations: Option<Arc<dyn Conversations>>,
+    /// The text of the user's message that started the turn.
+    pub(super) user_message: Option<Arc<str>>,
 }
 
 /// How the work on a step ended.
@@ -126,11 +128,14 @@ impl Step<'_> {
             let failure = Outcome::failure("unknown_tool", "there is no such tool");
             return Ok(Worked::Told(failure));
         };
-        let digest = human::digest(name, &input, assembly.workflow().hash());
+        let registered = assembly.tools.registered(name);
+        let definition = human::fingerprint(assembly.workflow().hash(), registered);
+        let called = registered.map_or(name, Tool::name);
+        let digest = human::digest(called, &input, &definition);
         let is_approved = self.approved.as_ref() == Some(&digest);
         if settings.requires_approval && !is_approved {
             let call = ToolCall::new(self.ready.path.as_str(), name, input.clone());
-            let fields = human::approval(&call, &input, &digest);
+            let fields = human::approval(&call, registered, &input, &digest);
             return self
                 .ask_person("approval", Awaited::Approval { digest }, fields)
                 .await;

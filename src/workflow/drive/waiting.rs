@@ -1,7 +1,7 @@
 //! What steps wait for that others do, and what answers them: no I/O, no clock.
 
 use crate::agent::human::{self, Decision};
-use crate::executor::Asked;
+use crate::executor::{Asked, ContextError};
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Json, Selector, Timestamp};
 use crate::tool::{self, ToolExecutor};
@@ -62,21 +62,28 @@ impl Wait {
         }
     }
 
-    /// What a breadcrumb that was looked for says to it, if it is an answer.
-    pub(super) fn reply(&self, found: &Breadcrumb, task: &Task) -> Option<Reply> {
+    /// Reads the reply in a breadcrumb; `None` if the breadcrumb is not an answer. The contents of the reply come from `shown`, the
+    /// part of the breadcrumb's context that a model may see; everything that decides whether the breadcrumb counts comes from
+    /// the whole context.
+    pub(super) fn reply(&self, found: &Breadcrumb, shown: &Json, task: &Task) -> Option<Reply> {
         if found.updated_at > self.until {
             return None;
         }
-        let decided =
-            |digest, of: &[String]| match human::decision(found, &self.ticket, digest, of)? {
-                Decision::Approved => Some(Reply::Approved),
-                Decision::Answered(Answer::Success(answer)) => Some(Reply::Result(answer)),
-                Decision::Answered(answer @ Answer::Error { .. }) => Some(Reply::Failed(answer)),
-            };
+        let decided = |digest, of: &[String]| match human::decision(
+            found,
+            shown,
+            &self.ticket,
+            digest,
+            of,
+        )? {
+            Decision::Approved => Some(Reply::Approved),
+            Decision::Answered(Answer::Success(answer)) => Some(Reply::Result(answer)),
+            Decision::Answered(answer @ Answer::Error { .. }) => Some(Reply::Failed(answer)),
+        };
         match &self.on {
             Awaited::Event => {
                 let is_later = found.updated_at > self.since;
-                is_later.then(|| Reply::Result(found.context.clone()))
+                is_later.then(|| Reply::Result(shown.clone()))
             }
             Awaited::Person { of } => decided(None, of),
             Awaited::Approval { digest } => decided(Some(&**digest), &[]),
@@ -84,10 +91,21 @@ impl Wait {
                 let Task::Tool { tool, .. } = task else {
                     return None;
                 };
-                match tool::answer_of(found, &self.ticket, tool)? {
+                match tool::answer_of(found, shown, &self.ticket, tool)? {
                     Answer::Success(output) => Some(Reply::Result(output)),
                     answer @ Answer::Error { .. } => Some(Reply::Failed(answer)),
                 }
+            }
+        }
+    }
+
+    /// Returns the answer to use if hints withhold the contents of the breadcrumb.
+    pub(super) fn withheld(&self, cause: Option<&ContextError>) -> Answer {
+        match (&self.on, cause) {
+            (Awaited::Approval { .. }, _) => Answer::error("rejected", human::REJECTED),
+            (Awaited::Event | Awaited::Person { .. } | Awaited::Tool, None) => tool::withheld(),
+            (Awaited::Event | Awaited::Person { .. } | Awaited::Tool, Some(cause)) => {
+                Answer::error("withheld", cause.to_string())
             }
         }
     }
@@ -140,6 +158,10 @@ mod tests {
         new.first_version(BreadcrumbId::default(), Timestamp::from_micros(at))
     }
 
+    fn reply(wait: &Wait, found: &Breadcrumb, task: &Task) -> Option<Reply> {
+        wait.reply(found, &found.context, task)
+    }
+
     fn ask() -> Task {
         Task::Ask {
             question: "Go on?".to_owned(),
@@ -164,11 +186,11 @@ mod tests {
         };
 
         assert_eq!(
-            of("ann").reply(&answer(15), &ask()),
+            reply(&of("ann"), &answer(15), &ask()),
             Some(Reply::Result(json!("yes").into()))
         );
-        assert_eq!(of("bob").reply(&answer(15), &ask()), None);
-        assert_eq!(of("ann").reply(&answer(21), &ask()), None);
+        assert_eq!(reply(&of("bob"), &answer(15), &ask()), None);
+        assert_eq!(reply(&of("ann"), &answer(21), &ask()), None);
     }
 
     #[test]
@@ -179,9 +201,9 @@ mod tests {
         };
         let wait = wait(Awaited::Event);
 
-        assert_eq!(wait.reply(&paid(10), &task), None);
+        assert_eq!(reply(&wait, &paid(10), &task), None);
         assert_eq!(
-            wait.reply(&paid(11), &task),
+            reply(&wait, &paid(11), &task),
             Some(Reply::Result(json!({"amount": 3}).into()))
         );
     }
@@ -199,7 +221,7 @@ mod tests {
             digest: "d".to_owned(),
         });
 
-        assert_eq!(wait.reply(&approve("d"), &ask()), Some(Reply::Approved));
-        assert_eq!(wait.reply(&approve("other"), &ask()), None);
+        assert_eq!(reply(&wait, &approve("d"), &ask()), Some(Reply::Approved));
+        assert_eq!(reply(&wait, &approve("other"), &ask()), None);
     }
 }

@@ -11,9 +11,9 @@ use super::{
 };
 use crate::error::{BoxError, excerpt};
 use crate::executor::{
-    ExecutionContext, Failure, Profile, Response, UniversalExecutor, check, suspend,
+    ContextError, ExecutionContext, Failure, Profile, Response, UniversalExecutor, check, suspend,
 };
-use crate::model::{Breadcrumb, Subscriptions};
+use crate::model::{Breadcrumb, Json, Subscriptions};
 use crate::store::BreadcrumbStore;
 use async_trait::async_trait;
 use making::entry;
@@ -27,8 +27,9 @@ use std::sync::Arc;
 /// agents that wait, or a time that is far off, it is suspended and holds no worker.
 ///
 /// The result has `workflow`, `flow`, `run` (the id of the trigger), `status` (`success`, `error` or `cancelled`), `output`
-/// or `error` (`code`, `message`, `step`), and the tags `request:` of the trigger. The trigger's `input` is what the flow is
-/// given, else its whole context; `"progress": true` in it asks for [`workflow.progress.v1`](Order::telling).
+/// or `error` (`code`, `message`, `step`), and the tags `request:` of the trigger. The input of the flow is the trigger's `input`,
+/// else its whole context, without the fields that [hints](crate::workflow#hints) exclude; hints that cannot be used end the run with the
+/// code `withheld`. `"progress": true` in the trigger requests [`workflow.progress.v1`](Order::telling).
 ///
 /// ```
 /// use serde_json::json;
@@ -156,19 +157,37 @@ impl WorkflowExecutor {
         }
     }
 
-    /// What the trigger asks for.
+    /// Returns the order of a trigger, without its input.
     fn order(&self, trigger: &Breadcrumb) -> Order {
         let context = &trigger.context;
         let is_request = trigger.schema_name.as_deref() == Some(Self::REQUEST);
         let flow = context.text("flow").filter(|_| is_request);
-        let input = match context.get("input") {
-            Some(input) => input.clone().into(),
-            None => context.clone(),
-        };
-        let mut order = Order::new(flow.unwrap_or(&self.flow), input);
+        let mut order = Order::new(flow.unwrap_or(&self.flow), Json::default());
         order.events.clone_from(&self.events);
         order.tells = context.get("progress").and_then(Value::as_bool) == Some(true);
         order
+    }
+
+    /// Returns the input of a run as the hints of the trigger shape it, or the failure of the run if the hints cannot be used.
+    /// A run that continues has its input in the saved state.
+    async fn input(
+        &self,
+        trigger: &Breadcrumb,
+        context: &ExecutionContext,
+    ) -> Result<Result<Json, StepFailure>, ContextError> {
+        if context.resumed().is_some() {
+            return Ok(Ok(Json::default()));
+        }
+        match context.shown(trigger, self.store()).await {
+            Ok(shown) => Ok(Ok(match shown.get("input") {
+                Some(input) => input.clone().into(),
+                None => shown,
+            })),
+            Err(withheld @ ContextError::Withheld { .. }) => {
+                Ok(Err(StepFailure::new("withheld", withheld.to_string())))
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -195,16 +214,22 @@ impl UniversalExecutor for WorkflowExecutor {
         trigger: &Breadcrumb,
         context: &ExecutionContext,
     ) -> Result<Value, BoxError> {
-        let order = self.order(trigger);
+        let mut order = self.order(trigger);
         let flow = order.flow.clone();
-        let finish = match self.assembly.drive(context, order).await? {
-            Driven::Finished(finish) => finish,
-            Driven::Suspended { wake, state } => {
-                return Err(suspend(wake, state).writing(Response::none()));
+        let finish = match self.input(trigger, context).await? {
+            Err(failure) => Finish::Failed { failure },
+            Ok(input) => {
+                order.input = input;
+                match self.assembly.drive(context, order).await? {
+                    Driven::Finished(finish) => finish,
+                    Driven::Suspended { wake, state } => {
+                        return Err(suspend(wake, state).writing(Response::none()));
+                    }
+                    Driven::Refused(refused) => Finish::Failed {
+                        failure: StepFailure::new("refused", refused.to_string()),
+                    },
+                }
             }
-            Driven::Refused(refused) => Finish::Failed {
-                failure: StepFailure::new("refused", refused.to_string()),
-            },
         };
         let flow = excerpt(&flow, 80);
         Ok(match finish {

@@ -8,6 +8,7 @@ pub(super) use reference::Reference;
 pub(super) use test::Test;
 
 use super::error::LoadError;
+use super::model_input::{ModelInput, TextPart};
 use super::place::Place;
 use crate::model::{Json, PathError, size_within};
 use serde_json::{Map, Value};
@@ -140,6 +141,28 @@ impl Expression {
         kept(json, most)
     }
 
+    /// Returns the input of a step that asks a model: the text of the definition apart from the values of its variables, which
+    /// together have at most so many bytes.
+    pub(super) fn model_input(
+        &self,
+        variables: &dyn Variables,
+        most: usize,
+    ) -> Result<ModelInput, Unresolved> {
+        let text = match self {
+            Self::Literal(json) => json.as_str().map(str::to_owned),
+            Self::Text(parts) => {
+                let mut room = Room { left: most, most };
+                return text::parts(parts, variables, &mut room).map(ModelInput::Text);
+            }
+            Self::Reference(_) | Self::List(_) | Self::Object(_) => None,
+        };
+        let value = self.resolve(variables, most)?;
+        Ok(match text {
+            Some(text) => ModelInput::Text(vec![TextPart::Text(text)]),
+            None => ModelInput::Data(value),
+        })
+    }
+
     fn build(&self, variables: &dyn Variables, room: &mut Room) -> Result<Value, Unresolved> {
         Ok(match self {
             Self::Literal(json) => room.copy(json)?,
@@ -204,9 +227,13 @@ impl Room {
         }
     }
 
-    fn copy(&mut self, value: &Value) -> Result<Value, Unresolved> {
+    fn take_value(&mut self, value: &Value) -> Result<(), Unresolved> {
         let size = size_within(value, DEPTH).map_err(|_| Unresolved::TooLarge(self.most))?;
-        self.take(size)?;
+        self.take(size)
+    }
+
+    fn copy(&mut self, value: &Value) -> Result<Value, Unresolved> {
+        self.take_value(value)?;
         Ok(value.clone())
     }
 }

@@ -38,6 +38,11 @@ impl Reference {
         &self.variable
     }
 
+    /// The variable and path, as the definition has it between the braces.
+    pub(super) fn source(&self) -> &str {
+        &self.source
+    }
+
     /// The value: shared if it is all of a variable, a list if the path can yield several nodes.
     pub(super) fn resolve(&self, variables: &dyn Variables) -> Result<Json, Unresolved> {
         let found = match (variables.get(&self.variable), &self.path) {

@@ -175,3 +175,45 @@ fn a_test_that_cannot_be_evaluated_is_refused_with_its_place() {
         assert!(error.contains(expected), "{test}: {error}");
     }
 }
+
+#[test]
+fn the_input_of_a_model_keeps_text_apart_from_values_within_the_limit_of_both() {
+    let input = |written: &Value, most| {
+        let input = compile(written).unwrap().model_input(&variables(), most);
+        input.map_err(|error| error.to_string())
+    };
+    let text = |text: &str| TextPart::Text(text.to_owned());
+    let value = |source: &str, value: Value| TextPart::Value {
+        source: source.to_owned(),
+        value: value.into(),
+    };
+
+    assert_eq!(
+        input(&json!("Rate ${draft.tags}: $${limit}"), 100),
+        Ok(ModelInput::Text(vec![
+            text("Rate "),
+            value("draft.tags", json!(["a", "b"])),
+            text(": ${limit}"),
+        ]))
+    );
+    assert_eq!(
+        input(&json!("Hi"), 100),
+        Ok(ModelInput::Text(vec![text("Hi")]))
+    );
+    assert_eq!(
+        input(&json!("${limit}"), 100),
+        Ok(ModelInput::Data(json!(5).into()))
+    );
+    assert_eq!(
+        input(&json!({"a": "${limit}"}), 100),
+        Ok(ModelInput::Data(json!({"a": 5}).into()))
+    );
+    for written in [
+        "${draft}",
+        "Rate ${draft} and ${draft}",
+        "A long text of the definition",
+    ] {
+        let refused = input(&json!(written), 20).unwrap_err();
+        assert!(refused.contains("larger than 20 bytes"), "{refused}");
+    }
+}

@@ -4,6 +4,7 @@ use super::reference::Reference;
 use super::{Room, Unresolved, Variables};
 use crate::error::excerpt;
 use crate::workflow::error::{LoadError, LoadProblem};
+use crate::workflow::model_input::TextPart;
 use crate::workflow::place::Place;
 use serde_json::Value;
 
@@ -100,6 +101,31 @@ pub(super) fn render(
         room.take(text.len() - before)?;
     }
     Ok(text)
+}
+
+/// Returns the parts with the values of their references.
+pub(super) fn parts(
+    parts: &[Part],
+    variables: &dyn Variables,
+    room: &mut Room,
+) -> Result<Vec<TextPart>, Unresolved> {
+    let parts = parts.iter().map(|part| {
+        Ok(match part {
+            Part::Text(text) => {
+                room.take(text.len())?;
+                TextPart::Text(text.clone())
+            }
+            Part::Reference(reference) => {
+                let value = reference.resolve(variables)?;
+                room.take_value(&value)?;
+                TextPart::Value {
+                    source: reference.source().to_owned(),
+                    value,
+                }
+            }
+        })
+    });
+    parts.collect()
 }
 
 /// Strings as they are, nothing for null, all else as JSON.

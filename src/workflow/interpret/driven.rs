@@ -155,7 +155,7 @@ impl Walk<'_> {
             } => Task::Model {
                 model: model.clone(),
                 prompt: prompt.clone(),
-                input: self.value(input, scope)?,
+                input: self.model_input(input, scope)?,
                 output: output.clone(),
             },
             TaskForm::WaitFor { event } => Task::WaitFor {

@@ -1,5 +1,6 @@
 use super::path::StepPath;
 use crate::model::{Json, NewBreadcrumb, Selector};
+use crate::workflow::ModelInput;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -61,8 +62,8 @@ pub enum Task {
         model: String,
         /// What it is told, by a name in `prompts`.
         prompt: Option<String>,
-        /// What it is asked.
-        input: Json,
+        /// The task, and the data for the task.
+        input: ModelInput,
         /// The schema of its answer, by a name in `schemas`.
         output: Option<String>,
     },

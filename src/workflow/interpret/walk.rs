@@ -8,9 +8,9 @@ use super::progress::{BodyState, Cursor, Node, Produced, Progress};
 use super::protocol::{Finish, FlowEvent, FlowEventKind, Next, StepFailure};
 use super::scope::Scope;
 use crate::model::Json;
-use crate::workflow::Workflow;
 use crate::workflow::ast::{Block, Body, Doing, Flow, Step, Work};
 use crate::workflow::expression::{Expression, Unresolved};
+use crate::workflow::{ModelInput, Workflow};
 use std::mem;
 
 pub(super) struct Walk<'r> {
@@ -389,6 +389,16 @@ impl<'r> Walk<'r> {
         expression
             .resolve(scope, most)
             .map_err(|error| unresolved(&error))
+    }
+
+    pub(super) fn model_input(
+        &self,
+        expression: &Expression,
+        scope: &Scope<'_>,
+    ) -> Result<ModelInput, StepFailure> {
+        let most = self.workflow.policies.limits.value_bytes;
+        let input = expression.model_input(scope, most);
+        input.map_err(|error| unresolved(&error))
     }
 
     pub(super) fn misfit(&self, path: &StepPath) -> Walked {

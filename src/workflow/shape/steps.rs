@@ -112,6 +112,12 @@ const INPUT: Field = optional(
     "What it is given; all that the flow was given if absent.",
 );
 
+const MODEL_INPUT: Field = optional(
+    "input",
+    &Form::Any,
+    "The task and data of the model: a text is the task, and values of variables are fenced data; all that the flow was given if absent.",
+);
+
 /// What a step may have that a driver does.
 static DRIVEN: [Field; 2] = [
     optional("retry", &RETRIES, "How often it is tried."),
@@ -161,7 +167,7 @@ pub(in crate::workflow) static STEP: Object = Object {
             fields: &[
                 &[
                     required("model", &Form::Text, "Asks the model of this name."),
-                    INPUT,
+                    MODEL_INPUT,
                 ],
                 &ASKED,
                 &EVERY,

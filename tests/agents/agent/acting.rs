@@ -1,10 +1,13 @@
 //! What an agent writes by its answers, and the checks around it.
 
 use crate::agent::{agent, calling, count, echo, registry, results, says, script, sees, tool};
+use crate::support::log::Log;
 use crate::support::{all, put};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use tracing::Level;
+use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::agent::guardrail::{
     Decision, Guardrails, on_input, on_output, on_tool_call, on_tool_result,
 };
@@ -294,12 +297,16 @@ async fn an_agent_that_has_all_three_of_the_trifecta_says_so() {
     ]);
     let trust = |schema: &str| json!({"subscriptions": page, "trust": {"untrusted": [schema]}});
 
+    let (log, _guard) = Log::capture(Level::WARN, FmtSpan::NONE);
     let all_three = agent(&store, &model, &tools, &trust("page.v1")).unwrap();
+    let logged = log.take();
     let two = agent(&store, &model, &tools, &trust("other.v1")).unwrap();
 
     let found = all_three.trifecta().unwrap().to_string();
     for named in ["read", "page.v1", "mail"] {
         assert!(found.contains(named), "{found}");
     }
+    assert!(logged.contains(&found), "{logged}");
     assert_eq!(two.trifecta(), None);
+    assert_eq!(log.take(), "");
 }

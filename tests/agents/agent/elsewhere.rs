@@ -13,7 +13,7 @@ use universal_executor::{
 };
 
 /// An agent of a name that is set off by a schema.
-pub(super) fn agent_on(
+pub(crate) fn agent_on(
     store: &(impl BreadcrumbStore + Clone),
     name: &str,
     trigger: &Value,
@@ -33,19 +33,19 @@ pub(super) fn agent_on(
     Arc::new(AgentExecutor::with_tools(definition, model, store, tools).unwrap())
 }
 
-pub(super) fn on_questions() -> Value {
+pub(crate) fn on_questions() -> Value {
     json!({"schema_name": "question.v1", "role": "trigger"})
 }
 
 /// What sets off an agent that others may call.
-pub(super) fn on_requests_for(name: &str) -> Value {
+pub(crate) fn on_requests_for(name: &str) -> Value {
     json!({
         "schema_name": "agent.request.v1", "role": "trigger",
         "context_match": [{"path": "$.agent", "op": "eq", "value": name}],
     })
 }
 
-pub(super) fn runtime(
+pub(crate) fn runtime(
     store: &MemoryStore,
     executors: impl IntoIterator<Item = Arc<dyn UniversalExecutor>>,
 ) -> Runtime {
@@ -58,13 +58,13 @@ pub(super) fn runtime(
 }
 
 /// Resolves when there is a breadcrumb of a schema.
-pub(super) async fn first(store: &MemoryStore, schema: &str) -> Arc<Breadcrumb> {
+pub(crate) async fn first(store: &MemoryStore, schema: &str) -> Arc<Breadcrumb> {
     eventually(|| async { !all(store, schema).await.is_empty() }).await;
     all(store, schema).await.remove(0)
 }
 
 /// What a person answers to the first question.
-pub(super) async fn person_says(store: &MemoryStore, asked: &Breadcrumb, more: Value) {
+pub(crate) async fn person_says(store: &MemoryStore, asked: &Breadcrumb, more: Value) {
     let mut context = json!({"request_id": asked.context["requestId"]});
     let fields = context.as_object_mut().unwrap();
     fields.extend(more.as_object().unwrap().clone());
@@ -76,7 +76,7 @@ pub(super) async fn person_says(store: &MemoryStore, asked: &Breadcrumb, more: V
     store.create(said).await.unwrap();
 }
 
-pub(super) async fn suspended(store: &MemoryStore) -> usize {
+pub(crate) async fn suspended(store: &MemoryStore) -> usize {
     let filter = universal_executor::store::RunFilter::all().state(RunState::Suspended);
     store.ledger().unwrap().runs(&filter).await.unwrap().len()
 }

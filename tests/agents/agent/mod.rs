@@ -1,11 +1,11 @@
 //! Agents that call tools: the turns of a run, what they may cost, what they answer, and what a crash repeats.
 
 mod acting;
-mod bound;
 mod crashes;
 mod definitions;
-mod elsewhere;
+pub(crate) mod elsewhere;
 mod ends;
+mod hints;
 mod output;
 mod reviewed;
 mod secrets;
@@ -91,39 +91,39 @@ where
 }
 
 /// A tool that answers with its input.
-fn echo(name: &str) -> (JsonTool, Arc<AtomicUsize>) {
+pub(crate) fn echo(name: &str) -> (JsonTool, Arc<AtomicUsize>) {
     tool(name, |input| async move { Ok(input) })
 }
 
-fn count(calls: &AtomicUsize) -> usize {
+pub(crate) fn count(calls: &AtomicUsize) -> usize {
     calls.load(Ordering::SeqCst)
 }
 
-fn registry(tools: impl IntoIterator<Item = JsonTool>) -> ToolRegistry {
+pub(crate) fn registry(tools: impl IntoIterator<Item = JsonTool>) -> ToolRegistry {
     let tools = tools.into_iter();
     tools.fold(ToolRegistry::default(), |registry, tool| {
         registry.with(tool).unwrap()
     })
 }
 
-fn script(
+pub(crate) fn script(
     answers: impl IntoIterator<Item = Result<ChatResponse, ModelError>>,
 ) -> Arc<ScriptedModel> {
     Arc::new(ScriptedModel::script(answers))
 }
 
 /// An answer that calls tools, each an id, a name and arguments.
-fn calling<const N: usize>(calls: [(&str, &str, Value); N]) -> ChatResponse {
+pub(crate) fn calling<const N: usize>(calls: [(&str, &str, Value); N]) -> ChatResponse {
     let calls = calls.map(|(id, tool, arguments)| ToolCall::new(id, tool, arguments));
     ChatResponse::calling(calls.into())
 }
 
-fn says(text: &str) -> ChatResponse {
+pub(crate) fn says(text: &str) -> ChatResponse {
     ChatResponse::new(text)
 }
 
 /// What a request tells of tools: which call, what it came to, and whether that is an error.
-fn results(request: &ChatRequest) -> Vec<(&str, &str, bool)> {
+pub(crate) fn results(request: &ChatRequest) -> Vec<(&str, &str, bool)> {
     let told = |message: &&Message| message.speaker == Speaker::Tool;
     let results = request.messages.iter().filter(told);
     results

@@ -2,7 +2,9 @@
 
 use super::wire::{self, anthropic, begin, gemini, said};
 use super::{PROVIDERS, answer, builder, hello};
+use crate::child::is_alone;
 use crate::server::{Reply, Server, head};
+use crate::support::log::Log;
 use serde_json::{Value, json};
 use std::error::Error;
 use std::time::Duration;
@@ -249,6 +251,39 @@ async fn an_endless_event_and_an_endless_error_body_end_with_the_total_timeout()
             ),
             "{error:?}"
         );
+    }
+}
+
+#[tokio::test]
+async fn an_oversized_event_and_an_oversized_error_are_logged_with_their_size() {
+    // The reader logs on a thread of its own, and only one subscriber can receive the lines of all threads.
+    if !is_alone(concat!(
+        module_path!(),
+        "::an_oversized_event_and_an_oversized_error_are_logged_with_their_size"
+    )) {
+        return;
+    }
+    let log = Log::capture_process();
+    let answered = async |size: usize| {
+        let event = wire::text("anthropic", &"x".repeat(2 * size));
+        drop(super::answer("anthropic", wire::reply("anthropic", &[event.as_bytes()])).await);
+        let body = json!({"error": {"message": "x".repeat(size)}});
+        failure("anthropic", Reply::json(500, &body)).await;
+        log.take()
+    };
+
+    let within = answered(60 << 10).await;
+    let oversized = answered(1 << 20).await;
+
+    assert!(!within.contains("oversized"), "{within}");
+    for kind in ["oversized event", "oversized error"] {
+        let warning = oversized.lines().find(|line| line.contains(kind));
+        let warning = warning.unwrap();
+        assert!(
+            warning.contains("WARN") && warning.contains("bytes=10"),
+            "{warning}"
+        );
+        assert!(!oversized.contains("xxxx"), "{oversized}");
     }
 }
 

@@ -1401,6 +1401,39 @@ async fn a_run_cannot_create_the_tags_by_which_a_store_recognises_the_writes_of_
 }
 
 #[tokio::test]
+async fn a_run_keeps_the_tags_of_the_library_on_a_breadcrumb_and_cannot_add_one() {
+    for (tags, is_refused) in [
+        (vec!["a", "ux:run:own"], false),
+        (vec!["a"], false),
+        (vec!["ux:run:own", "ux:run:other"], true),
+        (vec!["ux:slot:0/1", "a"], true),
+    ] {
+        let store = MemoryStore::default();
+        let question = asked(&store).await;
+        let new = NewBreadcrumb::new("note.v1").tags(["ux:run:own", "b"]);
+        let note = store.create(new).await.unwrap();
+
+        let outcome = prober(&store)
+            .writing(Response::update(
+                note.id,
+                1,
+                Patch::new().tags(tags.clone()),
+            ))
+            .sees(&question)
+            .await
+            .unwrap();
+
+        let found = store.get(note.id).await.unwrap();
+        if is_refused {
+            assert_failed(&store, &outcome, FailureClass::Permanent).await;
+            assert_eq!(*found, *note, "{tags:?}");
+        } else {
+            assert_eq!(found.tags, ["a", "ux:run:own"], "{tags:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_chain_keeps_its_correlation_and_counts_its_hops() {
     let store = MemoryStore::default();
     let question = asked(&store).await;

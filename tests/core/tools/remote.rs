@@ -279,3 +279,38 @@ fn what_it_says_of_itself_is_known_here() {
     assert_eq!(settings.retry, RetrySafety::Idempotent);
     assert_eq!(tools.specs()[0].name, "probe");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_result_of_a_call_is_without_the_fields_that_hints_of_the_response_exclude() {
+    let cases = [
+        (
+            json!({"exclude": ["output.secret"]}),
+            json!({"output": {"text": "public"}}),
+        ),
+        (
+            json!({"exclude": 7}),
+            json!({
+                "code": "withheld",
+                "message": "the answer is withheld, because its llm_hints exclude all of it or cannot be used",
+            }),
+        ),
+    ];
+    for (hints, expected) in cases {
+        let store = MemoryStore::default();
+        let executors: Vec<Arc<dyn UniversalExecutor>> = vec![caller(&store, MAY_ASK).shared()];
+
+        let output = answered(&store, executors, async |request| {
+            let id = request.context.text("requestId").unwrap();
+            let output = json!({"text": "public", "secret": "canary-4711"});
+            let context = json!({"request_id": id, "status": "success", "output": output});
+            let response = NewBreadcrumb::new("tool.response.v1")
+                .tag(format!("request:{id}"))
+                .context(context)
+                .llm_hints(hints.clone());
+            store.create(response).await.unwrap();
+        })
+        .await;
+
+        assert_eq!(output, expected);
+    }
+}

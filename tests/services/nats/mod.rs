@@ -1,10 +1,9 @@
 //! Events through a NATS server, which `scripts/services` starts.
 
 mod groups;
-mod hostile;
 mod lost;
 mod relay;
-mod server;
+pub(crate) mod server;
 pub(crate) mod stage;
 mod workers;
 

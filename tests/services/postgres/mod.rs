@@ -4,7 +4,6 @@ mod alike;
 mod broken;
 mod counter;
 mod far;
-mod hostile;
 mod processes;
 mod proxy;
 mod round_trips;
@@ -24,7 +23,7 @@ use universal_executor::{EventSource, PostgresStore};
 
 /// A fresh namespace for each store, on whose clock time passes by moving it.
 #[derive(Default)]
-struct Server {
+pub(crate) struct Server {
     connected: Mutex<Vec<PostgresStore>>,
     namespaces: Namespaces,
     meaning: Option<Meaning>,

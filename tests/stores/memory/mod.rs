@@ -14,7 +14,7 @@ use universal_executor::store::meaning::Meaning;
 use universal_executor::{EventSource, MemoryStore};
 
 /// A fresh store in memory, whose time passes by moving tokio's clock.
-struct Memory;
+pub(crate) struct Memory;
 
 /// A store in memory whose clock moves only as it is told to.
 #[derive(Default)]

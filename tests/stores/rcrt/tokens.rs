@@ -202,6 +202,23 @@ async fn a_function_may_give_the_tokens() {
     assert_eq!(asked.load(Ordering::Relaxed), 1);
 }
 
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let (server, target) = (Server::start().await, Server::start().await);
+    for method in ["GET", "POST"] {
+        let moved = Fault::Redirect(target.base_url() + "/breadcrumbs");
+        server.fail(Match(method, "/breadcrumbs"), moved);
+    }
+    let store = store(&server);
+
+    let listed = store.latest("note.v1").await;
+    let created = store.create(NewBreadcrumb::new("note.v1")).await;
+
+    assert!(listed.is_err(), "{listed:?}");
+    assert!(created.is_err(), "{created:?}");
+    assert!(target.lock().seen.is_empty(), "the token goes nowhere else");
+}
+
 #[test]
 fn a_token_for_another_machine_over_http_is_warned_of_once_and_not_printed() {
     const TOKEN: &str = "planted-token";

@@ -4,7 +4,6 @@ mod alike;
 mod damage;
 mod events;
 mod files;
-mod hostile;
 mod json;
 mod limits;
 mod parked;
@@ -26,10 +25,10 @@ use universal_executor::store::{Durability, SqliteBuilder};
 use universal_executor::{EventSource, SqliteStore};
 
 /// A folder that goes when the test ends.
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static MADE: AtomicU64 = AtomicU64::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("universal-executor-{}-{number}", std::process::id());
@@ -38,7 +37,7 @@ impl Folder {
         Self(path)
     }
 
-    fn file(&self) -> PathBuf {
+    pub(crate) fn file(&self) -> PathBuf {
         self.0.join("store.db")
     }
 }
@@ -51,12 +50,12 @@ impl Drop for Folder {
 }
 
 /// Opens a file without waiting for the disk, which no test can pull the plug of.
-fn quick(path: &Path) -> SqliteBuilder {
+pub(crate) fn quick(path: &Path) -> SqliteBuilder {
     SqliteStore::builder(path).durability(Durability::Normal)
 }
 
 /// A fresh file, on whose clock time passes by moving it.
-struct File {
+pub(crate) struct File {
     folder: Folder,
     opened: std::sync::Mutex<Vec<SqliteStore>>,
     meaning: Option<Meaning>,

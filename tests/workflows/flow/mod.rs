@@ -4,11 +4,13 @@ mod agents;
 mod asked;
 mod executors;
 mod graphs;
+mod hints;
 mod limits;
 mod losses;
 mod people;
 mod restarts;
 mod retries;
+mod security;
 mod steps;
 mod waits;
 

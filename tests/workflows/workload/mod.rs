@@ -6,6 +6,7 @@ mod executors;
 #[cfg(all(feature = "validate", feature = "yaml"))]
 mod files;
 mod grammar;
+mod hints;
 mod logs;
 mod nested;
 mod patience;

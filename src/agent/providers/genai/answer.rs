@@ -3,6 +3,7 @@
 use super::failure;
 use crate::agent::providers::Secret;
 use crate::agent::providers::completions::Names;
+use crate::agent::providers::web::MAX_EVENT_BYTES;
 use crate::agent::{ChatEvent, ChatResponse, ModelError, StopReason, ToolCallDelta, Usage};
 use ::genai::chat::{
     self as there, ChatFrameSink, ChatStream, ChatStreamEvent, FrameCtx, RawFrameRef, StreamEnd,
@@ -23,6 +24,8 @@ use uuid::Uuid;
 pub(super) struct Meter {
     read: AtomicUsize,
     limit: usize,
+    /// Size of an event over [`MAX_EVENT_BYTES`] that is not yet logged, or 0.
+    oversized: AtomicUsize,
     /// Whether the provider says that it looked at the prompt and did not like it, which `genai` does not pass on.
     blocked: AtomicBool,
 }
@@ -35,6 +38,7 @@ impl Meter {
         Self {
             read: AtomicUsize::new(0),
             limit,
+            oversized: AtomicUsize::new(0),
             blocked: AtomicBool::new(false),
         }
     }
@@ -51,6 +55,18 @@ impl Meter {
         self.blocked.load(Ordering::Relaxed)
     }
 
+    /// Logs an event that `genai` read although it is too large. The log of a poll is discarded, so the sink cannot log it.
+    fn warn_if_oversized(&self) {
+        let bytes = self.oversized.swap(0, Ordering::Relaxed);
+        if bytes > 0 {
+            tracing::warn!(
+                bytes,
+                limit = MAX_EVENT_BYTES,
+                "genai read an oversized event of a provider into memory; ask only providers that you trust"
+            );
+        }
+    }
+
     /// What is waited for.
     pub(super) fn awaited(&self) -> &'static str {
         match self.has_begun() {
@@ -64,6 +80,9 @@ impl ChatFrameSink for Meter {
     fn on_frame(&self, _: &FrameCtx, frame: RawFrameRef<'_>) {
         let size = frame.data.len() + frame.event.map_or(0, str::len) + Self::EVENT;
         self.read.fetch_add(size, Ordering::Relaxed);
+        if size > MAX_EVENT_BYTES {
+            self.oversized.store(size, Ordering::Relaxed);
+        }
         if frame.data.contains("\"blockReason\"") {
             self.blocked.store(true, Ordering::Relaxed);
         }
@@ -132,8 +151,9 @@ impl Answer {
             polled => polled.map(Ok),
         })
         .with_subscriber(Dispatch::none())
-        .await?;
-        match event {
+        .await;
+        meter.warn_if_oversized();
+        match event? {
             Some(Ok(ChatStreamEvent::Chunk(chunk))) => {
                 grow(&mut self.bytes, chunk.content.len())?;
                 self.ready.push_back(ChatEvent::Text(chunk.content));

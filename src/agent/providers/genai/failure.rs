@@ -69,6 +69,14 @@ fn of_status(status: u16, headers: &HeaderMap, body: &str, secret: Option<&Secre
     let delay = headers.get(RETRY_AFTER).and_then(|text| text.to_str().ok());
     let delay = delay.and_then(|text| crate::http::retry_after(text, clock::wall_micros()));
     let body = body.as_bytes();
+    if body.len() > MAX_ERROR_BYTES {
+        tracing::warn!(
+            bytes = body.len(),
+            limit = MAX_ERROR_BYTES,
+            status,
+            "genai read an oversized error of a provider into memory; ask only providers that you trust"
+        );
+    }
     let body = body.get(..MAX_ERROR_BYTES).unwrap_or(body);
     classify(&web::failed(status, delay, body).without(secret))
 }

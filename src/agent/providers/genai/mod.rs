@@ -63,7 +63,8 @@ use tracing::instrument::WithSubscriber;
 /// [`max_bytes`](GenaiModelBuilder::max_bytes) of events. `genai` reads one event, and the body of an error, to their end,
 /// however many bytes they have: only the timeouts and the caller end that. Both hold, because answers are read on a thread
 /// of their own. A hostile endpoint can use as much memory as it sends within
-/// [`total_timeout`](GenaiModelBuilder::total_timeout), so use this model only with endpoints that you trust.
+/// [`total_timeout`](GenaiModelBuilder::total_timeout), so use this model only with endpoints that you trust. A `WARN` line
+/// reports each event over 1 MiB and each error body over 64 KiB.
 #[derive(Clone)]
 pub struct GenaiModel {
     client: Client,

@@ -9,6 +9,7 @@ use self::http::Body;
 use super::Secret;
 use super::completions::{AnswerReader, Form, Names};
 use super::key::Key;
+use super::web::MAX_EVENT_BYTES;
 use crate::agent::model::Collector;
 use crate::agent::{ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError};
 use crate::source::frames::{Frames, Heard};
@@ -138,9 +139,6 @@ fn max_tokens_field(endpoint: &Url) -> &'static str {
         _ => "max_tokens",
     }
 }
-
-/// The longest line and the longest event of an answer, in bytes: 1 MiB.
-const MAX_EVENT_BYTES: usize = 1 << 20;
 
 /// An answer while it comes.
 struct Answer {

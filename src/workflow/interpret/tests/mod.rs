@@ -8,6 +8,7 @@ mod sequence;
 mod side_by_side;
 
 use super::*;
+use crate::workflow::ModelInput;
 use serde_json::{Value, json};
 
 /// A definition with these flows.
@@ -94,9 +95,11 @@ impl Script {
 
     fn input(&self, path: &str) -> Value {
         match &self.task(path).task {
-            Task::Agent { input, .. } | Task::Tool { input, .. } | Task::Model { input, .. } => {
-                (**input).clone()
-            }
+            Task::Agent { input, .. } | Task::Tool { input, .. } => (**input).clone(),
+            Task::Model {
+                input: ModelInput::Data(input),
+                ..
+            } => (**input).clone(),
             other => panic!("{other:?} has no input"),
         }
     }

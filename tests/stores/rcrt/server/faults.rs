@@ -26,6 +26,8 @@ pub(crate) enum Fault {
     Before(fn(&mut State)),
     /// This is the whole answer.
     Say(Vec<u8>),
+    /// Nothing is done, and the client is redirected to this URL.
+    Redirect(String),
     /// It waits until this is told, and then goes on.
     Wait(Arc<Notify>),
     /// No answer comes.

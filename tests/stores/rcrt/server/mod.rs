@@ -47,6 +47,8 @@ impl Request {
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) kind: &'static str,
+    /// URL of a redirect.
+    pub(crate) location: Option<String>,
     pub(crate) body: Vec<u8>,
 }
 
@@ -55,6 +57,7 @@ impl Answer {
         Self {
             status: 200,
             kind: "application/json",
+            location: None,
             body: body.to_string().into_bytes(),
         }
     }
@@ -63,7 +66,15 @@ impl Answer {
         Self {
             status,
             kind: "text/plain; charset=utf-8",
+            location: None,
             body: text.as_bytes().to_vec(),
+        }
+    }
+
+    fn redirect(location: String) -> Self {
+        Self {
+            location: Some(location),
+            ..Self::text(307, "")
         }
     }
 }
@@ -193,10 +204,10 @@ impl Server {
                     self.answer(&request)
                 }
                 Some(Fault::Say(body)) => Answer {
-                    status: 200,
-                    kind: "application/json",
                     body,
+                    ..Answer::json(&Value::Null)
                 },
+                Some(Fault::Redirect(location)) => Answer::redirect(location),
                 Some(Fault::Wait(go)) => {
                     go.notified().await;
                     self.answer(&request)
@@ -221,9 +232,11 @@ impl State {
             true => String::new(),
             false => format!("date: {}\r\n", now.unwrap()),
         };
+        let location = answer.location.map(|url| format!("location: {url}\r\n"));
         let head = format!(
-            "HTTP/1.1 {} Some\r\n{date}content-type: {}\r\ncontent-length: {}\r\n\r\n",
+            "HTTP/1.1 {} Some\r\n{date}{}content-type: {}\r\ncontent-length: {}\r\n\r\n",
             answer.status,
+            location.unwrap_or_default(),
             answer.kind,
             answer.body.len()
         );

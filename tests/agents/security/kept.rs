@@ -1,9 +1,9 @@
 //! What is kept secret while something fails, and from whom: what a panic says and the source of an error from
 //! everybody, what hints exclude from models.
 
-use crate::hostile::Named;
-use crate::hostile::capture;
-use crate::hostile::world::{EXCLUDED, Leak, PANIC, SOURCE, Scene, World, leaked};
+use crate::security::Named;
+use crate::security::capture;
+use crate::security::world::{EXCLUDED, Leak, PANIC, SOURCE, Scene, World, leaked};
 use serde_json::{Value, json};
 use std::error::Error;
 use std::panic::resume_unwind;

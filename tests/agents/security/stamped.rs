@@ -1,9 +1,9 @@
 //! Events that do not say what is stored, and breadcrumbs that say who wrote them: the store decides, and the stamp of
 //! the run.
 
-use crate::hostile::Named;
-use crate::hostile::capture;
-use crate::hostile::world::{AGENT, FORGED, Scene, World};
+use crate::security::Named;
+use crate::security::capture;
+use crate::security::world::{AGENT, FORGED, Scene, World};
 use serde_json::{Value, json};
 use universal_executor::model::{BreadcrumbId, Timestamp};
 use universal_executor::{Breadcrumb, Event, EventKind, NewBreadcrumb, UniversalExecutor as _};

@@ -21,7 +21,7 @@ use universal_executor::{
 };
 
 /// Lets an agent ask whether it may pay, and then something happen; returns how often it paid and what its model was told.
-async fn asked_to_pay(
+pub(super) async fn asked_to_pay(
     happens: impl AsyncFn(&MemoryStore, &Breadcrumb),
 ) -> (usize, Vec<(String, bool)>) {
     let store = MemoryStore::default();
@@ -177,6 +177,7 @@ async fn the_answer_to_another_request_with_the_same_id_does_not_count() {
 /// The ledger is beside the store, so the hops and the correlation of the answer are those that the message claims.
 #[tokio::test(start_paused = true)]
 async fn what_an_agent_answers_to_a_forged_message_is_not_its_answer_to_the_run() {
+    let (log, _guard) = Log::capture(Level::DEBUG, FmtSpan::NONE);
     let store = MemoryStore::default();
     let both = WithLedger::new(store.clone(), MemoryStore::default());
     let none = ToolRegistry::default();
@@ -222,4 +223,6 @@ async fn what_an_agent_answers_to_a_forged_message_is_not_its_answer_to_the_run(
 
     let told = model.requests().remove(1);
     assert!(results(&told)[0].1.contains("real"), "{:?}", results(&told));
+    let by_creator = "the store does not record writers";
+    assert!(log.text().contains(by_creator), "{}", log.text());
 }

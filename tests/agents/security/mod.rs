@@ -1,9 +1,15 @@
-//! What others write does no harm, even to an agent whose model obeys every order that it reads.
+//! Attacks on agents by a model that obeys every order in its context, and by other writers in the tenant.
+//!
+//! `docs/security.md` lists the claims that these tests prove. `security` is also the name of the modules with attacks in
+//! the other test binaries.
 
+mod bound;
+mod flooded;
 mod forged;
 mod injected;
 mod kept;
 mod model;
+mod nested_json;
 mod requested;
 mod stamped;
 mod world;

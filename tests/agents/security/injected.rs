@@ -1,7 +1,7 @@
 //! Every attack at every place where a text of others reaches the model.
 
-use crate::hostile::capture;
-use crate::hostile::world::{Scene, World};
+use crate::security::capture;
+use crate::security::world::{Scene, World};
 use serde_json::{Value, json};
 use universal_executor::NewBreadcrumb;
 

@@ -1,6 +1,6 @@
 //! One tenant with an agent that obeys whatever it reads, what is planted around it, and what must hold in the end.
 
-use crate::hostile::model::ObedientModel;
+use crate::security::model::ObedientModel;
 use crate::support::eventually;
 use crate::support::log::Log;
 use serde_json::{Value, json};

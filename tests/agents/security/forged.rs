@@ -1,9 +1,9 @@
 //! Answers by somebody who may write in the tenant and is not who was asked. A run that waits takes the answer of
 //! whoever was, and nothing else.
 
-use crate::hostile::Named;
-use crate::hostile::capture;
-use crate::hostile::world::{FORGED, Scene, World};
+use crate::security::Named;
+use crate::security::capture;
+use crate::security::world::{FORGED, Scene, World};
 use crate::support::log::Log;
 use crate::support::{Probe, eventually};
 use serde_json::{Value, json};
@@ -482,7 +482,7 @@ async fn an_approval_is_a_clear_yes() {
         let world = World::new().await;
         let answers = async |asked: &Breadcrumb| {
             world
-                .put(crate::hostile::world::answer_of_person(
+                .put(crate::security::world::answer_of_person(
                     asked,
                     "ann",
                     says(),

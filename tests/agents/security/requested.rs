@@ -1,9 +1,9 @@
 //! Requests by somebody who may write in the tenant: for tools that a person has to agree to, and by names that only look
 //! like those of tools and agents.
 
-use crate::hostile::Named;
-use crate::hostile::capture;
-use crate::hostile::world::World;
+use crate::security::Named;
+use crate::security::capture;
+use crate::security::world::World;
 use crate::support::eventually;
 use serde_json::{Value, json};
 use std::sync::Arc;

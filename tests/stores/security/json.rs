@@ -201,6 +201,8 @@ fn refused_texts() -> Vec<String> {
         r#""\udc00\ud800""#,
         r#"{"\ud800":1}"#,
         r#"{"a":"\udfff","a":1}"#,
+        r#"{"$serde_json::private::RawValue":"[1]"}"#,
+        r#"[{"a":1,"\u0024serde_json::private::RawValue":"{}"}]"#,
     ]
     .map(str::to_owned)
     .to_vec();

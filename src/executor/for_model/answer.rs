@@ -1,0 +1,53 @@
+//! Shaping of a single breadcrumb that a run reads, such as an answer.
+
+use super::shape::Shaper;
+use crate::executor::context::ExecutionContext;
+use crate::executor::context_error::ContextError;
+use crate::model::{Breadcrumb, Json};
+use crate::store::{BreadcrumbStore, schema_hints};
+use std::sync::Arc;
+
+impl ExecutionContext {
+    /// Returns the part of a breadcrumb's context that a model may see: shaped by the breadcrumb's own hints, else by the
+    /// hints of its schema. Outside a run the hints of the schema come from `store`.
+    ///
+    /// # Errors
+    /// [`ContextError::Withheld`] if the hints cannot be used, [`ContextError::SchemaHints`] if the store cannot read them.
+    pub(crate) async fn shown(
+        &self,
+        found: &Breadcrumb,
+        store: &dyn BreadcrumbStore,
+    ) -> Result<Json, ContextError> {
+        let schema = match schema_hints::own(found) {
+            Some(_) => None,
+            None => found.schema_name.clone(),
+        };
+        let schemas: Vec<String> = schema.into_iter().collect();
+        let by_schema = match self.run().terms {
+            Some(_) => self.hints_of(schemas).await?,
+            None => {
+                let read = schema_hints::find(None, store, schemas).await;
+                let mut by_schema =
+                    read.map_err(|error| ContextError::SchemaHints(error.into()))?;
+                by_schema.extend(self.given_hints());
+                by_schema
+            }
+        };
+        // Hints can take long and anybody can write them, so other tasks run first.
+        tokio::task::yield_now().await;
+        let shaped = Shaper::of_one(by_schema).shape(found);
+        shaped.map(|item| item.context).map_err(|cause| {
+            let schema = found.schema_name.as_deref().unwrap_or_default();
+            tracing::warn!(
+                breadcrumb = %found.id,
+                schema,
+                cause = cause.to_string(),
+                "withheld a breadcrumb, because its hints cannot be used"
+            );
+            ContextError::Withheld {
+                key: schema.to_owned(),
+                cause: Arc::new(cause),
+            }
+        })
+    }
+}

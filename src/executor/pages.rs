@@ -1,0 +1,56 @@
+//! Search for answers, page by page.
+
+use crate::model::{Breadcrumb, Selector};
+use crate::store::{BreadcrumbStore, Query, StoreError};
+use std::sync::Arc;
+
+/// Limit of the breadcrumbs in one page.
+const PAGE: usize = 256;
+/// Limit of the pages in one search.
+const MAX_PAGES: usize = 64;
+
+/// Pages of the breadcrumbs that a selector matches, newest first.
+///
+/// A single page would let one writer hide an answer behind 256 other breadcrumbs. A search without a limit would let the
+/// same writer keep a run busy. After [`MAX_PAGES`] pages the search ends with a warning.
+pub(crate) struct Pages<'s> {
+    store: &'s dyn BreadcrumbStore,
+    /// The query of the next page, or `None` after the last page.
+    query: Option<Query>,
+    left: usize,
+}
+
+impl<'s> Pages<'s> {
+    pub(crate) fn new(store: &'s dyn BreadcrumbStore, selector: Selector) -> Self {
+        Self {
+            store,
+            query: Some(Query::new(selector).limit(PAGE)),
+            left: MAX_PAGES,
+        }
+    }
+
+    /// Reads the next page, or returns `None` after the last one.
+    ///
+    /// # Errors
+    /// A [`StoreError`] if the page cannot be read.
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<Arc<Breadcrumb>>>, StoreError> {
+        let Some(query) = self.query.take() else {
+            return Ok(None);
+        };
+        if self.left == 0 {
+            tracing::warn!(
+                limit = PAGE * MAX_PAGES,
+                schema = query.selector.schema_name(),
+                "too many breadcrumbs may answer a run: older ones were not searched"
+            );
+            return Ok(None);
+        }
+        self.left -= 1;
+        let page = self.store.search(&query).await?;
+        if page.len() >= PAGE {
+            let oldest = page.last().map(|oldest| oldest.order_key());
+            self.query = oldest.map(|oldest| query.before(oldest));
+        }
+        Ok(Some(page))
+    }
+}

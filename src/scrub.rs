@@ -1,0 +1,212 @@
+//! Removal of credentials from error messages before they are logged.
+
+/// Text in place of a credential.
+const HIDDEN: &str = "[hidden]";
+
+/// Headers with a credential as their value.
+const HEADERS: [&str; 5] = [
+    "api-key",
+    "authorization",
+    "cookie",
+    "proxy-authorization",
+    "x-api-key",
+];
+
+/// Schemes before the credential of an `Authorization` header (RFC 9110, section 11.6.2).
+const SCHEMES: [&str; 5] = ["apikey", "basic", "bearer", "digest", "token"];
+
+/// Parameters of URLs and connection strings with a credential as their value.
+const PARAMETERS: [&str; 9] = [
+    "access_token",
+    "api_key",
+    "apikey",
+    "key",
+    "passwd",
+    "password",
+    "secret",
+    "sig",
+    "token",
+];
+
+/// Replaces the user and password of each URL, the credentials in headers and after `Bearer`, and the values of parameters
+/// such as `password` and `api_key`.
+///
+/// A text that only looks like a credential is replaced too: a log line without a host name is better than one with a
+/// password.
+pub(crate) fn without_credentials(text: &str) -> String {
+    let text = without_user_info(text);
+    let mut words = Vec::new();
+    let mut expected = Expected::Nothing;
+    for word in text.split(' ') {
+        let (shown, next) = match word {
+            "" => (String::new(), expected),
+            word => shown(word, expected),
+        };
+        expected = next;
+        words.push(shown);
+    }
+    words.join(" ")
+}
+
+/// The meaning of the next word.
+#[derive(Clone, Copy)]
+enum Expected {
+    Nothing,
+    /// The value of a header: a credential, or a scheme before it.
+    HeaderValue,
+    Credential,
+}
+
+fn shown(word: &str, expected: Expected) -> (String, Expected) {
+    let lower = word.to_ascii_lowercase();
+    let bare = lower.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+    match expected {
+        Expected::Credential => return (HIDDEN.to_owned(), Expected::Nothing),
+        Expected::HeaderValue if !SCHEMES.contains(&bare) && !lower.contains("bearer") => {
+            return (HIDDEN.to_owned(), Expected::Nothing);
+        }
+        Expected::HeaderValue => {}
+        Expected::Nothing if lower.ends_with([':', '=']) && HEADERS.contains(&bare) => {
+            return (word.to_owned(), Expected::HeaderValue);
+        }
+        Expected::Nothing => {}
+    }
+    if let Some(start) = lower.find("bearer") {
+        let (before, token) = word.split_at(start + "bearer".len());
+        let separators = |c: char| !c.is_ascii_alphanumeric();
+        return match token.replace("%20", " ").trim_matches(separators) {
+            "" => (word.to_owned(), Expected::Credential),
+            _ => (format!("{before} {HIDDEN}"), Expected::Nothing),
+        };
+    }
+    let next = match expected {
+        Expected::HeaderValue => Expected::Credential,
+        Expected::Nothing | Expected::Credential => Expected::Nothing,
+    };
+    (without_parameters(word), next)
+}
+
+/// Replaces everything between `://` and the last `@` before white space or another URL. A password can contain any of the
+/// characters that end the authority of a URL, if it was not encoded.
+fn without_user_info(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("://") {
+        shown.push_str(before);
+        shown.push_str("://");
+        let url = after.split(char::is_whitespace).next().unwrap_or(after);
+        let url = url.split("://").next().unwrap_or(url);
+        rest = match url.rfind('@').and_then(|at| after.get(at..)) {
+            Some(host) => {
+                shown.push_str(HIDDEN);
+                host
+            }
+            None => after,
+        };
+    }
+    shown.push_str(rest);
+    shown
+}
+
+/// Replaces the values of parameters with a credential in one word.
+fn without_parameters(word: &str) -> String {
+    const ENDS: [char; 8] = ['&', '#', '"', '\'', ',', ';', ')', '}'];
+    let mut shown = String::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((before, value)) = rest.split_once('=') {
+        shown.push_str(before);
+        shown.push('=');
+        let name = before
+            .rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .next();
+        let name = name.unwrap_or_default().to_ascii_lowercase();
+        let end = value.find(ENDS).unwrap_or(value.len());
+        rest = match PARAMETERS
+            .contains(&&*name)
+            .then(|| value.split_at_checked(end))
+        {
+            Some(Some((credential, after))) if !credential.is_empty() => {
+                shown.push_str(HIDDEN);
+                after
+            }
+            Some(_) | None => value,
+        };
+    }
+    shown.push_str(rest);
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_replaced_wherever_they_stand() {
+        for (text, expected) in [
+            (
+                "cannot connect to postgres://ann:PLANTED@db/app?a=b",
+                "cannot connect to postgres://[hidden]@db/app?a=b",
+            ),
+            (
+                "nats://a:PLANTED@h1,nats://b:PLANTED@h2 is gone",
+                "nats://[hidden]@h1,nats://[hidden]@h2 is gone",
+            ),
+            (
+                "postgres://ann:PLAN/TED#PLANTED?@db",
+                "postgres://[hidden]@db",
+            ),
+            (
+                "Authorization: Bearer PLANTED was refused",
+                "Authorization: Bearer [hidden] was refused",
+            ),
+            (
+                "Authorization: Basic PLANTED= was refused",
+                "Authorization: Basic [hidden] was refused",
+            ),
+            ("authorization:  PLANTED", "authorization:  [hidden]"),
+            ("a bearer:  PLANTED x", "a bearer:  [hidden] x"),
+            ("Bearer%20PLANTED", "Bearer [hidden]"),
+            ("\"x-api-key\": \"PLANTED\"", "\"x-api-key\": [hidden]"),
+            (
+                "GET http://h/v1?api_key=PLANTED&a=b#c failed",
+                "GET http://h/v1?api_key=[hidden]&a=b#c failed",
+            ),
+            (
+                "host=db user=ann password=PLANTED port=1",
+                "host=db user=ann password=[hidden] port=1",
+            ),
+        ] {
+            assert_eq!(without_credentials(text), expected);
+        }
+    }
+
+    #[test]
+    fn a_text_without_credentials_is_unchanged() {
+        for text in [
+            "",
+            "two  spaces",
+            "cannot read http://localhost:8080/v1?page=2: status 401",
+            "the basic check of ann@example.com failed",
+            "token_count=7, the token is missing",
+            "a==b=",
+        ] {
+            assert_eq!(without_credentials(text), text);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_password_in_a_url_is_never_shown(
+            user in "[a-z]{1,5}",
+            password in "[A-Z]{1,3}[/?#@:,%=&A-Z]{0,5}[A-Z]{9}",
+            around in "[a-z ]{0,9}",
+        ) {
+            let text = format!("{around} nats://h,x://{user}:{password}@host {around}");
+
+            let shown = without_credentials(&text);
+
+            let tail = password.get(password.len() - 9..).unwrap();
+            proptest::prop_assert!(!shown.contains(tail), "{}", shown);
+        }
+    }
+}
