@@ -146,19 +146,7 @@ impl Shared {
         {
             match &outcome.status {
                 // What the turn failed of says more, and it can still be given up.
-                TurnStatus::Failed { .. } => {
-                    let code = match &not_kept {
-                        TurnStatus::Failed { failure, .. } => &*failure.code,
-                        TurnStatus::Completed { .. }
-                        | TurnStatus::Suspended { .. }
-                        | TurnStatus::Cancelled => "cancelled",
-                    };
-                    tracing::warn!(
-                        run = &*run,
-                        code,
-                        "cannot save the end of a failed turn in its session"
-                    );
-                }
+                TurnStatus::Failed { .. } => not_kept.log_unsaved(&run),
                 TurnStatus::Suspended { .. }
                 | TurnStatus::Completed { .. }
                 | TurnStatus::Cancelled => outcome.status = not_kept,
