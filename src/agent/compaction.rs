@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// How long a summary may be.
 const SUMMARY: usize = 64 << 10;
 
-/// How many bytes of the transcript a model is shown: of a longer one the first messages, with an earlier summary and the task,
-/// and the last ones, which matter most to the next turn.
+/// Limits in bytes of the first and the last messages in a transcript. The first ones have the task and an earlier summary, and
+/// the last ones matter most to the next turn.
 const BEGINNING: usize = 128 << 10;
 const END: usize = 384 << 10;
 
@@ -180,7 +180,7 @@ pub(crate) fn helps(at_tokens: u64, all: u64, old: u64) -> bool {
     all >= at_tokens && old >= enough.min((at_tokens / 2).max(1))
 }
 
-/// Returns the message that stands in the place of the summarised messages. A summary is data: it can repeat what a tool said.
+/// Returns the message that replaces the summarised messages. A summary is data: it can repeat what a tool said.
 pub(crate) fn summarised(summary: &str) -> Message {
     Message::data(json!({"summary": summary}))
 }

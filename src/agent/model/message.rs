@@ -13,9 +13,9 @@ use serde_json::Value;
 pub struct Message {
     /// Who says it.
     pub speaker: Speaker,
-    /// What is said; for a message with [`data`](Self::data) the data inside a fence.
+    /// The words of the speaker, or the [`data`](Self::data) inside a fence.
     pub text: String,
-    /// Data that stands in place of words of the speaker, such as an earlier input of an agent or the summary of a
+    /// Data that replaces the words of the speaker, such as an earlier input of an agent or the summary of a
     /// conversation. It is saved without its fence.
     pub data: Option<Json>,
     /// The calls of an assistant; empty for everybody else.
