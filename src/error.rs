@@ -90,7 +90,8 @@ pub(crate) fn excerpt(text: &str, limit: usize) -> std::borrow::Cow<'_, str> {
 
 /// An error and its sources on one line, for log messages: `error: source: source`.
 ///
-/// The line has at most 1,000 bytes. Control characters become spaces. [`without_credentials`] removes credentials.
+/// The line has at most 1,000 bytes. Control characters and line separators become spaces. [`without_credentials`] removes
+/// credentials.
 pub(crate) struct Chain<'e>(pub(crate) &'e (dyn Error + 'static));
 
 impl fmt::Display for Chain<'_> {
@@ -112,7 +113,11 @@ impl fmt::Display for Chain<'_> {
             next = cause.source();
         }
         // Credentials are removed before the line is cut, since a part of a token is still a secret.
-        let line = without_credentials(&line.replace(char::is_control, " "));
+        let line = line.replace(
+            |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'),
+            " ",
+        );
+        let line = without_credentials(&line);
         f.write_str(&excerpt(&line, LONGEST))
     }
 }
@@ -167,7 +172,7 @@ mod tests {
         let root = level("database disk image\nis malformed", None);
         let error = level(
             "sqlite is unavailable",
-            Some(level("cannot read", Some(root))),
+            Some(level("cannot\u{2028}read", Some(root))),
         );
         let repeated = level("a: b", Some(level("b", None)));
 

@@ -342,6 +342,26 @@ impl ModelError {
         }
     }
 
+    /// A stable code for logs, without text of the conversation.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::RateLimited { .. } => "rate_limited",
+            Self::Overloaded { .. } => "overloaded",
+            Self::Unavailable(_) => "unavailable",
+            Self::TimedOut { .. } => "timeout",
+            Self::ContextTooLong => "context_too_long",
+            Self::Refused { .. } => "refused",
+            Self::Unauthorized => "unauthorized",
+            Self::Rejected { .. } => "rejected",
+            Self::Unsupported { .. } => "unsupported",
+            Self::BadAnswer { .. } => "bad_answer",
+            Self::TooLarge { .. } => "too_large",
+            Self::ScriptEnded { .. } => "script_ended",
+            Self::NotRecorded { .. } => "not_recorded",
+            Self::Recording { .. } => "recording",
+        }
+    }
+
     pub(crate) fn bad_answer(problem: impl Into<String>) -> Self {
         Self::BadAnswer {
             problem: problem.into(),

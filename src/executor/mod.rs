@@ -84,7 +84,7 @@ pub use for_model::{
     BudgetError, ContextBudget, EstimatedTokens, FenceKey, Format, HintsOf, ModelContext,
     ModelItem, ModelSource, TokenCounter, WithheldBy,
 };
-pub(crate) use for_model::{fenced, label};
+pub(crate) use for_model::{fenced, fenced_lines, label, line};
 pub use ordering::OrderingKey;
 pub use outcome::{Failure, Outcome, Response, Suspension, suspend};
 pub use profile::{Execution, Profile, RetryPolicy};

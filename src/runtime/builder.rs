@@ -175,7 +175,10 @@ impl RuntimeBuilder {
             roster.add(executor)?;
         }
         for cycle in Graph::of(roster.all().iter().map(|member| &*member.executor)).cycles() {
-            tracing::warn!(%cycle, "executors may trigger one another in a circle");
+            tracing::warn!(
+                cycle = cycle.to_string(),
+                "executors may trigger one another in a circle"
+            );
         }
         Ok(Runtime {
             source: self.source,

@@ -1,6 +1,7 @@
 use super::{Deliveries, Delivery, EventSource, SourceError, StartAt};
 use crate::backoff::full_jitter;
 use crate::clock::later;
+use crate::error::Chain;
 use async_trait::async_trait;
 use futures::StreamExt as _;
 use futures::stream;
@@ -148,19 +149,25 @@ impl Quick {
                     }
                     return delivery;
                 }
-                Some(Err(error)) => self.failed(&error).await,
+                Some(Err(error)) => {
+                    let error = Chain(&error).to_string();
+                    self.failed(&error).await;
+                }
                 None => {
                     self.open = None;
-                    self.failed(&"it ended").await;
+                    self.failed("it ended").await;
                 }
             }
         }
     }
 
     /// Has the other asked at once, and waits before this is tried again.
-    async fn failed(&mut self, error: &(dyn fmt::Display + Sync)) {
+    async fn failed(&mut self, error: &str) {
         const LONGEST: Duration = Duration::from_secs(5);
-        tracing::warn!(%error, "the quick source of events does not deliver; the one behind it does");
+        tracing::warn!(
+            error,
+            "the quick source of events does not deliver; the one behind it does"
+        );
         self.is_out.send_replace(true);
         self.failures = self.failures.saturating_add(1);
         sleep(full_jitter(self.failures, LONGEST / 50, LONGEST, 1.0)).await;

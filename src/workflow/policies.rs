@@ -103,7 +103,7 @@ pub struct Compaction {
 pub enum CompactionMethod {
     /// They are left out.
     Truncate,
-    /// A model sums them up.
+    /// A model summarises them, as JSON lines with the role of each message. The summary is data, not words of the user.
     Summarise,
 }
 

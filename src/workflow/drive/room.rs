@@ -38,7 +38,12 @@ impl Drive<'_> {
             }
             match self.largest() {
                 Some((part, path)) => {
-                    tracing::debug!(%path, size, part, "a step leaves no room for what is kept of its run");
+                    tracing::debug!(
+                        path = path.as_str(),
+                        size,
+                        part,
+                        "a step leaves no room for what is kept of its run"
+                    );
                     self.give_up(&path, too_large(size, limit, part));
                 }
                 None if self.run.goes_on() => {

@@ -13,6 +13,7 @@ mod restarts;
 mod retries;
 mod security;
 mod steps;
+mod transcripts;
 mod waits;
 
 use serde_json::{Value, json};
