@@ -103,6 +103,20 @@ pub enum ExecutorError {
 }
 
 impl ExecutorError {
+    /// Returns the error of a run whose store operation failed.
+    pub(crate) fn of_store(operation: &'static str, source: StoreError) -> Self {
+        match source {
+            StoreError::LeaseLost { run } => Self::LeaseLost { run },
+            StoreError::ResponseSaved(saved) => Self::Postponed {
+                run: saved.run,
+                at: saved.at,
+                delay: saved.delay,
+                source: Box::new(Self::of_store(operation, saved.source)),
+            },
+            source => Self::Store { operation, source },
+        }
+    }
+
     /// Whether trying again could succeed, and when.
     #[must_use]
     pub fn retry(&self) -> Retry {

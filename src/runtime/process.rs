@@ -89,7 +89,10 @@ pub(super) async fn process(
     if let Outcome::Unmatched | Outcome::ContextNoted = outcome {
         match leave(executor, lease).await {
             Ok(()) | Err(StoreError::LeaseLost { .. }) => {}
-            Err(source) => return Err(store_error("transfer the run to another version", source)),
+            Err(error) => {
+                let operation = "transfer the run to another version";
+                return Err(ExecutorError::of_store(operation, error));
+            }
         }
     }
     Ok(outcome)
@@ -181,11 +184,10 @@ async fn end(
         writes: Vec::new(),
         end: Some((lease.clone(), end)),
     };
-    match executor.store().commit(commit).await {
-        Ok(committed) => Ok(committed.ids()),
-        Err(StoreError::LeaseLost { run }) => Err(ExecutorError::LeaseLost { run }),
-        Err(source) => Err(store_error("end the run", source)),
-    }
+    let committed = executor.store().commit(commit).await;
+    committed
+        .map(|committed| committed.ids())
+        .map_err(|error| ExecutorError::of_store("end the run", error))
 }
 
 /// The event that led to a run. A run that was added by hand keeps none; its breadcrumb tells as much, if it is there.
@@ -203,10 +205,6 @@ async fn event_of(
             ..Event::updated(&trigger)
         }))),
         Err(StoreError::NotFound { .. }) => Ok(None),
-        Err(source) => Err(store_error("read the trigger", source)),
+        Err(error) => Err(ExecutorError::of_store("read the trigger", error)),
     }
-}
-
-fn store_error(operation: &'static str, source: StoreError) -> ExecutorError {
-    ExecutorError::Store { operation, source }
 }
