@@ -184,7 +184,7 @@ impl StoreError {
     pub fn retry(&self) -> Retry {
         const WHEN_FULL: Duration = Duration::from_secs(1);
         match self {
-            Self::Unavailable { retry_after, .. } => Retry::After(*retry_after),
+            Self::Unavailable { retry_after, .. } => Retry::after(*retry_after),
             Self::Full { .. } => Retry::After(WHEN_FULL),
             Self::Conflict { .. } => Retry::After(Duration::ZERO),
             Self::Embedding(error) => error.retry(),

@@ -113,7 +113,7 @@ impl PostgresError {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Unavailable { retry_after, .. } | Self::ReadOnly { retry_after, .. } => {
-                Retry::After(*retry_after)
+                Retry::after(*retry_after)
             }
             Self::Embedder(error) => error.retry(),
             Self::InvalidUrl(_)
