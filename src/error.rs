@@ -35,6 +35,16 @@ pub enum Retry {
     Never,
 }
 
+impl Retry {
+    /// Maximum delay that an error can request: one hour. A longer delay would park a run without a visible failure.
+    pub(crate) const MAX_DELAY: Duration = Duration::from_secs(60 * 60);
+
+    /// Returns a retry after `delay`, shortened to [`MAX_DELAY`](Self::MAX_DELAY).
+    pub(crate) fn after(delay: Duration) -> Self {
+        Self::After(delay.min(Self::MAX_DELAY))
+    }
+}
+
 /// Marks an error as one that trying again cannot fix, so that the run fails at once with a dead letter.
 ///
 /// The message and source chain stay those of `error`.
@@ -48,10 +58,11 @@ pub fn permanent(error: impl Into<BoxError>) -> BoxError {
 /// Marks an error as a rate limit: the run is tried again after `delay` and the attempt does not count.
 ///
 /// This is what an HTTP 429 with `Retry-After` ([RFC 9110, 10.2.3](https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3))
-/// should become. A run that was only ever rate limited still ends after its policy's `max_age`, 24 hours by default.
+/// should become. A delay of more than one hour counts as one hour. A run that was only ever rate limited still ends after its
+/// policy's `max_age`, 24 hours by default.
 pub fn retry_after(delay: Duration, error: impl Into<BoxError>) -> BoxError {
     Box::new(Marked {
-        mark: Mark::RateLimited(delay),
+        mark: Mark::RateLimited(delay.min(Retry::MAX_DELAY)),
         inner: error.into(),
     })
 }

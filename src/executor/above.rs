@@ -315,7 +315,7 @@ impl ModelError {
     pub fn retry(&self) -> Retry {
         match self {
             Self::RateLimited { retry_after } | Self::Overloaded { retry_after } => {
-                Retry::After(*retry_after)
+                Retry::after(*retry_after)
             }
             Self::Unavailable(_) | Self::TimedOut { .. } | Self::BadAnswer { .. } => {
                 Retry::After(Duration::ZERO)

@@ -162,10 +162,7 @@ async fn in_time<T>(
 }
 
 pub(super) fn store_error(operation: &'static str) -> impl FnOnce(StoreError) -> ExecutorError {
-    move |source| match source {
-        StoreError::LeaseLost { run } => ExecutorError::LeaseLost { run },
-        source => ExecutorError::Store { operation, source },
-    }
+    move |source| ExecutorError::of_store(operation, source)
 }
 
 /// A run that this call may end.

@@ -35,7 +35,7 @@ impl SourceError {
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Unavailable { retry_after, .. } => Retry::After(*retry_after),
+            Self::Unavailable { retry_after, .. } => Retry::after(*retry_after),
             Self::Lagged { .. } => Retry::After(Duration::ZERO),
             Self::NotTakenBack { .. } | Self::Refused(_) => Retry::Never,
         }

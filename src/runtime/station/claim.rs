@@ -24,6 +24,11 @@ const MOST_ASKED: usize = 256;
 impl Station {
     /// Claims due runs of the executors whose turn it is, as many as there are places at hand.
     pub(super) async fn claim(&mut self, place: OwnedSemaphorePermit) {
+        if !self.silent.is_empty() && !Box::pin(self.release_silent()).await {
+            self.home.answered(Operation::Claim, false);
+            self.cool(later(Instant::now(), PAUSE));
+            return;
+        }
         let asked = self.whose_turn();
         let wanted = asked
             .iter()
@@ -65,6 +70,14 @@ impl Station {
                     self.heat_at(again, Arc::clone(&limits.executor));
                 }
             }
+        }
+    }
+
+    /// Puts the claims of all executors off until a moment.
+    fn cool(&mut self, until: Instant) {
+        for executor in std::mem::take(&mut self.hot) {
+            self.desk(&executor).hot = false;
+            self.heat_at(until, executor);
         }
     }
 

@@ -4,13 +4,14 @@ use super::Station;
 use super::claim::dropped;
 use super::start::{Started, Work};
 use crate::clock::later;
-use crate::error::Chain;
+use crate::error::{Chain, Retry};
 use crate::executor::{ExecutorError, Outcome};
 use crate::runtime::desk::Ended;
 use crate::runtime::limits::trigger_of;
 use crate::runtime::metrics;
 use crate::runtime::process::{self, Because, Processed};
 use crate::store::Lease;
+use futures::future::join_all;
 use std::sync::Arc;
 use tokio::task::{self, JoinError};
 use tokio::time::{Instant, timeout_at};
@@ -60,6 +61,11 @@ impl Station {
             Ok((_, Work::Held)) => Vec::new(),
             Ok((_, Work::Processed(processed))) => {
                 self.count(&started, &processed, now);
+                if let Err(ExecutorError::LeaseLost { .. }) = processed {
+                    self.silent.extend(started.leases());
+                    self.desk(&started.executor).recover_one();
+                    self.heat(&started.executor);
+                }
                 Vec::new()
             }
             Err(error) => self.take_back(&started, error.is_panic(), now),
@@ -132,10 +138,34 @@ impl Station {
         leases.map(|lease| (lease, because)).collect()
     }
 
+    /// Releases the leases whose heartbeats the ledger did not answer in time. Returns `false` if the ledger still does not
+    /// answer.
+    pub(super) async fn release_silent(&mut self) -> bool {
+        let leases = std::mem::take(&mut self.silent);
+        // They stay here until the ledger has answered, so that a station that is dropped meanwhile still has them.
+        self.returning = silent(leases.clone());
+        let release = |lease: Lease| async {
+            let released = process::release(&self.home, lease.clone(), Because::Silence).await;
+            released.err().map(|error| (lease, error))
+        };
+        let failed = join_all(leases.into_iter().map(release)).await;
+        for (lease, error) in failed.into_iter().flatten() {
+            match error.retry() {
+                Retry::After(_) => self.silent.push(lease),
+                Retry::Never => {
+                    tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot release a run, its lease expires");
+                }
+            }
+        }
+        self.returning.clear();
+        self.silent.is_empty()
+    }
+
     /// Takes the leases of all claimed and running work that can be released.
     pub(super) fn leases_of_all(&mut self) -> Vec<(Lease, Because)> {
         let mut leases = std::mem::take(&mut self.returning);
         leases.extend(dropped(std::mem::take(&mut self.claimed)));
+        leases.extend(silent(std::mem::take(&mut self.silent)));
         let running = self.started.values().flat_map(Started::leases);
         leases.extend(running.map(|lease| (lease, Because::Dropped)));
         leases
@@ -151,7 +181,7 @@ impl Station {
                 () = stop.cancelled() => break,
                 finished = self.running.join_next_with_id() => match finished {
                     Some(finished) => self.finish(finished).await,
-                    None => return,
+                    None => break,
                 }
             }
         }
@@ -164,8 +194,15 @@ impl Station {
         while let Some(finished) = self.running.join_next_with_id().await {
             given_back.extend(self.note(finished));
         }
+        given_back.extend(silent(std::mem::take(&mut self.silent)));
         self.give_back(given_back).await;
     }
+}
+
+/// Returns leases with the reason of their release.
+fn silent(leases: Vec<Lease>) -> Vec<(Lease, Because)> {
+    let leases = leases.into_iter();
+    leases.map(|lease| (lease, Because::Silence)).collect()
 }
 
 impl Started {

@@ -38,6 +38,9 @@ pub(super) struct Station {
     claiming: Option<Claiming>,
     /// Runs that are claimed, and neither started nor released yet.
     claimed: Vec<Claimed>,
+    /// Leases whose heartbeats the ledger did not answer in time. Nothing is claimed before they are released: otherwise
+    /// the claim would count them as abandoned. So their number is bounded by the number of runs in flight.
+    silent: Vec<Lease>,
     /// Leases whose release is in flight.
     returning: Vec<(Lease, Because)>,
     running: JoinSet<Work>,
@@ -61,6 +64,7 @@ impl Station {
             due: BTreeMap::new(),
             claiming: None,
             claimed: Vec::new(),
+            silent: Vec::new(),
             returning: Vec::new(),
             running: JoinSet::new(),
             started: HashMap::new(),

@@ -101,7 +101,7 @@ impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> ClaimNext<P> {
     /// Whether it may have been done all the same.
     fn is_in_doubt(&self, error: &sqlx::Error) -> bool {
         let says_no = match Class::of(error) {
-            Class::Collided | Class::Permanent | Class::ReadOnly => true,
+            Class::Collided | Class::Permanent | Class::ReadOnly | Class::Setup => true,
             Class::Lost | Class::Transient | Class::Login => false,
         };
         self.sent.get().is_some() && !says_no

@@ -63,6 +63,12 @@ pub enum PostgresError {
     /// User, password or database are not right, or the user may not make the tables.
     #[error("the server refuses the connection")]
     Refused(#[source] BoxError),
+    /// The tables of the store are incomplete, or the user has lost a right on them, for example during a restore. The
+    /// operation is retried: complete the restore, or grant the right.
+    #[error(
+        "a table, function or privilege of the store is missing in the database; complete the restore, or grant the privilege"
+    )]
+    Incomplete(#[source] BoxError),
     /// The server accepts no writes. Point the connection string to the primary, or turn `default_transaction_read_only` off.
     #[error(
         "the server is read-only; point the connection string to the primary, or turn `default_transaction_read_only` off"
@@ -113,8 +119,9 @@ impl PostgresError {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Unavailable { retry_after, .. } | Self::ReadOnly { retry_after, .. } => {
-                Retry::After(*retry_after)
+                Retry::after(*retry_after)
             }
+            Self::Incomplete(_) => Retry::After(LONG_PAUSE),
             Self::Embedder(error) => error.retry(),
             Self::InvalidUrl(_)
             | Self::InvalidSchema { .. }
@@ -131,7 +138,7 @@ impl PostgresError {
 impl From<sqlx::Error> for PostgresError {
     fn from(error: sqlx::Error) -> Self {
         match Class::of(&error) {
-            Class::Permanent | Class::Login => Self::Refused(Said::boxed(error)),
+            Class::Permanent | Class::Login | Class::Setup => Self::Refused(Said::boxed(error)),
             Class::ReadOnly => Self::read_only(Said::boxed(error)),
             Class::Collided | Class::Lost | Class::Transient => Self::Unavailable {
                 retry_after: PAUSE,
@@ -150,6 +157,9 @@ impl PostgresError {
     }
 }
 
+/// The pause before a retry of an operation that succeeds only after an operator has changed the database.
+const LONG_PAUSE: Duration = Duration::from_secs(10);
+
 /// When to try again what the server could not do.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
@@ -164,6 +174,9 @@ pub(super) enum Class {
     Transient,
     /// The session accepts no writes. Nothing was done.
     ReadOnly,
+    /// The database lacks a table, a function or a right of the store, for example during a restore. Nothing was done,
+    /// and an operator can fix it.
+    Setup,
     /// The server will not do it, however often it is asked.
     Permanent,
     /// The server does not let the user in.
@@ -197,10 +210,12 @@ impl Class {
             "57P01" | "57P02" | "57P05" | "25P03" => Self::Lost,
             "3D000" => Self::Login,
             "25006" => Self::ReadOnly,
+            // Insufficient privilege; undefined table, function, object (a type, for example) and column; undefined schema.
+            "42501" | "42P01" | "42883" | "42704" | "42703" | "3F000" => Self::Setup,
             _ => match code.get(..2) {
                 Some("08") => Self::Lost,
                 Some("28") => Self::Login,
-                // Data, constraints, limits of the server, and rights or names.
+                // Data, constraints, limits of the server, and syntax.
                 Some("22" | "23" | "42" | "54") => Self::Permanent,
                 Some(_) | None => Self::Transient,
             },
@@ -277,6 +292,9 @@ pub(super) fn of_driver(error: Arc<sqlx::Error>) -> StoreError {
             };
         }
         Class::ReadOnly => return unavailable(PAUSE, PostgresError::read_only(source).into()),
+        Class::Setup => {
+            return unavailable(LONG_PAUSE, PostgresError::Incomplete(source).into());
+        }
         Class::Collided => SOON,
         Class::Lost | Class::Transient | Class::Login => PAUSE,
     };
@@ -330,6 +348,13 @@ mod tests {
             ("22021", Class::Permanent),
             ("23505", Class::Permanent),
             ("25006", Class::ReadOnly),
+            ("42601", Class::Permanent),
+            ("42501", Class::Setup),
+            ("42P01", Class::Setup),
+            ("42883", Class::Setup),
+            ("42704", Class::Setup),
+            ("42703", Class::Setup),
+            ("3F000", Class::Setup),
             ("28P01", Class::Login),
             ("57014", Class::Transient),
             ("XX000", Class::Transient),

@@ -309,7 +309,7 @@ async fn commit(
     if let Err(error) = end(database, connection, &sql).await {
         match Class::of(&error) {
             // The server says what is wrong, so nothing is kept.
-            Class::Collided | Class::Permanent | Class::ReadOnly => {
+            Class::Collided | Class::Permanent | Class::ReadOnly | Class::Setup => {
                 return Err(Failed::of(error, is_alone));
             }
             Class::Lost | Class::Transient | Class::Login => {
@@ -433,6 +433,8 @@ fn is_unheard_of(error: &sqlx::Error) -> bool {
 pub(super) fn is_worth_another(error: &sqlx::Error) -> bool {
     match Class::of(error) {
         Class::Collided | Class::Lost => true,
-        Class::Transient | Class::Permanent | Class::Login | Class::ReadOnly => false,
+        Class::Transient | Class::Permanent | Class::Login | Class::ReadOnly | Class::Setup => {
+            false
+        }
     }
 }

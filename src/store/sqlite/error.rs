@@ -96,7 +96,7 @@ impl SqliteError {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Unavailable { retry_after, .. } | Self::DiskFull { retry_after, .. } => {
-                Retry::After(*retry_after)
+                Retry::after(*retry_after)
             }
             Self::Embedder(error) => error.retry(),
             Self::NewerSchema { .. }

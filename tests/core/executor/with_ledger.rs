@@ -1,5 +1,7 @@
 //! Executors on a store without a ledger beside the ledger of another store.
 
+mod outages;
+
 use crate::support::{Call, Do, Probe, Shim, all, event_of, eventually, put, runs, unavailable};
 use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -306,8 +308,8 @@ async fn a_response_waits_for_a_store_that_is_away_and_is_not_made_again() {
     let mut refused = 0;
     let outcome = loop {
         match other.sees(&question).await {
-            Err(ExecutorError::Store { source, .. }) => {
-                assert!(matches!(source, StoreError::Unavailable { .. }));
+            Err(ExecutorError::Postponed { source, .. }) => {
+                assert_eq!(source.code(), "unavailable");
                 assert_eq!(joined.state().await, RunState::Ready);
                 refused += 1;
             }

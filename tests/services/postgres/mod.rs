@@ -4,6 +4,7 @@ mod alike;
 mod broken;
 mod counter;
 mod far;
+mod incomplete;
 mod processes;
 mod proxy;
 mod read_only;
