@@ -50,6 +50,14 @@ pub enum RunError {
         /// The closest name that exists.
         nearest: Option<String>,
     },
+    /// The request names a flow that requests cannot start.
+    #[error("a request cannot start flow {name:?}; it can start {}", entries.join(", "))]
+    NotAnEntry {
+        /// The flow that the request names.
+        name: String,
+        /// The flows that requests can start.
+        entries: Vec<String>,
+    },
     /// The input is over `value_bytes`, or nests too deep.
     #[error("the input is larger than {most} bytes or nests too deep")]
     InputTooLarge {

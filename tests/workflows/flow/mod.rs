@@ -2,6 +2,7 @@
 
 mod agents;
 mod asked;
+mod entries;
 mod executors;
 mod graphs;
 mod limits;
