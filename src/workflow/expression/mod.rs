@@ -116,6 +116,15 @@ impl Expression {
         found?.as_str().map(str::to_owned)
     }
 
+    /// Returns `true` if the value is a variable or a part of the definition, so that no copy is made.
+    pub(super) fn is_shared(&self) -> bool {
+        match self {
+            Self::Literal(_) => true,
+            Self::Reference(reference) => reference.is_whole_variable(),
+            Self::Text(_) | Self::List(_) | Self::Object(_) => false,
+        }
+    }
+
     fn as_literal(&self) -> Option<Value> {
         match self {
             Self::Literal(json) => Some((**json).clone()),

@@ -38,6 +38,10 @@ impl Reference {
         &self.variable
     }
 
+    pub(super) fn is_whole_variable(&self) -> bool {
+        self.path.is_none()
+    }
+
     /// The value: shared if it is all of a variable, a list if the path can yield several nodes.
     pub(super) fn resolve(&self, variables: &dyn Variables) -> Result<Json, Unresolved> {
         let found = match (variables.get(&self.variable), &self.path) {

@@ -8,8 +8,9 @@ use super::walk::{End, Walk, Walked, text};
 use crate::error::excerpt;
 use crate::model::{Condition, Json, NewBreadcrumb, Selector};
 use crate::workflow::ast::{Doing, TaskForm};
-use crate::workflow::expression::kept;
+use crate::workflow::expression::{Expression, kept};
 use serde_json::Value;
+use std::cell::Cell;
 use std::time::Duration;
 
 /// The longest message of a failure, in bytes.
@@ -26,6 +27,7 @@ impl Walk<'_> {
             attempt: 1,
             after: Duration::ZERO,
             phase: Phase::Due { again: false },
+            input_bytes: 0,
         };
         self.enter(path, Node::Leaf(due))?;
         let Some(Node::Leaf(leaf)) = self.progress.nodes.get(path) else {
@@ -48,11 +50,18 @@ impl Walk<'_> {
         path: &StepPath,
         scope: &Scope<'_>,
     ) -> Result<Walked, Walked> {
-        let task = self.task(&doing.task, scope).map_err(Walked::failed)?;
+        let (task, bytes) = self.task(&doing.task, scope).map_err(Walked::failed)?;
         let Some(Node::Leaf(leaf)) = self.progress.nodes.get_mut(path) else {
             return Err(self.misfit(path));
         };
         let again = matches!(leaf.phase, Phase::Due { again: true });
+        // A step that is handed out again was counted the first time.
+        if !again {
+            self.held.check(bytes).map_err(Walked::failed)?;
+            self.held.add(bytes);
+            self.held
+                .remove(std::mem::replace(&mut leaf.input_bytes, bytes));
+        }
         leaf.phase = Phase::Doing;
         self.next.ready.push(Ready {
             path: path.clone(),
@@ -102,6 +111,7 @@ impl Walk<'_> {
             attempt: leaf.attempt + 1,
             after,
             phase: Phase::Due { again: false },
+            input_bytes: leaf.input_bytes,
         };
         let retried = FlowEventKind::Retried {
             attempt: leaf.attempt,
@@ -137,15 +147,24 @@ impl Walk<'_> {
         }
     }
 
-    fn task(&self, form: &TaskForm, scope: &Scope<'_>) -> Result<Task, StepFailure> {
-        Ok(match form {
+    /// Returns the task of a step, and the bytes of its input that were built for the step.
+    fn task(&self, form: &TaskForm, scope: &Scope<'_>) -> Result<(Task, usize), StepFailure> {
+        let bytes = Cell::new(0);
+        let value = |expression: &Expression| {
+            let value = self.value(expression, scope)?;
+            if !expression.is_shared() {
+                bytes.set(bytes.get() + value.size());
+            }
+            Ok::<_, StepFailure>(value)
+        };
+        let task = match form {
             TaskForm::Agent { agent, input } => Task::Agent {
                 agent: agent.clone(),
-                input: self.value(input, scope)?,
+                input: value(input)?,
             },
             TaskForm::Tool { tool, input } => Task::Tool {
                 tool: tool.clone(),
-                input: self.value(input, scope)?,
+                input: value(input)?,
             },
             TaskForm::Model {
                 model,
@@ -155,27 +174,26 @@ impl Walk<'_> {
             } => Task::Model {
                 model: model.clone(),
                 prompt: prompt.clone(),
-                input: self.value(input, scope)?,
+                input: value(input)?,
                 output: output.clone(),
             },
             TaskForm::WaitFor { event } => Task::WaitFor {
-                event: self
-                    .value(event, scope)
-                    .and_then(|event| selector(&event))?,
+                event: value(event).and_then(|event| selector(&event))?,
             },
             TaskForm::Ask {
                 question,
                 of,
                 output,
             } => Task::Ask {
-                question: text(&self.value(question, scope)?),
+                question: text(&value(question)?),
                 of: of.clone(),
                 output: output.clone(),
             },
             TaskForm::Emit { breadcrumb } => Task::Emit {
-                breadcrumb: new_breadcrumb(&self.value(breadcrumb, scope)?)?,
+                breadcrumb: new_breadcrumb(&value(breadcrumb)?)?,
             },
-        })
+        };
+        Ok((task, bytes.get()))
     }
 }
 

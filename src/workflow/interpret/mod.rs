@@ -3,6 +3,7 @@
 mod control;
 mod driven;
 mod fan;
+mod held;
 mod path;
 mod progress;
 mod protocol;
@@ -349,7 +350,7 @@ impl Run {
 
     fn walk(&mut self, first: impl FnOnce(&mut Walk<'_>)) -> Next {
         let mut walk = Walk::new(&self.workflow, &mut self.progress);
-        walk.left = self.stride;
+        walk.left = self.stride.into();
         first(&mut walk);
         walk.run();
         self.goes_on = walk.left_out;

@@ -11,6 +11,7 @@ mod people;
 mod restarts;
 mod retries;
 mod steps;
+mod total;
 mod waits;
 
 use serde_json::{Value, json};
