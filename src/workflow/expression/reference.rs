@@ -52,6 +52,7 @@ impl Reference {
                 node.map(|node| node.clone().into())
             }
             (Some(value), Some(path)) => {
+                variables.search(path, &value)?;
                 let nodes = path.nodes(&value).map_err(Unresolved::Path)?;
                 Some(nodes.into_iter().cloned().collect::<Value>().into())
             }

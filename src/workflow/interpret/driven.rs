@@ -4,11 +4,12 @@ use super::path::StepPath;
 use super::progress::{Leaf, Node, Phase, Produced};
 use super::protocol::{FlowEventKind, MayRetry, Outcome, Ready, StepFailure, Task};
 use super::scope::Scope;
-use super::walk::{End, Walk, Walked, text};
+use super::walk::{End, Walk, Walked, text, unresolved};
 use crate::error::excerpt;
-use crate::model::{Condition, Json, NewBreadcrumb, Selector};
+use crate::model::{Json, NewBreadcrumb};
 use crate::workflow::ast::{Doing, TaskForm};
-use crate::workflow::expression::{Expression, kept};
+use crate::workflow::event_form::texts;
+use crate::workflow::expression::{Expression, Unresolved, kept};
 use serde_json::Value;
 use std::cell::Cell;
 use std::time::Duration;
@@ -178,7 +179,14 @@ impl Walk<'_> {
                 output: output.clone(),
             },
             TaskForm::WaitFor { event } => Task::WaitFor {
-                event: value(event).and_then(|event| selector(&event))?,
+                event: match event.fixed() {
+                    Some(fixed) => fixed.clone(),
+                    None => {
+                        let found = value(event.expression())?;
+                        let selector = event.selector(&found).map_err(Unresolved::Condition);
+                        selector.map_err(|error| unresolved(&error))?
+                    }
+                },
             },
             TaskForm::Ask {
                 question,
@@ -195,43 +203,6 @@ impl Walk<'_> {
         };
         Ok((task, bytes.get()))
     }
-}
-
-fn texts(value: &Value, field: &str) -> Option<Vec<String>> {
-    let items = value.get(field)?.as_array()?.iter();
-    // A tag that is nothing but a variable keeps the type of that.
-    let texts = items.map(|item| match item {
-        Value::String(text) => text.clone(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            item.to_string()
-        }
-    });
-    Some(texts.collect())
-}
-
-fn selector(event: &Value) -> Result<Selector, StepFailure> {
-    let text = |value: &Value, field: &str| {
-        let text = value.get(field).and_then(Value::as_str);
-        text.unwrap_or_default().to_owned()
-    };
-    let mut selector = Selector::schema(text(event, "schema_name"));
-    if let Some(tags) = texts(event, "any_tags") {
-        selector = selector.any_tags(tags);
-    }
-    if let Some(tags) = texts(event, "all_tags") {
-        selector = selector.all_tags(tags);
-    }
-    let conditions = event.get("context_match").and_then(Value::as_array);
-    for condition in conditions.into_iter().flatten() {
-        let value = condition.get("value").cloned();
-        let one = Condition::new(text(condition, "path"), text(condition, "op"), value);
-        // The first refused condition ends the step, so that no further one is compiled.
-        if let Some(error) = one.error() {
-            return Err(StepFailure::new("unresolved", error.to_string()));
-        }
-        selector = selector.condition(one);
-    }
-    Ok(selector)
 }
 
 fn new_breadcrumb(value: &Json) -> Result<NewBreadcrumb, StepFailure> {

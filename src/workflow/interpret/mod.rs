@@ -1,5 +1,6 @@
 //! Flows run step by step, without doing anything: the driver does, and tells.
 
+mod budget;
 mod control;
 mod driven;
 mod fan;
@@ -149,6 +150,7 @@ impl Run {
             finished: None,
             steps: 0,
             sequence: 0,
+            patterns: 0,
             nodes: BTreeMap::from([(root.clone(), node)]),
         };
         let mut begun = Self {
@@ -349,8 +351,7 @@ impl Run {
     }
 
     fn walk(&mut self, first: impl FnOnce(&mut Walk<'_>)) -> Next {
-        let mut walk = Walk::new(&self.workflow, &mut self.progress);
-        walk.left = self.stride.into();
+        let mut walk = Walk::in_stride(&self.workflow, &mut self.progress, self.stride);
         first(&mut walk);
         walk.run();
         self.goes_on = walk.left_out;

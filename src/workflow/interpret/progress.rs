@@ -31,6 +31,9 @@ pub struct Progress {
     pub(super) steps: u64,
     /// The number of the last event.
     pub(super) sequence: u64,
+    /// The number of regular expressions with variables that the run has compiled.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub(super) patterns: u64,
     /// What has begun and not ended, by path.
     pub(super) nodes: BTreeMap<StepPath, Node>,
 }
@@ -280,6 +283,14 @@ pub(super) struct Leaf {
 )]
 fn is_zero(bytes: &usize) -> bool {
     *bytes == 0
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_none(patterns: &u64) -> bool {
+    *patterns == 0
 }
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]

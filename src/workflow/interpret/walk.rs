@@ -3,6 +3,7 @@
 //! The walk recurses as deep as steps stand within steps, which the loader bounds. What has ended is not walked again:
 //! a cursor says how far a list of steps has come.
 
+use super::budget::WorkBudget;
 use super::held::Held;
 use super::path::StepPath;
 use super::progress::{BodyState, Cursor, Node, Produced, Progress};
@@ -12,18 +13,15 @@ use crate::model::Json;
 use crate::workflow::Workflow;
 use crate::workflow::ast::{Block, Body, Doing, Flow, Step, Work};
 use crate::workflow::expression::{Expression, Unresolved};
-use std::cell::Cell;
 use std::mem;
-
-/// The bytes that are built about as fast as one step begins and ends.
-const BYTES_OF_A_STEP: usize = 4 << 10;
+use std::rc::Rc;
 
 pub(super) struct Walk<'r> {
     pub(super) workflow: &'r Workflow,
     pub(super) progress: &'r mut Progress,
     pub(super) next: Next,
-    /// How many more steps may begin. A large value that is built for a step counts as several.
-    pub(super) left: Cell<u64>,
+    /// The work that may still be done. Scopes share it.
+    pub(super) work: Rc<WorkBudget>,
     /// Whether one did not, because of that.
     pub(super) left_out: bool,
     /// The bytes of all values of the run.
@@ -78,12 +76,22 @@ impl End {
 
 impl<'r> Walk<'r> {
     pub(super) fn new(workflow: &'r Workflow, progress: &'r mut Progress) -> Self {
+        Self::in_stride(workflow, progress, u64::MAX)
+    }
+
+    /// Starts a walk in which at most so many steps begin.
+    pub(super) fn in_stride(
+        workflow: &'r Workflow,
+        progress: &'r mut Progress,
+        stride: u64,
+    ) -> Self {
+        let patterns = progress.patterns;
         let held = Held::new(progress.bytes(), workflow.policies.limits.total_bytes);
         Self {
             workflow,
             progress,
             next: Next::default(),
-            left: Cell::new(u64::MAX),
+            work: Rc::new(WorkBudget::new(stride, patterns)),
             left_out: false,
             held,
         }
@@ -95,6 +103,7 @@ impl<'r> Walk<'r> {
             return;
         }
         self.walk();
+        self.progress.patterns = self.work.compiled();
         debug_assert_eq!(
             self.held.bytes(),
             self.progress.bytes(),
@@ -146,7 +155,7 @@ impl<'r> Walk<'r> {
         let Some(Node::Flow { vars, .. }) = self.progress.nodes.get_mut(path) else {
             return self.misfit(path);
         };
-        let mut scope = Scope::of_flow(mem::take(vars));
+        let mut scope = Scope::of_flow(mem::take(vars), &self.work);
         let walked = match &flow.body {
             Body::Steps(block) => self.block(block, path, base, &mut scope),
             Body::Graph(graph) => self.graph(graph, path, base, &mut scope),
@@ -224,6 +233,7 @@ impl<'r> Walk<'r> {
         path: &StepPath,
         scope: &mut Scope<'_>,
     ) -> Walked {
+        self.work.renew_searches();
         let is_escalated = matches!(self.progress.nodes.get(path), Some(Node::Escalated { .. }));
         let walked = if is_escalated {
             self.handler(step, path, scope)
@@ -235,6 +245,8 @@ impl<'r> Walk<'r> {
                 walked @ (Walked::Open | Walked::Ended(_)) => walked,
             }
         };
+        // What follows in the step around this one does not depend on the walk in which this one ended.
+        self.work.renew_searches();
         match walked {
             Walked::Open => Walked::Open,
             Walked::Ended(end) => {
@@ -342,7 +354,7 @@ impl<'r> Walk<'r> {
         if self.progress.paused {
             return true;
         }
-        let is_over = self.left.get() == 0;
+        let is_over = self.work.is_over();
         self.left_out |= is_over;
         is_over
     }
@@ -352,7 +364,7 @@ impl<'r> Walk<'r> {
         if self.is_held() {
             return Err(Walked::Open);
         }
-        self.spend(1);
+        self.work.begin();
         self.progress.steps = self.progress.steps.saturating_add(1);
         self.event(path, FlowEventKind::Started);
         let most = self.workflow.policies.limits.steps;
@@ -443,15 +455,9 @@ impl<'r> Walk<'r> {
             .resolve(scope, most)
             .map_err(|error| unresolved(&error))?;
         if !expression.is_shared() {
-            self.spend(value.size() / BYTES_OF_A_STEP);
+            self.work.build(value.size());
         }
         Ok(value)
-    }
-
-    /// Takes work from what may be done before others have their turn.
-    fn spend(&self, steps: usize) {
-        let steps = u64::try_from(steps).unwrap_or(u64::MAX);
-        self.left.set(self.left.get().saturating_sub(steps));
     }
 
     pub(super) fn misfit(&self, path: &StepPath) -> Walked {
@@ -470,6 +476,7 @@ impl<'r> Walk<'r> {
 pub(super) fn unresolved(error: &Unresolved) -> StepFailure {
     let code = match error {
         Unresolved::TooLarge(_) => "too_large",
+        Unresolved::Searches(_) | Unresolved::Patterns(_) => "too_much_work",
         Unresolved::Missing(_) | Unresolved::Path(_) | Unresolved::Condition(_) => "unresolved",
     };
     StepFailure::new(code, error.to_string())
