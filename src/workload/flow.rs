@@ -172,6 +172,7 @@ fn end_of(driven: Driven) -> WorkloadEventKind {
                 }
                 RunError::NoSuchFlow { .. }
                 | RunError::InputTooLarge { .. }
+                | RunError::NotAnEntry { .. }
                 | RunError::BadInput { .. } => MayRetry::Never,
             },
         },

@@ -191,7 +191,7 @@ impl<'d> Drive<'d> {
                 }
                 Some(_) | None => {
                     // A step that had no room may let others begin, or be the end of the run.
-                    let (state, false) = self.state()? else {
+                    let (state, false) = self.state().await? else {
                         continue;
                     };
                     self.tell_progress().await?;

@@ -179,7 +179,7 @@ impl Drive<'_> {
         match leave {
             Leave::Yields { .. } => {
                 // A step that had no room may be the end of the run.
-                let (state, false) = self.state()? else {
+                let (state, false) = self.state().await? else {
                     return Ok(None);
                 };
                 self.tell_progress().await?;

@@ -35,7 +35,7 @@ impl Drive<'_> {
         if self.is_saved {
             return Ok(());
         }
-        let (state, _) = self.state()?;
+        let (state, _) = self.state().await?;
         self.tell_progress().await?;
         match self.context.save(state).await {
             Ok(()) => {

@@ -1,7 +1,8 @@
 //! A database that lacks a table for a while, as during a restore.
 
 use crate::nats::stage::{answered, ask, eventually, runtime};
-use crate::postgres::server::{Namespaces, execute, store_in};
+use crate::postgres::execute;
+use crate::postgres::server::{Namespaces, store_in};
 use std::error::Error as _;
 use universal_executor::error::Retry;
 use universal_executor::store::{DeadLetter, PostgresError, StoreError};

@@ -17,11 +17,13 @@ fn a_definition_that_asks_for_more_than_is_let_is_refused_with_the_limit_and_the
     };
     let mut more = Limits::default();
     (more.steps, more.items, more.value_bytes) = (20_000, 2_000, 1 << 20);
+    more.total_bytes = 16 << 20;
     let (default, more) = (Parts::new(), Parts::new().limits(more));
     for (name, within, over) in [
         ("steps", 10_000, 20_000),
         ("items", 1_000, 2_000),
         ("value_bytes", 256 << 10, 1 << 20),
+        ("total_bytes", 4 << 20, 16 << 20),
     ] {
         assert!(assembled(&default, name, within).is_ok());
         let refused = assembled(&default, name, over).unwrap_err();

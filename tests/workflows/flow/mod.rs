@@ -2,6 +2,7 @@
 
 mod agents;
 mod asked;
+mod entries;
 mod executors;
 mod graphs;
 mod hints;
@@ -13,6 +14,7 @@ mod restarts;
 mod retries;
 mod security;
 mod steps;
+mod total;
 mod transcripts;
 mod waits;
 
