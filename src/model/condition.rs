@@ -98,7 +98,7 @@ pub(super) trait Look {
     /// Whether there is a context that can be looked into.
     fn is_there(&self) -> bool;
 
-    /// Whether a check holds for a node at a path; `None` if the path cannot be evaluated, or takes more than `limit` steps.
+    /// Returns `true` if a check holds for a node at a path; `None` if the path cannot be evaluated, or takes more than `limit` steps.
     fn any(&self, path: &Path, limit: usize, check: &dyn Fn(&Value) -> bool) -> Option<bool>;
 }
 
@@ -208,7 +208,7 @@ impl Condition {
         (!path.is_plain()).then_some(path)
     }
 
-    /// Returns `true` if it holds on whatever has nodes at paths, and a search takes at most `limit` steps.
+    /// Returns `true` if it holds on a context, and a search takes at most `limit` steps.
     pub(super) fn holds_in(&self, context: &dyn Look, limit: usize) -> bool {
         let Ok(test) = &self.test else { return false };
         let any = |check: &dyn Fn(&Value) -> bool| context.any(&test.path, limit, check);

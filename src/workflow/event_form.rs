@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// A selector with places for variables.
 ///
-/// Whatever has no variables is compiled once, when the definition is read, and shared by all steps that wait: a regular
+/// A condition without variables is compiled once, when the definition is read, and shared by all steps that wait: a regular
 /// expression takes milliseconds to compile and up to 256 KiB. A regular expression never has variables here.
 #[derive(Clone, Debug)]
 pub(super) struct EventForm {

@@ -135,7 +135,7 @@ pub struct Limits {
     /// Bytes of one value, as JSON: `value_bytes`, 256 KiB by default. The step that has a larger one fails.
     pub value_bytes: usize,
     /// Bytes of all values of a run together, as JSON: `total_bytes`, 4 MiB by default. Variables and results count each time that
-    /// the saved state contains them, inputs of steps under way if they were built for the step. The step that would
+    /// the saved state contains them, inputs of running steps if they were built for the step. The step that would
     /// exceed the limit fails.
     pub total_bytes: usize,
 }

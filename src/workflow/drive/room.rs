@@ -6,7 +6,7 @@ use crate::error::{BoxError, permanent};
 use crate::model::{Json, JsonError};
 use crate::workflow::{Outcome, StepPath};
 
-/// Whether the state of a run can be stored.
+/// The size of the state of a run, compared with the size that a store accepts.
 enum Room {
     Fits(Json),
     /// The state has at least so many bytes.
@@ -63,7 +63,7 @@ impl Drive<'_> {
         })
     }
 
-    /// Fails the steps under way with the largest parts, or lets others begin if none is under way. Returns `true` if the run
+    /// Fails the running steps with the largest parts, or lets others begin if no step runs. Returns `true` if the run
     /// was paused and continues for that.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ impl Drive<'_> {
                     path = path.as_str(),
                     size,
                     part,
-                    "a step leaves no room for what is kept of its run"
+                    "a step failed because it left no room in the state of its run"
                 );
                 self.give_up(&path, too_large(size, limit, part));
             }
@@ -88,9 +88,9 @@ impl Drive<'_> {
             self.apply(next);
             return Ok(false);
         }
-        // One that has ended goes on no more, paused or not.
+        // A run that has ended does not continue, paused or not.
         if self.is_paused() {
-            tracing::warn!("a run has no room while it is paused, and goes on until it has");
+            tracing::warn!("a paused run continues, because its state is too large to be stored");
             let next = self.run.unpause();
             self.apply(next);
             return Ok(true);
@@ -141,7 +141,7 @@ impl Drive<'_> {
         kept.fold(self.run.progress().least_size(), usize::saturating_add)
     }
 
-    /// Returns the steps under way with the largest parts, each with its part, that together take half of the excess. Failing
+    /// Returns the running steps with the largest parts, each with its part, that together take half of the excess. Failing
     /// a step may free less than its part or let others begin, so the rest is measured again.
     fn largest(&self, excess: usize) -> Vec<(usize, StepPath)> {
         let parts = self.ready.keys().map(|path| {

@@ -245,7 +245,7 @@ impl<'r> Walk<'r> {
                 walked @ (Walked::Open | Walked::Ended(_)) => walked,
             }
         };
-        // What follows in the step around this one does not depend on the walk in which this one ended.
+        // The enclosing step must not depend on the walk in which this step ended.
         self.work.renew_searches();
         match walked {
             Walked::Open => Walked::Open,

@@ -49,22 +49,7 @@ async fn a_long_row_of_steps_that_do_nothing_lets_others_have_their_turn() {
         ToolRegistry::default(),
         no_model(),
     );
-    let is_done = std::cell::Cell::new(false);
-
-    let turns = async {
-        let mut turns = 0;
-        while !is_done.get() {
-            tokio::task::yield_now().await;
-            turns += 1;
-        }
-        turns
-    };
-    let work = async {
-        let result = world.comes_to(json!({})).await;
-        is_done.set(true);
-        result
-    };
-    let (result, turns) = tokio::join!(work, turns);
+    let (result, turns) = with_turns_of_others(&world).await;
 
     assert_eq!(result["output"], 9_000);
     assert!(turns >= 30, "others had {turns} turns");

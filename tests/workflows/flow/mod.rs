@@ -184,6 +184,25 @@ async fn goes_on(executor: &WorkflowExecutor, event: &Event) -> Result<Outcome, 
     panic!("the run does not end");
 }
 
+/// Returns the result of a run that waits for nobody, and how often another task of the thread had its turn meanwhile.
+async fn with_turns_of_others(world: &World) -> (Value, usize) {
+    let is_done = std::cell::Cell::new(false);
+    let turns = async {
+        let mut turns = 0;
+        while !is_done.get() {
+            tokio::task::yield_now().await;
+            turns += 1;
+        }
+        turns
+    };
+    let work = async {
+        let result = world.comes_to(json!({})).await;
+        is_done.set(true);
+        result
+    };
+    tokio::join!(work, turns)
+}
+
 fn executor(
     definition: &Value,
     parts: &Parts,

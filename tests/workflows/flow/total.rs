@@ -3,7 +3,7 @@
 use super::*;
 
 /// A flow that sets `a` to a string of 196,608 bytes, and then runs the given steps. Its values may have `total` bytes.
-fn with_large_value(total: usize, steps: Value) -> Value {
+fn with_large_value(total: usize, steps: &Value) -> Value {
     let mut all = vec![
         json!({"set": {"a": "xxx"}}),
         json!({"loop": [{"set": {"a": "${a}${a}"}}], "max": 16}),
@@ -42,7 +42,7 @@ async fn a_small_definition_cannot_make_a_run_take_more_than_its_limit_for_all_v
         "for_each": (0..200).collect::<Vec<_>>(), "at_once": 200,
         "steps": [{"set": sets}, {"wait_for": {"schema_name": "never.v1"}}],
     });
-    let mut definition = with_large_value(0, json!([{"parallel": [items, items]}]));
+    let mut definition = with_large_value(0, &json!([{"parallel": [items, items]}]));
     definition["policies"] = json!({});
 
     let error = error_of(&definition).await;
@@ -52,15 +52,15 @@ async fn a_small_definition_cannot_make_a_run_take_more_than_its_limit_for_all_v
     assert!(message.contains("total_bytes allows 4194304"), "{message}");
 }
 
-#[tokio::test]
-async fn values_of_every_kind_count_towards_the_limit() {
+/// Steps that exceed a total of 500,000 bytes with values of each kind.
+fn kinds() -> Vec<(&'static str, Value)> {
     let wait = json!({"wait_for": {"schema_name": "never.v1"}});
     let at_once = |step: Value| {
         let items = [1, 2, 3, 4];
         json!([{"for_each": items, "steps": [step]}])
     };
     let branches = |branch: Value| json!([{"parallel": vec![branch; 4], "join": "fail_fast"}]);
-    let kinds = [
+    vec![
         (
             "variables",
             at_once(
@@ -106,9 +106,13 @@ async fn values_of_every_kind_count_towards_the_limit() {
                 {"when": {"path": "result", "op": "exists"}, "steps": [wait]},
             ]})),
         ),
-    ];
-    for (kind, steps) in kinds {
-        let error = error_of(&with_large_value(500_000, steps)).await;
+    ]
+}
+
+#[tokio::test]
+async fn values_of_every_kind_count_towards_the_limit() {
+    for (kind, steps) in kinds() {
+        let error = error_of(&with_large_value(500_000, &steps)).await;
 
         assert_eq!(error["code"], "too_large", "{kind}: {error}");
         let message = error["message"].as_str().unwrap();
@@ -126,7 +130,7 @@ async fn a_value_that_steps_under_way_share_is_not_copied_and_does_not_count_for
         {"return": "${last[0]}"},
     ]);
 
-    let result = world(&with_large_value(600_000, steps))
+    let result = world(&with_large_value(600_000, &steps))
         .comes_to(json!({}))
         .await;
 
@@ -141,7 +145,7 @@ async fn values_that_are_replaced_or_out_of_scope_leave_room_for_others() {
         {"loop": [{"try": [{"set": {"d": "x${a}", "e": "x${a}"}}], "on_failure": [{"set": {"f": "${error.code}"}}]}], "max": 3},
         {"return": "${f}"},
     ]);
-    let mut definition = with_large_value(600_000, steps);
+    let mut definition = with_large_value(600_000, &steps);
     definition["flows"]["main"]["steps"][3]["steps"][1] = json!({"set": {"c": 1}});
 
     let result = world(&definition).comes_to(json!({})).await;
@@ -156,7 +160,7 @@ async fn a_run_that_continues_after_a_restart_counts_its_values_as_before() {
         {"ask": "Continue?"},
         {"try": [{"set": {"c": "x${a}"}}], "on_failure": [{"return": "${error.code}"}]},
     ]);
-    let world = world(&with_large_value(500_000, steps));
+    let world = world(&with_large_value(500_000, &steps));
     world.asks(json!({})).await;
     let question = world.works_until("human.request.v1", 1).await;
     let ticket = question.context.text("requestId").unwrap();
@@ -200,22 +204,8 @@ async fn as_few_steps_as_possible_fail_if_the_state_of_a_run_is_too_large_to_be_
 #[tokio::test]
 async fn many_large_values_let_others_have_their_turn() {
     let steps = json!([{"loop": [{"set": {"b": "x${a}"}}], "max": 200}]);
-    let world = world(&with_large_value(4 << 20, steps));
-    let is_done = std::cell::Cell::new(false);
-
-    let turns = async {
-        let mut turns = 0;
-        while !is_done.get() {
-            tokio::task::yield_now().await;
-            turns += 1;
-        }
-        turns
-    };
-    let work = async {
-        world.comes_to(json!({})).await;
-        is_done.set(true);
-    };
-    let (turns, ()) = tokio::join!(turns, work);
+    let world = world(&with_large_value(4 << 20, &steps));
+    let (_, turns) = with_turns_of_others(&world).await;
 
     assert!(turns >= 30, "others had {turns} turns");
 }

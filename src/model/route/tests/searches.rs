@@ -15,7 +15,7 @@ fn event_with(items: usize) -> (crate::model::Breadcrumb, Event) {
     (breadcrumb, event)
 }
 
-/// Subscriptions of which each searches the context for the first item.
+/// Returns subscriptions that each search the context for the first item.
 fn searching(count: usize) -> Vec<Subscription> {
     let one =
         Subscription::trigger("user.message.v1").matching("$.items[?@[0] == 0]", "exists", true);

@@ -11,7 +11,7 @@ fn workflow(flows: Value) -> Arc<Workflow> {
 }
 
 /// Returns how a flow ends that needs no driver.
-fn end_of(steps: Value, input: Value) -> Result<Value, StepFailure> {
+fn end_of(steps: &Value, input: Value) -> Result<Value, StepFailure> {
     let workflow = workflow(json!({"main": {"steps": steps}}));
     let (_, next) = Run::begin(workflow, "main", "run", input).unwrap();
     match next.finished.expect("the flow needs no driver") {
@@ -34,10 +34,10 @@ fn the_paths_of_one_step_search_no_more_than_a_limit_together() {
         json!([{"if": {"any": vec![test; count]}, "then": [{"return": 1}]}, {"return": 0}])
     };
 
-    assert!(end_of(searches(5), list()).is_ok());
-    assert_eq!(end_of(tests(5), list()), Ok(json!(0)));
+    assert!(end_of(&searches(5), list()).is_ok());
+    assert_eq!(end_of(&tests(5), list()), Ok(json!(0)));
     for steps in [searches(20), tests(20)] {
-        let failure = end_of(steps, list()).unwrap_err();
+        let failure = end_of(&steps, list()).unwrap_err();
         assert_eq!(failure.code, "too_much_work", "{failure:?}");
         assert!(failure.message.contains("4194304 steps"), "{failure:?}");
     }
@@ -50,7 +50,7 @@ fn each_step_may_search_as_much_as_the_one_before() {
         {"return": "${found}"},
     ]);
 
-    assert_eq!(end_of(steps, list()), Ok(json!([])));
+    assert_eq!(end_of(&steps, list()), Ok(json!([])));
 }
 
 #[test]
@@ -63,9 +63,12 @@ fn a_run_compiles_only_so_many_patterns_with_variables() {
     };
     let input = || json!({"text": "a", "pattern": "b"});
 
-    assert_eq!(end_of(steps("b", 12), input()), Ok(json!(0)));
-    assert_eq!(end_of(steps("${input.pattern}", 10), input()), Ok(json!(0)));
-    let failure = end_of(steps("${input.pattern}", 11), input()).unwrap_err();
+    assert_eq!(end_of(&steps("b", 12), input()), Ok(json!(0)));
+    assert_eq!(
+        end_of(&steps("${input.pattern}", 10), input()),
+        Ok(json!(0))
+    );
+    let failure = end_of(&steps("${input.pattern}", 11), input()).unwrap_err();
     assert_eq!(failure.code, "too_much_work", "{failure:?}");
     assert!(failure.message.contains("1000 regular"), "{failure:?}");
 }
@@ -104,7 +107,7 @@ fn awaited(next: &Next) -> Vec<Selector> {
         .collect()
 }
 
-fn waits(conditions: Value) -> Value {
+fn waits(conditions: &Value) -> Value {
     let items: Vec<_> = (0..20).collect();
     json!({"main": {"steps": [{
         "for_each": items, "at_once": 20, "join": "all",
@@ -115,7 +118,7 @@ fn waits(conditions: Value) -> Value {
 #[test]
 fn steps_that_wait_for_the_same_event_share_one_compiled_selector() {
     let conditions = json!([{"path": "$.a", "op": "matches", "value": "x+"}]);
-    let workflow = workflow(waits(conditions));
+    let workflow = workflow(waits(&conditions));
 
     let (run, next) = Run::begin(workflow, "main", "run", json!({})).unwrap();
 
