@@ -358,6 +358,36 @@ pub(crate) async fn all_runs_of_a_version_that_is_gone_are_accepted<S: Subject>(
     third.run_until(accepted).await.unwrap();
 }
 
+/// A run that waits for a version that is gone delays the later runs of its session until an operator skips it.
+pub(crate) async fn a_transferred_run_can_be_skipped<S: Subject>(subject: &S) {
+    let store = subject.fresh().await;
+    let mut away = WorkerRecord::new("away", "away").executor(ID, &wide());
+    away.stopped = true;
+    store.ledger().unwrap().record_worker(&away).await.unwrap();
+    let first = post(&store, 2).await;
+    let later = NewBreadcrumb::new("note.v1").context(json!({"n": 12}));
+    let later = later.tag("session:2").tag("urgent");
+    store.create(later).await.unwrap();
+    let old = runtime(subject, &store, "old", narrow());
+
+    let skipped = async {
+        until(async || runs(&store).await.len() == 2).await;
+        until(async || transferred(&store, &first).await.is_some()).await;
+        let runs = runs(&store).await;
+        for run in &runs {
+            let skips = run.run.trigger_id == first.id;
+            assert_eq!(old.skip(&run.run).await.is_ok(), skips, "{run:?}");
+        }
+        until(async || answers(&store).await.len() == 1).await;
+    };
+    old.run_until(skipped).await.unwrap();
+
+    let mut all = runs(&store).await.into_iter();
+    let run = all.find(|run| run.run.trigger_id == first.id).unwrap();
+    assert_eq!(run.reason.as_deref(), Some("unmatched"));
+    old.redo(&run.run).await.unwrap();
+}
+
 /// A run that no known version matches is skipped, and can be redone when a version runs that matches.
 pub(crate) async fn a_skip_can_be_redone<S: Subject>(subject: &S) {
     let store = subject.fresh().await;
@@ -428,6 +458,7 @@ macro_rules! versions {
                 a_third_version_accepts_transferred_runs
                 a_note_waits_for_a_version_that_stopped_after_the_commit
                 a_note_waits_for_a_version_that_was_killed_after_the_commit
+                a_transferred_run_can_be_skipped
                 a_skip_can_be_redone
                 workers_are_listed
             }
