@@ -42,7 +42,7 @@ pub enum RuntimeError {
         id: String,
     },
     /// The store of an executor keeps no runs.
-    #[error("the store of executor {id:?} has no run ledger, so there is no run to do again")]
+    #[error("the store of executor {id:?} has no run ledger, so it has no runs to redo or skip")]
     NoLedger {
         /// The executor's id.
         id: String,
@@ -51,6 +51,14 @@ pub enum RuntimeError {
     #[error("the run cannot be done again")]
     Redo {
         /// What its ledger says.
+        source: StoreError,
+    },
+    /// A run cannot be skipped.
+    #[error(
+        "cannot skip the run; only a run that waits for another version of its executor can be skipped"
+    )]
+    Skip {
+        /// Error of the store.
         source: StoreError,
     },
     /// The source cannot be subscribed to.
@@ -70,7 +78,7 @@ impl RuntimeError {
             | Self::AlreadyRunning
             | Self::UnknownExecutor { .. }
             | Self::NoLedger { .. } => Retry::Never,
-            Self::Redo { source, .. } => source.retry(),
+            Self::Redo { source, .. } | Self::Skip { source, .. } => source.retry(),
             Self::Source(error) => error.retry(),
         }
     }

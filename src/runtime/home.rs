@@ -26,7 +26,7 @@ pub(super) struct Home {
     pub(super) wakes: Wakes,
     /// What definitions say of how breadcrumbs are shown to models.
     pub(super) hints: Arc<SchemaHints>,
-    /// Other versions of the executors here, on live workers.
+    /// Other recorded versions of the executors here.
     others: RwLock<Arc<Others>>,
     /// Cancelled when nobody lives here any more.
     pub(super) empty: CancellationToken,

@@ -53,6 +53,7 @@ mod roster;
 mod seen;
 mod share;
 mod shared;
+mod skip;
 mod station;
 mod sweep;
 mod wakes;
@@ -78,6 +79,7 @@ use futures::stream::{self, Stream};
 use futures::{FutureExt as _, StreamExt as _};
 use graph::Graph;
 use health::Vitals;
+use home::Home;
 use intake::Intake;
 use progress::Progress;
 use roster::Roster;
@@ -260,15 +262,42 @@ impl Runtime {
     /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Redo`] if the run is not known
     /// or did not fail.
     pub async fn redo(&self, run: &RunRef) -> Result<(), RuntimeError> {
-        let id = &*run.executor;
-        let unknown = || RuntimeError::UnknownExecutor { id: id.to_owned() };
-        let member = self.roster.get(id).ok_or_else(unknown)?;
-        let no_ledger = || RuntimeError::NoLedger { id: id.to_owned() };
-        let ledger = member.home.ledger().ok_or_else(no_ledger)?;
-        let redone: Result<(), StoreError> = ledger.redo(run).await;
+        let home = self.home_of(run)?;
+        let redone: Result<(), StoreError> = match home.ledger() {
+            Some(ledger) => ledger.redo(run).await,
+            None => return Err(no_ledger(run)),
+        };
         redone.map_err(|source| RuntimeError::Redo { source })?;
-        member.home.nudge([Arc::clone(&run.executor)]);
+        home.nudge([Arc::clone(&run.executor)]);
         Ok(())
+    }
+
+    /// Ends a run as skipped that waits for another version of its executor ([`Run::transferred_to`]), so that later runs with
+    /// its ordering key start. [`redo`](Self::redo) runs it again.
+    ///
+    /// # Errors
+    /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Skip`] if the run is unknown or
+    /// does not wait for another version.
+    ///
+    /// [`Run::transferred_to`]: crate::store::Run::transferred_to
+    pub async fn skip(&self, run: &RunRef) -> Result<(), RuntimeError> {
+        let home = self.home_of(run)?;
+        let skipped = match home.ledger() {
+            Some(ledger) => skip::skip(home.store(), ledger, run).await,
+            None => return Err(no_ledger(run)),
+        };
+        skipped.map_err(|source| RuntimeError::Skip { source })?;
+        home.nudge([Arc::clone(&run.executor)]);
+        Ok(())
+    }
+
+    /// Returns the store handle of the executor of a run.
+    fn home_of(&self, run: &RunRef) -> Result<Arc<Home>, RuntimeError> {
+        let unknown = || RuntimeError::UnknownExecutor {
+            id: run.executor.to_string(),
+        };
+        let member = self.roster.get(&run.executor).ok_or_else(unknown)?;
+        Ok(member.home)
     }
 
     /// Waits for the first breadcrumb that matches a selector and is announced from now on: call it, write the request,
@@ -311,5 +340,11 @@ impl fmt::Debug for Runtime {
             .field("executors", &ids)
             .field("settings", &self.settings)
             .finish_non_exhaustive()
+    }
+}
+
+fn no_ledger(run: &RunRef) -> RuntimeError {
+    RuntimeError::NoLedger {
+        id: run.executor.to_string(),
     }
 }
