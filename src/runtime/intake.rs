@@ -54,6 +54,8 @@ pub(super) struct Intake<'r> {
     /// When to pull again after an error, and how many there were in a row.
     pause: Option<Instant>,
     errors: u32,
+    /// Number of errors of the source since the start.
+    failures: u64,
     turn: u32,
 }
 
@@ -87,6 +89,7 @@ impl<'r> Intake<'r> {
             reopen: None,
             pause: None,
             errors: 0,
+            failures: 0,
             turn: 0,
         }
     }
@@ -156,7 +159,10 @@ impl<'r> Intake<'r> {
                 () = until(pause), if pause.is_some() => self.pause = None,
                 opened = subscribe(self.runtime), if closed && pause.is_none() => match opened {
                     Ok(open) => deliveries = Some(self.note_subscribed(open)),
-                    Err(error) => self.pause_after(&error),
+                    Err(error) => {
+                        self.pause_after(&error);
+                        self.shared.source_ended();
+                    }
                 },
                 place = self.shares.place(), if !has_place => self.place = Some(place),
                 Some((delivery, place)) = self.back.recv() => {
@@ -171,7 +177,7 @@ impl<'r> Intake<'r> {
                     Next::Delivered(Some(Err(error))) => self.pause_after(&error),
                     Next::Delivered(None) => {
                         tracing::warn!("the source of events ended; subscribing again");
-                        self.shared.source_is(false);
+                        self.shared.source_ended();
                         deliveries = None;
                         self.pause = Some(later(Instant::now(), PAUSE));
                     }
@@ -182,7 +188,7 @@ impl<'r> Intake<'r> {
 
     fn note_subscribed(&self, deliveries: Deliveries) -> Deliveries {
         self.shared.progress.subscribed(deliveries.start());
-        self.shared.source_is(true);
+        self.shared.source_delivers();
         // What was announced while nobody listened.
         if !self.shared.source_is_complete {
             self.ask_for_everything();
@@ -225,7 +231,6 @@ impl<'r> Intake<'r> {
             self.look_for_what_was_missed();
             return;
         }
-        self.shared.source_is(false);
         let growing = SHORTEST_PAUSE * (1 << self.errors.min(10));
         let asked_for = match error.retry() {
             Retry::After(delay) => delay,
@@ -233,14 +238,17 @@ impl<'r> Intake<'r> {
         };
         self.errors = self.errors.saturating_add(1);
         let pause = growing.max(asked_for).min(LONGEST_PAUSE);
-        self.pause = Some(later(Instant::now(), pause));
+        let polled_at = later(Instant::now(), pause);
+        self.pause = Some(polled_at);
+        self.failures += 1;
+        self.shared.source_failed(self.failures, polled_at);
     }
 
     /// Hands a delivery to whom it concerns. A full inbox holds up the source, so that nothing is lost.
     async fn deliver(&mut self, delivery: Delivery) {
         self.shared.count(|report| report.events += 1);
         metrics::add(metrics::EVENTS, 1);
-        self.shared.source_is(true);
+        self.shared.source_delivers();
         if planted("ack-first") {
             drop(delivery.ack().await);
         }

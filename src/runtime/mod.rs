@@ -193,6 +193,7 @@ impl Runtime {
             _ = signals.next() => {}
             () = intake.run(deliveries) => {}
             () = backlog::watch(self) => {}
+            () = health::check_source(&*self.source, &shared) => {}
         }
         shared.stop.cancel();
         if planted("drop-at-drain") {

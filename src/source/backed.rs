@@ -106,11 +106,15 @@ impl EventSource for Backed {
         self.sure.is_complete()
     }
 
-    /// As the quick one says, while it can be reached.
+    /// Returns the count of the quick source, or that of the sure source if the quick one has none.
+    ///
+    /// # Errors
+    /// Fails if the sure source cannot be reached, as [`subscribe`](EventSource::subscribe) does.
     async fn behind(&self) -> Result<Option<u64>, SourceError> {
+        let sure = self.sure.behind().await?;
         match self.quick.behind().await {
             Ok(Some(events)) => Ok(Some(events)),
-            Ok(None) | Err(_) => self.sure.behind().await,
+            Ok(None) | Err(_) => Ok(sure),
         }
     }
 }

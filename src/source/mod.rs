@@ -92,7 +92,9 @@ pub trait EventSource: Send + Sync + 'static {
     /// Number of events that wait for this source's consumer or are delivered but not acknowledged. `None` if the source
     /// cannot count them.
     ///
-    /// A server may count an event a moment after it confirmed it (NATS does).
+    /// A server may count an event a moment after it confirmed it (NATS does). After an error of its subscription, the
+    /// runtime calls this method until it succeeds, and reports the source as unavailable until then: a source that can
+    /// become unreachable must return an error here while it is.
     ///
     /// # Errors
     /// Fails if the source cannot be reached.

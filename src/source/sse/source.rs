@@ -157,6 +157,21 @@ impl EventSource for SseSource {
         };
         Ok(Deliveries::new(stream::unfold((said, running), next)))
     }
+
+    /// Returns `None`: the server does not count events.
+    ///
+    /// # Errors
+    /// Fails while subscribers exist and the connection is down.
+    async fn behind(&self) -> Result<Option<u64>, SourceError> {
+        let running = self.lock().clone();
+        match running {
+            Some(running) if !running.feed.health().is_connected => {
+                let why = running.feed.progress.borrow().why.clone();
+                Err(unavailable(why.as_deref().unwrap_or("not connected yet")))
+            }
+            Some(_) | None => Ok(None),
+        }
+    }
 }
 
 /// Waits for the first connection, or for the next that fails before there was one.
