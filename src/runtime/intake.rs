@@ -1,10 +1,10 @@
 //! Deliveries in: each to every executor it triggers, and to whoever waits for it.
 
-use super::definitions::{Announced, Keeper, keeper};
+use super::definitions::{Announced, Keeper};
 use super::direct::Direct;
-use super::enlist::{self, Arrival, Candidate, Enlist};
+use super::enlist::{Arrival, Candidate, Enlist};
 use super::home::{Home, SeenTo};
-use super::lookout::{self, Look, Lookout, OVERLAP, earlier};
+use super::lookout::{self, Look, Lookout, OVERLAP, earlier, until};
 use super::share::{Back, Place, Share, Shares, shares};
 use super::shared::{PAUSE, Shared, caught, caught_stream};
 use super::station::Station;
@@ -22,7 +22,7 @@ use futures::future::join_all;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -94,8 +94,17 @@ impl<'r> Intake<'r> {
         }
     }
 
+    /// Notes how far each store has come, then subscribes to the source.
+    ///
+    /// # Errors
+    /// Fails if the source cannot be subscribed to.
+    pub(super) async fn subscribe(&mut self) -> Result<Deliveries, SourceError> {
+        self.open().await;
+        subscribe(self.runtime).await
+    }
+
     /// Notes how far each store has come.
-    pub(super) async fn open(&mut self) {
+    async fn open(&mut self) {
         let homes = self.shared.roster.homes();
         let settings = self.runtime.settings;
         let more = settings.look_back.saturating_sub(OVERLAP);
@@ -124,7 +133,7 @@ impl<'r> Intake<'r> {
             tracing::warn!(code = error.code(), error = %Chain(&error), "definitions could not be loaded");
             sleep_until(later(Instant::now(), PAUSE)).await;
         }
-        let (sender, inbox) = mpsc::channel(keeper::INBOX);
+        let (sender, inbox) = mpsc::channel(self.runtime.settings.max_deliveries);
         let follow = Arc::clone(keeper).follow(Arc::clone(&self.shared), inbox);
         self.tasks.spawn(follow);
         self.definitions = Some((Arc::clone(keeper), sender));
@@ -193,7 +202,7 @@ impl<'r> Intake<'r> {
         if !self.shared.source_is_complete {
             self.ask_for_everything();
         } else if !self.shared.progress.has_position() {
-            self.look_for_what_was_missed();
+            self.look_for_what_was_missed(None);
         }
         deliveries
     }
@@ -204,13 +213,15 @@ impl<'r> Intake<'r> {
         }
     }
 
-    /// Asks for a look at what was committed after the newest event that was taken in, or after the start.
-    fn look_for_what_was_missed(&self) {
+    /// Requests a sweep of the breadcrumbs committed after a time. Without one, the sweep begins with the newest event that
+    /// was taken in, or with the start.
+    fn look_for_what_was_missed(&self, after: Option<Timestamp>) {
         if !self.shared.source_is_complete {
             // What such a source says of time is no better than what it says of events.
             self.ask_for_everything();
         }
-        let newest = self.shared.progress.newest();
+        // Of several sources behind one, another may have delivered the newest event: the source itself knows better.
+        let newest = after.or_else(|| self.shared.progress.newest());
         for home in self.shared.roster.homes() {
             let since = newest.or_else(|| match self.runtime.settings.start_at {
                 StartAt::Now => home.seen().map(SeenTo::first),
@@ -227,8 +238,8 @@ impl<'r> Intake<'r> {
     fn pause_after(&mut self, error: &SourceError) {
         const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
         self.shared.note(error);
-        if let SourceError::Lagged { .. } = error {
-            self.look_for_what_was_missed();
+        if let SourceError::Lagged { after, .. } = error {
+            self.look_for_what_was_missed(*after);
             return;
         }
         let growing = SHORTEST_PAUSE * (1 << self.errors.min(10));
@@ -244,7 +255,8 @@ impl<'r> Intake<'r> {
         self.shared.source_failed(self.failures, polled_at);
     }
 
-    /// Hands a delivery to whom it concerns. A full inbox holds up the source, so that nothing is lost.
+    /// Hands a delivery to whom it concerns. The inbox of each task has room for as many deliveries as there are places, so a
+    /// store that does not answer holds up the others only once it has taken all places.
     async fn deliver(&mut self, delivery: Delivery) {
         self.shared.count(|report| report.events += 1);
         metrics::add(metrics::EVENTS, 1);
@@ -284,7 +296,7 @@ impl<'r> Intake<'r> {
                 home.hints.forget();
             }
         }
-        let mut concerned = self.tell_who_waits(&delivery.event).await;
+        let mut concerned = self.tell_who_waits(&delivery.event);
         let share = self.shares.of(delivery, place);
         concerned |= self.follow_definitions(&share).await;
         let mut by_store: Vec<(u64, Vec<Candidate>)> = Vec::new();
@@ -340,7 +352,7 @@ impl<'r> Intake<'r> {
         true
     }
 
-    async fn tell_who_waits(&self, event: &Event) -> bool {
+    fn tell_who_waits(&self, event: &Event) -> bool {
         let mut told = false;
         if matches!(event.kind, EventKind::Ping | EventKind::Deleted) {
             return told;
@@ -356,8 +368,17 @@ impl<'r> Intake<'r> {
                     version: event.version,
                     waits,
                     sleepers,
+                    rounds: 0,
                 };
-                told |= tasks.looks.send(look).await.is_ok();
+                match tasks.looks.try_send(look) {
+                    Ok(()) => told = true,
+                    // A store that does not answer must not hold up the others.
+                    Err(TrySendError::Full(look)) => {
+                        tracing::warn!(store = ?home.store(), "too many announcements wait to be read; a wait may time out");
+                        look.give_up(&home);
+                    }
+                    Err(TrySendError::Closed(_)) => {}
+                }
             }
         }
         told
@@ -375,7 +396,7 @@ impl<'r> Intake<'r> {
             }
             let id: Arc<str> = member.executor.id().into();
             if member.home.ledger().is_none() && !self.direct.contains_key(&id) {
-                let (sender, inbox) = mpsc::channel(enlist::INBOX);
+                let (sender, inbox) = mpsc::channel(self.runtime.settings.max_deliveries);
                 let direct = Direct::new(Arc::clone(&self.shared), Arc::clone(&id), inbox);
                 self.tasks.spawn(direct.run());
                 self.direct.insert(id, sender);
@@ -394,12 +415,7 @@ impl<'r> Intake<'r> {
         let lookout = Lookout::new(Arc::clone(&shared), Arc::clone(home), inbox, found);
         self.tasks.spawn(lookout.run());
         let arrivals = home.ledger().is_some().then(|| {
-            let room = if planted("unbounded-inbox") {
-                1 << 20
-            } else {
-                enlist::INBOX
-            };
-            let (sender, inbox) = mpsc::channel(room);
+            let (sender, inbox) = mpsc::channel(self.runtime.settings.max_deliveries);
             let enlist = Enlist::new(Arc::clone(&shared), Arc::clone(home), inbox);
             let station = Station::new(shared, Arc::clone(home));
             // The two end together, however one of them ends.
@@ -432,7 +448,7 @@ async fn hand_over<T>(inbox: &mpsc::Sender<T>, share: Share, made: impl FnOnce(S
 ///
 /// # Errors
 /// The source's, or [`SourceError::Unavailable`] after 30 s without an answer.
-pub(super) async fn subscribe(runtime: &Runtime) -> Result<Deliveries, SourceError> {
+async fn subscribe(runtime: &Runtime) -> Result<Deliveries, SourceError> {
     const PATIENCE: Duration = Duration::from_secs(30);
     let from = runtime.progress.from(runtime.settings.start_at);
     match timeout(PATIENCE, caught(runtime.source.subscribe(from))).await {
@@ -441,13 +457,6 @@ pub(super) async fn subscribe(runtime: &Runtime) -> Result<Deliveries, SourceErr
             retry_after: PAUSE,
             source: format!("no answer within {PATIENCE:?}").into(),
         }),
-    }
-}
-
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => std::future::pending().await,
     }
 }
 

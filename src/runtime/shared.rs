@@ -8,7 +8,7 @@ use super::roster::Roster;
 use super::watchdog::Watchdog;
 use super::{RunReport, metrics};
 use crate::error::Chain;
-use crate::source::{Deliveries, Delivery, SourceError};
+use crate::source::{Deliveries, Delivery, EventSource, SourceError};
 use crate::store::StoreError;
 use futures::{FutureExt as _, Stream, StreamExt as _};
 use std::future::poll_fn;
@@ -34,6 +34,8 @@ pub(super) struct Shared {
     pub(super) keeper: Option<Arc<Keeper>>,
     /// Whether the source leaves nothing out without saying so.
     pub(super) source_is_complete: bool,
+    /// Whether the source may deliver an event to another worker instead of this one.
+    pub(super) source_is_shared: bool,
     /// State of the source subscription.
     source: watch::Sender<SourceState>,
     /// One for each run there may be at a time.
@@ -58,13 +60,14 @@ impl Shared {
         roster: Arc<Roster>,
         keeper: Option<Arc<Keeper>>,
         progress: Arc<Progress>,
-        source_is_complete: bool,
+        source: &dyn EventSource,
     ) -> Arc<Self> {
         Arc::new(Self {
             settings,
             roster,
             keeper,
-            source_is_complete,
+            source_is_complete: source.is_complete(),
+            source_is_shared: source.is_shared(),
             source: watch::Sender::new(SourceState::Delivers),
             places: Arc::new(Semaphore::new(
                 settings.concurrency.min(Semaphore::MAX_PERMITS),
@@ -148,7 +151,7 @@ impl Shared {
     pub(super) fn note(&self, error: &SourceError) {
         tracing::warn!(error = %Chain(error), "the source of events reported an error");
         self.count(|report| match error {
-            SourceError::Lagged { missed } => {
+            SourceError::Lagged { missed, .. } => {
                 metrics::add(metrics::MISSED, *missed);
                 report.missed += missed;
             }

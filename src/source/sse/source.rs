@@ -150,7 +150,10 @@ impl EventSource for SseSource {
             let next = match said.recv().await {
                 Ok(Said::Event(event)) => Ok(Delivery::new(event)),
                 Ok(Said::Broke(why)) => Err(unavailable(&why)),
-                Err(RecvError::Lagged(missed)) => Err(SourceError::Lagged { missed }),
+                Err(RecvError::Lagged(missed)) => Err(SourceError::Lagged {
+                    missed,
+                    after: None,
+                }),
                 Err(RecvError::Closed) => return None,
             };
             Some((next, (said, running)))

@@ -12,7 +12,7 @@ use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::runtime::Health;
 use universal_executor::runtime::definitions::Definitions;
 use universal_executor::source::{Deliveries, SourceError, StartAt};
-use universal_executor::store::{Fault, Faulty, Moment, Operation, StoreError};
+use universal_executor::store::{Fault, Faulty, Moment, Operation, RunState, StoreError};
 use universal_executor::{EventSource, MemoryStore, Runtime, async_trait};
 
 fn of_one(executor: Probe, source: impl EventSource) -> Runtime {
@@ -385,5 +385,38 @@ async fn a_runtime_whose_tasks_are_not_polled_does_not_live() {
     assert!(
         problem(&healths[1]).contains("have not been polled for"),
         "{healths:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_is_not_ready_while_its_suspended_runs_cannot_be_listed() {
+    let store = MemoryStore::default();
+    let away = Arc::new(AtomicBool::new(true));
+    let is_away = Arc::clone(&away);
+    let shim = Shim::new(&store, move |call| match call {
+        Call::Runs(filter) if filter.states == [RunState::Suspended] => {
+            match is_away.load(Ordering::SeqCst) {
+                true => Do::Fail(unavailable()),
+                false => Do::Pass,
+            }
+        }
+        _ => Do::Pass,
+    });
+    let runtime = of_one(Probe::on("message.v1", "prober", &shim), store.events());
+    let mut health = None;
+    let scenario = async {
+        eventually(async || !runtime.health().ready).await;
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        health = Some(runtime.health());
+        away.store(false, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(runtime.health().ready);
+    };
+
+    runtime.run_until(scenario).await.unwrap();
+
+    assert_eq!(
+        problem(&health.unwrap()),
+        "store Shim fails to list suspended runs"
     );
 }
