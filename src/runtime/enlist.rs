@@ -18,9 +18,6 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-/// How many deliveries may wait for a ledger that does not answer before the source is held up.
-pub(super) const INBOX: usize = 1_024;
-
 /// How many deliveries are put into the ledger in one step.
 const BATCH: usize = 64;
 

@@ -54,6 +54,7 @@ pub(super) struct Home {
 pub(super) enum Operation {
     Claim,
     Enqueue,
+    List,
     Read,
 }
 
@@ -63,6 +64,7 @@ impl Operation {
             Self::Claim => 1,
             Self::Enqueue => 2,
             Self::Read => 4,
+            Self::List => 8,
         }
     }
 
@@ -71,6 +73,7 @@ impl Operation {
         match self {
             Self::Claim => "claim runs",
             Self::Enqueue => "enqueue runs",
+            Self::List => "list suspended runs",
             Self::Read => "read breadcrumbs",
         }
     }
@@ -213,6 +216,11 @@ impl Home {
         *seen = Some(SeenTo { first, last });
     }
 
+    /// Returns `true` if a wait or a suspended run may be answered.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.waits.len() > 0 || !self.wakes.is_empty()
+    }
+
     /// Notes that the store is to be looked at, when somebody looks.
     pub(super) fn want_sweep(&self, after: Timestamp) {
         let mut since = lock(&self.unseen_since);
@@ -253,7 +261,12 @@ impl Home {
     /// Returns the operations of the store whose last call failed.
     pub(super) fn failing(&self) -> impl Iterator<Item = Operation> + use<> {
         let failing = self.failing.load(Ordering::Relaxed);
-        let all = [Operation::Claim, Operation::Enqueue, Operation::Read];
+        let all = [
+            Operation::Claim,
+            Operation::Enqueue,
+            Operation::List,
+            Operation::Read,
+        ];
         all.into_iter()
             .filter(move |operation| failing & operation.bit() != 0)
     }

@@ -30,6 +30,7 @@
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
 
+mod answers;
 mod backlog;
 mod breakers;
 mod builder;
@@ -94,7 +95,8 @@ use workers::Registry;
 /// Executors and the source of their events. Made by [`Runtime::builder`].
 ///
 /// # Promises
-/// - **Isolated.** An executor that fails, panics or hangs stops no other, nor does a store that does not answer.
+/// - **Isolated.** An executor that fails, panics or hangs stops no other. Nor does a store that does not answer, until
+///   [`max_deliveries`](RuntimeBuilder::max_deliveries) deliveries wait for that store: then the source is held up.
 /// - **Bounded.** At most [`concurrency`](RuntimeBuilder::concurrency) runs at a time, and
 ///   [`max_inflight`](RuntimeBuilder::max_inflight) of one executor. What has no place waits in the ledger.
 /// - **Fair.** Executors with work to do take turns, however much one of them has.
@@ -107,7 +109,8 @@ use workers::Registry;
 /// - **Woken once.** A suspended run goes on when a breadcrumb committed after the suspension matches what it waits for,
 ///   or its time is up, once, on whichever worker sees it first.
 /// - **Ends.** When told to stop it stops claiming at once and has ended at the latest a few seconds after
-///   [`drain_timeout`](RuntimeBuilder::drain_timeout).
+///   [`drain_timeout`](RuntimeBuilder::drain_timeout). [`run_until`](Self::run_until) polls its future only after the start,
+///   which takes up to a minute with a store that hangs; [`run_until_signals`](Self::run_until_signals) ends then, too.
 ///
 /// An executor on a store without a ledger is promised less: it is handed the event itself, which is acknowledged when
 /// it is processed, and given back to the source after an error that may pass. Its events are processed at least once
@@ -150,11 +153,14 @@ impl Runtime {
         &self,
         shutdown: impl Future<Output = ()>,
     ) -> Result<RunReport, RuntimeError> {
-        self.run_until_signals(shutdown.into_stream()).await
+        // The future may write what the source must deliver, so it is polled only after the subscription.
+        self.run(shutdown.into_stream(), false).await
     }
 
     /// As [`run_until`](Self::run_until), told to stop by the first item of a stream; a second one ends the drain at
     /// once, and the running work is given back in the background, while tokio runs. The end of the stream is no signal.
+    ///
+    /// The stream is polled from the start, so that a signal also ends a start that waits for a store or for the source.
     ///
     /// # Errors
     /// If the source cannot be subscribed to.
@@ -162,13 +168,22 @@ impl Runtime {
         &self,
         signals: impl Stream<Item = ()>,
     ) -> Result<RunReport, RuntimeError> {
+        self.run(signals, true).await
+    }
+
+    /// Runs until a signal. `from_start` says whether the signals are polled before the source is subscribed to.
+    async fn run(
+        &self,
+        signals: impl Stream<Item = ()>,
+        from_start: bool,
+    ) -> Result<RunReport, RuntimeError> {
         let mut signals = std::pin::pin!(signals.chain(stream::pending()));
         let shared = Shared::new(
             self.settings,
             Arc::clone(&self.roster),
             self.keeper.clone(),
             Arc::clone(&self.progress),
-            self.source.is_complete(),
+            &*self.source,
         );
         let mut tasks = JoinSet::new();
         if !self.vitals.begin(&shared) {
@@ -178,13 +193,18 @@ impl Runtime {
         let _gone = shared.gone_when_dropped();
         tasks.spawn(Arc::clone(&self.vitals).beat(Arc::clone(&shared)));
         let mut registry = Registry::new(Arc::clone(&shared), Arc::clone(&self.name));
-        registry.begin().await;
+        tokio::select! {
+            biased;
+            _ = signals.next(), if from_start => return Ok(shared.report()),
+            () = registry.begin() => {}
+        }
         tasks.spawn(registry.run());
         let mut intake = Intake::new(self, Arc::clone(&shared), &mut tasks);
-        // The signals are polled only after this: their future may write what the source must deliver.
-        intake.open().await;
-        let deliveries = intake::subscribe(self).await;
-        let deliveries = deliveries.map_err(RuntimeError::Source)?;
+        let deliveries = tokio::select! {
+            biased;
+            _ = signals.next(), if from_start => return Ok(shared.report()),
+            deliveries = intake.subscribe() => deliveries.map_err(RuntimeError::Source)?,
+        };
         self.progress.subscribed(deliveries.start());
         tokio::select! {
             biased;
@@ -196,6 +216,7 @@ impl Runtime {
             _ = signals.next() => {}
             () = intake.run(deliveries) => {}
             () = backlog::watch(self) => {}
+            () = health::check_source(&*self.source, &shared) => {}
         }
         shared.stop.cancel();
         if planted("drop-at-drain") {
@@ -303,7 +324,9 @@ impl Runtime {
     /// Waits for the first breadcrumb that matches a selector and is announced from now on: call it, write the request,
     /// then await it, and no answer slips between.
     ///
-    /// The breadcrumb is read from the store of the first executor, and must match as it is there. The time counts from
+    /// The breadcrumb is read from the store of the first executor, and must match as it is there. If the source
+    /// [shares](EventSource::is_shared) its events among workers, the store is also searched, at least once each
+    /// [`sweep_every`](RuntimeBuilder::sweep_every), and a breadcrumb from shortly before the call can match. The time counts from
     /// the call; dropping the future ends the wait. At most 10,000 waits may be open at a time. Somebody must
     /// [run](Self::run_until) the runtime meanwhile.
     ///

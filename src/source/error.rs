@@ -1,4 +1,5 @@
 use crate::error::{BoxError, Retry};
+use crate::model::Timestamp;
 use std::time::Duration;
 
 /// Why a source could not deliver or be told. Variants name what the caller can do next.
@@ -8,8 +9,11 @@ pub enum SourceError {
     /// The subscriber was too slow and events were dropped: look into the store for what was missed.
     #[error("{missed} events were dropped because the subscriber was too slow")]
     Lagged {
-        /// How many.
+        /// Number of dropped events.
         missed: u64,
+        /// A time that every dropped event follows: each event committed up to it was delivered or acknowledged, or
+        /// precedes the subscription. `None` if the source does not know such a time.
+        after: Option<Timestamp>,
     },
     /// The event will not come again; process it now.
     #[error("the event is not taken back: {reason}")]

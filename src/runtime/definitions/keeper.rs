@@ -19,9 +19,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, sleep_until};
 
-/// How many announced definitions may wait before the source is held up.
-pub(in crate::runtime) const INBOX: usize = 256;
-
 /// Whose runs in the ledger see to it that a definition is refused once, however many workers read it.
 const LEDGER_NAME: &str = "definitions";
 

@@ -8,7 +8,7 @@ use super::history::{Mark, Now, Seen, refused};
 use super::listen::listen;
 use super::statement::Statement;
 use super::tenant::Named;
-use crate::model::{Event, Json};
+use crate::model::{Event, Json, Timestamp};
 use crate::source::{Deliveries, EventSource, SourceError, StartAt};
 use crate::store::StoreError;
 use crate::store::durable::cursor::Cursor;
@@ -214,6 +214,36 @@ impl Read for Behind<'_> {
     }
 }
 
+/// The time of the event at a position; none if that event is gone.
+struct TimeOf<'t> {
+    tenant: &'t str,
+    position: u64,
+}
+
+impl Read for TimeOf<'_> {
+    type Answer = Option<Timestamp>;
+
+    fn tenant(&self) -> Option<&str> {
+        Some(self.tenant)
+    }
+
+    async fn run(
+        &self,
+        connection: &mut PgConnection,
+        _: &Time,
+    ) -> Result<Option<Timestamp>, Fault> {
+        let time = sqlx::query_scalar::<_, i64>(
+            "SELECT e.updated_at FROM ux_tenants AS t JOIN ux_events AS e ON e.tenant = t.id
+             WHERE t.name = $1 AND e.position = $2",
+        );
+        let time = time
+            .bind(column::name(self.tenant))
+            .bind(i64::try_from(self.position).unwrap_or(i64::MAX));
+        let time = time.fetch_optional(connection).await?;
+        Ok(time.map(Timestamp::from_micros))
+    }
+}
+
 impl Log for PostgresEvents {
     fn announced(&self) -> watch::Receiver<u64> {
         listen(&self.database);
@@ -241,6 +271,14 @@ impl Log for PostgresEvents {
             return Err(standby_is_behind(&self.tenant.name, mark.head));
         }
         Err(refused(&self.database.lost(&self.tenant, mark, now.last)))
+    }
+
+    async fn time_of(&self, position: u64) -> Result<Option<Timestamp>, StoreError> {
+        let time = self.database.read(TimeOf {
+            tenant: &self.tenant.name,
+            position,
+        });
+        time.await
     }
 
     async fn cursor(&self, begin: u64) -> Result<Option<Cursor>, StoreError> {
