@@ -456,6 +456,7 @@ macro_rules! versions {
                 old_and_new_together
                 a_version_that_is_away_is_waited_for
                 a_third_version_accepts_transferred_runs
+                all_runs_of_a_version_that_is_gone_are_accepted
                 a_note_waits_for_a_version_that_stopped_after_the_commit
                 a_note_waits_for_a_version_that_was_killed_after_the_commit
                 a_transferred_run_can_be_skipped
