@@ -79,6 +79,21 @@ fn failing(times: usize, error: fn() -> StoreError) -> impl Fn(Call<'_>) -> Do +
     }
 }
 
+/// Fails the first commits for now, refuses the next one for good, and passes all others.
+fn refusing_after(times: usize) -> impl Fn(Call<'_>) -> Do + Send + Sync {
+    let commits = AtomicUsize::new(0);
+    move |call| match call {
+        Call::Commit(_) => match commits.fetch_add(1, Ordering::SeqCst) {
+            commit if commit < times => Do::Fail(unavailable()),
+            commit if commit == times => Do::Fail(StoreError::Forbidden {
+                reason: "not any more".to_owned(),
+            }),
+            _ => Do::Pass,
+        },
+        _ => Do::Pass,
+    }
+}
+
 fn answer() -> Write {
     Write::Create(NewBreadcrumb::new("answer.v1"))
 }
@@ -389,17 +404,7 @@ async fn a_response_that_changes_something_is_made_again_from_what_is_there() {
 
 #[tokio::test(start_paused = true)]
 async fn a_response_that_the_store_refuses_for_good_is_made_again() {
-    let refusals = AtomicUsize::new(0);
-    let joined = Joined::serving(move |call| match call {
-        Call::Commit(_) => match refusals.fetch_add(1, Ordering::SeqCst) {
-            0 => Do::Fail(unavailable()),
-            1 => Do::Fail(StoreError::Forbidden {
-                reason: "not any more".to_owned(),
-            }),
-            _ => Do::Pass,
-        },
-        _ => Do::Pass,
-    });
+    let joined = Joined::serving(refusing_after(1));
     let question = joined.asked().await;
     let probe = joined.probe();
 

@@ -1,7 +1,7 @@
 //! Commits and searches of a `WithLedger` that fail once.
 
-use super::{Joined, answer, asker, failing};
-use crate::support::{Call, Do, Shim, all, eventually, put, runs, unavailable};
+use super::{Joined, answer, asker, failing, refusing_after};
+use crate::support::{Call, Do, Probe, Shim, all, eventually, put, runs, unavailable};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,6 +23,19 @@ fn only_attempt() -> [Profile; 3] {
     ]
 }
 
+/// Returns the state in which the second attempt finds a run whose first attempt was postponed.
+async fn ended_later(probe: &Probe, question: &Breadcrumb) -> RunState {
+    let error = probe.sees(question).await.unwrap_err();
+    assert!(
+        matches!(error, ExecutorError::Postponed { .. }),
+        "{error:?}"
+    );
+    match probe.sees(question).await.unwrap() {
+        Outcome::AlreadyDone { state, .. } => state,
+        outcome => panic!("{outcome:?}"),
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_response_whose_commit_fails_in_the_last_attempt_is_written_later_and_the_run_does_not_fail()
  {
@@ -35,23 +48,9 @@ async fn a_response_whose_commit_fails_in_the_last_attempt_is_written_later_and_
             let question = joined.asked().await;
             let probe = joined.probe().profile(profile);
 
-            let error = probe.sees(&question).await.unwrap_err();
-            let outcome = probe.sees(&question).await.unwrap();
+            let state = ended_later(&probe, &question).await;
 
-            assert!(
-                matches!(error, ExecutorError::Postponed { .. }),
-                "{error:?}"
-            );
-            assert!(
-                matches!(
-                    outcome,
-                    Outcome::AlreadyDone {
-                        state: RunState::Done,
-                        ..
-                    }
-                ),
-                "{outcome:?}"
-            );
+            assert_eq!(state, RunState::Done);
             assert_eq!((joined.answers().await, probe.executed()), (answers, 1));
             assert!(probe.failures().is_empty());
             assert!(all(&joined.service, DeadLetter::SCHEMA).await.is_empty());
@@ -62,17 +61,7 @@ async fn a_response_whose_commit_fails_in_the_last_attempt_is_written_later_and_
 #[tokio::test(start_paused = true)]
 async fn a_run_in_its_last_attempt_is_not_executed_again_if_the_store_refuses_its_saved_response() {
     for profile in only_attempt() {
-        let commits = AtomicUsize::new(0);
-        let joined = Joined::serving(move |call| match call {
-            Call::Commit(_) => match commits.fetch_add(1, Ordering::SeqCst) {
-                0..5 => Do::Fail(unavailable()),
-                5 => Do::Fail(StoreError::Forbidden {
-                    reason: "not any more".to_owned(),
-                }),
-                _ => Do::Pass,
-            },
-            _ => Do::Pass,
-        });
+        let joined = Joined::serving(refusing_after(5));
         let question = joined.asked().await;
         let probe = joined.probe().profile(profile);
 
@@ -105,23 +94,9 @@ async fn a_failure_whose_commit_fails_is_written_later_and_the_run_is_not_execut
             }
         });
 
-    let error = probe.sees(&question).await.unwrap_err();
-    let outcome = probe.sees(&question).await.unwrap();
+    let state = ended_later(&probe, &question).await;
 
-    assert!(
-        matches!(error, ExecutorError::Postponed { .. }),
-        "{error:?}"
-    );
-    assert!(
-        matches!(
-            outcome,
-            Outcome::AlreadyDone {
-                state: RunState::Failed,
-                ..
-            }
-        ),
-        "{outcome:?}"
-    );
+    assert_eq!(state, RunState::Failed);
     assert_eq!((joined.answers().await, probe.executed()), (0, 1));
     assert_eq!(
         runs(&joined.ledger).await[0].reason.as_deref(),
