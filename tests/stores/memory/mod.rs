@@ -98,11 +98,6 @@ fn a_search_finds_what_a_filter_over_everything_finds() {
 
 crate::versions::versions!(versions_of_executors, Held);
 
-#[tokio::test]
-async fn all_runs_of_a_version_that_is_gone_are_accepted() {
-    crate::versions::all_runs_of_a_version_that_is_gone_are_accepted(&Held).await;
-}
-
 universal_executor::store_conformance!(memory, Memory);
 universal_executor::store_conformance!(with_meaning, WithMeaning);
 universal_executor::source_conformance!(memory_events, source::Events);
