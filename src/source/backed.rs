@@ -226,7 +226,9 @@ impl Sure {
                     Some(Err(error)) => {
                         match error {
                             // Asked again when it is due: each error holds up the quick source.
-                            SourceError::Unavailable { .. } => self.open = None,
+                            SourceError::Refused(_) | SourceError::Unavailable { .. } => {
+                                self.open = None;
+                            }
                             SourceError::Lagged { .. } | SourceError::NotTakenBack { .. } => {}
                         }
                         return Err(error);

@@ -459,7 +459,6 @@ macro_rules! versions {
                 all_runs_of_a_version_that_is_gone_are_accepted
                 a_note_waits_for_a_version_that_stopped_after_the_commit
                 a_note_waits_for_a_version_that_was_killed_after_the_commit
-                all_runs_of_a_version_that_is_gone_are_accepted
                 a_transferred_run_can_be_skipped
                 a_skip_can_be_redone
                 workers_are_listed
