@@ -63,9 +63,20 @@ async fn four_workers_with_two_stores_answer_each_question_once() {
 async fn waits_of_one_worker_are_answered_though_the_group_shares_the_events() {
     let (namespaces, tenant) = (Namespaces::default(), uuid());
     let store = namespaces.builder().connect().await.unwrap();
-    let workers = join_all((0..2).map(|_| worker(url(), &tenant, &store))).await;
-    let (waiting, other) = (&workers[0].0, &workers[1].0);
+    let _relay = Relayed::of(url(), &tenant, store.events_of("nats")).await;
+    let worker = || async {
+        let source = NatsSource::builder(url(), &*tenant).group("workers");
+        let source = source.connect().await.unwrap();
+        runtime(source, &store)
+            .reconcile_every(Duration::from_secs(3_600))
+            .build()
+            .unwrap()
+    };
+    let (waiting, other) = futures::join!(worker(), worker());
     let answered = async {
+        // Past the start, at which each worker looks at everything.
+        ask_all(&store, 0..20).await;
+        answered(&store, 20).await;
         let waits = (0..12).map(|n| {
             let selector = Selector::schema("reply.v1").all_tags([format!("reply:{n}")]);
             waiting.wait_for(selector, Duration::from_secs(30))
