@@ -10,7 +10,8 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
+use std::fs::File;
+use std::io::{self, Seek, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
@@ -49,14 +50,13 @@ fn run<I: fmt::Debug>(make: fn(&mut Tape) -> I, check: fn(&I) -> bool) -> Result
     config.failure_persistence = None;
     config.max_shrink_time = 60_000;
     let seen = RefCell::new(Seen::default());
-    // An overflow of the stack ends the process, so the input has to be written before the case.
-    let last_input = std::env::var_os("FUZZ_LAST_INPUT");
+    let last_input = std::env::var_os("FUZZ_LAST_INPUT").map(|path| File::create(path).unwrap());
     let choices = proptest::collection::vec(any::<u16>(), 0..Tape::MAX_CHOICES);
     let ended = TestRunner::new(config).run(&choices, |choices| {
         let mut tape = Tape::new(choices);
         let input = make(&mut tape);
         if let Some(file) = &last_input {
-            fs::write(file, format!("{input:?}")).unwrap();
+            replace(file, &format!("{input:?}")).unwrap();
         }
         let cost = measure(|| check(&input));
         seen.borrow_mut().add(tape, &cost);
@@ -70,6 +70,14 @@ fn run<I: fmt::Debug>(make: fn(&mut Tape) -> I, check: fn(&I) -> bool) -> Result
         Ok(()) => Ok(seen.into_inner()),
         Err(failure) => Err(failure.to_string()),
     }
+}
+
+/// Replaces the content of a file. An overflow of the stack ends the process, so the input is written before its case. The
+/// file stays open, because file systems write a file to the disk that is truncated and closed.
+fn replace(mut file: &File, content: &str) -> io::Result<()> {
+    file.rewind()?;
+    file.write_all(content.as_bytes())?;
+    file.set_len(content.len().try_into().unwrap_or(u64::MAX))
 }
 
 /// The resources that one case used, and its panic.
