@@ -165,8 +165,8 @@ pub(super) async fn give_back(home: &Home, lease: Lease, because: Because) -> bo
 }
 
 /// Gives runs back, side by side.
-pub(super) async fn give_all_back(home: Arc<Home>, runs: Vec<(Lease, Because)>) {
-    let back = |(lease, because)| give_back(&home, lease, because);
+pub(super) async fn give_all_back(home: &Home, runs: Vec<(Lease, Because)>) {
+    let back = |(lease, because)| give_back(home, lease, because);
     join_all(runs.into_iter().map(back)).await;
 }
 

@@ -8,7 +8,7 @@ use crate::runtime::desk::Free;
 use crate::runtime::home::{Home, Operation};
 use crate::runtime::process::{self, Because};
 use crate::runtime::shared::{PAUSE, in_time};
-use crate::store::{ExecutorLimits, Lease, Run, RunFilter, StoreError};
+use crate::store::{ExecutorLimits, Lease, LeaseOwner, Run, RunFilter, RunLedger, StoreError};
 use futures::future::join_all;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,24 +34,22 @@ impl Station {
         let mut places = self.shared.more_places(wanted.min(BATCH) - 1);
         places.push(place);
         let home = Arc::clone(&self.home);
-        match in_time(claim_due(&home, places.len(), &asked, self.parked)).await {
+        let list_anyway = std::mem::replace(&mut self.parked, true);
+        let claimed = claim_due(&home, self.owner, places.len(), &asked, list_anyway);
+        match in_time(claimed).await {
             Ok(claimed) => {
                 home.answered(Operation::Claim, true);
-                self.parked = false;
                 let new = self.not_running(claimed);
-                if self.shared.stop.is_cancelled() {
-                    for (lease, _) in new {
-                        process::give_back(&home, lease, Because::Dropped).await;
-                    }
-                } else {
+                // A lease that was claimed while this station stops remains parked, and is released with the others.
+                if !self.shared.stop.is_cancelled() {
                     let new = self.with_one_suspect(new).await;
                     self.start_all(new, places, &asked).await;
+                    self.parked = false;
                 }
             }
             Err(error) => {
                 home.answered(Operation::Claim, false);
                 tracing::warn!(code = error.code(), error = %Chain(&error), "cannot claim runs, will retry");
-                self.parked = true;
                 let again = later(Instant::now(), PAUSE);
                 for limits in asked {
                     self.heat_at(again, limits.executor);
@@ -88,9 +86,8 @@ impl Station {
         asked
     }
 
-    /// Without the leases that a task has which did not get round to taking them, and without those of executors that
-    /// live elsewhere and share this ledger. A task that has an older lease of the same run can write nothing more, so it
-    /// ends.
+    /// Without the leases that a task has which did not get round to taking them. A task that has an older lease of the
+    /// same run can write nothing more, so it ends.
     fn not_running(&mut self, mut claimed: Vec<(Lease, u32)>) -> Vec<(Lease, u32)> {
         claimed.retain(|(lease, _)| match self.runs.get(&lease.run) {
             Some(running) if running.token == lease.token => false,
@@ -98,10 +95,7 @@ impl Station {
                 running.task.abort();
                 true
             }
-            None => {
-                let member = self.shared.roster.get(&lease.run.executor);
-                member.is_none_or(|member| member.home.number == self.home.number)
-            }
+            None => true,
         });
         claimed
     }
@@ -182,9 +176,10 @@ impl Station {
     }
 }
 
-/// Claims up to `n` due runs, and lists what is parked in this handle with the attempts it has had.
+/// Claims up to `n` due runs for an owner, and lists the owner's parked leases with the attempts of their runs.
 async fn claim_due(
     home: &Home,
+    owner: LeaseOwner,
     n: usize,
     asked: &[ExecutorLimits],
     list_anyway: bool,
@@ -192,10 +187,18 @@ async fn claim_due(
     let Some(ledger) = home.ledger() else {
         return Ok(Vec::new());
     };
-    if ledger.claim_next(n, asked).await? == 0 && !list_anyway {
+    if ledger.claim_next(n, asked, owner).await? == 0 && !list_anyway {
         return Ok(Vec::new());
     }
-    let parked = ledger.runs(&RunFilter::parked()).await?;
+    parked(ledger, owner).await
+}
+
+/// Lists the parked leases of an owner with the attempts of their runs.
+pub(super) async fn parked(
+    ledger: &dyn RunLedger,
+    owner: LeaseOwner,
+) -> Result<Vec<(Lease, u32)>, StoreError> {
+    let parked = ledger.runs(&RunFilter::parked_by(owner)).await?;
     let lease = |run: Run| Some((run.lease?, run.attempts));
     Ok(parked.into_iter().filter_map(lease).collect())
 }

@@ -1,6 +1,7 @@
 //! What is done when a run has come to its end, or its task has.
 
 use super::Station;
+use super::release::release_parked;
 use super::start::{Started, Work};
 use crate::clock::later;
 use crate::error::Chain;
@@ -10,6 +11,7 @@ use crate::runtime::limits::trigger_of;
 use crate::runtime::metrics;
 use crate::runtime::process::{self, Because, Processed};
 use crate::store::Lease;
+use std::mem;
 use std::sync::Arc;
 use tokio::task::{self, JoinError};
 use tokio::time::{Instant, timeout_at};
@@ -18,8 +20,12 @@ type Finished = Result<(task::Id, Work), JoinError>;
 
 impl Station {
     pub(super) async fn finish(&mut self, finished: Finished) {
-        for (lease, because) in self.note(finished) {
+        let ended = self.note(finished);
+        self.ended.extend(ended);
+        // A lease remains in the list until it is released, because this future can be dropped at any await.
+        while let Some((lease, because)) = self.ended.last().cloned() {
             process::give_back(&self.home, lease, because).await;
+            self.ended.pop();
         }
     }
 
@@ -40,7 +46,7 @@ impl Station {
             let trigger = trigger_of(&started.run);
             let change = desk.end(started.ticket, trigger, how(&finished), now);
             let open = desk.open_breaker();
-            if std::mem::take(&mut desk.more) || started.ordered {
+            if mem::take(&mut desk.more) || started.ordered {
                 self.heat(&started.executor);
             }
             let name = (self.home.number, &started.executor);
@@ -111,6 +117,8 @@ impl Station {
             (false, false) => report.errors += 1,
         });
         started.offer.leave();
+        // The lease that its task did not take is still parked.
+        self.parked |= !panicked && !started.offer.was_taken();
         let lease = started.offer.lease();
         if let (Some(lease), true) = (&lease, panicked) {
             self.heat_at(later(now, lease.run.lease), Arc::clone(&started.executor));
@@ -123,14 +131,31 @@ impl Station {
         leases.map(|lease| (lease, because)).collect()
     }
 
-    /// Returns the leases of all running work that can be given back.
-    pub(super) fn leases_of_all(&self) -> Vec<(Lease, Because)> {
-        let leases = self.started.values().flat_map(Started::leases);
-        leases.map(|lease| (lease, Because::Dropped)).collect()
+    /// Lets running work finish and releases the leases of runs that were not started. After a stop, running work is
+    /// dropped after the drain timeout, and all its leases are released at once.
+    pub(super) async fn drain(mut self) {
+        // Runs that were claimed and not started need not wait for those that finish.
+        let unused = mem::take(&mut self.parked).then(|| {
+            let in_tasks = self.runs.keys().cloned().collect();
+            tokio::spawn(release_parked(Arc::clone(&self.home), self.owner, in_tasks))
+        });
+        self.let_finish().await;
+        self.running.abort_all();
+        while let Some(finished) = self.running.join_next_with_id().await {
+            let ended = self.note(finished);
+            self.ended.extend(ended);
+        }
+        if let Some(unused) = unused {
+            self.parked |= !unused.await.unwrap_or(false);
+        }
+        if let Some(released) = self.release_all() {
+            // A panic of the release is reported by the panic hook. The leases end by themselves.
+            drop(released.await);
+        }
     }
 
-    /// Lets running work finish. Told to stop it drops what is left after a while, and gives all of it back at once.
-    pub(super) async fn drain(mut self) {
+    /// Waits until no work is running, after a stop at most for the drain timeout.
+    async fn let_finish(&mut self) {
         let stop = self.shared.stop.clone();
         loop {
             // Whoever lived here has gone, and finishes what it began.
@@ -147,21 +172,6 @@ impl Station {
         while let Ok(Some(finished)) = timeout_at(end, self.running.join_next_with_id()).await {
             self.finish(finished).await;
         }
-        self.running.abort_all();
-        let mut given_back = Vec::new();
-        while let Some(finished) = self.running.join_next_with_id().await {
-            given_back.extend(self.note(finished));
-        }
-        process::give_all_back(Arc::clone(&self.home), given_back).await;
-    }
-}
-
-impl Started {
-    /// Returns the leases to give back: those of runs within this one, which it needs to go on, and its own. A run that may be
-    /// executed at most once keeps its lease, because nobody knows how far it came.
-    fn leases(&self) -> Vec<Lease> {
-        let own = self.offer.lease().filter(|_| !self.at_most_once);
-        self.offer.leases_within().into_iter().chain(own).collect()
     }
 }
 

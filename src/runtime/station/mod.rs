@@ -2,20 +2,19 @@
 
 mod claim;
 mod finish;
+mod release;
 mod start;
 
 use super::desk::Desk;
 use super::home::Home;
-use super::process;
+use super::process::Because;
 use super::shared::Shared;
-use crate::bugs::planted;
 use crate::clock::later;
-use crate::store::RunRef;
+use crate::store::{Lease, LeaseOwner, RunRef};
 use start::{Running, Started, Work};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
-use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::{self, JoinSet};
 use tokio::time::{Instant, sleep_until};
@@ -26,6 +25,8 @@ type Acquiring = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Sen
 pub(super) struct Station {
     shared: Arc<Shared>,
     home: Arc<Home>,
+    /// The owner of the leases that this station claims. Another runtime may use the same store handle.
+    owner: LeaseOwner,
     desks: HashMap<Arc<str>, Desk>,
     /// Executors that may have runs to claim, in the order in which their turn comes.
     hot: VecDeque<Arc<str>>,
@@ -36,8 +37,12 @@ pub(super) struct Station {
     started: HashMap<task::Id, Started>,
     /// The runs of what was started.
     runs: HashMap<RunRef, Running>,
-    /// Whether leases may be parked that were never listed.
+    /// The leases to release of ended tasks.
+    ended: Vec<(Lease, Because)>,
+    /// If `true`, leases of this station may be parked without being listed.
     parked: bool,
+    /// If `true`, all leases of this station are released, or about to be.
+    released: bool,
 }
 
 impl Station {
@@ -46,13 +51,16 @@ impl Station {
             sweep: later(Instant::now(), shared.settings.sweep),
             shared,
             home,
+            owner: LeaseOwner::unique(),
             desks: HashMap::new(),
             hot: VecDeque::new(),
             due: BTreeMap::new(),
             running: JoinSet::new(),
             started: HashMap::new(),
             runs: HashMap::new(),
+            ended: Vec::new(),
             parked: false,
+            released: false,
         }
     }
 
@@ -149,20 +157,6 @@ impl Station {
         self.desks
             .entry(Arc::clone(executor))
             .or_insert_with(|| Desk::new(Instant::now()))
-    }
-}
-
-/// Gives the running work back in the background when [`run_until`](crate::Runtime::run_until) is dropped. Otherwise each
-/// drop would count as a crash of this work.
-impl Drop for Station {
-    fn drop(&mut self) {
-        let dropped = self.leases_of_all();
-        if dropped.is_empty() || planted("drop-at-drain") {
-            return;
-        }
-        if let Ok(handle) = Handle::try_current() {
-            handle.spawn(process::give_all_back(Arc::clone(&self.home), dropped));
-        }
     }
 }
 

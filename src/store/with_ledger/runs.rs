@@ -5,14 +5,15 @@ use crate::error::Chain;
 use crate::error::Retry;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::{
-    BreadcrumbStore, Claim, ExecutorLimits, Lease, Lost, NewRun, Run, RunEnd, RunFilter, RunLedger,
-    RunRef, RunState, Saved, StoreError, Worker, WorkerRecord, Write, WrittenBy,
+    BreadcrumbStore, Claim, ExecutorLimits, Lease, LeaseOwner, Lost, NewRun, Run, RunEnd,
+    RunFilter, RunLedger, RunRef, RunState, Saved, StoreError, Worker, WorkerRecord, Write,
+    WrittenBy,
 };
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long after it was added a run may wait for a store that is away.
+/// The maximum time that an attempt waits for an unavailable store, from its first claim.
 const MAX_AGE: Duration = Duration::from_secs(3 * 24 * 60 * 60);
 
 /// The longest pause of such a run, whatever the store asks for.
@@ -46,7 +47,7 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
             Err(error @ StoreError::LeaseLost { .. }) => return Err(error),
             Err(error) => error,
         };
-        let age = lease.granted_at.since(lease.enqueued_at);
+        let age = lease.granted_at.since(lease.attempt_since);
         match error.retry() {
             Retry::After(pause) if age < MAX_AGE => {
                 let pause = pause.max(age / 16).min(MAX_PAUSE);
@@ -102,8 +103,13 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
         }
     }
 
-    async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError> {
-        self.ledger_inside()?.claim_next(n, of).await
+    async fn claim_next(
+        &self,
+        n: usize,
+        of: &[ExecutorLimits],
+        owner: LeaseOwner,
+    ) -> Result<usize, StoreError> {
+        self.ledger_inside()?.claim_next(n, of, owner).await
     }
 
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {

@@ -6,6 +6,7 @@ mod chaos;
 mod faults;
 mod loops;
 mod order;
+mod owners;
 mod retries;
 mod seeds;
 mod shutdown;
