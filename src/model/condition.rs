@@ -2,7 +2,7 @@ use super::compare::{equal, order};
 use super::json_check::{JsonError, RESERVED_KEY, admit};
 use super::op::Op;
 use super::path::{MAX_SEARCH_STEPS, Path, PathError};
-use crate::error::excerpt;
+use crate::error::{Chain, excerpt};
 use regex::{Regex, RegexBuilder};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -120,7 +120,7 @@ pub(super) fn search(
     check: &dyn Fn(&Value) -> bool,
 ) -> Option<bool> {
     if let Err(error) = path.admit_search(value, limit) {
-        tracing::warn!(%error, "a condition does not match, because the search of the context takes too long");
+        tracing::warn!(error = %Chain(&error), "a condition does not match, because the search of the context takes too long");
         return None;
     }
     path.any(value, check).ok()

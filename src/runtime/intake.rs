@@ -374,7 +374,10 @@ impl<'r> Intake<'r> {
                     Ok(()) => told = true,
                     // A store that does not answer must not hold up the others.
                     Err(TrySendError::Full(look)) => {
-                        tracing::warn!(store = ?home.store(), "too many announcements wait to be read; a wait may time out");
+                        tracing::warn!(
+                            store = home.number,
+                            "too many announcements wait to be read; a wait may time out"
+                        );
                         look.give_up(&home);
                     }
                     Err(TrySendError::Closed(_)) => {}

@@ -16,6 +16,7 @@ const PLAIN: &[&str] = &[
     "found", // settings of a consumer
     "id",
     "lease.run",
+    "look.id",
     "patience",
     "pause",
     "run",
