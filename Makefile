@@ -18,7 +18,7 @@
 #   make lint         clippy on all features and on the default features; warnings are errors
 #   make doc          the documentation, as docs.rs builds it but without feature badges; warnings are errors
 #   make torture      the long campaigns and all planted bugs: more than an hour (docs/torture.md)
-#   make fuzz         a million cases for every parser, optimised
+#   make fuzz         a million cases for every fuzz test, optimised
 #   make features-all every feature alone, and none, and all
 #   make slow         the twenty slowest tests (needs cargo-nextest)
 #   make deny         licences, advisories and duplicate crates (needs cargo-deny)

@@ -35,6 +35,16 @@ pub enum Retry {
     Never,
 }
 
+impl Retry {
+    /// Maximum delay that an error can request: one hour. A longer delay would park a run without a visible failure.
+    pub(crate) const MAX_DELAY: Duration = Duration::from_secs(60 * 60);
+
+    /// Returns a retry after `delay`, shortened to [`MAX_DELAY`](Self::MAX_DELAY).
+    pub(crate) fn after(delay: Duration) -> Self {
+        Self::After(delay.min(Self::MAX_DELAY))
+    }
+}
+
 /// Marks an error as one that trying again cannot fix, so that the run fails at once with a dead letter.
 ///
 /// The message and source chain stay those of `error`.
@@ -48,10 +58,11 @@ pub fn permanent(error: impl Into<BoxError>) -> BoxError {
 /// Marks an error as a rate limit: the run is tried again after `delay` and the attempt does not count.
 ///
 /// This is what an HTTP 429 with `Retry-After` ([RFC 9110, 10.2.3](https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3))
-/// should become. A run that was only ever rate limited still ends after its policy's `max_age`, 24 hours by default.
+/// should become. A delay of more than one hour counts as one hour. A run that was only ever rate limited still ends after its
+/// policy's `max_age`, 24 hours by default.
 pub fn retry_after(delay: Duration, error: impl Into<BoxError>) -> BoxError {
     Box::new(Marked {
-        mark: Mark::RateLimited(delay),
+        mark: Mark::RateLimited(delay.min(Retry::MAX_DELAY)),
         inner: error.into(),
     })
 }
@@ -90,7 +101,8 @@ pub(crate) fn excerpt(text: &str, limit: usize) -> std::borrow::Cow<'_, str> {
 
 /// An error and its sources on one line, for log messages: `error: source: source`.
 ///
-/// The line has at most 1,000 bytes. Control characters become spaces. [`without_credentials`] removes credentials.
+/// The line has at most 1,000 bytes. Control characters and line separators become spaces. [`without_credentials`] removes
+/// credentials.
 pub(crate) struct Chain<'e>(pub(crate) &'e (dyn Error + 'static));
 
 impl fmt::Display for Chain<'_> {
@@ -112,7 +124,11 @@ impl fmt::Display for Chain<'_> {
             next = cause.source();
         }
         // Credentials are removed before the line is cut, since a part of a token is still a secret.
-        let line = without_credentials(&line.replace(char::is_control, " "));
+        let line = line.replace(
+            |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'),
+            " ",
+        );
+        let line = without_credentials(&line);
         f.write_str(&excerpt(&line, LONGEST))
     }
 }
@@ -167,7 +183,7 @@ mod tests {
         let root = level("database disk image\nis malformed", None);
         let error = level(
             "sqlite is unavailable",
-            Some(level("cannot read", Some(root))),
+            Some(level("cannot\u{2028}read", Some(root))),
         );
         let repeated = level("a: b", Some(level("b", None)));
 

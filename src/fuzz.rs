@@ -1,4 +1,35 @@
-//! The number of cases that the fuzz tests of parsers run. `scripts/fuzz` finds these tests by their use of [`config`].
+//! Fuzz tests: the number of cases, generators that know the formats, and limits on each case.
+//!
+//! Two kinds of tests exist, and `scripts/fuzz` finds both by their use of this module:
+//! - property tests with [`config`], close to the code that they test,
+//! - structured tests with [`structured`]. Their inputs are near to valid: a [`Shape`] writes a format and mixes in the
+//!   [`known`] bad parts. Each case has a limit on CPU time, memory and stack.
+
+mod agents;
+mod harness;
+mod json;
+mod known;
+mod shape;
+mod tape;
+mod tests;
+mod vocabulary;
+#[allow(
+    dead_code,
+    reason = "most readers of these formats belong to optional features"
+)]
+mod wires;
+mod workflows;
+
+pub(crate) use harness::structured;
+pub(crate) use json::{Bytes, any_json, bytes};
+pub(crate) use shape::Shape;
+pub(crate) use tape::Tape;
+pub(crate) use vocabulary::CONTEXT;
+#[allow(
+    unused_imports,
+    reason = "most readers of these formats belong to optional features"
+)]
+pub(crate) use wires::{CHUNK, SENT_CALL, SERVER_ANSWER, event_stream};
 
 use proptest::test_runner::Config;
 

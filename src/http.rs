@@ -1,5 +1,6 @@
 //! What clients over HTTP have in common: the client, a base URL, a bearer token in a header, and when to come again.
 
+use crate::error::Retry;
 #[cfg(any(feature = "openai", feature = "rcrt"))]
 use crate::secret::Secret;
 #[cfg(any(feature = "openai", feature = "rcrt"))]
@@ -109,11 +110,8 @@ pub(crate) async fn said(
     crate::error::excerpt(said.trim(), limit).into_owned()
 }
 
-/// Maximum delay that a server can request. A longer `Retry-After` would park a run without a visible failure.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
-
 /// Returns the delay of a `Retry-After` header (RFC 9110, section 10.2.3): seconds or an HTTP date, at most
-/// [`MAX_RETRY_AFTER`]. `now` is in microseconds since 1970.
+/// [`Retry::MAX_DELAY`]. `now` is in microseconds since 1970.
 pub(crate) fn retry_after(header: &str, now: i64) -> Option<Duration> {
     let header = header.trim();
     let delay = match header.parse() {
@@ -123,7 +121,7 @@ pub(crate) fn retry_after(header: &str, now: i64) -> Option<Duration> {
             Duration::from_micros(u64::try_from(micros).unwrap_or(0))
         }
     };
-    Some(delay.min(MAX_RETRY_AFTER))
+    Some(delay.min(Retry::MAX_DELAY))
 }
 
 /// An HTTP date, in microseconds since 1970.

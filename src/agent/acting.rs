@@ -5,7 +5,7 @@ use super::action::{Action, MOST_TAGS, Permitted};
 use crate::error::BoxError;
 use crate::executor::Response;
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb};
-use crate::store::StoreError;
+use crate::store::{StoreError, WrittenBy};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -87,21 +87,28 @@ impl AgentExecutor {
         Ok(permitted.map(Some).map_err(|refused| refused.to_string()))
     }
 
-    /// A breadcrumb, if this agent wrote it.
+    /// Returns a breadcrumb if this agent wrote its current version. Where the store records writers, the records decide: a
+    /// `creator` can be forged.
     async fn own(&self, id: BreadcrumbId) -> Result<Option<Arc<Breadcrumb>>, StoreError> {
         let found = match self.store.get(id).await {
             Ok(found) => found,
             Err(StoreError::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let creator = found.context.get("creator");
-        let creator = creator.and_then(|creator| creator.get("agent_id")?.as_str());
-        let agent = Some(&*self.definition.agent_id);
-        let is_own = creator == agent
-            && found
-                .created_by
-                .as_deref()
-                .is_none_or(|by| Some(by) == agent);
+        let agent = &*self.definition.agent_id;
+        let records = self.store.capabilities().lineage;
+        let wrote = match self.store.ledger().filter(|_| records) {
+            Some(ledger) => {
+                let writers = ledger.written_by(&[(id, found.version)]).await?;
+                writers.first() == Some(&WrittenBy::Executor(agent.into()))
+            }
+            None => {
+                let creator = found.context.get("creator");
+                let named = creator.and_then(|creator| creator.get("agent_id")?.as_str());
+                named == Some(agent)
+            }
+        };
+        let is_own = wrote && found.created_by.as_deref().is_none_or(|by| by == agent);
         Ok(is_own.then_some(found))
     }
 

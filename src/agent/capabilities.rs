@@ -14,9 +14,9 @@ use serde_json::{Map, Value};
 pub struct Capabilities {
     /// It may create breadcrumbs; true by default.
     pub can_create_breadcrumbs: bool,
-    /// It may change breadcrumbs that it wrote itself; false by default.
+    /// If `true`, the agent may change breadcrumbs whose current version it wrote. Defaults to `false`.
     pub can_update_own: bool,
-    /// It may delete breadcrumbs that it wrote itself; false by default.
+    /// If `true`, the agent may delete breadcrumbs whose current version it wrote. Defaults to `false`.
     pub can_delete_own: bool,
     /// It may write definitions (of agents, tools, workflows or schemas), of which executors are made; false by default.
     pub can_spawn_agents: bool,

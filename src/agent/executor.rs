@@ -120,7 +120,8 @@ impl AgentExecutor {
         agent.check_ledger(waits)?;
         if let Some(trifecta) = agent.trifecta() {
             let agent = &*agent.definition.agent_id;
-            tracing::warn!(agent, "{trifecta}");
+            let found = trifecta.to_string();
+            tracing::warn!(agent, found, "an agent could send private data away");
         }
         Ok(agent)
     }

@@ -72,6 +72,9 @@ pub enum AgentError {
         /// Why.
         reason: String,
     },
+    /// The agent ID is empty, too long or contains a control character.
+    #[error("field \"agent_id\" of the agent definition is not a valid executor ID")]
+    BadId(#[source] InvalidExecutor),
     /// The executor can never work on its store.
     #[error("the agent cannot work on its store")]
     Invalid(#[from] InvalidExecutor),
@@ -312,7 +315,7 @@ impl ModelError {
     pub fn retry(&self) -> Retry {
         match self {
             Self::RateLimited { retry_after } | Self::Overloaded { retry_after } => {
-                Retry::After(*retry_after)
+                Retry::after(*retry_after)
             }
             Self::Unavailable(_) | Self::TimedOut { .. } | Self::BadAnswer { .. } => {
                 Retry::After(Duration::ZERO)
@@ -336,6 +339,26 @@ impl ModelError {
             (Self::RateLimited { retry_after: delay }, _) => retry_after(*delay, self),
             (_, Retry::Never) => permanent(self),
             (_, Retry::After(_)) => self.into(),
+        }
+    }
+
+    /// A stable code for logs, without text of the conversation.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::RateLimited { .. } => "rate_limited",
+            Self::Overloaded { .. } => "overloaded",
+            Self::Unavailable(_) => "unavailable",
+            Self::TimedOut { .. } => "timeout",
+            Self::ContextTooLong => "context_too_long",
+            Self::Refused { .. } => "refused",
+            Self::Unauthorized => "unauthorized",
+            Self::Rejected { .. } => "rejected",
+            Self::Unsupported { .. } => "unsupported",
+            Self::BadAnswer { .. } => "bad_answer",
+            Self::TooLarge { .. } => "too_large",
+            Self::ScriptEnded { .. } => "script_ended",
+            Self::NotRecorded { .. } => "not_recorded",
+            Self::Recording { .. } => "recording",
         }
     }
 

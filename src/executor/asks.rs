@@ -4,7 +4,8 @@ use super::context_error::ContextError;
 use crate::clock::within;
 use crate::model::{BreadcrumbId, Json};
 use crate::store::schema_hints::{self, HintsOfSchemas, SchemaHints};
-use crate::store::{BreadcrumbStore, Lease, RunLedger, StoreError, WrittenBy};
+use crate::store::{BreadcrumbStore, Lease, RunFilter, RunLedger, StoreError, WrittenBy};
+use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
@@ -39,6 +40,8 @@ enum Ask {
     Hints(Vec<String>, Answer<HintsOfSchemas>),
     /// Request for the recorded writer of a version of a breadcrumb.
     WrittenBy((BreadcrumbId, u64), Answer<Option<WrittenBy>>),
+    /// Request for the breadcrumbs that the run wrote so far.
+    Written(Answer<Option<HashSet<BreadcrumbId>>>),
 }
 
 /// Who holds the lease, and where it reads and writes.
@@ -76,6 +79,12 @@ impl Asks {
     ) -> Result<Option<WrittenBy>, ContextError> {
         let ask = |answer| Ask::WrittenBy(version, answer);
         let found = self.ask("written_by", ask).await?;
+        found.map_err(|error| ContextError::Writer(error.into()))
+    }
+
+    /// Returns the breadcrumbs that the run wrote so far, or `None` if the store does not record that.
+    pub(super) async fn written(&self) -> Result<Option<HashSet<BreadcrumbId>>, ContextError> {
+        let found = self.ask("written", Ask::Written).await?;
         found.map_err(|error| ContextError::Writer(error.into()))
     }
 
@@ -132,12 +141,28 @@ impl Holder<'_> {
         &self,
         version: (BreadcrumbId, u64),
     ) -> Result<Option<WrittenBy>, StoreError> {
-        match self.ledger {
-            Some(ledger) if self.store.capabilities().lineage => {
-                Ok(ledger.written_by(&[version]).await?.pop())
-            }
-            Some(_) | None => Ok(None),
+        match self.records() {
+            Some(ledger) => Ok(ledger.written_by(&[version]).await?.pop()),
+            None => Ok(None),
         }
+    }
+
+    async fn written(&self) -> Result<Option<HashSet<BreadcrumbId>>, StoreError> {
+        let Some(ledger) = self.records() else {
+            return Ok(None);
+        };
+        let run = &self.lease.run;
+        let filter = RunFilter::all()
+            .executor(&*run.executor)
+            .trigger(run.trigger_id);
+        let rows = ledger.runs(&filter).await?.into_iter();
+        let rows = rows.filter(|row| row.run == *run);
+        Ok(Some(rows.flat_map(|row| row.written).collect()))
+    }
+
+    /// Returns the ledger if it records which run wrote what.
+    fn records(&self) -> Option<&dyn RunLedger> {
+        self.ledger.filter(|_| self.store.capabilities().lineage)
     }
 
     /// Whoever asked may have been dropped since; a state is saved all the same.
@@ -157,6 +182,11 @@ impl Holder<'_> {
             }
             Ask::WrittenBy(version, answer) => {
                 let found = within(self.patience, self.written_by(version)).await;
+                let late = || super::assemble::timed_out(self.patience);
+                drop(answer.send(found.unwrap_or_else(|| Err(late()))));
+            }
+            Ask::Written(answer) => {
+                let found = within(self.patience, self.written()).await;
                 let late = || super::assemble::timed_out(self.patience);
                 drop(answer.send(found.unwrap_or_else(|| Err(late()))));
             }

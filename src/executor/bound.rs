@@ -1,9 +1,12 @@
 //! A store handle whose writes belong to a run.
 
 use super::handle::RunHandle;
+use super::profile::Profile;
 use super::provenance::Stamp;
 use crate::error::excerpt;
-use crate::model::{Breadcrumb, BreadcrumbId, is_reserved_tag};
+use crate::model::{
+    Breadcrumb, BreadcrumbId, is_answer_schema, is_reserved_schema, is_reserved_tag,
+};
 use crate::store::{
     BreadcrumbStore, Capabilities, Commit, Committed, Lease, Query, RunEnd, RunLedger, Scored,
     StoreError, VectorQuery, Write,
@@ -21,23 +24,92 @@ pub(super) struct Terms {
     pub(super) in_ledger: bool,
 }
 
+/// Schemas that a part of a run, such as one of its tools, may write. The executor must be allowed to write them too.
+#[derive(Clone, Debug)]
+pub(crate) enum Share {
+    /// These schemas.
+    Listed(Arc<[String]>),
+    /// All schemas but requests, answers and other records that the run itself writes.
+    Unreserved,
+}
+
+impl Share {
+    fn refusal(&self, schema: Option<&str>) -> Option<String> {
+        match self {
+            Self::Listed(listed) => not_listed(listed, schema),
+            Self::Unreserved => {
+                let is_kept_back =
+                    |schema: &&str| is_reserved_schema(schema) || is_answer_schema(schema);
+                let schema = schema.filter(is_kept_back)?;
+                Some(format!(
+                    "of schema {schema:?}, which only the run itself writes and none of its tools; write another schema"
+                ))
+            }
+        }
+    }
+}
+
+/// Schemas that a write may have.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Allowed<'a> {
+    /// Schemas that the executor may write; all if `None`.
+    pub(super) executor: Option<&'a [String]>,
+    /// Share of the part of the run that writes; no limit if `None`.
+    pub(super) share: Option<&'a Share>,
+}
+
+impl<'a> Allowed<'a> {
+    pub(super) fn by(profile: &'a Profile) -> Self {
+        Self {
+            executor: profile.responds_with.as_deref(),
+            share: None,
+        }
+    }
+
+    fn is_unlimited(self) -> bool {
+        self.executor.is_none() && self.share.is_none()
+    }
+
+    fn refusal(self, schema: Option<&str>) -> Option<String> {
+        let executor = self.executor.and_then(|listed| not_listed(listed, schema));
+        executor.or_else(|| self.share?.refusal(schema))
+    }
+}
+
+fn not_listed(listed: &[String], schema: Option<&str>) -> Option<String> {
+    if schema.is_some_and(|schema| listed.iter().any(|name| name == schema)) {
+        return None;
+    }
+    let (schema, listed) = (schema.unwrap_or("none"), listed.join(", "));
+    Some(format!(
+        "of schema {schema:?}, this executor may write only: {listed}"
+    ))
+}
+
 /// Stamps writes and checks them against the schemas the executor may write.
 ///
 /// # Errors
 /// A sentence that says what to change; a store error if the target of a change cannot be read.
 pub(super) async fn admit(
     writes: Vec<Write>,
-    stamp: &Stamp,
-    responds_with: Option<&[String]>,
+    stamp: Option<&Stamp>,
+    allowed: Allowed<'_>,
     store: &dyn BreadcrumbStore,
 ) -> Result<Result<Vec<Write>, String>, StoreError> {
     let mut admitted = Vec::with_capacity(writes.len());
     for (index, write) in writes.into_iter().enumerate() {
-        if let Some(refusal) = refusal(index, &write, responds_with, store).await? {
-            return Ok(Err(refusal));
+        if let Some(refusal) = refusal(&write, allowed, store).await? {
+            return Ok(Err(format!("write {index} is {refusal}")));
         }
-        let write = with_library_tags(index, write, store).await?;
-        match write.and_then(|write| stamp.apply(index, write)) {
+        let write = match with_library_tags(index, write, store).await? {
+            Ok(write) => write,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let stamped = match stamp {
+            Some(stamp) => stamp.apply(index, write),
+            None => Ok(write),
+        };
+        match stamped {
             Ok(write) => admitted.push(write),
             Err(reason) => return Ok(Err(reason)),
         }
@@ -45,39 +117,28 @@ pub(super) async fn admit(
     Ok(Ok(admitted))
 }
 
-/// Why the executor may not write this, if it may not: neither what it makes nor what it changes may be of another
-/// schema than those on its list.
+/// Returns the reason why a write is refused, or `None` if both the new schema and the schema of a changed or deleted
+/// breadcrumb are allowed.
 async fn refusal(
-    index: usize,
     write: &Write,
-    responds_with: Option<&[String]>,
+    allowed: Allowed<'_>,
     store: &dyn BreadcrumbStore,
 ) -> Result<Option<String>, StoreError> {
-    let Some(allowed) = responds_with else {
+    if allowed.is_unlimited() {
         return Ok(None);
-    };
-    let may_write = |schema: Option<&str>| {
-        schema.is_some_and(|schema| allowed.iter().any(|name| name == schema))
-    };
-    let refuse = |schema: Option<&str>| {
-        let schema = schema.unwrap_or("none");
-        let allowed = allowed.join(", ");
-        format!("write {index} is of schema {schema:?}, this executor may write only: {allowed}")
-    };
+    }
     let (id, made) = match write {
-        Write::Create(new) => {
-            let schema = new.schema_name.as_deref();
-            return Ok((!may_write(schema)).then(|| refuse(schema)));
-        }
+        Write::Create(new) => return Ok(allowed.refusal(new.schema_name.as_deref())),
         Write::Update { id, patch, .. } => (*id, patch.schema_name.as_deref()),
         Write::Delete { id, .. } => (*id, None),
     };
-    if made.is_some() && !may_write(made) {
-        return Ok(Some(refuse(made)));
+    if made.is_some()
+        && let Some(refusal) = allowed.refusal(made)
+    {
+        return Ok(Some(refusal));
     }
     let target = store.get(id).await?;
-    let schema = target.schema_name.as_deref();
-    Ok((!may_write(schema)).then(|| refuse(schema)))
+    Ok(allowed.refusal(target.schema_name.as_deref()))
 }
 
 /// Returns the write with the library's tags of the stored breadcrumb: by such tags a store without a ledger recognises the
@@ -109,25 +170,30 @@ async fn with_library_tags(
     Ok(Ok(write))
 }
 
-/// A handle that writes as part of a run, these schemas only if any are given; the store itself where there is none.
+/// Returns a handle that writes as part of a run and within the share of a part of it; outside a run and without a share
+/// the store itself.
 pub(super) fn bind(
     store: Arc<dyn BreadcrumbStore>,
     run: &RunHandle,
-    schemas: Option<&[String]>,
+    share: Option<&Share>,
 ) -> Arc<dyn BreadcrumbStore> {
-    let Some(mut terms) = run.terms.clone() else {
+    let (terms, share) = (run.terms.clone(), share.cloned());
+    if terms.is_none() && share.is_none() {
         return store;
-    };
-    if let Some(schemas) = schemas {
-        terms.responds_with = Some(schemas.to_vec());
     }
-    Arc::new(BoundStore { store, terms })
+    Arc::new(BoundStore {
+        store,
+        terms,
+        share,
+    })
 }
 
 #[derive(Debug)]
 struct BoundStore {
     store: Arc<dyn BreadcrumbStore>,
-    terms: Terms,
+    /// `None` outside a run.
+    terms: Option<Terms>,
+    share: Option<Share>,
 }
 
 const NAME: &str = "a run's store handle";
@@ -161,20 +227,19 @@ impl BreadcrumbStore for BoundStore {
                 operation: "ending a run",
             });
         }
-        let terms = &self.terms;
-        let writes = match admit(
-            commit.writes,
-            &terms.stamp,
-            terms.responds_with.as_deref(),
-            &self.store,
-        )
-        .await?
-        {
+        let terms = self.terms.as_ref();
+        let allowed = Allowed {
+            executor: terms.and_then(|terms| terms.responds_with.as_deref()),
+            share: self.share.as_ref(),
+        };
+        let stamp = terms.map(|terms| &*terms.stamp);
+        let writes = match admit(commit.writes, stamp, allowed, &self.store).await? {
             Ok(writes) => writes,
             Err(reason) => return Err(StoreError::Forbidden { reason }),
         };
-        let tells_of_run = terms.in_ledger || self.store.capabilities().run_keys;
-        let end = tells_of_run.then(|| (terms.lease.clone(), RunEnd::Continues));
+        let run_keys = self.store.capabilities().run_keys;
+        let recorded = terms.filter(|terms| terms.in_ledger || run_keys);
+        let end = recorded.map(|terms| (terms.lease.clone(), RunEnd::Continues));
         self.store.commit(Commit { writes, end }).await
     }
 

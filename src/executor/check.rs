@@ -1,6 +1,6 @@
 use super::{BadRate, Execution, UniversalExecutor};
-use crate::error::Retry;
-use crate::model::{EventKind, Method, Role, Subscription};
+use crate::error::{Retry, excerpt};
+use crate::model::{Breadcrumb, EventKind, Method, Role, Subscription};
 
 /// An executor can never work on its store.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -9,6 +9,31 @@ pub enum InvalidExecutor {
     /// It has no name.
     #[error("an executor has no id")]
     NoId,
+    /// The executor ID is longer than the limit.
+    #[error(
+        "executor ID {executor:?} has {size} bytes where at most {limit} are allowed; use a shorter ID"
+    )]
+    LongId {
+        /// The first bytes of the ID.
+        executor: String,
+        /// The size of the ID in bytes.
+        size: usize,
+        /// The maximum size in bytes.
+        limit: usize,
+    },
+    /// The executor ID contains a control character. Stores replace U+0000, so the executor would not recognise its own
+    /// breadcrumbs.
+    #[error(
+        "executor ID {executor:?} contains the control character U+{character:04X} at byte {at}; remove the character"
+    )]
+    ControlInId {
+        /// The first bytes of the ID.
+        executor: String,
+        /// The code point of the first control character.
+        character: u32,
+        /// The position of that character in bytes.
+        at: usize,
+    },
     /// It may run or call tools at most once, or waits for others, on a store that cannot keep that.
     #[error(
         "executor {executor:?} needs a run ledger, which its store does not have, to run at most once, to call tools at most once, or to wait for others; give it a store with one, or WithLedger"
@@ -67,9 +92,7 @@ impl InvalidExecutor {
 /// # Errors
 /// [`InvalidExecutor`] says what cannot work.
 pub fn check(executor: &(impl UniversalExecutor + ?Sized)) -> Result<(), InvalidExecutor> {
-    if executor.id().is_empty() {
-        return Err(InvalidExecutor::NoId);
-    }
+    check_id(executor.id())?;
     let profile = executor.profile();
     if profile.max_inflight == Some(0) {
         return Err(InvalidExecutor::NoneInFlight {
@@ -101,6 +124,37 @@ pub fn check(executor: &(impl UniversalExecutor + ?Sized)) -> Result<(), Invalid
         Some(subscription) => Err(InvalidExecutor::NoVectors {
             executor: executor.id().to_owned(),
             subscription,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Maximum length of an executor ID in bytes, the same as that of a tag.
+const MAX_ID_BYTES: usize = Breadcrumb::MAX_TAG_BYTES;
+/// Length of the part of an ID that an error shows, in bytes.
+const SHOWN_BYTES: usize = 64;
+
+/// Checks the ID of an executor: 1 to 256 bytes without control characters.
+///
+/// # Errors
+/// Returns the problem with the ID.
+pub(crate) fn check_id(id: &str) -> Result<(), InvalidExecutor> {
+    if id.is_empty() {
+        return Err(InvalidExecutor::NoId);
+    }
+    let executor = || excerpt(id, SHOWN_BYTES).into_owned();
+    if id.len() > MAX_ID_BYTES {
+        return Err(InvalidExecutor::LongId {
+            executor: executor(),
+            size: id.len(),
+            limit: MAX_ID_BYTES,
+        });
+    }
+    match id.char_indices().find(|(_, c)| c.is_control()) {
+        Some((at, character)) => Err(InvalidExecutor::ControlInId {
+            executor: executor(),
+            character: character.into(),
+            at,
         }),
         None => Ok(()),
     }

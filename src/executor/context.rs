@@ -1,3 +1,4 @@
+use super::bound::Share;
 use super::context_error::ContextError;
 use super::for_model::{self, ModelContext};
 use super::handle::RunHandle;
@@ -45,8 +46,8 @@ pub struct ExecutionContext {
     hints: HintsOfSchemas,
     /// Made when it is first asked for, if the context belongs to no run.
     run: OnceLock<Arc<RunHandle>>,
-    /// The schemas that may be written through it; those of the executor if none.
-    writes: Option<Arc<[String]>>,
+    /// Share of the executor's schemas that may be written through it; all of them if `None`.
+    writes: Option<Share>,
 }
 
 /// What a run goes on with, after an earlier attempt saved its progress or it was suspended.
@@ -420,13 +421,13 @@ impl ExecutionContext {
     /// refused once the run is lost. What it writes stays if the run is tried again.
     #[must_use]
     pub fn bound_store(&self, store: Arc<dyn BreadcrumbStore>) -> Arc<dyn BreadcrumbStore> {
-        super::bound::bind(store, self.run(), self.writes.as_deref())
+        super::bound::bind(store, self.run(), self.writes.as_ref())
     }
 
-    /// The same, for something that may write these schemas only. They are some of those that the executor may write.
-    pub(crate) fn writing_only(&self, schemas: Vec<String>) -> Self {
+    /// Returns the same context for a part of the run that may write a share of the executor's schemas.
+    pub(crate) fn writing_only(&self, share: Share) -> Self {
         Self {
-            writes: Some(schemas.into()),
+            writes: Some(share),
             ..self.clone()
         }
     }

@@ -1,6 +1,6 @@
 //! How a run ends that did not respond: skipped, given back or failed.
 
-use super::bound::admit;
+use super::bound::{Allowed, admit};
 use super::decide::{self, Attempt, Next};
 use super::error::ExecutorError;
 use super::outcome::{Failure, Outcome};
@@ -67,7 +67,8 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             started,
             trigger,
         } = broken;
-        if matches!(error, ExecutorError::LeaseLost { .. }) {
+        // The lease is gone: another worker has the run, or a later attempt writes the saved response.
+        if is_released(&error) {
             return Err(error);
         }
         let now = self.lease.granted_at + self.claimed.elapsed();
@@ -128,7 +129,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         delay: Duration,
         (counts, started): (bool, bool),
     ) -> ExecutorError {
-        if matches!(error, ExecutorError::LeaseLost { .. }) {
+        if is_released(&error) {
             return error;
         }
         let once = self.executor.profile().execution == Execution::AtMostOnce;
@@ -237,8 +238,8 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
                 });
             }
         };
-        let (allowed, store) = (profile.responds_with.as_deref(), self.executor.store());
-        match admit(response.into_writes(), stamp, allowed, store).await {
+        let (allowed, store) = (Allowed::by(profile), self.executor.store());
+        match admit(response.into_writes(), Some(stamp), allowed, store).await {
             Ok(Ok(writes)) => Ok(writes),
             Ok(Err(_)) | Err(_) => {
                 tracing::warn!(run = %self.lease.run, "respond_failure may not write that; the dead letter stands alone");
@@ -284,11 +285,22 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
     }
 }
 
+/// Returns `true` if the run is no longer held after this error.
+const fn is_released(error: &ExecutorError) -> bool {
+    matches!(
+        error,
+        ExecutorError::LeaseLost { .. } | ExecutorError::Postponed { .. }
+    )
+}
+
 /// Whether it is the store that fails, and not what it was given.
 fn is_passing(error: &StoreError) -> bool {
     matches!(
         error,
-        StoreError::Unavailable { .. } | StoreError::Full { .. } | StoreError::LeaseLost { .. }
+        StoreError::Unavailable { .. }
+            | StoreError::Full { .. }
+            | StoreError::LeaseLost { .. }
+            | StoreError::ResponseSaved(_)
     )
 }
 

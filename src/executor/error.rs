@@ -103,6 +103,20 @@ pub enum ExecutorError {
 }
 
 impl ExecutorError {
+    /// Returns the error of a run whose store operation failed.
+    pub(crate) fn of_store(operation: &'static str, source: StoreError) -> Self {
+        match source {
+            StoreError::LeaseLost { run } => Self::LeaseLost { run },
+            StoreError::ResponseSaved(saved) => Self::Postponed {
+                run: saved.run,
+                at: saved.at,
+                delay: saved.delay,
+                source: Box::new(Self::of_store(operation, saved.source)),
+            },
+            source => Self::Store { operation, source },
+        }
+    }
+
     /// Whether trying again could succeed, and when.
     #[must_use]
     pub fn retry(&self) -> Retry {
@@ -224,10 +238,12 @@ pub(crate) fn own_verdict(error: &(dyn Error + 'static)) -> Option<Verdict> {
             Mark::RateLimited(delay) => Verdict::RateLimited(delay),
         });
     }
-    if let Some(ModelError::RateLimited { retry_after }) = error.downcast_ref() {
-        return Some(Verdict::RateLimited(*retry_after));
-    }
-    own_retry(error).map(Verdict::from)
+    let retry = own_retry(error)?;
+    let limited = error.downcast_ref();
+    Some(match (limited, retry) {
+        (Some(ModelError::RateLimited { .. }), Retry::After(delay)) => Verdict::RateLimited(delay),
+        (Some(_) | None, retry) => retry.into(),
+    })
 }
 
 /// What `retry()` of one of this crate's errors says.
@@ -287,6 +303,34 @@ mod tests {
                 Verdict::Transient(Duration::ZERO),
             ),
         ] {
+            assert_eq!(verdict(error.as_ref()), expected, "{error}");
+        }
+    }
+
+    #[test]
+    fn no_error_requests_a_delay_of_more_than_an_hour() {
+        let day = || 24 * 60 * 60 * SECOND;
+        let hour = 60 * 60 * SECOND;
+        let unavailable = StoreError::Unavailable {
+            store: "s",
+            retry_after: day(),
+            source: "down".into(),
+        };
+        let source_error = SourceError::Unavailable {
+            retry_after: day(),
+            source: "down".into(),
+        };
+        let limited = || ModelError::RateLimited { retry_after: day() };
+        let overloaded = ModelError::Overloaded { retry_after: day() };
+        for (error, expected) in [
+            (unavailable.into(), Verdict::Transient(hour)),
+            (source_error.into(), Verdict::Transient(hour)),
+            (overloaded.into(), Verdict::Transient(hour)),
+            (limited().into(), Verdict::RateLimited(hour)),
+            (limited().marked(), Verdict::RateLimited(hour)),
+            (retry_after(day(), "slow down"), Verdict::RateLimited(hour)),
+        ] {
+            let error: BoxError = error;
             assert_eq!(verdict(error.as_ref()), expected, "{error}");
         }
     }

@@ -7,9 +7,10 @@ use super::context::Resumed;
 use super::context_error::ContextError;
 use super::inner::KeepState;
 use crate::clock;
-use crate::model::{Breadcrumb, Json, Timestamp};
+use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
 use crate::store::schema_hints::HintsOfSchemas;
 use crate::store::{RunRef, WrittenBy};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::time::Instant;
@@ -89,6 +90,12 @@ impl RunHandle {
     ) -> Result<Option<WrittenBy>, ContextError> {
         let whole = self.outer.as_deref().unwrap_or(self);
         whole.asks.written_by((found.id, found.version)).await
+    }
+
+    /// Returns the breadcrumbs that the run wrote so far, or `None` if the store does not record that.
+    pub(super) async fn written(&self) -> Result<Option<HashSet<BreadcrumbId>>, ContextError> {
+        let whole = self.outer.as_deref().unwrap_or(self);
+        whole.asks.written().await
     }
 
     /// What definitions say of schemas; of a context that belongs to no run nobody can tell.

@@ -64,6 +64,7 @@ mod heartbeat;
 mod inner;
 mod ordering;
 mod outcome;
+mod own_writes;
 mod pages;
 mod profile;
 mod provenance;
@@ -83,7 +84,7 @@ pub use for_model::{
     BudgetError, ContextBudget, EstimatedTokens, FenceKey, Format, HintsOf, ModelContext,
     ModelItem, ModelSource, TokenCounter, WithheldBy,
 };
-pub(crate) use for_model::{fenced, label};
+pub(crate) use for_model::{fenced, fenced_lines, label, line};
 pub use ordering::OrderingKey;
 pub use outcome::{Failure, Outcome, Response, Suspension, suspend};
 pub use profile::{Execution, Profile, RetryPolicy};
@@ -93,6 +94,8 @@ pub use waits::WaitError;
 
 pub(crate) use crate::store::schema_hints::SchemaHints;
 pub(crate) use ambient::{Offer, under};
+pub(crate) use bound::Share;
+pub(crate) use check::check_id;
 pub(crate) use decide::is_last_chance;
 pub(crate) use ending::NEVER_ENDED;
 pub(crate) use error::{Verdict, own_verdict, verdict};
@@ -134,7 +137,7 @@ use std::sync::Arc;
 /// returned instead of being retried.
 #[async_trait]
 pub trait UniversalExecutor: Send + Sync {
-    /// Its name, unique among the executors on one store.
+    /// The executor ID, unique among the executors on one store: 1 to 256 bytes without control characters.
     fn id(&self) -> &str;
 
     /// What sets it off and what it works with.

@@ -70,9 +70,9 @@ impl Stamp {
         creator.into()
     }
 
-    /// Whether the executor created a breadcrumb, by the word of that. A server may say itself who has written it, so the
-    /// `creator` counts as well.
-    pub(super) fn has_created(&self, found: &Breadcrumb) -> bool {
+    /// Returns whether a breadcrumb names this executor as its creator. A server may set `created_by` itself, so the `creator`
+    /// counts as well.
+    fn has_created(&self, found: &Breadcrumb) -> bool {
         let creator = found.context.get(CREATOR);
         let named = creator.and_then(|creator| creator.get("id")?.as_str());
         [found.created_by.as_deref(), named].contains(&Some(&self.executor))

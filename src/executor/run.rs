@@ -1,7 +1,7 @@
 //! One run from claim to commit: acts on what the pure functions decide.
 
 use super::answer::Answer;
-use super::bound::admit;
+use super::bound::{Allowed, admit};
 use super::decide::{self, Refusal, Start};
 use super::error::ExecutorError;
 use super::heartbeat::Kept;
@@ -162,10 +162,7 @@ async fn in_time<T>(
 }
 
 pub(super) fn store_error(operation: &'static str) -> impl FnOnce(StoreError) -> ExecutorError {
-    move |source| match source {
-        StoreError::LeaseLost { run } => ExecutorError::LeaseLost { run },
-        source => ExecutorError::Store { operation, source },
-    }
+    move |source| ExecutorError::of_store(operation, source)
 }
 
 /// A run that this call may end.
@@ -457,7 +454,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         stamp: &Stamp,
     ) -> Result<Vec<BreadcrumbId>, ExecutorError> {
         let (store, profile) = (self.executor.store(), self.executor.profile());
-        let admitted = admit(writes, stamp, profile.responds_with.as_deref(), store).await;
+        let admitted = admit(writes, Some(stamp), Allowed::by(profile), store).await;
         let writes = admitted
             .map_err(store_error("read what the response changes"))?
             .map_err(|reason| ExecutorError::BadResponse { reason })?;

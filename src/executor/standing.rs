@@ -26,11 +26,6 @@ impl ExecutionContext {
         self.stamp().map(Stamp::correlation_id)
     }
 
-    /// Returns whether a breadcrumb names the executor of this run as its creator. Outside a run every breadcrumb passes.
-    pub(crate) fn has_created(&self, found: &Breadcrumb) -> bool {
-        self.stamp().is_none_or(|stamp| stamp.has_created(found))
-    }
-
     /// Returns whether an answer to a request of this run counts. Outside a run every answer does.
     ///
     /// # Errors
@@ -68,7 +63,7 @@ impl ExecutionContext {
     }
 
     /// Returns the stamp of the run, or `None` outside a run.
-    fn stamp(&self) -> Option<&Stamp> {
+    pub(super) fn stamp(&self) -> Option<&Stamp> {
         let terms = self.run().terms.as_ref()?;
         Some(&terms.stamp)
     }

@@ -132,6 +132,11 @@ impl Waits {
         }
     }
 
+    /// Returns `true` if a wait is still open.
+    pub(crate) fn is_open(&self, number: u64) -> bool {
+        self.open().waiting.contains_key(&number)
+    }
+
     /// How many wait.
     pub(crate) fn len(&self) -> usize {
         self.open().waiting.len()

@@ -2,17 +2,10 @@
 
 use super::error::HintsReason;
 use super::{MAX_OUTPUT_BYTES, MAX_STEPS};
-use crate::model::Path;
+use crate::model::{Path, search_steps};
 use serde::Serialize;
 use serde_json::Value;
 use std::io;
-
-/// What it costs to search a node, since the evaluator writes down where it is.
-const SEARCH_STEPS: usize = 4;
-/// How many bytes of texts, and of what leads to a node, a search gets over in one step.
-const SEARCH_BYTES: usize = 64;
-/// A path that is so many bytes longer costs as much again at each node.
-const PATH_BYTES: usize = 32;
 
 /// The steps and bytes that are left.
 pub(crate) struct Budget {
@@ -48,9 +41,10 @@ impl Budget {
     /// Takes the steps of searching the whole of `context`, which has to be the same each time, by a path. What a path
     /// does at each node is told by how long it is.
     pub(super) fn search(&mut self, context: &Value, path: &Path) -> Result<(), HintsReason> {
-        let steps = *self.search.get_or_insert_with(|| search_steps(context, 0));
-        let at_each = 1 + path.source().len() / PATH_BYTES;
-        self.step(steps.saturating_mul(at_each))
+        let steps = *self
+            .search
+            .get_or_insert_with(|| search_steps(context, usize::MAX).unwrap_or(usize::MAX));
+        self.step(steps.saturating_mul(path.search_factor()))
     }
 
     /// Copies a value of bounded depth into the result.
@@ -80,24 +74,6 @@ impl Budget {
     fn make(&mut self, bytes: usize) -> Result<(), HintsReason> {
         self.bytes = self.bytes.checked_sub(bytes).ok_or(HintsReason::TooLarge)?;
         Ok(())
-    }
-}
-
-/// What it costs to search a value to which a way of so many bytes leads.
-fn search_steps(value: &Value, way: usize) -> usize {
-    let node = |text: usize| SEARCH_STEPS * (1 + (way + text) / SEARCH_BYTES);
-    match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) => node(0),
-        Value::String(text) => node(text.len()),
-        Value::Array(items) => {
-            let items = items.iter().map(|item| search_steps(item, way));
-            items.fold(node(0), usize::saturating_add)
-        }
-        Value::Object(fields) => {
-            let fields = fields.iter();
-            let fields = fields.map(|(name, field)| search_steps(field, way + name.len()));
-            fields.fold(node(0), usize::saturating_add)
-        }
     }
 }
 

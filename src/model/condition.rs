@@ -1,14 +1,15 @@
 use super::compare::{equal, order};
 use super::json_check::{JsonError, RESERVED_KEY, admit};
 use super::op::Op;
-use super::path::{Path, PathError};
-use crate::error::excerpt;
+use super::path::{MAX_SEARCH_STEPS, Path, PathError};
+use crate::error::{Chain, excerpt};
 use regex::{Regex, RegexBuilder};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use std::cmp::Ordering;
 use std::fmt;
+use std::sync::Arc;
 
 /// One test of a `context_match`: a path into the context, an operator and a value.
 ///
@@ -19,7 +20,8 @@ pub struct Condition {
     path: String,
     op: String,
     value: Option<Value>,
-    test: Result<Test, ConditionError>,
+    /// Shared, so that all copies have one compiled regular expression.
+    test: Result<Arc<Test>, ConditionError>,
 }
 
 /// Why a condition can never be evaluated.
@@ -96,8 +98,8 @@ pub(super) trait Look {
     /// Whether there is a context that can be looked into.
     fn is_there(&self) -> bool;
 
-    /// Whether a check holds for a node at a path; `None` if the path cannot be evaluated.
-    fn any(&self, path: &Path, check: &dyn Fn(&Value) -> bool) -> Option<bool>;
+    /// Returns `true` if a check holds for a node at a path; `None` if the path cannot be evaluated, or takes more than `limit` steps.
+    fn any(&self, path: &Path, limit: usize, check: &dyn Fn(&Value) -> bool) -> Option<bool>;
 }
 
 impl Look for Value {
@@ -105,9 +107,23 @@ impl Look for Value {
         true
     }
 
-    fn any(&self, path: &Path, check: &dyn Fn(&Value) -> bool) -> Option<bool> {
-        path.any(self, check).ok()
+    fn any(&self, path: &Path, limit: usize, check: &dyn Fn(&Value) -> bool) -> Option<bool> {
+        search(path, self, limit, check)
     }
+}
+
+/// Returns whether a check holds for a node of a value, or `None` if the path cannot be evaluated within the limit.
+pub(super) fn search(
+    path: &Path,
+    value: &Value,
+    limit: usize,
+    check: &dyn Fn(&Value) -> bool,
+) -> Option<bool> {
+    if let Err(error) = path.admit_search(value, limit) {
+        tracing::warn!(error = %Chain(&error), "a condition does not match, because the search of the context takes too long");
+        return None;
+    }
+    path.any(value, check).ok()
 }
 
 /// The compiled form.
@@ -134,13 +150,32 @@ impl Condition {
     /// Compiles a condition; what is wrong with it is kept and told by [`error`](Self::error).
     pub fn new(path: impl Into<String>, op: impl AsRef<str>, value: Option<Value>) -> Self {
         let (path, op) = (path.into(), op.as_ref().to_owned());
-        let test = Test::compile(&path, &op, value.as_ref());
+        let test = Test::compile(&path, &op, value.as_ref()).map(Arc::new);
         Self {
             path,
             op,
             value,
             test,
         }
+    }
+
+    /// Returns the same condition with another value. The path is not compiled again.
+    pub(crate) fn with_value(&self, value: Value) -> Self {
+        let test = match &self.test {
+            Ok(test) => Test::new(test.path.clone(), test.op, Some(&value)).map(Arc::new),
+            Err(error) => Err(error.clone()),
+        };
+        Self {
+            path: self.path.clone(),
+            op: self.op.clone(),
+            value: Some(value),
+            test,
+        }
+    }
+
+    /// Returns `true` if it has a regular expression.
+    pub(crate) fn has_regex(&self) -> bool {
+        self.op == Op::Matches.as_str()
     }
 
     /// Why it never holds, if it could not be compiled.
@@ -161,16 +196,22 @@ impl Condition {
         Some((&test.path, test.op, &test.value))
     }
 
-    /// Whether it holds on a context. What cannot be evaluated does not hold.
+    /// Returns `true` if it holds on a context. What cannot be evaluated, or takes too many steps to search, does not hold.
     #[must_use]
     pub fn holds(&self, context: &Value) -> bool {
-        self.holds_in(context)
+        self.holds_in(context, MAX_SEARCH_STEPS)
     }
 
-    /// Whether it holds on whatever has nodes at paths.
-    pub(super) fn holds_in(&self, context: &dyn Look) -> bool {
+    /// Returns the path, if evaluating it searches the context.
+    pub(crate) fn search_path(&self) -> Option<&Path> {
+        let (path, _, _) = self.compiled()?;
+        (!path.is_plain()).then_some(path)
+    }
+
+    /// Returns `true` if it holds on a context, and a search takes at most `limit` steps.
+    pub(super) fn holds_in(&self, context: &dyn Look, limit: usize) -> bool {
         let Ok(test) = &self.test else { return false };
-        let any = |check: &dyn Fn(&Value) -> bool| context.any(&test.path, check);
+        let any = |check: &dyn Fn(&Value) -> bool| context.any(&test.path, limit, check);
         let outcome = match test.op {
             Op::Ne => any(&|node| equal(node, &test.value)).map(|equal| !equal),
             Op::Exists => any(&|_| true).map(|exists| exists == (test.value != Value::Bool(false))),
@@ -191,14 +232,15 @@ impl Condition {
     }
 
     /// Says why it does not hold: `$.tool: "adder" is not eq "web-analyzer"`.
-    pub(super) fn explain(&self, context: &Value) -> String {
+    pub(super) fn explain(&self, context: &Value, limit: usize) -> String {
         const SHOWN: usize = 3;
         let test = match &self.test {
             Ok(test) => test,
             Err(error) => return format!("{}: {error}", excerpt(&self.path, 80)),
         };
         let path = excerpt(test.path.source(), 80).into_owned();
-        let nodes = match test.path.nodes(context) {
+        let nodes = test.path.admit_search(context, limit);
+        let nodes = match nodes.and_then(|()| test.path.nodes(context)) {
             Ok(nodes) => nodes,
             Err(error) => return format!("{path}: {error}"),
         };
@@ -288,6 +330,10 @@ impl Test {
     fn compile(path: &str, op: &str, value: Option<&Value>) -> Result<Self, ConditionError> {
         let op: Op = op.parse()?;
         let path = Path::parse(path).map_err(ConditionError::Path)?;
+        Self::new(path, op, value)
+    }
+
+    fn new(path: Path, op: Op, value: Option<&Value>) -> Result<Self, ConditionError> {
         match value.map_or(Ok(()), admit) {
             Ok(()) => {}
             Err(JsonError::ReservedKey) => return Err(ConditionError::ReservedKey),

@@ -110,7 +110,9 @@ fn describe(
             let condition = subscription.selector.conditions().get(index);
             let reason = condition
                 .zip(event.context.as_ref())
-                .map(|(condition, context)| condition.explain(context));
+                .map(|(condition, context)| {
+                    condition.explain(context, subscription.selector.search_limit())
+                });
             format!("context_match[{index}] {}", reason.unwrap_or_default())
         }
     }

@@ -64,9 +64,11 @@ pub(crate) use nearest::nearest;
 pub use new_breadcrumb::NewBreadcrumb;
 pub use op::Op;
 pub use patch::Patch;
+pub(crate) use path::{MAX_SEARCH_STEPS, PatternStep, pattern, search_steps};
 pub use path::{Path, PathError};
-pub(crate) use path::{PatternStep, pattern};
-pub(crate) use reserved::{is_reserved_schema, is_reserved_tag, unversioned};
+pub(crate) use reserved::{
+    is_answer_schema, is_definition_schema, is_reserved_schema, is_reserved_tag,
+};
 pub use route::{Route, Subscriptions};
 pub use selector::Selector;
 pub use subscription::{Fetch, Method, Order, Role, Subscription};

@@ -30,6 +30,7 @@ use jsonpath_rust::query::js_path_process;
 use serde_json::Value;
 
 mod admission;
+mod cost;
 mod cursor;
 mod document;
 mod pattern;
@@ -38,6 +39,7 @@ mod plain;
 mod tests;
 mod typing;
 
+pub(crate) use cost::{MAX_SEARCH_STEPS, search_steps};
 use cursor::is_blank;
 pub(crate) use pattern::{PatternStep, pattern};
 pub(super) use plain::{Step, item};
@@ -281,6 +283,11 @@ pub enum PathError {
         "path `{path}` searches a document whose node locations exceed {limit} bytes: shorten it, or use only names and indexes"
     )]
     DocumentTooLarge { path: String, limit: usize },
+    /// The search takes too many steps. Conditions of one definition share the steps of a document.
+    #[error(
+        "path `{path}` takes more than {limit} steps to search the document: shorten the document, use fewer paths that search, or use only names and indexes"
+    )]
+    TooManySteps { path: String, limit: usize },
     /// The evaluator failed.
     #[error("path `{path}` could not be evaluated: {reason}; simplify the path")]
     Evaluation { path: String, reason: String },

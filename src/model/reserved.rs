@@ -29,13 +29,25 @@ pub(crate) fn is_reserved_schema(schema: &str) -> bool {
     SCHEMAS.contains(&unversioned(schema))
 }
 
+/// Reports whether a schema, in any version, is the answer of an agent. Agents write it themselves, so it is not reserved.
+pub(crate) fn is_answer_schema(schema: &str) -> bool {
+    unversioned(schema) == "agent.response"
+}
+
+/// Reports whether a schema, in any version, is a definition: `tool.v1`, and each schema with the part `def`, such as
+/// `agent.def.v1` and `schema.def.v1`. Definitions make executors and decide how data is shown.
+pub(crate) fn is_definition_schema(schema: &str) -> bool {
+    let name = unversioned(schema);
+    name == "tool" || name.split('.').any(|part| part == "def")
+}
+
 /// Reports whether only the library writes a tag.
 pub(crate) fn is_reserved_tag(tag: &str) -> bool {
     tag.starts_with(TAG_PREFIX)
 }
 
 /// Returns a schema without its version: `tool.request` of `tool.request.v1`.
-pub(crate) fn unversioned(schema: &str) -> &str {
+fn unversioned(schema: &str) -> &str {
     let is_version = |part: &str| {
         let digits = part.strip_prefix('v');
         digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))

@@ -189,7 +189,12 @@ impl Subscriptions {
         subscription.selector.examine(facts)
     }
 
-    fn checked(subscriptions: Vec<Subscription>, warnings: Vec<Warning>) -> Self {
+    fn checked(mut subscriptions: Vec<Subscription>, warnings: Vec<Warning>) -> Self {
+        let searches = subscriptions.iter().map(|one| one.selector.searches());
+        let searches = searches.sum();
+        for subscription in &mut subscriptions {
+            subscription.selector.among_searches(searches);
+        }
         let mut triggers: Vec<(usize, i64)> = subscriptions
             .iter()
             .enumerate()

@@ -1,8 +1,8 @@
 use super::breadcrumb::Breadcrumb;
-use super::condition::{Condition, ConditionError, Look};
+use super::condition::{Condition, ConditionError, Look, search};
 use super::event::Event;
 use super::json::Json;
-use super::path::Path;
+use super::path::{MAX_SEARCH_STEPS, Path};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -23,12 +23,30 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Selector(Arc<Parts>);
 
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Parts {
     pub(super) schema: Option<String>,
     pub(super) any_tags: Option<Vec<String>>,
     pub(super) all_tags: Vec<String>,
     pub(super) conditions: Vec<Condition>,
+    /// The number of conditions that search the context in the definition that the selector belongs to, if there are more
+    /// than in the selector.
+    searches: usize,
+}
+
+impl PartialEq for Parts {
+    /// Compares all but the place in a definition.
+    fn eq(&self, other: &Self) -> bool {
+        let Self {
+            schema,
+            any_tags,
+            all_tags,
+            conditions,
+            searches: _,
+        } = self;
+        (schema, any_tags) == (&other.schema, &other.any_tags)
+            && (all_tags, conditions) == (&other.all_tags, &other.conditions)
+    }
 }
 
 /// The schema name that says "any" on purpose.
@@ -129,6 +147,25 @@ impl Selector {
         &self.0.conditions
     }
 
+    /// Returns the number of conditions that search the context.
+    pub(super) fn searches(&self) -> usize {
+        let conditions = self.0.conditions.iter();
+        conditions.filter_map(Condition::search_path).count()
+    }
+
+    /// Sets the number of conditions of a definition that share the steps of searches.
+    pub(super) fn among_searches(&mut self, searches: usize) {
+        if searches > self.searches() {
+            Arc::make_mut(&mut self.0).searches = searches;
+        }
+    }
+
+    /// Returns the maximum number of steps that one condition may take to search the context. A fixed share
+    /// makes the result independent of the order in which conditions are evaluated.
+    pub(super) fn search_limit(&self) -> usize {
+        MAX_SEARCH_STEPS / self.searches().max(self.0.searches).max(1)
+    }
+
     /// Whether it says nothing at all, not even `"*"`.
     pub(super) fn is_empty(&self) -> bool {
         *self.0 == Parts::default()
@@ -156,10 +193,11 @@ impl Selector {
         let Some(context) = facts.context.filter(|context| context.is_there()) else {
             return Verdict::Undecided;
         };
+        let limit = self.search_limit();
         match parts
             .conditions
             .iter()
-            .position(|condition| !condition.holds_in(context))
+            .position(|condition| !condition.holds_in(context, limit))
         {
             Some(index) => Verdict::Fails(Miss::Condition { index }),
             None => Verdict::Holds,
@@ -258,8 +296,8 @@ impl Look for Json {
         self.read().is_some()
     }
 
-    fn any(&self, path: &Path, check: &dyn Fn(&Value) -> bool) -> Option<bool> {
-        path.any(self.read()?, check).ok()
+    fn any(&self, path: &Path, limit: usize, check: &dyn Fn(&Value) -> bool) -> Option<bool> {
+        search(path, self.read()?, limit, check)
     }
 }
 
@@ -271,7 +309,7 @@ impl Look for Unreadable {
         true
     }
 
-    fn any(&self, _: &Path, _: &dyn Fn(&Value) -> bool) -> Option<bool> {
+    fn any(&self, _: &Path, _: usize, _: &dyn Fn(&Value) -> bool) -> Option<bool> {
         None
     }
 }

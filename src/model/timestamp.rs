@@ -20,6 +20,11 @@ impl Timestamp {
         Self(micros)
     }
 
+    /// Returns the time one microsecond earlier.
+    pub(crate) const fn just_before(self) -> Self {
+        Self(self.0.saturating_sub(1))
+    }
+
     /// Microseconds since 1970-01-01T00:00:00Z.
     #[must_use]
     pub const fn as_micros(self) -> i64 {

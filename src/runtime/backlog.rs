@@ -1,6 +1,6 @@
 use super::Runtime;
 use super::roster::Roster;
-use super::shared::{caught, in_time};
+use super::shared::{in_time, in_time_of_source};
 use crate::clock;
 use crate::model::Timestamp;
 use crate::source::EventSource;
@@ -40,9 +40,7 @@ impl Due {
 
 pub(super) async fn of(source: &dyn EventSource, roster: &Roster) -> Result<Backlog, StoreError> {
     let mut backlog = Backlog {
-        behind: clock::within(Duration::from_secs(5), caught(source.behind()))
-            .await
-            .and_then(|answer| answer.ok().flatten()),
+        behind: in_time_of_source(source.behind()).await.ok().flatten(),
         executors: Vec::new(),
     };
     for member in roster.all() {

@@ -3,6 +3,7 @@ use super::graph::Graph;
 use super::progress::Progress;
 use super::roster::Roster;
 use super::{Runtime, RuntimeError, workers};
+use crate::bugs::planted;
 use crate::executor::UniversalExecutor;
 use crate::source::{EventSource, StartAt};
 use std::fmt;
@@ -152,9 +153,13 @@ impl RuntimeBuilder {
     /// Checks the executors and indexes their subscriptions.
     ///
     /// # Errors
-    /// [`RuntimeError`] if two executors have one id, one can never work on its store, or a setting is zero.
+    /// [`RuntimeError`] if two executors have one id, one can never work on its store, a setting is zero, or a
+    /// [maker](Definitions::maker) has a schema that does not mark a definition.
     pub fn build(mut self) -> Result<Runtime, RuntimeError> {
-        self.settings.max_deliveries = self.settings.max_deliveries.min(Semaphore::MAX_PERMITS);
+        self.settings.max_deliveries = match planted("unbounded-inbox") {
+            true => 1 << 20,
+            false => self.settings.max_deliveries.min(Semaphore::MAX_PERMITS),
+        };
         for (setting, is_zero) in [
             ("concurrency", self.settings.concurrency == 0),
             ("max_inflight", self.settings.max_inflight == 0),
@@ -166,12 +171,18 @@ impl RuntimeBuilder {
                 return Err(RuntimeError::ZeroSetting { setting });
             }
         }
+        if let Some(definitions) = &self.definitions {
+            definitions.check()?;
+        }
         let roster = Roster::new();
         for executor in self.executors {
             roster.add(executor)?;
         }
         for cycle in Graph::of(roster.all().iter().map(|member| &*member.executor)).cycles() {
-            tracing::warn!(%cycle, "executors may trigger one another in a circle");
+            tracing::warn!(
+                cycle = cycle.to_string(),
+                "executors may trigger one another in a circle"
+            );
         }
         Ok(Runtime {
             source: self.source,

@@ -18,7 +18,7 @@ pub(super) struct Desk {
     put_off: u32,
     breaker: Breaker,
     /// The number of retries that do not count against the budget: one for each run that failed while the breaker was
-    /// open. Otherwise the budget would spread the backlog of an outage over hours.
+    /// open, and for each run whose heartbeats the ledger did not answer. Otherwise the budget would spread the backlog of an outage over hours.
     recovering: u32,
     /// Whether its turn to claim comes.
     pub(super) hot: bool,
@@ -132,6 +132,11 @@ impl Desk {
             self.recovering = self.recovering.saturating_add(failures);
         }
         change
+    }
+
+    /// Exempts one retry from the budget, for a run that an outage of the ledger interrupted.
+    pub(super) fn recover_one(&mut self) {
+        self.recovering = self.recovering.saturating_add(1);
     }
 
     /// Returns the state of the circuit breaker if it is open.

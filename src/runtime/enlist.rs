@@ -10,16 +10,13 @@ use crate::clock::later;
 use crate::error::Chain;
 use crate::error::Retry;
 use crate::executor::ordering_key;
-use crate::model::Event;
+use crate::model::{Breadcrumb, Event};
 use crate::store::{NewRun, RunRef, StoreError};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
-
-/// How many deliveries may wait for a ledger that does not answer before the source is held up.
-pub(super) const INBOX: usize = 1_024;
 
 /// How many deliveries are put into the ledger in one step.
 const BATCH: usize = 64;
@@ -206,13 +203,7 @@ async fn set_off(home: &Home, roster: &Roster, arrival: &Arrival) -> Vec<Arc<str
         // Each of them finds out for itself.
         Ok(_) | Err(_) => return all(),
     };
-    // What happened is what the event says: of a newer version it decides as of this one.
-    let whole = Event {
-        kind: event.kind,
-        version: event.version,
-        context: Some(found.context.clone()),
-        ..Event::updated(&found)
-    };
+    let whole = with_breadcrumb(event, &found);
     let decided: BTreeSet<Arc<str>> = roster
         .triggered(&whole)
         .into_iter()
@@ -222,4 +213,36 @@ async fn set_off(home: &Home, roster: &Roster, arrival: &Arrival) -> Vec<Arc<str
         .iter()
         .filter(|one| one.surely || decided.contains(&one.id));
     set_off.map(|one| Arc::clone(&one.id)).collect()
+}
+
+/// Returns an event with the content of its breadcrumb. Kind, version and time stay: they decide also if the breadcrumb is
+/// newer, and a version of an executor may have stopped since the commit.
+fn with_breadcrumb(event: &Event, found: &Breadcrumb) -> Event {
+    Event {
+        kind: event.kind,
+        version: event.version,
+        updated_at: event.updated_at,
+        context: Some(found.context.clone()),
+        ..Event::updated(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{BreadcrumbId, NewBreadcrumb, Timestamp};
+
+    #[test]
+    fn an_event_keeps_its_time_when_its_breadcrumb_is_newer() {
+        let new = NewBreadcrumb::new("note.v1");
+        let mut breadcrumb = new.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
+        let event = Event::created(&breadcrumb).envelope();
+        breadcrumb.version = 2;
+        breadcrumb.updated_at = Timestamp::UNIX_EPOCH + Duration::from_secs(60);
+
+        let whole = with_breadcrumb(&event, &breadcrumb);
+
+        assert_eq!((whole.version, whole.updated_at), (1, event.updated_at));
+        assert_eq!(whole.context, Some(breadcrumb.context));
+    }
 }

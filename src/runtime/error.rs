@@ -22,6 +22,16 @@ pub enum RuntimeError {
         /// The builder method.
         setting: &'static str,
     },
+    /// A maker has a schema that is not recognisable as a definition, so agents could write such breadcrumbs without
+    /// `can_spawn_agents`.
+    #[error(
+        "no executors can be made of breadcrumbs of schema {schema:?}: the name does not mark a definition; \
+         name the schema like \"playbook.def.v1\""
+    )]
+    NotADefinition {
+        /// The schema.
+        schema: String,
+    },
     /// It runs already; one that has ended can run again.
     #[error("the runtime is running already; build another one to run two")]
     AlreadyRunning,
@@ -32,7 +42,7 @@ pub enum RuntimeError {
         id: String,
     },
     /// The store of an executor keeps no runs.
-    #[error("the store of executor {id:?} has no run ledger, so there is no run to do again")]
+    #[error("the store of executor {id:?} has no run ledger, so it has no runs to redo or skip")]
     NoLedger {
         /// The executor's id.
         id: String,
@@ -41,6 +51,14 @@ pub enum RuntimeError {
     #[error("the run cannot be done again")]
     Redo {
         /// What its ledger says.
+        source: StoreError,
+    },
+    /// A run cannot be skipped.
+    #[error(
+        "cannot skip the run; only a run that waits for another version of its executor can be skipped"
+    )]
+    Skip {
+        /// Error of the store.
         source: StoreError,
     },
     /// The source cannot be subscribed to.
@@ -56,10 +74,11 @@ impl RuntimeError {
             Self::DuplicateId { .. }
             | Self::Invalid(_)
             | Self::ZeroSetting { .. }
+            | Self::NotADefinition { .. }
             | Self::AlreadyRunning
             | Self::UnknownExecutor { .. }
             | Self::NoLedger { .. } => Retry::Never,
-            Self::Redo { source, .. } => source.retry(),
+            Self::Redo { source, .. } | Self::Skip { source, .. } => source.retry(),
             Self::Source(error) => error.retry(),
         }
     }

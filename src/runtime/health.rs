@@ -3,11 +3,12 @@
 use super::breakers::OpenBreaker;
 use super::home::Operation;
 use super::roster::Roster;
-use super::shared::Shared;
+use super::shared::{PAUSE, Shared, SourceState, in_time_of_source};
+use crate::source::EventSource;
 use crate::tool::BlockingPool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 /// Whether a runtime lives and does its work: what a service answers its liveness and readiness probes with.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -129,6 +130,26 @@ impl Vitals {
 
     fn running(&self) -> MutexGuard<'_, Option<Running>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Checks a source that failed until it answers. A source without events delivers nothing that shows its recovery.
+pub(super) async fn check_source(source: &dyn EventSource, shared: &Shared) {
+    let mut states = shared.source_state();
+    loop {
+        let failed = states.wait_for(|state| matches!(state, SourceState::Failed { .. }));
+        // The sender lives as long as `shared`.
+        let Ok(state) = failed.await.map(|state| *state) else {
+            return std::future::pending().await;
+        };
+        let SourceState::Failed { polled_at, .. } = state else {
+            continue;
+        };
+        // A source that still fails reports its next error when the runtime polls it again, which comes first.
+        sleep_until(polled_at.max(Instant::now()) + PAUSE).await;
+        if in_time_of_source(source.behind()).await.is_ok() {
+            shared.source_answered(state);
+        }
     }
 }
 

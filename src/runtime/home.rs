@@ -26,7 +26,7 @@ pub(super) struct Home {
     pub(super) wakes: Wakes,
     /// What definitions say of how breadcrumbs are shown to models.
     pub(super) hints: Arc<SchemaHints>,
-    /// Other versions of the executors here, on live workers.
+    /// Other recorded versions of the executors here.
     others: RwLock<Arc<Others>>,
     /// Cancelled when nobody lives here any more.
     pub(super) empty: CancellationToken,
@@ -42,6 +42,9 @@ pub(super) struct Home {
     unseen_since: Mutex<Option<Timestamp>>,
     pub(super) nudged: Notify,
     pub(super) asked: Notify,
+    /// Permits one station at a time to claim runs. A dropped station keeps the permit until its runs are released, because
+    /// it cannot tell its leases from those that another station claims through the same handle.
+    turn: Arc<Semaphore>,
     /// The operations whose last call failed, by [`Operation::bit`].
     failing: AtomicU8,
 }
@@ -51,6 +54,7 @@ pub(super) struct Home {
 pub(super) enum Operation {
     Claim,
     Enqueue,
+    List,
     Read,
 }
 
@@ -60,6 +64,7 @@ impl Operation {
             Self::Claim => 1,
             Self::Enqueue => 2,
             Self::Read => 4,
+            Self::List => 8,
         }
     }
 
@@ -68,6 +73,7 @@ impl Operation {
         match self {
             Self::Claim => "claim runs",
             Self::Enqueue => "enqueue runs",
+            Self::List => "list suspended runs",
             Self::Read => "read breadcrumbs",
         }
     }
@@ -112,8 +118,14 @@ impl Home {
             unseen_since: Mutex::default(),
             nudged: Notify::new(),
             asked: Notify::new(),
+            turn: Arc::new(Semaphore::new(1)),
             failing: AtomicU8::new(0),
         })
+    }
+
+    /// Waits until no other station claims runs here.
+    pub(super) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.turn).acquire_owned().await.ok()
     }
 
     pub(super) fn store(&self) -> &dyn BreadcrumbStore {
@@ -204,6 +216,11 @@ impl Home {
         *seen = Some(SeenTo { first, last });
     }
 
+    /// Returns `true` if a wait or a suspended run may be answered.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.waits.len() > 0 || !self.wakes.is_empty()
+    }
+
     /// Notes that the store is to be looked at, when somebody looks.
     pub(super) fn want_sweep(&self, after: Timestamp) {
         let mut since = lock(&self.unseen_since);
@@ -244,7 +261,12 @@ impl Home {
     /// Returns the operations of the store whose last call failed.
     pub(super) fn failing(&self) -> impl Iterator<Item = Operation> + use<> {
         let failing = self.failing.load(Ordering::Relaxed);
-        let all = [Operation::Claim, Operation::Enqueue, Operation::Read];
+        let all = [
+            Operation::Claim,
+            Operation::Enqueue,
+            Operation::List,
+            Operation::Read,
+        ];
         all.into_iter()
             .filter(move |operation| failing & operation.bit() != 0)
     }

@@ -1,10 +1,10 @@
 //! Deliveries in: each to every executor it triggers, and to whoever waits for it.
 
-use super::definitions::{Announced, Keeper, keeper};
+use super::definitions::{Announced, Keeper};
 use super::direct::Direct;
-use super::enlist::{self, Arrival, Candidate, Enlist};
+use super::enlist::{Arrival, Candidate, Enlist};
 use super::home::{Home, SeenTo};
-use super::lookout::{self, Look, Lookout, OVERLAP, earlier};
+use super::lookout::{self, Look, Lookout, OVERLAP, earlier, until};
 use super::share::{Back, Place, Share, Shares, shares};
 use super::shared::{PAUSE, Shared, caught, caught_stream};
 use super::station::Station;
@@ -22,7 +22,7 @@ use futures::future::join_all;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -54,6 +54,8 @@ pub(super) struct Intake<'r> {
     /// When to pull again after an error, and how many there were in a row.
     pause: Option<Instant>,
     errors: u32,
+    /// Number of errors of the source since the start.
+    failures: u64,
     turn: u32,
 }
 
@@ -87,12 +89,22 @@ impl<'r> Intake<'r> {
             reopen: None,
             pause: None,
             errors: 0,
+            failures: 0,
             turn: 0,
         }
     }
 
+    /// Notes how far each store has come, then subscribes to the source.
+    ///
+    /// # Errors
+    /// Fails if the source cannot be subscribed to.
+    pub(super) async fn subscribe(&mut self) -> Result<Deliveries, SourceError> {
+        self.open().await;
+        subscribe(self.runtime).await
+    }
+
     /// Notes how far each store has come.
-    pub(super) async fn open(&mut self) {
+    async fn open(&mut self) {
         let homes = self.shared.roster.homes();
         let settings = self.runtime.settings;
         let more = settings.look_back.saturating_sub(OVERLAP);
@@ -121,7 +133,7 @@ impl<'r> Intake<'r> {
             tracing::warn!(code = error.code(), error = %Chain(&error), "definitions could not be loaded");
             sleep_until(later(Instant::now(), PAUSE)).await;
         }
-        let (sender, inbox) = mpsc::channel(keeper::INBOX);
+        let (sender, inbox) = mpsc::channel(self.runtime.settings.max_deliveries);
         let follow = Arc::clone(keeper).follow(Arc::clone(&self.shared), inbox);
         self.tasks.spawn(follow);
         self.definitions = Some((Arc::clone(keeper), sender));
@@ -156,7 +168,10 @@ impl<'r> Intake<'r> {
                 () = until(pause), if pause.is_some() => self.pause = None,
                 opened = subscribe(self.runtime), if closed && pause.is_none() => match opened {
                     Ok(open) => deliveries = Some(self.note_subscribed(open)),
-                    Err(error) => self.pause_after(&error),
+                    Err(error) => {
+                        self.pause_after(&error);
+                        self.shared.source_ended();
+                    }
                 },
                 place = self.shares.place(), if !has_place => self.place = Some(place),
                 Some((delivery, place)) = self.back.recv() => {
@@ -171,7 +186,7 @@ impl<'r> Intake<'r> {
                     Next::Delivered(Some(Err(error))) => self.pause_after(&error),
                     Next::Delivered(None) => {
                         tracing::warn!("the source of events ended; subscribing again");
-                        self.shared.source_is(false);
+                        self.shared.source_ended();
                         deliveries = None;
                         self.pause = Some(later(Instant::now(), PAUSE));
                     }
@@ -182,12 +197,12 @@ impl<'r> Intake<'r> {
 
     fn note_subscribed(&self, deliveries: Deliveries) -> Deliveries {
         self.shared.progress.subscribed(deliveries.start());
-        self.shared.source_is(true);
+        self.shared.source_delivers();
         // What was announced while nobody listened.
         if !self.shared.source_is_complete {
             self.ask_for_everything();
         } else if !self.shared.progress.has_position() {
-            self.look_for_what_was_missed();
+            self.look_for_what_was_missed(None);
         }
         deliveries
     }
@@ -198,13 +213,15 @@ impl<'r> Intake<'r> {
         }
     }
 
-    /// Asks for a look at what was committed after the newest event that was taken in, or after the start.
-    fn look_for_what_was_missed(&self) {
+    /// Requests a sweep of the breadcrumbs committed after a time. Without one, the sweep begins with the newest event that
+    /// was taken in, or with the start.
+    fn look_for_what_was_missed(&self, after: Option<Timestamp>) {
         if !self.shared.source_is_complete {
             // What such a source says of time is no better than what it says of events.
             self.ask_for_everything();
         }
-        let newest = self.shared.progress.newest();
+        // Of several sources behind one, another may have delivered the newest event: the source itself knows better.
+        let newest = after.or_else(|| self.shared.progress.newest());
         for home in self.shared.roster.homes() {
             let since = newest.or_else(|| match self.runtime.settings.start_at {
                 StartAt::Now => home.seen().map(SeenTo::first),
@@ -221,11 +238,10 @@ impl<'r> Intake<'r> {
     fn pause_after(&mut self, error: &SourceError) {
         const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
         self.shared.note(error);
-        if let SourceError::Lagged { .. } = error {
-            self.look_for_what_was_missed();
+        if let SourceError::Lagged { after, .. } = error {
+            self.look_for_what_was_missed(*after);
             return;
         }
-        self.shared.source_is(false);
         let growing = SHORTEST_PAUSE * (1 << self.errors.min(10));
         let asked_for = match error.retry() {
             Retry::After(delay) => delay,
@@ -233,14 +249,18 @@ impl<'r> Intake<'r> {
         };
         self.errors = self.errors.saturating_add(1);
         let pause = growing.max(asked_for).min(LONGEST_PAUSE);
-        self.pause = Some(later(Instant::now(), pause));
+        let polled_at = later(Instant::now(), pause);
+        self.pause = Some(polled_at);
+        self.failures += 1;
+        self.shared.source_failed(self.failures, polled_at);
     }
 
-    /// Hands a delivery to whom it concerns. A full inbox holds up the source, so that nothing is lost.
+    /// Hands a delivery to whom it concerns. The inbox of each task has room for as many deliveries as there are places, so a
+    /// store that does not answer holds up the others only once it has taken all places.
     async fn deliver(&mut self, delivery: Delivery) {
         self.shared.count(|report| report.events += 1);
         metrics::add(metrics::EVENTS, 1);
-        self.shared.source_is(true);
+        self.shared.source_delivers();
         if planted("ack-first") {
             drop(delivery.ack().await);
         }
@@ -276,7 +296,7 @@ impl<'r> Intake<'r> {
                 home.hints.forget();
             }
         }
-        let mut concerned = self.tell_who_waits(&delivery.event).await;
+        let mut concerned = self.tell_who_waits(&delivery.event);
         let share = self.shares.of(delivery, place);
         concerned |= self.follow_definitions(&share).await;
         let mut by_store: Vec<(u64, Vec<Candidate>)> = Vec::new();
@@ -332,7 +352,7 @@ impl<'r> Intake<'r> {
         true
     }
 
-    async fn tell_who_waits(&self, event: &Event) -> bool {
+    fn tell_who_waits(&self, event: &Event) -> bool {
         let mut told = false;
         if matches!(event.kind, EventKind::Ping | EventKind::Deleted) {
             return told;
@@ -348,8 +368,20 @@ impl<'r> Intake<'r> {
                     version: event.version,
                     waits,
                     sleepers,
+                    rounds: 0,
                 };
-                told |= tasks.looks.send(look).await.is_ok();
+                match tasks.looks.try_send(look) {
+                    Ok(()) => told = true,
+                    // A store that does not answer must not hold up the others.
+                    Err(TrySendError::Full(look)) => {
+                        tracing::warn!(
+                            store = home.number,
+                            "too many announcements wait to be read; a wait may time out"
+                        );
+                        look.give_up(&home);
+                    }
+                    Err(TrySendError::Closed(_)) => {}
+                }
             }
         }
         told
@@ -367,7 +399,7 @@ impl<'r> Intake<'r> {
             }
             let id: Arc<str> = member.executor.id().into();
             if member.home.ledger().is_none() && !self.direct.contains_key(&id) {
-                let (sender, inbox) = mpsc::channel(enlist::INBOX);
+                let (sender, inbox) = mpsc::channel(self.runtime.settings.max_deliveries);
                 let direct = Direct::new(Arc::clone(&self.shared), Arc::clone(&id), inbox);
                 self.tasks.spawn(direct.run());
                 self.direct.insert(id, sender);
@@ -386,12 +418,7 @@ impl<'r> Intake<'r> {
         let lookout = Lookout::new(Arc::clone(&shared), Arc::clone(home), inbox, found);
         self.tasks.spawn(lookout.run());
         let arrivals = home.ledger().is_some().then(|| {
-            let room = if planted("unbounded-inbox") {
-                1 << 20
-            } else {
-                enlist::INBOX
-            };
-            let (sender, inbox) = mpsc::channel(room);
+            let (sender, inbox) = mpsc::channel(self.runtime.settings.max_deliveries);
             let enlist = Enlist::new(Arc::clone(&shared), Arc::clone(home), inbox);
             let station = Station::new(shared, Arc::clone(home));
             // The two end together, however one of them ends.
@@ -424,7 +451,7 @@ async fn hand_over<T>(inbox: &mpsc::Sender<T>, share: Share, made: impl FnOnce(S
 ///
 /// # Errors
 /// The source's, or [`SourceError::Unavailable`] after 30 s without an answer.
-pub(super) async fn subscribe(runtime: &Runtime) -> Result<Deliveries, SourceError> {
+async fn subscribe(runtime: &Runtime) -> Result<Deliveries, SourceError> {
     const PATIENCE: Duration = Duration::from_secs(30);
     let from = runtime.progress.from(runtime.settings.start_at);
     match timeout(PATIENCE, caught(runtime.source.subscribe(from))).await {
@@ -433,13 +460,6 @@ pub(super) async fn subscribe(runtime: &Runtime) -> Result<Deliveries, SourceErr
             retry_after: PAUSE,
             source: format!("no answer within {PATIENCE:?}").into(),
         }),
-    }
-}
-
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -1,5 +1,6 @@
 //! What waits on one store: answers the waits, wakes suspended runs, and looks into the store for what no event told.
 
+use super::answers;
 use super::home::{Home, Operation};
 use super::metrics;
 use super::shared::{PAUSE, Shared, in_time};
@@ -9,15 +10,21 @@ use crate::clock::later;
 use crate::error::Chain;
 use crate::model::{BreadcrumbId, Timestamp};
 use crate::store::{Query, Run, RunFilter, RunLedger, RunRef, RunState, StoreError};
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// How many events may wait to be looked at.
-pub(super) const INBOX: usize = 1_024;
+/// Maximum number of announcements that wait to be read from the store.
+pub(super) const INBOX: usize = 16_384;
+
+/// Maximum number of announcements that could not be read and are read again later.
+const MOST_DEFERRED: usize = 16_384;
+
+/// How often an announced version that the store does not show is read again before the announcement counts as wrong.
+const MOST_ROUNDS: u32 = 128;
 
 /// How far is looked back each time: commits of a time may become visible later than those after them.
 pub(super) const OVERLAP: Duration = Duration::from_secs(60);
@@ -31,6 +38,24 @@ pub(super) struct Look {
     pub(super) version: u64,
     pub(super) waits: Vec<u64>,
     pub(super) sleepers: Vec<Arc<Sleeper>>,
+    /// How often the store answered without showing the version.
+    pub(super) rounds: u32,
+}
+
+impl Look {
+    /// Drops the waits and suspended runs that ended. Returns `true` if any is left.
+    fn is_of_concern(&mut self, home: &Home) -> bool {
+        self.waits.retain(|wait| home.waits.is_open(*wait));
+        self.sleepers.retain(|sleeper| home.wakes.keeps(sleeper));
+        !self.waits.is_empty() || !self.sleepers.is_empty()
+    }
+
+    /// Leaves the suspended runs to the next look at all of them, which finds them as new ones.
+    pub(super) fn give_up(&self, home: &Home) {
+        for sleeper in &self.sleepers {
+            home.wakes.forget(sleeper);
+        }
+    }
 }
 
 pub(super) struct Lookout {
@@ -45,13 +70,26 @@ pub(super) struct Lookout {
     reconciling: bool,
     /// The time after which a sweep that is on its way looks.
     sweeping: Option<Timestamp>,
+    /// Announcements that could not be read, and when they are read again.
+    deferred: VecDeque<Look>,
+    again: Instant,
+    /// Time up to which the store was searched for answers that the source delivered to another worker.
+    searched: Option<Timestamp>,
+    /// When the next search is due. None while one runs, and if each worker receives every event.
+    search: Option<Instant>,
 }
 
 /// What a job came to.
-#[derive(Clone, Copy)]
 enum Done {
     Looked,
-    Reconciled,
+    /// The store did not answer, or did not show the announced version.
+    Deferred(Look),
+    /// All suspended runs were listed, or could not be.
+    Reconciled {
+        listed: bool,
+    },
+    /// The store was searched for answers up to a time, or could not be.
+    Searched(Option<Timestamp>),
     Swept(Timestamp),
     /// The store said for the first time how far it has come.
     Began(Timestamp),
@@ -66,6 +104,7 @@ impl Lookout {
         inbox: mpsc::Receiver<Look>,
         found: mpsc::Sender<Found>,
     ) -> Self {
+        let search = shared.source_is_shared.then(Instant::now);
         Self {
             shared,
             home,
@@ -76,6 +115,10 @@ impl Lookout {
             reconcile: Instant::now(),
             reconciling: false,
             sweeping: None,
+            deferred: VecDeque::new(),
+            again: Instant::now(),
+            searched: None,
+            search,
         }
     }
 
@@ -93,8 +136,11 @@ impl Lookout {
                     Ok(done) => self.note(done),
                     // A store that panics has not answered.
                     Err(_) => {
-                        self.note(Done::Reconciled);
+                        self.note(Done::Reconciled { listed: false });
                         self.note(Done::Missed);
+                        if self.shared.source_is_shared {
+                            self.note(Done::Searched(None));
+                        }
                     }
                 },
                 look = self.inbox.recv(), if room => match look {
@@ -105,6 +151,10 @@ impl Lookout {
                 },
                 () = home.asked.notified(), if room => self.look_as_asked(),
                 () = sleep_until(self.reconcile) => self.look_at_everything(),
+                () = sleep_until(self.again), if room && !self.deferred.is_empty() => {
+                    self.look_again();
+                }
+                () = until(self.search), if self.search.is_some() => self.search_for_answers(),
             }
         }
     }
@@ -116,7 +166,15 @@ impl Lookout {
     fn note(&mut self, done: Done) {
         match done {
             Done::Looked => {}
-            Done::Reconciled => self.reconciling = false,
+            Done::Deferred(look) => self.defer(look),
+            Done::Reconciled { listed } => {
+                self.reconciling = false;
+                self.home.answered(Operation::List, listed);
+                if !listed {
+                    self.reconcile = self.reconcile.min(later(Instant::now(), PAUSE));
+                }
+            }
+            Done::Searched(newest) => self.note_searched(newest),
             Done::Swept(newest) => {
                 self.sweeping = None;
                 self.home.answered(Operation::Read, true);
@@ -137,6 +195,71 @@ impl Lookout {
                 self.reconcile = self.reconcile.min(later(Instant::now(), PAUSE));
             }
         }
+    }
+
+    /// Reads an announcement again later, as long as somebody waits for it.
+    fn defer(&mut self, look: Look) {
+        if look.rounds >= MOST_ROUNDS || self.deferred.len() >= MOST_DEFERRED {
+            tracing::warn!(id = %look.id, version = look.version, "an announced breadcrumb could not be read");
+            look.give_up(&self.home);
+            return;
+        }
+        if self.deferred.is_empty() {
+            self.again = later(Instant::now(), PAUSE);
+        }
+        self.deferred.push_back(look);
+    }
+
+    fn look_again(&mut self) {
+        self.again = later(Instant::now(), PAUSE);
+        for _ in 0..self.deferred.len() {
+            if self.jobs.len() >= AT_ONCE {
+                return;
+            }
+            let Some(mut look) = self.deferred.pop_front() else {
+                return;
+            };
+            if look.is_of_concern(&self.home) {
+                self.job(look_at(Arc::clone(&self.home), look));
+            }
+        }
+    }
+
+    /// Searches the store for answers that the source delivered to another worker. While nothing waits, the search only
+    /// notes the time of the newest breadcrumb, after which the next search begins.
+    fn search_for_answers(&mut self) {
+        self.search = None;
+        let after = self.searched.filter(|_| self.home.has_waiting());
+        let (is_first, opened) = (self.searched.is_none(), self.opened);
+        let (shared, home) = (Arc::clone(&self.shared), Arc::clone(&self.home));
+        self.job(async move {
+            let searched = match after {
+                Some(after) => answers::search(&shared, &home, after).await,
+                None => sweep::newest(home.store()).await,
+            };
+            if let Err(error) = &searched {
+                tracing::warn!(code = error.code(), error = %Chain(error), "cannot search the store for answers, will retry");
+            }
+            home.answered(Operation::Read, searched.is_ok());
+            Done::Searched(match (after, searched) {
+                (_, Err(_)) => None,
+                (Some(after), Ok(newest)) => Some(newest.max(after)),
+                (None, Ok(newest)) if is_first => Some(earlier(newest, opened.elapsed())),
+                // A wait that was opened meanwhile may have its answer already: the next search begins before that.
+                (None, Ok(_)) if home.has_waiting() => None,
+                (None, Ok(newest)) => Some(newest),
+            })
+        });
+    }
+
+    fn note_searched(&mut self, newest: Option<Timestamp>) {
+        self.searched = newest.or(self.searched);
+        let interval = self.shared.settings.sweep;
+        let pause = match self.home.waits.len() > 0 || self.searched.is_none() {
+            true => interval.min(PAUSE),
+            false => interval,
+        };
+        self.search = Some(later(Instant::now(), pause));
     }
 
     fn look_as_asked(&mut self) {
@@ -163,8 +286,8 @@ impl Lookout {
         if !std::mem::replace(&mut self.reconciling, true) {
             let (shared, home) = (Arc::clone(&self.shared), Arc::clone(&self.home));
             self.job(async move {
-                reconcile(&shared, &home).await;
-                Done::Reconciled
+                let listed = reconcile(&shared, &home).await;
+                Done::Reconciled { listed }
             });
         }
         if !self.shared.source_is_complete {
@@ -209,9 +332,8 @@ impl Lookout {
 }
 
 /// Reads what an event announced, and gives it to those who wait for it.
-async fn look_at(home: Arc<Home>, look: Look) -> Done {
-    const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-    const TRIES: u32 = 10;
+async fn look_at(home: Arc<Home>, mut look: Look) -> Done {
+    const TRIES: u32 = 4;
     let mut pause = Duration::from_millis(100);
     let reads_own_writes = home.store().capabilities().reads_own_writes;
     for _ in 0..TRIES {
@@ -228,18 +350,15 @@ async fn look_at(home: Arc<Home>, look: Look) -> Done {
                 return Done::Looked;
             }
             Err(StoreError::NotFound { .. }) if reads_own_writes => return Done::Looked,
-            // The store does not see it yet, or does not answer.
-            Ok(_) | Err(_) => {
-                sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            }
+            // The store does not see it yet.
+            Ok(_) | Err(StoreError::NotFound { .. }) => look.rounds += 1,
+            // The store does not answer.
+            Err(_) => {}
         }
+        sleep(pause).await;
+        pause *= 2;
     }
-    // The next look at all suspended runs finds these as new ones.
-    for sleeper in &look.sleepers {
-        home.wakes.forget(sleeper);
-    }
-    Done::Looked
+    Done::Deferred(look)
 }
 
 /// The suspended runs of the same executor on the same trigger.
@@ -273,9 +392,12 @@ async fn look_after(home: &Home, run: &RunRef) {
     }
 }
 
-/// Looks at all suspended runs of the executors that live here, and for what may have woken them unseen.
-async fn reconcile(shared: &Shared, home: &Home) {
-    let Some(ledger) = home.ledger() else { return };
+/// Looks at all suspended runs of the executors that live here, and for what may have woken them unseen. Returns `false` if
+/// the ledger did not list them.
+async fn reconcile(shared: &Shared, home: &Home) -> bool {
+    let Some(ledger) = home.ledger() else {
+        return true;
+    };
     let filter = RunFilter::all()
         .state(RunState::Suspended)
         .limit(Wakes::MOST);
@@ -284,8 +406,8 @@ async fn reconcile(shared: &Shared, home: &Home) {
     let suspended = match in_time(ledger.runs(&filter)).await {
         Ok(suspended) => suspended,
         Err(error) => {
-            tracing::warn!(code = error.code(), error = %Chain(&error), "suspended runs are looked at later");
-            return;
+            tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list suspended runs, will retry");
+            return false;
         }
     };
     let living = shared.roster.at_home(home);
@@ -304,6 +426,7 @@ async fn reconcile(shared: &Shared, home: &Home) {
     for sleeper in sleepers {
         keep(home, sleeper).await;
     }
+    true
 }
 
 /// Looks out for what a run waits for from now on, then once for what came before. What could not be looked for is
@@ -333,13 +456,21 @@ async fn keep(home: &Home, sleeper: Arc<Sleeper>) {
     }
 }
 
+/// Waits until a moment, or for ever without one.
+pub(super) async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
 pub(super) fn earlier(moment: Timestamp, by: Duration) -> Timestamp {
     let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
     Timestamp::from_micros(moment.as_micros().saturating_sub(by))
 }
 
 /// Wakes a run; whoever comes second finds it awake. One that was suspended again since may wait for something else.
-async fn wake(home: &Home, sleeper: &Sleeper, with: BreadcrumbId) {
+pub(super) async fn wake(home: &Home, sleeper: &Sleeper, with: BreadcrumbId) {
     let Some(ledger) = home.ledger() else { return };
     let resumed = match still_sleeps(ledger, sleeper).await {
         Ok(true) => in_time(ledger.resume(&sleeper.run, with)).await,

@@ -30,6 +30,7 @@
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
 
+mod answers;
 mod backlog;
 mod breakers;
 mod builder;
@@ -53,6 +54,7 @@ mod roster;
 mod seen;
 mod share;
 mod shared;
+mod skip;
 mod station;
 mod sweep;
 mod wakes;
@@ -78,6 +80,7 @@ use futures::stream::{self, Stream};
 use futures::{FutureExt as _, StreamExt as _};
 use graph::Graph;
 use health::Vitals;
+use home::Home;
 use intake::Intake;
 use progress::Progress;
 use roster::Roster;
@@ -92,7 +95,8 @@ use workers::Registry;
 /// Executors and the source of their events. Made by [`Runtime::builder`].
 ///
 /// # Promises
-/// - **Isolated.** An executor that fails, panics or hangs stops no other, nor does a store that does not answer.
+/// - **Isolated.** An executor that fails, panics or hangs stops no other. Nor does a store that does not answer, until
+///   [`max_deliveries`](RuntimeBuilder::max_deliveries) deliveries wait for that store: then the source is held up.
 /// - **Bounded.** At most [`concurrency`](RuntimeBuilder::concurrency) runs at a time, and
 ///   [`max_inflight`](RuntimeBuilder::max_inflight) of one executor. What has no place waits in the ledger.
 /// - **Fair.** Executors with work to do take turns, however much one of them has.
@@ -105,7 +109,8 @@ use workers::Registry;
 /// - **Woken once.** A suspended run goes on when a breadcrumb committed after the suspension matches what it waits for,
 ///   or its time is up, once, on whichever worker sees it first.
 /// - **Ends.** When told to stop it stops claiming at once and has ended at the latest a few seconds after
-///   [`drain_timeout`](RuntimeBuilder::drain_timeout).
+///   [`drain_timeout`](RuntimeBuilder::drain_timeout). [`run_until`](Self::run_until) polls its future only after the start,
+///   which takes up to a minute with a store that hangs; [`run_until_signals`](Self::run_until_signals) ends then, too.
 ///
 /// An executor on a store without a ledger is promised less: it is handed the event itself, which is acknowledged when
 /// it is processed, and given back to the source after an error that may pass. Its events are processed at least once
@@ -139,7 +144,8 @@ impl Runtime {
     /// When the future resolves nothing more is pulled or claimed. What still runs after
     /// [`drain_timeout`](RuntimeBuilder::drain_timeout) is dropped: it writes nothing, and its run is given back without
     /// having used an attempt. (One that may run at most once is left to its lease, and then ends as
-    /// `outcome_unknown`.) Dropping this future drops what runs at once; it is given back in the background, while tokio runs.
+    /// `outcome_unknown`.) Dropping this future drops running work at once. That work, and the runs of a claim in
+    /// flight, are released in the background while tokio runs; a second call claims runs only after that.
     ///
     /// # Errors
     /// If the source cannot be subscribed to, or it is running already.
@@ -147,11 +153,14 @@ impl Runtime {
         &self,
         shutdown: impl Future<Output = ()>,
     ) -> Result<RunReport, RuntimeError> {
-        self.run_until_signals(shutdown.into_stream()).await
+        // The future may write what the source must deliver, so it is polled only after the subscription.
+        self.run(shutdown.into_stream(), false).await
     }
 
     /// As [`run_until`](Self::run_until), told to stop by the first item of a stream; a second one ends the drain at
     /// once, and the running work is given back in the background, while tokio runs. The end of the stream is no signal.
+    ///
+    /// The stream is polled from the start, so that a signal also ends a start that waits for a store or for the source.
     ///
     /// # Errors
     /// If the source cannot be subscribed to.
@@ -159,13 +168,22 @@ impl Runtime {
         &self,
         signals: impl Stream<Item = ()>,
     ) -> Result<RunReport, RuntimeError> {
+        self.run(signals, true).await
+    }
+
+    /// Runs until a signal. `from_start` says whether the signals are polled before the source is subscribed to.
+    async fn run(
+        &self,
+        signals: impl Stream<Item = ()>,
+        from_start: bool,
+    ) -> Result<RunReport, RuntimeError> {
         let mut signals = std::pin::pin!(signals.chain(stream::pending()));
         let shared = Shared::new(
             self.settings,
             Arc::clone(&self.roster),
             self.keeper.clone(),
             Arc::clone(&self.progress),
-            self.source.is_complete(),
+            &*self.source,
         );
         let mut tasks = JoinSet::new();
         if !self.vitals.begin(&shared) {
@@ -175,13 +193,18 @@ impl Runtime {
         let _gone = shared.gone_when_dropped();
         tasks.spawn(Arc::clone(&self.vitals).beat(Arc::clone(&shared)));
         let mut registry = Registry::new(Arc::clone(&shared), Arc::clone(&self.name));
-        registry.begin().await;
+        tokio::select! {
+            biased;
+            _ = signals.next(), if from_start => return Ok(shared.report()),
+            () = registry.begin() => {}
+        }
         tasks.spawn(registry.run());
         let mut intake = Intake::new(self, Arc::clone(&shared), &mut tasks);
-        // The signals are polled only after this: their future may write what the source must deliver.
-        intake.open().await;
-        let deliveries = intake::subscribe(self).await;
-        let deliveries = deliveries.map_err(RuntimeError::Source)?;
+        let deliveries = tokio::select! {
+            biased;
+            _ = signals.next(), if from_start => return Ok(shared.report()),
+            deliveries = intake.subscribe() => deliveries.map_err(RuntimeError::Source)?,
+        };
         self.progress.subscribed(deliveries.start());
         tokio::select! {
             biased;
@@ -193,6 +216,7 @@ impl Runtime {
             _ = signals.next() => {}
             () = intake.run(deliveries) => {}
             () = backlog::watch(self) => {}
+            () = health::check_source(&*self.source, &shared) => {}
         }
         shared.stop.cancel();
         if planted("drop-at-drain") {
@@ -259,21 +283,50 @@ impl Runtime {
     /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Redo`] if the run is not known
     /// or did not fail.
     pub async fn redo(&self, run: &RunRef) -> Result<(), RuntimeError> {
-        let id = &*run.executor;
-        let unknown = || RuntimeError::UnknownExecutor { id: id.to_owned() };
-        let member = self.roster.get(id).ok_or_else(unknown)?;
-        let no_ledger = || RuntimeError::NoLedger { id: id.to_owned() };
-        let ledger = member.home.ledger().ok_or_else(no_ledger)?;
-        let redone: Result<(), StoreError> = ledger.redo(run).await;
+        let home = self.home_of(run)?;
+        let redone: Result<(), StoreError> = match home.ledger() {
+            Some(ledger) => ledger.redo(run).await,
+            None => return Err(no_ledger(run)),
+        };
         redone.map_err(|source| RuntimeError::Redo { source })?;
-        member.home.nudge([Arc::clone(&run.executor)]);
+        home.nudge([Arc::clone(&run.executor)]);
         Ok(())
+    }
+
+    /// Ends a run as skipped that waits for another version of its executor ([`Run::transferred_to`]), so that later runs with
+    /// its ordering key start. [`redo`](Self::redo) runs it again.
+    ///
+    /// # Errors
+    /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Skip`] if the run is unknown or
+    /// does not wait for another version.
+    ///
+    /// [`Run::transferred_to`]: crate::store::Run::transferred_to
+    pub async fn skip(&self, run: &RunRef) -> Result<(), RuntimeError> {
+        let home = self.home_of(run)?;
+        let skipped = match home.ledger() {
+            Some(ledger) => skip::skip(home.store(), ledger, run).await,
+            None => return Err(no_ledger(run)),
+        };
+        skipped.map_err(|source| RuntimeError::Skip { source })?;
+        home.nudge([Arc::clone(&run.executor)]);
+        Ok(())
+    }
+
+    /// Returns the store handle of the executor of a run.
+    fn home_of(&self, run: &RunRef) -> Result<Arc<Home>, RuntimeError> {
+        let unknown = || RuntimeError::UnknownExecutor {
+            id: run.executor.to_string(),
+        };
+        let member = self.roster.get(&run.executor).ok_or_else(unknown)?;
+        Ok(member.home)
     }
 
     /// Waits for the first breadcrumb that matches a selector and is announced from now on: call it, write the request,
     /// then await it, and no answer slips between.
     ///
-    /// The breadcrumb is read from the store of the first executor, and must match as it is there. The time counts from
+    /// The breadcrumb is read from the store of the first executor, and must match as it is there. If the source
+    /// [shares](EventSource::is_shared) its events among workers, the store is also searched, at least once each
+    /// [`sweep_every`](RuntimeBuilder::sweep_every), and a breadcrumb from shortly before the call can match. The time counts from
     /// the call; dropping the future ends the wait. At most 10,000 waits may be open at a time. Somebody must
     /// [run](Self::run_until) the runtime meanwhile.
     ///
@@ -310,5 +363,11 @@ impl fmt::Debug for Runtime {
             .field("executors", &ids)
             .field("settings", &self.settings)
             .finish_non_exhaustive()
+    }
+}
+
+fn no_ledger(run: &RunRef) -> RuntimeError {
+    RuntimeError::NoLedger {
+        id: run.executor.to_string(),
     }
 }

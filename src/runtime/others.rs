@@ -1,45 +1,84 @@
-//! Other versions of the executors here, on live workers. The runtime enqueues runs for them too: the first worker to receive an
-//! event enqueues the runs of all versions, so that the runs of one ordering key are in the order of their events.
+//! Other versions of the executors here. The runtime enqueues runs for them too: the first worker to receive an event enqueues
+//! the runs of all versions that were live at its commit, so that the runs of one ordering key are in the order of their events.
 
-use crate::model::{Event, Route, SubscriptionIndex, Subscriptions};
-use crate::store::Worker;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use crate::model::{Event, Route, SubscriptionIndex, Subscriptions, Timestamp};
+use crate::store::{Version, Worker};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-
-/// ID of an executor and hash of its subscriptions.
-pub(super) type Version = (Arc<str>, Arc<str>);
 
 #[derive(Debug, Default)]
 pub(super) struct Others {
     /// Subscriptions by their hash, since one executor can have several other versions.
     index: SubscriptionIndex,
-    /// Executors by the hash of their version.
-    executors: HashMap<Arc<str>, Vec<Arc<str>>>,
+    /// Executors by the hash of their version, each with the period in which the version was live.
+    executors: HashMap<Arc<str>, BTreeMap<Arc<str>, Live>>,
     /// Versions that this crate is too old to read. No runs are enqueued for them here.
     unreadable: BTreeMap<Version, String>,
 }
 
+/// Period in which a version has a live worker, by the store's clock.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Live {
+    /// No worker of the version is live. The last one was, at most until this time.
+    Until(Timestamp),
+    /// A worker of the version is live.
+    Now,
+}
+
+impl Live {
+    /// The period of one worker. A worker that stopped counts for as long as one that was killed, so that an event commits
+    /// before the end of this period although its time is from another clock.
+    fn of(worker: &Worker) -> Self {
+        match worker.is_live {
+            true => Self::Now,
+            false => Self::Until(worker.seen_at + Worker::LIVE),
+        }
+    }
+
+    /// Returns `true` if the version was live at a time.
+    fn contains(self, time: Timestamp) -> bool {
+        match self {
+            Self::Now => true,
+            Self::Until(end) => time <= end,
+        }
+    }
+}
+
+/// Returns the other recorded versions of the executors whose own versions are given.
+pub(super) fn other_versions(workers: &[Worker], own: &[Version]) -> BTreeMap<Version, Live> {
+    let mut others = BTreeMap::new();
+    for worker in workers {
+        for of in &worker.record.executors {
+            let version = of.version();
+            if own.iter().any(|own| own.executor == of.id) && !own.contains(&version) {
+                let known = others.entry(version).or_insert_with(|| Live::of(worker));
+                *known = Live::of(worker).max(*known);
+            }
+        }
+    }
+    others
+}
+
 impl Others {
-    /// Reads the subscriptions of the running versions.
-    pub(super) fn of(running: &HashSet<Version>, workers: &[Worker]) -> Self {
+    /// Reads the subscriptions of other versions from the records of their workers.
+    pub(super) fn of(versions: &BTreeMap<Version, Live>, workers: &[Worker]) -> Self {
         let mut others = Self::default();
         let recorded = workers.iter().flat_map(|worker| &worker.record.executors);
         for of in recorded {
-            let version = (Arc::clone(&of.id), Arc::clone(&of.version));
-            if !running.contains(&version) {
+            let version = of.version();
+            let Some(live) = versions.get(&version).copied() else {
                 continue;
-            }
-            let executors = others.executors.entry(version.1).or_default();
-            if executors.contains(&version.0) {
+            };
+            let executors = others.executors.entry(version.hash.clone()).or_default();
+            if executors.contains_key(&version.executor) {
                 continue;
             }
             match Subscriptions::from_json(&of.subscriptions) {
                 Ok(subscriptions) => {
-                    executors.push(version.0);
+                    executors.insert(version.executor, live);
                     others.index.insert(&of.version, &subscriptions);
                 }
                 Err(error) => {
-                    let version = (version.0, Arc::clone(&of.version));
                     others.unreadable.insert(version, error.to_string());
                 }
             }
@@ -57,22 +96,27 @@ impl Others {
 
     /// Logs the versions that this crate is too old to read.
     pub(super) fn log_unreadable(&self) {
-        for ((executor, version), error) in &self.unreadable {
+        for (version, error) in &self.unreadable {
             tracing::warn!(
-                executor = &**executor,
-                version = &**version,
+                executor = &*version.executor,
+                version = &*version.hash,
                 error,
                 "cannot read the subscriptions of another version of an executor; its own workers enqueue its runs"
             );
         }
     }
 
-    /// Returns the hashes of the versions.
-    pub(super) fn known(&self) -> BTreeSet<Arc<str>> {
-        self.executors.keys().cloned().collect()
+    /// Returns the versions.
+    pub(super) fn known(&self) -> BTreeSet<Version> {
+        let by_hash = self.executors.iter();
+        let versions = by_hash.flat_map(|(hash, executors)| {
+            let version = move |executor: &Arc<str>| Version::new(executor, hash);
+            executors.keys().map(version)
+        });
+        versions.collect()
     }
 
-    /// Returns the executors with another version that matches an event. `false` marks an uncertain match: the context
+    /// Returns the executors with another version that matches an event and was live at its time. `false` marks an uncertain match: the context
     /// decides, and the event does not carry it.
     pub(super) fn triggered(&self, event: &Event) -> Vec<(Arc<str>, bool)> {
         if self.executors.is_empty() {
@@ -86,7 +130,8 @@ impl Others {
                 Route::Unmatched | Route::Context => continue,
             };
             let executors = self.executors.get(&version).into_iter().flatten();
-            triggered.extend(executors.map(|executor| (Arc::clone(executor), surely)));
+            let live = executors.filter(|(_, live)| live.contains(event.updated_at));
+            triggered.extend(live.map(|(executor, _)| (Arc::clone(executor), surely)));
         }
         triggered
     }
@@ -95,29 +140,45 @@ impl Others {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Json, Subscription, Timestamp};
+    use crate::model::{Json, Subscription};
     use crate::store::WorkerRecord;
     use serde_json::json;
+    use std::time::Duration;
+
+    fn record() -> WorkerRecord {
+        let subscriptions = Subscriptions::new(vec![Subscription::trigger("note.v1")]).unwrap();
+        WorkerRecord::new("1", "newer").executor("agent", &subscriptions)
+    }
 
     #[test]
     fn a_version_that_cannot_be_read_is_noted_and_not_enqueued_for() {
-        let subscriptions = Subscriptions::new(vec![Subscription::trigger("note.v1")]).unwrap();
-        let mut record = WorkerRecord::new("1", "newer").executor("agent", &subscriptions);
-        let version: Version = ("agent".into(), subscriptions.hash());
-        let running = HashSet::from([version]);
+        let mut record = record();
+        let versions = BTreeMap::from([(record.executors[0].version(), Live::Now)]);
         let now = Timestamp::UNIX_EPOCH;
-        let readable = Others::of(&running, &[Worker::new(record.clone(), now, now, now)]);
+        let readable = Others::of(&versions, &[Worker::new(record.clone(), now, now, now)]);
         record.executors[0].subscriptions = Json::from(json!([{"role": "seer"}]));
         let workers = [Worker::new(record, now, now, now)];
 
-        let unreadable = Others::of(&running, &workers);
+        let unreadable = Others::of(&versions, &workers);
 
         assert_eq!(readable.known().len(), 1);
         assert!(unreadable.known().is_empty());
         assert!(!unreadable.are_as(&Others::default()), "it is logged once");
         assert!(
-            unreadable.are_as(&Others::of(&running, &workers)),
+            unreadable.are_as(&Others::of(&versions, &workers)),
             "and not again"
         );
+    }
+
+    #[test]
+    fn a_version_is_live_for_as_long_as_one_of_its_workers() {
+        let at = |seconds| Timestamp::UNIX_EPOCH + Duration::from_secs(seconds);
+        let own = [Version::new(&"agent".into(), &"own".into())];
+        let worker = |seen| Worker::new(record(), at(0), at(seen), at(100));
+        let live = |workers: &[Worker]| other_versions(workers, &own).into_values().next();
+
+        assert_eq!(live(&[worker(5), worker(10)]), Some(Live::Until(at(40))));
+        assert_eq!(live(&[worker(90), worker(10)]), Some(Live::Now));
+        assert!(Live::Until(at(40)).contains(at(40)) && !Live::Until(at(40)).contains(at(41)));
     }
 }

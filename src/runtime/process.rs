@@ -89,7 +89,10 @@ pub(super) async fn process(
     if let Outcome::Unmatched | Outcome::ContextNoted = outcome {
         match leave(executor, lease).await {
             Ok(()) | Err(StoreError::LeaseLost { .. }) => {}
-            Err(source) => return Err(store_error("transfer the run to another version", source)),
+            Err(error) => {
+                let operation = "transfer the run to another version";
+                return Err(ExecutorError::of_store(operation, error));
+            }
         }
     }
     Ok(outcome)
@@ -135,6 +138,8 @@ pub(super) enum Because {
     Dropped,
     /// Its task panicked: it waits until its lease would have been over.
     Panicked,
+    /// The ledger did not answer the heartbeats in time. The worker lives, so the attempt counts and no abandoned lease.
+    Silence,
     /// It was not begun: too much of its executor's traffic is retries, or its definition could not be read.
     NotNow {
         /// When it may be.
@@ -142,21 +147,30 @@ pub(super) enum Because {
     },
 }
 
-/// Gives a run back that its executor did not end. Says whether nobody here has it any more.
-pub(super) async fn give_back(home: &Home, lease: Lease, because: Because) -> bool {
+/// Releases the lease of a run that its executor did not end. Succeeds if the lease is lost: the run ended before its task,
+/// or another worker has it.
+pub(super) async fn release(home: &Home, lease: Lease, because: Because) -> Result<(), StoreError> {
     let Some(ledger) = home.ledger() else {
-        return true;
+        return Ok(());
     };
-    let run = lease.run.clone();
     let (over, granted) = (lease.until, lease.granted_at);
-    let given_back = match because {
+    let released = match because {
         Because::Dropped => in_time(ledger.release(lease)).await,
         Because::Panicked => in_time(ledger.retry(lease, over, true)).await,
+        Because::Silence => in_time(ledger.retry(lease, granted, true)).await,
         Because::NotNow { delay } => in_time(ledger.retry(lease, granted + delay, false)).await,
     };
-    match given_back {
-        // It ended before its task did.
-        Ok(()) | Err(StoreError::LeaseLost { .. }) => true,
+    match released {
+        Ok(()) | Err(StoreError::LeaseLost { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Releases the lease of a run that its executor did not end. Returns `true` if this worker no longer holds the lease.
+pub(super) async fn give_back(home: &Home, lease: Lease, because: Because) -> bool {
+    let run = lease.run.clone();
+    match release(home, lease, because).await {
+        Ok(()) => true,
         Err(error) => {
             tracing::warn!(%run, code = error.code(), error = %Chain(&error), "a run could not be given back");
             false
@@ -164,10 +178,11 @@ pub(super) async fn give_back(home: &Home, lease: Lease, because: Because) -> bo
     }
 }
 
-/// Gives runs back, side by side.
-pub(super) async fn give_all_back(home: Arc<Home>, runs: Vec<(Lease, Because)>) {
-    let back = |(lease, because)| give_back(&home, lease, because);
-    join_all(runs.into_iter().map(back)).await;
+/// Gives runs back, side by side, and reports whether the ledger has taken all of them.
+pub(super) async fn give_all_back(home: &Home, runs: &[(Lease, Because)]) -> bool {
+    let back = |(lease, because): &(Lease, Because)| give_back(home, lease.clone(), *because);
+    let given_back = join_all(runs.iter().map(back)).await;
+    given_back.into_iter().all(|back| back)
 }
 
 /// Ends a run that `process_event` did not end.
@@ -180,11 +195,10 @@ async fn end(
         writes: Vec::new(),
         end: Some((lease.clone(), end)),
     };
-    match executor.store().commit(commit).await {
-        Ok(committed) => Ok(committed.ids()),
-        Err(StoreError::LeaseLost { run }) => Err(ExecutorError::LeaseLost { run }),
-        Err(source) => Err(store_error("end the run", source)),
-    }
+    let committed = executor.store().commit(commit).await;
+    committed
+        .map(|committed| committed.ids())
+        .map_err(|error| ExecutorError::of_store("end the run", error))
 }
 
 /// The event that led to a run. A run that was added by hand keeps none; its breadcrumb tells as much, if it is there.
@@ -202,10 +216,6 @@ async fn event_of(
             ..Event::updated(&trigger)
         }))),
         Err(StoreError::NotFound { .. }) => Ok(None),
-        Err(source) => Err(store_error("read the trigger", source)),
+        Err(error) => Err(ExecutorError::of_store("read the trigger", error)),
     }
-}
-
-fn store_error(operation: &'static str, source: StoreError) -> ExecutorError {
-    ExecutorError::Store { operation, source }
 }

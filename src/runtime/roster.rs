@@ -246,7 +246,11 @@ impl Members {
 fn log_oddities(executor: &dyn UniversalExecutor) {
     let (id, subscriptions) = (executor.id(), executor.subscriptions());
     for warning in subscriptions.warnings() {
-        tracing::warn!(executor = id, %warning, "odd subscription");
+        tracing::warn!(
+            executor = id,
+            warning = warning.to_string(),
+            "odd subscription"
+        );
     }
     let triggers = subscriptions
         .as_slice()

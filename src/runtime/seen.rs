@@ -44,6 +44,12 @@ impl Seen {
         }
     }
 
+    /// Returns `true` if this version was announced as what the store has.
+    pub(super) fn knows(&self, found: &Breadcrumb) -> bool {
+        let told = Told::new(found.version, found.schema_name.as_deref(), &found.tags);
+        self.newest.get(&found.id) == Some(&told)
+    }
+
     /// Notes what the store has; false if that was noted before.
     pub(super) fn found(&mut self, found: &Breadcrumb) -> bool {
         let told = Told::new(found.version, found.schema_name.as_deref(), &found.tags);

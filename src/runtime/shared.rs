@@ -8,7 +8,7 @@ use super::roster::Roster;
 use super::watchdog::Watchdog;
 use super::{RunReport, metrics};
 use crate::error::Chain;
-use crate::source::{Deliveries, Delivery, SourceError};
+use crate::source::{Deliveries, Delivery, EventSource, SourceError};
 use crate::store::StoreError;
 use futures::{FutureExt as _, Stream, StreamExt as _};
 use std::future::poll_fn;
@@ -18,7 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// How long to wait before something that failed is tried again.
@@ -33,8 +34,10 @@ pub(super) struct Shared {
     pub(super) keeper: Option<Arc<Keeper>>,
     /// Whether the source leaves nothing out without saying so.
     pub(super) source_is_complete: bool,
-    /// Whether it can be reached, as far as is known.
-    source_is_there: AtomicBool,
+    /// Whether the source may deliver an event to another worker instead of this one.
+    pub(super) source_is_shared: bool,
+    /// State of the source subscription.
+    source: watch::Sender<SourceState>,
     /// One for each run there may be at a time.
     pub(super) places: Arc<Semaphore>,
     /// How many stations wait for a place.
@@ -57,14 +60,15 @@ impl Shared {
         roster: Arc<Roster>,
         keeper: Option<Arc<Keeper>>,
         progress: Arc<Progress>,
-        source_is_complete: bool,
+        source: &dyn EventSource,
     ) -> Arc<Self> {
         Arc::new(Self {
             settings,
             roster,
             keeper,
-            source_is_complete,
-            source_is_there: AtomicBool::new(true),
+            source_is_complete: source.is_complete(),
+            source_is_shared: source.is_shared(),
+            source: watch::Sender::new(SourceState::Delivers),
             places: Arc::new(Semaphore::new(
                 settings.concurrency.min(Semaphore::MAX_PERMITS),
             )),
@@ -147,24 +151,73 @@ impl Shared {
     pub(super) fn note(&self, error: &SourceError) {
         tracing::warn!(error = %Chain(error), "the source of events reported an error");
         self.count(|report| match error {
-            SourceError::Lagged { missed } => {
+            SourceError::Lagged { missed, .. } => {
                 metrics::add(metrics::MISSED, *missed);
                 report.missed += missed;
             }
-            SourceError::NotTakenBack { .. } | SourceError::Unavailable { .. } => {
+            SourceError::NotTakenBack { .. }
+            | SourceError::Refused(_)
+            | SourceError::Unavailable { .. } => {
                 report.errors += 1;
             }
         });
     }
 
-    /// Notes whether the source can be reached.
-    pub(super) fn source_is(&self, there: bool) {
-        self.source_is_there.store(there, Ordering::Relaxed);
+    /// Records that the source delivered an event or accepted a subscription.
+    pub(super) fn source_delivers(&self) {
+        self.source.send_if_modified(|state| {
+            let changed = *state != SourceState::Delivers;
+            *state = SourceState::Delivers;
+            changed
+        });
+    }
+
+    /// Records that the stream of events ended.
+    pub(super) fn source_ended(&self) {
+        self.source.send_replace(SourceState::Ended);
+    }
+
+    /// Records an error of the source, and the time at which the runtime polls the stream again.
+    pub(super) fn source_failed(&self, error: u64, polled_at: Instant) {
+        self.source
+            .send_replace(SourceState::Failed { error, polled_at });
+    }
+
+    /// Records that the source answered after an error. Ignored if the source has failed again or ended since.
+    pub(super) fn source_answered(&self, after: SourceState) {
+        self.source.send_if_modified(|state| {
+            let is_same = *state == after;
+            if is_same {
+                *state = SourceState::Delivers;
+            }
+            is_same
+        });
+    }
+
+    /// Follows the state of the source subscription.
+    pub(super) fn source_state(&self) -> watch::Receiver<SourceState> {
+        self.source.subscribe()
     }
 
     pub(super) fn has_source(&self) -> bool {
-        self.source_is_there.load(Ordering::Relaxed)
+        *self.source.borrow() == SourceState::Delivers
     }
+}
+
+/// State of the subscription to the event source.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum SourceState {
+    /// The subscription is open, and nothing has failed since the last delivery or check.
+    Delivers,
+    /// The stream reported an error and is still open.
+    Failed {
+        /// Number of this error, which tells it from a later one.
+        error: u64,
+        /// Time at which the runtime polls the stream again.
+        polled_at: Instant,
+    },
+    /// The stream ended, and no new subscription is open.
+    Ended,
 }
 
 /// Ends with the call that runs a runtime.
@@ -199,6 +252,19 @@ pub(super) async fn caught<T>(
 ) -> Result<T, SourceError> {
     let answer = AssertUnwindSafe(answer).catch_unwind().await;
     answer.unwrap_or_else(|_| Err(source_panicked()))
+}
+
+/// The answer of an event source. A panic of the source and a missing answer become [`SourceError::Unavailable`].
+pub(super) async fn in_time_of_source<T>(
+    answer: impl Future<Output = Result<T, SourceError>>,
+) -> Result<T, SourceError> {
+    let answer = crate::clock::within(PATIENCE, caught(answer)).await;
+    answer.unwrap_or_else(|| {
+        Err(SourceError::Unavailable {
+            retry_after: PAUSE,
+            source: format!("no answer within {PATIENCE:?}").into(),
+        })
+    })
 }
 
 /// The deliveries of an event source. A panic of the source becomes an error, and ends the stream.

@@ -88,6 +88,15 @@ impl Wakes {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.open().by_run.is_empty()
+    }
+
+    /// Returns `true` if this suspension is the one that is kept of its run.
+    pub(super) fn keeps(&self, sleeper: &Sleeper) -> bool {
+        self.open().since(&sleeper.run) == Some(sleeper.since)
+    }
+
     /// All that are kept.
     pub(super) fn all(&self) -> Vec<Arc<Sleeper>> {
         let open = self.open();

@@ -2,6 +2,7 @@
 //!
 //! A separate thread inspects the polls in progress, since a blocked async runtime polls nothing that could report it.
 
+use crate::error::Chain;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -51,7 +52,7 @@ impl Watchdog {
         let watched = Arc::clone(&state);
         let thread = std::thread::Builder::new().name("ux-watchdog".to_owned());
         if let Err(error) = thread.spawn(move || watched.watch()) {
-            tracing::warn!(%error, "cannot start the thread that detects blocking executors");
+            tracing::warn!(error = %Chain(&error), "cannot start the thread that detects blocking executors");
         }
         Self(state)
     }

@@ -1,12 +1,12 @@
 //! Records of this worker in the ledgers of its stores, and the runs that were transferred to its versions of executors.
 
 use super::home::Home;
-use super::others::{Others, Version};
+use super::others::{Live, Others, other_versions};
 use super::shared::{Shared, in_time};
 use crate::clock::later;
 use crate::error::Chain;
 use crate::executor::UniversalExecutor;
-use crate::store::{ExecutorVersion, StoreError, Worker, WorkerRecord};
+use crate::store::{ExecutorVersion, MOST_ACCEPTED, StoreError, Version, Worker, WorkerRecord};
 use futures::future::join_all;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -78,14 +78,8 @@ impl Registry {
                 return false;
             };
             let own = self.versions(&home);
-            let is_known = |worker: &Worker| {
-                let runs = |id: &Arc<str>| worker.record.executors.iter().find(|of| of.id == *id);
-                own.iter().all(|(id, version)| {
-                    runs(id).is_none_or(|of| of.version == *version)
-                        || worker.record.knows.contains(version)
-                })
-            };
-            if !workers.iter().filter(|worker| worker.is_live).all(is_known) {
+            let mut live = workers.iter().filter(|worker| worker.is_live);
+            if !live.all(|worker| knows_all(&worker.record, &own)) {
                 return false;
             }
         }
@@ -125,10 +119,9 @@ impl Registry {
             self.record(false).await;
         }
         let homes = self.shared.roster.homes();
-        let accept_transfers = homes
-            .iter()
-            .map(|home| accept_transfers(home, self.versions(home)));
-        join_all(accept_transfers).await;
+        let versions: Vec<_> = homes.iter().map(|home| self.versions(home)).collect();
+        let each = homes.iter().zip(&versions);
+        join_all(each.map(|(home, versions)| accept_transfers(home, versions))).await;
     }
 
     /// Returns the executors on a store, in the form of their records.
@@ -140,7 +133,7 @@ impl Registry {
 
     fn versions(&self, home: &Home) -> Vec<Version> {
         let executors = self.executors(home).into_iter();
-        executors.map(|of| (of.id, of.version)).collect()
+        executors.map(|of| of.version()).collect()
     }
 
     /// Stores one record in each store, with the executors on that store only.
@@ -153,7 +146,7 @@ impl Registry {
             let id = format!("{}-{}", this.id, home.number);
             let mut record = WorkerRecord::new(id, &*this.name);
             record.executors = this.executors(home);
-            (record.knows, record.stopped) = (home.others().known(), stopped);
+            (record.known_versions, record.stopped) = (home.others().known(), stopped);
             if let Err(error) = in_time(ledger.record_worker(&record)).await {
                 tracing::warn!(worker = &*this.name, code = error.code(), error = %Chain(&error), "cannot store the record of this worker, will retry");
             }
@@ -176,64 +169,77 @@ impl Registry {
                     continue;
                 }
             };
-            let (running, gone) = others(&workers, &self.versions(&home));
-            others_run |= !running.is_empty();
-            let others = Others::of(&running, &workers);
+            let versions = other_versions(&workers, &self.versions(&home));
+            others_run |= versions.values().any(|live| *live == Live::Now);
+            let others = Others::of(&versions, &workers);
             if !others.are_as(&home.others()) {
                 changed = true;
                 others.log_unreadable();
                 home.set_others(others);
             }
+            let is_gone = |version: &Version| {
+                let live = versions.get(version);
+                live.is_some_and(|live| *live != Live::Now)
+            };
             self.adopted
-                .retain(|(number, version)| *number != home.number || gone.contains(version));
-            let new: Vec<Version> = gone
-                .into_iter()
-                .filter(|version| self.adopted.insert((home.number, version.clone())))
-                .collect();
-            accept_transfers(&home, new).await;
+                .retain(|(number, version)| *number != home.number || is_gone(version));
+            let is_new = |version: &&Version| {
+                is_gone(version) && !self.adopted.contains(&(home.number, (*version).clone()))
+            };
+            let new: Vec<Version> = versions.keys().filter(is_new).cloned().collect();
+            // A version counts as adopted only when no run is left: the next call accepts the runs that this one omits.
+            if accept_transfers(&home, &new).await {
+                let new = new.into_iter().map(|version| (home.number, version));
+                self.adopted.extend(new);
+            }
         }
         self.others_run = others_run;
         changed
     }
 }
 
-/// Returns the other versions of these executors: with a live worker, and without one.
-fn others(workers: &[Worker], own: &[Version]) -> (HashSet<Version>, HashSet<Version>) {
-    let (mut running, mut gone) = (HashSet::new(), HashSet::new());
-    for worker in workers {
-        for of in &worker.record.executors {
-            let version = (Arc::clone(&of.id), Arc::clone(&of.version));
-            let is_other = own.iter().any(|(id, _)| *id == of.id) && !own.contains(&version);
-            if is_other {
-                let versions = if worker.is_live {
-                    &mut running
-                } else {
-                    &mut gone
-                };
-                versions.insert(version);
-            }
-        }
-    }
-    gone.retain(|version| !running.contains(version));
-    (running, gone)
+/// Reports whether a worker enqueues runs for these versions: it runs them, lists them, or does not run their executors.
+fn knows_all(record: &WorkerRecord, versions: &[Version]) -> bool {
+    versions.iter().all(|version| {
+        let mut same = record.executors.iter();
+        let own = same.find(|of| of.id == version.executor);
+        own.is_none_or(|own| own.version == version.hash) || record.known_versions.contains(version)
+    })
 }
 
 fn version_of(executor: &dyn UniversalExecutor) -> ExecutorVersion {
     ExecutorVersion::new(executor.id(), executor.subscriptions())
 }
 
-/// Accepts the runs that were transferred to versions of executors.
-async fn accept_transfers(home: &Home, versions: Vec<Version>) {
+/// Accepts the runs that were transferred to versions of executors. Returns `true` if none is left.
+async fn accept_transfers(home: &Home, versions: &[Version]) -> bool {
+    /// The maximum number of calls in a row. The worker stores its record between two rounds of calls.
+    const MOST_CALLS: usize = 16;
     let Some(ledger) = home.ledger().filter(|_| !versions.is_empty()) else {
-        return;
+        return true;
     };
-    match in_time(ledger.accept_transfers(&versions)).await {
-        Ok(0) => {}
-        Ok(_) => home.nudge(versions.into_iter().map(|(executor, _)| executor)),
-        Err(error) => {
-            tracing::warn!(code = error.code(), error = %Chain(&error), "cannot accept transferred runs, will retry");
+    let names: Vec<(Arc<str>, Arc<str>)> = versions
+        .iter()
+        .map(|version| (Arc::clone(&version.executor), Arc::clone(&version.hash)))
+        .collect();
+    for _ in 0..MOST_CALLS {
+        match in_time(ledger.accept_transfers(&names)).await {
+            Ok(accepted) => {
+                if accepted > 0 {
+                    home.nudge(versions.iter().map(|version| Arc::clone(&version.executor)));
+                }
+                if accepted < MOST_ACCEPTED {
+                    return true;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(code = error.code(), error = %Chain(&error), "cannot accept transferred runs, will retry");
+                return false;
+            }
         }
+        tokio::task::yield_now().await;
     }
+    false
 }
 
 /// Lists all workers on these stores, the most recently stored record first.
@@ -260,4 +266,26 @@ pub(super) fn default_name() -> Arc<str> {
     let program = program.as_deref().and_then(std::path::Path::file_stem);
     let program = program.map_or_else(|| "worker".into(), |stem| stem.to_string_lossy());
     format!("{program}:{}", std::process::id()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Subscription, Subscriptions};
+    use crate::store::WorkerRecord;
+
+    #[test]
+    fn a_version_is_not_known_because_another_executor_has_equal_subscriptions() {
+        let subscriptions =
+            |schema: &str| Subscriptions::new(vec![Subscription::trigger(schema)]).unwrap();
+        let new = subscriptions("new.v1");
+        let version = |id: &str| ExecutorVersion::new(id, &new).version();
+        let mut worker = WorkerRecord::new("1", "old")
+            .executor("agent", &subscriptions("old.v1"))
+            .executor("tool", &subscriptions("old.v1"));
+        worker.known_versions.insert(version("tool"));
+
+        assert!(knows_all(&worker, &[version("tool"), version("elsewhere")]));
+        assert!(!knows_all(&worker, &[version("agent")]));
+    }
 }

@@ -1,6 +1,7 @@
 use super::{Deliveries, Delivery, EventSource, SourceError, StartAt};
 use crate::backoff::full_jitter;
 use crate::clock::later;
+use crate::error::Chain;
 use async_trait::async_trait;
 use futures::StreamExt as _;
 use futures::stream;
@@ -106,11 +107,21 @@ impl EventSource for Backed {
         self.sure.is_complete()
     }
 
-    /// As the quick one says, while it can be reached.
+    /// Returns `true`: the sure source is asked from time to time only, and does not repeat what another worker with the
+    /// same consumer name acknowledged in the meantime.
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    /// Returns the count of the quick source, or that of the sure source if the quick one has none.
+    ///
+    /// # Errors
+    /// Fails if the sure source cannot be reached, as [`subscribe`](EventSource::subscribe) does.
     async fn behind(&self) -> Result<Option<u64>, SourceError> {
+        let sure = self.sure.behind().await?;
         match self.quick.behind().await {
             Ok(Some(events)) => Ok(Some(events)),
-            Ok(None) | Err(_) => self.sure.behind().await,
+            Ok(None) | Err(_) => Ok(sure),
         }
     }
 }
@@ -148,19 +159,25 @@ impl Quick {
                     }
                     return delivery;
                 }
-                Some(Err(error)) => self.failed(&error).await,
+                Some(Err(error)) => {
+                    let error = Chain(&error).to_string();
+                    self.failed(&error).await;
+                }
                 None => {
                     self.open = None;
-                    self.failed(&"it ended").await;
+                    self.failed("it ended").await;
                 }
             }
         }
     }
 
     /// Has the other asked at once, and waits before this is tried again.
-    async fn failed(&mut self, error: &(dyn fmt::Display + Sync)) {
+    async fn failed(&mut self, error: &str) {
         const LONGEST: Duration = Duration::from_secs(5);
-        tracing::warn!(%error, "the quick source of events does not deliver; the one behind it does");
+        tracing::warn!(
+            error,
+            "the quick source of events does not deliver; the one behind it does"
+        );
         self.is_out.send_replace(true);
         self.failures = self.failures.saturating_add(1);
         sleep(full_jitter(self.failures, LONGEST / 50, LONGEST, 1.0)).await;
@@ -206,7 +223,16 @@ impl Sure {
                         delivery.position = None;
                         return Ok(delivery);
                     }
-                    Some(Err(error)) => return Err(error),
+                    Some(Err(error)) => {
+                        match error {
+                            // Asked again when it is due: each error holds up the quick source.
+                            SourceError::Refused(_) | SourceError::Unavailable { .. } => {
+                                self.open = None;
+                            }
+                            SourceError::Lagged { .. } | SourceError::NotTakenBack { .. } => {}
+                        }
+                        return Err(error);
+                    }
                     None => {
                         self.open = None;
                         sleep(Self::SILENCE).await;
@@ -320,6 +346,10 @@ mod tests {
         fn is_complete(&self) -> bool {
             true
         }
+
+        async fn behind(&self) -> Result<Option<u64>, SourceError> {
+            self.check().map(|()| Some(0))
+        }
     }
 
     async fn backed() -> (Fed, Fed, Deliveries) {
@@ -367,6 +397,33 @@ mod tests {
         quick.feed(3);
 
         assert_eq!(within(&mut events, 10 * SECOND).await, Some((3, Some(7))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sure_source_that_fails_is_reported_once_an_interval_and_holds_up_nothing() {
+        let (quick, sure, mut events) = backed().await;
+        sure.is_out(true);
+        assert!(events.next().await.unwrap().is_err());
+
+        for version in 1..=20 {
+            quick.feed(version);
+            assert_eq!(within(&mut events, SECOND).await, Some((version, Some(7))));
+        }
+
+        assert!(events.next().await.unwrap().is_err(), "once it is due");
+    }
+
+    #[tokio::test]
+    async fn it_is_behind_as_the_quick_source_says_unless_the_sure_one_is_out() {
+        let (quick, sure) = (Fed::default(), Fed::default());
+        let source = Backed::new(quick.clone(), sure.clone());
+
+        quick.is_out(true);
+        assert_eq!(source.behind().await.unwrap(), Some(0));
+        sure.is_out(true);
+        quick.is_out(false);
+
+        assert!(source.behind().await.is_err());
     }
 
     #[tokio::test(start_paused = true)]

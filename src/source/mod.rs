@@ -89,10 +89,18 @@ pub trait EventSource: Send + Sync + 'static {
         false
     }
 
+    /// Returns `true` if subscriptions share the events, so that another worker may receive an event instead of this one.
+    /// The runtime then also searches the store for what its waits and suspended runs wait for. Defaults to `false`.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// Number of events that wait for this source's consumer or are delivered but not acknowledged. `None` if the source
     /// cannot count them.
     ///
-    /// A server may count an event a moment after it confirmed it (NATS does).
+    /// A server may count an event a moment after it confirmed it (NATS does). After an error of its subscription, the
+    /// runtime calls this method until it succeeds, and reports the source as unavailable until then: a source that can
+    /// become unreachable must return an error here while it is.
     ///
     /// # Errors
     /// Fails if the source cannot be reached.
@@ -112,6 +120,10 @@ macro_rules! forward {
 
             fn is_complete(&self) -> bool {
                 (**self).is_complete()
+            }
+
+            fn is_shared(&self) -> bool {
+                (**self).is_shared()
             }
 
             async fn behind(&self) -> Result<Option<u64>, SourceError> {

@@ -80,7 +80,7 @@ impl RunEnd {
 }
 
 /// What a failed run leaves behind: an `executor.failed.v1` breadcrumb that names the run and holds no payload.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct DeadLetter {
     /// Why it gave up.

@@ -1,7 +1,7 @@
 use super::meaning::EmbedError;
 use super::run::{RunRef, RunState};
 use crate::error::{BoxError, Retry};
-use crate::model::{Breadcrumb, BreadcrumbId, ConditionError, JsonError};
+use crate::model::{Breadcrumb, BreadcrumbId, ConditionError, JsonError, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +33,10 @@ pub enum StoreError {
         /// The run.
         run: RunRef,
     },
+    /// [`WithLedger`](super::WithLedger) saved the response of the run and released the lease, because the response could not
+    /// be written now. The claim of a later attempt writes the response: write nothing else for the run.
+    #[error(transparent)]
+    ResponseSaved(Box<SavedResponse>),
     /// The ledger has no such run.
     #[error("{run} is not in the ledger")]
     UnknownRun {
@@ -159,18 +163,34 @@ pub enum StoreError {
     },
 }
 
+/// A response that [`WithLedger`](super::WithLedger) saved and could not write yet.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[error("the response of {run} is saved and will be written at {at}, because the commit failed")]
+pub struct SavedResponse {
+    /// The run.
+    pub run: RunRef,
+    /// The earliest time of the next attempt, by the ledger's clock.
+    pub at: Timestamp,
+    /// The pause before the next attempt.
+    pub delay: Duration,
+    /// The error of the commit.
+    pub source: StoreError,
+}
+
 impl StoreError {
     /// Whether repeating the operation could succeed; whoever dispatches asks nothing else.
     #[must_use]
     pub fn retry(&self) -> Retry {
         const WHEN_FULL: Duration = Duration::from_secs(1);
         match self {
-            Self::Unavailable { retry_after, .. } => Retry::After(*retry_after),
+            Self::Unavailable { retry_after, .. } => Retry::after(*retry_after),
             Self::Full { .. } => Retry::After(WHEN_FULL),
             Self::Conflict { .. } => Retry::After(Duration::ZERO),
             Self::Embedding(error) => error.retry(),
             Self::NotFound { .. }
             | Self::LeaseLost { .. }
+            | Self::ResponseSaved(_)
             | Self::UnknownRun { .. }
             | Self::WrongState { .. }
             | Self::Rejected { .. }
@@ -194,6 +214,7 @@ impl StoreError {
             Self::NotFound { .. } => "not_found",
             Self::Conflict { .. } => "conflict",
             Self::LeaseLost { .. } => "lease_lost",
+            Self::ResponseSaved(_) => "response_saved",
             Self::UnknownRun { .. } => "unknown_run",
             Self::WrongState { .. } => "wrong_state",
             Self::Rejected { .. } => "rejected",

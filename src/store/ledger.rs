@@ -90,7 +90,7 @@ pub trait RunLedger: Send + Sync {
     ) -> Result<(), StoreError>;
 
     /// Makes the runs due that were [transferred](Self::transfer) to these versions of executors, given as (ID, version).
-    /// Returns their number, at most 1,000 for each version.
+    /// Returns their number, at most 1,000 for each version: after an answer of less than 1,000, none of these runs is left.
     ///
     /// # Errors
     /// Only if the store is unavailable.

@@ -67,7 +67,7 @@ mod wrap;
 
 pub(crate) use answered::{answered, run_tag};
 pub use commit::{Commit, Committed, DeadLetter, FailureClass, RunEnd, Write};
-pub use error::StoreError;
+pub use error::{SavedResponse, StoreError};
 pub use ext::BreadcrumbStoreExt;
 #[cfg(feature = "conformance")]
 pub use faulty::{Fault, Faulty, Injected, Moment};
@@ -81,11 +81,12 @@ pub use postgres::{PostgresBuilder, PostgresError, PostgresLimits, PostgresStats
 pub use query::{Query, Scored, VectorQuery};
 #[cfg(feature = "rcrt")]
 pub use rcrt::{RcrtBuilder, RcrtError, RcrtStore};
+pub(crate) use row::MOST_ACCEPTED;
 pub use run::{NewRun, Run, RunFilter, RunRef, RunState};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Durability, SqliteBuilder, SqliteError, SqliteLimits, SqliteStats, SqliteStore};
 pub use with_ledger::WithLedger;
-pub use worker::{ExecutorVersion, Worker, WorkerRecord};
+pub use worker::{ExecutorVersion, Version, Worker, WorkerRecord};
 
 use crate::model::{Breadcrumb, BreadcrumbId};
 use async_trait::async_trait;

@@ -6,8 +6,8 @@ use crate::model::{BreadcrumbId, Json, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Most rows of one version of an executor that one call accepts.
-pub(in crate::store) const MOST_ACCEPTED: usize = 1_000;
+/// The maximum number of transferred runs of one version of an executor that one call accepts.
+pub(crate) const MOST_ACCEPTED: usize = 1_000;
 
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Row {

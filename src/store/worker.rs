@@ -20,10 +20,10 @@ pub struct WorkerRecord {
     pub crate_version: String,
     /// Executors of the worker on this store.
     pub executors: Vec<ExecutorVersion>,
-    /// Hashes of other versions of its executors, for which it enqueues runs too. A worker with a new version waits at its start
-    /// until the live workers list that version here.
+    /// Other versions of its executors, for which it enqueues runs too. A worker with a new version waits at its start until the
+    /// live workers list that version here.
     #[serde(default)]
-    pub knows: BTreeSet<Arc<str>>,
+    pub known_versions: BTreeSet<Version>,
     /// `true` once the worker stops and claims no more runs.
     #[serde(default)]
     pub stopped: bool,
@@ -38,7 +38,7 @@ impl WorkerRecord {
             name: name.into(),
             crate_version: env!("CARGO_PKG_VERSION").to_owned(),
             executors: Vec::new(),
-            knows: BTreeSet::new(),
+            known_versions: BTreeSet::new(),
             stopped: false,
         }
     }
@@ -73,6 +73,33 @@ impl ExecutorVersion {
             id: id.into(),
             version: subscriptions.hash(),
             subscriptions: Json::from(json),
+        }
+    }
+
+    /// Returns the name of this version.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        Version::new(&self.id, &self.version)
+    }
+}
+
+/// Name of one version of an executor. Two executors can have equal subscriptions, so a hash alone names no version.
+#[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[non_exhaustive]
+pub struct Version {
+    /// ID of the executor.
+    pub executor: Arc<str>,
+    /// [Hash](Subscriptions::hash) of its subscriptions.
+    pub hash: Arc<str>,
+}
+
+impl Version {
+    /// Creates the name of a version.
+    #[must_use]
+    pub fn new(executor: &Arc<str>, hash: &Arc<str>) -> Self {
+        Self {
+            executor: Arc::clone(executor),
+            hash: Arc::clone(hash),
         }
     }
 }

@@ -3,7 +3,7 @@ use super::entry::{Approval, Entry};
 use super::progress::PROGRESS;
 use super::settings::Place;
 use super::{RetrySafety, Tool, ToolError};
-use crate::error::BoxError;
+use crate::error::{BoxError, excerpt};
 use crate::executor::{ExecutionContext, Failure, Profile, Response, UniversalExecutor, check};
 use crate::model::{Breadcrumb, Subscription, Subscriptions, sorted_text};
 use crate::store::BreadcrumbStore;
@@ -73,7 +73,7 @@ impl ToolExecutor {
         })?;
         if defined != tool.name() {
             return Err(ToolError::OtherTool {
-                defined: defined.to_owned(),
+                defined: excerpt(defined, 64).into_owned(),
                 name: tool.name().to_owned(),
             });
         }

@@ -6,7 +6,7 @@ use crate::error::BoxError;
 use crate::executor::{Asked, ContextError, WaitError};
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Order, Selector};
-use crate::store::{Query, StoreError, Write};
+use crate::store::{Query, Write};
 use async_trait::async_trait;
 use futures::poll;
 use serde_json::Value;
@@ -181,20 +181,18 @@ impl Asking<'_> {
     }
 
     /// Writes the request, unless an earlier attempt did.
-    async fn ask(&self, input: Value) -> Result<(), StoreError> {
+    async fn ask(&self, input: Value) -> Result<(), BoxError> {
         let store = self.context.store();
-        let requests = store
-            .search(&self.tagged(ToolExecutor::REQUEST).limit(256))
-            .await?;
-        // Anybody may write a breadcrumb with the tag, which must not keep the run from asking.
-        let context = self.context.context();
-        if requests.iter().any(|request| context.has_created(request)) {
+        let (context, tag) = (self.context.context(), wire::tag(self.id));
+        let earlier = context.find_own(store, ToolExecutor::REQUEST, &tag);
+        if earlier.await?.is_some() {
             return Ok(());
         }
         let caller = self.context.requested_by();
         let request = wire::request(&self.tool.name, input, self.id, caller);
         let writes = vec![Write::Create(request)];
-        store.commit(writes.into()).await.map(drop)
+        store.commit(writes.into()).await?;
+        Ok(())
     }
 
     fn tagged(&self, schema: &str) -> Query {

@@ -1,5 +1,6 @@
 //! What a flow is made of, compiled: both forms of a definition become this, and one interpreter runs it.
 
+use super::event_form::EventForm;
 use super::expression::{Expression, Test};
 use super::place::Place;
 use super::policies::StepRetry;
@@ -111,7 +112,7 @@ pub(super) enum TaskForm {
         output: Option<String>,
     },
     WaitFor {
-        event: Expression,
+        event: EventForm,
     },
     Ask {
         question: Expression,

@@ -229,6 +229,7 @@ mod ast;
 mod definition;
 mod drive;
 mod error;
+mod event_form;
 mod executor;
 mod expression;
 mod fields;

@@ -9,6 +9,16 @@ pub enum ModelInput {
     Data(Json),
 }
 
+impl ModelInput {
+    /// Returns the bytes of all its texts and values.
+    pub(super) fn size(&self) -> usize {
+        match self {
+            Self::Text(parts) => parts.iter().map(TextPart::size).sum(),
+            Self::Data(data) => data.size(),
+        }
+    }
+}
+
 /// A part of a text with variables.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TextPart {
@@ -21,4 +31,13 @@ pub enum TextPart {
         /// The value.
         value: Json,
     },
+}
+
+impl TextPart {
+    fn size(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Value { source, value } => source.len() + value.size(),
+        }
+    }
 }

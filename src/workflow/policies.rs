@@ -103,7 +103,7 @@ pub struct Compaction {
 pub enum CompactionMethod {
     /// They are left out.
     Truncate,
-    /// A model sums them up.
+    /// A model summarises them, as JSON lines with the role of each message. The summary is data, not words of the user.
     Summarise,
 }
 
@@ -134,16 +134,29 @@ pub struct Limits {
     pub items: u64,
     /// Bytes of one value, as JSON: `value_bytes`, 256 KiB by default. The step that has a larger one fails.
     pub value_bytes: usize,
+    /// Bytes of all values of a run together, as JSON: `total_bytes`, 4 MiB by default. Variables and results count each time that
+    /// the saved state contains them, inputs of running steps if they were built for the step. The step that would
+    /// exceed the limit fails.
+    pub total_bytes: usize,
 }
 
 impl Limits {
     /// The first of them that is over what is let, with its name.
     pub(super) fn over(&self, most: &Self) -> Option<(&'static str, u64, u64)> {
-        let bytes = |limits: &Self| u64::try_from(limits.value_bytes).unwrap_or(u64::MAX);
+        let bytes = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
         let limits = [
             ("steps", self.steps, most.steps),
             ("items", self.items, most.items),
-            ("value_bytes", bytes(self), bytes(most)),
+            (
+                "value_bytes",
+                bytes(self.value_bytes),
+                bytes(most.value_bytes),
+            ),
+            (
+                "total_bytes",
+                bytes(self.total_bytes),
+                bytes(most.total_bytes),
+            ),
         ];
         limits.into_iter().find(|(_, found, most)| found > most)
     }
@@ -155,6 +168,7 @@ impl Default for Limits {
             steps: 10_000,
             items: 1_000,
             value_bytes: 256 << 10,
+            total_bytes: 4 << 20,
         }
     }
 }
@@ -222,14 +236,17 @@ fn read_guardrails(value: &Value, place: &Place) -> Result<GuardrailNames, LoadE
 fn read_limits(value: &Value, place: &Place) -> Result<Limits, LoadError> {
     let fields = Fields::of(value, place, &shape::LIMITS)?;
     let default = Limits::default();
-    let bytes = fields.whole("value_bytes", 1_024..=1 << 20)?;
+    let bytes = |field, range, default| {
+        let bytes = fields.whole(field, range)?;
+        let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
+        Ok::<_, LoadError>(bytes.unwrap_or(default))
+    };
     Ok(Limits {
         steps: fields
             .whole("steps", 1..=1_000_000)?
             .unwrap_or(default.steps),
         items: fields.whole("items", 1..=10_000)?.unwrap_or(default.items),
-        value_bytes: bytes
-            .and_then(|bytes| usize::try_from(bytes).ok())
-            .unwrap_or(default.value_bytes),
+        value_bytes: bytes("value_bytes", 1_024..=1 << 20, default.value_bytes)?,
+        total_bytes: bytes("total_bytes", 1_024..=64 << 20, default.total_bytes)?,
     })
 }

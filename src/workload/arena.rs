@@ -48,6 +48,19 @@ pub struct CloseError {
     pub failures: Vec<(String, BoxError)>,
 }
 
+impl CloseError {
+    /// Logs the names of the workloads: their errors can contain anything.
+    pub(super) fn log(&self, run: Option<&str>) {
+        tracing::warn!(
+            run,
+            tried = self.tried,
+            failed = self.failures.len(),
+            workloads = names(&self.failures),
+            "cannot close all workloads"
+        );
+    }
+}
+
 fn names(failures: &[(String, BoxError)]) -> String {
     let names: Vec<&str> = failures.iter().map(|(name, _)| name.as_str()).collect();
     names.join(", ")
@@ -144,7 +157,7 @@ impl Drop for Arena {
                 let closed = close(open, self.patience);
                 drop(handle.spawn(async move {
                     if let Err(error) = closed.await {
-                        tracing::warn!("{error}");
+                        error.log(None);
                     }
                 }));
             }

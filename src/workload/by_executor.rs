@@ -7,8 +7,8 @@ use super::{Definition, Deps, Meta, Workload};
 use crate::agent::agents;
 use crate::error::BoxError;
 use crate::executor::{ContextError, Outcome, UniversalExecutor, check};
-use crate::model::{Breadcrumb, BreadcrumbId, Event, Selector, Timestamp};
-use crate::store::{BreadcrumbStore, BreadcrumbStoreExt as _, Query, RunState, Wake};
+use crate::model::{Breadcrumb, BreadcrumbId, Event, Timestamp};
+use crate::store::{BreadcrumbStore, BreadcrumbStoreExt as _, RunState, Wake};
 use async_trait::async_trait;
 use serde_json::json;
 use std::fmt;
@@ -25,8 +25,8 @@ const SOON: Duration = Duration::from_secs(1);
 /// How long is waited at least before such a run goes on.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Among how many breadcrumbs with the tag of a turn the one that it was set off by is looked for, the newest.
-const MOST_TAGGED: usize = 256;
+/// Version of the breadcrumb that a run writes for the executor.
+const FIRST: u64 = 1;
 
 /// The beginning of a tag that names the run within which a breadcrumb sets off another one.
 pub(super) const PARENT: &str = "parent:";
@@ -37,6 +37,9 @@ pub(super) const PARENT: &str = "parent:";
 /// Within a [`WorkloadExecutor`](super::WorkloadExecutor) that breadcrumb is written as part of its run, to the store of the
 /// [`Deps`], which has to be that of the executor too: it is one of the schemas that the run may write, is by the executor of that
 /// run, follows from its trigger, and does not set off the same executor again.
+///
+/// Only the first version of that breadcrumb counts: if another writer changes it before it is answered, the run fails with the
+/// code `changed`.
 ///
 /// It is run by [`process_event`](UniversalExecutor::process_event), so that the run is claimed and committed as any other. One that
 /// suspends itself is woken by a [`Runtime`](crate::Runtime) on the same store, or whoever else
@@ -175,10 +178,8 @@ impl ByExecutor {
                 );
                 WorkloadEventKind::failed("gone", message)
             }
-            Outcome::Unmatched
-            | Outcome::ContextNoted
-            | Outcome::OwnBreadcrumb
-            | Outcome::Superseded => {
+            Outcome::Superseded => self.changed(),
+            Outcome::Unmatched | Outcome::ContextNoted | Outcome::OwnBreadcrumb => {
                 let executor = self.executor.id();
                 let message = format!("a {} does not set off {executor}", self.schema);
                 WorkloadEventKind::failed("unmatched", message)
@@ -191,7 +192,9 @@ impl ByExecutor {
     /// One that makes way for another attempt has the run around it do so too, if that has a time: its steps would be cut off
     /// when that is up.
     async fn process(&self, cx: &RunCx, trigger: &Breadcrumb) -> Result<Outcome, BoxError> {
-        let event = Event::created(trigger);
+        // Only the version that this run wrote counts, even if another writer changed the breadcrumb since.
+        let mut event = Event::created(trigger);
+        event.version = FIRST;
         loop {
             let outer = Outer {
                 run: Some(cx.run().into()),
@@ -224,12 +227,9 @@ impl ByExecutor {
             return Ok(store.get(id).await?);
         }
         let turn = format!("turn:{}", digest(&[cx.run()]));
-        // Anybody may give something a tag, so what others wrote is none.
-        let query = Query::new(Selector::schema(&*self.schema).all_tags([turn.clone()]));
-        let found = store.search(&query.limit(MOST_TAGGED)).await?;
-        let mut found = found.into_iter();
-        if let Some(found) = found.find(|found| cx.context().has_created(found)) {
-            return Ok(found);
+        let written = cx.context().find_own(&*self.store, &self.schema, &turn);
+        if let Some(written) = written.await? {
+            return Ok(written);
         }
         let mut new = message.breadcrumb(&self.schema).tag(turn);
         let parent = format!("{PARENT}{}", cx.run());
@@ -262,6 +262,11 @@ impl ByExecutor {
         };
         let store = self.executor.store();
         let written = store.get(*last).await?;
+        let creator = written.context.get("creator");
+        let answered = creator.and_then(|creator| creator.get("trigger_version")?.as_u64());
+        if answered.is_some_and(|version| version != FIRST) {
+            return Ok(self.changed());
+        }
         // Later turns of the session show the result to models.
         let shown = match cx.context().shown(&written, store).await {
             Ok(shown) => shown,
@@ -278,6 +283,15 @@ impl ByExecutor {
         Ok(WorkloadEventKind::Final {
             output: said.into(),
         })
+    }
+
+    fn changed(&self) -> WorkloadEventKind {
+        let executor = self.executor.id();
+        let message = format!(
+            "the {} for {executor} was changed by another writer before it was answered",
+            self.schema
+        );
+        WorkloadEventKind::failed("changed", message)
     }
 
     /// What an executor that failed tells whoever asked it.

@@ -168,7 +168,8 @@ impl WorkloadExecutor {
         Ok(self)
     }
 
-    /// Lets tools and closures write other schemas than the definition says.
+    /// Lets tools and closures write other schemas than the definition says. No tool of a step writes requests, answers and
+    /// other records of the run, also if they are listed here.
     #[must_use]
     pub fn also_writes<T: Into<String>>(mut self, schemas: impl IntoIterator<Item = T>) -> Self {
         // Where nothing is listed all may be written already.

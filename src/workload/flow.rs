@@ -134,12 +134,17 @@ impl Workload for FlowWorkload {
             let path = event.path.clone();
             outlet.tell(&path, event.into());
         });
-        let message = input.as_str().map(Arc::from);
+        let message: Option<Arc<str>> = input.as_str().map(Arc::from);
         let mut order = Order::new(&*self.flow, input).events(sink);
-        order.user_message = message;
+        order.user_message.clone_from(&message);
         if let Some(session) = cx.session_of() {
             let assembly = Arc::clone(&self.assembly);
-            let talk = Talk::new(session.clone(), cx.clone(), assembly, self.speaker.clone());
+            let talk = Talk::new(
+                session.clone(),
+                cx.clone(),
+                assembly,
+                (self.speaker.clone(), message),
+            );
             order.conversations = Some(Arc::new(talk));
         }
         let (assembly, stream) = (&self.assembly, cx.clone());
@@ -167,6 +172,7 @@ fn end_of(driven: Driven) -> WorkloadEventKind {
                 }
                 RunError::NoSuchFlow { .. }
                 | RunError::InputTooLarge { .. }
+                | RunError::NotAnEntry { .. }
                 | RunError::BadInput { .. } => MayRetry::Never,
             },
         },

@@ -43,7 +43,9 @@
 //! # Sessions
 //! A [`Session`] is a log in the store. Each turn adds what was said and what was answered; an agent is shown it, with the calls
 //! it made itself. In a flow each agent has a conversation of its own as well, by the path of its step. It is shown what was said in
-//! the turns before its own, also if that is begun again after a crash. A turn that fails adds nothing. Two workers cannot interleave
+//! the turns before its own, also if that starts again after a crash. The text of the user's message is a user message in later
+//! turns. Any other input of a turn or an agent, and the summary of a long conversation, is data: models see it in a fence, as in
+//! the [context of an agent](crate::executor::ModelContext::render). A turn that fails adds nothing. Two workers cannot interleave
 //! a session: the one that comes second fails with a conflict, and may begin again, as its [`Restart`] or its
 //! [`Profile`](crate::Profile) says. Only a durable turn, of which steps are done
 //! already, then goes on with these, and is added to what was said meanwhile.

@@ -91,6 +91,21 @@ impl TurnStatus {
         Self::of_error(&error.into())
     }
 
+    /// Logs why the session does not have the end of a failed turn, without the message of the failure.
+    pub(super) fn log_unsaved(&self, run: &str) {
+        let code = match self {
+            Self::Failed { failure, .. } => &*failure.code,
+            Self::Completed { .. } => "completed",
+            Self::Suspended { .. } => "suspended",
+            Self::Cancelled => "cancelled",
+        };
+        tracing::warn!(
+            run,
+            code,
+            "cannot save the end of a failed turn in its session"
+        );
+    }
+
     /// The last event of a turn that came to this.
     pub(super) fn end(&self) -> WorkloadEventKind {
         match self.clone() {
@@ -178,7 +193,7 @@ impl TurnOf<'_> {
         let status = settled.await.unwrap_or_else(|_| TurnStatus::panicked());
         let not_closed = arena.close().await.err();
         if let Some(error) = &not_closed {
-            tracing::warn!(run = &*run, "{error}");
+            error.log(Some(&run));
         }
         TurnOutcome {
             run,
@@ -202,7 +217,11 @@ impl TurnOf<'_> {
         }
         let cx = cx.listeners(telling.sink().clone());
         let kept = cx.clone();
-        let asked = self.message.text();
+        // A trigger without a text message is data, as it was in this turn.
+        let asked = match self.message.content.as_str() {
+            Some(text) => agent::Message::user(text),
+            None => agent::Message::data(self.message.content.clone()),
+        };
         let mut events = workload.run(cx, Some(self.message));
         let mut end = WorkloadEventKind::Started;
         while let Some(event) = events.next().await {
@@ -210,7 +229,7 @@ impl TurnOf<'_> {
             telling.tell(event);
         }
         drop(events);
-        let mut said = vec![agent::Message::user(asked)];
+        let mut said = vec![asked];
         said.extend(kept.kept());
         Ok(Ran { end, said })
     }

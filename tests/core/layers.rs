@@ -12,7 +12,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("bugs", &[]),
     ("clock", &["backoff", "error"]),
     ("error", &["backoff", "clock", "scrub"]),
-    ("fuzz", &[]),
+    ("fuzz", &["error"]),
     ("hex", &[]),
     ("scrub", &[]),
     ("secret", &[]),

@@ -62,7 +62,10 @@ struct Lossy(Event);
 impl EventSource for Lossy {
     async fn subscribe(&self, _: StartAt) -> Result<Deliveries, SourceError> {
         let delivery = Delivery::new(self.0.clone());
-        let lagged = SourceError::Lagged { missed: 7 };
+        let lagged = SourceError::Lagged {
+            missed: 7,
+            after: None,
+        };
         let said = stream::iter([Ok(delivery), Err(lagged)]);
         Ok(Deliveries::new(said.chain(stream::pending())))
     }

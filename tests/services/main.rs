@@ -15,6 +15,8 @@ mod postgres;
 #[path = "../support/search_model.rs"]
 mod search_model;
 mod security;
+#[path = "../support/start_stop.rs"]
+mod start_stop;
 mod tls;
 #[path = "../support/versions.rs"]
 mod versions;

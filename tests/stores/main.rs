@@ -21,6 +21,8 @@ mod search_model;
 mod security;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[path = "../support/start_stop.rs"]
+mod start_stop;
 #[allow(dead_code, reason = "each test binary uses a different part")]
 #[path = "../support/mod.rs"]
 mod support;

@@ -4,15 +4,19 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use universal_executor::executor::OrderingKey;
 use universal_executor::source::StartAt;
 use universal_executor::store::conformance::Subject;
-use universal_executor::store::{NewRun, Run, RunFilter, RunRef, RunState, WorkerRecord};
+use universal_executor::store::{
+    Claim, Fault, Faulty, Moment, NewRun, Operation, Run, RunFilter, RunRef, RunState, Worker,
+    WorkerRecord,
+};
 use universal_executor::{
-    BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, ExecutionContext,
-    NewBreadcrumb, Profile, Response, Runtime, Subscription, Subscriptions, UniversalExecutor,
-    async_trait,
+    BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, EventSource,
+    ExecutionContext, NewBreadcrumb, Profile, Response, Runtime, Subscription, Subscriptions,
+    UniversalExecutor, async_trait,
 };
 
 /// ID of the executor.
@@ -71,13 +75,24 @@ fn runtime<S: Subject>(
     name: &'static str,
     subscriptions: Subscriptions,
 ) -> Runtime {
+    let events = subject.events(store).unwrap();
+    runtime_on(events, store.clone(), name, subscriptions)
+}
+
+/// Builds the runtime of one version, whose store handle can differ from the one with the events.
+fn runtime_on(
+    events: Box<dyn EventSource>,
+    store: impl BreadcrumbStore + 'static,
+    name: &'static str,
+    subscriptions: Subscriptions,
+) -> Runtime {
     let version = Version {
         name,
         subscriptions,
         profile: Profile::new("executor").ordering(OrderingKey::tag("session:")),
-        store: store.clone(),
+        store,
     };
-    Runtime::builder(subject.events(store).unwrap())
+    Runtime::builder(events)
         .start_at(StartAt::Beginning)
         .sweep_every(Duration::from_secs(1))
         .worker_name(name)
@@ -245,6 +260,134 @@ pub(crate) async fn a_third_version_accepts_transferred_runs<S: Subject>(subject
     assert!(runs(&store).await.iter().all(over));
 }
 
+/// Returns the version to which the run for a note was transferred; `None` without such a run.
+async fn transferred(store: &impl BreadcrumbStore, note: &Breadcrumb) -> Option<String> {
+    let runs = runs(store).await.into_iter();
+    let mut of_note = runs.filter(|run| run.run.trigger_id == note.id);
+    of_note.next().and_then(|run| run.transferred_to)
+}
+
+/// A note that a version matches which was live at the commit waits for that version, even if another version receives the
+/// event after the first one stopped. A later note does not wait.
+pub(crate) async fn a_note_waits_for_a_version_that_stopped_after_the_commit<S: Subject>(
+    subject: &S,
+) {
+    let store = subject.fresh().await;
+    let mut wide_worker = WorkerRecord::new("wide", "wide").executor(ID, &wide());
+    let ledger = store.ledger().unwrap();
+    ledger.record_worker(&wide_worker).await.unwrap();
+    let while_live = post(&store, 1).await;
+    wide_worker.stopped = true;
+    ledger.record_worker(&wide_worker).await.unwrap();
+    subject.pass(Worker::LIVE * 2).await;
+    let (later, urgent) = (post(&store, 2).await, post(&store, 3).await);
+
+    let narrow = runtime(subject, &store, "narrow", narrow());
+    let both = until(async || {
+        let waits = transferred(&store, &while_live).await.is_some();
+        waits && answers(&store).await.len() == 1
+    });
+    narrow.run_until(both).await.unwrap();
+
+    let transferred_to = transferred(&store, &while_live).await;
+    assert_eq!(transferred_to.as_deref(), Some(&*wide().hash()));
+    let runs = runs(&store).await;
+    assert!(runs.iter().all(|run| run.run.trigger_id != later.id));
+    assert!(runs.iter().any(|run| run.run.trigger_id == urgent.id));
+}
+
+/// A note waits for a version whose last worker was killed up to 30 s after it stored its record.
+pub(crate) async fn a_note_waits_for_a_version_that_was_killed_after_the_commit<S: Subject>(
+    subject: &S,
+) {
+    let store = subject.fresh().await;
+    let killed = WorkerRecord::new("wide", "wide").executor(ID, &wide());
+    let ledger = store.ledger().unwrap();
+    ledger.record_worker(&killed).await.unwrap();
+    subject.pass(Worker::LIVE / 2).await;
+    let while_live = post(&store, 1).await;
+    subject.pass(Worker::LIVE * 2).await;
+
+    let narrow = runtime(subject, &store, "narrow", narrow());
+    let waits = until(async || transferred(&store, &while_live).await.is_some());
+    narrow.run_until(waits).await.unwrap();
+
+    let again = runtime(subject, &store, "wide", wide());
+    let answered = until(async || answers(&store).await.len() == 1);
+    again.run_until(answered).await.unwrap();
+    assert_eq!(answers(&store).await, [(1, "wide".to_owned())]);
+}
+
+/// A worker accepts all runs that were transferred to a version without a live worker: also when there are more than one call
+/// accepts, and when the first call fails.
+pub(crate) async fn all_runs_of_a_version_that_is_gone_are_accepted<S: Subject>(subject: &S) {
+    const NOTES: usize = 1_050;
+    let store = subject.fresh().await;
+    let mut away = WorkerRecord::new("away", "away").executor(ID, &wide());
+    away.stopped = true;
+    let ledger = store.ledger().unwrap();
+    ledger.record_worker(&away).await.unwrap();
+    enqueue(&store, NOTES).await;
+    for run in runs(&store).await {
+        let Claim::Granted { lease, .. } = ledger.claim(&run.run, None).await.unwrap() else {
+            unreachable!("no other worker claims it");
+        };
+        let until = lease.granted_at + Worker::KEPT;
+        ledger.transfer(lease, &wide().hash(), until).await.unwrap();
+    }
+    let has_failed = AtomicBool::new(false);
+    let faulty = Faulty::new(store.clone(), move |operation, moment| {
+        let fails = (operation, moment) == (Operation::AcceptTransfers, Moment::Before);
+        match fails && !has_failed.swap(true, Ordering::SeqCst) {
+            true => Fault::Fail,
+            false => Fault::None,
+        }
+    });
+    let third = vec![
+        Subscription::trigger("note.v1"),
+        Subscription::trigger("other.v1"),
+    ];
+    let third = Subscriptions::new(third).unwrap();
+    let events = subject.events(&store).unwrap();
+    let third = runtime_on(events, faulty, "third", third);
+
+    let accepted = until(async || {
+        let waits = |run: &Run| run.transferred_to.is_some();
+        !runs(&store).await.iter().any(waits)
+    });
+    third.run_until(accepted).await.unwrap();
+}
+
+/// A run that waits for a version that is gone delays the later runs of its session until an operator skips it.
+pub(crate) async fn a_transferred_run_can_be_skipped<S: Subject>(subject: &S) {
+    let store = subject.fresh().await;
+    let mut away = WorkerRecord::new("away", "away").executor(ID, &wide());
+    away.stopped = true;
+    store.ledger().unwrap().record_worker(&away).await.unwrap();
+    let first = post(&store, 2).await;
+    let later = NewBreadcrumb::new("note.v1").context(json!({"n": 12}));
+    let later = later.tag("session:2").tag("urgent");
+    store.create(later).await.unwrap();
+    let old = runtime(subject, &store, "old", narrow());
+
+    let skipped = async {
+        until(async || runs(&store).await.len() == 2).await;
+        until(async || transferred(&store, &first).await.is_some()).await;
+        let runs = runs(&store).await;
+        for run in &runs {
+            let skips = run.run.trigger_id == first.id;
+            assert_eq!(old.skip(&run.run).await.is_ok(), skips, "{run:?}");
+        }
+        until(async || answers(&store).await.len() == 1).await;
+    };
+    old.run_until(skipped).await.unwrap();
+
+    let mut all = runs(&store).await.into_iter();
+    let run = all.find(|run| run.run.trigger_id == first.id).unwrap();
+    assert_eq!(run.reason.as_deref(), Some("unmatched"));
+    old.redo(&run.run).await.unwrap();
+}
+
 /// A run that no known version matches is skipped, and can be redone when a version runs that matches.
 pub(crate) async fn a_skip_can_be_redone<S: Subject>(subject: &S) {
     let store = subject.fresh().await;
@@ -313,6 +456,10 @@ macro_rules! versions {
                 old_and_new_together
                 a_version_that_is_away_is_waited_for
                 a_third_version_accepts_transferred_runs
+                all_runs_of_a_version_that_is_gone_are_accepted
+                a_note_waits_for_a_version_that_stopped_after_the_commit
+                a_note_waits_for_a_version_that_was_killed_after_the_commit
+                a_transferred_run_can_be_skipped
                 a_skip_can_be_redone
                 workers_are_listed
             }

@@ -8,4 +8,7 @@
 )]
 
 mod flow;
+#[allow(dead_code, reason = "each test binary uses a different part")]
+#[path = "../support/log.rs"]
+mod log;
 mod workload;

@@ -19,6 +19,9 @@ use universal_executor::source::StartAt;
 use universal_executor::store::{Fault, Faulty, Moment, Operation};
 use universal_executor::{BreadcrumbStore, EventSource, Runtime};
 
+/// Maximum number of deliveries that are taken in without being acknowledged. The check allows a few more.
+const MAX_DELIVERIES: usize = 4_000;
+
 /// Runs until SIGTERM.
 pub async fn run(folder: &Path, slot: &str) -> Result<(), BoxError> {
     // Before anybody can know that it is here.
@@ -90,6 +93,7 @@ fn runtime(
         .reconcile_every(look)
         .drain_timeout(settings.drain())
         .worker_name(slot)
+        .max_deliveries(MAX_DELIVERIES)
         .max_inflight(8);
     let roles = Role::ALL
         .into_iter()

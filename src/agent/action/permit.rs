@@ -4,7 +4,7 @@ use super::{Action, Draft, Target, is_reserved};
 use crate::agent::{AgentExecutor, Capabilities};
 use crate::error::excerpt;
 use crate::model::{
-    Breadcrumb, BreadcrumbId, NewBreadcrumb, Patch, is_reserved_schema, unversioned,
+    Breadcrumb, BreadcrumbId, NewBreadcrumb, Patch, is_definition_schema, is_reserved_schema,
 };
 
 /// What may be written.
@@ -35,7 +35,7 @@ pub(in crate::agent) enum Refused {
         "no answer is written as {schema:?}; call a tool as a tool, and answer with another schema"
     )]
     Reserved { schema: String },
-    #[error("breadcrumb {id} is not there, or this agent did not write it")]
+    #[error("breadcrumb {id} is missing, or this agent did not write its current version")]
     NotOwn { id: BreadcrumbId },
     #[error("breadcrumb {id} is at version {found}, not {named}")]
     Stale {
@@ -160,7 +160,10 @@ impl Rules<'_> {
             });
         }
         let may_spawn = self.capabilities.can_spawn_agents;
-        self.can(may_spawn || !is_definition(schema), Capabilities::SPAWN)
+        self.can(
+            may_spawn || !is_definition_schema(schema),
+            Capabilities::SPAWN,
+        )
     }
 }
 
@@ -170,12 +173,5 @@ const TAG: &str = "agent:response";
 /// Whether what is written of a schema decides what others do: requests and responses, answers of people, dead letters, and
 /// definitions.
 pub(crate) fn is_protected(schema: &str) -> bool {
-    is_reserved_schema(schema) || is_definition(schema)
-}
-
-/// Whether executors, or how their data is shown, are made of breadcrumbs of a schema: `tool.v1`, `agent.def.v1`,
-/// `workflow.def.v1`, `schema.def.v1` and their like.
-fn is_definition(schema: &str) -> bool {
-    let name = unversioned(schema);
-    name == "tool" || name.split('.').any(|part| part == "def")
+    is_reserved_schema(schema) || is_definition_schema(schema)
 }

@@ -4,7 +4,7 @@ mod read;
 pub use others::{Approval, Colleague, OutputSlot, ToolCalls, WaitSeconds};
 
 use super::{AgentError, Capabilities, Trust};
-use crate::executor::{ContextBudget, Format};
+use crate::executor::{ContextBudget, Format, check_id};
 use crate::model::{Json, Subscriptions, sorted_text};
 use read::{
     budget, budgets, colleagues, format, given, output_schema, read, refuse_misspelt, responds_with,
@@ -16,7 +16,7 @@ use std::num::NonZeroU32;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AgentDefinition {
-    /// Its name, and its executor's id.
+    /// Its name, and its executor's ID: 1 to 256 bytes without control characters.
     pub agent_id: String,
     /// Which model, by the provider's name.
     pub model: Option<String>,
@@ -102,6 +102,7 @@ impl AgentDefinition {
             field: "agent_id",
             expected: "a string",
         })?;
+        check_id(&agent_id).map_err(AgentError::BadId)?;
         let subscriptions =
             Subscriptions::from_json(context).map_err(|source| AgentError::Subscriptions {
                 agent: agent_id.clone(),

@@ -3,7 +3,7 @@
 use super::{Budgets, Colleague};
 use crate::agent::{AgentError, AgentExecutor};
 use crate::error::excerpt;
-use crate::executor::{ContextBudget, Format};
+use crate::executor::{ContextBudget, Format, check_id};
 use crate::model::{Json, nearest};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -60,8 +60,12 @@ pub(super) fn colleagues(
     fields: &Map<String, Value>,
     field: &'static str,
 ) -> Result<Vec<Colleague>, AgentError> {
-    let expected = "a list of agent ids, or of objects with \"agent\" and \"description\"";
-    Ok(read(fields, field, expected)?.unwrap_or_default())
+    let expected = "a list of agent ids, or of objects with \"agent\" and \"description\"; an agent id has 1 to 256 bytes and no control characters";
+    let named: Vec<Colleague> = read(fields, field, expected)?.unwrap_or_default();
+    match named.iter().all(|named| check_id(&named.agent).is_ok()) {
+        true => Ok(named),
+        false => Err(AgentError::Field { field, expected }),
+    }
 }
 
 /// A field, if it is there; null counts as absent.

@@ -196,11 +196,17 @@ impl Denied {
 
     fn failed(guardrail: &str, what: &'static str, failure: Failure) -> Self {
         // What an error says may quote what was checked, so it is in no log.
-        tracing::warn!(guardrail, what, "a guardrail {}", failure.what_happened());
+        let failure_kind = failure.what_happened();
+        tracing::warn!(
+            guardrail,
+            what,
+            failure = failure_kind,
+            "a guardrail came to no decision, which denies"
+        );
         let source = match failure {
             Failure::Error(error) => error,
             Failure::Panicked | Failure::TooLarge | Failure::TooLate => {
-                format!("the guardrail {}", failure.what_happened()).into()
+                format!("the guardrail {failure_kind}").into()
             }
         };
         let reason = "it could not be checked";

@@ -251,7 +251,7 @@ async fn the_log_names_a_guardrail_that_failed_and_repeats_none_of_its_words() {
     let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert!(call.is_err());
     assert!(
-        logged.contains("a guardrail failed") && logged.contains("broken"),
+        logged.contains("a guardrail came to no decision") && logged.contains("\"broken\""),
         "{logged}"
     );
     assert!(!logged.contains(SECRET), "{logged}");

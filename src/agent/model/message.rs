@@ -1,27 +1,94 @@
+use crate::error::excerpt;
+use crate::executor::fenced;
 use crate::machine;
 use crate::model::Json;
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeMap as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 
 /// One message of a conversation.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(from = "Saved")]
 #[non_exhaustive]
 pub struct Message {
     /// Who says it.
     pub speaker: Speaker,
-    /// What is said.
+    /// The words of the speaker, or the [`data`](Self::data) inside a fence.
     pub text: String,
+    /// Data that replaces the words of the speaker, such as an earlier input of an agent or the summary of a
+    /// conversation. It is saved without its fence.
+    pub data: Option<Json>,
     /// The calls of an assistant; empty for everybody else.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
     /// The call that a tool answers; absent for everybody else.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_id: Option<String>,
     /// Whether a tool says that it failed; false for everybody else.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_error: bool,
 }
 
+/// The saved form of a message, with data or a text.
+#[derive(Deserialize)]
+struct Saved {
+    speaker: Speaker,
+    #[serde(default)]
+    text: String,
+    // `null` is data too.
+    #[serde(default, deserialize_with = "present")]
+    data: Option<Json>,
+    #[serde(default)]
+    tool_calls: Vec<ToolCall>,
+    #[serde(default)]
+    call_id: Option<String>,
+    #[serde(default)]
+    is_error: bool,
+}
+
+impl From<Saved> for Message {
+    fn from(saved: Saved) -> Self {
+        let text = match &saved.data {
+            Some(data) => fenced([(Self::SECTION, data)]),
+            None => saved.text,
+        };
+        Self {
+            speaker: saved.speaker,
+            text,
+            data: saved.data,
+            tool_calls: saved.tool_calls,
+            call_id: saved.call_id,
+            is_error: saved.is_error,
+        }
+    }
+}
+
+fn present<'de, D: Deserializer<'de>>(data: D) -> Result<Option<Json>, D::Error> {
+    Json::deserialize(data).map(Some)
+}
+
+impl Serialize for Message {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_map(None)?;
+        fields.serialize_entry("speaker", &self.speaker)?;
+        match &self.data {
+            Some(data) => fields.serialize_entry("data", data)?,
+            None => fields.serialize_entry("text", &self.text)?,
+        }
+        if !self.tool_calls.is_empty() {
+            fields.serialize_entry("tool_calls", &self.tool_calls)?;
+        }
+        if let Some(call_id) = &self.call_id {
+            fields.serialize_entry("call_id", call_id)?;
+        }
+        if self.is_error {
+            fields.serialize_entry("is_error", &true)?;
+        }
+        fields.end()
+    }
+}
+
 impl Message {
+    /// The name of the section that data is in.
+    const SECTION: &str = "earlier";
+
     /// What the agent's author says.
     #[must_use]
     pub fn system(text: impl Into<String>) -> Self {
@@ -32,6 +99,16 @@ impl Message {
     #[must_use]
     pub fn user(text: impl Into<String>) -> Self {
         Self::said(Speaker::User, text)
+    }
+
+    /// Data from outside that is not the user's own words: models see it inside a fence.
+    #[must_use]
+    pub fn data(data: impl Into<Json>) -> Self {
+        let data = data.into();
+        Self {
+            data: Some(data.clone()),
+            ..Self::user(fenced([(Self::SECTION, &data)]))
+        }
     }
 
     /// What the model said before.
@@ -67,10 +144,24 @@ impl Message {
         }
     }
 
+    /// Cuts the text, or the data, after `most` bytes. Data that is cut becomes a string.
+    pub(crate) fn cut(&mut self, most: usize) {
+        let Some(data) = &self.data else {
+            self.text = excerpt(&self.text, most).into_owned();
+            return;
+        };
+        let cut = match &**data {
+            Value::String(text) => excerpt(text, most).into_owned(),
+            other => excerpt(&other.to_string(), most).into_owned(),
+        };
+        *self = Self::data(Value::from(cut));
+    }
+
     fn said(speaker: Speaker, text: impl Into<String>) -> Self {
         Self {
             speaker,
             text: text.into(),
+            data: None,
             tool_calls: Vec::new(),
             call_id: None,
             is_error: false,
@@ -206,6 +297,7 @@ pub struct BadArguments {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use serde_json::json;
 
     #[test]
     fn no_arguments_are_an_empty_object() {
@@ -213,6 +305,50 @@ mod tests {
             assert_eq!(
                 *Arguments::from_text(text).json().unwrap(),
                 serde_json::json!({})
+            );
+        }
+    }
+
+    #[test]
+    fn a_message_of_data_is_saved_without_its_fence_and_shown_with_one() {
+        for data in [json!("a page"), json!({"a": [1]}), json!(null)] {
+            let message = Message::data(data.clone());
+
+            let saved = serde_json::to_value(&message).unwrap();
+            let read: Message = serde_json::from_value(saved.clone()).unwrap();
+
+            assert_eq!(saved, json!({"speaker": "user", "data": data}));
+            assert_eq!(read, message);
+            let fence = format!("{data}\n```");
+            assert!(
+                read.text.contains("```json data-") && read.text.contains(&fence),
+                "{}",
+                read.text
+            );
+        }
+    }
+
+    #[test]
+    fn a_message_that_an_earlier_version_saved_is_read_as_words() {
+        let saved = json!({"speaker": "user", "text": "Hi"});
+
+        let read: Message = serde_json::from_value(saved.clone()).unwrap();
+
+        assert_eq!(read, Message::user("Hi"));
+        assert_eq!(serde_json::to_value(&read).unwrap(), saved);
+    }
+
+    #[test]
+    fn data_that_is_cut_stays_inside_a_fence() {
+        for data in [json!("é".repeat(1_000)), json!({"a": "x".repeat(1_000)})] {
+            let mut message = Message::data(data);
+
+            message.cut(100);
+
+            assert!(
+                message.text.len() < 600 && message.text.ends_with("\n```\n"),
+                "{}",
+                message.text
             );
         }
     }

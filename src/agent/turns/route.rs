@@ -4,6 +4,7 @@ use super::progress::Approved;
 use super::waits::Awaited;
 use super::{Answer, CallId, Deferral, Done, Effect, Run, ToolCall, ToolOutcome, agents, human};
 use crate::agent::offer::{Handing, Other};
+use crate::executor::Share;
 use crate::machine::{Arguments, Delivery};
 use crate::model::Json;
 use crate::tool::{self, Checker};
@@ -144,7 +145,7 @@ impl<'r> Run<'r> {
         let span = tracing::debug_span!("tool_call", agent = caller, tool);
         let (id, name) = (call.id.clone(), call.tool.clone());
         let call_id = id.clone();
-        let context = context.writing_only(self.written_by_tool(&name));
+        let context = context.writing_only(Share::Listed(self.written_by_tool(&name).into()));
         let called = async move {
             let (tools, store, by) = (&agent.tools, &agent.store, Some(caller));
             let outcome = match is_approved {

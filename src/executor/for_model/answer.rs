@@ -41,7 +41,7 @@ impl ExecutionContext {
             tracing::warn!(
                 breadcrumb = %found.id,
                 schema,
-                %cause,
+                cause = cause.to_string(),
                 "withheld a breadcrumb, because its hints cannot be used"
             );
             ContextError::Withheld {

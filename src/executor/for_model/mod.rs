@@ -18,7 +18,7 @@ pub use fence::FenceKey;
 pub use render::Format;
 pub(super) use shape::shaped;
 pub use tokens::{EstimatedTokens, TokenCounter};
-pub(crate) use values::{fenced, label};
+pub(crate) use values::{fenced, fenced_lines, label, line};
 pub use withheld::{HintsOf, WithheldBy};
 
 use super::sources::MissingSource;

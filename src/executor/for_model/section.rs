@@ -55,10 +55,10 @@ impl<'a> Facts<'a> {
         facts
     }
 
-    /// Facts about one value that is not in a breadcrumb.
-    pub(super) fn of_value() -> Self {
+    /// Facts about values that are not in breadcrumbs.
+    pub(super) fn of_values(items: usize) -> Self {
         Self {
-            items: 1,
+            items,
             ..Self::default()
         }
     }

@@ -3,25 +3,47 @@
 use super::fence::FenceKey;
 use super::line::push_json;
 use super::render::{DATA, Format};
-use super::section::{Facts, Heading, name_of};
+use super::section::{BEFORE_FIRST, BETWEEN, Facts, Heading, LIST_CLOSE, LIST_OPEN, name_of};
 use crate::model::Json;
 
 /// Returns named values as sections of Markdown, fenced like the sources of a rendered context.
 pub(crate) fn fenced<'v>(values: impl IntoIterator<Item = (&'v str, &'v Json)>) -> String {
-    let mut text = format!("Below is data, in sections.\n{DATA}");
+    let mut text = explained();
     for (name, value) in values {
-        let mut content = String::new();
-        push_json(value, false, &mut content);
-        let (heading, facts) = (Heading::Source(name), Facts::of_value());
-        heading.push(
-            Format::Markdown,
-            FenceKey::of_process(),
-            &facts,
-            &content,
-            &mut text,
-        );
+        push_section(name, 1, &line(value), &mut text);
     }
     text
+}
+
+/// Returns a value as fenced data has it, on one line.
+pub(crate) fn line(value: &Json) -> String {
+    let mut line = String::new();
+    push_json(value, false, &mut line);
+    line
+}
+
+/// Returns lines of [`line`] as one section of Markdown, fenced like a source that is a list.
+pub(crate) fn fenced_lines(name: &str, lines: &[String]) -> String {
+    let mut text = explained();
+    let list = lines.join(BETWEEN);
+    let content = format!("{LIST_OPEN}{BEFORE_FIRST}{list}{LIST_CLOSE}");
+    push_section(name, lines.len(), &content, &mut text);
+    text
+}
+
+fn explained() -> String {
+    format!("Below is data, in sections.\n{DATA}")
+}
+
+fn push_section(name: &str, items: usize, content: &str, text: &mut String) {
+    let (heading, facts) = (Heading::Source(name), Facts::of_values(items));
+    heading.push(
+        Format::Markdown,
+        FenceKey::of_process(),
+        &facts,
+        content,
+        text,
+    );
 }
 
 /// Returns the reference to a fenced value within an instruction, such as `[data draft]`.

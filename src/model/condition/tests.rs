@@ -143,7 +143,7 @@ fn an_explanation_names_path_node_operator_and_value() {
         ),
     ] {
         assert_eq!(
-            Condition::new(path, op, Some(value)).explain(&context),
+            Condition::new(path, op, Some(value)).explain(&context, usize::MAX),
             expected
         );
     }

@@ -1,6 +1,6 @@
 use super::paths::Paths;
 use super::scan::scan;
-use crate::model::condition::Look;
+use crate::model::condition::{Look, search};
 use crate::model::json::Json;
 use crate::model::json_check;
 use crate::model::path::Path;
@@ -84,14 +84,14 @@ impl Look for Seen<'_> {
         self.slots().is_some()
     }
 
-    fn any(&self, path: &Path, check: &dyn Fn(&Value) -> bool) -> Option<bool> {
+    fn any(&self, path: &Path, limit: usize, check: &dyn Fn(&Value) -> bool) -> Option<bool> {
         let context = self.context?;
         match path.steps() {
             Some(steps) if context.unread().is_some() => {
                 let slot = self.paths.find(steps).and_then(|path| self.slot(path));
                 Some(slot.and_then(Slot::value).is_some_and(check))
             }
-            Some(_) | None => path.any(context.read()?, check).ok(),
+            Some(_) | None => search(path, context.read()?, limit, check),
         }
     }
 }

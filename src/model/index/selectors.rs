@@ -8,6 +8,7 @@ use crate::model::path::Step;
 use crate::model::selector::{Facts, Passed, Selector};
 use serde_json::Value;
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 
 /// Many selectors, and those of them that an event passes: found by schema, tags and equality on plain paths.
@@ -116,6 +117,8 @@ impl<K: Copy + Ord> SelectorIndex<K> {
         let schema = event.schema_name.as_deref();
         let of_schema = schema.and_then(|schema| self.by_schema.get(&self.state.hash_one(schema)));
         let tags = OnceCell::new();
+        // A selector stands at each of its tags, and is not searched for each that the event has.
+        let mut searched = BTreeSet::new();
         for group in of_schema.into_iter().chain([&self.any_schema]) {
             let seen = Seen::new(event.context.as_ref(), &group.paths, &self.state);
             let search = Search {
@@ -128,6 +131,10 @@ impl<K: Copy + Ord> SelectorIndex<K> {
                 context: Some(&seen),
             };
             group.tree.visit(&search, &mut |entry| {
+                let conditions = entry.selector.conditions().as_ptr();
+                if entry.selector.searches() > 0 && !searched.insert((entry.key, conditions)) {
+                    return;
+                }
                 if let Some(passed) = entry.selector.examine(&facts).passed() {
                     found(entry.key, passed);
                 }

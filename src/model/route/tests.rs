@@ -5,6 +5,7 @@ use serde_json::json;
 mod explain;
 mod kinds;
 mod properties;
+mod searches;
 
 const TRIGGER_0: Route = Route::Trigger { subscription: 0 };
 const TRIGGER_1: Route = Route::Trigger { subscription: 1 };

@@ -19,9 +19,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, sleep_until};
 
-/// How many announced definitions may wait before the source is held up.
-pub(in crate::runtime) const INBOX: usize = 256;
-
 /// Whose runs in the ledger see to it that a definition is refused once, however many workers read it.
 const LEDGER_NAME: &str = "definitions";
 
@@ -251,7 +248,7 @@ impl Keeper {
     /// Says why a definition was refused, unless that was said before; false if it has to be said later.
     async fn reject(&self, definition: &Breadcrumb, error: &BoxError) -> bool {
         let reason = reason(error);
-        tracing::warn!(definition = %definition.id, version = definition.version, reason, "a definition was refused");
+        tracing::warn!(definition = %definition.id, version = definition.version, "a definition was rejected; the breadcrumb definition.rejected.v1 has the reason");
         let rejection = NewBreadcrumb::new(Definitions::REJECTED)
             .title(format!("Definition rejected: {}", definition.title))
             .tags([
@@ -337,6 +334,9 @@ pub(in crate::runtime) fn warn_of_cycles(roster: &Roster, executor: &str) {
         cycle.steps().iter().any(|step| step.executor == executor)
     };
     for cycle in graph.cycles().iter().filter(closes) {
-        tracing::warn!(%cycle, "executors may trigger one another in a circle");
+        tracing::warn!(
+            cycle = cycle.to_string(),
+            "executors may trigger one another in a circle"
+        );
     }
 }

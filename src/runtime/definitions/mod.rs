@@ -43,10 +43,11 @@ pub(super) mod keeper;
 
 pub(super) use keeper::{Announced, Keeper};
 
+use super::RuntimeError;
 use crate::agent::{AgentDefinition, AgentExecutor, ChatModel};
 use crate::error::BoxError;
 use crate::executor::UniversalExecutor;
-use crate::model::Breadcrumb;
+use crate::model::{Breadcrumb, is_definition_schema};
 use crate::store::BreadcrumbStore;
 use crate::tool::{Tool, ToolExecutor, ToolRegistry};
 use crate::workflow::{Parts, WorkflowExecutor};
@@ -165,6 +166,10 @@ impl Definitions {
     /// Makes executors of definitions of a schema, in the place of what is built in for it. The executor should use the
     /// store it is given, that very handle, so that it shares its place with the others.
     ///
+    /// The schema must be recognisable as a definition by its name, so that agents write such breadcrumbs only with
+    /// `can_spawn_agents`, and flows never: `tool`, or a name with the part `def`, such as `playbook.def.v1`. A
+    /// [`RuntimeBuilder`](crate::runtime::RuntimeBuilder) refuses another one.
+    ///
     /// What a maker's error says is written into the `definition.rejected.v1` breadcrumb, for whoever wrote the
     /// definition: keep secrets out of it.
     #[must_use]
@@ -180,6 +185,20 @@ impl Definitions {
     {
         self.makers.insert(schema.into(), Box::new(make));
         self
+    }
+
+    /// Checks that no executors are made of breadcrumbs that any agent may write.
+    ///
+    /// # Errors
+    /// [`RuntimeError::NotADefinition`] for the first maker whose schema is not recognisable as a definition.
+    pub(super) fn check(&self) -> Result<(), RuntimeError> {
+        let mut schemas = self.makers.keys();
+        match schemas.find(|schema| !is_definition_schema(schema)) {
+            Some(schema) => Err(RuntimeError::NotADefinition {
+                schema: crate::error::excerpt(schema, 80).into_owned(),
+            }),
+            None => Ok(()),
+        }
     }
 
     /// The schemas that are made into executors.

@@ -6,11 +6,11 @@ use crate::error::Chain;
 use crate::executor::is_last_chance;
 use crate::runtime::desk::Free;
 use crate::runtime::home::{Home, Operation};
-use crate::runtime::process::{self, Because};
+use crate::runtime::process::Because;
 use crate::runtime::shared::{PAUSE, in_time};
 use crate::store::{ExecutorLimits, Lease, Run, RunFilter, StoreError};
-use futures::future::join_all;
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -24,6 +24,11 @@ const MOST_ASKED: usize = 256;
 impl Station {
     /// Claims due runs of the executors whose turn it is, as many as there are places at hand.
     pub(super) async fn claim(&mut self, place: OwnedSemaphorePermit) {
+        if !self.silent.is_empty() && !Box::pin(self.release_silent()).await {
+            self.home.answered(Operation::Claim, false);
+            self.cool(later(Instant::now(), PAUSE));
+            return;
+        }
         let asked = self.whose_turn();
         let wanted = asked
             .iter()
@@ -34,18 +39,26 @@ impl Station {
         let mut places = self.shared.more_places(wanted.min(BATCH) - 1);
         places.push(place);
         let home = Arc::clone(&self.home);
-        match in_time(claim_due(&home, places.len(), &asked, self.parked)).await {
+        let asked: Arc<[ExecutorLimits]> = asked.into();
+        let claim = claim_due(
+            Arc::clone(&home),
+            places.len(),
+            Arc::clone(&asked),
+            self.parked,
+        );
+        let claimed = self.claiming.insert(Box::pin(in_time(claim))).await;
+        self.claiming = None;
+        match claimed {
             Ok(claimed) => {
                 home.answered(Operation::Claim, true);
                 self.parked = false;
-                let new = self.not_running(claimed);
+                self.claimed = self.not_running(claimed);
                 if self.shared.stop.is_cancelled() {
-                    for (lease, _) in new {
-                        process::give_back(&home, lease, Because::Dropped).await;
-                    }
+                    let claimed = std::mem::take(&mut self.claimed);
+                    self.give_back(dropped(claimed)).await;
                 } else {
-                    let new = self.with_one_suspect(new).await;
-                    self.start_all(new, places, &asked).await;
+                    self.leave_one_suspect().await;
+                    self.start_all(places, &asked).await;
                 }
             }
             Err(error) => {
@@ -53,10 +66,18 @@ impl Station {
                 tracing::warn!(code = error.code(), error = %Chain(&error), "cannot claim runs, will retry");
                 self.parked = true;
                 let again = later(Instant::now(), PAUSE);
-                for limits in asked {
-                    self.heat_at(again, limits.executor);
+                for limits in asked.iter() {
+                    self.heat_at(again, Arc::clone(&limits.executor));
                 }
             }
+        }
+    }
+
+    /// Puts the claims of all executors off until a moment.
+    fn cool(&mut self, until: Instant) {
+        for executor in std::mem::take(&mut self.hot) {
+            self.desk(&executor).hot = false;
+            self.heat_at(until, executor);
         }
     }
 
@@ -91,7 +112,7 @@ impl Station {
     /// Without the leases that a task has which did not get round to taking them, and without those of executors that
     /// live elsewhere and share this ledger. A task that has an older lease of the same run can write nothing more, so it
     /// ends.
-    fn not_running(&mut self, mut claimed: Vec<(Lease, u32)>) -> Vec<(Lease, u32)> {
+    fn not_running(&mut self, mut claimed: Vec<Claimed>) -> Vec<Claimed> {
         claimed.retain(|(lease, _)| match self.runs.get(&lease.run) {
             Some(running) if running.token == lease.token => false,
             Some(running) => {
@@ -106,62 +127,54 @@ impl Station {
         claimed
     }
 
-    /// Without the runs that two workers died holding, but for one if none runs here.
+    /// Returns to the ledger the claimed runs that two workers died holding, except one if none runs here.
     ///
     /// Runs that lose a worker together are claimed again together. The one that kills must not take the others with it
     /// for the third time, so they are given back before it starts.
-    async fn with_one_suspect(&mut self, mut new: Vec<(Lease, u32)>) -> Vec<(Lease, u32)> {
-        let is_suspect = |(lease, _): &(Lease, u32)| is_last_chance(lease.abandoned);
-        let mut suspects: Vec<_> = new.extract_if(.., |run| is_suspect(run)).collect();
-        let runs_here = self.runs.values().any(|running| running.suspect);
-        let one = suspects.pop_if(|_| !runs_here);
-        let home = &self.home;
-        let given_back = suspects.iter().map(|(lease, _)| {
-            let because = Because::NotNow { delay: PAUSE };
-            process::give_back(home, lease.clone(), because)
-        });
-        let all_given_back = join_all(given_back).await.into_iter().all(|back| back);
-        for (lease, _) in suspects {
-            self.heat_at(later(Instant::now(), PAUSE), lease.run.executor);
+    async fn leave_one_suspect(&mut self) {
+        let is_suspect = |(lease, _): &Claimed| is_last_chance(lease.abandoned);
+        let mut one_runs = self.runs.values().any(|running| running.suspect);
+        let is_another =
+            |run: &mut Claimed| is_suspect(run) && std::mem::replace(&mut one_runs, true);
+        let others = self.claimed.extract_if(.., is_another).collect();
+        if !self.put_off(others).await {
+            let one = self.claimed.extract_if(.., |run| is_suspect(run)).collect();
+            self.put_off(one).await;
         }
-        if let Some((lease, attempts)) = one {
-            if all_given_back {
-                new.push((lease, attempts));
-            } else {
-                self.heat_at(
-                    later(Instant::now(), PAUSE),
-                    Arc::clone(&lease.run.executor),
-                );
-                process::give_back(&self.home, lease, Because::NotNow { delay: PAUSE }).await;
-            }
+    }
+
+    /// Gives claimed runs back for a while, and reports whether the ledger has taken all of them.
+    async fn put_off(&mut self, runs: Vec<Claimed>) -> bool {
+        let again = later(Instant::now(), PAUSE);
+        for (lease, _) in &runs {
+            self.heat_at(again, Arc::clone(&lease.run.executor));
         }
-        new
+        let because = Because::NotNow { delay: PAUSE };
+        let leases = runs.into_iter().map(|(lease, _)| (lease, because));
+        self.give_back(leases.collect()).await
     }
 
     /// Starts what was claimed; who may have more keeps its turn. What a claim took whose reply was lost may be more
     /// than there is room for, and is given back.
-    async fn start_all(
-        &mut self,
-        new: Vec<(Lease, u32)>,
-        places: Vec<OwnedSemaphorePermit>,
-        asked: &[ExecutorLimits],
-    ) {
+    async fn start_all(&mut self, places: Vec<OwnedSemaphorePermit>, asked: &[ExecutorLimits]) {
+        let new = std::mem::take(&mut self.claimed);
         let all_places_taken = new.len() >= places.len();
         let mut places = places.into_iter();
         let mut started: HashMap<Arc<str>, usize> = HashMap::new();
-        for (lease, attempts) in new {
-            let executor = Arc::clone(&lease.run.executor);
+        let mut without_place = Vec::new();
+        let mut without_executor = Vec::new();
+        for claimed in new {
+            let executor = Arc::clone(&claimed.0.run.executor);
             let free = asked.iter().find(|limits| limits.executor == executor);
             let free = free.map_or(0, |limits| limits.free);
-            let got = started.entry(Arc::clone(&executor)).or_default();
+            let got = started.entry(executor).or_default();
             if *got < free
                 && let Some(place) = places.next()
             {
                 *got += 1;
-                self.start(lease, attempts, place).await;
+                without_executor.extend(self.start(claimed, place));
             } else {
-                process::give_back(&self.home, lease, Because::Dropped).await;
-                self.heat_at(later(Instant::now(), PAUSE), executor);
+                without_place.push(claimed);
             }
         }
         started.retain(|_, got| *got > 0);
@@ -179,20 +192,38 @@ impl Station {
                 self.heat(&limits.executor);
             }
         }
+        let again = later(Instant::now(), PAUSE);
+        for (lease, _) in &without_place {
+            self.heat_at(again, Arc::clone(&lease.run.executor));
+        }
+        without_place.append(&mut without_executor);
+        self.give_back(dropped(without_place)).await;
     }
+}
+
+/// A claimed run, with the number of its attempts.
+pub(super) type Claimed = (Lease, u32);
+
+/// A claim in flight.
+pub(super) type Claiming = Pin<Box<dyn Future<Output = Result<Vec<Claimed>, StoreError>> + Send>>;
+
+/// Returns the leases of claimed runs, to release them without an attempt.
+pub(super) fn dropped(claimed: Vec<Claimed>) -> Vec<(Lease, Because)> {
+    let leases = claimed.into_iter().map(|(lease, _)| lease);
+    leases.map(|lease| (lease, Because::Dropped)).collect()
 }
 
 /// Claims up to `n` due runs, and lists what is parked in this handle with the attempts it has had.
 async fn claim_due(
-    home: &Home,
+    home: Arc<Home>,
     n: usize,
-    asked: &[ExecutorLimits],
+    asked: Arc<[ExecutorLimits]>,
     list_anyway: bool,
-) -> Result<Vec<(Lease, u32)>, StoreError> {
+) -> Result<Vec<Claimed>, StoreError> {
     let Some(ledger) = home.ledger() else {
         return Ok(Vec::new());
     };
-    if ledger.claim_next(n, asked).await? == 0 && !list_anyway {
+    if ledger.claim_next(n, &asked).await? == 0 && !list_anyway {
         return Ok(Vec::new());
     }
     let parked = ledger.runs(&RunFilter::parked()).await?;

@@ -1,15 +1,17 @@
 //! What is done when a run has come to its end, or its task has.
 
 use super::Station;
+use super::claim::dropped;
 use super::start::{Started, Work};
 use crate::clock::later;
-use crate::error::Chain;
+use crate::error::{Chain, Retry};
 use crate::executor::{ExecutorError, Outcome};
 use crate::runtime::desk::Ended;
 use crate::runtime::limits::trigger_of;
 use crate::runtime::metrics;
 use crate::runtime::process::{self, Because, Processed};
 use crate::store::Lease;
+use futures::future::join_all;
 use std::sync::Arc;
 use tokio::task::{self, JoinError};
 use tokio::time::{Instant, timeout_at};
@@ -18,9 +20,17 @@ type Finished = Result<(task::Id, Work), JoinError>;
 
 impl Station {
     pub(super) async fn finish(&mut self, finished: Finished) {
-        for (lease, because) in self.note(finished) {
-            process::give_back(&self.home, lease, because).await;
-        }
+        let leases = self.note(finished);
+        self.give_back(leases).await;
+    }
+
+    /// Gives leases back, side by side, and reports whether the ledger has taken all of them.
+    pub(super) async fn give_back(&mut self, leases: Vec<(Lease, Because)>) -> bool {
+        // They stay here until the ledger has answered, so that a station that is dropped meanwhile still has them.
+        self.returning = leases;
+        let all = process::give_all_back(&self.home, &self.returning).await;
+        self.returning.clear();
+        all
     }
 
     /// Notes that a task has ended; returns the leases that are to be given back, and why.
@@ -51,6 +61,11 @@ impl Station {
             Ok((_, Work::Held)) => Vec::new(),
             Ok((_, Work::Processed(processed))) => {
                 self.count(&started, &processed, now);
+                if let Err(ExecutorError::LeaseLost { .. }) = processed {
+                    self.silent.extend(started.leases());
+                    self.desk(&started.executor).recover_one();
+                    self.heat(&started.executor);
+                }
                 Vec::new()
             }
             Err(error) => self.take_back(&started, error.is_panic(), now),
@@ -123,10 +138,37 @@ impl Station {
         leases.map(|lease| (lease, because)).collect()
     }
 
-    /// Returns the leases of all running work that can be given back.
-    pub(super) fn leases_of_all(&self) -> Vec<(Lease, Because)> {
-        let leases = self.started.values().flat_map(Started::leases);
-        leases.map(|lease| (lease, Because::Dropped)).collect()
+    /// Releases the leases whose heartbeats the ledger did not answer in time. Returns `false` if the ledger still does not
+    /// answer.
+    pub(super) async fn release_silent(&mut self) -> bool {
+        let leases = std::mem::take(&mut self.silent);
+        // They stay here until the ledger has answered, so that a station that is dropped meanwhile still has them.
+        self.returning = silent(leases.clone());
+        let release = |lease: Lease| async {
+            let released = process::release(&self.home, lease.clone(), Because::Silence).await;
+            released.err().map(|error| (lease, error))
+        };
+        let failed = join_all(leases.into_iter().map(release)).await;
+        for (lease, error) in failed.into_iter().flatten() {
+            match error.retry() {
+                Retry::After(_) => self.silent.push(lease),
+                Retry::Never => {
+                    tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot release a run, its lease expires");
+                }
+            }
+        }
+        self.returning.clear();
+        self.silent.is_empty()
+    }
+
+    /// Takes the leases of all claimed and running work that can be released.
+    pub(super) fn leases_of_all(&mut self) -> Vec<(Lease, Because)> {
+        let mut leases = std::mem::take(&mut self.returning);
+        leases.extend(dropped(std::mem::take(&mut self.claimed)));
+        leases.extend(silent(std::mem::take(&mut self.silent)));
+        let running = self.started.values().flat_map(Started::leases);
+        leases.extend(running.map(|lease| (lease, Because::Dropped)));
+        leases
     }
 
     /// Lets running work finish. Told to stop it drops what is left after a while, and gives all of it back at once.
@@ -139,7 +181,7 @@ impl Station {
                 () = stop.cancelled() => break,
                 finished = self.running.join_next_with_id() => match finished {
                     Some(finished) => self.finish(finished).await,
-                    None => return,
+                    None => break,
                 }
             }
         }
@@ -152,8 +194,15 @@ impl Station {
         while let Some(finished) = self.running.join_next_with_id().await {
             given_back.extend(self.note(finished));
         }
-        process::give_all_back(Arc::clone(&self.home), given_back).await;
+        given_back.extend(silent(std::mem::take(&mut self.silent)));
+        self.give_back(given_back).await;
     }
+}
+
+/// Returns leases with the reason of their release.
+fn silent(leases: Vec<Lease>) -> Vec<(Lease, Because)> {
+    let leases = leases.into_iter();
+    leases.map(|lease| (lease, Because::Silence)).collect()
 }
 
 impl Started {

@@ -6,11 +6,13 @@ mod start;
 
 use super::desk::Desk;
 use super::home::Home;
-use super::process;
+use super::process::{self, Because};
 use super::shared::Shared;
 use crate::bugs::planted;
 use crate::clock::later;
-use crate::store::RunRef;
+use crate::store::{Lease, RunRef};
+use claim::{Claimed, Claiming};
+use futures::future::OptionFuture;
 use start::{Running, Started, Work};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
@@ -32,12 +34,23 @@ pub(super) struct Station {
     /// When executors may have runs to claim; the sweep finds what is left out here.
     due: BTreeMap<Instant, BTreeSet<Arc<str>>>,
     sweep: Instant,
+    /// The claim in flight. A dropped station completes it in the background, because no other owner has its leases.
+    claiming: Option<Claiming>,
+    /// Runs that are claimed, and neither started nor released yet.
+    claimed: Vec<Claimed>,
+    /// Leases whose heartbeats the ledger did not answer in time. Nothing is claimed before they are released: otherwise
+    /// the claim would count them as abandoned. So their number is bounded by the number of runs in flight.
+    silent: Vec<Lease>,
+    /// Leases whose release is in flight.
+    returning: Vec<(Lease, Because)>,
     running: JoinSet<Work>,
     started: HashMap<task::Id, Started>,
     /// The runs of what was started.
     runs: HashMap<RunRef, Running>,
     /// Whether leases may be parked that were never listed.
     parked: bool,
+    /// The permit to claim runs.
+    turn: Option<OwnedSemaphorePermit>,
 }
 
 impl Station {
@@ -49,10 +62,15 @@ impl Station {
             desks: HashMap::new(),
             hot: VecDeque::new(),
             due: BTreeMap::new(),
+            claiming: None,
+            claimed: Vec::new(),
+            silent: Vec::new(),
+            returning: Vec::new(),
             running: JoinSet::new(),
             started: HashMap::new(),
             runs: HashMap::new(),
             parked: false,
+            turn: None,
         }
     }
 
@@ -60,6 +78,12 @@ impl Station {
     pub(super) async fn run(mut self) {
         let stop = self.shared.stop.clone();
         let (home, mut changes) = (Arc::clone(&self.home), self.shared.roster.changes());
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = home.empty.cancelled() => return,
+            turn = home.turn() => self.turn = turn,
+        }
         let mut acquiring: Option<Acquiring> = None;
         // Runs may be left over from before.
         self.heat_all();
@@ -152,16 +176,24 @@ impl Station {
     }
 }
 
-/// Gives the running work back in the background when [`run_until`](crate::Runtime::run_until) is dropped. Otherwise each
-/// drop would count as a crash of this work.
+/// Gives the claimed and the running work back in the background when [`run_until`](crate::Runtime::run_until) is dropped.
+/// Otherwise each drop would count as a crash of this work.
 impl Drop for Station {
     fn drop(&mut self) {
         let dropped = self.leases_of_all();
-        if dropped.is_empty() || planted("drop-at-drain") {
+        let claiming = self.claiming.take();
+        if (dropped.is_empty() && claiming.is_none()) || planted("drop-at-drain") {
             return;
         }
         if let Ok(handle) = Handle::try_current() {
-            handle.spawn(process::give_all_back(Arc::clone(&self.home), dropped));
+            let (home, turn) = (Arc::clone(&self.home), self.turn.take());
+            handle.spawn(async move {
+                let _until_given_back = turn;
+                process::give_all_back(&home, &dropped).await;
+                if let Some(Ok(claimed)) = OptionFuture::from(claiming).await {
+                    process::give_all_back(&home, &claim::dropped(claimed)).await;
+                }
+            });
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Starting what was claimed.
 
 use super::Station;
+use super::claim::Claimed;
 use crate::error::Chain;
 use crate::executor::{Execution, Offer, OrderingKey, is_last_chance, under};
 use crate::runtime::home::Home;
@@ -43,13 +44,17 @@ pub(super) enum Work {
 }
 
 impl Station {
-    pub(super) async fn start(&mut self, lease: Lease, attempts: u32, place: OwnedSemaphorePermit) {
+    /// Starts a claimed run. Returns the run if its executor was removed or moved since the claim; the next worker then finds
+    /// the run as it was.
+    pub(super) fn start(
+        &mut self,
+        (lease, attempts): Claimed,
+        place: OwnedSemaphorePermit,
+    ) -> Option<Claimed> {
         let id = Arc::clone(&lease.run.executor);
         let here = |member: &Member| member.home.number == self.home.number;
         let Some(member) = self.shared.roster.get(&id).filter(here) else {
-            // It was removed or moved since; whoever has it next finds the run as it was.
-            process::give_back(&self.home, lease, Because::Dropped).await;
-            return;
+            return Some((lease, attempts));
         };
         let now = Instant::now();
         let again = attempts > 1 && lease.abandoned == 0;
@@ -99,6 +104,7 @@ impl Station {
         };
         self.runs.insert(started.run.clone(), running);
         self.started.insert(task.id(), started);
+        None
     }
 }
 

@@ -1,25 +1,40 @@
 use super::Subject;
 use super::broken::{Broken, expect, same, some};
 use super::reader::{Reader, Said, commit, commits, same_event, version};
-use crate::model::Event;
+use crate::model::{Event, Timestamp};
 use crate::source::StartAt;
 
 /// How many events a place is told to keep.
 const KEPT: usize = 8;
 
-/// What a subscriber was told until an event came: how many were delivered, and how many it missed.
-async fn until(reader: &mut Reader, last: &Event) -> Result<(usize, u64), Broken> {
+/// What a subscriber was told until an event came.
+struct Told {
+    delivered: usize,
+    missed: u64,
+    /// The latest time after which events were missed.
+    after: Option<Timestamp>,
+}
+
+/// Reads up to an event.
+async fn until(reader: &mut Reader, last: &Event) -> Result<Told, Broken> {
     // More than any promise commits: who says that for ever says nothing.
     const MOST: u64 = 100_000;
-    let (mut delivered, mut missed) = (0, 0_u64);
+    let mut told = Told {
+        delivered: 0,
+        missed: 0,
+        after: None,
+    };
     loop {
-        expect(missed < MOST, "no more is missed than there was")?;
+        expect(told.missed < MOST, "no more is missed than there was")?;
         match reader.said().await? {
-            Said::Lagged(more) => missed = missed.saturating_add(more.max(1)),
+            Said::Lagged(more, after) => {
+                told.missed = told.missed.saturating_add(more.max(1));
+                told.after = told.after.max(after);
+            }
             Said::Delivered(delivery) => {
-                delivered += 1;
+                told.delivered += 1;
                 if version(&delivery.event) == version(last) {
-                    return Ok((delivered, missed));
+                    return Ok(told);
                 }
             }
         }
@@ -41,7 +56,8 @@ pub async fn what_is_dropped_is_told<S: Subject>(subject: &S) -> Result<(), Brok
         last = commit(subject, &place, NOTES).await?.pop();
     }
 
-    let (delivered, missed) = until(&mut reader, &some(last, "an event")?).await?;
+    let told = until(&mut reader, &some(last, "an event")?).await?;
+    let (delivered, missed) = (told.delivered, told.missed);
     if tells {
         expect(missed > 0, "something is said to be dropped")?;
         let all = u64::try_from(delivered).unwrap_or(u64::MAX) + missed;
@@ -72,11 +88,17 @@ pub async fn what_is_gone_behind_a_position_is_told<S: Subject>(subject: &S) -> 
     let last = some(announced.last(), "an event")?;
 
     let mut reader = Reader::open(subject, &place, "two", StartAt::After(position)).await?;
-    let (delivered, missed) = until(&mut reader, last).await?;
+    let told = until(&mut reader, last).await?;
+    let (delivered, missed) = (told.delivered, told.missed);
 
     expect(missed > 0, "something is said to be dropped")?;
     let all = u64::try_from(delivered).unwrap_or(u64::MAX) + missed;
-    same(all, 10 * KEPT as u64, "what came and what did not")
+    same(all, 10 * KEPT as u64, "what came and what did not")?;
+    let first = some(announced.first(), "an event")?;
+    expect(
+        told.after.is_none_or(|after| after < first.updated_at),
+        "each missed event follows the time after which events were missed",
+    )
 }
 
 /// **Where it begins.** The beginning is what is still kept: what was forgotten before is not missed.
@@ -93,7 +115,8 @@ pub async fn what_is_gone_before_the_beginning_is_not_missed<S: Subject>(
     let last = some(announced.last(), "an event")?;
 
     let mut reader = Reader::open(subject, &place, "one", StartAt::Beginning).await?;
-    let (delivered, missed) = until(&mut reader, last).await?;
+    let told = until(&mut reader, last).await?;
+    let (delivered, missed) = (told.delivered, told.missed);
 
     same(missed, 0, "the number of events that were missed")?;
     expect(delivered >= 1, "the newest events are there")

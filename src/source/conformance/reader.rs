@@ -2,7 +2,7 @@
 
 use super::broken::{Broken, same, some};
 use super::{Change, Subject};
-use crate::model::{BreadcrumbId, Event, EventKind, NewBreadcrumb, Patch};
+use crate::model::{BreadcrumbId, Event, EventKind, NewBreadcrumb, Patch, Timestamp};
 use crate::source::{Deliveries, Delivery, SourceError, StartAt};
 use futures::StreamExt as _;
 use serde_json::json;
@@ -79,7 +79,7 @@ pub(super) struct Reader {
 /// What a subscription says.
 pub(super) enum Said {
     Delivered(Delivery),
-    Lagged(u64),
+    Lagged(u64, Option<Timestamp>),
 }
 
 impl Reader {
@@ -121,7 +121,9 @@ impl Reader {
                     self.seen.insert(version(&delivery.event));
                     return Ok(Said::Delivered(delivery));
                 }
-                Err(SourceError::Lagged { missed }) => return Ok(Said::Lagged(missed)),
+                Err(SourceError::Lagged { missed, after }) => {
+                    return Ok(Said::Lagged(missed, after));
+                }
                 Err(SourceError::Unavailable { .. }) if failures < FAILURES => failures += 1,
                 Err(error) => return Err(error.into()),
             }
@@ -132,7 +134,7 @@ impl Reader {
     pub(super) async fn any(&mut self) -> Result<Delivery, Broken> {
         match self.said().await? {
             Said::Delivered(delivery) => Ok(delivery),
-            Said::Lagged(missed) => Err(Broken::new(&format!(
+            Said::Lagged(missed, _) => Err(Broken::new(&format!(
                 "nothing is dropped, but {missed} events are said to be"
             ))),
         }

@@ -153,3 +153,36 @@ proptest! {
         prop_assert_eq!(&hear(&bytes), &whole);
     }
 }
+
+/// Reads a body whole, byte by byte, in given chunks, and cut in two at each of its first bytes.
+fn is_heard_the_same_in_any_chunks((body, lengths): &(crate::fuzz::Bytes, Vec<usize>)) -> bool {
+    let whole = hear(&[body]);
+    let bytes: Vec<_> = body.chunks(1).collect();
+    assert_eq!(hear(&bytes), whole);
+
+    let mut rest = &**body;
+    let mut chunks = Vec::new();
+    for length in lengths {
+        let (chunk, after) = rest.split_at(rest.len().min(*length));
+        chunks.push(chunk);
+        rest = after;
+    }
+    chunks.push(rest);
+    assert_eq!(hear(&chunks), whole);
+
+    for at in 0..body.len().min(64) {
+        let (first, second) = body.split_at(at);
+        assert_eq!(hear(&[first, second]), whole, "cut at {at}");
+    }
+    for heard in &whole.0 {
+        if let Heard::Event(frame) = heard {
+            assert!(frame.data.len() <= LIMIT && !frame.data.contains(&b'\r'));
+        }
+    }
+    !whole.0.is_empty() && !whole.1
+}
+
+#[test]
+fn any_event_stream_says_the_same_in_any_chunks() {
+    crate::fuzz::structured(crate::fuzz::event_stream, is_heard_the_same_in_any_chunks);
+}

@@ -170,6 +170,11 @@ impl EventSource for NatsSource {
         subscription::begin(self.clone(), from).await
     }
 
+    /// Returns `true` for a source with a group: the workers of the group share its events.
+    fn is_shared(&self) -> bool {
+        self.group.is_some()
+    }
+
     /// None before the group has subscribed, and without one: nobody knows which subscription is meant.
     async fn behind(&self) -> Result<Option<u64>, SourceError> {
         match &self.group {

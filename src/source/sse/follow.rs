@@ -6,7 +6,7 @@ use super::feed::Feed;
 use super::line::Line;
 use super::settings::Settings;
 use crate::clock::{later, within};
-use crate::error::BoxError;
+use crate::error::{BoxError, Chain};
 use crate::model::{Event, EventKind, Timestamp};
 use crate::source::frames::{Frame, Heard};
 use futures::{FutureExt as _, StreamExt as _};
@@ -72,7 +72,7 @@ impl Follower {
                 false => attempt.saturating_add(1),
             };
             let pause = self.settings.pause(attempt, self.base);
-            tracing::warn!(%why, ?pause, "the stream of events is opened again");
+            tracing::warn!(why = %Chain(&why), ?pause, "the stream of events is opened again");
             self.feed.broke(&why.to_string());
             sleep(pause).await;
         }
@@ -205,7 +205,7 @@ impl Follower {
                 self.failed = self.failed.saturating_add(1);
                 let pause = self.settings.pause(self.failed, self.settings.reconnect);
                 tracing::warn!(
-                    error = &*error,
+                    error = %Chain(&*error),
                     ?pause,
                     "what the stream left out is looked for later"
                 );

@@ -150,12 +150,30 @@ impl EventSource for SseSource {
             let next = match said.recv().await {
                 Ok(Said::Event(event)) => Ok(Delivery::new(event)),
                 Ok(Said::Broke(why)) => Err(unavailable(&why)),
-                Err(RecvError::Lagged(missed)) => Err(SourceError::Lagged { missed }),
+                Err(RecvError::Lagged(missed)) => Err(SourceError::Lagged {
+                    missed,
+                    after: None,
+                }),
                 Err(RecvError::Closed) => return None,
             };
             Some((next, (said, running)))
         };
         Ok(Deliveries::new(stream::unfold((said, running), next)))
+    }
+
+    /// Returns `None`: the server does not count events.
+    ///
+    /// # Errors
+    /// Fails while subscribers exist and the connection is down.
+    async fn behind(&self) -> Result<Option<u64>, SourceError> {
+        let running = self.lock().clone();
+        match running {
+            Some(running) if !running.feed.health().is_connected => {
+                let why = running.feed.progress.borrow().why.clone();
+                Err(unavailable(why.as_deref().unwrap_or("not connected yet")))
+            }
+            Some(_) | None => Ok(None),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::cursor::Cursor;
 use crate::bugs::planted;
 use crate::error::Retry;
-use crate::model::{Event, EventKind};
+use crate::model::{Event, EventKind, Timestamp};
 use crate::source::{Deliveries, Delivery, Receipt, SourceError, StartAt};
 use crate::store::StoreError;
 use crate::store::returned::Returned;
@@ -48,6 +48,13 @@ pub(in crate::store) trait Log: Clone + Send + Sync + 'static {
     /// Up to [`PAGE`] of them from a position on, and which there are, at one moment.
     fn page(&self, from: u64) -> impl Future<Output = Result<Page, StoreError>> + Send;
 
+    /// Returns the time of the event at a position, or `None` if that event is gone. The event at the position of each
+    /// consumer is retained.
+    fn time_of(
+        &self,
+        position: u64,
+    ) -> impl Future<Output = Result<Option<Timestamp>, StoreError>> + Send;
+
     /// Where the consumer stopped that they are read for, `begin` if it is new; none if they are read for nobody.
     fn cursor(&self, begin: u64)
     -> impl Future<Output = Result<Option<Cursor>, StoreError>> + Send;
@@ -91,10 +98,19 @@ pub(in crate::store) async fn subscribe<L: Log>(
         None => next,
         Some(cursor) => cursor.position().saturating_add(1).min(end),
     };
+    let delivered_to = match log.time_of(next - 1).await.map_err(unavailable)? {
+        // A consumer of an earlier version of this crate: its last event was not retained.
+        None if next == 1 || cursor.is_some() => Some(Timestamp::UNIX_EPOCH),
+        time => match (&cursor, from) {
+            (None, StartAt::Now | StartAt::Beginning) => time,
+            (Some(_), _) | (None, StartAt::After(_)) => time.map(Timestamp::just_before),
+        },
+    };
     let subscriber = Subscriber {
         log,
         changed,
         next,
+        delivered_to,
         read: VecDeque::new(),
         cursor: cursor.map(Arc::new),
         returned: Arc::default(),
@@ -110,6 +126,8 @@ struct Subscriber<L> {
     log: L,
     changed: watch::Receiver<u64>,
     next: u64,
+    /// Time of the newest event up to `next` that was delivered, was acknowledged or precedes the subscription.
+    delivered_to: Option<Timestamp>,
     /// What was read and not delivered yet.
     read: VecDeque<(u64, Event)>,
     cursor: Option<Arc<Cursor>>,
@@ -127,6 +145,9 @@ impl<L: Log> Subscriber<L> {
                 if let Some(cursor) = &self.cursor {
                     cursor.deliver(position);
                 }
+                // The next event may be of the same commit.
+                let before = event.updated_at.just_before();
+                self.delivered_to = self.delivered_to.max(Some(before));
                 return Some(Ok(self.delivery(position, event)));
             }
             match self.read_on().await {
@@ -151,7 +172,10 @@ impl<L: Log> Subscriber<L> {
             if let Some(cursor) = &self.cursor {
                 cursor.skip_to(self.next - 1);
             }
-            return Err(SourceError::Lagged { missed });
+            return Err(SourceError::Lagged {
+                missed,
+                after: self.delivered_to,
+            });
         }
         self.read = page.events;
         if let Some((last, _)) = self.read.back() {
@@ -200,12 +224,11 @@ impl Receipt for LogReceipt {
 }
 
 pub(in crate::store) fn unavailable(error: StoreError) -> SourceError {
-    let retry_after = match error.retry() {
-        Retry::After(delay) => delay,
-        Retry::Never => Duration::from_secs(1),
-    };
-    SourceError::Unavailable {
-        retry_after,
-        source: error.into(),
+    match error.retry() {
+        Retry::After(retry_after) => SourceError::Unavailable {
+            retry_after,
+            source: error.into(),
+        },
+        Retry::Never => SourceError::Refused(error.into()),
     }
 }

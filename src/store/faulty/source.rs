@@ -27,6 +27,10 @@ impl<E: EventSource> EventSource for Faulty<E> {
         self.inner.is_complete()
     }
 
+    fn is_shared(&self) -> bool {
+        self.inner.is_shared()
+    }
+
     async fn behind(&self) -> Result<Option<u64>, SourceError> {
         self.inner.behind().await
     }

@@ -70,7 +70,7 @@ impl EmbedError {
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Unavailable { retry_after, .. } => Retry::After(*retry_after),
+            Self::Unavailable { retry_after, .. } => Retry::after(*retry_after),
             Self::Failed { .. } => Retry::After(Duration::ZERO),
             Self::Refused { .. }
             | Self::Unusable { .. }

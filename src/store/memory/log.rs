@@ -1,7 +1,7 @@
 //! The events of one tenant in the order of the commits, and the source over them.
 
 use super::Tenant;
-use crate::model::Event;
+use crate::model::{Event, Timestamp};
 use crate::source::{Deliveries, Delivery, EventSource, Receipt, SourceError, StartAt};
 use crate::store::returned::Returned;
 use async_trait::async_trait;
@@ -36,6 +36,14 @@ impl Log {
         self.last - self.events.len() as u64 + 1
     }
 
+    /// Returns the time of the event at a position, or the earliest time for the position before the first event.
+    fn time_of(&self, position: u64) -> Option<Timestamp> {
+        match position {
+            0 => Some(Timestamp::UNIX_EPOCH),
+            _ => Some(self.at(position).ok()??.updated_at),
+        }
+    }
+
     /// The event at a position, or how many from there on are gone.
     fn at(&self, position: u64) -> Result<Option<Event>, u64> {
         match position.checked_sub(self.first()) {
@@ -58,20 +66,25 @@ pub(super) struct MemoryEvents {
 impl EventSource for MemoryEvents {
     async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
         let changed = self.tenant.committed.subscribe();
-        let (first, end) = {
-            let state = self.tenant.read();
-            (state.log.first(), state.log.last() + 1)
-        };
+        let state = self.tenant.read();
+        let (first, end) = (state.log.first(), state.log.last() + 1);
         let next = match from {
             StartAt::Now => end,
             StartAt::Beginning => first,
             // A position from the future is of another store's life: nothing from now on may be missed for it.
             StartAt::After(position) => position.saturating_add(1).min(end),
         };
+        let time = state.log.time_of(next - 1);
+        let delivered_to = match from {
+            StartAt::Now | StartAt::Beginning => time,
+            StartAt::After(_) => time.map(Timestamp::just_before),
+        };
+        drop(state);
         let subscriber = Subscriber {
             tenant: Arc::clone(&self.tenant),
             changed,
             next,
+            delivered_to,
             returned: Arc::default(),
         };
         let stream = stream::unfold(subscriber, |mut subscriber| async move {
@@ -90,6 +103,8 @@ struct Subscriber {
     tenant: Arc<Tenant>,
     changed: watch::Receiver<u64>,
     next: u64,
+    /// Time of the newest event up to `next` that was delivered or precedes the subscription.
+    delivered_to: Option<Timestamp>,
     returned: Arc<Returned>,
 }
 
@@ -105,11 +120,15 @@ impl Subscriber {
                 Ok(Some(event)) => {
                     let position = self.next;
                     self.next += 1;
+                    // The next event may be of the same commit.
+                    let before = event.updated_at.just_before();
+                    self.delivered_to = self.delivered_to.max(Some(before));
                     return Some(Ok(self.delivery(position, event)));
                 }
                 Err(missed) => {
                     self.next += missed;
-                    return Some(Err(SourceError::Lagged { missed }));
+                    let after = self.delivered_to;
+                    return Some(Err(SourceError::Lagged { missed, after }));
                 }
                 Ok(None) => {}
             }

@@ -26,6 +26,10 @@ impl<E: EventSource> EventSource for Observed<E> {
         self.inner.is_complete()
     }
 
+    fn is_shared(&self) -> bool {
+        self.inner.is_shared()
+    }
+
     /// Not observed: it is asked by those who observe.
     async fn behind(&self) -> Result<Option<u64>, SourceError> {
         self.inner.behind().await

@@ -65,6 +65,7 @@ impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> ClaimNext<P> {
 
     /// Claims, and goes on if nobody waits for it any more. Says how many were leased.
     pub(super) async fn claim(self, database: &Arc<Database>) -> Result<usize, StoreError> {
+        database.loss.check()?;
         let (waiting, working) = database.progress.begin(&self.tenant.name);
         let database = Arc::clone(database);
         let claimed = tokio::spawn(async move {
@@ -100,7 +101,7 @@ impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> ClaimNext<P> {
     /// Whether it may have been done all the same.
     fn is_in_doubt(&self, error: &sqlx::Error) -> bool {
         let says_no = match Class::of(error) {
-            Class::Collided | Class::Permanent => true,
+            Class::Collided | Class::Permanent | Class::ReadOnly | Class::Setup => true,
             Class::Lost | Class::Transient | Class::Login => false,
         };
         self.sent.get().is_some() && !says_no

@@ -115,12 +115,12 @@ pub(super) fn set_up(settings: &Settings) -> String {
     set.join("; ")
 }
 
-/// Warns if the server may lose what it has committed, and fails if it is too old.
+/// Warns if the server may lose commits or accepts no writes, and fails if its version is too old.
 pub(super) async fn check(connection: &mut PgConnection) -> Result<(), PostgresError> {
     const OLDEST: i32 = 14;
     let row = sqlx::query(
         "SELECT current_setting('server_version_num')::int / 10000, current_setting('fsync') = 'on',
-             current_setting('synchronous_commit') <> 'off'",
+             current_setting('synchronous_commit') <> 'off', current_setting('transaction_read_only') = 'on'",
     );
     let row = row.fetch_one(connection).await?;
     let found: i32 = row.try_get(0)?;
@@ -135,6 +135,12 @@ pub(super) async fn check(connection: &mut PgConnection) -> Result<(), PostgresE
     if !row.try_get::<bool, _>(2)? {
         tracing::warn!(
             "synchronous_commit is off: the last commits may be lost when the server ends"
+        );
+    }
+    if row.try_get::<bool, _>(3)? {
+        tracing::warn!(
+            "the server is read-only: commits fail until the connection string names the primary or \
+             default_transaction_read_only is off"
         );
     }
     Ok(())

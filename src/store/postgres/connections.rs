@@ -6,6 +6,7 @@
 
 use super::builder::Settings;
 use super::connection::set_up;
+use super::error::Class;
 use super::session::{self, Session};
 use super::statement::Statement;
 use crate::error::Chain;
@@ -94,13 +95,25 @@ impl Connections {
         if let Ok(answer) = timeout(limit, answer).await {
             return Ok(answer);
         }
-        let kept = std::mem::take(&mut *self.lock());
-        drop(kept);
+        self.close_kept();
         let silent = format!("the server did not answer within {limit:?}");
         Err(sqlx::Error::Io(io::Error::new(
             io::ErrorKind::TimedOut,
             silent,
         )))
+    }
+
+    /// Closes the idle connections if an error means that the session is read-only. A session keeps that setting when the
+    /// server accepts writes again.
+    pub(super) fn note(&self, error: &sqlx::Error) {
+        if Class::of(error) == Class::ReadOnly {
+            self.close_kept();
+        }
+    }
+
+    fn close_kept(&self) {
+        let kept = std::mem::take(&mut *self.lock());
+        drop(kept);
     }
 
     /// Connects, waiting for a server that is just about to start.

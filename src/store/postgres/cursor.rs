@@ -41,7 +41,7 @@ fn store_soon(database: &Arc<Database>) {
                 {
                     return;
                 }
-            } else if let Err(error) = database.read(Store(&positions)).await {
+            } else if let Err(error) = store(&database, &positions).await {
                 tracing::warn!(error = %Chain(&error), "what consumers of events acknowledged is stored with what they acknowledge next");
                 acknowledged.positions.put_back(positions);
                 acknowledged.storing.store(false, Ordering::SeqCst);
@@ -49,6 +49,12 @@ fn store_soon(database: &Arc<Database>) {
             }
         }
     }));
+}
+
+/// Stores positions, unless they are of events that the database has lost.
+async fn store(database: &Database, positions: &HashMap<Name, u64>) -> Result<(), StoreError> {
+    database.loss.check()?;
+    database.read(Store(positions)).await
 }
 
 /// Positions to be stored; those that are further already stay.
@@ -67,7 +73,8 @@ impl Read for Store<'_> {
         let update = sqlx::query(
             "UPDATE ux_consumers AS c SET position = greatest(c.position, u.position)
              FROM unnest($1::text[], $2::text[], $3::bigint[]) AS u (tenant, consumer, position)
-             JOIN ux_tenants AS t ON t.name = u.tenant WHERE c.tenant = t.id AND c.name = u.consumer",
+             JOIN ux_tenants AS t ON t.name = u.tenant AND t.position >= u.position
+             WHERE c.tenant = t.id AND c.name = u.consumer",
         );
         let update = update
             .bind(column::names(positions.keys().map(|(tenant, _)| &**tenant)))

@@ -5,6 +5,7 @@ use super::connection;
 use super::connections::Connections;
 use super::cursor::Acknowledgements;
 use super::error::{Fault, PostgresError, ended, of_driver};
+use super::history::{Loss, Mark};
 use super::pgvector::{self, Pgvector};
 use super::prepared;
 use super::progress::Progress;
@@ -96,6 +97,7 @@ pub(super) struct Database {
     /// Changes when there may be new events.
     pub(super) announced: watch::Sender<u64>,
     pub(super) progress: Progress,
+    pub(super) loss: Loss,
     /// Jobs that wait for the row of their tenant.
     pub(super) waiting: Waiting,
     /// Its other side is told when this goes.
@@ -148,6 +150,7 @@ impl Database {
             listening: AtomicBool::default(),
             announced: watch::Sender::new(0),
             progress: Progress::default(),
+            loss: Loss::default(),
             waiting: Waiting::default(),
             _open: alive,
             open,
@@ -170,6 +173,7 @@ impl Database {
         self: &Arc<Self>,
         job: R,
     ) -> Result<R::Answer, StoreError> {
+        self.loss.check()?;
         let tenant = job.tenant().unwrap_or_default().into();
         let (waiting, working) = self.progress.begin(&tenant);
         let database = Arc::clone(self);
@@ -227,10 +231,21 @@ impl Database {
             let answered = self.connections.in_time(answer).await;
             answered.unwrap_or_else(|silent| Err(silent.into()))
         };
-        if !matches!(answer, Err(Fault::Driver(_))) {
-            connection.give_back();
+        match &answer {
+            Err(Fault::Driver(error)) => self.connections.note(error),
+            Ok(_) | Err(Fault::Refused(_)) => connection.give_back(),
         }
         answer
+    }
+
+    /// Notes that events up to a mark are not in the database any more, which ends at `found`.
+    pub(super) fn lost(&self, tenant: &Named, mark: Mark, found: u64) -> Arc<PostgresError> {
+        self.loss.note(PostgresError::LostCommits {
+            schema: self.settings.schema.clone(),
+            tenant: tenant.name.to_string(),
+            seen: mark.head,
+            found,
+        })
     }
 
     /// Ends with the last pointer to this.

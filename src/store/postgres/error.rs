@@ -63,6 +63,39 @@ pub enum PostgresError {
     /// User, password or database are not right, or the user may not make the tables.
     #[error("the server refuses the connection")]
     Refused(#[source] BoxError),
+    /// The tables of the store are incomplete, or the user has lost a right on them, for example during a restore. The
+    /// operation is retried: complete the restore, or grant the right.
+    #[error(
+        "a table, function or privilege of the store is missing in the database; complete the restore, or grant the privilege"
+    )]
+    Incomplete(#[source] BoxError),
+    /// The server accepts no writes. Point the connection string to the primary, or turn `default_transaction_read_only` off.
+    #[error(
+        "the server is read-only; point the connection string to the primary, or turn `default_transaction_read_only` off"
+    )]
+    ReadOnly {
+        /// The pause before a retry.
+        retry_after: Duration,
+        /// The error of the driver.
+        source: BoxError,
+    },
+    /// The database lost commits that this process has seen. Restart each process that uses the schema: it must not continue
+    /// after events and with leases that the database does not know.
+    #[error(
+        "schema {schema:?} lost commits of tenant {tenant:?}: events up to position {seen} were committed, and the database \
+         has other events there or ends at {found}; it was restored from an older backup, or failed over to a server \
+         without the last commits; restart each process that uses the schema"
+    )]
+    LostCommits {
+        /// The schema that the tables are in.
+        schema: String,
+        /// The tenant whose events are lost.
+        tenant: String,
+        /// The highest position of an event that this process has seen.
+        seen: u64,
+        /// The highest position of an event in the database.
+        found: u64,
+    },
     /// The server cannot be reached, or has no connection left.
     #[error("the server is unavailable")]
     Unavailable {
@@ -85,10 +118,14 @@ impl PostgresError {
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Unavailable { retry_after, .. } => Retry::After(*retry_after),
+            Self::Unavailable { retry_after, .. } | Self::ReadOnly { retry_after, .. } => {
+                Retry::after(*retry_after)
+            }
+            Self::Incomplete(_) => Retry::After(LONG_PAUSE),
             Self::Embedder(error) => error.retry(),
             Self::InvalidUrl(_)
             | Self::InvalidSchema { .. }
+            | Self::LostCommits { .. }
             | Self::NewerSchema { .. }
             | Self::NoVectors(_)
             | Self::OldServer { .. }
@@ -101,7 +138,8 @@ impl PostgresError {
 impl From<sqlx::Error> for PostgresError {
     fn from(error: sqlx::Error) -> Self {
         match Class::of(&error) {
-            Class::Permanent | Class::Login => Self::Refused(Said::boxed(error)),
+            Class::Permanent | Class::Login | Class::Setup => Self::Refused(Said::boxed(error)),
+            Class::ReadOnly => Self::read_only(Said::boxed(error)),
             Class::Collided | Class::Lost | Class::Transient => Self::Unavailable {
                 retry_after: PAUSE,
                 source: Said::boxed(error),
@@ -110,8 +148,20 @@ impl From<sqlx::Error> for PostgresError {
     }
 }
 
+impl PostgresError {
+    fn read_only(source: BoxError) -> Self {
+        Self::ReadOnly {
+            retry_after: PAUSE,
+            source,
+        }
+    }
+}
+
+/// The pause before a retry of an operation that succeeds only after an operator has changed the database.
+const LONG_PAUSE: Duration = Duration::from_secs(10);
+
 /// When to try again what the server could not do.
-const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 /// What an error of the driver means.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -122,6 +172,11 @@ pub(super) enum Class {
     Lost,
     /// The server cannot do it now.
     Transient,
+    /// The session accepts no writes. Nothing was done.
+    ReadOnly,
+    /// The database lacks a table, a function or a right of the store, for example during a restore. Nothing was done,
+    /// and an operator can fix it.
+    Setup,
     /// The server will not do it, however often it is asked.
     Permanent,
     /// The server does not let the user in.
@@ -154,10 +209,13 @@ impl Class {
             // A server that stops, or a session that idled in a transaction for too long.
             "57P01" | "57P02" | "57P05" | "25P03" => Self::Lost,
             "3D000" => Self::Login,
+            "25006" => Self::ReadOnly,
+            // Insufficient privilege; undefined table, function, object (a type, for example) and column; undefined schema.
+            "42501" | "42P01" | "42883" | "42704" | "42703" | "3F000" => Self::Setup,
             _ => match code.get(..2) {
                 Some("08") => Self::Lost,
                 Some("28") => Self::Login,
-                // Data, constraints, limits of the server, and rights or names.
+                // Data, constraints, limits of the server, and syntax.
                 Some("22" | "23" | "42" | "54") => Self::Permanent,
                 Some(_) | None => Self::Transient,
             },
@@ -233,9 +291,17 @@ pub(super) fn of_driver(error: Arc<sqlx::Error>) -> StoreError {
                 reason: format!("{} refuses it: {source}", super::NAME),
             };
         }
+        Class::ReadOnly => return unavailable(PAUSE, PostgresError::read_only(source).into()),
+        Class::Setup => {
+            return unavailable(LONG_PAUSE, PostgresError::Incomplete(source).into());
+        }
         Class::Collided => SOON,
         Class::Lost | Class::Transient | Class::Login => PAUSE,
     };
+    unavailable(retry_after, source)
+}
+
+fn unavailable(retry_after: Duration, source: BoxError) -> StoreError {
     StoreError::Unavailable {
         store: super::NAME,
         retry_after,
@@ -243,23 +309,24 @@ pub(super) fn of_driver(error: Arc<sqlx::Error>) -> StoreError {
     }
 }
 
+/// The server is a standby that does not have an event yet.
+pub(super) fn standby_is_behind(tenant: &str, position: u64) -> StoreError {
+    let reason = format!(
+        "the server is a standby that has not replayed event {position} of tenant {tenant:?} yet; point the connection \
+         string to the primary, or wait"
+    );
+    unavailable(PAUSE, reason.into())
+}
+
 /// The connection was lost while the server was asked to commit, and it does not say what became of it.
 pub(super) fn unknown_outcome() -> StoreError {
-    StoreError::Unavailable {
-        store: super::NAME,
-        retry_after: PAUSE,
-        source: "the connection was lost in a commit, and whether that was kept is not known"
-            .into(),
-    }
+    let reason = "the connection was lost in a commit, and whether that was kept is not known";
+    unavailable(PAUSE, reason.into())
 }
 
 /// The task of a job has ended without an answer.
 pub(super) fn ended() -> StoreError {
-    StoreError::Unavailable {
-        store: super::NAME,
-        retry_after: PAUSE,
-        source: "the task of the store has ended".into(),
-    }
+    unavailable(PAUSE, "the task of the store has ended".into())
 }
 
 #[cfg(test)]
@@ -280,6 +347,14 @@ mod tests {
             ("08006", Class::Lost),
             ("22021", Class::Permanent),
             ("23505", Class::Permanent),
+            ("25006", Class::ReadOnly),
+            ("42601", Class::Permanent),
+            ("42501", Class::Setup),
+            ("42P01", Class::Setup),
+            ("42883", Class::Setup),
+            ("42704", Class::Setup),
+            ("42703", Class::Setup),
+            ("3F000", Class::Setup),
             ("28P01", Class::Login),
             ("57014", Class::Transient),
             ("XX000", Class::Transient),

@@ -3,11 +3,12 @@
 use super::column::{self, Id, id, number, time, unreadable};
 use super::cursor;
 use super::database::{Database, Read};
-use super::error::Fault;
+use super::error::{Fault, standby_is_behind};
+use super::history::{Mark, Now, Seen, refused};
 use super::listen::listen;
 use super::statement::Statement;
 use super::tenant::Named;
-use crate::model::{Event, Json};
+use crate::model::{Event, Json, Timestamp};
 use crate::source::{Deliveries, EventSource, SourceError, StartAt};
 use crate::store::StoreError;
 use crate::store::durable::cursor::Cursor;
@@ -58,43 +59,84 @@ fn tags(event: &Event) -> String {
 /// forgotten in between. A position is taken by who has the tenant locked until the commit, so what is not there yet
 /// comes after all that is.
 const NEXT: &str = "
-    SELECT t.first_event, t.position, e.*
+    SELECT t.first_event, t.position, e.*, s.breadcrumb_id AS seen_id, s.version AS seen_version
     FROM ux_tenants AS t LEFT JOIN LATERAL (
         SELECT e.position AS place, e.kind, e.breadcrumb_id, e.version, e.updated_at, e.schema_name, e.tags, b.context
         FROM ux_events AS e LEFT JOIN LATERAL (SELECT b.context FROM ux_breadcrumbs AS b WHERE b.tenant = e.tenant
             AND b.id = e.breadcrumb_id AND b.version = e.version AND octet_length(b.context) <= $4 LIMIT 1) AS b ON TRUE
         WHERE e.tenant = t.id AND e.position >= $2 ORDER BY e.position LIMIT $3
-    ) AS e ON TRUE
+    ) AS e ON TRUE LEFT JOIN ux_events AS s ON s.tenant = t.id AND s.position = $5
     WHERE t.name = $1 ORDER BY e.place";
 
 /// What a page is read of.
 struct From<'p> {
-    tenant: &'p str,
+    tenant: &'p Named,
+    /// The newest events that were seen before the page is read.
+    mark: Mark,
     position: u64,
 }
 
 impl Read for From<'_> {
-    type Answer = Page;
+    type Answer = (Page, Now);
 
     fn tenant(&self) -> Option<&str> {
-        Some(self.tenant)
+        Some(&self.tenant.name)
     }
 
-    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<Page, Fault> {
+    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<Self::Answer, Fault> {
         let mut page = Page::empty();
+        let mut at_mark = None;
+        let seen = self.mark.event.map_or(0, |event| event.position);
         let largest = i64::try_from(Event::MAX_CONTEXT_BYTES).unwrap_or(i64::MAX);
         let rows = sqlx::query(NEXT)
-            .bind(column::name(self.tenant))
+            .bind(column::name(&self.tenant.name))
             .bind(i64::try_from(self.position).unwrap_or(i64::MAX))
             .bind(PAGE)
-            .bind(largest);
+            .bind(largest)
+            .bind(seen.cast_signed());
         for row in rows.fetch_all(connection).await? {
             (page.first, page.last) = (number(&row, 0)?, number(&row, 1)?);
+            if row.try_get::<Option<i64>, _>(11)?.is_some() {
+                at_mark = Some((id(&row, 10)?, number(&row, 11)?));
+            }
             if row.try_get::<Option<i64>, _>(2)?.is_some() && self.position >= page.first {
                 page.events.push_back(event(&row)?);
             }
         }
-        Ok(page)
+        let now = Now {
+            first: page.first,
+            last: page.last,
+            at_mark,
+        };
+        Ok((page, now))
+    }
+}
+
+/// Reads whether the server is a standby, which may have fewer commits than its primary for a while.
+struct IsStandby;
+
+impl Read for IsStandby {
+    type Answer = bool;
+
+    fn tenant(&self) -> Option<&str> {
+        None
+    }
+
+    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<bool, Fault> {
+        let is_standby = sqlx::query_scalar("SELECT pg_is_in_recovery()");
+        Ok(is_standby.fetch_one(connection).await?)
+    }
+}
+
+/// Returns the newest events of a page.
+fn newest(page: &Page) -> Mark {
+    let seen = page.events.back().map(|(position, event)| Seen {
+        position: *position,
+        of: (event.breadcrumb_id, event.version),
+    });
+    Mark {
+        head: page.last,
+        event: seen,
     }
 }
 
@@ -172,6 +214,36 @@ impl Read for Behind<'_> {
     }
 }
 
+/// The time of the event at a position; none if that event is gone.
+struct TimeOf<'t> {
+    tenant: &'t str,
+    position: u64,
+}
+
+impl Read for TimeOf<'_> {
+    type Answer = Option<Timestamp>;
+
+    fn tenant(&self) -> Option<&str> {
+        Some(self.tenant)
+    }
+
+    async fn run(
+        &self,
+        connection: &mut PgConnection,
+        _: &Time,
+    ) -> Result<Option<Timestamp>, Fault> {
+        let time = sqlx::query_scalar::<_, i64>(
+            "SELECT e.updated_at FROM ux_tenants AS t JOIN ux_events AS e ON e.tenant = t.id
+             WHERE t.name = $1 AND e.position = $2",
+        );
+        let time = time
+            .bind(column::name(self.tenant))
+            .bind(i64::try_from(self.position).unwrap_or(i64::MAX));
+        let time = time.fetch_optional(connection).await?;
+        Ok(time.map(Timestamp::from_micros))
+    }
+}
+
 impl Log for PostgresEvents {
     fn announced(&self) -> watch::Receiver<u64> {
         listen(&self.database);
@@ -183,11 +255,30 @@ impl Log for PostgresEvents {
     }
 
     async fn page(&self, from: u64) -> Result<Page, StoreError> {
+        self.database.loss.check()?;
+        let mark = self.tenant.mark();
         let from = From {
-            tenant: &self.tenant.name,
+            tenant: &self.tenant,
+            mark,
             position: from,
         };
-        self.database.read(from).await
+        let (page, now) = self.database.read(from).await?;
+        if mark.is_in(&now) {
+            self.tenant.saw(newest(&page));
+            return Ok(page);
+        }
+        if self.database.read(IsStandby).await? {
+            return Err(standby_is_behind(&self.tenant.name, mark.head));
+        }
+        Err(refused(&self.database.lost(&self.tenant, mark, now.last)))
+    }
+
+    async fn time_of(&self, position: u64) -> Result<Option<Timestamp>, StoreError> {
+        let time = self.database.read(TimeOf {
+            tenant: &self.tenant.name,
+            position,
+        });
+        time.await
     }
 
     async fn cursor(&self, begin: u64) -> Result<Option<Cursor>, StoreError> {

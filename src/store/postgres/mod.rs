@@ -8,6 +8,7 @@ mod connections;
 mod cursor;
 mod database;
 mod error;
+mod history;
 mod lease;
 mod ledger;
 mod list;

@@ -8,7 +8,10 @@ pub(super) const MANY_EXPIRED: usize = 64;
 /// The most rows of a kind that one transaction removes: as much as many commits together add.
 const MOST: i64 = 16_384;
 
-const EVENTS: &str = "DELETE FROM ux_events WHERE tenant = $1 AND position < $2";
+/// Retains the last event that each consumer acknowledged, whose time bounds the events that the consumer misses.
+const EVENTS: &str = "
+    DELETE FROM ux_events WHERE tenant = $1 AND position < $2
+        AND position NOT IN (SELECT position FROM ux_consumers WHERE tenant = $1)";
 
 const TOMBSTONES: &str = "
     DELETE FROM ux_breadcrumbs WHERE serial IN (SELECT serial FROM ux_breadcrumbs

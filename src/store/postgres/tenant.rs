@@ -1,11 +1,13 @@
 //! The row of a tenant, its clock and its counters.
 
 use super::column;
+use super::history::Mark;
 use super::statement::Statement;
 use crate::store::durable::tenant::Tenant;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use uuid::Uuid;
 
 /// What the clock of the server shows, in SQL, moved and stopped as [`Time`] says: `$2` is where it is held, and `$3` how
 /// far it is moved.
@@ -21,6 +23,7 @@ pub(super) use clock;
 pub(super) struct Named {
     pub(super) name: Arc<str>,
     id: OnceLock<i64>,
+    mark: Mutex<Mark>,
 }
 
 impl Named {
@@ -28,7 +31,22 @@ impl Named {
         Self {
             name: name.into(),
             id: OnceLock::new(),
+            mark: Mutex::default(),
         }
+    }
+
+    /// Returns the newest events that were seen. Take the mark before the read that it is compared with.
+    pub(super) fn mark(&self) -> Mark {
+        *self.lock()
+    }
+
+    /// Notes events that were seen.
+    pub(super) fn saw(&self, events: Mark) {
+        self.lock().add(events);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Mark> {
+        self.mark.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Its id, which never changes. None if it was never written to.
@@ -51,11 +69,16 @@ impl Named {
                 return Ok(id);
             }
             let insert = sqlx::query(
-                "INSERT INTO ux_tenants (name, latest, sequence, position, first_event, breadcrumbs, tombstones,
+                "INSERT INTO ux_tenants (id, name, latest, sequence, position, first_event, breadcrumbs, tombstones,
                      open_runs, finished_runs)
-                 VALUES ($1, 0, 0, 0, 1, 0, 0, 0, 0) ON CONFLICT DO NOTHING",
+                 OVERRIDING SYSTEM VALUE
+                 VALUES ($1, $2, 0, 0, 0, 1, 0, 0, 0, 0) ON CONFLICT DO NOTHING",
             );
-            let insert = insert.bind(column::name(&self.name));
+            // A counter that a restore resets would give the ID of a lost tenant, which processes remember, to another one.
+            let (random, _) = Uuid::new_v4().as_u64_pair();
+            let insert = insert
+                .bind((random >> 1).cast_signed())
+                .bind(column::name(&self.name));
             insert.execute(&mut *connection).await?;
         }
     }

@@ -3,7 +3,8 @@
 
 use super::connections::Connection;
 use super::database::{Database, Job};
-use super::error::{Class, Fault, ended, of_driver, unknown_outcome};
+use super::error::{Class, Fault, PostgresError, ended, of_driver, unknown_outcome};
+use super::history::{self, Mark};
 use super::listen;
 use super::prepared;
 use super::progress::Working;
@@ -96,6 +97,8 @@ enum Failed {
     /// One of several jobs is refused and cannot be undone alone: each has to be done by itself.
     Together,
     Unknown,
+    /// The database lost commits.
+    Lost(Arc<PostgresError>),
 }
 
 impl Failed {
@@ -113,6 +116,7 @@ impl Failed {
             Self::Driver(error) => of_driver(Arc::clone(error)),
             Self::Together => ended(),
             Self::Unknown => unknown_outcome(),
+            Self::Lost(error) => history::refused(error),
         }
     }
 }
@@ -164,6 +168,7 @@ pub(super) async fn write<J: Job>(
     tenant: &Arc<Named>,
     job: J,
 ) -> Result<J::Answer, StoreError> {
+    database.loss.check()?;
     let (waiting, working) = database.progress.begin(&tenant.name);
     let (reply, answer) = oneshot::channel();
     let task = Box::new(Asked {
@@ -284,6 +289,9 @@ async fn commit(
         if end(database, connection, "ROLLBACK").await.is_err() {
             tracing::debug!("a transaction that failed ends with its connection");
         }
+        if let Err(Failed::Driver(error)) = &worked {
+            connections.note(error);
+        }
         return worked.map(|_| false);
     };
     let is_alone = jobs.len() == 1;
@@ -301,12 +309,18 @@ async fn commit(
     if let Err(error) = end(database, connection, &sql).await {
         match Class::of(&error) {
             // The server says what is wrong, so nothing is kept.
-            Class::Collided | Class::Permanent => return Err(Failed::of(error, is_alone)),
+            Class::Collided | Class::Permanent | Class::ReadOnly | Class::Setup => {
+                return Err(Failed::of(error, is_alone));
+            }
             Class::Lost | Class::Transient | Class::Login => {
                 resolve(database, &ended.transaction, error).await?;
             }
         }
     }
+    tenant.saw(Mark {
+        head: ended.head,
+        event: None,
+    });
     Ok(ended.has_events)
 }
 
@@ -328,7 +342,16 @@ async fn work(
     let is_alone = jobs.len() == 1;
     let mut wanted = Wanted::default();
     jobs.iter().for_each(|job| job.wants(&mut wanted));
-    let mut writing = Writing::begin(connection, database, tenant, locks, wanted).await?;
+    let mark = tenant.mark();
+    let mut writing = match Writing::begin(connection, database, tenant, locks, wanted).await {
+        Ok(writing) => writing,
+        // The row of a tenant is never removed.
+        Err(sqlx::Error::RowNotFound) => return Err(Failed::Lost(database.lost(tenant, mark, 0))),
+        Err(error) => return Err(error.into()),
+    };
+    if writing.head() < mark.head {
+        return Err(Failed::Lost(database.lost(tenant, mark, writing.head())));
+    }
     let mut refused = 0;
     for job in jobs.iter_mut() {
         match job.run(&mut writing).await {
@@ -410,6 +433,8 @@ fn is_unheard_of(error: &sqlx::Error) -> bool {
 pub(super) fn is_worth_another(error: &sqlx::Error) -> bool {
     match Class::of(error) {
         Class::Collided | Class::Lost => true,
-        Class::Transient | Class::Permanent | Class::Login => false,
+        Class::Transient | Class::Permanent | Class::Login | Class::ReadOnly | Class::Setup => {
+            false
+        }
     }
 }

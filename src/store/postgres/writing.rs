@@ -58,6 +58,8 @@ pub(super) struct Ended {
     pub(super) transaction: Transaction,
     /// Whether there are new events.
     pub(super) has_events: bool,
+    /// The position of the last event.
+    pub(super) head: u64,
     /// What is still to be written in it.
     pub(super) last: Option<Statement>,
 }
@@ -342,10 +344,16 @@ impl<'t> Writing<'t> {
             }
         }
         Ok(Ended {
-            transaction: self.transaction,
             has_events: self.tenant.position != self.first.position,
+            head: self.head(),
+            transaction: self.transaction,
             last,
         })
+    }
+
+    /// Returns the position of the last event.
+    pub(super) fn head(&self) -> u64 {
+        self.tenant.position.cast_unsigned()
     }
 
     /// Later than every commit before, so that update order is commit order.

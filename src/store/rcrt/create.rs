@@ -7,6 +7,7 @@ use super::read::Reader;
 use super::slot::Slot;
 use super::{NAME, commit, wire};
 use crate::clock::later;
+use crate::error::Chain;
 use crate::model::{BreadcrumbId, NewBreadcrumb};
 use crate::store::StoreError;
 use reqwest::Method;
@@ -45,7 +46,7 @@ pub(super) async fn create(
         };
         let is_seen = failure.status() == Some(409);
         if is_seen || failure.may_be_done() {
-            tracing::debug!(%failure, slot = slot.key(epoch), "a breadcrumb may have been created");
+            tracing::debug!(failure = %Chain(&failure), slot = slot.key(epoch), "a breadcrumb may have been created");
             if slot.tag().is_none() {
                 return Err(unknown(failure));
             }

@@ -2,7 +2,7 @@
 
 use crate::backoff::full_jitter;
 use crate::clock;
-use crate::error::BoxError;
+use crate::error::{BoxError, Chain};
 use crate::http;
 use crate::model::Timestamp;
 use crate::source::{BearerToken, TokenError};
@@ -153,7 +153,7 @@ impl Link {
             };
             match self.send(&call).await {
                 Err(failure) if failure.is_passing() && tries < TRIES => {
-                    tracing::debug!(%failure, "a request is sent again");
+                    tracing::debug!(failure = %Chain(&failure), "a request is sent again");
                     self.pause(tries).await;
                     tries += 1;
                 }

@@ -7,6 +7,7 @@ use super::http::{Answer, Failure, Link};
 use super::pages::Pages;
 use super::wire::{self, Row};
 use crate::clock::wall_micros;
+use crate::error::Chain;
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use reqwest::Url;
@@ -98,7 +99,7 @@ impl Reader {
         reads.buffered(AT_ONCE).filter_map(|(id, answer)| {
             ready(match answer {
                 Err(failure @ (Failure::Unreadable(_) | Failure::TooLarge { .. })) => {
-                    tracing::warn!(%id, %failure, "a breadcrumb is left out");
+                    tracing::warn!(%id, failure = %Chain(&failure), "a breadcrumb is left out");
                     None
                 }
                 answer => answer.transpose(),

@@ -5,6 +5,7 @@ use super::error::{store_error, write_error};
 use super::http::{Call, Failure};
 use super::read::Reader;
 use super::{NAME, commit, wire};
+use crate::error::Chain;
 use crate::model::{Breadcrumb, BreadcrumbId, Patch};
 use crate::store::StoreError;
 use reqwest::Method;
@@ -55,7 +56,7 @@ pub(super) async fn update(
         if tries == TRIES {
             return Err(given_up(failure));
         }
-        tracing::debug!(%failure, %id, "a change is sent again");
+        tracing::debug!(failure = %Chain(&failure), %id, "a change is sent again");
         reader.link.pause(tries).await;
         tries += 1;
     }

@@ -4,6 +4,7 @@ use crate::error::{BoxError, Retry};
 use crate::store::StoreError;
 use crate::store::meaning::EmbedError;
 use rusqlite::ErrorCode;
+use rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,7 +72,15 @@ pub enum SqliteError {
     /// The vectors in the file are by another model, see [`EmbedError::OtherModel`]. Nothing was changed.
     #[error("the embedder does not fit the vectors in the file")]
     Embedder(#[from] EmbedError),
-    /// The file is locked for longer than the busy timeout, or the disk fails or is full.
+    /// The disk is full. Nothing of the operation was stored. The store continues when there is space again.
+    #[error("the disk of the SQLite database is full; free some space")]
+    DiskFull {
+        /// The pause before a retry.
+        retry_after: Duration,
+        /// The error of SQLite.
+        source: BoxError,
+    },
+    /// The file is locked for longer than the busy timeout, or the disk fails.
     #[error("the file is unavailable")]
     Unavailable {
         /// When to try again.
@@ -86,7 +95,9 @@ impl SqliteError {
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Unavailable { retry_after, .. } => Retry::After(*retry_after),
+            Self::Unavailable { retry_after, .. } | Self::DiskFull { retry_after, .. } => {
+                Retry::after(*retry_after)
+            }
             Self::Embedder(error) => error.retry(),
             Self::NewerSchema { .. }
             | Self::ReadOnly { .. }
@@ -110,10 +121,20 @@ impl From<rusqlite::Error> for SqliteError {
             Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => {
                 Self::CannotOpen(error.into())
             }
+            Some(_) if is_disk_full(&error) => Self::disk_full(error.into()),
             Some(_) | None => Self::Unavailable {
                 retry_after: pause_after(&error),
                 source: error.into(),
             },
+        }
+    }
+}
+
+impl SqliteError {
+    fn disk_full(source: BoxError) -> Self {
+        Self::DiskFull {
+            retry_after: PAUSE,
+            source,
         }
     }
 }
@@ -149,7 +170,10 @@ impl From<Fault> for StoreError {
 /// The driver failed, and the transaction was rolled back. Repeating it loses nothing, and helps unless the file itself is
 /// at fault.
 pub(super) fn unavailable(error: &Arc<rusqlite::Error>) -> StoreError {
-    let source = Arc::clone(error).into();
+    let source: BoxError = match is_disk_full(error) {
+        true => SqliteError::disk_full(Arc::clone(error).into()).into(),
+        false => Arc::clone(error).into(),
+    };
     let store = super::NAME;
     match is_permanent(error) {
         true => StoreError::Refused { store, source },
@@ -159,6 +183,13 @@ pub(super) fn unavailable(error: &Arc<rusqlite::Error>) -> StoreError {
             source,
         },
     }
+}
+
+/// Returns `true` if the disk is full. SQLite reports an I/O error if that leaves no space for the index of the write-ahead log.
+fn is_disk_full(error: &rusqlite::Error) -> bool {
+    error.sqlite_error().is_some_and(|error| {
+        error.code == ErrorCode::DiskFull || error.extended_code == SQLITE_IOERR_SHMSIZE
+    })
 }
 
 /// Returns `true` if no repetition succeeds before somebody repairs the file.
@@ -179,7 +210,7 @@ fn is_permanent(error: &rusqlite::Error) -> bool {
 pub(super) fn ended() -> StoreError {
     StoreError::Unavailable {
         store: super::NAME,
-        retry_after: Duration::from_secs(1),
+        retry_after: PAUSE,
         source: "the thread of the store has ended".into(),
     }
 }
@@ -196,6 +227,38 @@ pub(super) fn unreadable(
 fn pause_after(error: &rusqlite::Error) -> Duration {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Duration::from_millis(100),
-        Some(_) | None => Duration::from_secs(1),
+        Some(_) | None => PAUSE,
+    }
+}
+
+/// The pause before a retry.
+const PAUSE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::ffi::{Error, SQLITE_FULL, SQLITE_IOERR_READ};
+
+    #[test]
+    fn a_full_disk_is_told_from_one_that_fails() {
+        for (code, is_full) in [
+            (SQLITE_FULL, true),
+            (SQLITE_IOERR_SHMSIZE, true),
+            (SQLITE_IOERR_READ, false),
+        ] {
+            let error = || rusqlite::Error::SqliteFailure(Error::new(code), None);
+            let StoreError::Unavailable { source, .. } = unavailable(&Arc::new(error())) else {
+                panic!("{code}")
+            };
+
+            let found = [Some(&error().into()), source.downcast_ref::<SqliteError>()];
+
+            let is_disk_full =
+                |found: &Option<&SqliteError>| matches!(found, Some(SqliteError::DiskFull { .. }));
+            assert!(
+                found.iter().all(|found| is_disk_full(found) == is_full),
+                "{code}"
+            );
+        }
     }
 }

@@ -75,6 +75,19 @@ fn behind(connection: &Connection, tenant: &str, consumer: &str) -> rusqlite::Re
     Ok(behind.optional()?.map(i64::cast_unsigned))
 }
 
+fn time_of(
+    connection: &Connection,
+    tenant: &str,
+    position: u64,
+) -> rusqlite::Result<Option<Timestamp>> {
+    let mut time = connection.prepare_cached(
+        "SELECT e.updated_at FROM ux_tenants AS t JOIN ux_events AS e ON e.tenant = t.id
+         WHERE t.name = ?1 AND e.position = ?2",
+    )?;
+    let time = time.query_row((tenant, position.cast_signed()), |row| row.get(0));
+    Ok(time.optional()?.map(Timestamp::from_micros))
+}
+
 fn event(row: &Row<'_>) -> rusqlite::Result<(u64, Event)> {
     let context: Option<String> = row.get(7)?;
     let event = Event {
@@ -137,6 +150,14 @@ impl Log for SqliteEvents {
         let tenant = Arc::clone(&self.tenant);
         let read =
             move |connection: &Connection, _: &dyn Fn() -> bool| page(connection, &tenant, from);
+        self.database.read(read).await
+    }
+
+    async fn time_of(&self, position: u64) -> Result<Option<Timestamp>, StoreError> {
+        let tenant = Arc::clone(&self.tenant);
+        let read = move |connection: &Connection, _: &dyn Fn() -> bool| {
+            Ok(time_of(connection, &tenant, position)?)
+        };
         self.database.read(read).await
     }
 

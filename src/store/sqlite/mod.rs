@@ -197,6 +197,21 @@ impl SqliteStore {
         self.database.time.hold();
     }
 
+    /// Limits the file to `pages` more pages than it has, so that tests see the effect of a full disk.
+    #[cfg(feature = "conformance")]
+    #[doc(hidden)]
+    pub async fn limit_growth(&self, pages: u32) -> Result<(), StoreError> {
+        let limit = move |writing: &mut Writing<'_>| {
+            let count: i64 = writing
+                .connection
+                .query_row("PRAGMA page_count", (), |row| row.get(0))?;
+            let limit = format!("PRAGMA max_page_count = {}", count + i64::from(pages));
+            writing.connection.query_row(&limit, (), |_| Ok(()))?;
+            Ok(())
+        };
+        self.write(limit).await
+    }
+
     async fn start(path: PathBuf, settings: Settings) -> Result<Self, SqliteError> {
         let database = Database::open(path, settings).await?;
         Ok(Self::handle(Arc::new(database), "default".into()))

@@ -9,7 +9,10 @@ pub(super) const MANY_EXPIRED: usize = 64;
 /// The most rows of a kind that one commit removes.
 const MOST: i64 = 1_024;
 
-pub(super) const EVENTS: &str = "DELETE FROM ux_events WHERE tenant = ?1 AND position < ?2";
+/// Retains the last event that each consumer acknowledged, whose time bounds the events that the consumer misses.
+pub(super) const EVENTS: &str = "
+    DELETE FROM ux_events WHERE tenant = ?1 AND position < ?2
+        AND position NOT IN (SELECT position FROM ux_consumers WHERE tenant = ?1)";
 
 pub(super) const TOMBSTONES: &str = "
     DELETE FROM ux_breadcrumbs WHERE serial IN (SELECT serial FROM ux_breadcrumbs

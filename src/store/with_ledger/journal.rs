@@ -1,7 +1,7 @@
-//! What a run is about to respond with, kept in its row until it is written. Pure.
+//! The response or failure of a run, saved in its row until the store has it. Pure.
 
 use crate::model::{Json, NewBreadcrumb, parse_as};
-use crate::store::{Lease, Write, canonical};
+use crate::store::{DeadLetter, Lease, RunEnd, Write, canonical};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::borrow::Cow;
@@ -15,11 +15,38 @@ struct Kept<'c> {
     /// A run that is redone responds anew.
     epoch: u32,
     creates: Vec<Cow<'c, NewBreadcrumb>>,
+    /// The dead letter, if the run failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    letter: Option<Cow<'c, DeadLetter>>,
 }
 
-/// The state that keeps a response. None for nothing, and for one that changes or deletes: by the time it is written from
-/// here others may have changed the same.
-pub(super) fn of(lease: &Lease, writes: &[Write]) -> Option<Json> {
+/// A response or failure that an earlier attempt saved.
+pub(super) struct Response {
+    pub(super) writes: Vec<Write>,
+    letter: Option<DeadLetter>,
+}
+
+impl Response {
+    /// Returns the end of the run that the response belongs to.
+    pub(super) fn end(&self) -> RunEnd {
+        match &self.letter {
+            Some(letter) => RunEnd::Failed(letter.clone()),
+            None => RunEnd::Done,
+        }
+    }
+}
+
+/// Returns the state that saves the writes of a run with its end. Returns `None` for any end but [`RunEnd::Done`] and
+/// [`RunEnd::Failed`], for a response without writes, and for an update or a deletion: other writers may have changed
+/// the same breadcrumb before the saved response is written.
+pub(super) fn of(lease: &Lease, writes: &[Write], end: &RunEnd) -> Option<Json> {
+    let letter = match end {
+        RunEnd::Done => None,
+        RunEnd::Failed(letter) => Some(Cow::Borrowed(letter)),
+        RunEnd::Suspended { .. } | RunEnd::Skipped(_) | RunEnd::Superseded | RunEnd::Continues => {
+            return None;
+        }
+    };
     // What nests too deep must not be written out, and what is refused is refused by the store.
     let writes = canonical::writes(writes.to_vec(), Json::MAX_BYTES).ok()?;
     let creates: Option<Vec<_>> = writes
@@ -29,9 +56,13 @@ pub(super) fn of(lease: &Lease, writes: &[Write]) -> Option<Json> {
             Write::Update { .. } | Write::Delete { .. } => None,
         })
         .collect();
-    let creates = creates.filter(|creates| !creates.is_empty())?;
-    let epoch = lease.epoch;
-    let text = serde_json::to_string(&Kept { epoch, creates }).ok()?;
+    let creates = creates.filter(|creates| !creates.is_empty() || letter.is_some())?;
+    let kept = Kept {
+        epoch: lease.epoch,
+        creates,
+        letter,
+    };
+    let text = serde_json::to_string(&kept).ok()?;
     Some(json!({FIELD: text}).into())
 }
 
@@ -41,18 +72,21 @@ pub(super) fn is_one(state: &Json) -> bool {
 }
 
 /// The response that was kept; none if it is one of another epoch, or cannot be read.
-pub(super) fn response(lease: &Lease, state: &Json) -> Option<Vec<Write>> {
+pub(super) fn response(lease: &Lease, state: &Json) -> Option<Response> {
     let text = state.get(FIELD)?.as_str()?;
     let kept: Kept<'_> = parse_as(text.as_bytes()).ok()?;
     let creates = kept.creates.into_iter().map(Cow::into_owned);
-    (kept.epoch == lease.epoch).then(|| creates.map(Write::Create).collect())
+    (kept.epoch == lease.epoch).then(|| Response {
+        writes: creates.map(Write::Create).collect(),
+        letter: kept.letter.map(Cow::into_owned),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::{BreadcrumbId, Patch, Timestamp};
-    use crate::store::RunRef;
+    use crate::store::{FailureClass, RunRef};
 
     fn lease(epoch: u32) -> Lease {
         let run = RunRef::new("echo", BreadcrumbId::NIL, 1);
@@ -73,11 +107,29 @@ mod tests {
     fn a_response_is_kept_whole_for_its_epoch() {
         let writes = vec![answer(), answer()];
 
-        let state = of(&lease(1), &writes).unwrap();
+        let state = of(&lease(1), &writes, &RunEnd::Done).unwrap();
 
         assert!(is_one(&state) && state.canonical(Json::MAX_BYTES).is_ok());
-        assert_eq!(response(&lease(1), &state), Some(writes));
-        assert_eq!(response(&lease(2), &state), None);
+        let read = response(&lease(1), &state).unwrap();
+        assert_eq!(read.writes, writes);
+        assert!(matches!(read.end(), RunEnd::Done));
+        assert!(response(&lease(2), &state).is_none());
+    }
+
+    #[test]
+    fn a_failure_is_saved_with_its_dead_letter() {
+        let mut letter = DeadLetter::new(FailureClass::Timeout, "timeout", 5);
+        letter.tags = vec!["session:1".to_owned()];
+        letter.creator = json!({"id": "echo"}).into();
+
+        for writes in [vec![], vec![answer()]] {
+            let end = RunEnd::Failed(letter.clone());
+            let state = of(&lease(1), &writes, &end).unwrap();
+
+            let read = response(&lease(1), &state).unwrap();
+            assert_eq!(read.writes, writes);
+            assert!(matches!(read.end(), RunEnd::Failed(read) if read == letter));
+        }
     }
 
     #[test]
@@ -94,7 +146,7 @@ mod tests {
             vec![answer(), update],
             vec![Write::Delete { id, by: None }],
         ] {
-            assert_eq!(of(&lease(0), &writes), None);
+            assert_eq!(of(&lease(0), &writes, &RunEnd::Done), None);
         }
     }
 
@@ -106,7 +158,7 @@ mod tests {
         }
         let deep = Write::Create(NewBreadcrumb::new("answer.v1").context(context));
 
-        assert_eq!(of(&lease(0), &[deep]), None);
+        assert_eq!(of(&lease(0), &[deep], &RunEnd::Done), None);
     }
 
     #[test]
@@ -114,7 +166,8 @@ mod tests {
         let states = [json!({"n": 1}), json!([FIELD]), json!(FIELD), json!(null)];
 
         assert!(states.into_iter().all(|state| !is_one(&state.into())));
-        assert_eq!(response(&lease(0), &json!({FIELD: 7}).into()), None);
-        assert_eq!(response(&lease(0), &json!({FIELD: "{}"}).into()), None);
+        for unreadable in [json!({FIELD: 7}), json!({FIELD: "{}"})] {
+            assert!(response(&lease(0), &unreadable.into()).is_none());
+        }
     }
 }

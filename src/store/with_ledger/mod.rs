@@ -43,10 +43,12 @@ use std::sync::Arc;
 /// One run for each version of a trigger, however often that is announced; leases, attempts, retries, order, suspended
 /// runs and dead letters. Runs are counted, listed, redone and resumed as in any ledger.
 ///
-/// A response of nothing but creations is executed once: it is kept in the ledger before it is written, so that whoever
-/// claims the run after a crash, or after the store was away, writes it from there and answers
-/// [`Claim::Done`](super::Claim::Done). It waits for the store as long as that is away, with pauses of up to five minutes;
-/// three days after it was added the run is executed again instead, which counts as an attempt.
+/// A response that only creates breadcrumbs is executed once. It is saved in the ledger before it is written, and so is a
+/// failure with its dead letter. If the commit then fails for now, it returns [`StoreError::ResponseSaved`] and releases
+/// the lease, so the run can neither fail nor be executed again, also in its last attempt. A later
+/// [`claim`](super::RunLedger::claim) writes the response, with pauses of up to five minutes, and returns
+/// [`Claim::Done`](super::Claim::Done). If the store refuses the response for good, or three days after the run was added,
+/// the run is executed again if it has an attempt left and may be executed more than once.
 ///
 /// # What it cannot promise
 /// A response and the end of its run are two steps, in this order. The lease is renewed right before the first.
@@ -65,11 +67,11 @@ use std::sync::Arc;
 ///   because the store did not have the announced version yet is not made ready again when that comes.
 ///
 /// # Suspended runs
-/// The writes come first, so that no run waits for an answer to what was never asked. What answers before the run is
-/// suspended would be missed; so it is looked for after, by the store's own times, and wakes the run. From then on
-/// [`Run::suspended_at`](super::Run::suspended_at) is by the ledger's clock and `updated_at` by the store's. If
-/// the store's clock is behind by more than an answer takes, that answer seems to be from before and wakes nothing: keep
-/// the two clocks together, and give such runs a time at which they go on without.
+/// The writes precede the suspension, so that no run waits for an answer to a question that was never asked. An answer can
+/// arrive between the two. It wakes the run, because [`Wake::since`] becomes the time of the last write by the store's
+/// clock. [`Run::suspended_at`](super::Run::suspended_at) is by the ledger's clock. A suspension without writes compares
+/// the two clocks: if the store's clock is behind by more than an answer takes, the answer seems to be older and wakes
+/// nothing. Keep the two clocks together, and set a time limit for such a wait.
 ///
 /// # Dead letters
 /// The dead letter of a failed run is written to the store and counts among the at most
@@ -109,37 +111,72 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
         }
     }
 
-    /// Keeps a response until it is written. One that is too large for that is written without.
+    /// Saves a response or a failure until it is written. Returns `false` if it cannot be saved, for example because it is
+    /// too large; it is then written unsaved.
     async fn keep(
         &self,
         ledger: &dyn RunLedger,
         lease: &Lease,
         writes: &[Write],
-    ) -> Result<(), StoreError> {
-        let Some(response) = journal::of(lease, writes) else {
-            return Ok(());
+        end: &RunEnd,
+    ) -> Result<bool, StoreError> {
+        let Some(response) = journal::of(lease, writes, end) else {
+            return Ok(false);
         };
         match ledger.save(lease, response).await {
-            Ok(()) | Err(StoreError::Rejected { .. }) => Ok(()),
+            Ok(()) => Ok(true),
+            Err(StoreError::Rejected { .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Writes as long as the lease is held. A store that knows what a run wrote before is told which run it is of, and
-    /// whether the run ends with it, and how.
+    /// Writes if the lease is held. A store with [`Capabilities::run_keys`] receives the run and its end.
     async fn write(
         &self,
         ledger: &dyn RunLedger,
         lease: &Lease,
         writes: Vec<Write>,
-        kind: RunEnd,
+        end: &RunEnd,
     ) -> Result<Committed, StoreError> {
         let run_keys = self.store.capabilities().run_keys;
-        let end = run_keys.then(|| (lease.clone(), kind));
+        let end = run_keys.then(|| (lease.clone(), seen_by_store(end)));
         match ledger.heartbeat(std::slice::from_ref(lease)).await?.pop() {
             Some(lost) => Err(StoreError::LeaseLost { run: lost.run }),
             None => self.store.commit(Commit { writes, end }).await,
         }
+    }
+
+    /// Writes, then ends the run.
+    async fn write_and_end(
+        &self,
+        ledger: &dyn RunLedger,
+        lease: &Lease,
+        writes: Vec<Write>,
+        mut end: RunEnd,
+    ) -> Result<Committed, StoreError> {
+        // A store that receives the failure writes the dead letter itself.
+        let has_letter = matches!(end, RunEnd::Failed(_)) && self.store.capabilities().run_keys;
+        let committed = if writes.is_empty() && !has_letter {
+            // The end is the only step, and the ledger checks the lease itself.
+            Committed::default()
+        } else {
+            self.write(ledger, lease, writes, &end).await?
+        };
+        let mut asked = None;
+        if let RunEnd::Suspended { wake, .. } = &mut end
+            && let Some(at) = committed.written.iter().map(|one| one.updated_at).max()
+        {
+            // An answer may be older than the suspension. The row has that time, because the search below may fail.
+            wake.since = Some(wake.since.map_or(at, |since| since.min(at)));
+            asked = Some((wake.clone(), at));
+        }
+        self.end(lease.clone(), end).await?;
+        if let Some((wake, at)) = asked
+            && let Err(error) = self.catch_up(ledger, &lease.run, &wake, at).await
+        {
+            tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot search for an early answer; the runtime will retry");
+        }
+        Ok(committed)
     }
 
     async fn end(&self, lease: Lease, end: RunEnd) -> Result<(), StoreError> {
@@ -212,49 +249,36 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> BreadcrumbStore for WithLedger<S, L
                 operation: "runs without a ledger",
             });
         };
-        let kind = match &end {
-            // What it asks on its way, it may ask again.
-            RunEnd::Continues | RunEnd::Suspended { .. } => RunEnd::Continues,
-            RunEnd::Failed(letter) => RunEnd::Failed(letter.clone()),
-            RunEnd::Done | RunEnd::Skipped(_) | RunEnd::Superseded => RunEnd::Done,
-        };
-        let mut has_letter = false;
-        match &end {
-            RunEnd::Continues => return self.write(ledger, &lease, writes, kind).await,
-            // A store that is told of the failure writes the dead letter itself.
-            RunEnd::Failed(_) if self.store.capabilities().run_keys => has_letter = true,
-            RunEnd::Failed(letter) => {
-                writes.push(Write::Create(letter.breadcrumb(&lease, self.tenant())));
-            }
-            RunEnd::Suspended { wake, state } => {
-                wake.check()?;
-                runs::check(state)?;
-            }
-            RunEnd::Done => self.keep(ledger, &lease, &writes).await?,
-            RunEnd::Skipped(_) | RunEnd::Superseded => {}
+        if let RunEnd::Suspended { wake, state } = &end {
+            wake.check()?;
+            runs::check(state)?;
         }
-        let committed = if writes.is_empty() && !has_letter {
-            // Then the end is the only step, and the ledger checks the lease itself.
-            Committed::default()
-        } else {
-            self.write(ledger, &lease, writes, kind).await?
-        };
-        let mut asked = None;
-        if let RunEnd::Suspended { wake, .. } = &end
-            && let Some(last) = committed.written.last()
+        if let RunEnd::Continues = end {
+            return self.write(ledger, &lease, writes, &end).await;
+        }
+        if let RunEnd::Failed(letter) = &end
+            && !self.store.capabilities().run_keys
         {
-            asked = Some((lease.run.clone(), wake.clone(), last.updated_at));
+            writes.push(Write::Create(letter.breadcrumb(&lease, self.tenant())));
         }
-        self.end(lease, end).await?;
-        if let Some((run, wake, at)) = asked
-            && let Err(error) = self.catch_up(ledger, &run, &wake, at).await
-        {
-            tracing::warn!(%run, code = error.code(), error = %Chain(&error), "an answer may have been missed");
+        let kept = self.keep(ledger, &lease, &writes, &end).await?;
+        match self.write_and_end(ledger, &lease, writes, end).await {
+            // The attempt that executed the run counts; later attempts only write.
+            Err(error) if kept => Err(Box::pin(self.defer(ledger, &lease, error, true)).await),
+            committed => committed,
         }
-        Ok(committed)
     }
 
     fn ledger(&self) -> Option<&dyn RunLedger> {
         self.ledger_store.ledger().map(|_| self as &dyn RunLedger)
+    }
+}
+
+/// Returns the end of a run as the store of the breadcrumbs sees it. A suspended run may ask the same again.
+fn seen_by_store(end: &RunEnd) -> RunEnd {
+    match end {
+        RunEnd::Continues | RunEnd::Suspended { .. } => RunEnd::Continues,
+        RunEnd::Failed(letter) => RunEnd::Failed(letter.clone()),
+        RunEnd::Done | RunEnd::Skipped(_) | RunEnd::Superseded => RunEnd::Done,
     }
 }

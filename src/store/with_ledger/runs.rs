@@ -6,7 +6,7 @@ use crate::error::Retry;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::{
     BreadcrumbStore, Claim, ExecutorLimits, Lease, Lost, NewRun, Run, RunEnd, RunFilter, RunLedger,
-    RunRef, RunState, Saved, StoreError, Worker, WorkerRecord, Write, WrittenBy,
+    RunRef, RunState, Saved, SavedResponse, StoreError, Worker, WorkerRecord, WrittenBy,
 };
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -26,20 +26,28 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
         })
     }
 
-    /// Writes what an earlier attempt responded with, and ends its run. If the store is away the run waits; only if it
-    /// refuses for good, or the run is too old to wait, it is executed again, to end as such a run does.
+    /// Writes the response that an earlier attempt saved, and ends its run. Returns `None` if the run has to be executed
+    /// again: the store refuses the response for good, or the run is too old to wait for the store.
     async fn finish(
         &self,
         runs: &dyn RunLedger,
         lease: &Lease,
-        response: Vec<Write>,
+        response: journal::Response,
     ) -> Result<Option<Claim>, StoreError> {
-        let written = self.write(runs, lease, response, RunEnd::Done).await;
+        let end = response.end();
+        let state = match &end {
+            RunEnd::Failed(_) => RunState::Failed,
+            RunEnd::Done
+            | RunEnd::Suspended { .. }
+            | RunEnd::Skipped(_)
+            | RunEnd::Superseded
+            | RunEnd::Continues => RunState::Done,
+        };
+        let written = self.write_and_end(runs, lease, response.writes, end).await;
         let error = match written {
             Ok(committed) => {
-                self.end(lease.clone(), RunEnd::Done).await?;
                 return Ok(Some(Claim::Done {
-                    state: RunState::Done,
+                    state,
                     written: committed.ids(),
                 }));
             }
@@ -48,17 +56,44 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
         };
         let age = lease.granted_at.since(lease.enqueued_at);
         match error.retry() {
-            Retry::After(pause) if age < MAX_AGE => {
-                let pause = pause.max(age / 16).min(MAX_PAUSE);
-                let again = lease.granted_at + pause;
-                runs.retry(lease.clone(), again, false).await?;
-                Err(error)
-            }
+            Retry::After(_) if age < MAX_AGE => Err(self.defer(runs, lease, error, false).await),
             Retry::After(_) | Retry::Never => {
                 tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "a response that was kept is not written");
                 Ok(None)
             }
         }
+    }
+
+    /// Releases the lease of a run whose response is saved, so that no holder of this lease can write anything else.
+    /// `counts` is true after the attempt that executed the run. An error that a retry cannot fix is returned as it is,
+    /// and the lease stays.
+    pub(super) async fn defer(
+        &self,
+        runs: &dyn RunLedger,
+        lease: &Lease,
+        error: StoreError,
+        counts: bool,
+    ) -> StoreError {
+        let Retry::After(pause) = error.retry() else {
+            return error;
+        };
+        let age = lease.granted_at.since(lease.enqueued_at);
+        let delay = pause.max(age / 16).min(MAX_PAUSE);
+        let (run, at) = (lease.run.clone(), lease.granted_at + delay);
+        match runs.retry(lease.clone(), at, counts).await {
+            Ok(()) => {}
+            Err(lost @ StoreError::LeaseLost { .. }) => return lost,
+            Err(failed) => {
+                tracing::warn!(%run, code = failed.code(), error = %Chain(&failed), "cannot release the lease of a run with a saved response, will retry when the lease expires");
+            }
+        }
+        tracing::warn!(%run, ?delay, code = error.code(), error = %Chain(&error), "the response is saved but not written, will retry");
+        StoreError::ResponseSaved(Box::new(SavedResponse {
+            run,
+            at,
+            delay,
+            source: error,
+        }))
     }
 }
 
@@ -73,7 +108,7 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
         let claim = runs.claim(run, instead_of).await?;
         match claim {
             Claim::Granted {
-                lease,
+                mut lease,
                 attempt,
                 lineage,
                 state: Some(saved),
@@ -83,6 +118,8 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
                 {
                     return Ok(done);
                 }
+                // The run was executed, so a run that may be executed at most once must not start again.
+                lease.abandoned = lease.abandoned.max(1);
                 let with = saved
                     .with
                     .map(|with| Saved::new(Json::default(), Some(with)));

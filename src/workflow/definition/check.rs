@@ -282,6 +282,11 @@ fn refuse_chain(all: &[&str], edges: &[Vec<usize>]) -> Result<(), LoadError> {
     Err(LoadError::new(place, problem))
 }
 
+/// Returns the names of the flows that a flow runs as steps.
+pub(super) fn inner_flows(flow: &Flow) -> impl Iterator<Item = String> + use<> {
+    runs(flow).into_keys()
+}
+
 /// The flows that a flow runs, each with how deep it stands at the most.
 fn runs(flow: &Flow) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();

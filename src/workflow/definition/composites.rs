@@ -2,8 +2,10 @@
 
 use super::kind::Kind;
 use super::steps::{Reader, check_variable, expression, id, test, twice};
+use crate::model::Condition;
 use crate::workflow::ast::{Arm, Block, Branch, ForEach, Join, TaskForm, Work};
 use crate::workflow::error::{LoadError, LoadProblem};
+use crate::workflow::event_form::EventForm;
 use crate::workflow::expression::{Expression, Test};
 use crate::workflow::fields::Fields;
 use crate::workflow::place::Place;
@@ -175,22 +177,29 @@ pub(super) fn wait_for(fields: &Fields<'_>) -> Result<TaskForm, LoadError> {
     schema_name(&event)?;
     event.texts("any_tags")?;
     event.texts("all_tags")?;
-    for (condition, place) in event.list("context_match")?.unwrap_or_default() {
-        let condition = Fields::of(condition, &place, &shape::CONDITION)?;
+    let mut conditions = Vec::new();
+    for (written, place) in event.list("context_match")?.unwrap_or_default() {
+        let resolved = Expression::compile(written, &place)?;
+        let condition = Fields::of(written, &place, &shape::CONDITION)?;
         let path = condition.required_text("path", "a JSONPath such as \"$.tool\"")?;
         let op = condition.required_text("op", "an operator such as \"eq\"")?;
         let value = condition
             .has("value")
             .then(|| condition.raw("value").clone());
-        let checked = crate::model::Condition::new(path, op, value);
+        let checked = Condition::new(path, op, value);
         if let Some(error) = checked.error() {
             let place = place.field(error.field());
             return Err(LoadError::new(place, LoadProblem::Condition(error.clone())));
         }
+        let is_fixed = matches!(&resolved, Expression::Literal(literal) if **literal == *written);
+        conditions.push(is_fixed.then_some(checked));
     }
-    Ok(TaskForm::WaitFor {
-        event: Expression::compile(value, &place)?,
-    })
+    let form = EventForm::new(Expression::compile(value, &place)?, conditions);
+    let event = form.map_err(|error| {
+        let place = place.field("context_match");
+        LoadError::new(place, LoadProblem::Condition(error))
+    })?;
+    Ok(TaskForm::WaitFor { event })
 }
 
 /// A breadcrumb, with places for variables in title, tags and context.

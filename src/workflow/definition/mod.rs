@@ -27,7 +27,7 @@ use crate::model::{Json, JsonError, admit, parse_strictly, sorted_text};
 use crate::tool::Checker;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use steps::Reader;
 
@@ -156,6 +156,8 @@ impl Workflow {
 
     /// Reads a definition from YAML: one document, of what JSON has as well. Errors and warnings say line and column.
     ///
+    /// The text nests at most 32 levels deep, which is half of the limit for JSON: the YAML parser needs more stack.
+    ///
     /// # Errors
     /// As [`parse`](Self::parse).
     #[cfg(feature = "yaml")]
@@ -217,6 +219,13 @@ impl Workflow {
             open.extend(step.blocks().into_iter().flat_map(|block| &block.0));
         }
         tasks
+    }
+
+    /// Returns the names of the flows that no other flow runs as a step.
+    pub(super) fn outermost_flows(&self) -> BTreeSet<&str> {
+        let inner: BTreeSet<String> = self.flows.values().flat_map(check::inner_flows).collect();
+        let names = self.flows.keys().map(String::as_str);
+        names.filter(|name| !inner.contains(*name)).collect()
     }
 
     /// Whether a value fits a schema of this name.

@@ -142,7 +142,9 @@ impl Checker<'_> {
             TaskForm::Agent { input, .. }
             | TaskForm::Tool { input, .. }
             | TaskForm::Model { input, .. } => self.expression(input, &place.field("input")),
-            TaskForm::WaitFor { event } => self.expression(event, &place.field("wait_for")),
+            TaskForm::WaitFor { event } => {
+                self.expression(event.expression(), &place.field("wait_for"))
+            }
             TaskForm::Ask { question, .. } => self.expression(question, &place.field("ask")),
             TaskForm::Emit { breadcrumb } => self.expression(breadcrumb, &place.field("emit")),
         }

@@ -1,12 +1,16 @@
 //! Definitions in YAML: the value that JSON would have, and where in the text each part of it stands.
 
-use crate::model::{Json, MAX_DEPTH};
+use crate::model::Json;
 use crate::workflow::error::LoadProblem;
 use crate::workflow::place::{Place, PlacePart, Position};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use serde_saphyr::{Location, Options, Spanned};
 use std::fmt;
+
+/// Maximum number of levels of lists and objects. Fewer than in JSON, because the parser needs 40 KiB of stack for each level
+/// without optimisation, and threads have 2 MiB.
+const MAX_LEVELS: usize = 32;
 
 /// A document that was read.
 #[derive(Debug)]
@@ -36,7 +40,7 @@ pub(super) fn read(text: &str) -> Result<Document, (LoadProblem, Option<Position
     options.with_snippet = false;
     options.alias_limits.max_total_replayed_events = NODES;
     if let Some(budget) = &mut options.budget {
-        budget.max_depth = MAX_DEPTH + 1;
+        budget.max_depth = MAX_LEVELS;
         budget.max_nodes = NODES;
     }
     let read = serde_saphyr::from_str_with_options(text, options);
@@ -50,6 +54,9 @@ pub(super) fn read(text: &str) -> Result<Document, (LoadProblem, Option<Position
 
 /// What the parser says, without where, which stands before it, and without options of the parser, which nobody can set here.
 fn reason(said: &str, position: Option<&Position>) -> String {
+    if said.contains("budget breached: Depth") || said.contains("recursion limit exceeded") {
+        return format!("it nests deeper than {MAX_LEVELS} levels");
+    }
     let place = position.map(|at| format!(" at line {}, column {}", at.line, at.column));
     let said = place
         .and_then(|place| said.strip_suffix(&place))
@@ -303,6 +310,51 @@ flows:
         let workflow = Workflow::from_yaml("name: no").unwrap();
 
         assert_eq!(workflow.name.as_deref(), Some("no"));
+    }
+
+    /// Reads a text on a thread with a stack of 2 MiB, as threads of `tokio` have it.
+    fn read_on_small_stack(text: &str) -> Result<Workflow, LoadError> {
+        let text = text.to_owned();
+        let thread = std::thread::Builder::new().stack_size(2 << 20);
+        let read = thread.spawn(move || Workflow::from_yaml(&text));
+        read.unwrap().join().unwrap()
+    }
+
+    #[test]
+    fn a_text_that_nests_too_deep_is_refused_without_overflowing_the_stack() {
+        for (open, close) in [("[", "]"), ("{a: ", "}")] {
+            for depth in [31, 32, 33, 64, 65, 1_000, 100_000] {
+                let text = format!(
+                    "description: {}1{}",
+                    open.repeat(depth),
+                    close.repeat(depth)
+                );
+
+                let problem = read_on_small_stack(&text).unwrap_err().to_string();
+
+                assert_eq!(
+                    problem.contains("32 levels"),
+                    depth >= 32,
+                    "{depth}: {problem}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn aliases_that_nest_too_deep_are_refused_without_overflowing_the_stack() {
+        let mut text = format!("a0: &a0 {}1{}\n", "[".repeat(20), "]".repeat(20));
+        for level in 1..60 {
+            let (open, close) = ("[".repeat(20), "]".repeat(20));
+            text.push_str(&format!(
+                "a{level}: &a{level} {open}*a{}{close}\n",
+                level - 1
+            ));
+        }
+
+        let problem = read_on_small_stack(&text).unwrap_err().to_string();
+
+        assert!(problem.contains("32 levels"), "{problem}");
     }
 
     proptest! {

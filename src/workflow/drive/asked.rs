@@ -188,7 +188,7 @@ impl Step<'_> {
             .map(|id| response_to(id))
             .collect();
         wake.selectors.retain(|selector| !own.contains(selector));
-        tracing::debug!(%path, "an agent waits for others");
+        tracing::debug!(path = path.as_str(), "an agent waits for others");
         Ok(Ok(wake))
     }
 

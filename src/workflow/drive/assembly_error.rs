@@ -47,7 +47,7 @@ pub enum AssemblyError {
          Parts::limits"
     )]
     OverLimit {
-        /// `steps`, `items` or `value_bytes`.
+        /// `steps`, `items`, `value_bytes` or `total_bytes`.
         limit: &'static str,
         /// What the definition says, or has by default.
         found: u64,

@@ -9,7 +9,7 @@ use super::marks::Lines;
 use super::step::{Step, Worked};
 use super::{Assembly, Conversations, Driven, Order};
 use crate::clock::within;
-use crate::error::BoxError;
+use crate::error::{BoxError, Chain};
 use crate::executor::{ExecutionContext, Verdict, verdict};
 use crate::model::Timestamp;
 use crate::store::Wake;
@@ -159,7 +159,7 @@ impl<'d> Drive<'d> {
                 if self.has_unkept
                     && let Err(error) = self.save().await
                 {
-                    tracing::debug!("a run that has ended could not be saved: {error}");
+                    tracing::debug!(error = %Chain(&*error), "cannot save the state of a run that has ended");
                 }
                 self.tell_progress().await?;
                 return Ok(Driven::Finished(finish));
@@ -191,7 +191,7 @@ impl<'d> Drive<'d> {
                 }
                 Some(_) | None => {
                     // A step that had no room may let others begin, or be the end of the run.
-                    let (state, false) = self.state()? else {
+                    let (state, false) = self.state().await? else {
                         continue;
                     };
                     self.tell_progress().await?;
@@ -261,7 +261,7 @@ impl<'d> Drive<'d> {
             conversations: self.conversations.clone(),
             user_message: self.user_message.clone(),
         };
-        let span = tracing::debug_span!("step", %path, attempt = ready.attempt);
+        let span = tracing::debug_span!("step", path = path.as_str(), attempt = ready.attempt);
         let left = kept.until.map(|until| until.since(now));
         let (assembly, ready, path) = (self.assembly, Arc::clone(ready), path.clone());
         let at = path.clone();

@@ -49,6 +49,14 @@ pub(super) fn of_error(answer: Answer, safety: Option<RetrySafety>) -> Outcome {
     Outcome::Failed { failure, retry }
 }
 
+/// Returns a code for the log line about an error of a step, whose message can quote a conversation.
+pub(super) fn code_of(error: &BoxError) -> &'static str {
+    let model = || find::<ModelError>(error).map(ModelError::code);
+    let store = || find::<StoreError>(error).map(StoreError::code);
+    let denied = || find::<Denied>(error).map(|_| "denied");
+    model().or_else(store).or_else(denied).unwrap_or("error")
+}
+
 /// The outcome of a step that an error ends. What the error of a model or tool that is not of this crate says stays out
 /// of it, since variables and results are read by many.
 ///

@@ -1,7 +1,7 @@
 //! Definitions that runs began with, kept so that these can go on after another one has taken its place.
 
 use super::Assembly;
-use crate::error::{Retry, excerpt};
+use crate::error::{Chain, Retry, excerpt};
 use crate::model::{Json, NewBreadcrumb, Selector};
 use crate::store::{BreadcrumbStoreExt as _, Query, StoreError};
 use crate::workflow::{Progress, RunError, Workflow};
@@ -29,7 +29,7 @@ impl Assembly {
         match self.write_definition().await {
             Ok(()) => self.is_kept.store(true, Ordering::Relaxed),
             Err(error) => {
-                tracing::warn!("the definition of a workflow is not kept: {error}");
+                tracing::warn!(code = error.code(), error = %Chain(&error), "cannot save the definition of a workflow");
                 // A store that does not take it is not asked again.
                 let is_settled = error.retry() == Retry::Never;
                 self.is_kept.store(is_settled, Ordering::Relaxed);

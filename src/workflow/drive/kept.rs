@@ -93,6 +93,20 @@ pub(super) struct AtWork {
 }
 
 impl Kept {
+    /// Returns a size that the saved form has at least: that of the values of its agents.
+    pub(super) fn least_size(&self) -> usize {
+        let agents = self.agents.all();
+        let values = agents.values().flat_map(|agent| {
+            let values = [
+                Some(&agent.input),
+                agent.state.as_ref(),
+                agent.answer.as_ref(),
+            ];
+            values.into_iter().flatten().map(Json::size)
+        });
+        values.fold(0, usize::saturating_add)
+    }
+
     /// What another attempt goes on with: agents with what they said, and what their calls came to, so that none is made
     /// again.
     pub(super) fn for_another_attempt(self) -> Self {

@@ -2,6 +2,7 @@
 
 use super::Driven;
 use super::attempt::Drive;
+use super::ended::code_of;
 use crate::clock::within;
 use crate::error::BoxError;
 use crate::executor::{ExecutionContext, Verdict, verdict};
@@ -139,7 +140,7 @@ impl Drive<'_> {
                 Verdict::Transient(_) | Verdict::RateLimited(_),
                 Some(Leave::Yields { .. }) | None,
             ) => {
-                tracing::debug!("a step met with an error of the store: {error}");
+                tracing::debug!(code = code_of(&error), "a step failed, will retry the run");
                 let until = Instant::now() + SIBLINGS;
                 self.leaving.how = Some(Leave::Fails { error, until });
                 Ok(())
@@ -178,7 +179,7 @@ impl Drive<'_> {
         match leave {
             Leave::Yields { .. } => {
                 // A step that had no room may be the end of the run.
-                let (state, false) = self.state()? else {
+                let (state, false) = self.state().await? else {
                     return Ok(None);
                 };
                 self.tell_progress().await?;
@@ -207,10 +208,8 @@ pub(super) async fn all_end<T>(
     if verdict(error.as_ref()) != Verdict::Permanent {
         let others = work.for_each(|_| std::future::ready(()));
         let has_ended = within(SIBLINGS, others).await.is_some();
-        tracing::debug!(
-            has_ended,
-            "an agent that was asked met with an error: {error}"
-        );
+        let code = code_of(&error);
+        tracing::debug!(code, has_ended, "an agent that another agent asked failed");
     }
     Err(error)
 }

@@ -5,7 +5,7 @@ use super::control::Control;
 use super::ended::{of_error, timed_out};
 use super::marks::Mark;
 use super::waiting::{Awaited, Reply, Wait};
-use crate::error::{BoxError, Retry};
+use crate::error::{BoxError, Chain, Retry};
 use crate::executor::{ContextError, Pages};
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Selector, Timestamp};
@@ -47,7 +47,7 @@ impl Drive<'_> {
         if retry == Retry::Never {
             return Err(error);
         }
-        tracing::warn!("a run at work could not look for answers and orders: {error}");
+        tracing::warn!(error = %Chain(&*error), "cannot poll for answers and orders, will retry");
         Ok(())
     }
 

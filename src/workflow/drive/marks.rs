@@ -215,7 +215,7 @@ fn awaited(assembly: &Assembly) -> Vec<String> {
     let mut schemas: Vec<String> = tasks
         .iter()
         .filter_map(|task| match task {
-            TaskForm::WaitFor { event } => event.literal_field("schema_name"),
+            TaskForm::WaitFor { event } => event.expression().literal_field("schema_name"),
             TaskForm::Agent { .. }
             | TaskForm::Tool { .. }
             | TaskForm::Model { .. }

@@ -6,6 +6,15 @@ use crate::error::{BoxError, permanent};
 use crate::model::{Json, JsonError};
 use crate::workflow::{Outcome, StepPath};
 
+/// The size of the state of a run, compared with the size that a store accepts.
+enum Room {
+    Fits(Json),
+    /// The state has at least so many bytes.
+    TooLarge(usize),
+    /// The part of this step nests too deep.
+    TooDeep(StepPath),
+}
+
 impl Drive<'_> {
     /// What is kept of the run, and whether a step has failed for it: if it is too large, that under way whose part of it is
     /// the largest does, if it nests too deep, one whose part does, and what the flow makes of that is kept. For that a run that
@@ -13,51 +22,80 @@ impl Drive<'_> {
     ///
     /// # Errors
     /// [`FlowStateError::TooLarge`] if it is although no step is under way.
-    pub(super) fn state(&mut self) -> Result<(Json, bool), BoxError> {
+    pub(super) async fn state(&mut self) -> Result<(Json, bool), BoxError> {
         let (mut has_failed, mut was_paused) = (false, false);
         loop {
-            let text = self.state_text()?;
-            let (size, limit) = (text.len(), Json::MAX_BYTES);
-            if size <= limit {
-                let state = match Json::from_text(text) {
-                    Ok(state) => state,
-                    Err(error) => {
-                        let path = self.too_deep().ok_or(error)?;
-                        self.give_up(&path, Outcome::failure("too_large", TOO_DEEP));
-                        has_failed = true;
-                        continue;
-                    }
-                };
-                if !was_paused || self.finished.is_some() {
+            match self.room()? {
+                Room::Fits(state) if !was_paused || self.finished.is_some() => {
                     return Ok((state, has_failed));
                 }
-                was_paused = false;
-                let next = self.run.pause();
-                self.apply(next);
-                continue;
-            }
-            match self.largest() {
-                Some((part, path)) => {
-                    tracing::debug!(%path, size, part, "a step leaves no room for what is kept of its run");
-                    self.give_up(&path, too_large(size, limit, part));
-                }
-                None if self.run.goes_on() => {
-                    let next = self.run.go_on();
+                Room::Fits(_) => {
+                    was_paused = false;
+                    let next = self.run.pause();
                     self.apply(next);
+                    continue;
                 }
-                // One that has ended goes on no more, paused or not.
-                None if self.is_paused() => {
-                    tracing::warn!(
-                        "a run has no room while it is paused, and goes on until it has"
-                    );
-                    was_paused = true;
-                    let next = self.run.unpause();
-                    self.apply(next);
+                Room::TooDeep(path) => {
+                    self.give_up(&path, Outcome::failure("too_large", TOO_DEEP));
                 }
-                None => return Err(permanent(FlowStateError::TooLarge { size, limit })),
+                Room::TooLarge(size) => was_paused |= self.make_room(size)?,
             }
             has_failed = true;
+            // Many steps may have to fail before the rest has room.
+            tokio::task::yield_now().await;
         }
+    }
+
+    /// Returns the state if it can be stored. The state is written only if its parts could have room.
+    fn room(&self) -> Result<Room, BoxError> {
+        let size = self.least_size();
+        if size > Json::MAX_BYTES {
+            return Ok(Room::TooLarge(size));
+        }
+        let text = self.state_text()?;
+        let size = text.len();
+        if size > Json::MAX_BYTES {
+            return Ok(Room::TooLarge(size));
+        }
+        Ok(match Json::from_text(text) {
+            Ok(state) => Room::Fits(state),
+            Err(error) => Room::TooDeep(self.too_deep().ok_or(error)?),
+        })
+    }
+
+    /// Fails the running steps with the largest parts, or lets others begin if no step runs. Returns `true` if the run
+    /// was paused and continues for that.
+    ///
+    /// # Errors
+    /// [`FlowStateError::TooLarge`] if nothing is left that could make room.
+    fn make_room(&mut self, size: usize) -> Result<bool, BoxError> {
+        let limit = Json::MAX_BYTES;
+        let largest = self.largest(size.saturating_sub(limit));
+        if !largest.is_empty() {
+            for (part, path) in largest {
+                tracing::debug!(
+                    path = path.as_str(),
+                    size,
+                    part,
+                    "a step failed because it left no room in the state of its run"
+                );
+                self.give_up(&path, too_large(size, limit, part));
+            }
+            return Ok(false);
+        }
+        if self.run.goes_on() {
+            let next = self.run.go_on();
+            self.apply(next);
+            return Ok(false);
+        }
+        // A run that has ended does not continue, paused or not.
+        if self.is_paused() {
+            tracing::warn!("a paused run continues, because its state is too large to be stored");
+            let next = self.run.unpause();
+            self.apply(next);
+            return Ok(true);
+        }
+        Err(permanent(FlowStateError::TooLarge { size, limit }))
     }
 
     fn is_paused(&self) -> bool {
@@ -96,26 +134,37 @@ impl Drive<'_> {
         self.ready.keys().find(is_too_deep).cloned()
     }
 
-    /// The step under way that takes the most, and how much.
-    fn largest(&self) -> Option<(usize, StepPath)> {
+    /// Returns a size that the state has at least, from the sizes of its values.
+    fn least_size(&self) -> usize {
+        let kept = self.kept.iter();
+        let kept = kept.map(|(path, kept)| path.as_str().len().saturating_add(kept.least_size()));
+        kept.fold(self.run.progress().least_size(), usize::saturating_add)
+    }
+
+    /// Returns the running steps with the largest parts, each with its part, that together take half of the excess. Failing
+    /// a step may free less than its part or let others begin, so the rest is measured again.
+    fn largest(&self, excess: usize) -> Vec<(usize, StepPath)> {
         let parts = self.ready.keys().map(|path| {
-            let kept = self.kept.get(path).map_or(0, size_of);
+            let kept = self.kept.get(path).map_or(0, Kept::least_size);
             (kept + self.run.progress().part_of(path), path)
         });
-        let largest = parts.max();
-        largest.map(|(part, path)| (part, path.clone()))
+        let mut parts: Vec<_> = parts.collect();
+        parts.sort_unstable_by(|one, other| other.cmp(one));
+        let mut taken = 0;
+        let largest = parts.into_iter().take_while(|(part, _)| {
+            let is_needed = taken == 0 || taken < excess / 2;
+            taken = taken.saturating_add((*part).max(1));
+            is_needed
+        });
+        largest.map(|(part, path)| (part, path.clone())).collect()
     }
 }
 
 const TOO_DEEP: &str = "what is kept of the step nests deeper than can be kept; have its agents and tools say things that nest less";
 
-fn size_of(kept: &Kept) -> usize {
-    serde_json::to_string(kept).map_or(0, |text| text.len())
-}
-
 fn too_large(size: usize, limit: usize, part: usize) -> Outcome {
     let message = format!(
-        "the state of the run takes {size} bytes where {limit} can be kept, {part} of them for this step, more than for any \
+        "the state of the run takes at least {size} bytes where {limit} can be kept, {part} of them for this step, more than for any \
          other; keep less in variables, have fewer agents at work at a time, or have their conversations made shorter \
          with policies.compaction"
     );

@@ -3,7 +3,7 @@
 use super::attempt::Drive;
 use super::leave::SIBLINGS;
 use super::{Driven, PROGRESS};
-use crate::error::{BoxError, permanent};
+use crate::error::{BoxError, Chain, permanent};
 use crate::executor::{ContextError, Verdict, verdict};
 use crate::model::{Json, NewBreadcrumb};
 use crate::store::BreadcrumbStoreExt as _;
@@ -35,7 +35,7 @@ impl Drive<'_> {
         if self.is_saved {
             return Ok(());
         }
-        let (state, _) = self.state()?;
+        let (state, _) = self.state().await?;
         self.tell_progress().await?;
         match self.context.save(state).await {
             Ok(()) => {
@@ -72,7 +72,7 @@ impl Drive<'_> {
                     && ends.is_none_or(|ends| *next < ends.since(now))
             };
             let Some(next) = next.filter(has_time) else {
-                tracing::warn!("what a run came to before it failed is not kept: {error}");
+                tracing::warn!(error = %Chain(&*error), "cannot save the progress of a failed run");
                 return;
             };
             tokio::time::sleep(next).await;

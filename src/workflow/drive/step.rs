@@ -9,10 +9,10 @@ use super::waiting::{Awaited, Wait};
 use super::{Assembly, Conversations};
 use crate::agent::human;
 use crate::error::BoxError;
-use crate::executor::ExecutionContext;
+use crate::executor::{ExecutionContext, Share};
 use crate::machine::{Deferral, ToolCall, ToolOutcome};
-use crate::model::{Breadcrumb, Json, NewBreadcrumb, Selector, Timestamp};
-use crate::store::{BreadcrumbStoreExt as _, Query, Wake};
+use crate::model::{Json, NewBreadcrumb, Timestamp};
+use crate::store::{BreadcrumbStoreExt as _, Wake};
 use crate::tool::{self, Tool, ToolSettings};
 use crate::workflow::{Outcome, Ready, Task};
 use serde_json::{Map, Value};
@@ -21,9 +21,6 @@ use std::time::Duration;
 
 /// How long people and events are waited for if the step does not say.
 pub(super) const PATIENCE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-
-/// Among how many breadcrumbs with its tag the one of a step is looked for, the newest.
-const MOST_TAGGED: usize = 256;
 
 /// A step at work.
 pub(super) struct Step<'d> {
@@ -164,9 +161,11 @@ impl Step<'_> {
         } = self.assembly;
         let call = ToolCall::new(self.ready.path.as_str(), name, input);
         let by = self.assembly.workflow().name.as_deref();
+        // A tool that writes its input could ask and answer in the name of the workflow otherwise.
+        let context = &self.context.writing_only(Share::Unreserved);
         let outcome = match is_approved {
-            true => tools.call_approved(call, by, self.context, store).await,
-            false => tools.call(call, by, self.context, store).await,
+            true => tools.call_approved(call, by, context, store).await,
+            false => tools.call(call, by, context, store).await,
         };
         match outcome {
             ToolOutcome::Answered(answer) => {
@@ -270,7 +269,10 @@ impl Step<'_> {
     pub(super) async fn post(&self, new: NewBreadcrumb, tag: &str) -> Result<Timestamp, BoxError> {
         let schema = new.schema_name.clone().unwrap_or_default();
         let written = match self.may_have_begun() && !tag.is_empty() {
-            true => self.written(&schema, tag).await?,
+            true => {
+                let store = &*self.assembly.store;
+                self.context.find_own(store, &schema, tag).await?
+            }
             false => None,
         };
         let written = match written {
@@ -284,14 +286,6 @@ impl Step<'_> {
         self.marks
             .add(&schema, written.id, Mark::own(written.created_at));
         Ok(written.created_at)
-    }
-
-    /// The breadcrumb of a tag, if it was written. Anybody may give something a tag, so what others wrote is none.
-    async fn written(&self, schema: &str, tag: &str) -> Result<Option<Arc<Breadcrumb>>, BoxError> {
-        let query = Query::new(Selector::schema(schema).all_tags([tag])).limit(MOST_TAGGED);
-        let found = self.assembly.store.search(&query).await?;
-        let mut found = found.into_iter();
-        Ok(found.find(|found| self.context.has_created(found)))
     }
 
     /// Whether what this attempt writes may be there already. An attempt whose time was up may have written it too.

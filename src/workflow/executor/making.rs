@@ -2,12 +2,13 @@
 
 use super::{WorkflowError, WorkflowExecutor};
 use crate::error::excerpt;
-use crate::executor::{InvalidExecutor, Profile, check};
+use crate::executor::{InvalidExecutor, Profile, check, check_id};
 use crate::model::{DefinitionError, Subscription, Subscriptions, sorted_text};
 use crate::store::BreadcrumbStore;
 use crate::workflow::drive::PROGRESS;
 use crate::workflow::{Assembly, LoadError, Parts, Workflow};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ impl WorkflowExecutor {
     }
 
     /// The same, beginning with the flow of a name: for a workflow that has several flows and none that is called `main` or
-    /// `default`.
+    /// `default`. Requests can start no other flow.
     ///
     /// # Errors
     /// As [`new`](Self::new); [`WorkflowError::NoEntry`] if there is no such flow.
@@ -40,8 +41,8 @@ impl WorkflowExecutor {
     }
 
     /// A workflow as a `workflow.def.v1` breadcrumb, or its context, defines it: `workflow_id`, `definition` (the workflow as an
-    /// object, or as a text in JSON or, with the feature `yaml`, in YAML), and if wanted `flow` (which one a run begins with)
-    /// and `subscriptions` (what sets it off; [requests](Self::REQUEST) by default).
+    /// object, or as a text in JSON or, with the feature `yaml`, in YAML), and if wanted `flow` (the only flow that a run begins
+    /// with) and `subscriptions` (what sets it off; [requests](Self::REQUEST) by default).
     ///
     /// # Errors
     /// [`WorkflowError`] names what to mend.
@@ -55,6 +56,7 @@ impl WorkflowExecutor {
         let field = |field, expected| WorkflowError::Field { field, expected };
         let id = text("workflow_id").filter(|id| !id.is_empty());
         let id = id.ok_or(field("workflow_id", "a text"))?.to_owned();
+        check_id(&id)?;
         let read = match context.get("definition") {
             Some(Value::String(text)) => read(text),
             Some(value @ Value::Object(_)) => Workflow::from_json(value),
@@ -96,8 +98,10 @@ impl WorkflowExecutor {
         let profile = Profile::new("workflow")
             .timeout(HOUR)
             .responds_with(written);
+        let begins = entry(&id, assembly.workflow(), flow)?;
         let executor = Self {
-            flow: entry(&id, assembly.workflow(), flow)?,
+            entries: entries(assembly.workflow(), &begins, flow),
+            flow: begins,
             profile: profile.definition(assembly.workflow().hash()),
             id,
             assembly: Arc::new(assembly),
@@ -115,6 +119,7 @@ impl WorkflowExecutor {
 
 /// What sets off a workflow that says nothing else.
 fn requests(id: &str) -> Result<Subscriptions, WorkflowError> {
+    check_id(id)?;
     let request = Subscription::trigger(WorkflowExecutor::REQUEST);
     let request = request.matching("$.workflow", "eq", id);
     Subscriptions::new([request]).map_err(unusable(id))
@@ -153,6 +158,20 @@ pub(super) fn entry(
             false => flows.join(", "),
         },
     })
+}
+
+/// Returns the flows that a request can start: the one that the service or the definition names, otherwise the default flow and
+/// the flows that no other flow runs.
+pub(super) fn entries(workflow: &Workflow, flow: &str, named: Option<&str>) -> BTreeSet<String> {
+    let outermost = match named {
+        Some(_) => BTreeSet::new(),
+        None => workflow.outermost_flows(),
+    };
+    outermost
+        .into_iter()
+        .chain([flow])
+        .map(str::to_owned)
+        .collect()
 }
 
 /// A definition as a text: JSON if it begins as that.

@@ -7,7 +7,8 @@ pub(crate) use answers::Answers;
 pub use error::WorkflowError;
 
 use super::{
-    Assembly, Driven, EventSink, Finish, History, Oddity, Order, Place, StepFailure, Warning,
+    Assembly, Driven, EventSink, Finish, History, Oddity, Order, Place, RunError, StepFailure,
+    Warning,
 };
 use crate::error::{BoxError, excerpt};
 use crate::executor::{
@@ -16,8 +17,9 @@ use crate::executor::{
 use crate::model::{Breadcrumb, Json, Subscriptions};
 use crate::store::BreadcrumbStore;
 use async_trait::async_trait;
-use making::entry;
+use making::{entries, entry};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -30,6 +32,10 @@ use std::sync::Arc;
 /// or `error` (`code`, `message`, `step`), and the tags `request:` of the trigger. The input of the flow is the trigger's `input`,
 /// else its whole context, without the fields that [hints](crate::workflow#hints) exclude; hints that cannot be used end the run with the
 /// code `withheld`. `"progress": true` in the trigger requests [`workflow.progress.v1`](Order::telling).
+///
+/// A request can name the `flow` to start. If the service or the definition names one, by [`with_flow`](Self::with_flow),
+/// [`with_entry`](Self::with_entry) or the field `flow`, requests can start only that flow. Otherwise they can start the default
+/// flow and each flow that no other flow runs as a step, so a request cannot skip the steps around an inner flow.
 ///
 /// ```
 /// use serde_json::json;
@@ -66,6 +72,8 @@ pub struct WorkflowExecutor {
     id: String,
     assembly: Arc<Assembly>,
     flow: String,
+    /// The flows that a request can start.
+    entries: BTreeSet<String>,
     subscriptions: Subscriptions,
     profile: Profile,
     events: Option<EventSink>,
@@ -92,16 +100,19 @@ impl WorkflowExecutor {
         Ok(self)
     }
 
-    /// Sets the flow that a run begins with.
+    /// Sets the flow that a run begins with. Requests can start no other flow.
     ///
     /// # Errors
     /// [`WorkflowError::NoEntry`] if there is no such flow.
     pub fn with_flow(mut self, flow: &str) -> Result<Self, WorkflowError> {
-        self.flow = entry(&self.id, self.assembly.workflow(), Some(flow))?;
+        let workflow = self.assembly.workflow();
+        self.flow = entry(&self.id, workflow, Some(flow))?;
+        self.entries = entries(workflow, &self.flow, Some(flow));
         Ok(self)
     }
 
-    /// Lets its tools write other schemas than its own.
+    /// Lets its tools write more schemas than the definition emits. No tool of a step writes requests, answers and
+    /// other records of the run, also if they are listed here.
     #[must_use]
     pub fn also_writes<T: Into<String>>(mut self, schemas: impl IntoIterator<Item = T>) -> Self {
         let allowed = self.profile.responds_with.get_or_insert_default();
@@ -155,6 +166,18 @@ impl WorkflowExecutor {
             schema: Self::RESULT,
             id: &self.id,
         }
+    }
+
+    /// Checks that a request can start a flow. A flow that does not exist is left to [`Run::begin`](super::Run::begin), which
+    /// names the nearest one.
+    fn admit(&self, flow: &str) -> Result<(), RunError> {
+        if self.entries.contains(flow) || self.assembly.workflow().flow(flow).is_none() {
+            return Ok(());
+        }
+        Err(RunError::NotAnEntry {
+            name: excerpt(flow, 80).into_owned(),
+            entries: self.entries.iter().cloned().collect(),
+        })
     }
 
     /// Returns the order of a trigger, without its input.
@@ -216,20 +239,22 @@ impl UniversalExecutor for WorkflowExecutor {
     ) -> Result<Value, BoxError> {
         let mut order = self.order(trigger);
         let flow = order.flow.clone();
-        let finish = match self.input(trigger, context).await? {
-            Err(failure) => Finish::Failed { failure },
-            Ok(input) => {
+        let driven = match (self.admit(&flow), self.input(trigger, context).await?) {
+            (Err(refused), _) => Driven::Refused(refused),
+            (Ok(()), Err(failure)) => Driven::Finished(Finish::Failed { failure }),
+            (Ok(()), Ok(input)) => {
                 order.input = input;
-                match self.assembly.drive(context, order).await? {
-                    Driven::Finished(finish) => finish,
-                    Driven::Suspended { wake, state } => {
-                        return Err(suspend(wake, state).writing(Response::none()));
-                    }
-                    Driven::Refused(refused) => Finish::Failed {
-                        failure: StepFailure::new("refused", refused.to_string()),
-                    },
-                }
+                self.assembly.drive(context, order).await?
             }
+        };
+        let finish = match driven {
+            Driven::Finished(finish) => finish,
+            Driven::Suspended { wake, state } => {
+                return Err(suspend(wake, state).writing(Response::none()));
+            }
+            Driven::Refused(refused) => Finish::Failed {
+                failure: StepFailure::new("refused", refused.to_string()),
+            },
         };
         let flow = excerpt(&flow, 80);
         Ok(match finish {

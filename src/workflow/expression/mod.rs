@@ -10,7 +10,7 @@ pub(super) use test::Test;
 use super::error::LoadError;
 use super::model_input::{ModelInput, TextPart};
 use super::place::Place;
-use crate::model::{Json, PathError, size_within};
+use crate::model::{Json, Path, PathError, size_within};
 use serde_json::{Map, Value};
 use text::Part;
 
@@ -30,6 +30,18 @@ pub(super) enum Expression {
 /// Where expressions find variables.
 pub(super) trait Variables {
     fn get(&self, name: &str) -> Option<Json>;
+
+    /// Takes the work of searching a value by a path, before the search.
+    ///
+    /// # Errors
+    /// [`Unresolved::Searches`] if the search takes too long.
+    fn search(&self, path: &Path, value: &Value) -> Result<(), Unresolved>;
+
+    /// Takes the work of compiling a regular expression that has variables in it.
+    ///
+    /// # Errors
+    /// [`Unresolved::Patterns`] if there were too many.
+    fn compile_pattern(&self) -> Result<(), Unresolved>;
 }
 
 /// Why an expression has no value.
@@ -41,6 +53,14 @@ pub(super) enum Unresolved {
     Path(PathError),
     #[error("it is larger than {0} bytes or nests too deep")]
     TooLarge(usize),
+    #[error(
+        "the paths of the step take more than {0} steps to search their values; search smaller values, or use only names and indexes"
+    )]
+    Searches(usize),
+    #[error(
+        "the run would compile more than {0} regular expressions with variables in them; write patterns without variables, or compare with another operator"
+    )]
+    Patterns(u64),
     #[error("the condition cannot be evaluated: {0}")]
     Condition(crate::model::ConditionError),
 }
@@ -115,6 +135,15 @@ impl Expression {
             Self::Reference(_) | Self::Text(_) | Self::List(_) => None,
         };
         found?.as_str().map(str::to_owned)
+    }
+
+    /// Returns `true` if the value is a variable or a part of the definition, so that no copy is made.
+    pub(super) fn is_shared(&self) -> bool {
+        match self {
+            Self::Literal(_) => true,
+            Self::Reference(reference) => reference.is_whole_variable(),
+            Self::Text(_) | Self::List(_) | Self::Object(_) => false,
+        }
     }
 
     fn as_literal(&self) -> Option<Value> {

@@ -43,6 +43,10 @@ impl Reference {
         &self.source
     }
 
+    pub(super) fn is_whole_variable(&self) -> bool {
+        self.path.is_none()
+    }
+
     /// The value: shared if it is all of a variable, a list if the path can yield several nodes.
     pub(super) fn resolve(&self, variables: &dyn Variables) -> Result<Json, Unresolved> {
         let found = match (variables.get(&self.variable), &self.path) {
@@ -53,6 +57,7 @@ impl Reference {
                 node.map(|node| node.clone().into())
             }
             (Some(value), Some(path)) => {
+                variables.search(path, &value)?;
                 let nodes = path.nodes(&value).map_err(Unresolved::Path)?;
                 Some(nodes.into_iter().cloned().collect::<Value>().into())
             }

@@ -28,7 +28,6 @@ pub(in crate::workflow) struct Comparison {
     within: Condition,
     /// On all variables, of which there are none: what holds if the variable is absent.
     absent: Condition,
-    op: String,
     /// What to compare with, if that has variables in it.
     value: Option<Expression>,
 }
@@ -166,7 +165,6 @@ impl Comparison {
             variable: variable.to_owned(),
             within: compile(format!("${rest}"))?,
             absent: compile(format!("$['{variable}']{rest}"))?,
-            op: op.to_owned(),
             value: None,
         })
     }
@@ -179,11 +177,17 @@ impl Comparison {
         };
         let nothing = Value::Object(Map::new());
         let context = found.as_deref().unwrap_or(&nothing);
+        if let Some(path) = condition.search_path() {
+            variables.search(path, context)?;
+        }
         let Some(value) = &self.value else {
             return Ok(condition.holds(context));
         };
         let value = value.resolve(variables, VALUE_BYTES)?.into_value();
-        let condition = Condition::new(condition.path(), &self.op, Some(value));
+        if condition.has_regex() {
+            variables.compile_pattern()?;
+        }
+        let condition = condition.with_value(value);
         match condition.error() {
             None => Ok(condition.holds(context)),
             Some(error) => Err(Unresolved::Condition(error.clone())),

@@ -54,7 +54,7 @@ impl<'r> Walk<'r> {
                 iteration: iteration + 1,
                 cursor: Cursor::default(),
             };
-            self.progress.nodes.insert(path.clone(), next);
+            self.insert(path, next);
         }
     }
 
@@ -73,7 +73,7 @@ impl<'r> Walk<'r> {
             };
             let cursor = Cursor::default();
             let node = Node::Chosen { arm, cursor };
-            self.progress.nodes.insert(path.clone(), node);
+            self.insert(path, node);
         }
         let arm = match self.progress.nodes.get(path) {
             Some(Node::Chosen { arm, .. }) => arms.get(*arm),
@@ -136,7 +136,7 @@ impl<'r> Walk<'r> {
                         failure: Some(failure.clone()),
                         cursor: Cursor::default(),
                     };
-                    self.progress.nodes.insert(path.clone(), taken_up);
+                    self.insert(path, taken_up);
                     failure
                 }
                 walked @ (Walked::Open | Walked::Ended(_)) => return Ok(walked),
@@ -195,12 +195,15 @@ impl<'r> Walk<'r> {
                 Err(failure) => failure,
             }),
             Handler::Steps(_) => {
+                if let Err(failure) = self.held.check(result.size()) {
+                    return Walked::failed(failure);
+                }
                 let node = Node::Escalated {
                     escalation,
                     result,
                     cursor: Cursor::default(),
                 };
-                self.progress.nodes.insert(path.clone(), node);
+                self.insert(path, node);
                 self.handler(step, path, scope)
             }
         }

@@ -4,12 +4,14 @@ use super::path::StepPath;
 use super::progress::{Leaf, Node, Phase, Produced};
 use super::protocol::{FlowEventKind, MayRetry, Outcome, Ready, StepFailure, Task};
 use super::scope::Scope;
-use super::walk::{End, Walk, Walked, text};
+use super::walk::{End, Walk, Walked, text, unresolved};
 use crate::error::excerpt;
-use crate::model::{Condition, Json, NewBreadcrumb, Selector};
+use crate::model::{Json, NewBreadcrumb};
 use crate::workflow::ast::{Doing, TaskForm};
-use crate::workflow::expression::kept;
+use crate::workflow::event_form::texts;
+use crate::workflow::expression::{Expression, Unresolved, kept};
 use serde_json::Value;
+use std::cell::Cell;
 use std::time::Duration;
 
 /// The longest message of a failure, in bytes.
@@ -26,6 +28,7 @@ impl Walk<'_> {
             attempt: 1,
             after: Duration::ZERO,
             phase: Phase::Due { again: false },
+            input_bytes: 0,
         };
         self.enter(path, Node::Leaf(due))?;
         let Some(Node::Leaf(leaf)) = self.progress.nodes.get(path) else {
@@ -48,11 +51,18 @@ impl Walk<'_> {
         path: &StepPath,
         scope: &Scope<'_>,
     ) -> Result<Walked, Walked> {
-        let task = self.task(&doing.task, scope).map_err(Walked::failed)?;
+        let (task, bytes) = self.task(&doing.task, scope).map_err(Walked::failed)?;
         let Some(Node::Leaf(leaf)) = self.progress.nodes.get_mut(path) else {
             return Err(self.misfit(path));
         };
         let again = matches!(leaf.phase, Phase::Due { again: true });
+        // A step that is handed out again was counted the first time.
+        if !again {
+            self.held.check(bytes).map_err(Walked::failed)?;
+            self.held.add(bytes);
+            self.held
+                .remove(std::mem::replace(&mut leaf.input_bytes, bytes));
+        }
         leaf.phase = Phase::Doing;
         self.next.ready.push(Ready {
             path: path.clone(),
@@ -102,6 +112,7 @@ impl Walk<'_> {
             attempt: leaf.attempt + 1,
             after,
             phase: Phase::Due { again: false },
+            input_bytes: leaf.input_bytes,
         };
         let retried = FlowEventKind::Retried {
             attempt: leaf.attempt,
@@ -137,15 +148,24 @@ impl Walk<'_> {
         }
     }
 
-    fn task(&self, form: &TaskForm, scope: &Scope<'_>) -> Result<Task, StepFailure> {
-        Ok(match form {
+    /// Returns the task of a step, and the bytes of its input that were built for the step.
+    fn task(&self, form: &TaskForm, scope: &Scope<'_>) -> Result<(Task, usize), StepFailure> {
+        let bytes = Cell::new(0);
+        let value = |expression: &Expression| {
+            let value = self.value(expression, scope)?;
+            if !expression.is_shared() {
+                bytes.set(bytes.get() + value.size());
+            }
+            Ok::<_, StepFailure>(value)
+        };
+        let task = match form {
             TaskForm::Agent { agent, input } => Task::Agent {
                 agent: agent.clone(),
-                input: self.value(input, scope)?,
+                input: value(input)?,
             },
             TaskForm::Tool { tool, input } => Task::Tool {
                 tool: tool.clone(),
-                input: self.value(input, scope)?,
+                input: value(input)?,
             },
             TaskForm::Model {
                 model,
@@ -155,65 +175,40 @@ impl Walk<'_> {
             } => Task::Model {
                 model: model.clone(),
                 prompt: prompt.clone(),
-                input: self.model_input(input, scope)?,
+                input: {
+                    let input_value = self.model_input(input, scope)?;
+                    if !input.is_shared() {
+                        bytes.set(bytes.get() + input_value.size());
+                    }
+                    input_value
+                },
                 output: output.clone(),
             },
             TaskForm::WaitFor { event } => Task::WaitFor {
-                event: self
-                    .value(event, scope)
-                    .and_then(|event| selector(&event))?,
+                event: match event.fixed() {
+                    Some(fixed) => fixed.clone(),
+                    None => {
+                        let found = value(event.expression())?;
+                        let selector = event.selector(&found).map_err(Unresolved::Condition);
+                        selector.map_err(|error| unresolved(&error))?
+                    }
+                },
             },
             TaskForm::Ask {
                 question,
                 of,
                 output,
             } => Task::Ask {
-                question: text(&self.value(question, scope)?),
+                question: text(&value(question)?),
                 of: of.clone(),
                 output: output.clone(),
             },
             TaskForm::Emit { breadcrumb } => Task::Emit {
-                breadcrumb: new_breadcrumb(&self.value(breadcrumb, scope)?)?,
+                breadcrumb: new_breadcrumb(&value(breadcrumb)?)?,
             },
-        })
+        };
+        Ok((task, bytes.get()))
     }
-}
-
-fn texts(value: &Value, field: &str) -> Option<Vec<String>> {
-    let items = value.get(field)?.as_array()?.iter();
-    // A tag that is nothing but a variable keeps the type of that.
-    let texts = items.map(|item| match item {
-        Value::String(text) => text.clone(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            item.to_string()
-        }
-    });
-    Some(texts.collect())
-}
-
-fn selector(event: &Value) -> Result<Selector, StepFailure> {
-    let text = |value: &Value, field: &str| {
-        let text = value.get(field).and_then(Value::as_str);
-        text.unwrap_or_default().to_owned()
-    };
-    let mut selector = Selector::schema(text(event, "schema_name"));
-    if let Some(tags) = texts(event, "any_tags") {
-        selector = selector.any_tags(tags);
-    }
-    if let Some(tags) = texts(event, "all_tags") {
-        selector = selector.all_tags(tags);
-    }
-    let conditions = event.get("context_match").and_then(Value::as_array);
-    for condition in conditions.into_iter().flatten() {
-        let value = condition.get("value").cloned();
-        let one = Condition::new(text(condition, "path"), text(condition, "op"), value);
-        // The first refused condition ends the step, so that no further one is compiled.
-        if let Some(error) = one.error() {
-            return Err(StepFailure::new("unresolved", error.to_string()));
-        }
-        selector = selector.condition(one);
-    }
-    Ok(selector)
 }
 
 fn new_breadcrumb(value: &Json) -> Result<NewBreadcrumb, StepFailure> {

@@ -149,6 +149,7 @@ impl<'r> Walk<'r> {
             | (end @ End::Failed(_), Join::FailFast) => return Some(end),
         };
         let most = self.workflow.policies.limits.value_bytes;
+        self.held.add(end.bytes());
         let (_, settled) = self.fan_state(path)?;
         settled.insert(at, end);
         // Together they become one value; what is too large for that is not gathered.
@@ -171,8 +172,7 @@ impl<'r> Walk<'r> {
             self.begin(key, None)?;
             let vars = self.own_input(fan, at, scope).map_err(Walked::failed)?;
             let cursor = Cursor::default();
-            let node = Node::Branch { vars, cursor };
-            self.progress.nodes.insert(key.clone(), node);
+            self.insert(key, Node::Branch { vars, cursor });
         }
         let Some(Node::Branch { vars, .. }) = self.progress.nodes.get_mut(key) else {
             return Err(self.misfit(key));
@@ -199,6 +199,7 @@ impl<'r> Walk<'r> {
             return Ok(Vars::new());
         };
         let input = self.value(input, scope)?;
+        self.held.check(input.size())?;
         Ok(Vars::from([("input".to_owned(), input)]))
     }
 
@@ -211,8 +212,11 @@ impl<'r> Walk<'r> {
         if settled.len() < count {
             return Walked::Open;
         }
+        let settled = mem::take(settled);
+        let bytes = settled.values().map(Settled::bytes);
+        self.held.remove(bytes.fold(0, usize::saturating_add));
         let mut results = Vec::new();
-        for settled in mem::take(settled).into_values() {
+        for settled in settled.into_values() {
             match settled {
                 Settled::Succeeded(produced) => results.push(produced.into_json().into_value()),
                 Settled::Failed(failure) => return Walked::failed(failure),
@@ -253,8 +257,8 @@ impl<'r> Walk<'r> {
                 match walked {
                     Walked::Open => {}
                     Walked::Ended(End::Produced(produced)) => {
-                        let id = node.step.segment.clone();
-                        scope.vars.insert(id, produced.into_json());
+                        let value = produced.into_json();
+                        self.held.set(&mut scope.vars, &node.step.segment, value);
                         settled.insert(at);
                     }
                     Walked::Ended(end) => return Walked::Ended(end),

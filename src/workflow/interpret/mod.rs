@@ -1,8 +1,10 @@
 //! Flows run step by step, without doing anything: the driver does, and tells.
 
+mod budget;
 mod control;
 mod driven;
 mod fan;
+mod held;
 mod path;
 mod progress;
 mod protocol;
@@ -49,6 +51,14 @@ pub enum RunError {
         name: String,
         /// The closest name that exists.
         nearest: Option<String>,
+    },
+    /// The request names a flow that requests cannot start.
+    #[error("a request cannot start flow {name:?}; it can start {}", entries.join(", "))]
+    NotAnEntry {
+        /// The flow that the request names.
+        name: String,
+        /// The flows that requests can start.
+        entries: Vec<String>,
     },
     /// The input is over `value_bytes`, or nests too deep.
     #[error("the input is larger than {most} bytes or nests too deep")]
@@ -140,6 +150,7 @@ impl Run {
             finished: None,
             steps: 0,
             sequence: 0,
+            patterns: 0,
             nodes: BTreeMap::from([(root.clone(), node)]),
         };
         let mut begun = Self {
@@ -340,8 +351,7 @@ impl Run {
     }
 
     fn walk(&mut self, first: impl FnOnce(&mut Walk<'_>)) -> Next {
-        let mut walk = Walk::new(&self.workflow, &mut self.progress);
-        walk.left = self.stride;
+        let mut walk = Walk::in_stride(&self.workflow, &mut self.progress, self.stride);
         first(&mut walk);
         walk.run();
         self.goes_on = walk.left_out;

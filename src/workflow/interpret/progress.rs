@@ -6,6 +6,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+/// Returns the bytes that a variable takes.
+pub(super) fn variable_bytes(name: &str, value: &Json) -> usize {
+    name.len().saturating_add(value.size())
+}
+
 /// Variables by name. Values are shared.
 pub(super) type Vars = BTreeMap<String, Json>;
 
@@ -26,6 +31,9 @@ pub struct Progress {
     pub(super) steps: u64,
     /// The number of the last event.
     pub(super) sequence: u64,
+    /// The number of regular expressions with variables that the run has compiled.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub(super) patterns: u64,
     /// What has begun and not ended, by path.
     pub(super) nodes: BTreeMap<StepPath, Node>,
 }
@@ -107,6 +115,33 @@ impl Progress {
         let line = self.around(path).take_while(|(_, is_line)| *is_line);
         let nodes = line.filter_map(|(outer, _)| self.nodes.get(&outer));
         nodes.map(Node::bytes).sum()
+    }
+
+    /// Returns the bytes that the values of the run take, each as often as the saved state contains it.
+    pub(super) fn bytes(&self) -> usize {
+        let nodes = self.nodes.values().map(Node::bytes);
+        nodes.fold(0, usize::saturating_add)
+    }
+
+    /// Returns a size that the saved form of the run has at least, without writing it.
+    pub(in crate::workflow) fn least_size(&self) -> usize {
+        let paths = self.nodes.keys().map(|path| path.as_str().len());
+        paths.fold(self.bytes_in_state(), usize::saturating_add)
+    }
+
+    /// Returns the bytes that values take in the saved state, to which inputs of steps do not belong.
+    fn bytes_in_state(&self) -> usize {
+        let nodes = self.nodes.values().map(|node| match node {
+            Node::Leaf(_) => 0,
+            Node::Flow { .. }
+            | Node::Branch { .. }
+            | Node::Fan { .. }
+            | Node::Loop { .. }
+            | Node::Chosen { .. }
+            | Node::Try { .. }
+            | Node::Escalated { .. } => node.bytes(),
+        });
+        nodes.fold(0, usize::saturating_add)
     }
 
     /// The steps that wait for somebody, each with its ticket, by path.
@@ -192,7 +227,20 @@ pub(super) enum Produced {
     Value(Json),
 }
 
+impl Cursor {
+    fn bytes(&self) -> usize {
+        self.value.bytes()
+    }
+}
+
 impl Produced {
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::Value(value) => value.size(),
+        }
+    }
+
     pub(super) fn into_json(self) -> Json {
         match self {
             Self::Nothing => Json::default(),
@@ -212,8 +260,7 @@ pub(super) enum Settled {
 impl Settled {
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Self::Succeeded(Produced::Value(value)) => value.size(),
-            Self::Succeeded(Produced::Nothing) => 0,
+            Self::Succeeded(produced) => produced.bytes(),
             Self::Failed(failure) => failure.message.len(),
         }
     }
@@ -225,6 +272,25 @@ pub(super) struct Leaf {
     /// How long was to be waited before this attempt.
     pub(super) after: Duration,
     pub(super) phase: Phase,
+    /// The size of the input that was built for the step in bytes, while the driver has it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) input_bytes: usize,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(bytes: &usize) -> bool {
+    *bytes == 0
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_none(patterns: &u64) -> bool {
+    *patterns == 0
 }
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -254,18 +320,29 @@ impl Node {
         Self::Flow { vars, body }
     }
 
-    /// About how many bytes its values take.
-    fn bytes(&self) -> usize {
+    /// Returns the bytes that its values take.
+    pub(super) fn bytes(&self) -> usize {
+        let of = |vars: &Vars, cursor: usize| {
+            let vars = vars.iter().map(|(name, value)| variable_bytes(name, value));
+            vars.fold(cursor, usize::saturating_add)
+        };
         match self {
-            Self::Flow { vars, .. } | Self::Branch { vars, .. } => {
-                vars.values().map(Json::size).sum()
+            Self::Leaf(leaf) => leaf.input_bytes,
+            Self::Flow { vars, body } => match body {
+                BodyState::Steps(cursor) => of(vars, cursor.bytes()),
+                BodyState::Graph(_) => of(vars, 0),
+            },
+            Self::Branch { vars, cursor } => of(vars, cursor.bytes()),
+            Self::Fan { settled, .. } => {
+                let settled = settled.values().map(Settled::bytes);
+                settled.fold(0, usize::saturating_add)
             }
-            Self::Escalated { result, .. } => result.size(),
-            Self::Leaf(_)
-            | Self::Fan { .. }
-            | Self::Loop { .. }
-            | Self::Chosen { .. }
-            | Self::Try { .. } => 0,
+            Self::Loop { cursor, .. } | Self::Chosen { cursor, .. } => cursor.bytes(),
+            Self::Try { failure, cursor } => {
+                let message = failure.as_ref().map_or(0, |failure| failure.message.len());
+                cursor.bytes().saturating_add(message)
+            }
+            Self::Escalated { result, cursor, .. } => result.size().saturating_add(cursor.bytes()),
         }
     }
 

@@ -1,6 +1,9 @@
+use super::budget::WorkBudget;
 use super::progress::Vars;
-use crate::model::Json;
-use crate::workflow::expression::Variables;
+use crate::model::{Json, Path};
+use crate::workflow::expression::{Unresolved, Variables};
+use serde_json::Value;
+use std::rc::Rc;
 
 /// The variables that a step sees: those that are there by themselves, those of its flow or branch, and in a branch
 /// those outside of it.
@@ -9,14 +12,16 @@ pub(super) struct Scope<'s> {
     /// The innermost last.
     locals: Vec<(String, Json)>,
     outside: Option<&'s Self>,
+    work: Rc<WorkBudget>,
 }
 
 impl<'s> Scope<'s> {
-    pub(super) fn of_flow(vars: Vars) -> Self {
+    pub(super) fn of_flow(vars: Vars, work: &Rc<WorkBudget>) -> Self {
         Self {
             vars,
             locals: Vec::new(),
             outside: None,
+            work: Rc::clone(work),
         }
     }
 
@@ -25,6 +30,7 @@ impl<'s> Scope<'s> {
             vars,
             locals: Vec::new(),
             outside: Some(outside),
+            work: Rc::clone(&outside.work),
         }
     }
 
@@ -49,5 +55,13 @@ impl Variables for Scope<'_> {
             }
             scope = scope.outside?;
         }
+    }
+
+    fn search(&self, path: &Path, value: &Value) -> Result<(), Unresolved> {
+        self.work.search(path, value)
+    }
+
+    fn compile_pattern(&self) -> Result<(), Unresolved> {
+        self.work.compile_pattern()
     }
 }

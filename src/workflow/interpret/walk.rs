@@ -3,6 +3,8 @@
 //! The walk recurses as deep as steps stand within steps, which the loader bounds. What has ended is not walked again:
 //! a cursor says how far a list of steps has come.
 
+use super::budget::WorkBudget;
+use super::held::Held;
 use super::path::StepPath;
 use super::progress::{BodyState, Cursor, Node, Produced, Progress};
 use super::protocol::{Finish, FlowEvent, FlowEventKind, Next, StepFailure};
@@ -12,15 +14,18 @@ use crate::workflow::ast::{Block, Body, Doing, Flow, Step, Work};
 use crate::workflow::expression::{Expression, Unresolved};
 use crate::workflow::{ModelInput, Workflow};
 use std::mem;
+use std::rc::Rc;
 
 pub(super) struct Walk<'r> {
     pub(super) workflow: &'r Workflow,
     pub(super) progress: &'r mut Progress,
     pub(super) next: Next,
-    /// How many more steps may begin.
-    pub(super) left: u64,
+    /// The work that may still be done. Scopes share it.
+    pub(super) work: Rc<WorkBudget>,
     /// Whether one did not, because of that.
     pub(super) left_out: bool,
+    /// The bytes of all values of the run.
+    pub(super) held: Held,
 }
 
 /// How far a walk got.
@@ -71,12 +76,24 @@ impl End {
 
 impl<'r> Walk<'r> {
     pub(super) fn new(workflow: &'r Workflow, progress: &'r mut Progress) -> Self {
+        Self::in_stride(workflow, progress, u64::MAX)
+    }
+
+    /// Starts a walk in which at most so many steps begin.
+    pub(super) fn in_stride(
+        workflow: &'r Workflow,
+        progress: &'r mut Progress,
+        stride: u64,
+    ) -> Self {
+        let patterns = progress.patterns;
+        let held = Held::new(progress.bytes(), workflow.policies.limits.total_bytes);
         Self {
             workflow,
             progress,
             next: Next::default(),
-            left: u64::MAX,
+            work: Rc::new(WorkBudget::new(stride, patterns)),
             left_out: false,
+            held,
         }
     }
 
@@ -85,6 +102,16 @@ impl<'r> Walk<'r> {
         if self.progress.finished.is_some() {
             return;
         }
+        self.walk();
+        self.progress.patterns = self.work.compiled();
+        debug_assert_eq!(
+            self.held.bytes(),
+            self.progress.bytes(),
+            "each change of a value is counted"
+        );
+    }
+
+    fn walk(&mut self) {
         let path = StepPath::new(self.progress.flow.as_str());
         let walked = match self.workflow.flow(&self.progress.flow) {
             Some(flow) => {
@@ -128,7 +155,7 @@ impl<'r> Walk<'r> {
         let Some(Node::Flow { vars, .. }) = self.progress.nodes.get_mut(path) else {
             return self.misfit(path);
         };
-        let mut scope = Scope::of_flow(mem::take(vars));
+        let mut scope = Scope::of_flow(mem::take(vars), &self.work);
         let walked = match &flow.body {
             Body::Steps(block) => self.block(block, path, base, &mut scope),
             Body::Graph(graph) => self.graph(graph, path, base, &mut scope),
@@ -153,6 +180,7 @@ impl<'r> Walk<'r> {
             };
             let Some(step) = block.0.get(cursor.at) else {
                 let value = mem::take(&mut cursor.value);
+                self.held.remove(value.bytes());
                 return Walked::Ended(End::Produced(value));
             };
             let produced = match self.step(step, &base.child(&step.segment), scope) {
@@ -160,9 +188,8 @@ impl<'r> Walk<'r> {
                 walked @ (Walked::Open | Walked::Ended(_)) => return walked,
             };
             if let Some(name) = &step.into {
-                scope
-                    .vars
-                    .insert(name.clone(), produced.clone().into_json());
+                let value = produced.clone().into_json();
+                self.held.set(&mut scope.vars, name, value);
             }
             let Some(cursor) = self.cursor(node) else {
                 return self.misfit(node);
@@ -171,8 +198,10 @@ impl<'r> Walk<'r> {
             match produced {
                 Produced::Nothing => {}
                 Produced::Value(value) => {
-                    cursor.value = Produced::Value(value.clone());
-                    scope.vars.insert("last".to_owned(), value);
+                    let before = mem::replace(&mut cursor.value, Produced::Value(value.clone()));
+                    self.held.remove(before.bytes());
+                    self.held.add(value.size());
+                    self.held.set(&mut scope.vars, "last", value);
                 }
             }
         }
@@ -204,6 +233,7 @@ impl<'r> Walk<'r> {
         path: &StepPath,
         scope: &mut Scope<'_>,
     ) -> Walked {
+        self.work.renew_searches();
         let is_escalated = matches!(self.progress.nodes.get(path), Some(Node::Escalated { .. }));
         let walked = if is_escalated {
             self.handler(step, path, scope)
@@ -215,13 +245,29 @@ impl<'r> Walk<'r> {
                 walked @ (Walked::Open | Walked::Ended(_)) => walked,
             }
         };
+        // The enclosing step must not depend on the walk in which this step ended.
+        self.work.renew_searches();
         match walked {
             Walked::Open => Walked::Open,
             Walked::Ended(end) => {
-                let end = end.of(path);
+                let end = self.within_room(end).of(path);
                 self.close(path, &end);
                 Walked::Ended(end)
             }
+        }
+    }
+
+    /// Returns the end of a step, or a failure if its result has no room among the values of the run.
+    fn within_room(&self, end: End) -> End {
+        match end {
+            End::Produced(Produced::Value(value)) => match self.held.check(value.size()) {
+                Ok(()) => End::Produced(Produced::Value(value)),
+                Err(failure) => End::Failed(failure),
+            },
+            end @ (End::Produced(Produced::Nothing)
+            | End::Return(_)
+            | End::Failed(_)
+            | End::Broken(_)) => end,
         }
     }
 
@@ -272,8 +318,8 @@ impl<'r> Walk<'r> {
                 let message = format!("the input does not fit the schema of the flow: {reason}");
                 Walked::failed(StepFailure::new("bad_input", message))
             })?;
-            let node = Node::of_flow(flow, input);
-            self.progress.nodes.insert(path.clone(), node);
+            self.held.check(input.size()).map_err(Walked::failed)?;
+            self.insert(path, Node::of_flow(flow, input));
         }
         let walked = self.flow(flow, path, &path.child(name));
         Ok(match self.checked(flow, walked) {
@@ -289,12 +335,17 @@ impl<'r> Walk<'r> {
         scope: &mut Scope<'_>,
     ) -> Result<Walked, Walked> {
         self.begin(path, None)?;
-        let values = variables.iter().map(|(name, value)| {
+        let (mut values, mut bytes) = (Vec::new(), 0_usize);
+        for (name, value) in variables {
             let value = self.value(value, scope).map_err(Walked::failed)?;
-            Ok((name.clone(), value))
-        });
-        let values = values.collect::<Result<Vec<_>, Walked>>()?;
-        scope.vars.extend(values);
+            // The values are counted before all of them exist.
+            bytes = bytes.saturating_add(value.size());
+            self.held.check(bytes).map_err(Walked::failed)?;
+            values.push((name, value));
+        }
+        for (name, value) in values {
+            self.held.set(&mut scope.vars, name, value);
+        }
         Ok(Walked::Ended(End::Produced(Produced::Nothing)))
     }
 
@@ -303,8 +354,9 @@ impl<'r> Walk<'r> {
         if self.progress.paused {
             return true;
         }
-        self.left_out |= self.left == 0;
-        self.left == 0
+        let is_over = self.work.is_over();
+        self.left_out |= is_over;
+        is_over
     }
 
     /// Begins a step; the walk stops here if it is held, or the run has begun all the steps it may.
@@ -312,7 +364,7 @@ impl<'r> Walk<'r> {
         if self.is_held() {
             return Err(Walked::Open);
         }
-        self.left -= 1;
+        self.work.begin();
         self.progress.steps = self.progress.steps.saturating_add(1);
         self.event(path, FlowEventKind::Started);
         let most = self.workflow.policies.limits.steps;
@@ -322,9 +374,22 @@ impl<'r> Walk<'r> {
             return Err(Walked::Ended(End::Broken(failure)));
         }
         if let Some(node) = node {
-            self.progress.nodes.insert(path.clone(), node);
+            self.insert(path, node);
         }
         Ok(())
+    }
+
+    /// Adds a node, or replaces the one at its path.
+    pub(super) fn insert(&mut self, path: &StepPath, node: Node) {
+        self.held.add(node.bytes());
+        let before = self.progress.nodes.insert(path.clone(), node);
+        self.held.remove(before.as_ref().map_or(0, Node::bytes));
+    }
+
+    fn remove(&mut self, path: &StepPath) -> Option<Node> {
+        let node = self.progress.nodes.remove(path)?;
+        self.held.remove(node.bytes());
+        Some(node)
     }
 
     /// Begins a step that has others in it, unless it has begun.
@@ -338,7 +403,7 @@ impl<'r> Walk<'r> {
     /// Ends a step that has begun, and what is still under way in it.
     pub(super) fn close(&mut self, path: &StepPath, end: &End) {
         self.cancel_below(path);
-        self.progress.nodes.remove(path);
+        self.remove(path);
         let kind = match end {
             End::Produced(_) | End::Return(_) => FlowEventKind::Finished,
             End::Failed(failure) | End::Broken(failure) => FlowEventKind::Failed(failure.clone()),
@@ -357,7 +422,7 @@ impl<'r> Walk<'r> {
     }
 
     pub(super) fn cancel(&mut self, path: &StepPath) {
-        let Some(node) = self.progress.nodes.remove(path) else {
+        let Some(node) = self.remove(path) else {
             return;
         };
         if node.is_with_driver() {
@@ -386,9 +451,13 @@ impl<'r> Walk<'r> {
         scope: &Scope<'_>,
     ) -> Result<Json, StepFailure> {
         let most = self.workflow.policies.limits.value_bytes;
-        expression
+        let value = expression
             .resolve(scope, most)
-            .map_err(|error| unresolved(&error))
+            .map_err(|error| unresolved(&error))?;
+        if !expression.is_shared() {
+            self.work.build(value.size());
+        }
+        Ok(value)
     }
 
     pub(super) fn model_input(
@@ -417,6 +486,7 @@ impl<'r> Walk<'r> {
 pub(super) fn unresolved(error: &Unresolved) -> StepFailure {
     let code = match error {
         Unresolved::TooLarge(_) => "too_large",
+        Unresolved::Searches(_) | Unresolved::Patterns(_) => "too_much_work",
         Unresolved::Missing(_) | Unresolved::Path(_) | Unresolved::Condition(_) => "unresolved",
     };
     StepFailure::new(code, error.to_string())

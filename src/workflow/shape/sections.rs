@@ -297,6 +297,11 @@ pub(in crate::workflow) static LIMITS: Object = Object {
                 &Form::Whole(1_024, 1 << 20),
                 "Bytes of one value, as JSON; 262,144 by default.",
             ),
+            optional(
+                "total_bytes",
+                &Form::Whole(1_024, 64 << 20),
+                "Bytes of all values of a run together, as JSON; 4,194,304 by default.",
+            ),
         ]],
     }],
 };

@@ -12,7 +12,9 @@ use std::str::FromStr;
 /// | `./path`, `../path`, `~/path`, `/path` | that file, where paths are [allowed](crate::workload::WorkloadManagerBuilder::allow_paths) |
 /// | `store:<id>` | the definition in that breadcrumb |
 ///
-/// Each may end with `#` and the flow or agent to begin with.
+/// Each may end with `#` and the flow or agent to begin with. A breadcrumb whose definition names a `flow` starts only that flow.
+/// Otherwise the reference can start any flow or agent, also one that other flows run as a step: do not take the part after `#`
+/// from users.
 ///
 /// ```
 /// use universal_executor::workload::Ident;

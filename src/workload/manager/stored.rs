@@ -50,10 +50,20 @@ impl WorkloadManager {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
+        let flow = found.context.text("flow");
+        if let (Some(flow), Some(entry)) = (flow, entry)
+            && flow != entry
+        {
+            let (flow, entry) = (excerpt(flow, 80), excerpt(entry, 80));
+            let reason = format!(
+                "its definition names the flow {flow:?}, so a reference cannot start {entry:?}; omit the part after #"
+            );
+            return Err(Tried::new(place, reason));
+        }
         let source = Source {
             name: name_of(found).unwrap_or(&place),
             text: &text,
-            entry: entry.or_else(|| found.context.text("flow")),
+            entry: entry.or(flow),
             policy: self.policy,
         };
         let loaded = self

@@ -365,6 +365,28 @@ async fn paths_entries_and_breadcrumbs_name_workloads_too() {
 }
 
 #[tokio::test]
+async fn a_reference_cannot_start_another_flow_than_a_stored_definition_names() {
+    let two = json!({"flows": {
+        "a": {"steps": [{"return": 1}]}, "b": {"steps": [{"return": 2}]},
+    }});
+    let store = MemoryStore::default();
+    let stored = NewBreadcrumb::new("workflow.def.v1")
+        .context(json!({"workflow_id": "stored", "flow": "a", "definition": two}));
+    let id = store.create(stored).await.unwrap().id;
+    let folder = Folder::new();
+    let manager = manager(&folder, &["."]).store(Arc::new(store));
+    let manager = manager.build().unwrap();
+
+    for allowed in [format!("store:{id}"), format!("store:{id}#a")] {
+        assert!(manager.load(&allowed).await.is_ok(), "{allowed}");
+    }
+    let error = manager.load(&format!("store:{id}#b")).await.err().unwrap();
+
+    let said = error.to_string();
+    assert!(said.contains("names the flow \"a\""), "{said}");
+}
+
+#[tokio::test]
 async fn what_was_compiled_is_kept_until_its_content_changes() {
     let folder = Folder::new().with("x.json", &flow("old"));
     let manager = manager(&folder, &["."]).build().unwrap();

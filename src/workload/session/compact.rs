@@ -44,7 +44,7 @@ pub(in crate::workload) async fn compacted(
             match sum_up(&old, guardrails, &*model, Some(by)).await {
                 Ok(summary) => Some(summary),
                 Err(error) => {
-                    tracing::warn!("a conversation is too long, and is not summed up: {error}");
+                    error.log();
                     return Ok((log, None));
                 }
             }

@@ -1,7 +1,6 @@
 use super::replay;
 use crate::agent::Message;
 use crate::agent::compaction::summarised;
-use crate::error::excerpt;
 use crate::model::{Breadcrumb, BreadcrumbId, Json};
 use crate::workload;
 use serde::{Deserialize, Serialize};
@@ -156,11 +155,11 @@ impl LogEntry {
         for message in &mut messages {
             message.tool_calls.clear();
             let mut most = TEXT_BYTES;
-            message.text = excerpt(&message.text, most).into_owned();
+            message.cut(most);
             // As JSON a text may be six times as long.
             while most > 0 && written(message) > ENTRY_BYTES / 2 {
                 most /= 2;
-                message.text = excerpt(&message.text, most).into_owned();
+                message.cut(most);
             }
         }
         Self::Said { messages }

@@ -36,6 +36,8 @@ pub(in crate::workload) struct Talk {
     speaker: Option<StepPath>,
     /// What names the turn in logs.
     turn: String,
+    /// The text of the user's message. Any other input of an agent is data.
+    user_message: Option<Arc<str>>,
 }
 
 impl Talk {
@@ -43,10 +45,11 @@ impl Talk {
         session: Session,
         cx: RunCx,
         assembly: Arc<Assembly>,
-        speaker: Option<StepPath>,
+        (speaker, user_message): (Option<StepPath>, Option<Arc<str>>),
     ) -> Self {
         Self {
             turn: digest(&[cx.run()]),
+            user_message,
             session,
             cx,
             assembly,
@@ -129,7 +132,12 @@ impl Conversations for Talk {
             self.cx.keep(made);
             return Ok(());
         }
-        let mut messages = vec![Message::user(text_of(answered.asked))];
+        let words = (answered.asked.as_str(), self.user_message.as_deref());
+        let asked = match words {
+            (Some(input), Some(message)) if input == message => Message::user(input),
+            (Some(_) | None, _) => Message::data(answered.asked.clone()),
+        };
+        let mut messages = vec![asked];
         messages.extend(made);
         let answer = crate::agent::agents::said(answered.answer);
         messages.push(Message::assistant(text_of(&answer)));

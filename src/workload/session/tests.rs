@@ -1,5 +1,5 @@
 use super::*;
-use crate::agent::compaction::HearCost;
+use crate::agent::compaction::{HearCost, summarised};
 use crate::agent::guardrail::Guardrails;
 use crate::agent::{ChatResponse, Message, ScriptedModel, Usage};
 use crate::store::{Capabilities, Committed, MemoryStore, RunLedger, Scored, VectorQuery};
@@ -91,15 +91,9 @@ async fn a_summary_stands_for_what_is_not_shown_any_more() {
     shortened(&session, log, &policy, Some(Arc::clone(&model) as _)).await;
 
     let shown = texts(&session.load().await.unwrap());
-    assert_eq!(
-        shown,
-        [
-            "What was said before, in short: They counted.",
-            "two",
-            "two"
-        ]
-    );
-    assert!(model.requests()[0].messages[1].text.contains("user: one"));
+    assert_eq!(shown, [&*summarised("They counted.").text, "two", "two"]);
+    let one = "{\"role\":\"user\",\"text\":\"one\"}";
+    assert!(model.requests()[0].messages[1].text.contains(one));
 }
 
 #[tokio::test]

@@ -146,7 +146,7 @@ impl Shared {
         {
             match &outcome.status {
                 // What the turn failed of says more, and it can still be given up.
-                TurnStatus::Failed { .. } => tracing::warn!(run = &*run, "{not_kept:?}"),
+                TurnStatus::Failed { .. } => not_kept.log_unsaved(&run),
                 TurnStatus::Suspended { .. }
                 | TurnStatus::Completed { .. }
                 | TurnStatus::Cancelled => outcome.status = not_kept,

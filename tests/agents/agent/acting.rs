@@ -14,7 +14,7 @@ use universal_executor::agent::guardrail::{
 use universal_executor::agent::{AgentExecutor, ScriptedModel};
 use universal_executor::machine::Answer;
 use universal_executor::tool::ToolRegistry;
-use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Outcome};
+use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Outcome, Patch};
 
 /// An agent that may write notes, besides its answers, by actions.
 fn writer(
@@ -126,6 +126,35 @@ async fn only_what_an_agent_wrote_itself_is_its_own_to_change_and_delete() {
             .iter()
             .all(|note| note.id != own.id)
     );
+}
+
+#[tokio::test]
+async fn a_breadcrumb_that_only_names_an_agent_as_its_creator_is_not_the_agents_own() {
+    let store = MemoryStore::default();
+    let may = json!({"can_update_own": true, "can_delete_own": true});
+    let (first, _) = writer(&store, &[NOTE], &may);
+    let question = put(&store, "question.v1", json!({})).await;
+    sees(&first, &question).await.unwrap();
+    let changed = store.latest("note.v1").await.unwrap().unwrap();
+    let creator = changed.context["creator"].clone();
+    let forged = json!({"n": 9, "creator": creator});
+    let planted = put(&store, "note.v1", forged.clone()).await;
+    // Another writer changed this one since, and left the creator as it was.
+    let patch = Patch::new().context(forged.clone());
+    store.update(changed.id, 1, patch).await.unwrap();
+    for (id, version) in [(planted.id, 1), (changed.id, 2)] {
+        for action in ["update", "delete"] {
+            let answer = format!(
+                r#"{{"action": "{action}", "breadcrumb": {{"id": "{id}", "version": {version}, "context": {{"n": 2}}}}}}"#
+            );
+            let (agent, _) = writer(&store, &[&answer, &answer, &answer], &may);
+            let question = put(&store, "question.v1", json!({})).await;
+            sees(&agent, &question).await.ok();
+        }
+    }
+
+    assert_eq!(store.get_context(&planted).await, forged);
+    assert_eq!(store.get_context(&changed).await, forged);
 }
 
 /// The context of a breadcrumb as the store has it now.
@@ -306,7 +335,8 @@ async fn an_agent_that_has_all_three_of_the_trifecta_says_so() {
     for named in ["read", "page.v1", "mail"] {
         assert!(found.contains(named), "{found}");
     }
-    assert!(logged.contains(&found), "{logged}");
+    // Subscribers escape the quotes of a string.
+    assert!(logged.contains(&format!("{found:?}")), "{logged}");
     assert_eq!(two.trifecta(), None);
     assert_eq!(log.take(), "");
 }

@@ -477,6 +477,23 @@ async fn an_executor_that_asks_for_deletions_is_refused_on_a_store_without_tombs
     assert_eq!(nameless, InvalidExecutor::NoId);
 }
 
+#[test]
+fn an_executor_id_that_a_store_would_change_or_cannot_index_is_refused() {
+    let store = MemoryStore::default();
+    let checked = |id: &str| check(&Probe::on("question.v1", id, &store));
+    let longest = "x".repeat(256);
+
+    assert!(checked(&longest).is_ok());
+    assert!(checked("Übersetzer 1").is_ok());
+    let long = checked(&format!("{longest}x")).unwrap_err().to_string();
+    assert!(
+        long.contains("has 257 bytes where at most 256") && long.len() < 200,
+        "{long}"
+    );
+    let control = checked("helper\0").unwrap_err().to_string();
+    assert!(control.contains("U+0000 at byte 6"), "{control}");
+}
+
 #[tokio::test]
 async fn an_executor_that_requires_what_is_found_by_meaning_is_refused_on_a_store_that_does_not_search_so()
  {

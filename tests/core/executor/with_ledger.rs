@@ -1,5 +1,7 @@
 //! Executors on a store without a ledger beside the ledger of another store.
 
+mod outages;
+
 use crate::support::{Call, Do, Probe, Shim, all, event_of, eventually, put, runs, unavailable};
 use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -73,6 +75,21 @@ fn failing(times: usize, error: fn() -> StoreError) -> impl Fn(Call<'_>) -> Do +
     let commits = AtomicUsize::new(0);
     move |call| match call {
         Call::Commit(_) if commits.fetch_add(1, Ordering::SeqCst) < times => Do::Fail(error()),
+        _ => Do::Pass,
+    }
+}
+
+/// Fails the first commits for now, refuses the next one for good, and passes all others.
+fn refusing_after(times: usize) -> impl Fn(Call<'_>) -> Do + Send + Sync {
+    let commits = AtomicUsize::new(0);
+    move |call| match call {
+        Call::Commit(_) => match commits.fetch_add(1, Ordering::SeqCst) {
+            commit if commit < times => Do::Fail(unavailable()),
+            commit if commit == times => Do::Fail(StoreError::Forbidden {
+                reason: "not any more".to_owned(),
+            }),
+            _ => Do::Pass,
+        },
         _ => Do::Pass,
     }
 }
@@ -306,8 +323,8 @@ async fn a_response_waits_for_a_store_that_is_away_and_is_not_made_again() {
     let mut refused = 0;
     let outcome = loop {
         match other.sees(&question).await {
-            Err(ExecutorError::Store { source, .. }) => {
-                assert!(matches!(source, StoreError::Unavailable { .. }));
+            Err(ExecutorError::Postponed { source, .. }) => {
+                assert_eq!(source.code(), "unavailable");
                 assert_eq!(joined.state().await, RunState::Ready);
                 refused += 1;
             }
@@ -387,17 +404,7 @@ async fn a_response_that_changes_something_is_made_again_from_what_is_there() {
 
 #[tokio::test(start_paused = true)]
 async fn a_response_that_the_store_refuses_for_good_is_made_again() {
-    let refusals = AtomicUsize::new(0);
-    let joined = Joined::serving(move |call| match call {
-        Call::Commit(_) => match refusals.fetch_add(1, Ordering::SeqCst) {
-            0 => Do::Fail(unavailable()),
-            1 => Do::Fail(StoreError::Forbidden {
-                reason: "not any more".to_owned(),
-            }),
-            _ => Do::Pass,
-        },
-        _ => Do::Pass,
-    });
+    let joined = Joined::serving(refusing_after(1));
     let question = joined.asked().await;
     let probe = joined.probe();
 

@@ -59,6 +59,7 @@ pub(crate) struct Told(Arc<Line>);
 #[derive(Default)]
 struct Line {
     is_complete: bool,
+    is_shared: bool,
     open: Mutex<Option<mpsc::UnboundedSender<Delivered>>>,
     subscriptions: AtomicUsize,
 }
@@ -68,6 +69,15 @@ impl Told {
     pub(crate) fn complete() -> Self {
         Self(Arc::new(Line {
             is_complete: true,
+            ..Line::default()
+        }))
+    }
+
+    /// It claims to leave nothing out, and to share its events among workers.
+    pub(crate) fn shared() -> Self {
+        Self(Arc::new(Line {
+            is_complete: true,
+            is_shared: true,
             ..Line::default()
         }))
     }
@@ -103,6 +113,10 @@ impl EventSource for Told {
 
     fn is_complete(&self) -> bool {
         self.0.is_complete
+    }
+
+    fn is_shared(&self) -> bool {
+        self.0.is_shared
     }
 }
 

@@ -6,7 +6,9 @@ use crate::support::{Call, Do, Probe, Shim, event_of, eventually, put, unavailab
 use futures::future::join_all;
 use serde_json::json;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
 use universal_executor::executor::ContextError;
 use universal_executor::runtime::WaitError;
 use universal_executor::tool::{ToolExecutor, json_tool};
@@ -390,4 +392,93 @@ async fn outside_a_runtime_a_run_cannot_wait() {
         matches!(by_hand, Err(ContextError::Unsupported { .. })),
         "{by_hand:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_are_answered_though_the_events_went_to_another_worker() {
+    let store = MemoryStore::default();
+    let runtime = runtime(Told::shared(), [&bystander(&store)]);
+    let mut latest = Duration::ZERO;
+    let asks = async {
+        for n in 0..12 {
+            tokio::time::sleep(7 * SECOND).await;
+            let wait = runtime.wait_for(Selector::schema("reply.v1"), MINUTE);
+            let began = Instant::now();
+            let reply = put(&store, "reply.v1", json!({ "n": n })).await;
+            assert_eq!(wait.await.unwrap().id, reply.id);
+            latest = latest.max(began.elapsed());
+        }
+    };
+
+    runtime.run_until(asks).await.unwrap();
+
+    assert!(latest <= 5 * SECOND, "{latest:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_announced_before_a_wait_does_not_answer_it_in_a_search() {
+    let store = MemoryStore::default();
+    let source = Told::shared();
+    let runtime = runtime(source.clone(), [&bystander(&store)]);
+    let asks = async {
+        tokio::time::sleep(6 * SECOND).await;
+        let before = put(&store, "reply.v1", json!({})).await;
+        source.say(event_of(&before));
+        tokio::time::sleep(SECOND).await;
+        let wait = runtime.wait_for(Selector::schema("reply.v1"), MINUTE);
+        tokio::time::sleep(20 * SECOND).await;
+        let reply = put(&store, "reply.v1", json!({})).await;
+        assert_eq!(wait.await.unwrap().id, reply.id);
+    };
+
+    runtime.run_until(asks).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_searched_for_if_each_worker_receives_every_event() {
+    let store = MemoryStore::default();
+    let searches = Arc::new(AtomicUsize::new(0));
+    let noted = Arc::clone(&searches);
+    let watched = Shim::new(&store, move |call| {
+        if let Call::Search(_) = call {
+            noted.fetch_add(1, Ordering::SeqCst);
+        }
+        Do::Pass
+    });
+    let runtime = runtime(Told::complete(), [&bystander(&watched)]);
+    let mut before = 0;
+    let waits = async {
+        tokio::time::sleep(SECOND).await;
+        before = searches.load(Ordering::SeqCst);
+        let wait = runtime.wait_for(Selector::schema("reply.v1"), MINUTE);
+        assert!(wait.await.is_err());
+    };
+
+    runtime.run_until(waits).await.unwrap();
+
+    assert_eq!(searches.load(Ordering::SeqCst), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_is_answered_though_the_store_could_not_be_read_for_long_after_the_announcement() {
+    let store = MemoryStore::default();
+    let out = Arc::new(AtomicBool::new(false));
+    let is_out = Arc::clone(&out);
+    let failing = Shim::new(&store, move |call| match call {
+        Call::Get(_) if is_out.load(Ordering::SeqCst) => Do::Fail(unavailable()),
+        _ => Do::Pass,
+    });
+    let runtime = runtime(store.events(), [&bystander(&failing)]);
+    let asks = async {
+        let wait = runtime.wait_for(Selector::schema("reply.v1"), 60 * MINUTE);
+        out.store(true, Ordering::SeqCst);
+        let reply = put(&store, "reply.v1", json!({})).await;
+        tokio::time::sleep(30 * MINUTE).await;
+        out.store(false, Ordering::SeqCst);
+        let began = Instant::now();
+        assert_eq!(wait.await.unwrap().id, reply.id);
+        assert!(began.elapsed() < 5 * SECOND, "{:?}", began.elapsed());
+    };
+
+    runtime.run_until(asks).await.unwrap();
 }

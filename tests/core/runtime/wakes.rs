@@ -632,3 +632,26 @@ async fn a_look_at_all_suspended_runs_forgets_none_that_is_suspended_meanwhile()
 
     runtime.run_until(asked).await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_suspended_run_is_woken_though_the_event_went_to_another_worker() {
+    let store = MemoryStore::default();
+    let source = Told::shared();
+    let asks = asks_back("asks", &store, |_| Wake::on(reply("to:me"))).shared();
+    let runtime = runtime(source.clone(), [&asks]);
+    let mut took = SECOND;
+    let scenario = async {
+        let question = put(&store, "question.v1", json!({})).await;
+        source.say(event_of(&question));
+        until_suspended(&store, 1).await;
+        tokio::time::sleep(MINUTE).await;
+        let began = Instant::now();
+        put_tagged(&store, "reply.v1", "to:me").await;
+        until(&store, "answer.v1", 1).await;
+        took = began.elapsed();
+    };
+
+    runtime.run_until(scenario).await.unwrap();
+
+    assert!(took < 10 * SECOND, "{took:?}");
+}

@@ -12,7 +12,7 @@ use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::runtime::Health;
 use universal_executor::runtime::definitions::Definitions;
 use universal_executor::source::{Deliveries, SourceError, StartAt};
-use universal_executor::store::StoreError;
+use universal_executor::store::{Fault, Faulty, Moment, Operation, RunState, StoreError};
 use universal_executor::{EventSource, MemoryStore, Runtime, async_trait};
 
 fn of_one(executor: Probe, source: impl EventSource) -> Runtime {
@@ -274,6 +274,94 @@ async fn a_source_that_cannot_be_reached_is_a_problem_until_it_can() {
     );
 }
 
+/// A source whose stream stays open, reports an error whenever a test says so, and delivers nothing.
+#[derive(Clone, Default)]
+struct Idle {
+    away: Arc<AtomicBool>,
+    failing: Arc<tokio::sync::Notify>,
+}
+
+impl Idle {
+    fn check(&self) -> Result<(), SourceError> {
+        match self.away.load(Ordering::SeqCst) {
+            true => Err(SourceError::Unavailable {
+                retry_after: Duration::ZERO,
+                source: "connection refused".into(),
+            }),
+            false => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl EventSource for Idle {
+    async fn subscribe(&self, _: StartAt) -> Result<Deliveries, SourceError> {
+        let idle = self.clone();
+        Ok(Deliveries::new(stream::unfold(idle, async |idle| {
+            idle.failing.notified().await;
+            let error = idle.check().err()?;
+            Some((Err(error), idle))
+        })))
+    }
+
+    async fn behind(&self) -> Result<Option<u64>, SourceError> {
+        self.check().map(|()| None)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_is_ready_again_after_an_error_of_its_source_though_no_event_comes() {
+    let store = MemoryStore::default();
+    let source = Idle::default();
+    let runtime = of_one(Probe::on("message.v1", "prober", &store), source.clone());
+    let (mut healths, mut after) = (Vec::new(), None);
+    let scenario = async {
+        eventually(async || runtime.health().ready).await;
+        source.away.store(true, Ordering::SeqCst);
+        source.failing.notify_one();
+        eventually(async || !runtime.health().ready).await;
+        for _ in 0..100 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            healths.push(runtime.health());
+        }
+        source.away.store(false, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        after = Some(runtime.health());
+    };
+
+    runtime.run_until(scenario).await.unwrap();
+
+    for health in &healths {
+        assert_eq!(problem(health), "the source of events cannot be reached");
+    }
+    let after = after.unwrap();
+    assert!(after.ready, "{after:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_fails_each_time_it_is_polled_stays_a_problem() {
+    let store = MemoryStore::default();
+    let source = Faulty::new(store.events(), |operation, moment| {
+        match (operation, moment) {
+            (Operation::Next, Moment::Before) => Fault::Fail,
+            _ => Fault::None,
+        }
+    });
+    let runtime = of_one(Probe::on("message.v1", "prober", &store), source);
+    let mut healths = Vec::new();
+    let scenario = async {
+        eventually(async || !runtime.health().ready).await;
+        for _ in 0..1_000 {
+            tokio::time::sleep(Duration::from_millis(130)).await;
+            healths.push(runtime.health().ready);
+        }
+    };
+
+    runtime.run_until(scenario).await.unwrap();
+
+    assert!(healths.iter().all(|ready| !ready));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_runtime_whose_tasks_are_not_polled_does_not_live() {
     let store = MemoryStore::default();
@@ -297,5 +385,38 @@ async fn a_runtime_whose_tasks_are_not_polled_does_not_live() {
     assert!(
         problem(&healths[1]).contains("have not been polled for"),
         "{healths:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_is_not_ready_while_its_suspended_runs_cannot_be_listed() {
+    let store = MemoryStore::default();
+    let away = Arc::new(AtomicBool::new(true));
+    let is_away = Arc::clone(&away);
+    let shim = Shim::new(&store, move |call| match call {
+        Call::Runs(filter) if filter.states == [RunState::Suspended] => {
+            match is_away.load(Ordering::SeqCst) {
+                true => Do::Fail(unavailable()),
+                false => Do::Pass,
+            }
+        }
+        _ => Do::Pass,
+    });
+    let runtime = of_one(Probe::on("message.v1", "prober", &shim), store.events());
+    let mut health = None;
+    let scenario = async {
+        eventually(async || !runtime.health().ready).await;
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        health = Some(runtime.health());
+        away.store(false, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(runtime.health().ready);
+    };
+
+    runtime.run_until(scenario).await.unwrap();
+
+    assert_eq!(
+        problem(&health.unwrap()),
+        "store Shim fails to list suspended runs"
     );
 }

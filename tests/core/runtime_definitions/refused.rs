@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use universal_executor::runtime::RuntimeError;
 use universal_executor::runtime::definitions::Definitions;
 use universal_executor::store::{RunState, Write};
 use universal_executor::tool::{Tool, ToolExecutor, json_tool};
@@ -34,6 +35,26 @@ fn tool(name: &'static str) -> impl Tool + 'static {
 fn on_message(mut definition: Value) -> Value {
     definition["subscriptions"] = json!([{"schema_name": "message.v1", "role": "trigger"}]);
     definition
+}
+
+#[test]
+fn a_maker_of_a_schema_that_does_not_mark_a_definition_is_refused() {
+    let store = MemoryStore::default();
+    let built = |schema: &str| {
+        let definitions = agents(&store).maker(schema, |_, _| Err("made nothing".into()));
+        let runtime = Runtime::builder(store.events()).definitions(definitions);
+        runtime.build().map(drop)
+    };
+
+    let refused = built("playbook.v1").unwrap_err();
+
+    assert!(
+        matches!(&refused, RuntimeError::NotADefinition { schema } if schema == "playbook.v1"),
+        "{refused}"
+    );
+    for schema in ["playbook.def.v1", "tool.v2", Definitions::AGENT] {
+        assert!(built(schema).is_ok(), "{schema}");
+    }
 }
 
 /// Updates a definition that works to one that does not; returns the only reason given, after the old one has

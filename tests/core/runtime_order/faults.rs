@@ -648,3 +648,30 @@ async fn a_panic_of_the_source_or_the_store_does_not_end_the_runtime() {
     assert_eq!(report.responded, 1, "{report:?}");
     assert!(searches.load(Ordering::SeqCst) > 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_executor_works_on_though_the_store_of_another_takes_no_runs() {
+    const QUESTIONS: usize = 3_000;
+    let (good, bad) = (MemoryStore::default(), MemoryStore::default());
+    let refusing = Shim::new(&bad, |call| match call {
+        Call::Enqueue => Do::Fail(unavailable()),
+        _ => Do::Pass,
+    });
+    let works = Probe::on("question.v1", "works", &good).shared();
+    let runtime = Runtime::builder(good.events())
+        .executor(Arc::clone(&works))
+        .executor(Probe::on("question.v1", "stuck", &refusing))
+        .build()
+        .unwrap();
+    let asked = async {
+        for n in 0..QUESTIONS {
+            put(&good, "question.v1", json!({ "n": n })).await;
+        }
+        let done = eventually(async || works.executed() == QUESTIONS);
+        tokio::time::timeout(600 * SECOND, done).await.ok();
+    };
+
+    runtime.run_until(asked).await.unwrap();
+
+    assert_eq!(works.executed(), QUESTIONS);
+}

@@ -3,6 +3,7 @@
 mod bounds;
 mod budget;
 mod chaos;
+mod dropped;
 mod faults;
 mod loops;
 mod order;

@@ -1,9 +1,9 @@
 //! When a run is tried again, when it is not, and how it is done over.
 
 use crate::runtime_order::stage::{LEASE, Notebook, SECOND, beginning, count, until, until_over};
-use crate::support::{Probe, Shim, all, event_of, eventually, put, runs};
+use crate::support::{Do, Probe, Shim, all, event_of, eventually, put, runs, unavailable};
 use serde_json::json;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
@@ -171,6 +171,59 @@ async fn a_run_that_three_workers_died_with_is_a_crash_loop_and_leaves_others_al
     assert_eq!(letter.context["trigger_id"], killer.id.to_string());
     assert_eq!((report.failed, last.executed()), (1, 0));
     assert_eq!(count(&store, "answer.v1").await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn outages_of_the_store_are_not_counted_as_deaths_of_a_worker_that_lives() {
+    const OUTAGES: usize = 4;
+    const RUNS: usize = 16;
+    let store = MemoryStore::default();
+    for n in 0..RUNS {
+        put(&store, "question.v1", json!({"n": n})).await;
+    }
+    let out = Arc::new(AtomicBool::new(false));
+    let is_out = Arc::clone(&out);
+    let away = Shim::new(&store, move |_| match is_out.load(Ordering::SeqCst) {
+        true => Do::Fail(unavailable()),
+        false => Do::Pass,
+    });
+    let probe = Probe::on("question.v1", "worker", &away)
+        .executing(|context| async move {
+            if context.attempt() <= u32::try_from(OUTAGES).unwrap() {
+                std::future::pending::<()>().await;
+            }
+            Ok(json!({}))
+        })
+        .shared();
+    let runtime = beginning(&store)
+        .executor(Arc::clone(&probe))
+        .build()
+        .unwrap();
+    let scenario = async {
+        for outage in 1..=OUTAGES {
+            eventually(async || probe.executed() == outage * RUNS).await;
+            out.store(true, Ordering::SeqCst);
+            tokio::time::sleep(3 * LEASE).await;
+            out.store(false, Ordering::SeqCst);
+            let recovered = Instant::now();
+            eventually(async || probe.executed() == (outage + 1) * RUNS).await;
+            assert!(
+                recovered.elapsed() < 3 * SECOND,
+                "after outage {outage} the runs took {:?} to start",
+                recovered.elapsed()
+            );
+        }
+        until_over(&store, RUNS).await;
+    };
+
+    runtime.run_until(scenario).await.unwrap();
+
+    let rows = runs(&store).await;
+    assert!(
+        rows.iter().all(|row| row.state == RunState::Done),
+        "{rows:?}"
+    );
+    assert_eq!(count(&store, "answer.v1").await, RUNS);
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::time::{Instant, sleep, timeout};
 use universal_executor::executor::OrderingKey;
 use universal_executor::source::{Deliveries, SourceError, StartAt};
-use universal_executor::store::{NewRun, RunRef, RunState};
+use universal_executor::store::{Fault, Faulty, NewRun, RunRef, RunState};
 use universal_executor::{
     BreadcrumbStoreExt, EventSource, MemoryStore, Patch, Profile, RunLedger, Runtime, permanent,
 };
@@ -462,4 +462,19 @@ impl<E: EventSource> EventSource for Slow<E> {
     fn is_complete(&self) -> bool {
         true
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_signal_ends_a_start_that_waits_for_a_store() {
+    let store = MemoryStore::default();
+    let hanging = Faulty::new(store.clone(), |_, _| Fault::Hang);
+    let runtime = Runtime::builder(store.events())
+        .executor(Probe::on("question.v1", "worker", &hanging))
+        .build()
+        .unwrap();
+    let began = Instant::now();
+
+    runtime.run_until_signals(signals(&[1])).await.unwrap();
+
+    assert_eq!(began.elapsed(), SECOND);
 }

@@ -3,6 +3,7 @@
 use crate::support::{Probe, all, event_of, eventually, put};
 use crate::tools::{SECOND, by_hand, count, counting, echo, error_of, only, registry};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::time::{Instant, sleep};
@@ -202,6 +203,56 @@ async fn a_run_that_is_tried_again_asks_once() {
         assert_eq!(count(&attempts), 2);
         assert_eq!(all(&store, "tool.request.v1").await.len(), 1);
     }
+}
+
+/// The key of the call `c-1`, as anyone computes it who knows the key of the run.
+fn key_of_call(run: &str) -> String {
+    let mut hash = Sha256::new();
+    for part in [run, "c-1"] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    let digest = hash.finalize();
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_a_client_planted_does_not_keep_a_run_from_asking() {
+    let store = MemoryStore::default();
+    let planting = store.clone();
+    let tools = ToolRegistry::default().with(remote()).unwrap();
+    let shared: Arc<dyn BreadcrumbStore> = Arc::new(store.clone());
+    // The client knows the key of the call, which follows from the ID of the trigger.
+    let agent = Probe::on("question.v1", "caller", &store).executing(move |run| {
+        let (store, tools, shared) = (planting.clone(), tools.clone(), Arc::clone(&shared));
+        async move {
+            let id = key_of_call(run.idempotency_key());
+            let creator = json!({"id": "caller", "trigger_id": run.trigger().id});
+            let planted = NewBreadcrumb::new("tool.request.v1").created_by("caller");
+            let planted = planted.tag(format!("request:{id}"));
+            let fields = json!({"tool": "other", "requestId": id, "creator": creator});
+            store.create(planted.context(fields)).await?;
+            asks(tools, run, shared).await
+        }
+    });
+    let runtime = Runtime::builder(store.events())
+        .executor(agent)
+        .build()
+        .unwrap();
+    let requests = async || all(&store, "tool.request.v1").await;
+    let mut asked = false;
+    let work = async {
+        put(&store, "question.v1", json!({})).await;
+        let both = eventually(async || requests().await.len() == 2);
+        asked = tokio::time::timeout(5 * SECOND, both).await.is_ok();
+    };
+
+    runtime.run_until(work).await.unwrap();
+
+    let requests = requests().await;
+    assert!(asked, "nothing was asked: {requests:?}");
+    let id = |request: &Breadcrumb| request.context["requestId"].clone();
+    assert_eq!(id(&requests[0]), id(&requests[1]), "the key is guessed");
 }
 
 #[tokio::test]

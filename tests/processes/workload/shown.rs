@@ -72,11 +72,29 @@ pub(crate) fn written(messages: &[Message]) -> Vec<String> {
         let text = match prompt(&message.text) {
             Some(prompt) => prompt,
             None if of.contains("most") => "*".to_owned(),
-            None => message.text.clone(),
+            None => without_marks(&message.text),
         };
         format!("{:?} {of} {text} {calls:?}", message.speaker)
     };
     messages.iter().map(one).collect()
+}
+
+/// Returns a text without the marks of its fences, which differ from process to process.
+fn without_marks(text: &str) -> String {
+    const DIGITS: usize = 16;
+    let parts: Vec<_> = text.split("data-").collect();
+    let mark = |part: &str| {
+        part.get(..DIGITS)
+            .is_some_and(|mark| mark.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    let rest = parts
+        .iter()
+        .enumerate()
+        .map(|(at, part)| match at > 0 && mark(part) {
+            true => part.get(DIGITS..).unwrap_or_default(),
+            false => part,
+        });
+    rest.collect::<Vec<_>>().join("data-")
 }
 
 /// What an agent is asked, in the message that shows it its task.

@@ -7,7 +7,10 @@ use futures::future::join_all;
 use futures::{FutureExt as _, StreamExt as _};
 use std::time::Duration;
 use universal_executor::source::{Backed, NatsServer, NatsSource, StartAt};
-use universal_executor::{BreadcrumbStore, EventSource as _, PostgresStore, Runtime};
+use universal_executor::{
+    BreadcrumbStore, BreadcrumbStoreExt as _, EventSource as _, NewBreadcrumb, PostgresStore,
+    Runtime, Selector,
+};
 
 /// A worker with a relay, on a store and a server.
 async fn worker(
@@ -54,6 +57,47 @@ async fn four_workers_with_two_stores_answer_each_question_once() {
         .map(|report| report.unwrap().responded)
         .sum();
     assert_eq!(responded, 200);
+}
+
+#[tokio::test]
+async fn waits_of_one_worker_are_answered_though_the_group_shares_the_events() {
+    let (namespaces, tenant) = (Namespaces::default(), uuid());
+    let store = namespaces.builder().connect().await.unwrap();
+    let _relay = Relayed::of(url(), &tenant, store.events_of("nats")).await;
+    let worker = || async {
+        let source = NatsSource::builder(url(), &*tenant).group("workers");
+        let source = source.connect().await.unwrap();
+        runtime(source, &store)
+            .reconcile_every(Duration::from_secs(3_600))
+            .build()
+            .unwrap()
+    };
+    let (waiting, other) = futures::join!(worker(), worker());
+    let answered = async {
+        // Past the start, at which each worker looks at everything.
+        ask_all(&store, 0..20).await;
+        answered(&store, 20).await;
+        let waits = (0..12).map(|n| {
+            let selector = Selector::schema("reply.v1").all_tags([format!("reply:{n}")]);
+            waiting.wait_for(selector, Duration::from_secs(30))
+        });
+        let waits: Vec<_> = waits.collect();
+        for n in 0..12 {
+            let reply = NewBreadcrumb::new("reply.v1").tag(format!("reply:{n}"));
+            store.create(reply).await.unwrap();
+        }
+        let answers = join_all(waits).await;
+        assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    };
+
+    let ended = answered.shared();
+    let (one, two) = futures::join!(
+        waiting.run_until(ended.clone()),
+        other.run_until(ended.clone())
+    );
+
+    one.unwrap();
+    two.unwrap();
 }
 
 #[tokio::test]

@@ -4,8 +4,11 @@ mod alike;
 mod broken;
 mod counter;
 mod far;
+mod incomplete;
 mod processes;
 mod proxy;
+mod read_only;
+mod restored;
 mod round_trips;
 pub(crate) mod server;
 mod source;
@@ -13,13 +16,21 @@ mod vectors;
 #[path = "../../stores/wrappers/wrapped.rs"]
 mod wrapped;
 
-use crate::{ledger_model, search_model};
+use crate::{ledger_model, search_model, start_stop};
 use server::Namespaces;
+use sqlx::Connection as _;
 use std::sync::Mutex;
 use std::time::Duration;
 use universal_executor::store::conformance::{Subject, WordCounts};
 use universal_executor::store::meaning::Meaning;
 use universal_executor::{EventSource, PostgresStore};
+
+/// Executes statements over a connection of its own.
+pub(crate) async fn execute(sql: String) {
+    let mut connection = sqlx::PgConnection::connect(&server::url()).await.unwrap();
+    let sql = sqlx::raw_sql(sqlx::AssertSqlSafe(sql));
+    sql.execute(&mut connection).await.unwrap();
+}
 
 /// A fresh namespace for each store, on whose clock time passes by moving it.
 #[derive(Default)]
@@ -101,6 +112,17 @@ fn the_ledger_does_what_the_model_does() {
 #[test]
 fn a_search_finds_what_a_filter_over_everything_finds() {
     search_model::a_search_finds_what_a_filter_over_everything_finds::<Held>(8);
+}
+
+impl start_stop::Restarted for Held {
+    fn events_of(store: &PostgresStore, consumer: &str) -> Option<Box<dyn EventSource>> {
+        Some(Box::new(store.events_of(consumer)))
+    }
+}
+
+#[test]
+fn however_runtimes_are_started_and_stopped_each_trigger_is_answered_once() {
+    start_stop::each_trigger_is_answered_once::<Held>(6);
 }
 
 crate::versions::versions!(versions_of_executors, Server::default());

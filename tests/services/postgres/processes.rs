@@ -6,10 +6,11 @@ use futures::future::join_all;
 use sqlx::Connection as _;
 use std::collections::HashSet;
 use std::time::Duration;
-use universal_executor::source::StartAt;
+use universal_executor::model::Timestamp;
+use universal_executor::source::{SourceError, StartAt};
 use universal_executor::store::{
-    Claim, Commit, ExecutorLimits, PostgresError, RunEnd, RunFilter, RunLedger, RunRef, RunState,
-    Write,
+    Claim, Commit, ExecutorLimits, PostgresError, PostgresLimits, RunEnd, RunFilter, RunLedger,
+    RunRef, RunState, Write,
 };
 use universal_executor::{
     BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, EventSource, NewBreadcrumb, PostgresStore,
@@ -117,6 +118,31 @@ async fn what_one_process_commits_the_other_reads_and_hears_of_without_looking()
         other.get(heard).await.unwrap().schema_name.as_deref(),
         Some("note.v1")
     );
+}
+
+#[tokio::test]
+async fn a_consumer_that_was_away_for_too_long_learns_since_when_events_are_missing() {
+    let namespaces = Namespaces::default();
+    let mut limits = PostgresLimits::default();
+    limits.events = 3;
+    let builder = store_in(&namespaces.one()).limits(limits);
+    let store = builder.connect().await.unwrap();
+    let before = store.create(note()).await.unwrap();
+    let indexer = store.events_of("indexer");
+    drop(indexer.subscribe(StartAt::Now).await.unwrap());
+    for _ in 0..20 {
+        store.create(note()).await.unwrap();
+    }
+
+    let mut events = indexer.subscribe(StartAt::Now).await.unwrap();
+
+    let lagged = events.next().await.unwrap().unwrap_err();
+    let SourceError::Lagged { missed, after } = lagged else {
+        panic!("{lagged:?}");
+    };
+    // Its commit may have had more events.
+    let last = Timestamp::from_micros(before.updated_at.as_micros() - 1);
+    assert_eq!((missed, after), (17, Some(last)));
 }
 
 #[tokio::test]

@@ -90,11 +90,14 @@ async fn a_slow_subscriber_is_told_what_it_missed_and_goes_on() {
     write(&store, 10).await;
 
     let lag = slow.next().await.unwrap().unwrap_err();
-    assert!(matches!(lag, SourceError::Lagged { missed: 7 }), "{lag:?}");
+    assert!(
+        matches!(lag, SourceError::Lagged { missed: 7, .. }),
+        "{lag:?}"
+    );
     assert_eq!(positions(&mut slow).await, [8, 9, 10]);
     let lag = resumed.next().await.unwrap().unwrap_err();
     assert!(
-        matches!(lag, SourceError::Lagged { missed: 7 }),
+        matches!(lag, SourceError::Lagged { missed: 7, .. }),
         "after position 0: {lag:?}"
     );
     write(&store, 1).await;

@@ -3,7 +3,7 @@ mod events;
 mod limits;
 pub(crate) mod source;
 
-use crate::{ledger_model, search_model};
+use crate::{ledger_model, search_model, start_stop};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -94,6 +94,17 @@ fn the_ledger_does_what_the_model_does() {
 #[test]
 fn a_search_finds_what_a_filter_over_everything_finds() {
     search_model::a_search_finds_what_a_filter_over_everything_finds::<Held>(500);
+}
+
+impl start_stop::Restarted for Held {
+    fn events_of(_: &MemoryStore, _: &str) -> Option<Box<dyn EventSource>> {
+        None
+    }
+}
+
+#[test]
+fn however_runtimes_are_started_and_stopped_each_trigger_is_answered_once() {
+    start_stop::each_trigger_is_answered_once::<Held>(32);
 }
 
 crate::versions::versions!(versions_of_executors, Held);

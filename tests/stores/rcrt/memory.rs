@@ -110,7 +110,7 @@ async fn subscriber_that_is_flooded() {
     let end = loop {
         match events.next().await.unwrap() {
             Ok(_) => told += 1,
-            Err(SourceError::Lagged { missed }) => dropped += missed,
+            Err(SourceError::Lagged { missed, .. }) => dropped += missed,
             Err(error) => break error,
         }
     };

@@ -2,13 +2,17 @@
 
 use crate::sqlite::{Folder, quick};
 use rusqlite::Connection;
+use serde_json::json;
 use std::error::Error as _;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
 use universal_executor::error::Retry;
 use universal_executor::store::{SqliteError, StoreError};
-use universal_executor::{BreadcrumbStoreExt, NewBreadcrumb, SqliteStore};
+use universal_executor::tool::{ToolExecutor, json_tool};
+use universal_executor::{BreadcrumbStoreExt, NewBreadcrumb, Runtime, SqliteStore};
 
 fn note() -> NewBreadcrumb {
     NewBreadcrumb::new("note.v1").title("x".repeat(200))
@@ -213,4 +217,94 @@ async fn a_truncated_file_is_refused_at_start() {
     let refused = SqliteStore::open(folder.file()).await.unwrap_err();
 
     assert_eq!(refused.retry(), Retry::Never, "{refused:?}");
+}
+
+/// Returns the number of notes.
+async fn notes(store: &SqliteStore) -> usize {
+    store.recent("note.v1", 10_000).await.unwrap().len()
+}
+
+#[tokio::test]
+async fn commits_fail_while_the_disk_is_full_and_succeed_once_there_is_space() {
+    let folder = Folder::new();
+    let store = store_with_notes(&folder).await;
+    store.limit_growth(2).await.unwrap();
+    let mut acknowledged = 200;
+
+    let full = loop {
+        match store.create(note()).await {
+            Ok(_) => acknowledged += 1,
+            Err(error) => break error,
+        }
+    };
+
+    assert!(matches!(full.retry(), Retry::After(_)), "{full:?}");
+    let cause = full.source().unwrap();
+    let cause = cause.downcast_ref::<SqliteError>().unwrap();
+    assert!(matches!(cause, SqliteError::DiskFull { .. }), "{cause:?}");
+    assert!(cause.to_string().contains("free some space"), "{cause}");
+    assert_eq!(notes(&store).await, acknowledged);
+
+    store.limit_growth(10_000).await.unwrap();
+
+    store.create(note()).await.unwrap();
+    store.close().await;
+    let store = quick(&folder.file()).open().await.unwrap();
+    assert_eq!(notes(&store).await, acknowledged + 1);
+}
+
+#[tokio::test]
+async fn commits_into_a_file_that_became_read_only_are_kept_or_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = Folder::new();
+    let store = store_with_notes(&folder).await;
+    let read_only = fs::Permissions::from_mode(0o400);
+    fs::set_permissions(folder.file(), read_only).unwrap();
+
+    let mut acknowledged = 200;
+    for _ in 0..20 {
+        acknowledged += usize::from(store.create(note()).await.is_ok());
+    }
+    store.close().await;
+
+    let refused = SqliteStore::open(folder.file()).await.unwrap_err();
+    assert!(matches!(refused, SqliteError::ReadOnly { .. }), "{refused}");
+    let writable = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(folder.file(), writable).unwrap();
+    let store = quick(&folder.file()).open().await.unwrap();
+    assert_eq!(notes(&store).await, acknowledged);
+}
+
+#[tokio::test]
+async fn a_runtime_on_a_deleted_file_is_not_ready() {
+    let folder = Folder::new();
+    let store = store_with_notes(&folder).await;
+    let echo = json_tool(
+        "echo",
+        "Returns its input.",
+        json!({}),
+        |input, _| async move { Ok(input) },
+    );
+    let echo = ToolExecutor::new(echo, Arc::new(store.clone())).unwrap();
+    let runtime = Runtime::builder(store.events())
+        .sweep_every(Duration::from_millis(20))
+        .executor(echo)
+        .build()
+        .unwrap();
+    let becomes = async |ready: bool| {
+        while runtime.health().ready != ready {
+            tokio::task::yield_now().await;
+        }
+    };
+    let deleted = async {
+        becomes(true).await;
+        fs::remove_file(folder.file()).unwrap();
+        becomes(false).await;
+    };
+
+    let in_time = async { timeout(Duration::from_secs(60), deleted).await.unwrap() };
+    runtime.run_until(in_time).await.unwrap();
+
+    let problems = runtime.health().problems.join("; ");
+    assert!(problems.contains("fails to claim runs"), "{problems}");
 }

@@ -14,7 +14,7 @@ mod source;
 mod torn;
 
 use crate::wrappers::watched;
-use crate::{ledger_model, search_model};
+use crate::{ledger_model, search_model, start_stop};
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -147,6 +147,17 @@ fn a_search_finds_what_a_filter_over_everything_finds() {
 }
 
 universal_executor::store_conformance!(sqlite, File::default());
+
+impl start_stop::Restarted for Held {
+    fn events_of(store: &SqliteStore, consumer: &str) -> Option<Box<dyn EventSource>> {
+        Some(Box::new(store.events_of(consumer)))
+    }
+}
+
+#[test]
+fn however_runtimes_are_started_and_stopped_each_trigger_is_answered_once() {
+    start_stop::each_trigger_is_answered_once::<Held>(12);
+}
 
 crate::versions::versions!(versions_of_executors, File::default());
 universal_executor::store_conformance!(observed, watched::Watched(File::default()));

@@ -1,15 +1,18 @@
 //! A runtime on a file, stopped and started again.
 
 use crate::sqlite::{Folder, quick};
-use futures::StreamExt as _;
+use crate::support::eventually;
+use futures::{FutureExt as _, StreamExt as _};
 use serde_json::json;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use universal_executor::source::StartAt;
-use universal_executor::store::{RunFilter, RunLedger, RunState};
+use tokio::sync::Notify;
+use universal_executor::source::{Backed, Deliveries, SourceError, StartAt};
+use universal_executor::store::{RunFilter, RunLedger, RunState, SqliteLimits};
 use universal_executor::tool::{ToolExecutor, json_tool};
 use universal_executor::{
-    BreadcrumbStoreExt, EventSource as _, NewBreadcrumb, Runtime, SqliteStore,
+    BreadcrumbStoreExt, EventSource, NewBreadcrumb, Runtime, SqliteStore, async_trait,
 };
 
 async fn request(store: &SqliteStore, number: usize) {
@@ -23,14 +26,8 @@ async fn request(store: &SqliteStore, number: usize) {
 
 /// Runs a tool until so many answers are there.
 async fn work(store: &SqliteStore, answers: usize) {
-    let echo = json_tool("echo", "Says it again.", json!({}), |input, _| async move {
-        Ok(input)
-    });
-    let echo = ToolExecutor::new(echo, Arc::new(store.clone()))
-        .unwrap()
-        .idempotent();
     let runtime = Runtime::builder(store.events_of("tools"))
-        .executor(echo)
+        .executor(echo(store))
         .build()
         .unwrap();
     let mut events = store.events().subscribe(StartAt::Beginning).await.unwrap();
@@ -47,6 +44,127 @@ async fn work(store: &SqliteStore, answers: usize) {
         .await
         .unwrap();
     assert_eq!(report.errors, 0, "{report:?}");
+}
+
+/// Answers requests with their input.
+fn echo(store: &SqliteStore) -> ToolExecutor {
+    let echo = json_tool("echo", "Says it again.", json!({}), |input, _| async move {
+        Ok(input)
+    });
+    ToolExecutor::new(echo, Arc::new(store.clone()))
+        .unwrap()
+        .idempotent()
+}
+
+async fn forgetful(folder: &Folder) -> SqliteStore {
+    let mut limits = SqliteLimits::default();
+    limits.events = 20;
+    quick(&folder.file()).limits(limits).open().await.unwrap()
+}
+
+async fn answers(store: &SqliteStore) -> usize {
+    let answers = store.recent("tool.response.v1", 1_000).await.unwrap();
+    answers.len()
+}
+
+/// Returns once so many requests have an answer.
+async fn until_answered(store: &SqliteStore, requests: usize) {
+    let answered = eventually(async || answers(store).await >= requests);
+    let answered = tokio::time::timeout(Duration::from_secs(30), answered).await;
+    assert!(answered.is_ok(), "{} of {requests}", answers(store).await);
+}
+
+#[tokio::test]
+async fn triggers_that_a_consumer_missed_while_it_was_away_are_answered_and_no_earlier_ones() {
+    let folder = Folder::new();
+    let store = forgetful(&folder).await;
+    for number in 0..5 {
+        request(&store, number).await;
+    }
+    let runtime = || {
+        let builder = Runtime::builder(store.events_of("tools"));
+        builder.executor(echo(&store)).build().unwrap()
+    };
+    let first = async {
+        request(&store, 10).await;
+        until_answered(&store, 1).await;
+    };
+    runtime().run_until(first).await.unwrap();
+    for number in 100..200 {
+        request(&store, number).await;
+    }
+
+    let second = runtime();
+    let report = second.run_until(until_answered(&store, 101)).await.unwrap();
+
+    assert!(report.missed > 0, "{report:?}");
+    let runs = store.runs(&RunFilter::all().limit(1_000)).await.unwrap();
+    assert_eq!(runs.len(), 101, "no request from before the consumer");
+}
+
+/// A source whose subscriptions deliver nothing before a test says so.
+struct Late<E> {
+    inner: E,
+    begin: Arc<Notify>,
+}
+
+#[async_trait]
+impl<E: EventSource> EventSource for Late<E> {
+    async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
+        let begin = Arc::clone(&self.begin);
+        let deliveries = self.inner.subscribe(from).await?;
+        Ok(deliveries.wrap(|deliveries| {
+            let begun = async move {
+                begin.notified().await;
+                deliveries
+            };
+            begun.into_stream().flatten()
+        }))
+    }
+
+    fn is_complete(&self) -> bool {
+        self.inner.is_complete()
+    }
+}
+
+#[tokio::test]
+async fn triggers_that_the_sure_source_missed_are_answered_though_the_quick_one_delivers_first() {
+    let folder = Folder::new();
+    let store = forgetful(&folder).await;
+    drop(
+        store
+            .events_of("tools")
+            .subscribe(StartAt::Now)
+            .await
+            .unwrap(),
+    );
+    for number in 0..100 {
+        request(&store, number).await;
+    }
+    let begin = Arc::new(Notify::new());
+    let sure = Late {
+        inner: store.events_of("tools"),
+        begin: Arc::clone(&begin),
+    };
+    let runtime = Runtime::builder(Backed::new(store.events(), sure))
+        .executor(echo(&store))
+        .build()
+        .unwrap();
+    let scenario = async {
+        // The quick source is subscribed to at some time after the sure one.
+        let asked = AtomicUsize::new(100);
+        eventually(async || {
+            request(&store, asked.fetch_add(1, Ordering::SeqCst)).await;
+            answers(&store).await > 0
+        })
+        .await;
+        begin.notify_one();
+        until_answered(&store, asked.load(Ordering::SeqCst)).await;
+    };
+
+    let report = runtime.run_until(scenario).await.unwrap();
+
+    assert!(report.missed > 0, "{report:?}");
 }
 
 #[tokio::test]

@@ -154,7 +154,10 @@ impl EventSource for Plain {
     async fn subscribe(&self, _: StartAt) -> Result<Events, SourceError> {
         let deliveries = [
             Ok(Delivery::new(self.0.clone())),
-            Err(SourceError::Lagged { missed: 2 }),
+            Err(SourceError::Lagged {
+                missed: 2,
+                after: None,
+            }),
         ];
         Ok(Deliveries::new(futures::stream::iter(deliveries)))
     }
@@ -181,6 +184,6 @@ async fn what_a_source_says_of_itself_is_passed_on() {
     delivery.ack().await.unwrap();
     let nack = delivery.nack(Duration::ZERO).await;
     assert!(matches!(nack, Err(SourceError::NotTakenBack { .. })));
-    assert!(matches!(lagged, Err(SourceError::Lagged { missed: 2 })));
+    assert!(matches!(lagged, Err(SourceError::Lagged { missed: 2, .. })));
     assert!(events.next().await.is_none());
 }

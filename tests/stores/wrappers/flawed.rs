@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 use std::{fs, path::Path};
+use universal_executor::model::Timestamp;
 use universal_executor::source::conformance::{Abilities, Change, Subject};
 use universal_executor::source::{Deliveries, Receipt, SourceError, StartAt};
 use universal_executor::{
@@ -188,8 +189,8 @@ impl EventSource for FlawedSource {
 
 fn repeated(delivered: Delivered) -> BoxStream<'static, Delivered> {
     match delivered {
-        Err(SourceError::Lagged { missed }) => {
-            stream::repeat_with(move || Err(SourceError::Lagged { missed })).boxed()
+        Err(SourceError::Lagged { missed, after }) => {
+            stream::repeat_with(move || Err(SourceError::Lagged { missed, after })).boxed()
         }
         other => stream::iter([other]).boxed(),
     }
@@ -262,13 +263,24 @@ const DELETIONS: Flaw = Flaw::Loses(|_, delivered| {
 const SILENCE: Flaw = Flaw::Loses(|_, delivered| delivered.is_err());
 const NO_GROWTH: Flaw = Flaw::Says(|delivered| delivered.map(|delivery| delivery.at(7)));
 const MISCOUNTS: Flaw = Flaw::Says(|delivered| match delivered {
-    Err(SourceError::Lagged { missed }) => Err(SourceError::Lagged { missed: missed - 1 }),
+    Err(SourceError::Lagged { missed, after }) => Err(SourceError::Lagged {
+        missed: missed - 1,
+        after,
+    }),
+    other => other,
+});
+const TOO_LATE: Flaw = Flaw::Says(|delivered| match delivered {
+    Err(SourceError::Lagged { missed, .. }) => Err(SourceError::Lagged {
+        missed,
+        after: Some(Timestamp::from_micros(i64::MAX)),
+    }),
     other => other,
 });
 const ALWAYS_LAGS: Flaw = Flaw::Says(|delivered| match delivered {
-    Ok(delivery) if delivery.position.is_some_and(|at| at % 80 == 73) => {
-        Err(SourceError::Lagged { missed: 1 })
-    }
+    Ok(delivery) if delivery.position.is_some_and(|at| at % 80 == 73) => Err(SourceError::Lagged {
+        missed: 1,
+        after: None,
+    }),
     other => other,
 });
 const OTHER_CONTEXT: Flaw = Flaw::Says(|delivered| {
@@ -321,7 +333,7 @@ flawed! {
     a_position_from_the_future_misses_nothing: WAITS_FOR_THE_FUTURE;
     positions_grow: NO_GROWTH;
     what_is_dropped_is_told: SILENCE, MISCOUNTS, Flaw::Ends, Flaw::Repeats;
-    what_is_gone_behind_a_position_is_told: SILENCE, MISCOUNTS, Flaw::Ends, Flaw::Repeats;
+    what_is_gone_behind_a_position_is_told: SILENCE, MISCOUNTS, TOO_LATE, Flaw::Ends, Flaw::Repeats;
     what_is_gone_before_the_beginning_is_not_missed: ALWAYS_LAGS;
     nothing_is_lost_across_reconnects: ONE_TOO_LATE, FROM_NOW;
     a_position_outlives_a_restart: Flaw::Forgets, ONE_TOO_LATE;

@@ -207,7 +207,10 @@ impl EventSource for Short {
             });
         }
         let delivery = Delivery::new(self.0.clone()).with_receipt(Arc::new(Deaf));
-        let lagged = SourceError::Lagged { missed: 2 };
+        let lagged = SourceError::Lagged {
+            missed: 2,
+            after: None,
+        };
         Ok(Deliveries::new(stream::iter([Ok(delivery), Err(lagged)])))
     }
 }

@@ -17,11 +17,13 @@ fn a_definition_that_asks_for_more_than_is_let_is_refused_with_the_limit_and_the
     };
     let mut more = Limits::default();
     (more.steps, more.items, more.value_bytes) = (20_000, 2_000, 1 << 20);
+    more.total_bytes = 16 << 20;
     let (default, more) = (Parts::new(), Parts::new().limits(more));
     for (name, within, over) in [
         ("steps", 10_000, 20_000),
         ("items", 1_000, 2_000),
         ("value_bytes", 256 << 10, 1 << 20),
+        ("total_bytes", 4 << 20, 16 << 20),
     ] {
         assert!(assembled(&default, name, within).is_ok());
         let refused = assembled(&default, name, over).unwrap_err();
@@ -47,22 +49,7 @@ async fn a_long_row_of_steps_that_do_nothing_lets_others_have_their_turn() {
         ToolRegistry::default(),
         no_model(),
     );
-    let is_done = std::cell::Cell::new(false);
-
-    let turns = async {
-        let mut turns = 0;
-        while !is_done.get() {
-            tokio::task::yield_now().await;
-            turns += 1;
-        }
-        turns
-    };
-    let work = async {
-        let result = world.comes_to(json!({})).await;
-        is_done.set(true);
-        result
-    };
-    let (result, turns) = tokio::join!(work, turns);
+    let (result, turns) = with_turns_of_others(&world).await;
 
     assert_eq!(result["output"], 9_000);
     assert!(turns >= 30, "others had {turns} turns");

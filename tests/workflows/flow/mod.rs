@@ -2,16 +2,20 @@
 
 mod agents;
 mod asked;
+mod entries;
 mod executors;
 mod graphs;
 mod hints;
 mod limits;
 mod losses;
 mod people;
+mod planted;
 mod restarts;
 mod retries;
 mod security;
 mod steps;
+mod total;
+mod transcripts;
 mod waits;
 
 use serde_json::{Value, json};
@@ -178,6 +182,25 @@ async fn goes_on(executor: &WorkflowExecutor, event: &Event) -> Result<Outcome, 
         }
     }
     panic!("the run does not end");
+}
+
+/// Returns the result of a run that waits for nobody, and how often another task of the thread had its turn meanwhile.
+async fn with_turns_of_others(world: &World) -> (Value, usize) {
+    let is_done = std::cell::Cell::new(false);
+    let turns = async {
+        let mut turns = 0;
+        while !is_done.get() {
+            tokio::task::yield_now().await;
+            turns += 1;
+        }
+        turns
+    };
+    let work = async {
+        let result = world.comes_to(json!({})).await;
+        is_done.set(true);
+        result
+    };
+    tokio::join!(work, turns)
 }
 
 fn executor(

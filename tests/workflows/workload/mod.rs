@@ -7,8 +7,11 @@ mod executors;
 mod files;
 mod grammar;
 mod hints;
+mod history;
+mod logs;
 mod nested;
 mod patience;
+mod planted;
 mod protocol;
 mod replaced;
 mod session_store;
@@ -90,7 +93,14 @@ fn asked(request: &ChatRequest) -> String {
 /// What a request shows of the conversation before, without the author's instructions.
 fn history(request: &ChatRequest) -> Vec<&str> {
     let shown = &request.messages[1..request.messages.len() - 1];
-    shown.iter().map(|message| message.text.as_str()).collect()
+    shown.iter().map(said).collect()
+}
+
+/// Returns the words of a message, or its data without the fence.
+fn said(message: &universal_executor::agent::Message) -> &str {
+    let data = message.data.as_ref();
+    let text = data.and_then(|data| data["summary"].as_str().or(data.as_str()));
+    text.unwrap_or(&message.text)
 }
 
 /// A run that belongs to no session.

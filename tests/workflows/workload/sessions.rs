@@ -155,7 +155,7 @@ async fn an_agent_is_shown_no_more_than_its_definition_says() {
 async fn a_conversation_that_a_guardrail_denies_is_not_shown_to_the_model_that_sums_up() {
     let model = parrot();
     let no_transcripts = on_input("no transcripts", |messages| {
-        let transcript = |message: &Message| message.text.contains("user: a");
+        let transcript = |message: &Message| message.text.contains(r#""role":"user","text":"a""#);
         match messages.iter().any(transcript) {
             true => Decision::deny("it stays here"),
             false => Decision::Allow,
@@ -416,7 +416,7 @@ async fn an_agent_that_is_asked_more_than_once_at_a_time_answers_each_time_and_a
     let session = supervisor.sessions().session("one");
     let critic = session.child(&StepPath::new("main/0/critic"));
     let said = critic.load().await.unwrap().messages();
-    let mut asked: Vec<_> = said.iter().step_by(2).map(|said| &*said.text).collect();
+    let mut asked: Vec<_> = said.iter().step_by(2).map(super::said).collect();
     asked.sort_unstable();
     assert_eq!(asked, ["1", "2", "3"]);
 }

@@ -3,6 +3,7 @@
 use super::refusal::{Refusal, response};
 use super::secrets::Token;
 use super::wire;
+use crate::error::Chain;
 use crate::machine::{Answer, ToolCall};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Bytes, Incoming};
@@ -87,7 +88,7 @@ impl Service {
             .serve_connection(TokioIo::new(stream), answer)
             .await;
         if let Err(error) = served {
-            tracing::debug!(%error, "a connection of an agent's program broke off");
+            tracing::debug!(error = %Chain(&error), "a connection of an agent's program broke off");
         }
     }
 

@@ -69,7 +69,7 @@ impl Stderr {
         }
         if self.logged < LOGGED_BYTES {
             self.logged += text.len();
-            debug!(line = %text, "the program of an agent says");
+            debug!(line = &*text, "the program of an agent says");
         }
         self.last_words = excerpt(&text, LAST_WORDS_BYTES).into_owned();
     }

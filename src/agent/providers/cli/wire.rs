@@ -300,4 +300,33 @@ mod tests {
             prop_assert!(read_call(&whole[..cut]).is_err());
         }
     }
+
+    fn sent(tape: &mut crate::fuzz::Tape) -> crate::fuzz::Bytes {
+        let text = crate::fuzz::SENT_CALL.text(tape);
+        crate::fuzz::bytes(tape, &text)
+    }
+
+    fn is_a_call_or_refused(body: &crate::fuzz::Bytes) -> bool {
+        match read_call(body) {
+            Ok(call) => {
+                let names = [call.id.as_str(), &*call.tool];
+                assert!(
+                    names
+                        .iter()
+                        .all(|name| !name.is_empty() && name.len() <= MAX_NAME_BYTES)
+                );
+                assert!(!names.iter().any(|name| name.contains(char::is_control)));
+                true
+            }
+            Err(problem) => {
+                assert!(problem.len() < 1_000, "{problem}");
+                false
+            }
+        }
+    }
+
+    #[test]
+    fn any_call_that_a_program_sends_is_read_or_refused() {
+        crate::fuzz::structured(sent, is_a_call_or_refused);
+    }
 }

@@ -2,12 +2,9 @@
 
 use crate::agent::ModelError;
 use crate::agent::providers::Secret;
-use crate::error::{BoxError, excerpt};
+use crate::error::{BoxError, Retry, excerpt};
 use serde_json::Value;
 use std::time::Duration;
-
-/// The longest time that a provider may ask for: a day.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The shortest wait after a rate limit, should a provider ask for none: it uses no attempt of a run.
 const LEAST_RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -99,7 +96,7 @@ impl Failed {
 
 /// The error that an answer is.
 pub(in crate::agent) fn classify(failed: &Failed) -> ModelError {
-    let delay = failed.retry_after.map(|delay| delay.min(MAX_RETRY_AFTER));
+    let delay = failed.retry_after.map(|delay| delay.min(Retry::MAX_DELAY));
     let code = &*failed.code;
     match failed.status {
         // The credit is used up, and waiting brings none.
@@ -157,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_provider_may_not_ask_for_more_than_a_day() {
+    fn a_provider_may_not_ask_for_more_than_an_hour() {
         let failed = Failed {
             status: 429,
             retry_after: Some(Duration::from_secs(u64::MAX)),
@@ -167,7 +164,7 @@ mod tests {
         let error = classify(&failed);
 
         assert!(
-            matches!(error, ModelError::RateLimited { retry_after } if retry_after == MAX_RETRY_AFTER),
+            matches!(error, ModelError::RateLimited { retry_after } if retry_after == Retry::MAX_DELAY),
             "{error:?}"
         );
     }

@@ -104,3 +104,34 @@ proptest! {
         }
     }
 }
+
+fn server_answer(tape: &mut crate::fuzz::Tape) -> crate::fuzz::Bytes {
+    let text = crate::fuzz::SERVER_ANSWER.text(tape);
+    crate::fuzz::bytes(tape, &text)
+}
+
+fn is_read_or_refused(text: &crate::fuzz::Bytes) -> bool {
+    let rows = rows(text);
+    if let Ok((rows, count)) = &rows {
+        assert!(rows.len() <= *count);
+        for row in rows {
+            assert!(row.breadcrumb.context.size() <= text.len());
+        }
+    }
+    let full = full(text);
+    if let Ok(full) = &full {
+        let new = NewBreadcrumb::new("a").context(full.context.clone());
+        let body = create_body(&new).unwrap();
+        assert!(
+            serde_json::from_str::<serde::de::IgnoredAny>(&body).is_ok(),
+            "{full:?}"
+        );
+    }
+    let created = created(text);
+    rows.is_ok() || full.is_ok() || created.is_ok()
+}
+
+#[test]
+fn any_answer_of_a_server_is_read_or_refused() {
+    crate::fuzz::structured(server_answer, is_read_or_refused);
+}

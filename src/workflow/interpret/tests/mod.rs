@@ -1,5 +1,6 @@
 //! A script of outcomes in, what comes next as short texts out: `do main/0`, `stop main/0`, `done 3`.
 
+mod budget;
 mod control;
 mod properties;
 mod random;

@@ -42,10 +42,9 @@ async fn add(session: &Session, turn: &str) {
 }
 
 fn texts(log: &Log) -> Vec<String> {
-    log.messages()
-        .into_iter()
-        .map(|message| message.text)
-        .collect()
+    let messages = log.messages();
+    let texts = messages.iter().map(crate::workload::said);
+    texts.map(str::to_owned).collect()
 }
 
 /// The same, as they are now.
@@ -379,7 +378,7 @@ pub(super) async fn a_summary_stands_for_what_is_not_shown_any_more(store: Store
     }
 
     let session = supervisor.sessions().session("one");
-    let expected = "What was said before, in short: They counted.|two|to two|three|to three";
+    let expected = "They counted.|two|to two|three|to three";
     assert_eq!(now(&session).await, expected);
 }
 

@@ -264,3 +264,44 @@ fn a_stream_that_goes_on_and_on_is_ended() {
         assert!(matches!(read, Err(ModelError::TooLarge { .. })), "{read:?}");
     }
 }
+
+/// The pieces of an answer as a provider streams them.
+fn chunks(tape: &mut crate::fuzz::Tape) -> Vec<crate::fuzz::Bytes> {
+    let chunks = (0..=tape.below(6)).map(|_| {
+        let text = crate::fuzz::CHUNK.text(tape);
+        crate::fuzz::bytes(tape, &text)
+    });
+    chunks.collect()
+}
+
+fn are_collected_or_refused(chunks: &Vec<crate::fuzz::Bytes>) -> bool {
+    let (mut reader, mut events) = (reader(), Vec::new());
+    let mut read = Ok(());
+    for chunk in chunks {
+        read = read.and_then(|()| reader.read(chunk, &mut events));
+    }
+    let read = read.and_then(|()| reader.finish(true));
+    let mut collector = Collector::default();
+    let collected = events
+        .into_iter()
+        .try_for_each(|event| collector.push(event));
+    assert!(collected.is_ok(), "{collected:?}");
+    match read {
+        Ok(end) => {
+            collector.push(end).unwrap();
+            let answer = collector.finish().unwrap();
+            assert!(answer.tool_calls.len() <= ChatResponse::MAX_TOOL_CALLS);
+            assert!(answer.tool_calls.iter().all(|call| !call.id.is_empty()));
+            true
+        }
+        Err(error) => {
+            assert!(error.to_string().len() < 4_096, "{error}");
+            false
+        }
+    }
+}
+
+#[test]
+fn any_stream_of_chunks_is_collected_or_refused() {
+    crate::fuzz::structured(chunks, are_collected_or_refused);
+}

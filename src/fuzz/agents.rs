@@ -1,0 +1,145 @@
+//! The formats of agents and tools: definitions, requests, and answers of models.
+
+use super::Shape::{self, Any, Either, List, Named, Object, Raw, Word};
+use super::vocabulary::{
+    CONTEXT, FLAG, HINTS, ID, NUMBER, SCHEMA, SCHEMA_OF_JSON, SUBSCRIPTIONS, TAG_LIST, TEXT,
+    VERSION, WHOLE,
+};
+
+const TOOLS: &[&str] = &[
+    "echo", "fail", "echo", "echo", "fail", "search", "Echo", "echo ",
+];
+const AGENTS: &[&str] = &["helper", "other", "a"];
+const COLLEAGUES: Shape = List(&Either(&[
+    &Word(AGENTS),
+    &Object(&[("agent!", &Word(AGENTS)), ("description!", &TEXT)]),
+]));
+/// An agent definition.
+pub(crate) const AGENT: Shape = Object(&[
+    ("agent_id!", &Word(AGENTS)),
+    ("system_prompt!", &TEXT),
+    ("subscriptions!", &AGENT_SUBSCRIPTIONS),
+    ("model", &TEXT),
+    ("temperature", &NUMBER),
+    ("context_format", &Word(&["markdown", "xml"])),
+    (
+        "context_budget",
+        &Object(&[
+            ("tokens", &WHOLE),
+            ("bytes", &WHOLE),
+            ("items_per_source", &WHOLE),
+        ]),
+    ),
+    ("responds_with", &List(&SCHEMA)),
+    (
+        "capabilities",
+        &Named(
+            &[
+                "can_create_breadcrumbs",
+                "can_update_own",
+                "can_delete_own",
+                "can_spawn_agents",
+            ],
+            &FLAG,
+        ),
+    ),
+    (
+        "trust",
+        &Named(&["private", "untrusted", "outward"], &List(&SCHEMA)),
+    ),
+    ("tools!", &List(&Word(&["echo", "fail"]))),
+    ("max_turns", &WHOLE),
+    ("budgets", &Named(&["tokens", "calls", "seconds"], &WHOLE)),
+    ("output_schema", &SCHEMA_OF_JSON),
+    ("tool_calls", &Word(&["in_process", "breadcrumbs"])),
+    ("return_to_user", &List(&Word(TOOLS))),
+    ("use", &COLLEAGUES),
+    ("handoff", &COLLEAGUES),
+    ("delegate", &COLLEAGUES),
+    (
+        "outputs",
+        &List(&Object(&[
+            ("name!", &Word(&["report", "b"])),
+            ("schema", &SCHEMA_OF_JSON),
+            ("required", &FLAG),
+        ])),
+    ),
+    ("reminders", &WHOLE),
+    (
+        "approval",
+        &Object(&[("tools!", &List(&Word(TOOLS))), ("by", &List(&TEXT))]),
+    ),
+    (
+        "wait_seconds",
+        &Named(&["people", "agents", "model"], &NUMBER),
+    ),
+]);
+const AGENT_SUBSCRIPTIONS: Shape = Either(&[
+    &Raw(&[r#"[{"role":"trigger","schema_name":"user.message.v1"}]"#]),
+    &Raw(&[
+        r#"[{"role":"trigger","schema_name":"user.message.v1"},{"role":"context","schema_name":"page.v1","key":"page","fetch":"latest"},{"role":"context","schema_name":"note.v1","key":"notes","fetch":{"method":"recent","limit":5}}]"#,
+    ]),
+    &SUBSCRIPTIONS,
+]);
+
+/// A tool definition.
+pub(crate) const TOOL_DEFINITION: Shape = Object(&[
+    ("name!", &Word(&["echo", "echo", "fail"])),
+    ("subscriptions!", &TOOL_SUBSCRIPTIONS),
+    ("responds_with", &List(&SCHEMA)),
+]);
+const TOOL_SUBSCRIPTIONS: Shape = Either(&[
+    &Raw(&[
+        r#"[{"role":"trigger","schema_name":"tool.request.v1","context_match":[{"path":"$.tool","op":"eq","value":"echo"}]}]"#,
+        r#"[{"role":"trigger","schema_name":"user.message.v1"}]"#,
+    ]),
+    &SUBSCRIPTIONS,
+]);
+/// A request for a tool.
+pub(crate) const TOOL_REQUEST: Shape = Object(&[
+    ("tool!", &Word(&["echo", "echo", "fail"])),
+    ("input!", &ARGUMENTS),
+    (
+        "request_id!",
+        &Either(&[&Word(&["r-1", "request:1", ""]), &TEXT]),
+    ),
+    ("requestId", &TEXT),
+    ("requested_by", &TEXT),
+    ("creator", &Any),
+]);
+
+/// The text of a model's answer: prose, JSON or an action.
+pub(crate) const ANSWER: Shape = Either(&[
+    &TEXT,
+    &Object(&[
+        ("action!", &Word(&["create", "update", "delete", "none"])),
+        ("breadcrumb!", &DRAFT),
+    ]),
+    &DRAFT,
+    &Any,
+    &Word(&[
+        "```json\n{\"a\": 1}\n```",
+        "Sure: {\"action\": \"none\"}",
+        "{\"a\":{\"a\":{\"a\":",
+    ]),
+]);
+const DRAFT: Shape = Object(&[
+    ("schema_name!", &SCHEMA),
+    ("title!", &TEXT),
+    ("tags", &TAG_LIST),
+    ("context!", &CONTEXT),
+    ("id", &ID),
+    ("version", &VERSION),
+    ("created_by", &TEXT),
+    ("visibility", &TEXT),
+    ("llm_hints", &HINTS),
+]);
+
+/// The arguments of a tool call.
+pub(crate) const ARGUMENTS: Shape = Either(&[
+    &Object(&[("text!", &TEXT)]),
+    &Object(&[("a", &Any), ("b", &Any), ("text", &Any)]),
+    &Any,
+]);
+/// The name of a tool.
+pub(crate) const TOOL: Shape = Word(TOOLS);

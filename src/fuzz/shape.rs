@@ -1,0 +1,135 @@
+//! Formats of definitions, records and answers, as data from which inputs are written.
+
+use super::json::{any_json, bad, text};
+use super::known::{COUNTS, KEYS};
+use super::tape::Tape;
+
+/// One part of a format. At times [`write`](Self::write) puts a known bad part in its place.
+#[derive(Debug)]
+pub(crate) enum Shape {
+    /// JSON of any type.
+    Any,
+    /// One of these words as a JSON string.
+    Word(&'static [&'static str]),
+    /// One of these strings, written without quotes.
+    Raw(&'static [&'static str]),
+    /// A list of these, of at least one.
+    List(&'static Self),
+    /// An object. A name that ends with `!` is always written, without the `!`; the others once in three objects.
+    Object(&'static [(&'static str, &'static Self)]),
+    /// An object that has some of these names, each with a value of this shape.
+    Named(&'static [&'static str], &'static Self),
+    /// One of these. The first must not contain itself.
+    Either(&'static [&'static Self]),
+    /// Text from a function.
+    Made(fn(&mut Tape, &mut String)),
+}
+
+impl Shape {
+    /// Writes one JSON text of this shape.
+    pub(crate) fn write(&self, tape: &mut Tape, out: &mut String) {
+        if tape.is_bad() {
+            return bad(tape, out);
+        }
+        match self {
+            Self::Any => any_json(tape, out),
+            Self::Word(words) => text(tape, words, out),
+            Self::Raw(texts) => out.push_str(tape.word(texts)),
+            Self::List(item) => list(item, tape, out),
+            Self::Object(fields) => object(fields, tape, out),
+            Self::Named(names, value) => named(names, value, tape, out),
+            Self::Either(shapes) => tape.pick(shapes).write(tape, out),
+            Self::Made(make) => make(tape, out),
+        }
+    }
+
+    /// Returns one JSON text of this shape.
+    pub(crate) fn text(&self, tape: &mut Tape) -> String {
+        let mut out = String::new();
+        self.write(tape, &mut out);
+        out
+    }
+}
+
+fn list(item: &Shape, tape: &mut Tape, out: &mut String) {
+    out.push('[');
+    let items = *tape.pick(&[1, 2, 1, 3, 0]);
+    let mut last = out.len();
+    for number in 0..items {
+        if number > 0 {
+            out.push(',');
+        }
+        last = out.len();
+        item.write(tape, out);
+    }
+    // The last item again and again.
+    let size = out.len() - last;
+    if items > 0 && tape.is_bad() && size < 1_000 {
+        let (name, count) = *tape.pick(&COUNTS);
+        tape.note(name);
+        let again = format!(",{}", &out[last..]);
+        out.extend(std::iter::repeat_n(&*again, count - items));
+    }
+    out.push(']');
+}
+
+fn object(fields: &[(&'static str, &Shape)], tape: &mut Tape, out: &mut String) {
+    let mut object = Fields::open(out);
+    for (name, shape) in fields {
+        let (name, always) = match name.strip_suffix('!') {
+            Some(name) => (name, true),
+            None => (*name, false),
+        };
+        if always || tape.once_in(3) {
+            object.field(name, shape, tape);
+            if tape.is_bad() {
+                object.field(name, shape, tape);
+            }
+        }
+    }
+    object.close(tape);
+}
+
+fn named(names: &[&'static str], value: &Shape, tape: &mut Tape, out: &mut String) {
+    let mut object = Fields::open(out);
+    for name in names {
+        if tape.below(3) < 2 {
+            object.field(name, value, tape);
+        }
+    }
+    object.close(tape);
+}
+
+/// The fields of an object that is being written.
+struct Fields<'o> {
+    out: &'o mut String,
+    is_empty: bool,
+}
+
+impl<'o> Fields<'o> {
+    fn open(out: &'o mut String) -> Self {
+        out.push('{');
+        Self {
+            out,
+            is_empty: true,
+        }
+    }
+
+    fn field(&mut self, name: &'static str, value: &Shape, tape: &mut Tape) {
+        if !std::mem::take(&mut self.is_empty) {
+            self.out.push(',');
+        }
+        text(tape, &[name], self.out);
+        self.out.push(':');
+        value.write(tape, self.out);
+    }
+
+    fn close(mut self, tape: &mut Tape) {
+        if tape.is_bad() {
+            let key = *tape.pick(&KEYS);
+            tape.note(key);
+            self.field(key, &Shape::Any, tape);
+        }
+        self.out.push('}');
+    }
+}

@@ -1,0 +1,66 @@
+//! Choices of a generator, as a list of numbers that a failing case shrinks.
+
+use std::collections::BTreeSet;
+
+/// The choices that one input is generated from. A shorter list with smaller numbers gives a simpler input, so `proptest`
+/// shrinks inputs of any format without knowing the format.
+#[derive(Debug)]
+pub(crate) struct Tape {
+    choices: Vec<u16>,
+    next: usize,
+    /// One in this many values is replaced with a bad part; never if 0.
+    bad_one_in: usize,
+    noted: BTreeSet<&'static str>,
+}
+
+impl Tape {
+    /// Maximum number of choices in one tape.
+    pub(super) const MAX_CHOICES: usize = 400;
+
+    pub(super) fn new(choices: Vec<u16>) -> Self {
+        let mut tape = Self {
+            choices,
+            next: 0,
+            bad_one_in: 0,
+            noted: BTreeSet::new(),
+        };
+        tape.bad_one_in = *tape.pick(&[0, 60, 20, 8]);
+        tape
+    }
+
+    /// Returns a number below `count`; 0 after the last choice.
+    pub(crate) fn below(&mut self, count: usize) -> usize {
+        let choice = self.choices.get(self.next).copied().unwrap_or_default();
+        self.next += 1;
+        usize::from(choice) % count
+    }
+
+    /// Returns one of `items`; the first after the last choice.
+    pub(crate) fn pick<'i, T>(&mut self, items: &'i [T]) -> &'i T {
+        &items[self.below(items.len())]
+    }
+
+    /// Returns one of `words`; the first after the last choice.
+    pub(crate) fn word(&mut self, words: &[&'static str]) -> &'static str {
+        words[self.below(words.len())]
+    }
+
+    /// Returns `true` once in `count` calls on average; `false` after the last choice.
+    pub(crate) fn once_in(&mut self, count: usize) -> bool {
+        self.below(count) == count - 1
+    }
+
+    /// Returns `true` if the next value is replaced with a bad part.
+    pub(super) fn is_bad(&mut self) -> bool {
+        self.bad_one_in > 0 && self.once_in(self.bad_one_in)
+    }
+
+    /// Counts a known part as used by this input.
+    pub(crate) fn note(&mut self, part: &'static str) {
+        self.noted.insert(part);
+    }
+
+    pub(super) fn into_noted(self) -> BTreeSet<&'static str> {
+        self.noted
+    }
+}

@@ -1,0 +1,70 @@
+//! Workflow definitions in YAML.
+
+use super::flows::refused;
+use crate::fuzz::workflows::WORKFLOW;
+use crate::fuzz::{Tape, structured};
+use crate::workflow::Workflow;
+
+fn yaml(tape: &mut Tape) -> String {
+    let json = WORKFLOW.text(tape);
+    match tape.below(3) {
+        0 => json,
+        _ => loosened(tape, &json),
+    }
+}
+
+/// Rewrites JSON, which is YAML too, with parts that only YAML has.
+fn loosened(tape: &mut Tape, json: &str) -> String {
+    const PIECES: [&str; 22] = [
+        "&a ",
+        "*a",
+        "!!str ",
+        "!!binary ",
+        "!!int ",
+        "<<: *a\n",
+        "# comment\n",
+        "\n---\n",
+        "\n...\n",
+        "\t",
+        "\n  - ",
+        "? ",
+        "|\n  ",
+        ">-\n  ",
+        "%YAML 1.2\n",
+        "yes",
+        "0x1F",
+        ".inf",
+        "&a [*a, *a]",
+        "0o17",
+        "1_000",
+        "2026-11-21",
+    ];
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        if tape.once_in(40) {
+            text.push_str(tape.word(&PIECES));
+        }
+        text.push(c);
+        if matches!(c, ',' | ':') {
+            text.push(' ');
+        }
+    }
+    text
+}
+
+fn load_yaml(text: &str) -> bool {
+    let read = Workflow::from_yaml(text);
+    if let Err(error) = &read {
+        refused(error);
+    }
+    // A text that is JSON means the same in both.
+    if let (Ok(yaml), Ok(json)) = (&read, Workflow::parse(text)) {
+        assert_eq!(yaml.hash(), json.hash());
+    }
+    read.is_ok()
+}
+
+#[test]
+fn any_workflow_in_yaml_loads_or_is_refused_and_means_the_same_as_in_json() {
+    structured(yaml, |text| load_yaml(text));
+}

@@ -1,0 +1,77 @@
+//! The cost of searching a document, counted before the search.
+//!
+//! `jsonpath_rust` visits each node of the document and writes out its location, so the cost depends on the number of nodes, the
+//! length of their locations and the length of the path.
+
+use super::document::MAX_DEPTH;
+use super::{Path, PathError, shorten};
+use serde_json::Value;
+
+/// The maximum number of steps that searches of one document may take. A document of 1 MiB that consists of
+/// one-digit numbers takes half of them for one short path.
+pub(crate) const MAX_SEARCH_STEPS: usize = 1 << 22;
+
+/// The steps that one node takes, since the evaluator writes out its location.
+const NODE_STEPS: usize = 4;
+/// The bytes of a location, or of a string, that take the steps of another node.
+const NODE_BYTES: usize = 64;
+/// The bytes of a path that multiply the cost of each node.
+const PATH_BYTES: usize = 32;
+
+impl Path {
+    /// Returns the factor by which the length of this path multiplies the cost of a search.
+    pub(crate) fn search_factor(&self) -> usize {
+        1 + self.source().len() / PATH_BYTES
+    }
+
+    /// Returns the steps that evaluating this path takes, or `None` if it takes more than `limit`. A plain path takes none.
+    pub(crate) fn search_steps(&self, value: &Value, limit: usize) -> Option<usize> {
+        if self.is_plain() {
+            return Some(0);
+        }
+        let factor = self.search_factor();
+        let steps = search_steps(value, limit / factor)?;
+        Some(steps.saturating_mul(factor))
+    }
+
+    /// Checks that evaluating this path takes at most `limit` steps.
+    pub(crate) fn admit_search(&self, value: &Value, limit: usize) -> Result<(), PathError> {
+        match self.search_steps(value, limit) {
+            Some(_) => Ok(()),
+            None => Err(PathError::TooManySteps {
+                path: shorten(self.source()),
+                limit,
+            }),
+        }
+    }
+}
+
+/// Returns the steps that a search of the whole value takes for the shortest path, or `None` if it takes more than `limit`.
+pub(crate) fn search_steps(value: &Value, limit: usize) -> Option<usize> {
+    let mut left = limit;
+    take(value, 0, 0, &mut left)?;
+    Some(limit - left)
+}
+
+/// Takes the steps of a value at a location of so many bytes. Values below the maximum depth are not counted, since the
+/// evaluation refuses such documents.
+fn take(value: &Value, depth: usize, location: usize, left: &mut usize) -> Option<()> {
+    if depth > MAX_DEPTH {
+        return Some(());
+    }
+    let text = match value {
+        Value::String(text) => text.len(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => 0,
+    };
+    let steps = NODE_STEPS * (1 + (location + text) / NODE_BYTES);
+    *left = left.checked_sub(steps)?;
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Some(()),
+        Value::Array(items) => items
+            .iter()
+            .try_for_each(|item| take(item, depth + 1, location, left)),
+        Value::Object(fields) => fields
+            .iter()
+            .try_for_each(|(name, field)| take(field, depth + 1, location + name.len(), left)),
+    }
+}

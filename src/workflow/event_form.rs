@@ -1,0 +1,105 @@
+//! The event that a `wait_for` step waits for.
+
+use super::expression::Expression;
+use crate::model::{Condition, ConditionError, Selector};
+use serde_json::Value;
+
+/// A selector with places for variables.
+///
+/// A condition without variables is compiled once, when the definition is read, and shared by all steps that wait: a regular
+/// expression takes milliseconds to compile and up to 256 KiB. A regular expression never has variables here.
+#[derive(Clone, Debug)]
+pub(super) struct EventForm {
+    expression: Expression,
+    /// The conditions, as far as they have no variables.
+    conditions: Vec<Option<Condition>>,
+    /// The selector, if it has no variables.
+    fixed: Option<Selector>,
+}
+
+impl EventForm {
+    /// Creates the form of an event from its expression and its conditions, each `None` if it has variables.
+    ///
+    /// # Errors
+    /// Returns the first condition that does not compile.
+    pub(super) fn new(
+        expression: Expression,
+        conditions: Vec<Option<Condition>>,
+    ) -> Result<Self, ConditionError> {
+        let fixed = match &expression {
+            Expression::Literal(event) => Some(selector(event, &conditions)?),
+            Expression::Reference(_)
+            | Expression::Text(_)
+            | Expression::List(_)
+            | Expression::Object(_) => None,
+        };
+        Ok(Self {
+            expression,
+            conditions,
+            fixed,
+        })
+    }
+
+    pub(super) fn expression(&self) -> &Expression {
+        &self.expression
+    }
+
+    /// Returns the selector, if it has no variables.
+    pub(super) fn fixed(&self) -> Option<&Selector> {
+        self.fixed.as_ref()
+    }
+
+    /// Returns the selector for an event that the expression resolved to.
+    ///
+    /// # Errors
+    /// Returns the first condition that does not compile, so that no further one is compiled.
+    pub(super) fn selector(&self, event: &Value) -> Result<Selector, ConditionError> {
+        selector(event, &self.conditions)
+    }
+}
+
+fn selector(event: &Value, compiled: &[Option<Condition>]) -> Result<Selector, ConditionError> {
+    let mut selector = Selector::schema(text(event, "schema_name"));
+    if let Some(tags) = texts(event, "any_tags") {
+        selector = selector.any_tags(tags);
+    }
+    if let Some(tags) = texts(event, "all_tags") {
+        selector = selector.all_tags(tags);
+    }
+    for (at, condition) in written(event).iter().enumerate() {
+        let one = match compiled.get(at) {
+            Some(Some(compiled)) => compiled.clone(),
+            Some(None) | None => Condition::new(
+                text(condition, "path"),
+                text(condition, "op"),
+                condition.get("value").cloned(),
+            ),
+        };
+        if let Some(error) = one.error() {
+            return Err(error.clone());
+        }
+        selector = selector.condition(one);
+    }
+    Ok(selector)
+}
+
+fn written(event: &Value) -> &[Value] {
+    let conditions = event.get("context_match").and_then(Value::as_array);
+    conditions.map(Vec::as_slice).unwrap_or_default()
+}
+
+fn text<'v>(value: &'v Value, field: &str) -> &'v str {
+    value.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Returns the strings of a list. A tag that is nothing but a variable keeps the type of the variable, and is written as JSON.
+pub(super) fn texts(value: &Value, field: &str) -> Option<Vec<String>> {
+    let items = value.get(field)?.as_array()?.iter();
+    let texts = items.map(|item| match item {
+        Value::String(text) => text.clone(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            item.to_string()
+        }
+    });
+    Some(texts.collect())
+}

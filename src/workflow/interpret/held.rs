@@ -1,0 +1,55 @@
+use super::progress::{Vars, variable_bytes};
+use super::protocol::StepFailure;
+use crate::model::Json;
+
+/// The running total of the bytes that all values of a run take, and its limit.
+///
+/// A value counts each time that the saved state contains it. Memory is shared, but a restart separates the copies, so that a run
+/// would otherwise depend on restarts.
+pub(super) struct Held {
+    bytes: usize,
+    limit: usize,
+}
+
+impl Held {
+    pub(super) fn new(bytes: usize, limit: usize) -> Self {
+        Self { bytes, limit }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Checks that more bytes have room.
+    ///
+    /// # Errors
+    /// A failure of the step with the code `too_large` that names the limit.
+    pub(super) fn check(&self, more: usize) -> Result<(), StepFailure> {
+        let total = self.bytes.saturating_add(more);
+        if total <= self.limit {
+            return Ok(());
+        }
+        let limit = self.limit;
+        let message = format!(
+            "the values of the run would take {total} bytes together, and policies.limits.total_bytes allows {limit}; store \
+             less in variables, or run fewer steps at once"
+        );
+        Err(StepFailure::new("too_large", message))
+    }
+
+    /// Sets a variable without a check, for a value that was checked.
+    pub(super) fn set(&mut self, vars: &mut Vars, name: &str, value: Json) {
+        self.add(variable_bytes(name, &value));
+        if let Some(before) = vars.insert(name.to_owned(), value) {
+            self.remove(variable_bytes(name, &before));
+        }
+    }
+
+    pub(super) fn add(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    pub(super) fn remove(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+}

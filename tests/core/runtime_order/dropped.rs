@@ -1,0 +1,68 @@
+//! A runtime whose `run_until` is dropped while it claims runs.
+
+use crate::runtime_order::stage::{SECOND, beginning, in_state, until_over};
+use crate::support::{Probe, put, runs};
+use serde_json::json;
+use std::future::pending;
+use std::sync::Arc;
+use tokio::time::{sleep, timeout};
+use universal_executor::store::{Fault, Faulty, Moment, Operation, RunState};
+use universal_executor::{MemoryStore, Profile};
+
+/// A store whose answers to claims take three seconds, and whose releases begin as late.
+fn slow(store: &MemoryStore) -> Faulty<MemoryStore> {
+    Faulty::new(store.clone(), |operation, moment| {
+        match (operation, moment) {
+            (Operation::ClaimNext, Moment::After) | (Operation::Release, Moment::Before) => {
+                Fault::Delay(3 * SECOND)
+            }
+            _ => Fault::None,
+        }
+    })
+}
+
+/// An executor that takes five seconds for a run, and executes each at most once.
+fn worker(store: &MemoryStore) -> Arc<Probe> {
+    Probe::on("question.v1", "worker", &slow(store))
+        .profile(Profile::default().at_most_once())
+        .executing(|_| async {
+            sleep(5 * SECOND).await;
+            Ok(json!({}))
+        })
+        .shared()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_in_flight_when_the_runtime_is_dropped_is_given_back_unused() {
+    let store = MemoryStore::default();
+    put(&store, "question.v1", json!({})).await;
+    let runtime = beginning(&store).executor(worker(&store)).build().unwrap();
+
+    let dropped = timeout(SECOND, runtime.run_until(pending())).await;
+
+    assert!(dropped.is_err());
+    assert_eq!(in_state(&store, RunState::Running).await.len(), 1);
+    sleep(10 * SECOND).await;
+    let run = runs(&store).await.remove(0);
+    assert_eq!((run.state, run.attempts), (RunState::Ready, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_runtime_keeps_its_runs_when_the_claim_before_is_given_back() {
+    let store = MemoryStore::default();
+    put(&store, "question.v1", json!({})).await;
+    let worker = worker(&store);
+    let runtime = beginning(&store)
+        .executor(Arc::clone(&worker))
+        .build()
+        .unwrap();
+    let dropped = timeout(SECOND, runtime.run_until(pending())).await;
+    assert!(dropped.is_err());
+    put(&store, "question.v1", json!({})).await;
+
+    runtime.run_until(until_over(&store, 2)).await.unwrap();
+
+    let runs = runs(&store).await;
+    let done = runs.iter().filter(|run| run.state == RunState::Done);
+    assert_eq!((done.count(), worker.executed()), (2, 2), "{runs:?}");
+}

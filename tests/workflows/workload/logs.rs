@@ -1,0 +1,90 @@
+//! Log lines about conversations.
+
+use super::*;
+use crate::log::Log;
+use tracing::Level;
+use tracing_subscriber::fmt::format::FmtSpan;
+use universal_executor::agent::guardrail::{Decision, on_input};
+use universal_executor::agent::{ChatResponse, ModelError, ToolCall};
+use universal_executor::workload::Supervisor;
+
+/// Words of a user, with a line break that would forge a log line.
+const SAID: &str = "my PIN is 4711\n2026-01-01T00:00:00Z ERROR forged";
+
+/// Creates a model that refuses each summary with the words of the conversation, and otherwise calls the tool `double` once
+/// and answers.
+fn refuses() -> Arc<ScriptedModel> {
+    Arc::new(ScriptedModel::answering(|_, request| {
+        let shown = &request.messages;
+        if shown[0].text.starts_with("Sum up") {
+            let reason = format!("I will not sum up {}\n{SAID}", shown[1].text);
+            return Err(ModelError::Refused { reason });
+        }
+        let last = shown.last().unwrap();
+        Ok(match last.call_id {
+            None => ChatResponse::calling(vec![ToolCall::new("1", "double", json!({"n": 1}))]),
+            Some(_) => ChatResponse::new("ok"),
+        })
+    }))
+}
+
+/// Runs three turns of a session whose conversation is summarised, and returns the log lines of these.
+async fn logged(deps: Deps, policies: Value) -> String {
+    let (log, _guard) = Log::capture(Level::DEBUG, FmtSpan::NONE);
+    let definition = flow(json!({
+        "tools": {"double": {}}, "agents": {"main": {"instruction": "Help.", "tools": ["double"]}}, "policies": policies,
+    }));
+    let supervisor = Supervisor::builder(Arc::new(definition), deps)
+        .build()
+        .unwrap();
+    for message in [SAID, "two", "three"] {
+        supervisor.send("s", message).unwrap().outcome().await;
+    }
+    log.take()
+}
+
+fn compaction() -> Value {
+    json!({"method": "summarise", "at_tokens": 4, "keep": 2})
+}
+
+/// Checks that one warning about a summary has this code, and that no line has words of the conversation.
+fn assert_only_code(lines: &str, code: &str) {
+    let warned = |line: &&str| line.contains("WARN") && line.contains("summarise");
+    let warning = lines.lines().find(warned).unwrap_or_default();
+    assert!(warning.contains(&format!("code={code:?}")), "{lines}");
+    for word in ["4711", "forged", "PIN"] {
+        assert!(!lines.contains(word), "{lines}");
+    }
+}
+
+#[tokio::test]
+async fn a_refused_summary_of_a_session_is_logged_by_its_code_without_words_of_the_conversation() {
+    let deps = deps(&refuses(), &MemoryStore::default());
+
+    let lines = logged(deps, json!({"compaction": compaction()})).await;
+
+    assert_only_code(&lines, "refused");
+}
+
+#[tokio::test]
+async fn a_denied_summary_is_logged_by_its_code_without_the_reason_of_the_guardrail() {
+    let quotes = on_input("quotes", |messages| {
+        match messages[0].text.starts_with("Sum up") {
+            true => Decision::deny(&*messages[1].text),
+            false => Decision::Allow,
+        }
+    });
+    let parts = Parts::new().default_model(parrot() as _);
+    let double = json_tool("double", "Doubles.", json!({}), |_, _| async {
+        Ok(json!(2))
+    });
+    let parts = parts
+        .tools(ToolRegistry::default().with(double).unwrap())
+        .guardrail(quotes);
+    let deps = Deps::new(parts, Arc::new(MemoryStore::default()));
+    let policies = json!({"compaction": compaction(), "guardrails": {"input": ["quotes"]}});
+
+    let lines = logged(deps, policies).await;
+
+    assert_only_code(&lines, "denied");
+}
