@@ -3,7 +3,7 @@
 //! `START_STOP_CASES` sets the number of cases, and `START_STOP_SEED` the seed of the random numbers.
 
 use futures::channel::mpsc::{UnboundedSender, unbounded};
-use futures::{StreamExt as _, stream};
+use futures::StreamExt as _;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
@@ -236,18 +236,15 @@ where
             self.slots[slot].runtime = Some(Arc::new(self.runtime(slot)));
         }
         let runtime = Arc::clone(self.slots[slot].runtime.as_ref().unwrap());
-        let (signals, received) = unbounded();
+        let (signals, mut received) = unbounded();
         let (has_posted, posted) = watch::channel(false);
         let store = self.store.clone();
-        let posting = async move {
+        let stop = async move {
             post(&store, posts).await;
             has_posted.send_replace(true);
+            received.next().await;
         };
-        let posting = stream::once(posting).filter_map(|()| async { None });
-        let task = tokio::spawn(async move {
-            let stops = posting.chain(received);
-            runtime.run_until_signals(stops).await
-        });
+        let task = tokio::spawn(async move { runtime.run_until(stop).await });
         self.slots[slot].call = Some(Call {
             signals,
             posted,
