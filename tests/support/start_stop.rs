@@ -2,8 +2,8 @@
 //!
 //! `START_STOP_CASES` sets the number of cases, and `START_STOP_SEED` the seed of the random numbers.
 
-use futures::channel::mpsc::{UnboundedSender, unbounded};
 use futures::StreamExt as _;
+use futures::channel::mpsc::{UnboundedSender, unbounded};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};

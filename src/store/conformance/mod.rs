@@ -125,7 +125,7 @@ pub use turns::{
     a_claim_by_hand_keeps_the_order, a_later_version_behind_the_older_is_granted,
     a_later_version_keeps_the_order, a_row_keeps_its_ordering_key,
     a_run_that_is_redone_goes_to_the_end, a_version_announced_too_early_goes_to_the_end,
-    what_is_behind_another_waits_for_some_time,
+    of_two_ordering_keys_the_first_counts, what_is_behind_another_waits_for_some_time,
 };
 pub use versions::{
     a_lost_lease_transfers_nothing, a_run_that_is_transferred_keeps_its_line_waiting,
@@ -252,6 +252,7 @@ macro_rules! store_conformance {
             a_later_version_keeps_the_order
             a_later_version_behind_the_older_is_granted
             a_row_keeps_its_ordering_key
+            of_two_ordering_keys_the_first_counts
             a_parked_lease_is_taken_by_its_handle
             parked_leases_are_kept_alive_by_heartbeats
             a_parked_lease_runs_out_too

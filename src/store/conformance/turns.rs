@@ -1,7 +1,7 @@
 use super::Broken;
 use super::Subject;
 use super::broken::{expect, granted, running, same, some};
-use super::given::{OVER, end, ledger_with_lineage, line, new_run, row, run_of, trigger};
+use super::given::{OVER, end, ledger_with_lineage, line, new_run, park, row, run_of, trigger};
 use super::ordered::{behind, only, only_next, two};
 use crate::model::{Json, Patch, Selector};
 use crate::store::{
@@ -179,4 +179,19 @@ pub async fn a_row_keeps_its_ordering_key<S: Subject>(subject: &S) -> Result<(),
     same(kept.run.order.as_deref(), Some("a"), "the key of the row")?;
     let of_b = new_run(&store, "agent").await?.ordered_by(Some("b"));
     granted(ledger.claim(&of_b, None).await).map(drop)
+}
+
+/// If one call adds a run twice, the first ordering key counts: the run does not wait for runs with the second key.
+pub async fn of_two_ordering_keys_the_first_counts<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    line(&store, ledger, "agent", "a", 1).await?;
+    let run = new_run(&store, "agent").await?;
+    let again = run.clone().ordered_by(Some("a"));
+
+    ledger.enqueue(vec![run.into(), again.into()]).await?;
+
+    same(park(ledger, "agent", 9).await?, 2, "the number of runs due")
 }

@@ -1,9 +1,8 @@
 //! How a transaction begins: by one message.
 
 use super::column;
-use super::parked::Name;
 use super::prepared::{self, PLANNED_ONCE};
-use super::row::{self, select, select_known};
+use super::row::{self, Asked, select, select_known};
 use super::tenant::{self, clock};
 use super::writing::Known;
 use crate::model::Timestamp;
@@ -23,7 +22,7 @@ pub(super) struct Begun {
     pub(super) has_expired: bool,
     /// Since when the server knows its transactions by their numbers; none if it has crashed, or never knew.
     pub(super) since: Option<String>,
-    pub(super) runs: HashMap<Name, Known>,
+    pub(super) runs: HashMap<Asked, Known>,
 }
 
 /// Prepares what [`begin`] asks for.

@@ -83,6 +83,15 @@ macro_rules! select_known {
 
 pub(super) use select_known;
 
+/// A run and its ordering key. One transaction can name a run with several keys, and the key decides whether a new row is first
+/// in its line.
+pub(super) type Asked = (Name, Option<Arc<str>>);
+
+/// Returns the key of what is known of a run.
+pub(super) fn asked(run: &RunRef) -> Asked {
+    (parked::name(run), run.order.clone())
+}
+
 /// What is known of a run, to be read only.
 pub(super) async fn find(
     connection: &mut PgConnection,
@@ -99,7 +108,7 @@ pub(super) async fn lock(
     connection: &mut PgConnection,
     tenant: i64,
     runs: Vec<RunRef>,
-) -> sqlx::Result<HashMap<Name, Known>> {
+) -> sqlx::Result<HashMap<Asked, Known>> {
     find_with(
         select_known!(runs!(), "FOR UPDATE"),
         connection,
@@ -114,7 +123,7 @@ async fn find_with(
     connection: &mut PgConnection,
     tenant: i64,
     mut runs: Vec<RunRef>,
-) -> sqlx::Result<HashMap<Name, Known>> {
+) -> sqlx::Result<HashMap<Asked, Known>> {
     // All who lock more than one row do so in this order, so that none waits for another that waits for it.
     runs.sort_by_cached_key(parked::name);
     let all = sqlx::query(sql)
@@ -128,7 +137,7 @@ async fn find_with(
 }
 
 /// What is known of one of these runs, in a row of the answer.
-pub(super) fn known(found: &PgRow, runs: &[RunRef]) -> Option<sqlx::Result<(Name, Known)>> {
+pub(super) fn known(found: &PgRow, runs: &[RunRef]) -> Option<sqlx::Result<(Asked, Known)>> {
     let read = |run: &RunRef| {
         let is_there = found.try_get::<Option<i64>, _>(0)?.is_some();
         let known = Known {
@@ -136,7 +145,7 @@ pub(super) fn known(found: &PgRow, runs: &[RunRef]) -> Option<sqlx::Result<(Name
             origin: table::origin(found, 27, run)?,
             is_alone: found.try_get(31)?,
         };
-        Ok((parked::name(run), known))
+        Ok((asked(run), known))
     };
     let place = found.try_get::<i64, _>(26);
     let place = place.map(|place| usize::try_from(place - 1).unwrap_or(usize::MAX));

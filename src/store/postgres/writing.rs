@@ -11,7 +11,7 @@ use super::database::Database;
 use super::parked::{self, Name};
 use super::pgvector::Pgvector;
 use super::retention;
-use super::row::{self, Kept};
+use super::row::{self, Asked, Kept};
 use super::statement::Statement;
 use super::table;
 use super::tenant::Named;
@@ -83,7 +83,7 @@ pub(super) struct Writing<'t> {
     first: Tenant,
     written: Tenant,
     before: Tenant,
-    runs: HashMap<Name, Known>,
+    runs: HashMap<Asked, Known>,
     breadcrumbs: HashMap<BreadcrumbId, Option<Found>>,
     /// What the jobs before have changed.
     earlier: Changes,
@@ -180,7 +180,8 @@ impl<'t> Writing<'t> {
     }
 
     async fn look_up(&mut self, name: &Name, run: &RunRef) -> sqlx::Result<Known> {
-        if !self.runs.contains_key(name) {
+        let asked = row::asked(run);
+        if !self.runs.contains_key(&asked) {
             let wanted = Wanted {
                 runs: vec![run.clone()],
                 ..Wanted::default()
@@ -189,7 +190,7 @@ impl<'t> Writing<'t> {
         }
         let mut known = self
             .runs
-            .get(name)
+            .get(&asked)
             .cloned()
             .ok_or(sqlx::Error::RowNotFound)?;
         let changed = self
