@@ -4,6 +4,7 @@ use super::flows::refused;
 use crate::fuzz::workflows::WORKFLOW;
 use crate::fuzz::{Tape, structured};
 use crate::workflow::Workflow;
+use serde_json::Value;
 
 fn yaml(tape: &mut Tape) -> String {
     let json = WORKFLOW.text(tape);
@@ -58,10 +59,32 @@ fn load_yaml(text: &str) -> bool {
         refused(error);
     }
     // A text that is JSON means the same in both.
-    if let (Ok(yaml), Ok(json)) = (&read, Workflow::parse(text)) {
+    if let (Ok(yaml), Ok(json)) = (&read, Workflow::parse(text))
+        && !serde_json::from_str(text).is_ok_and(|value| has_negative_zero(&value))
+    {
         assert_eq!(yaml.hash(), json.hash());
     }
     read.is_ok()
+}
+
+/// Returns `true` if a value contains the number `-0`, which is a float in JSON and the integer 0 in YAML.
+fn has_negative_zero(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number
+            .as_f64()
+            .is_some_and(|number| number == 0.0 && number.is_sign_negative()),
+        Value::Array(items) => items.iter().any(has_negative_zero),
+        Value::Object(fields) => fields.values().any(has_negative_zero),
+        Value::Null | Value::Bool(_) | Value::String(_) => false,
+    }
+}
+
+#[test]
+fn only_the_number_minus_zero_differs_between_json_and_yaml() {
+    let differs = |text: &str| has_negative_zero(&serde_json::from_str(text).unwrap());
+
+    assert!(differs(r#"{"a": [{"b": -0}]}"#) && differs("-0.0"));
+    assert!(!differs(r#"{"a": [0, -0.5, "-0", {"-0": 1e-0}]}"#));
 }
 
 #[test]
