@@ -116,6 +116,7 @@ universal_executor::store_conformance! { @promises two, Two,
     a_version_announced_too_early_goes_to_the_end
     a_later_version_keeps_the_order
     a_row_keeps_its_ordering_key
+    of_two_ordering_keys_the_first_counts
     a_parked_lease_is_taken_by_its_handle
     parked_leases_are_kept_alive_by_heartbeats
     a_parked_lease_runs_out_too
