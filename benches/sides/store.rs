@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use universal_executor::source::StartAt;
 use universal_executor::store::{
-    Durability, ExecutorLimits, NewRun, RunFilter, RunLedger, RunRef, SqliteLimits,
+    Durability, ExecutorLimits, LeaseOwner, NewRun, RunFilter, RunLedger, RunRef, SqliteLimits,
 };
 use universal_executor::{BreadcrumbStoreExt, SqliteStore};
 
@@ -71,7 +71,13 @@ pub(crate) async fn finish(
     let begun = Instant::now();
     for _ in 0..triggers.len() / at_once {
         let limits = [ExecutorLimits::new("answerer", at_once)];
-        assert_eq!(store.claim_next(at_once, &limits).await.unwrap(), at_once);
+        assert_eq!(
+            store
+                .claim_next(at_once, &limits, LeaseOwner::SOLE)
+                .await
+                .unwrap(),
+            at_once
+        );
         let parked = store.runs(&RunFilter::parked()).await.unwrap();
         join_all(parked.iter().map(|row| answer_one(&store, &row.run))).await;
     }

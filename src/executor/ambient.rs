@@ -29,6 +29,8 @@ pub(crate) struct Offer {
     within: Mutex<Vec<Lease>>,
     /// Whether the run took its lease.
     taken: AtomicBool,
+    /// If `true`, `execute` was called.
+    executed: AtomicBool,
     /// Without a ledger: which attempt this is, and when the first was.
     pub(super) attempt: u32,
     first: Instant,
@@ -61,6 +63,7 @@ impl Offer {
             lease: Mutex::new(lease),
             within: Mutex::default(),
             taken: AtomicBool::new(false),
+            executed: AtomicBool::new(false),
             attempt: 1,
             first: Instant::now(),
             places,
@@ -87,6 +90,17 @@ impl Offer {
     /// Whether the run took its lease, and so ended it or meant to leave it.
     pub(crate) fn was_taken(&self) -> bool {
         self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Notes that `execute` is about to be called.
+    pub(super) fn executes(&self) {
+        self.executed.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns `true` if the run took its lease and `execute` was not called under it. An executor with its own
+    /// `process_event` may use a lease before it is taken, so one that was not taken counts as used.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.was_taken() && !self.executed.load(Ordering::Relaxed)
     }
 
     /// Gives up the place of a run that is over.

@@ -46,6 +46,9 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             // Set once: the handle is new.
             handle.deadline.get_or_init(|| now + after);
             handle.began.get_or_init(|| (now, Instant::now()));
+            if let Some(offer) = &handle.offer {
+                offer.executes();
+            }
             let context = context.bound_to(handle, alias);
             started.store(true, Ordering::Relaxed);
             let span = tracing::debug_span!("execute", executor = self.executor.id(), trigger = %trigger.id);

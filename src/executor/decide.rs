@@ -24,7 +24,7 @@ pub(super) struct Attempt {
     pub(super) number: u32,
     /// Whether `execute` was called in it.
     pub(super) started: bool,
-    /// How long ago the run was added.
+    /// The time since the first claim of this attempt.
     pub(super) age: Duration,
     /// In `0.0..1.0`; places the delay within its range.
     pub(super) chance: f64,
@@ -106,8 +106,7 @@ pub(super) fn after_error(error: &ExecutorError, profile: &Profile, attempt: Att
             delay,
             counts: false,
         },
-        // What failed before `execute` ran has not used an attempt at it, unless that goes on for too long. A run that
-        // is old because it waited for its turn still has all its attempts.
+        // A failure before `execute` uses no attempt, until the attempt is older than the patience.
         Verdict::Transient(least) if !attempt.started && attempt.age < policy.patience => {
             Next::Retry {
                 delay: waited_so_far(attempt.age, policy)
@@ -127,7 +126,7 @@ pub(super) fn after_error(error: &ExecutorError, profile: &Profile, attempt: Att
     }
 }
 
-/// As long as a run has waited it may wait again, so that the delays double without a count.
+/// The next delay is up to the age of the attempt, so that the delays double without a count.
 fn waited_so_far(age: Duration, policy: &RetryPolicy) -> Duration {
     age.clamp(policy.base.min(policy.cap), policy.cap)
 }

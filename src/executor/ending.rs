@@ -75,7 +75,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         let attempt = Attempt {
             number: self.attempt,
             started,
-            age: now.since(self.lease.enqueued_at),
+            age: now.since(self.lease.attempt_since),
             chance: chance(&self.lease.run, self.attempt),
         };
         let next = decide::after_error(&error, self.executor.profile(), attempt);

@@ -57,11 +57,10 @@ pub struct RetryPolicy {
     pub base: Duration,
     /// The longest delay at all; 60 s by default.
     pub cap: Duration,
-    /// How old a run may become while its trigger or a required source cannot be read without that using an attempt; 60 s
-    /// by default.
+    /// The maximum age of an attempt in which an unreadable trigger or required source does not use the attempt.
+    /// Age counts from the first claim of the attempt, not while the run waits for its turn. Defaults to 60 s.
     pub patience: Duration,
-    /// How old a run may become that is only ever rate limited; 24 h by default. Age counts from when the run was added
-    /// or woken.
+    /// The maximum age of an attempt that is only ever rate limited, from its first claim. Defaults to 24 h.
     pub max_age: Duration,
 }
 

@@ -69,14 +69,7 @@ pub(crate) async fn leave_unmatched<E: UniversalExecutor + ?Sized>(
             ledger
                 .transfer(lease.clone(), &version.version, to.kept_until())
                 .await?;
-            tracing::info!(
-                run = %lease.run,
-                worker = to.record.name,
-                worker_is_live = to.is_live,
-                version = &*version.version,
-                own_version = &*own_version,
-                "a run was transferred to another version of its executor, which matches the trigger"
-            );
+            log_transfer(lease, to, &version.version, &own_version);
         }
         Unmatched::Skip => {
             let end = (lease.clone(), RunEnd::Skipped(RunEnd::UNMATCHED));
@@ -96,6 +89,17 @@ pub(crate) async fn leave_unmatched<E: UniversalExecutor + ?Sized>(
         }
     }
     Ok(())
+}
+
+/// Logs a transfer: at `WARN` if no worker of the version is live, because the run then blocks its ordering key.
+fn log_transfer(lease: &Lease, to: &Worker, version: &str, own_version: &str) {
+    let (run, worker) = (&lease.run, &*to.record.name);
+    if to.is_live {
+        tracing::info!(%run, worker, version, own_version, "a run was transferred to another version of its executor, which matches the trigger");
+    } else {
+        tracing::warn!(%run, worker, version, own_version, "a run waits for a version of its executor that does not run now, at most 24 h, and later runs with its \
+             ordering key wait behind it; start a worker of that version, or end the run with Runtime::skip");
+    }
 }
 
 /// Reports whether only another version of the executor can have enqueued a run: the trigger is unchanged, and this version

@@ -59,7 +59,7 @@ async fn due(ledger: &dyn RunLedger, executor: Arc<str>) -> Result<Due, StoreErr
         .limit(Due::MOST_COUNTED);
     let waiting = in_time(ledger.runs(&waiting)).await?;
     let now = Timestamp::from_micros(clock::wall_micros());
-    let since = |run: &crate::store::Run| run.due.unwrap_or(run.enqueued_at);
+    let since = |run: &crate::store::Run| run.due.unwrap_or(run.since);
     let due: Vec<Timestamp> = waiting
         .iter()
         .map(since)

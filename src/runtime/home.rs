@@ -42,9 +42,6 @@ pub(super) struct Home {
     unseen_since: Mutex<Option<Timestamp>>,
     pub(super) nudged: Notify,
     pub(super) asked: Notify,
-    /// Permits one station at a time to claim runs. A dropped station keeps the permit until its runs are released, because
-    /// it cannot tell its leases from those that another station claims through the same handle.
-    turn: Arc<Semaphore>,
     /// The operations whose last call failed, by [`Operation::bit`].
     failing: AtomicU8,
 }
@@ -118,14 +115,8 @@ impl Home {
             unseen_since: Mutex::default(),
             nudged: Notify::new(),
             asked: Notify::new(),
-            turn: Arc::new(Semaphore::new(1)),
             failing: AtomicU8::new(0),
         })
-    }
-
-    /// Waits until no other station claims runs here.
-    pub(super) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.turn).acquire_owned().await.ok()
     }
 
     pub(super) fn store(&self) -> &dyn BreadcrumbStore {

@@ -143,9 +143,9 @@ impl Runtime {
     ///
     /// When the future resolves nothing more is pulled or claimed. What still runs after
     /// [`drain_timeout`](RuntimeBuilder::drain_timeout) is dropped: it writes nothing, and its run is given back without
-    /// having used an attempt. (One that may run at most once is left to its lease, and then ends as
-    /// `outcome_unknown`.) Dropping this future drops running work at once. That work, and the runs of a claim in
-    /// flight, are released in the background while tokio runs; a second call claims runs only after that.
+    /// having used an attempt. (An at-most-once run whose `execute` was called is left to its lease, and then ends as
+    /// `outcome_unknown`.) Dropping this future drops running work at once. Its runs, and runs that were claimed and not
+    /// started, are released in the background, while tokio runs.
     ///
     /// # Errors
     /// If the source cannot be subscribed to, or it is running already.

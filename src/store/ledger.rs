@@ -5,6 +5,7 @@ use super::worker::{Worker, WorkerRecord};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use async_trait::async_trait;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The rows that say which run of which executor is waiting, running or over: the reason why nothing is answered twice.
 ///
@@ -46,15 +47,21 @@ pub trait RunLedger: Send + Sync {
     /// [`StoreError::LeaseLost`] if `instead_of` is not held any more.
     async fn claim(&self, run: &RunRef, instead_of: Option<Lease>) -> Result<Claim, StoreError>;
 
-    /// Claims up to `n` runs that are due and parks their leases in this handle: the first [`claim`](Self::claim) of
-    /// each through this handle takes it, through any other sees it running. [`RunFilter::parked`] lists them. Who
-    /// parked them keeps them alive with [`heartbeat`](Self::heartbeat).
+    /// Claims up to `n` due runs for an owner and parks their leases in this handle: the first [`claim`](Self::claim)
+    /// of each run through this handle takes the lease; through any other handle the run is running.
+    /// [`RunFilter::parked_by`] lists the parked leases of the owner, including leases of a claim whose caller was dropped.
+    /// The owner extends them with [`heartbeat`](Self::heartbeat), and only the owner may release them.
     ///
     /// Takes turns between the executors, oldest first within one. Returns how many were claimed.
     ///
     /// # Errors
     /// Only if the store is unavailable.
-    async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError>;
+    async fn claim_next(
+        &self,
+        n: usize,
+        of: &[ExecutorLimits],
+        owner: LeaseOwner,
+    ) -> Result<usize, StoreError>;
 
     /// Extends leases by their length from now; returns those that are lost. Call it every third of a lease.
     ///
@@ -187,8 +194,9 @@ pub struct Lease {
     pub epoch: u32,
     /// How many workers in a row let a lease on it run out before this claim.
     pub abandoned: u32,
-    /// When the run was added, or woken after a suspension, by the store's clock.
-    pub enqueued_at: Timestamp,
+    /// The time of the first claim of the current attempt, by the store's clock. A [retry](RunLedger::retry) that does not
+    /// count continues the attempt.
+    pub attempt_since: Timestamp,
     /// When this lease was granted, by the store's clock.
     pub granted_at: Timestamp,
     /// When it runs out without a heartbeat, by the store's clock.
@@ -203,17 +211,17 @@ impl Lease {
             token,
             epoch: 0,
             abandoned: 0,
-            enqueued_at: granted_at,
+            attempt_since: granted_at,
             granted_at,
             until: granted_at + run.lease,
             run,
         }
     }
 
-    /// Sets the epoch, the number of abandoned leases before this and when the run was added.
+    /// Sets the epoch, the number of abandoned leases before this lease, and when the attempt was first claimed.
     #[must_use]
-    pub fn history(mut self, epoch: u32, abandoned: u32, enqueued_at: Timestamp) -> Self {
-        (self.epoch, self.abandoned, self.enqueued_at) = (epoch, abandoned, enqueued_at);
+    pub fn history(mut self, epoch: u32, abandoned: u32, attempt_since: Timestamp) -> Self {
+        (self.epoch, self.abandoned, self.attempt_since) = (epoch, abandoned, attempt_since);
         self
     }
 
@@ -280,6 +288,23 @@ impl ExecutorLimits {
             executor: executor.into(),
             free,
         }
+    }
+}
+
+/// The claimer of parked leases within one process: leases belong to the part of the process that claimed them, even if
+/// other parts use the same store handle.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct LeaseOwner(u64);
+
+impl LeaseOwner {
+    /// The owner of leases in a handle with one claimer.
+    pub const SOLE: Self = Self(0);
+
+    /// Returns an owner that differs from every other owner in this process.
+    #[must_use]
+    pub fn unique() -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        Self(LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1))
     }
 }
 

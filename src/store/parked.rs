@@ -1,22 +1,33 @@
 //! The leases that are parked in one handle. To all others their rows are just running.
 
 use crate::model::BreadcrumbId;
-use crate::store::RunRef;
 use crate::store::row::Row;
+use crate::store::{LeaseOwner, RunRef};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Executor, trigger and version of a run.
 pub(in crate::store) type Name = (Arc<str>, BreadcrumbId, u64);
 
-/// Token and epoch of each lease that is parked; a clone is the same.
+/// A parked lease.
+#[derive(Debug)]
+struct Entry {
+    /// Token and epoch.
+    lease: (u64, u32),
+    owner: LeaseOwner,
+}
+
+/// The parked leases by run. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(in crate::store) struct Parked(Arc<Mutex<HashMap<Name, (u64, u32)>>>);
+pub(in crate::store) struct Parked(Arc<Mutex<HashMap<Name, Entry>>>);
 
 impl Parked {
-    pub(in crate::store) fn add<'r>(&self, leased: impl Iterator<Item = &'r Row>) {
-        let leased = leased.map(|row| (name(&row.run), (row.token, row.epoch)));
-        self.lock().extend(leased);
+    pub(in crate::store) fn add(&self, leased: &[Row], owner: LeaseOwner) {
+        let entry = |row: &Row| {
+            let lease = (row.token, row.epoch);
+            (name(&row.run), Entry { lease, owner })
+        };
+        self.lock().extend(leased.iter().map(entry));
     }
 
     pub(in crate::store) fn contains(&self, run: &RunRef) -> bool {
@@ -27,25 +38,33 @@ impl Parked {
     pub(in crate::store) fn take(&self, run: &RunRef, token: u64, epoch: u32) -> bool {
         let name = name(run);
         let mut parked = self.lock();
-        let is_parked = parked.get(&name) == Some(&(token, epoch));
+        let entry = parked.get(&name);
+        let is_parked = entry.is_some_and(|entry| entry.lease == (token, epoch));
         if is_parked {
             parked.remove(&name);
         }
         is_parked
     }
 
-    /// What is parked now.
-    pub(in crate::store) fn all(&self) -> HashMap<Name, (u64, u32)> {
-        self.lock().clone()
+    /// Returns token and epoch of the parked leases: those of one owner, or all.
+    pub(in crate::store) fn of(&self, owner: Option<LeaseOwner>) -> HashMap<Name, (u64, u32)> {
+        let parked = self.lock();
+        let selected = parked
+            .iter()
+            .filter(|(_, entry)| owner.is_none_or(|owner| owner == entry.owner));
+        selected
+            .map(|(name, entry)| (name.clone(), entry.lease))
+            .collect()
     }
 
-    /// Takes out what is not parked any more, as others have it or it is over. What was parked meanwhile stays.
+    /// Removes the leases that were in `before` and are not `still` parked, because another worker has the run or it is
+    /// over.
     pub(in crate::store) fn keep(&self, before: &HashMap<Name, (u64, u32)>, still: &HashSet<Name>) {
         self.lock()
-            .retain(|name, lease| before.get(name) != Some(lease) || still.contains(name));
+            .retain(|name, entry| before.get(name) != Some(&entry.lease) || still.contains(name));
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Name, (u64, u32)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Name, Entry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,6 +9,9 @@ use std::time::Duration;
 /// The maximum number of transferred runs of one version of an executor that one call accepts.
 pub(crate) const MOST_ACCEPTED: usize = 1_000;
 
+/// Start of the lease of a row whose next claim begins an attempt.
+const NOT_CLAIMED: Timestamp = Timestamp::UNIX_EPOCH;
+
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Row {
     pub(in crate::store) run: RunRef,
@@ -19,8 +22,10 @@ pub(in crate::store) struct Row {
     pub(in crate::store) token: u64,
     /// The handle in which the lease is parked, until it is taken.
     pub(in crate::store) parked_in: Option<u64>,
+    /// Start of the lease; [`NOT_CLAIMED`] before the first claim of an attempt.
     pub(in crate::store) granted_at: Timestamp,
-    pub(in crate::store) enqueued_at: Timestamp,
+    /// The time when the row was added or woken; from the first claim of an attempt on, the time of that claim.
+    pub(in crate::store) since: Timestamp,
     /// Orders rows that are due at the same time.
     pub(in crate::store) sequence: u64,
     /// When it can be claimed: its time, the end of its lease or of its wait.
@@ -113,8 +118,8 @@ impl Row {
             abandoned: 0,
             token: 0,
             parked_in: None,
-            granted_at: now,
-            enqueued_at: now,
+            granted_at: NOT_CLAIMED,
+            since: now,
             sequence,
             due: None,
             lineage,
@@ -133,7 +138,8 @@ impl Row {
         (self.attempts, self.abandoned) = (0, 0);
         (self.saved, self.wait, self.reason, self.over) = (None, None, None, None);
         self.written.clear();
-        (self.sequence, self.enqueued_at) = (sequence, now);
+        (self.sequence, self.since) = (sequence, now);
+        self.granted_at = NOT_CLAIMED;
     }
 
     /// Notes where the trigger came from, and says whether the row ended for want of a version that was announced
@@ -158,7 +164,9 @@ impl Row {
         }
         if self.state == RunState::Suspended {
             self.wait = None;
-            self.enqueued_at = now;
+        }
+        if self.state == RunState::Suspended || self.granted_at == NOT_CLAIMED {
+            self.since = now;
         }
         self.state = RunState::Running;
         self.reason = None;
@@ -177,6 +185,7 @@ impl Row {
         // What is put off says nothing of the workers that died before.
         if counts {
             self.abandoned = 0;
+            self.granted_at = NOT_CLAIMED;
         } else {
             self.attempts = self.attempts.saturating_sub(1);
         }
@@ -186,6 +195,7 @@ impl Row {
     /// Gives it back as if it had not been claimed.
     pub(in crate::store) fn release(&mut self) {
         self.attempts = self.attempts.saturating_sub(1);
+        self.granted_at = NOT_CLAIMED;
         self.state = RunState::Ready;
     }
 
@@ -227,7 +237,7 @@ impl Row {
         }
         self.state = RunState::Ready;
         self.wait = None;
-        self.enqueued_at = now;
+        (self.since, self.granted_at) = (now, NOT_CLAIMED);
         self.saved.get_or_insert_default().with = Some(with);
         Ok(())
     }
@@ -269,7 +279,7 @@ impl Row {
 
     pub(in crate::store) fn lease(&self) -> Lease {
         let lease = Lease::new(self.run.clone(), self.token, self.granted_at);
-        let mut lease = lease.history(self.epoch, self.abandoned, self.enqueued_at);
+        let mut lease = lease.history(self.epoch, self.abandoned, self.since);
         lease.until = self.due.unwrap_or(lease.until);
         lease
     }
@@ -313,7 +323,7 @@ impl Row {
             written: self.written.clone(),
             reason: self.reason.clone().filter(|_| self.state.is_over()),
             transferred_to: self.transferred_to().map(str::to_owned),
-            ..Run::new(self.run.clone(), state, self.enqueued_at)
+            ..Run::new(self.run.clone(), state, self.since)
         }
     }
 }

@@ -1,4 +1,4 @@
-use super::ledger::Lease;
+use super::ledger::{Lease, LeaseOwner};
 use super::lineage::Wake;
 use crate::hex::hex;
 use crate::model::{BreadcrumbId, Event, Timestamp};
@@ -212,8 +212,10 @@ pub struct RunFilter {
     pub trigger_id: Option<BreadcrumbId>,
     /// In one of these states; any if empty.
     pub states: Vec<RunState>,
-    /// Only those parked in this handle.
+    /// If `true`, only runs whose leases are parked in this handle.
     pub parked: bool,
+    /// Of the runs with parked leases, only those of one owner. Used only with `parked`.
+    pub owner: Option<LeaseOwner>,
     /// How many at the most; all if absent.
     pub limit: Option<usize>,
 }
@@ -231,6 +233,15 @@ impl RunFilter {
         Self {
             parked: true,
             ..Self::default()
+        }
+    }
+
+    /// Runs whose leases are parked in this handle and belong to an owner.
+    #[must_use]
+    pub fn parked_by(owner: LeaseOwner) -> Self {
+        Self {
+            owner: Some(owner),
+            ..Self::parked()
         }
     }
 
@@ -276,8 +287,8 @@ pub struct Run {
     /// When it can be claimed next, if ever: its time, the end of its lease or of its wait. One that is behind another
     /// of its ordering key waits for that one too.
     pub due: Option<Timestamp>,
-    /// When it was added, or woken after a suspension.
-    pub enqueued_at: Timestamp,
+    /// The time when the run was added or woken; once claimed, the time of the first claim of its current attempt.
+    pub since: Timestamp,
     /// What it waits for.
     pub wake: Option<Wake>,
     /// When it was suspended, by the store's clock; none unless it is suspended. What was committed before, and with
@@ -298,13 +309,13 @@ pub struct Run {
 impl Run {
     /// A row of a run that was just added.
     #[must_use]
-    pub fn new(run: RunRef, state: RunState, enqueued_at: Timestamp) -> Self {
+    pub fn new(run: RunRef, state: RunState, since: Timestamp) -> Self {
         Self {
             run,
             state,
             attempts: 0,
             due: None,
-            enqueued_at,
+            since,
             wake: None,
             suspended_at: None,
             written: Vec::new(),

@@ -78,8 +78,8 @@ macro_rules! wrap_runs {
             use std::sync::Arc;
             use $crate::model::{BreadcrumbId, Json, Timestamp};
             use $crate::store::{
-                BreadcrumbStore, Claim, ExecutorLimits, Lease, Lost, NewRun, Operation, Run,
-                RunFilter, RunLedger, RunRef, StoreError, Worker, WorkerRecord, WrittenBy,
+                BreadcrumbStore, Claim, ExecutorLimits, Lease, LeaseOwner, Lost, NewRun, Operation,
+                Run, RunFilter, RunLedger, RunRef, StoreError, Worker, WorkerRecord, WrittenBy,
             };
 
             #[async_trait::async_trait]
@@ -103,9 +103,10 @@ macro_rules! wrap_runs {
                     &self,
                     n: usize,
                     of: &[ExecutorLimits],
+                    owner: LeaseOwner,
                 ) -> Result<usize, StoreError> {
                     let inside = self.runs_inside()?;
-                    let claim = || inside.claim_next(n, of);
+                    let claim = || inside.claim_next(n, of, owner);
                     self.call(Operation::ClaimNext, claim).await
                 }
 

@@ -13,8 +13,8 @@ use universal_executor::executor::{
 use universal_executor::hints::Hints;
 use universal_executor::model::Timestamp;
 use universal_executor::store::{
-    Claim, Commit, ExecutorLimits, Faulty, Lease, Lost, NewRun, Observed, Query, Run, RunEnd,
-    RunFilter, RunRef, StoreError, VectorQuery, Write,
+    Claim, Commit, ExecutorLimits, Faulty, Lease, LeaseOwner, Lost, NewRun, Observed, Query, Run,
+    RunEnd, RunFilter, RunRef, StoreError, VectorQuery, Write,
 };
 use universal_executor::tool::{
     Catalog, Permissions, ToolContext, ToolDispatcher, ToolExecutor, ToolRegistry, ToolSpec,
@@ -317,7 +317,7 @@ async fn the_ledger_and_a_commit_can_be_used_by_hand() {
         .await
         .unwrap();
     let claimed = ledger
-        .claim_next(1, &[ExecutorLimits::new("echo", 1)])
+        .claim_next(1, &[ExecutorLimits::new("echo", 1)], LeaseOwner::SOLE)
         .await
         .unwrap();
     let claim = ledger.claim(&run, None).await.unwrap();

@@ -118,6 +118,7 @@ universal_executor::store_conformance! { @promises two, Two,
     a_row_keeps_its_ordering_key
     of_two_ordering_keys_the_first_counts
     a_parked_lease_is_taken_by_its_handle
+    a_parked_lease_belongs_to_its_owner
     parked_leases_are_kept_alive_by_heartbeats
     a_parked_lease_runs_out_too
     a_parked_lease_that_ran_out_is_told_by_its_next_handle
@@ -127,6 +128,7 @@ universal_executor::store_conformance! { @promises two, Two,
     executors_take_turns
     the_oldest_run_is_claimed_first
     no_run_is_claimed_twice
+    an_attempt_begins_with_its_first_claim
     a_heartbeat_extends_the_lease
     a_heartbeat_tells_what_is_lost
     a_retry_waits_for_its_time

@@ -7,12 +7,13 @@ use std::time::Duration;
 use universal_executor::model::Json;
 use universal_executor::store::conformance::Subject;
 use universal_executor::store::{
-    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, RunEnd, RunFilter, RunLedger,
-    RunRef, RunState, StoreError, Wake, Write,
+    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, LeaseOwner, RunEnd, RunFilter,
+    RunLedger, RunRef, RunState, StoreError, Wake, Write,
 };
 use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Selector};
 
 const RUNS: usize = 5;
+const OWNERS: usize = 2;
 /// The ordering keys of the runs.
 const KEYS: [Option<&str>; RUNS] = [None, Some("a"), Some("a"), Some("a"), Some("b")];
 const LEASE: u64 = 10;
@@ -21,7 +22,8 @@ const LEASE: u64 = 10;
 enum Step {
     Enqueue(usize),
     Claim(usize),
-    ClaimNext(usize),
+    /// Claims up to so many for an owner.
+    ClaimNext(usize, usize),
     /// Time passes, in seconds.
     Pass(u64),
     Heartbeat(Index),
@@ -41,6 +43,7 @@ enum Seen {
         epoch: u32,
         token: u64,
         at: u64,
+        attempt_since: u64,
     },
     Claimed(usize),
     Found(RunState),
@@ -60,7 +63,10 @@ struct Row {
     epoch: u32,
     token: u64,
     granted: u64,
-    parked: bool,
+    /// When the attempt was first claimed; `None` if the next claim begins one.
+    attempt_since: Option<u64>,
+    /// The owner of its parked lease.
+    parked: Option<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -87,7 +93,8 @@ impl Model {
                 epoch: 0,
                 token: 0,
                 granted: 0,
-                parked: false,
+                attempt_since: None,
+                parked: None,
             }
         });
     }
@@ -102,9 +109,13 @@ impl Model {
         })
     }
 
-    fn lease(&mut self, run: usize, parked: bool) {
+    fn lease(&mut self, run: usize, parked: Option<usize>) {
         let (now, row) = (self.now, self.rows[run].as_mut().unwrap());
         row.abandoned += u32::from(row.state == RunState::Running);
+        if row.state == RunState::Suspended {
+            row.attempt_since = None;
+        }
+        row.attempt_since.get_or_insert(now);
         (row.attempts, row.token) = (row.attempts + 1, row.token + 1);
         (row.state, row.parked, row.granted, row.due) =
             (RunState::Running, parked, now, Some(now + LEASE));
@@ -126,21 +137,24 @@ impl Model {
             return Seen::Found(RunState::Running);
         }
         let state = self.state(run).unwrap();
-        let parked = self.rows[run].as_ref().is_some_and(|row| row.parked);
+        let parked = self.rows[run]
+            .as_ref()
+            .is_some_and(|row| row.parked.is_some());
         if state != RunState::Ready && !parked {
             return Seen::Found(state);
         }
         if !parked {
-            self.lease(run, false);
+            self.lease(run, None);
         }
         let row = self.rows[run].as_mut().unwrap();
-        row.parked = false;
+        row.parked = None;
         let Row {
             attempts: attempt,
             abandoned,
             epoch,
             token,
             granted: at,
+            attempt_since,
             ..
         } = *row;
         Seen::Granted {
@@ -149,10 +163,11 @@ impl Model {
             epoch,
             token,
             at,
+            attempt_since: attempt_since.unwrap(),
         }
     }
 
-    fn claim_next(&mut self, n: usize) -> Seen {
+    fn claim_next(&mut self, n: usize, owner: usize) -> Seen {
         for claimed in 0..n {
             let due = |row: &Row| {
                 row.due
@@ -167,7 +182,7 @@ impl Model {
             let Some((_, run)) = first else {
                 return Seen::Claimed(claimed);
             };
-            self.lease(run, true);
+            self.lease(run, Some(owner));
         }
         Seen::Claimed(n)
     }
@@ -182,7 +197,7 @@ impl Model {
             return Seen::Refused("lease_lost");
         };
         change(row, now);
-        row.parked &= row.state == RunState::Running;
+        row.parked = row.parked.filter(|_| row.state == RunState::Running);
         Seen::Done
     }
 
@@ -202,7 +217,7 @@ impl Model {
         if row.state != from {
             return Seen::Refused("wrong_state");
         }
-        (row.state, row.due) = (RunState::Ready, Some(now));
+        (row.state, row.due, row.attempt_since) = (RunState::Ready, Some(now), None);
         change(row);
         Seen::Done
     }
@@ -215,6 +230,7 @@ struct Real<T: Subject> {
     runs: Vec<RunRef>,
     leases: Vec<(usize, Lease)>,
     began: universal_executor::model::Timestamp,
+    owners: [LeaseOwner; OWNERS],
 }
 
 impl<T: Subject + Default> Real<T> {
@@ -237,6 +253,7 @@ impl<T: Subject + Default> Real<T> {
             runs,
             leases: Vec::new(),
             began: trigger.updated_at,
+            owners: [(); OWNERS].map(|()| LeaseOwner::unique()),
         }
     }
 
@@ -260,10 +277,9 @@ impl<T: Subject + Default> Real<T> {
                 )
             }
             Step::Claim(run) => (self.claim(*run).await, model.claim(*run)),
-            Step::ClaimNext(n) => {
-                let limits = [ExecutorLimits::new("agent", RUNS)];
-                let claimed = self.ledger().claim_next(*n, &limits).await.unwrap();
-                (Seen::Claimed(claimed), model.claim_next(*n))
+            Step::ClaimNext(n, owner) => {
+                let claimed = self.claim_next(*n, *owner).await;
+                (Seen::Claimed(claimed), model.claim_next(*n, *owner))
             }
             Step::Pass(seconds) => {
                 self.subject.pass(Duration::from_secs(*seconds)).await;
@@ -342,7 +358,7 @@ impl<T: Subject + Default> Real<T> {
                     model.with(run, token, |row, now| {
                         (row.state, row.due) = (RunState::Ready, Some(now + delay));
                         match counts {
-                            true => row.abandoned = 0,
+                            true => (row.abandoned, row.attempt_since) = (0, None),
                             false => row.attempts -= 1,
                         }
                     }),
@@ -355,16 +371,24 @@ impl<T: Subject + Default> Real<T> {
                     model.with(run, token, |row, now| {
                         (row.state, row.due, row.attempts) =
                             (RunState::Ready, Some(now), row.attempts - 1);
+                        row.attempt_since = None;
                     }),
                 )
             }
         }
     }
 
+    async fn claim_next(&self, n: usize, owner: usize) -> usize {
+        let limits = [ExecutorLimits::new("agent", RUNS)];
+        let claimed = self.ledger().claim_next(n, &limits, self.owners[owner]);
+        claimed.await.unwrap()
+    }
+
     async fn claim(&mut self, run: usize) -> Seen {
         match self.ledger().claim(&self.runs[run], None).await.unwrap() {
             Claim::Granted { lease, attempt, .. } => {
                 let at = lease.granted_at.since(self.began).as_secs();
+                let attempt_since = lease.attempt_since.since(self.began).as_secs();
                 let (abandoned, epoch, token) = (lease.abandoned, lease.epoch, lease.token);
                 self.leases.push((run, lease));
                 Seen::Granted {
@@ -373,6 +397,7 @@ impl<T: Subject + Default> Real<T> {
                     epoch,
                     token,
                     at,
+                    attempt_since,
                 }
             }
             Claim::Running { .. } => Seen::Found(RunState::Running),
@@ -387,6 +412,20 @@ impl<T: Subject + Default> Real<T> {
         let rows = self.ledger().runs(&RunFilter::all()).await.unwrap();
         let state = |run: &RunRef| rows.iter().find(|row| row.run == *run).map(|row| row.state);
         self.runs.iter().map(state).collect()
+    }
+
+    /// Returns the owner of each run's parked lease.
+    async fn parked(&self) -> Vec<Option<usize>> {
+        let mut parked = vec![None; RUNS];
+        for (number, owner) in self.owners.iter().enumerate() {
+            let rows = self.ledger().runs(&RunFilter::parked_by(*owner)).await;
+            for row in rows.unwrap() {
+                let run = self.runs.iter().position(|run| *run == row.run).unwrap();
+                let before = parked[run].replace(number);
+                assert_eq!(before, None, "a lease has one owner");
+            }
+        }
+        parked
     }
 }
 
@@ -419,7 +458,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         1 => (0..RUNS).prop_map(Step::Enqueue),
         4 => (0..RUNS).prop_map(Step::Claim),
-        2 => (0..=RUNS).prop_map(Step::ClaimNext),
+        2 => (0..=RUNS, 0..OWNERS).prop_map(|(n, owner)| Step::ClaimNext(n, owner)),
         3 => (0..15_u64).prop_map(Step::Pass),
         2 => any::<Index>().prop_map(Step::Heartbeat),
         2 => (any::<Index>(), prop::sample::select(ends.to_vec())).prop_map(|(which, end)| Step::Commit(which, end)),
@@ -441,6 +480,9 @@ pub(crate) fn the_ledger_does_what_the_model_does<T: Subject + Default>(cases: u
                 prop_assert_eq!(seen, wanted, "step {}: {:?}", index, step);
                 let wanted: Vec<_> = (0..RUNS).map(|run| model.state(run)).collect();
                 prop_assert_eq!(real.states().await, wanted, "the states after step {}: {:?}", index, step);
+                let row = |row: &Option<Row>| row.as_ref()?.parked;
+                let wanted: Vec<_> = model.rows.iter().map(row).collect();
+                prop_assert_eq!(real.parked().await, wanted, "the owners after step {}: {:?}", index, step);
             }
             let answers = real.store.recent("answer.v1", 1_000).await.unwrap();
             prop_assert_eq!(answers.len(), model.written, "the number of answers");

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use universal_executor::executor::ExecutorError;
 use universal_executor::store::{
-    Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lost, NewRun, Query, Run,
-    RunFilter, RunRef, Scored, StoreError, VectorQuery, Worker, WorkerRecord, WrittenBy,
+    Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, LeaseOwner, Lost, NewRun, Query,
+    Run, RunFilter, RunRef, Scored, StoreError, VectorQuery, Worker, WorkerRecord, WrittenBy,
 };
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Event,
@@ -349,9 +349,14 @@ impl RunLedger for Shim {
         self.inner.claim(run, instead_of).await
     }
 
-    async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError> {
+    async fn claim_next(
+        &self,
+        n: usize,
+        of: &[ExecutorLimits],
+        owner: LeaseOwner,
+    ) -> Result<usize, StoreError> {
         self.play(Call::Claim).await?;
-        self.inner.claim_next(n, of).await
+        self.inner.claim_next(n, of, owner).await
     }
 
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {

@@ -8,7 +8,7 @@ use crate::runtime::desk::Free;
 use crate::runtime::home::{Home, Operation};
 use crate::runtime::process::Because;
 use crate::runtime::shared::{PAUSE, in_time};
-use crate::store::{ExecutorLimits, Lease, Run, RunFilter, StoreError};
+use crate::store::{ExecutorLimits, Lease, LeaseOwner, Run, RunFilter, RunLedger, StoreError};
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -40,31 +40,30 @@ impl Station {
         places.push(place);
         let home = Arc::clone(&self.home);
         let asked: Arc<[ExecutorLimits]> = asked.into();
+        let list_anyway = std::mem::replace(&mut self.parked, true);
         let claim = claim_due(
             Arc::clone(&home),
+            self.owner,
             places.len(),
             Arc::clone(&asked),
-            self.parked,
+            list_anyway,
         );
         let claimed = self.claiming.insert(Box::pin(in_time(claim))).await;
         self.claiming = None;
         match claimed {
             Ok(claimed) => {
                 home.answered(Operation::Claim, true);
-                self.parked = false;
-                self.claimed = self.not_running(claimed);
-                if self.shared.stop.is_cancelled() {
-                    let claimed = std::mem::take(&mut self.claimed);
-                    self.give_back(dropped(claimed)).await;
-                } else {
-                    self.leave_one_suspect().await;
-                    self.start_all(places, &asked).await;
+                let new = self.not_running(claimed);
+                // Leases that were claimed while this station stops remain parked, and are released with the others.
+                if !self.shared.stop.is_cancelled() {
+                    let new = self.with_one_suspect(new).await;
+                    self.start_all(new, places, &asked).await;
+                    self.parked = false;
                 }
             }
             Err(error) => {
                 home.answered(Operation::Claim, false);
                 tracing::warn!(code = error.code(), error = %Chain(&error), "cannot claim runs, will retry");
-                self.parked = true;
                 let again = later(Instant::now(), PAUSE);
                 for limits in asked.iter() {
                     self.heat_at(again, Arc::clone(&limits.executor));
@@ -109,9 +108,8 @@ impl Station {
         asked
     }
 
-    /// Without the leases that a task has which did not get round to taking them, and without those of executors that
-    /// live elsewhere and share this ledger. A task that has an older lease of the same run can write nothing more, so it
-    /// ends.
+    /// Without the leases that a task has which did not get round to taking them. A task that has an older lease of the
+    /// same run can write nothing more, so it ends.
     fn not_running(&mut self, mut claimed: Vec<Claimed>) -> Vec<Claimed> {
         claimed.retain(|(lease, _)| match self.runs.get(&lease.run) {
             Some(running) if running.token == lease.token => false,
@@ -119,10 +117,7 @@ impl Station {
                 running.task.abort();
                 true
             }
-            None => {
-                let member = self.shared.roster.get(&lease.run.executor);
-                member.is_none_or(|member| member.home.number == self.home.number)
-            }
+            None => true,
         });
         claimed
     }
@@ -131,16 +126,17 @@ impl Station {
     ///
     /// Runs that lose a worker together are claimed again together. The one that kills must not take the others with it
     /// for the third time, so they are given back before it starts.
-    async fn leave_one_suspect(&mut self) {
+    async fn with_one_suspect(&mut self, mut claimed: Vec<Claimed>) -> Vec<Claimed> {
         let is_suspect = |(lease, _): &Claimed| is_last_chance(lease.abandoned);
         let mut one_runs = self.runs.values().any(|running| running.suspect);
         let is_another =
             |run: &mut Claimed| is_suspect(run) && std::mem::replace(&mut one_runs, true);
-        let others = self.claimed.extract_if(.., is_another).collect();
+        let others = claimed.extract_if(.., is_another).collect();
         if !self.put_off(others).await {
-            let one = self.claimed.extract_if(.., |run| is_suspect(run)).collect();
+            let one = claimed.extract_if(.., |run| is_suspect(run)).collect();
             self.put_off(one).await;
         }
+        claimed
     }
 
     /// Gives claimed runs back for a while, and reports whether the ledger has taken all of them.
@@ -156,8 +152,12 @@ impl Station {
 
     /// Starts what was claimed; who may have more keeps its turn. What a claim took whose reply was lost may be more
     /// than there is room for, and is given back.
-    async fn start_all(&mut self, places: Vec<OwnedSemaphorePermit>, asked: &[ExecutorLimits]) {
-        let new = std::mem::take(&mut self.claimed);
+    async fn start_all(
+        &mut self,
+        new: Vec<Claimed>,
+        places: Vec<OwnedSemaphorePermit>,
+        asked: &[ExecutorLimits],
+    ) {
         let all_places_taken = new.len() >= places.len();
         let mut places = places.into_iter();
         let mut started: HashMap<Arc<str>, usize> = HashMap::new();
@@ -208,14 +208,15 @@ pub(super) type Claimed = (Lease, u32);
 pub(super) type Claiming = Pin<Box<dyn Future<Output = Result<Vec<Claimed>, StoreError>> + Send>>;
 
 /// Returns the leases of claimed runs, to release them without an attempt.
-pub(super) fn dropped(claimed: Vec<Claimed>) -> Vec<(Lease, Because)> {
+fn dropped(claimed: Vec<Claimed>) -> Vec<(Lease, Because)> {
     let leases = claimed.into_iter().map(|(lease, _)| lease);
     leases.map(|lease| (lease, Because::Dropped)).collect()
 }
 
-/// Claims up to `n` due runs, and lists what is parked in this handle with the attempts it has had.
+/// Claims up to `n` due runs for an owner, and lists the owner's parked leases with the attempts of their runs.
 async fn claim_due(
     home: Arc<Home>,
+    owner: LeaseOwner,
     n: usize,
     asked: Arc<[ExecutorLimits]>,
     list_anyway: bool,
@@ -223,10 +224,18 @@ async fn claim_due(
     let Some(ledger) = home.ledger() else {
         return Ok(Vec::new());
     };
-    if ledger.claim_next(n, &asked).await? == 0 && !list_anyway {
+    if ledger.claim_next(n, &asked, owner).await? == 0 && !list_anyway {
         return Ok(Vec::new());
     }
-    let parked = ledger.runs(&RunFilter::parked()).await?;
+    parked(ledger, owner).await
+}
+
+/// Lists the parked leases of an owner with the attempts of their runs.
+pub(super) async fn parked(
+    ledger: &dyn RunLedger,
+    owner: LeaseOwner,
+) -> Result<Vec<Claimed>, StoreError> {
+    let parked = ledger.runs(&RunFilter::parked_by(owner)).await?;
     let lease = |run: Run| Some((run.lease?, run.attempts));
     Ok(parked.into_iter().filter_map(lease).collect())
 }

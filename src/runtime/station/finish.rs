@@ -1,7 +1,7 @@
 //! What is done when a run has come to its end, or its task has.
 
 use super::Station;
-use super::claim::dropped;
+use super::release::release_parked;
 use super::start::{Started, Work};
 use crate::clock::later;
 use crate::error::{Chain, Retry};
@@ -12,6 +12,7 @@ use crate::runtime::metrics;
 use crate::runtime::process::{self, Because, Processed};
 use crate::store::Lease;
 use futures::future::join_all;
+use std::mem;
 use std::sync::Arc;
 use tokio::task::{self, JoinError};
 use tokio::time::{Instant, timeout_at};
@@ -27,7 +28,7 @@ impl Station {
     /// Gives leases back, side by side, and reports whether the ledger has taken all of them.
     pub(super) async fn give_back(&mut self, leases: Vec<(Lease, Because)>) -> bool {
         // They stay here until the ledger has answered, so that a station that is dropped meanwhile still has them.
-        self.returning = leases;
+        self.returning.extend(leases);
         let all = process::give_all_back(&self.home, &self.returning).await;
         self.returning.clear();
         all
@@ -50,7 +51,7 @@ impl Station {
             let trigger = trigger_of(&started.run);
             let change = desk.end(started.ticket, trigger, how(&finished), now);
             let open = desk.open_breaker();
-            if std::mem::take(&mut desk.more) || started.ordered {
+            if mem::take(&mut desk.more) || started.ordered {
                 self.heat(&started.executor);
             }
             let name = (self.home.number, &started.executor);
@@ -126,6 +127,8 @@ impl Station {
             (false, false) => report.errors += 1,
         });
         started.offer.leave();
+        // The lease that its task did not take is still parked.
+        self.parked |= !panicked && !started.offer.was_taken();
         let lease = started.offer.lease();
         if let (Some(lease), true) = (&lease, panicked) {
             self.heat_at(later(now, lease.run.lease), Arc::clone(&started.executor));
@@ -141,14 +144,16 @@ impl Station {
     /// Releases the leases whose heartbeats the ledger did not answer in time. Returns `false` if the ledger still does not
     /// answer.
     pub(super) async fn release_silent(&mut self) -> bool {
-        let leases = std::mem::take(&mut self.silent);
-        // They stay here until the ledger has answered, so that a station that is dropped meanwhile still has them.
-        self.returning = silent(leases.clone());
-        let release = |lease: Lease| async {
-            let released = process::release(&self.home, lease.clone(), Because::Silence).await;
-            released.err().map(|error| (lease, error))
+        let release = |lease: &Lease| {
+            let lease = lease.clone();
+            async {
+                let released = process::release(&self.home, lease.clone(), Because::Silence).await;
+                released.err().map(|error| (lease, error))
+            }
         };
-        let failed = join_all(leases.into_iter().map(release)).await;
+        // They stay in the list until the ledger has answered, because this future can be dropped at any await.
+        let failed = join_all(self.silent.iter().map(release)).await;
+        self.silent.clear();
         for (lease, error) in failed.into_iter().flatten() {
             match error.retry() {
                 Retry::After(_) => self.silent.push(lease),
@@ -157,22 +162,34 @@ impl Station {
                 }
             }
         }
-        self.returning.clear();
         self.silent.is_empty()
     }
 
-    /// Takes the leases of all claimed and running work that can be released.
-    pub(super) fn leases_of_all(&mut self) -> Vec<(Lease, Because)> {
-        let mut leases = std::mem::take(&mut self.returning);
-        leases.extend(dropped(std::mem::take(&mut self.claimed)));
-        leases.extend(silent(std::mem::take(&mut self.silent)));
-        let running = self.started.values().flat_map(Started::leases);
-        leases.extend(running.map(|lease| (lease, Because::Dropped)));
-        leases
+    /// Lets running work finish and releases the leases of runs that were not started. After a stop, running work is
+    /// dropped after the drain timeout, and all its leases are released at once.
+    pub(super) async fn drain(mut self) {
+        // Runs that were claimed and not started need not wait for those that finish.
+        let unused = mem::take(&mut self.parked).then(|| {
+            let in_tasks = self.runs.keys().cloned().collect();
+            tokio::spawn(release_parked(Arc::clone(&self.home), self.owner, in_tasks))
+        });
+        self.let_finish().await;
+        self.running.abort_all();
+        while let Some(finished) = self.running.join_next_with_id().await {
+            let leases = self.note(finished);
+            self.returning.extend(leases);
+        }
+        if let Some(unused) = unused {
+            self.parked |= !unused.await.unwrap_or(false);
+        }
+        if let Some(released) = self.release_all() {
+            // A panic of the release is reported by the panic hook. The leases end by themselves.
+            drop(released.await);
+        }
     }
 
-    /// Lets running work finish. Told to stop it drops what is left after a while, and gives all of it back at once.
-    pub(super) async fn drain(mut self) {
+    /// Waits until no work is running, after a stop at most for the drain timeout.
+    async fn let_finish(&mut self) {
         let stop = self.shared.stop.clone();
         loop {
             // Whoever lived here has gone, and finishes what it began.
@@ -189,28 +206,6 @@ impl Station {
         while let Ok(Some(finished)) = timeout_at(end, self.running.join_next_with_id()).await {
             self.finish(finished).await;
         }
-        self.running.abort_all();
-        let mut given_back = Vec::new();
-        while let Some(finished) = self.running.join_next_with_id().await {
-            given_back.extend(self.note(finished));
-        }
-        given_back.extend(silent(std::mem::take(&mut self.silent)));
-        self.give_back(given_back).await;
-    }
-}
-
-/// Returns leases with the reason of their release.
-fn silent(leases: Vec<Lease>) -> Vec<(Lease, Because)> {
-    let leases = leases.into_iter();
-    leases.map(|lease| (lease, Because::Silence)).collect()
-}
-
-impl Started {
-    /// Returns the leases to give back: those of runs within this one, which it needs to go on, and its own. A run that may be
-    /// executed at most once keeps its lease, because nobody knows how far it came.
-    fn leases(&self) -> Vec<Lease> {
-        let own = self.offer.lease().filter(|_| !self.at_most_once);
-        self.offer.leases_within().into_iter().chain(own).collect()
     }
 }
 

@@ -2,22 +2,20 @@
 
 mod claim;
 mod finish;
+mod release;
 mod start;
 
 use super::desk::Desk;
 use super::home::Home;
-use super::process::{self, Because};
+use super::process::Because;
 use super::shared::Shared;
-use crate::bugs::planted;
 use crate::clock::later;
-use crate::store::{Lease, RunRef};
-use claim::{Claimed, Claiming};
-use futures::future::OptionFuture;
+use crate::store::{Lease, LeaseOwner, RunRef};
+use claim::Claiming;
 use start::{Running, Started, Work};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
-use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::{self, JoinSet};
 use tokio::time::{Instant, sleep_until};
@@ -28,16 +26,16 @@ type Acquiring = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Sen
 pub(super) struct Station {
     shared: Arc<Shared>,
     home: Arc<Home>,
+    /// The owner of the leases that this station claims. Another runtime may use the same store handle.
+    owner: LeaseOwner,
     desks: HashMap<Arc<str>, Desk>,
     /// Executors that may have runs to claim, in the order in which their turn comes.
     hot: VecDeque<Arc<str>>,
     /// When executors may have runs to claim; the sweep finds what is left out here.
     due: BTreeMap<Instant, BTreeSet<Arc<str>>>,
     sweep: Instant,
-    /// The claim in flight. A dropped station completes it in the background, because no other owner has its leases.
+    /// The claim in flight. A dropped station completes it in the background before it releases its leases.
     claiming: Option<Claiming>,
-    /// Runs that are claimed, and neither started nor released yet.
-    claimed: Vec<Claimed>,
     /// Leases whose heartbeats the ledger did not answer in time. Nothing is claimed before they are released: otherwise
     /// the claim would count them as abandoned. So their number is bounded by the number of runs in flight.
     silent: Vec<Lease>,
@@ -47,10 +45,10 @@ pub(super) struct Station {
     started: HashMap<task::Id, Started>,
     /// The runs of what was started.
     runs: HashMap<RunRef, Running>,
-    /// Whether leases may be parked that were never listed.
+    /// If `true`, leases of this station may be parked that no task has.
     parked: bool,
-    /// The permit to claim runs.
-    turn: Option<OwnedSemaphorePermit>,
+    /// If `true`, all leases of this station are released, or about to be.
+    released: bool,
 }
 
 impl Station {
@@ -59,18 +57,18 @@ impl Station {
             sweep: later(Instant::now(), shared.settings.sweep),
             shared,
             home,
+            owner: LeaseOwner::unique(),
             desks: HashMap::new(),
             hot: VecDeque::new(),
             due: BTreeMap::new(),
             claiming: None,
-            claimed: Vec::new(),
             silent: Vec::new(),
             returning: Vec::new(),
             running: JoinSet::new(),
             started: HashMap::new(),
             runs: HashMap::new(),
             parked: false,
-            turn: None,
+            released: false,
         }
     }
 
@@ -78,12 +76,6 @@ impl Station {
     pub(super) async fn run(mut self) {
         let stop = self.shared.stop.clone();
         let (home, mut changes) = (Arc::clone(&self.home), self.shared.roster.changes());
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return,
-            () = home.empty.cancelled() => return,
-            turn = home.turn() => self.turn = turn,
-        }
         let mut acquiring: Option<Acquiring> = None;
         // Runs may be left over from before.
         self.heat_all();
@@ -173,28 +165,6 @@ impl Station {
         self.desks
             .entry(Arc::clone(executor))
             .or_insert_with(|| Desk::new(Instant::now()))
-    }
-}
-
-/// Gives the claimed and the running work back in the background when [`run_until`](crate::Runtime::run_until) is dropped.
-/// Otherwise each drop would count as a crash of this work.
-impl Drop for Station {
-    fn drop(&mut self) {
-        let dropped = self.leases_of_all();
-        let claiming = self.claiming.take();
-        if (dropped.is_empty() && claiming.is_none()) || planted("drop-at-drain") {
-            return;
-        }
-        if let Ok(handle) = Handle::try_current() {
-            let (home, turn) = (Arc::clone(&self.home), self.turn.take());
-            handle.spawn(async move {
-                let _until_given_back = turn;
-                process::give_all_back(&home, &dropped).await;
-                if let Some(Ok(claimed)) = OptionFuture::from(claiming).await {
-                    process::give_all_back(&home, &claim::dropped(claimed)).await;
-                }
-            });
-        }
     }
 }
 

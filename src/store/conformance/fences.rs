@@ -148,9 +148,9 @@ pub async fn the_stores_clock<S: Subject>(subject: &S) -> Result<(), Broken> {
 
     same(first.until, first.granted_at + HOUR, "the end of the lease")?;
     same(
-        second.enqueued_at,
-        first.enqueued_at,
-        "when the run was added",
+        second.attempt_since,
+        second.granted_at,
+        "when the attempt was first claimed after a release",
     )?;
     expect(
         second.granted_at.since(first.granted_at) >= OVER,

@@ -2,8 +2,8 @@
 
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Selector};
 use crate::store::{
-    BreadcrumbStore, BreadcrumbStoreExt, Commit, Committed, ExecutorLimits, Lease, NewRun, Query,
-    Run, RunEnd, RunFilter, RunLedger, RunRef, StoreError, Write,
+    BreadcrumbStore, BreadcrumbStoreExt, Commit, Committed, ExecutorLimits, Lease, LeaseOwner,
+    NewRun, Query, Run, RunEnd, RunFilter, RunLedger, RunRef, StoreError, Write,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -124,7 +124,7 @@ pub(super) async fn park(
     n: usize,
 ) -> Result<usize, StoreError> {
     ledger
-        .claim_next(n, &[ExecutorLimits::new(executor, n)])
+        .claim_next(n, &[ExecutorLimits::new(executor, n)], LeaseOwner::SOLE)
         .await
 }
 

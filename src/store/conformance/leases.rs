@@ -2,7 +2,8 @@ use super::Broken;
 use super::Subject;
 use super::broken::{expect, granted, lease_lost, running, same, some};
 use super::given::{HOUR, OVER, SHORT, create, end, new_run, park, row};
-use crate::store::{BreadcrumbStore, RunEnd, RunState, Saved};
+use crate::model::Json;
+use crate::store::{BreadcrumbStore, RunEnd, RunState, Saved, Wake};
 use serde_json::json;
 
 /// A heartbeat extends a lease from now, even one that ran out, as long as nobody else claimed the run.
@@ -124,6 +125,54 @@ pub async fn a_retry_need_not_count<S: Subject>(subject: &S) -> Result<(), Broke
         same(claim.attempt, attempt, "the attempt")?;
         let at = claim.lease.granted_at;
         ledger.retry(claim.lease, at, counts).await?;
+    }
+    Ok(())
+}
+
+/// The first claim of an attempt is its start, and a retry that does not count continues it.
+pub async fn an_attempt_begins_with_its_first_claim<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let run = new_run(&store, "agent").await?;
+    ledger.enqueue(vec![run.clone().into()]).await?;
+    let next = |by_hand: bool| {
+        let run = &run;
+        async move {
+            subject.pass(OVER).await;
+            if !by_hand {
+                park(ledger, "agent", 1).await?;
+            }
+            Ok::<_, Broken>(granted(ledger.claim(run, None).await)?.lease)
+        }
+    };
+
+    for by_hand in [false, true] {
+        let first = next(by_hand).await?;
+        let begins = "the attempt begins with its first claim";
+        same(first.attempt_since, first.granted_at, begins)?;
+        ledger.retry(first.clone(), first.granted_at, false).await?;
+        let second = next(by_hand).await?;
+        let continues = "a retry that does not count continues the attempt";
+        same(second.attempt_since, first.granted_at, continues)?;
+        ledger
+            .retry(second.clone(), second.granted_at, true)
+            .await?;
+        let third = next(by_hand).await?;
+        let begins = "a retry that counts begins an attempt";
+        same(third.attempt_since, third.granted_at, begins)?;
+        ledger.release(third).await?;
+        let fourth = next(by_hand).await?;
+        let begins = "the first claim after a release begins an attempt";
+        same(fourth.attempt_since, fourth.granted_at, begins)?;
+        let (wake, state) = (Wake::at(fourth.granted_at + SHORT), Json::default());
+        let end_of_wait = RunEnd::Suspended { wake, state };
+        end(&store, &fourth, end_of_wait, Vec::new()).await?;
+        let woken = next(by_hand).await?;
+        let begins = "the first claim after a suspension begins an attempt";
+        same(woken.attempt_since, woken.granted_at, begins)?;
+        ledger.release(woken).await?;
     }
     Ok(())
 }

@@ -86,7 +86,7 @@ pub use fences::{
 };
 pub use leases::{
     a_heartbeat_extends_the_lease, a_heartbeat_tells_what_is_lost, a_release_refunds_the_attempt,
-    a_retry_need_not_count, a_retry_waits_for_its_time,
+    a_retry_need_not_count, a_retry_waits_for_its_time, an_attempt_begins_with_its_first_claim,
     the_next_attempt_goes_on_with_what_was_saved,
 };
 pub use lineage::{
@@ -109,11 +109,11 @@ pub use pages::{
     exclude_comes_before_the_limit, newest_first, paging_sees_each_once, the_limit_keeps_the_newest,
 };
 pub use parked::{
-    a_lease_that_ran_out_is_due, a_parked_lease_is_taken_by_its_handle,
-    a_parked_lease_runs_out_too, a_parked_lease_that_ran_out_is_told_by_its_next_handle,
-    a_run_that_ended_is_not_parked, executors_take_turns, limits_hold_for_each_executor,
-    no_run_is_claimed_twice, parked_leases_are_kept_alive_by_heartbeats,
-    the_oldest_run_is_claimed_first,
+    a_lease_that_ran_out_is_due, a_parked_lease_belongs_to_its_owner,
+    a_parked_lease_is_taken_by_its_handle, a_parked_lease_runs_out_too,
+    a_parked_lease_that_ran_out_is_told_by_its_next_handle, a_run_that_ended_is_not_parked,
+    executors_take_turns, limits_hold_for_each_executor, no_run_is_claimed_twice,
+    parked_leases_are_kept_alive_by_heartbeats, the_oldest_run_is_claimed_first,
 };
 pub use queries::{
     a_condition_that_cannot_be_evaluated_is_an_error, any_tags_find_each_once, conditions,
@@ -254,6 +254,7 @@ macro_rules! store_conformance {
             a_row_keeps_its_ordering_key
             of_two_ordering_keys_the_first_counts
             a_parked_lease_is_taken_by_its_handle
+            a_parked_lease_belongs_to_its_owner
             parked_leases_are_kept_alive_by_heartbeats
             a_parked_lease_runs_out_too
             a_parked_lease_that_ran_out_is_told_by_its_next_handle
@@ -267,6 +268,7 @@ macro_rules! store_conformance {
             a_heartbeat_tells_what_is_lost
             a_retry_waits_for_its_time
             a_retry_need_not_count
+            an_attempt_begins_with_its_first_claim
             a_release_refunds_the_attempt
             the_next_attempt_goes_on_with_what_was_saved
             a_run_that_is_done_answers_with_what_it_wrote

@@ -4,8 +4,8 @@ use super::broken::{granted, running, same, some};
 use super::given::{HOUR, OVER, SHORT, end, line, new_run, park, row, trigger};
 use crate::model::{Json, Selector, Timestamp};
 use crate::store::{
-    BreadcrumbStore, DeadLetter, ExecutorLimits, FailureClass, Lease, NewRun, RunEnd, RunFilter,
-    RunLedger, RunRef, Wake,
+    BreadcrumbStore, DeadLetter, ExecutorLimits, FailureClass, Lease, LeaseOwner, NewRun, RunEnd,
+    RunFilter, RunLedger, RunRef, Wake,
 };
 
 /// **Ordered.** Runs of one executor with the same key run one at a time, in the order in which they were added.
@@ -150,7 +150,7 @@ pub async fn other_lines_do_not_wait<S: Subject>(subject: &S) -> Result<(), Brok
         ExecutorLimits::new("agent", 99),
         ExecutorLimits::new("another", 99),
     ];
-    ledger.claim_next(99, &all).await?;
+    ledger.claim_next(99, &all, LeaseOwner::SOLE).await?;
 
     for (executor, wanted) in [("agent", 4), ("another", 1)] {
         let parked = RunFilter::parked().executor(executor);

@@ -4,7 +4,8 @@ use super::broken::{expect, granted, running, same, some};
 use super::given::{HOUR, OVER, SHORT, end, enqueued, new_run, park, row};
 use crate::model::{BreadcrumbId, Json};
 use crate::store::{
-    BreadcrumbStore, ExecutorLimits, Lease, NewRun, Run, RunEnd, RunFilter, RunState, Wake,
+    BreadcrumbStore, ExecutorLimits, Lease, LeaseOwner, NewRun, Run, RunEnd, RunFilter, RunState,
+    Wake,
 };
 use std::collections::HashSet;
 
@@ -53,6 +54,51 @@ pub async fn a_parked_lease_is_taken_by_its_handle<S: Subject>(subject: &S) -> R
         0,
         "the number of runs still parked",
     )
+}
+
+/// A parked lease belongs to the owner that claimed it, also in a handle that several owners share.
+pub async fn a_parked_lease_belongs_to_its_owner<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let first = new_run(&store, "agent").await?.lasting(SHORT);
+    let second = new_run(&store, "agent").await?.lasting(HOUR);
+    let third = new_run(&store, "agent").await?.lasting(HOUR);
+    for run in [&first, &second, &third] {
+        ledger.enqueue(vec![run.clone().into()]).await?;
+    }
+    let (one, other) = (LeaseOwner::unique(), LeaseOwner::unique());
+    let limits = [ExecutorLimits::new("agent", 9)];
+    let of = |owner| async move {
+        let rows = ledger.runs(&RunFilter::parked_by(owner)).await?;
+        Ok::<_, Broken>(rows.into_iter().map(|row| row.run).collect::<Vec<_>>())
+    };
+
+    same(ledger.claim_next(1, &limits, one).await?, 1, "the claims")?;
+    same(ledger.claim_next(2, &limits, other).await?, 2, "the claims")?;
+
+    same(of(one).await?, vec![first.clone()], "the runs of one owner")?;
+    let rest = vec![second.clone(), third.clone()];
+    same(of(other).await?, rest, "the runs of the other owner")?;
+    same(
+        of(LeaseOwner::unique()).await?,
+        Vec::new(),
+        "the runs of an owner that claimed nothing",
+    )?;
+    same(
+        ledger.runs(&RunFilter::parked()).await?.len(),
+        3,
+        "the number of runs parked for both owners",
+    )?;
+
+    granted(ledger.claim(&second, None).await)?;
+    subject.pass(OVER).await;
+    same(ledger.claim_next(1, &limits, other).await?, 1, "the claims")?;
+
+    same(of(one).await?, Vec::new(), "the runs of an expired owner")?;
+    let all = vec![first, third];
+    same(of(other).await?, all, "the runs of the last owner")
 }
 
 /// A run that ends under a lease that is still parked is not parked any more.
@@ -224,12 +270,12 @@ pub async fn limits_hold_for_each_executor<S: Subject>(subject: &S) -> Result<()
     let parked = |executor: &str| RunFilter::parked().executor(executor);
 
     same(
-        ledger.claim_next(0, &limits).await?,
+        ledger.claim_next(0, &limits, LeaseOwner::SOLE).await?,
         0,
         "the number claimed of none",
     )?;
     same(
-        ledger.claim_next(4, &limits).await?,
+        ledger.claim_next(4, &limits, LeaseOwner::SOLE).await?,
         4,
         "the number claimed of four",
     )?;
@@ -242,12 +288,16 @@ pub async fn limits_hold_for_each_executor<S: Subject>(subject: &S) -> Result<()
         )?;
     }
     same(
-        ledger.claim_next(9, &[ExecutorLimits::new("b", 9)]).await?,
+        ledger
+            .claim_next(9, &[ExecutorLimits::new("b", 9)], LeaseOwner::SOLE)
+            .await?,
         2,
         "the number that is left",
     )?;
     same(
-        ledger.claim_next(9, &[ExecutorLimits::new("c", 0)]).await?,
+        ledger
+            .claim_next(9, &[ExecutorLimits::new("c", 0)], LeaseOwner::SOLE)
+            .await?,
         0,
         "the number claimed where none is free",
     )
@@ -269,6 +319,7 @@ pub async fn executors_take_turns<S: Subject>(subject: &S) -> Result<(), Broken>
                 ExecutorLimits::new("busy", 9),
                 ExecutorLimits::new("calm", 9),
             ],
+            LeaseOwner::SOLE,
         )
         .await?;
 

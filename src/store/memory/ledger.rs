@@ -5,8 +5,8 @@ use super::table::Writer;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::{End, Origin};
 use crate::store::{
-    Claim, ExecutorLimits, Lease, Lost, NewRun, Run, RunFilter, RunLedger, RunRef, RunState,
-    StoreError, Worker, WorkerRecord, WrittenBy, canonical,
+    Claim, ExecutorLimits, Lease, LeaseOwner, Lost, NewRun, Run, RunFilter, RunLedger, RunRef,
+    RunState, StoreError, Worker, WorkerRecord, WrittenBy, canonical,
 };
 use async_trait::async_trait;
 use std::collections::HashSet;
@@ -69,9 +69,15 @@ impl RunLedger for MemoryStore {
         Ok(claim)
     }
 
-    async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError> {
+    async fn claim_next(
+        &self,
+        n: usize,
+        of: &[ExecutorLimits],
+        owner: LeaseOwner,
+    ) -> Result<usize, StoreError> {
         let now = self.now();
-        self.tenant.write().runs.claim_next(n, of, self.handle, now)
+        let parked_in = (self.handle, owner);
+        self.tenant.write().runs.claim_next(n, of, parked_in, now)
     }
 
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {

@@ -4,7 +4,8 @@ use super::queue::Queue;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::{End, MOST_ACCEPTED, Row};
 use crate::store::{
-    Claim, ExecutorLimits, Lease, Lineage, Lost, Run, RunFilter, RunRef, RunState, StoreError,
+    Claim, ExecutorLimits, Lease, LeaseOwner, Lineage, Lost, Run, RunFilter, RunRef, RunState,
+    StoreError,
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -15,8 +16,8 @@ pub(super) struct Runs {
     queue: Queue,
     /// Rows that are suspended, by trigger.
     asleep: HashMap<BreadcrumbId, HashSet<RunRef>>,
-    /// Rows whose lease is parked, by handle.
-    parked: HashMap<u64, HashSet<RunRef>>,
+    /// The owners of parked leases, by handle and run.
+    parked: HashMap<u64, HashMap<RunRef, LeaseOwner>>,
     /// Rows that were transferred, by executor and version.
     transferred: HashMap<(Arc<str>, Arc<str>), BTreeMap<u64, RunRef>>,
     /// Rows that are over, oldest first.
@@ -118,7 +119,7 @@ impl Runs {
         &mut self,
         n: usize,
         of: &[ExecutorLimits],
-        handle: u64,
+        parked_in: (u64, LeaseOwner),
         now: Timestamp,
     ) -> Result<usize, StoreError> {
         let mut free: Vec<(Arc<str>, usize)> = of
@@ -137,7 +138,7 @@ impl Runs {
                     continue;
                 };
                 let length = run.lease;
-                self.lease(&run, length, Some(handle), now)?;
+                self.lease(&run, length, Some(parked_in), now)?;
                 *free -= 1;
                 claimed += 1;
             }
@@ -354,7 +355,8 @@ impl Runs {
                     .get(&handle)
                     .into_iter()
                     .flatten()
-                    .filter_map(rows),
+                    .filter(|(_, owner)| filter.owner.is_none_or(|asked| asked == **owner))
+                    .filter_map(|(run, _)| rows(run)),
             ),
             ([RunState::Suspended], Some(trigger)) => Box::new(
                 self.asleep
@@ -406,7 +408,7 @@ impl Runs {
         &mut self,
         run: &RunRef,
         length: std::time::Duration,
-        parked_in: Option<u64>,
+        parked_in: Option<(u64, LeaseOwner)>,
         now: Timestamp,
     ) -> Result<(), StoreError> {
         self.no_longer_transferred(run);
@@ -431,8 +433,8 @@ impl Runs {
         }
     }
 
-    /// Parks the lease of a row in a handle, or takes it out of where it is parked.
-    fn park(&mut self, run: &RunRef, handle: Option<u64>) {
+    /// Parks the lease of a row in a handle for an owner, or removes it from the handle in which it is parked.
+    fn park(&mut self, run: &RunRef, parked_in: Option<(u64, LeaseOwner)>) {
         let Some(row) = self.rows.get_mut(run) else {
             return;
         };
@@ -444,9 +446,12 @@ impl Runs {
                 self.parked.remove(&before);
             }
         }
-        row.parked_in = handle;
-        if let Some(handle) = handle {
-            self.parked.entry(handle).or_default().insert(run.clone());
+        row.parked_in = parked_in.map(|(handle, _)| handle);
+        if let Some((handle, owner)) = parked_in {
+            self.parked
+                .entry(handle)
+                .or_default()
+                .insert(run.clone(), owner);
         }
     }
 

@@ -53,7 +53,7 @@ pub(super) fn statement() -> String {
          UPDATE ux_runs AS r SET state = {running}, attempts = r.attempts + $7,
              abandoned = (r.abandoned + CASE WHEN r.state = {running} THEN 1 ELSE 0 END) * $7, token = r.token + 1,
              granted_at = clock.now, due = clock.now + r.lease,
-             enqueued_at = CASE WHEN r.state = {suspended} THEN clock.now ELSE r.enqueued_at END,
+             enqueued_at = CASE WHEN r.state = {suspended} OR r.granted_at = 0 THEN clock.now ELSE r.enqueued_at END,
              wake = NULL, suspended_at = NULL, reason = NULL, claim = $8
          FROM taken CROSS JOIN clock WHERE r.serial = taken.serial RETURNING {columns}"
     )

@@ -12,8 +12,8 @@ use super::workers::{AcceptTransfers, All, Record};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::Row;
 use crate::store::{
-    Claim, ExecutorLimits, Lease, Lost, NewRun, Run, RunFilter, RunLedger, RunRef, StoreError,
-    Worker, WorkerRecord, WrittenBy, canonical,
+    Claim, ExecutorLimits, Lease, LeaseOwner, Lost, NewRun, Run, RunFilter, RunLedger, RunRef,
+    StoreError, Worker, WorkerRecord, WrittenBy, canonical,
 };
 use async_trait::async_trait;
 use std::sync::{Arc, OnceLock};
@@ -51,12 +51,17 @@ impl RunLedger for PostgresStore {
         Ok(claim)
     }
 
-    async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError> {
+    async fn claim_next(
+        &self,
+        n: usize,
+        of: &[ExecutorLimits],
+        owner: LeaseOwner,
+    ) -> Result<usize, StoreError> {
         let (parked, tenant) = (self.parked.clone(), Arc::clone(&self.tenant.name));
         let database = Arc::clone(&self.database);
         let park = move |leased: &[Row], since| {
             database.unclaimed.add(&tenant, leased, NOT_ASKED, since);
-            parked.add(leased.iter());
+            parked.add(leased, owner);
         };
         let claim = ClaimNext::new(Arc::clone(&self.tenant), n, of, park);
         claim.claim(&self.database).await
@@ -166,7 +171,7 @@ impl RunLedger for PostgresStore {
         if filter.parked {
             self.database.settled(&self.tenant.name).await?;
         }
-        let before = self.parked.all();
+        let before = self.parked.of(filter.owner);
         if filter.parked {
             let unclaimed = &self.database.unclaimed;
             if let Some(rows) = unclaimed.all(&self.tenant.name, &before, NOT_ASKED) {

@@ -6,8 +6,8 @@ use super::{canonical, list, parked, queue, row, runs, table, workers};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::{Origin, Row};
 use crate::store::{
-    Claim, ExecutorLimits, Lease, Lost, NewRun, Run, RunFilter, RunLedger, RunRef, RunState,
-    StoreError, Worker, WorkerRecord, WrittenBy,
+    Claim, ExecutorLimits, Lease, LeaseOwner, Lost, NewRun, Run, RunFilter, RunLedger, RunRef,
+    RunState, StoreError, Worker, WorkerRecord, WrittenBy,
 };
 use async_trait::async_trait;
 use rusqlite::Connection;
@@ -41,7 +41,12 @@ impl RunLedger for SqliteStore {
         Ok(claim)
     }
 
-    async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError> {
+    async fn claim_next(
+        &self,
+        n: usize,
+        of: &[ExecutorLimits],
+        owner: LeaseOwner,
+    ) -> Result<usize, StoreError> {
         let (of, parked) = (of.to_vec(), self.parked.clone());
         let lease = move |writing: &mut Writing<'_>| runs::claim_next(writing, n, &of);
         let (unclaimed, tenant) = (
@@ -51,7 +56,7 @@ impl RunLedger for SqliteStore {
         let (time, since) = (Arc::clone(&self.database.time), Instant::now());
         let park = move |leased: &Vec<Row>| {
             unclaimed.add(&tenant, leased, time.now(), since);
-            parked.add(leased.iter());
+            parked.add(leased, owner);
         };
         let leased = self.database.write_then(&self.tenant, lease, park).await?;
         Ok(leased.len())
@@ -152,7 +157,11 @@ impl RunLedger for SqliteStore {
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
-        let (asked, parked) = (filter.clone(), self.parked.all());
+        if filter.parked {
+            // A claim whose caller went away may park its leases until then.
+            self.database.settled().await;
+        }
+        let (asked, parked) = (filter.clone(), self.parked.of(filter.owner));
         let before = parked.clone();
         let read = move |connection: &Connection, tenant, now, _: &dyn Fn() -> bool| {
             list::list(connection, tenant, &asked, &parked, now)

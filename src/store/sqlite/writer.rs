@@ -77,11 +77,12 @@ impl Writer {
             tracing::warn!(error = %Chain(error.cause()), jobs = done.len(), "transaction rolled back");
             self.acknowledged.put_back(positions);
         }
-        self.progress.end();
         let mut has_events = false;
         for job in done {
             has_events |= job.finish(undone.as_ref());
         }
+        // Not before: the leases of a claim whose caller went away are parked by now.
+        self.progress.end();
         if has_events && undone.is_none() {
             self.progress.announce();
         }

@@ -5,14 +5,15 @@ use crate::error::Chain;
 use crate::error::Retry;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::{
-    BreadcrumbStore, Claim, ExecutorLimits, Lease, Lost, NewRun, Run, RunEnd, RunFilter, RunLedger,
-    RunRef, RunState, Saved, SavedResponse, StoreError, Worker, WorkerRecord, WrittenBy,
+    BreadcrumbStore, Claim, ExecutorLimits, Lease, LeaseOwner, Lost, NewRun, Run, RunEnd,
+    RunFilter, RunLedger, RunRef, RunState, Saved, SavedResponse, StoreError, Worker, WorkerRecord,
+    WrittenBy,
 };
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long after it was added a run may wait for a store that is away.
+/// The maximum time that an attempt waits for an unavailable store, from its first claim.
 const MAX_AGE: Duration = Duration::from_secs(3 * 24 * 60 * 60);
 
 /// The longest pause of such a run, whatever the store asks for.
@@ -54,7 +55,7 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
             Err(error @ StoreError::LeaseLost { .. }) => return Err(error),
             Err(error) => error,
         };
-        let age = lease.granted_at.since(lease.enqueued_at);
+        let age = lease.granted_at.since(lease.attempt_since);
         match error.retry() {
             Retry::After(_) if age < MAX_AGE => Err(self.defer(runs, lease, error, false).await),
             Retry::After(_) | Retry::Never => {
@@ -77,7 +78,7 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
         let Retry::After(pause) = error.retry() else {
             return error;
         };
-        let age = lease.granted_at.since(lease.enqueued_at);
+        let age = lease.granted_at.since(lease.attempt_since);
         let delay = pause.max(age / 16).min(MAX_PAUSE);
         let (run, at) = (lease.run.clone(), lease.granted_at + delay);
         match runs.retry(lease.clone(), at, counts).await {
@@ -139,8 +140,13 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
         }
     }
 
-    async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError> {
-        self.ledger_inside()?.claim_next(n, of).await
+    async fn claim_next(
+        &self,
+        n: usize,
+        of: &[ExecutorLimits],
+        owner: LeaseOwner,
+    ) -> Result<usize, StoreError> {
+        self.ledger_inside()?.claim_next(n, of, owner).await
     }
 
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {

@@ -13,8 +13,8 @@ use universal_executor::executor::Rate;
 use universal_executor::model::Timestamp;
 use universal_executor::source::{Deliveries, SourceError, StartAt};
 use universal_executor::store::{
-    Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lost, NewRun, Query, Run,
-    RunFilter, RunRef, Scored, StoreError, VectorQuery, Worker, WorkerRecord, WrittenBy,
+    Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, LeaseOwner, Lost, NewRun, Query,
+    Run, RunFilter, RunRef, Scored, StoreError, VectorQuery, Worker, WorkerRecord, WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, Delivery, Event, EventSource, Json, MemoryStore,
@@ -361,8 +361,13 @@ impl RunLedger for LosesClaims {
         self.inner.claim(run, instead_of).await
     }
 
-    async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError> {
-        let claimed = self.inner.claim_next(n, of).await?;
+    async fn claim_next(
+        &self,
+        n: usize,
+        of: &[ExecutorLimits],
+        owner: LeaseOwner,
+    ) -> Result<usize, StoreError> {
+        let claimed = self.inner.claim_next(n, of, owner).await?;
         match self.claims.fetch_add(1, Ordering::SeqCst) % 2 {
             0 => Err(unavailable()),
             _ => Ok(claimed),

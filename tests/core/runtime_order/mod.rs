@@ -7,6 +7,7 @@ mod dropped;
 mod faults;
 mod loops;
 mod order;
+mod owners;
 mod retries;
 mod seeds;
 mod shutdown;

@@ -10,7 +10,9 @@ use tokio::time::{Instant, timeout};
 use universal_executor::error::Retry;
 use universal_executor::executor::RetryPolicy;
 use universal_executor::runtime::RuntimeError;
-use universal_executor::store::{RunFilter, RunRef, RunState, StoreError};
+use universal_executor::store::{
+    Fault, Faulty, Moment, Operation, RunFilter, RunRef, RunState, StoreError,
+};
 use universal_executor::{
     MemoryStore, Profile, Response, RunLedger, Runtime, permanent, retry_after,
 };
@@ -402,4 +404,117 @@ async fn a_run_that_fell_due_while_nobody_ran_starts_with_the_next_runtime() {
             .state
             .is_over()
     );
+}
+
+/// A store on which the next read of a breadcrumb fails once the flag is set.
+fn stumbling(store: &MemoryStore, stumbles: &Arc<AtomicBool>) -> Arc<Faulty<MemoryStore>> {
+    let stumbles = Arc::clone(stumbles);
+    let plan = move |operation, moment| match (operation, moment) {
+        (Operation::Get, Moment::Before) if stumbles.swap(false, Ordering::SeqCst) => Fault::Fail,
+        (_, _) => Fault::None,
+    };
+    Arc::new(Faulty::new(store.clone(), plan))
+}
+
+/// A profile with so many attempts, for executors that handle one run at a time.
+fn one_at_a_time(attempts: u32) -> Profile {
+    let mut profile = Profile::default().attempts(attempts);
+    profile.max_inflight = Some(1);
+    profile.timeout(600 * SECOND)
+}
+
+/// Answers two questions one after the other, the first in so many seconds. Then one read fails, before the second run.
+/// Returns the number of failed runs, and the time between the runs.
+async fn one_failed_read_after(seconds: u32, attempts: u32) -> (u64, Duration) {
+    let (store, stumbles) = (MemoryStore::default(), Arc::new(AtomicBool::new(false)));
+    let (notebook, fails) = (Notebook::default(), Arc::clone(&stumbles));
+    for n in 0..2 {
+        put(&store, "question.v1", json!({"n": n})).await;
+    }
+    let noted = notebook.clone();
+    let worker = Probe::on("question.v1", "worker", &stumbling(&store, &stumbles))
+        .profile(one_at_a_time(attempts))
+        .executing(move |context| {
+            let (note, noted, fails) = (noted.start(&context), noted.clone(), fails.clone());
+            async move {
+                if note == 0 {
+                    tokio::time::sleep(seconds * SECOND).await;
+                    fails.store(true, Ordering::SeqCst);
+                }
+                noted.end(note);
+                Ok(json!({}))
+            }
+        });
+    let runtime = beginning(&store).executor(worker).build().unwrap();
+    let report = runtime.run_until(until_over(&store, 2)).await.unwrap();
+    let turns = notebook.turns();
+    let paused = turns.get(1).zip(turns[0].end);
+    let paused = paused.map_or(Duration::MAX, |(next, end)| next.start - end);
+    (report.failed, paused)
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_failed_read_after_a_long_wait_for_its_turn_delays_a_run_by_a_second_and_uses_no_attempt()
+ {
+    // The delay is random, so a longer one is seen in some of several runs.
+    let waits = [(70, 1)].into_iter().chain([(50, 5); 10]);
+    for (seconds, attempts) in waits {
+        let (failed, paused) = one_failed_read_after(seconds, attempts).await;
+        assert_eq!(failed, 0, "after {seconds} s with {attempts} attempts");
+        assert!(paused <= 2 * SECOND, "{paused:?} after {seconds} s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_failed_read_after_a_long_attempt_that_failed_does_not_end_a_run() {
+    let (store, stumbles) = (MemoryStore::default(), Arc::new(AtomicBool::new(false)));
+    put(&store, "question.v1", json!({})).await;
+    let fails = Arc::clone(&stumbles);
+    let worker = Probe::on("question.v1", "worker", &stumbling(&store, &stumbles))
+        .profile(one_at_a_time(2))
+        .executing(move |context| {
+            let fails = Arc::clone(&fails);
+            async move {
+                if context.attempt() > 1 {
+                    return Ok(json!({}));
+                }
+                tokio::time::sleep(70 * SECOND).await;
+                fails.store(true, Ordering::SeqCst);
+                Err("reset".into())
+            }
+        });
+    let runtime = beginning(&store).executor(worker).build().unwrap();
+
+    let report = runtime.run_until(until_over(&store, 1)).await.unwrap();
+
+    assert_eq!((report.responded, report.failed), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_rate_limit_after_a_long_wait_for_its_turn_does_not_end_a_run() {
+    let store = MemoryStore::default();
+    for n in 0..3 {
+        put(&store, "question.v1", json!({"n": n})).await;
+    }
+    let mut policy = RetryPolicy::default();
+    policy.max_age = 60 * SECOND;
+    let limited = Arc::new(AtomicBool::new(true));
+    let worker = Probe::on("question.v1", "worker", &store)
+        .profile(one_at_a_time(1).retry(policy))
+        .executing(move |context| {
+            let limited = Arc::clone(&limited);
+            async move {
+                let is_last = context.trigger().context["n"] == 2;
+                if is_last && limited.swap(false, Ordering::SeqCst) {
+                    return Err(retry_after(SECOND, "429"));
+                }
+                tokio::time::sleep(70 * SECOND).await;
+                Ok(json!({}))
+            }
+        });
+    let runtime = beginning(&store).executor(worker).build().unwrap();
+
+    let report = runtime.run_until(until_over(&store, 3)).await.unwrap();
+
+    assert_eq!((report.responded, report.failed), (3, 0));
 }

@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use universal_executor::model::{Json, Timestamp};
 use universal_executor::store::{
-    Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lost, NewRun, Query, Run,
-    RunFilter, RunRef, Scored, StoreError, VectorQuery, Worker, WorkerRecord, Write, WrittenBy,
+    Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, LeaseOwner, Lost, NewRun, Query,
+    Run, RunFilter, RunRef, Scored, StoreError, VectorQuery, Worker, WorkerRecord, Write,
+    WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, RunLedger, SqliteStore, async_trait,
@@ -120,8 +121,13 @@ impl RunLedger for Doomed {
             .await
     }
 
-    async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError> {
-        self.call("claim_next", nothing(), self.store.claim_next(n, of))
+    async fn claim_next(
+        &self,
+        n: usize,
+        of: &[ExecutorLimits],
+        owner: LeaseOwner,
+    ) -> Result<usize, StoreError> {
+        self.call("claim_next", nothing(), self.store.claim_next(n, of, owner))
             .await
     }
 

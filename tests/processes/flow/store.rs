@@ -5,8 +5,8 @@ use futures::FutureExt as _;
 use std::sync::Arc;
 use universal_executor::model::{Json, Timestamp};
 use universal_executor::store::{
-    Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, Lost, NewRun, Query, Run,
-    RunFilter, RunRef, Scored, StoreError, VectorQuery, Worker, WorkerRecord, WrittenBy,
+    Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, LeaseOwner, Lost, NewRun, Query,
+    Run, RunFilter, RunRef, Scored, StoreError, VectorQuery, Worker, WorkerRecord, WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, RunLedger, SqliteStore, async_trait,
@@ -75,8 +75,13 @@ impl RunLedger for Doomed {
         self.call(self.store.claim(run, instead_of)).await
     }
 
-    async fn claim_next(&self, n: usize, of: &[ExecutorLimits]) -> Result<usize, StoreError> {
-        self.call(self.store.claim_next(n, of)).await
+    async fn claim_next(
+        &self,
+        n: usize,
+        of: &[ExecutorLimits],
+        owner: LeaseOwner,
+    ) -> Result<usize, StoreError> {
+        self.call(self.store.claim_next(n, of, owner)).await
     }
 
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {

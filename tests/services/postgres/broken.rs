@@ -10,8 +10,8 @@ use universal_executor::error::Retry;
 use universal_executor::model::Timestamp;
 use universal_executor::source::StartAt;
 use universal_executor::store::{
-    Claim, Commit, ExecutorLimits, NewRun, RunEnd, RunFilter, RunLedger, RunRef, RunState,
-    StoreError, Write,
+    Claim, Commit, ExecutorLimits, LeaseOwner, NewRun, RunEnd, RunFilter, RunLedger, RunRef,
+    RunState, StoreError, Write,
 };
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, EventSource, NewBreadcrumb, Patch, PostgresStore,
@@ -74,7 +74,7 @@ async fn runs_are_leased_once_whatever_becomes_of_the_connection_in_it() {
 
         proxy.harm_next(harm);
         let agent = [ExecutorLimits::new("agent", 2)];
-        let claimed = store.claim_next(2, &agent).await.unwrap();
+        let claimed = store.claim_next(2, &agent, LeaseOwner::SOLE).await.unwrap();
 
         assert!(proxy.is_done());
         assert_eq!(claimed, 2);
@@ -89,7 +89,7 @@ async fn runs_are_leased_once_whatever_becomes_of_the_connection_in_it() {
                 .all(|run| run.attempts == 1 && run.lease.is_some())
         );
         assert_eq!(
-            store.claim_next(9, &agent).await.unwrap(),
+            store.claim_next(9, &agent, LeaseOwner::SOLE).await.unwrap(),
             1,
             "that is left"
         );
@@ -115,7 +115,7 @@ async fn a_claim_that_has_not_got_to_the_server_yet_leases_nothing_when_it_does(
 
     proxy.harm_next(Harm::ComesLate);
     let agent = [ExecutorLimits::new("agent", 2)];
-    let claimed = store.claim_next(2, &agent).await.unwrap();
+    let claimed = store.claim_next(2, &agent, LeaseOwner::SOLE).await.unwrap();
     proxy.let_through().await;
 
     assert_eq!(claimed, 2);
@@ -139,7 +139,7 @@ async fn a_claim_that_the_server_still_works_on_leases_for_who_asked_or_not_at_a
 
     proxy.harm_next(Harm::CutsAfter);
     let agent = [ExecutorLimits::new("agent", 2)];
-    let claimed = store.claim_next(2, &agent).await.unwrap();
+    let claimed = store.claim_next(2, &agent, LeaseOwner::SOLE).await.unwrap();
 
     assert!(proxy.is_done());
     assert_eq!(claimed, 2);

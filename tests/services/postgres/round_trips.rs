@@ -5,8 +5,8 @@ use crate::postgres::server::Namespaces;
 use futures::future::join_all;
 use serde_json::json;
 use universal_executor::store::{
-    Claim, Commit, Committed, ExecutorLimits, Lease, NewRun, Query, RunEnd, RunFilter, RunLedger,
-    RunRef, Write,
+    Claim, Commit, Committed, ExecutorLimits, Lease, LeaseOwner, NewRun, Query, RunEnd, RunFilter,
+    RunLedger, RunRef, Write,
 };
 use universal_executor::{
     BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Patch, PostgresStore,
@@ -67,7 +67,7 @@ async fn life_of_a_run(counter: &Counter, store: &PostgresStore) -> Vec<(&'stati
 
     let enqueued = store.enqueue(vec![NewRun::from(run.clone())]).await;
     counts.push(("enqueue", counter.take()));
-    let found = store.claim_next(1, &limits).await;
+    let found = store.claim_next(1, &limits, LeaseOwner::SOLE).await;
     counts.push(("claim_next", counter.take()));
     let parked = store.runs(&RunFilter::parked()).await;
     counts.push(("runs that are parked", counter.take()));

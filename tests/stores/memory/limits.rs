@@ -2,8 +2,8 @@ use serde_json::json;
 use std::time::Duration;
 use universal_executor::error::Retry;
 use universal_executor::store::{
-    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, MemoryLimits, NewRun, Query, RunEnd,
-    RunFilter, RunLedger, RunRef, StoreError, Write,
+    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, LeaseOwner, MemoryLimits, NewRun,
+    Query, RunEnd, RunFilter, RunLedger, RunRef, StoreError, Write,
 };
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Patch, Selector,
@@ -367,7 +367,7 @@ async fn a_dead_letter_names_the_run_and_nothing_else() {
         .await
         .unwrap();
     store
-        .claim_next(1, &[ExecutorLimits::new("summary", 1)])
+        .claim_next(1, &[ExecutorLimits::new("summary", 1)], LeaseOwner::SOLE)
         .await
         .unwrap();
     let Claim::Granted { lease, .. } = store.claim(&run, None).await.unwrap() else {

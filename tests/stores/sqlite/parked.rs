@@ -3,7 +3,8 @@
 use crate::sqlite::{Folder, quick};
 use std::time::Duration;
 use universal_executor::store::{
-    Claim, Commit, ExecutorLimits, Lease, RunEnd, RunFilter, RunLedger, RunRef, RunState,
+    Claim, Commit, ExecutorLimits, Lease, LeaseOwner, RunEnd, RunFilter, RunLedger, RunRef,
+    RunState,
 };
 use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, Json, NewBreadcrumb, SqliteStore};
 
@@ -14,7 +15,13 @@ async fn parked(folder: &Folder) -> (SqliteStore, RunRef, Lease) {
     let run = RunRef::new("agent", note.id, 1);
     store.enqueue(vec![run.clone().into()]).await.unwrap();
     let limits = [ExecutorLimits::new("agent", 1)];
-    assert_eq!(store.claim_next(1, &limits).await.unwrap(), 1);
+    assert_eq!(
+        store
+            .claim_next(1, &limits, LeaseOwner::SOLE)
+            .await
+            .unwrap(),
+        1
+    );
     let listed = store.runs(&RunFilter::parked()).await.unwrap();
     let lease = listed.into_iter().next().unwrap().lease.unwrap();
     (store, run, lease)
@@ -81,4 +88,32 @@ async fn a_parked_lease_is_granted_once() {
     let granted = matches!(&claims[0], Claim::Granted { lease: taken, attempt: 1, .. } if taken.token == lease.token);
     assert!(granted, "{claims:?}");
     assert!(matches!(claims[1], Claim::Running { .. }), "{claims:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_lease_of_a_claim_whose_caller_went_away_is_listed_for_its_owner() {
+    let folder = Folder::new();
+    let store = quick(&folder.file()).open().await.unwrap();
+    let limits = [ExecutorLimits::new("agent", 1)];
+    let note = store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
+    for version in 1..=300 {
+        let run = RunRef::new("agent", note.id, version);
+        store.enqueue(vec![run.into()]).await.unwrap();
+        let owner = LeaseOwner::unique();
+        let mut claim = Box::pin(store.claim_next(1, &limits, owner));
+        let mut polls = version % 40;
+        while polls > 0 && futures::poll!(&mut claim).is_pending() {
+            polls -= 1;
+            tokio::task::yield_now().await;
+        }
+        drop(claim);
+
+        let parked = store.runs(&RunFilter::parked_by(owner)).await.unwrap();
+
+        let leased = RunFilter::all().state(RunState::Running);
+        assert_eq!(store.runs(&leased).await.unwrap().len(), parked.len());
+        for row in parked {
+            store.release(row.lease.unwrap()).await.unwrap();
+        }
+    }
 }

@@ -10,7 +10,8 @@ use std::process::Stdio;
 use std::time::Duration;
 use universal_executor::source::StartAt;
 use universal_executor::store::{
-    Claim, Commit, ExecutorLimits, RunEnd, RunFilter, RunLedger, RunRef, RunState, Write,
+    Claim, Commit, ExecutorLimits, LeaseOwner, RunEnd, RunFilter, RunLedger, RunRef, RunState,
+    Write,
 };
 use universal_executor::{
     BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, EventSource, NewBreadcrumb, SqliteStore,
@@ -59,7 +60,7 @@ async fn of_a_hundred_runs_each_is_claimed_by_one_of_two_processes() {
     let limits = [ExecutorLimits::new("agent", 100)];
     let parked = join_all((0..20).map(|n| {
         let store = if n % 2 == 0 { &one } else { &other };
-        store.claim_next(5, &limits)
+        store.claim_next(5, &limits, LeaseOwner::SOLE)
     }))
     .await;
 

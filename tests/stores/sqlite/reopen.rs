@@ -6,8 +6,8 @@ use serde_json::json;
 use std::time::Duration;
 use universal_executor::source::StartAt;
 use universal_executor::store::{
-    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, NewRun, Run, RunEnd, RunFilter,
-    RunLedger, RunRef, SqliteStore, Wake, Write,
+    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, LeaseOwner, NewRun, Run,
+    RunEnd, RunFilter, RunLedger, RunRef, SqliteStore, Wake, Write,
 };
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, Event, EventSource, NewBreadcrumb, Patch, Selector,
@@ -160,7 +160,7 @@ async fn a_lease_that_was_parked_runs_out_after_a_restart() {
     let run = RunRef::new("agent", trigger.id, 1);
     store.enqueue(vec![run.clone().into()]).await.unwrap();
     store
-        .claim_next(1, &[ExecutorLimits::new("agent", 1)])
+        .claim_next(1, &[ExecutorLimits::new("agent", 1)], LeaseOwner::SOLE)
         .await
         .unwrap();
     store.close().await;

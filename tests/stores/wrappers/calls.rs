@@ -3,8 +3,8 @@
 use crate::support::{Do, Shim, put};
 use serde_json::json;
 use universal_executor::store::{
-    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, NewRun, Operation, Query,
-    RunEnd, RunFilter, RunRef, StoreError, VectorQuery, WorkerRecord,
+    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, LeaseOwner, NewRun, Operation,
+    Query, RunEnd, RunFilter, RunRef, StoreError, VectorQuery, WorkerRecord,
 };
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger, Selector, Wake,
@@ -60,7 +60,10 @@ pub(crate) async fn call(
         Operation::Claim => ledger.claim(&run, None).await.map(drop),
         Operation::ClaimNext => {
             let limits = [ExecutorLimits::new("agent", 1)];
-            ledger.claim_next(1, &limits).await.map(drop)
+            ledger
+                .claim_next(1, &limits, LeaseOwner::SOLE)
+                .await
+                .map(drop)
         }
         Operation::Heartbeat => ledger.heartbeat(&[lease]).await.map(drop),
         Operation::Retry => ledger.retry(lease, now, true).await,

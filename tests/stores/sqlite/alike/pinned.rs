@@ -3,8 +3,8 @@
 use crate::sqlite::{Folder, quick};
 use std::sync::Arc;
 use universal_executor::store::{
-    Claim, Commit, ExecutorLimits, Lease, MemoryLimits, RunEnd, RunFilter, RunLedger, RunRef,
-    RunState, SqliteLimits, StoreError, Write,
+    Claim, Commit, ExecutorLimits, Lease, LeaseOwner, MemoryLimits, RunEnd, RunFilter, RunLedger,
+    RunRef, RunState, SqliteLimits, StoreError, Write,
 };
 use universal_executor::{BreadcrumbId, BreadcrumbStore, Event, MemoryStore, NewBreadcrumb, Patch};
 
@@ -117,7 +117,11 @@ async fn an_executor_that_is_named_twice_has_the_places_of_both_names() {
             .unwrap();
 
         let claimed = store
-            .claim_next(9, &[1, 1].map(|free| ExecutorLimits::new("agent", free)))
+            .claim_next(
+                9,
+                &[1, 1].map(|free| ExecutorLimits::new("agent", free)),
+                LeaseOwner::SOLE,
+            )
             .await;
 
         assert_eq!(claimed.unwrap(), 2, "{store:?}");
@@ -252,7 +256,13 @@ async fn a_lease_that_was_parked_before_its_trigger_came_learns_where_that_came_
         let early = RunRef::new("agent", trigger.id, 2);
         store.enqueue(vec![early.clone().into()]).await.unwrap();
         let limits = [ExecutorLimits::new("agent", 1)];
-        assert_eq!(store.claim_next(1, &limits).await.unwrap(), 1);
+        assert_eq!(
+            store
+                .claim_next(1, &limits, LeaseOwner::SOLE)
+                .await
+                .unwrap(),
+            1
+        );
         let lease = claimed(&**store, &run("other", trigger.id)).await;
         let update = Write::Update {
             id: trigger.id,

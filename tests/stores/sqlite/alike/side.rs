@@ -10,8 +10,8 @@ use std::time::Duration;
 use universal_executor::model::Timestamp;
 use universal_executor::source::StartAt;
 use universal_executor::store::{
-    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, NewRun, Query, RunEnd,
-    RunFilter, RunLedger, RunRef, RunState, StoreError, Wake, Write,
+    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, LeaseOwner, NewRun, Query,
+    RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError, Wake, Write,
 };
 use universal_executor::{
     BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Event, EventSource, NewBreadcrumb, Patch,
@@ -71,7 +71,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
                     .iter()
                     .map(|(executor, free)| ExecutorLimits::new(*executor, *free))
                     .collect();
-                self.said(self.store.claim_next(*n, &of).await)
+                self.said(self.store.claim_next(*n, &of, LeaseOwner::SOLE).await)
             }
             Step::Resume(named, with) => {
                 let run = self.run(named).await;

@@ -1,0 +1,126 @@
+//! Leases belong to the runtime that claimed them, until it releases them or ends.
+
+use crate::runtime_order::stage::{SECOND, beginning, until_over};
+use crate::support::{Probe, put, runs};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::time::{sleep, timeout};
+use universal_executor::store::{Fault, Faulty, Moment, Operation, RunState};
+use universal_executor::{MemoryStore, Profile, Runtime};
+
+/// An executor that handles one run at a time, at most once, for ten seconds.
+fn at_most_once(id: &str, store: &Arc<Faulty<MemoryStore>>) -> Arc<Probe> {
+    let mut profile = Profile::default().at_most_once();
+    profile.max_inflight = Some(1);
+    let probe = Probe::on("question.v1", id, store).profile(profile);
+    let probe = probe.executing(|_| async {
+        sleep(10 * SECOND).await;
+        Ok(json!({}))
+    });
+    probe.shared()
+}
+
+fn runtime_of(probe: &Arc<Probe>, store: &MemoryStore) -> Runtime {
+    let runtime = beginning(store).drain_timeout(SECOND);
+    runtime.executor(Arc::clone(probe)).build().unwrap()
+}
+
+/// The questions that an executor was called for, call by call.
+fn questions(probe: &Probe) -> Vec<u64> {
+    let question = |call| probe.context(call).trigger().context["n"].as_u64().unwrap();
+    (0..probe.executed()).map(question).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_runtimes_on_one_store_handle_execute_no_run_twice_and_release_no_lease_of_the_other() {
+    const QUESTIONS: usize = 4;
+    for (ids, runs_of_all) in [(["a", "b"], 2 * QUESTIONS), (["a", "a"], QUESTIONS)] {
+        let store = MemoryStore::default();
+        let releases = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&releases);
+        // A lease stays parked for a second, so that the other runtime claims meanwhile; a release comes after its run began.
+        let slow = move |operation, moment| match (operation, moment) {
+            (Operation::Claim, Moment::Before) => Fault::Delay(SECOND),
+            (Operation::Release, Moment::Before) => {
+                counted.fetch_add(1, Ordering::SeqCst);
+                Fault::Delay(2 * SECOND)
+            }
+            (_, _) => Fault::None,
+        };
+        let handle = Arc::new(Faulty::new(store.clone(), slow));
+        for n in 0..QUESTIONS {
+            put(&store, "question.v1", json!({"n": n})).await;
+        }
+        let probes = ids.map(|id| at_most_once(id, &handle));
+        let [first, second] = [0, 1].map(|one| runtime_of(&probes[one], &store));
+
+        let (first, second) = tokio::join!(
+            first.run_until(until_over(&store, runs_of_all)),
+            second.run_until(until_over(&store, runs_of_all)),
+        );
+
+        assert_eq!(
+            first.unwrap().responded + second.unwrap().responded,
+            runs_of_all as u64,
+            "{ids:?}"
+        );
+        let calls = |id: &str, probe: &Probe| {
+            let name = |question| (id.to_owned(), question);
+            questions(probe).into_iter().map(name).collect::<Vec<_>>()
+        };
+        let [one, other] = [0, 1].map(|one| calls(ids[one], &probes[one]));
+        let all: Vec<_> = one.into_iter().chain(other).collect();
+        let different: BTreeSet<_> = all.iter().collect();
+        assert_eq!((all.len(), different.len()), (runs_of_all, runs_of_all));
+        assert_eq!(releases.load(Ordering::SeqCst), 0, "{ids:?}");
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Drop,
+    Stop,
+}
+
+/// Ends a runtime with one at-most-once run while an operation of the store hangs; returns state and attempts of the run.
+async fn ended_while(hangs: (Operation, Moment), end: End) -> (RunState, u32) {
+    let store = MemoryStore::default();
+    let plan = move |operation, moment| match (operation, moment) == hangs {
+        true => Fault::Hang,
+        false => Fault::None,
+    };
+    let handle = Arc::new(Faulty::new(store.clone(), plan));
+    put(&store, "question.v1", json!({"n": 0})).await;
+    let probe = at_most_once("worker", &handle);
+    let runtime = runtime_of(&probe, &store);
+
+    match end {
+        End::Drop => drop(timeout(SECOND, runtime.run_until(pending())).await),
+        End::Stop => drop(runtime.run_until(sleep(SECOND)).await.unwrap()),
+    }
+
+    sleep(SECOND).await;
+    assert_eq!(probe.executed(), 0);
+    let run = runs(&store).await.remove(0);
+    (run.state, run.attempts)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_ends_releases_every_run_whose_execute_was_not_called() {
+    for hangs in [
+        // Claimed, and the answer is late.
+        (Operation::ClaimNext, Moment::After),
+        // Started, and the lease is still parked.
+        (Operation::Claim, Moment::Before),
+        // The lease is taken, and the trigger is being read.
+        (Operation::Get, Moment::Before),
+    ] {
+        for end in [End::Drop, End::Stop] {
+            let left = ended_while(hangs, end).await;
+            assert_eq!(left, (RunState::Ready, 0), "{hangs:?} {end:?}");
+        }
+    }
+}
