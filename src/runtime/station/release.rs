@@ -9,7 +9,6 @@ use crate::runtime::home::Home;
 use crate::runtime::process::{self, Because};
 use crate::runtime::shared::in_time;
 use crate::store::{Lease, LeaseOwner, RunRef};
-use futures::future::OptionFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use std::collections::HashMap;
 use std::mem;
@@ -70,11 +69,14 @@ impl Left {
 
     async fn release(self) {
         let (home, owner) = (self.home, self.owner);
-        let in_tasks = self.started.values().map(|one| one.run.clone()).collect();
+        let in_tasks: Vec<_> = self.started.values().map(|one| one.run.clone()).collect();
         let parked = async {
-            // Its leases are parked, and listed with the others.
-            drop(OptionFuture::from(self.claiming).await);
             if self.parked {
+                release_parked(Arc::clone(&home), owner, in_tasks.clone()).await;
+            }
+            // The claim in flight may hang, and its leases may have been parked before or after the list was read.
+            if let Some(claiming) = self.claiming {
+                drop(claiming.await);
                 release_parked(Arc::clone(&home), owner, in_tasks).await;
             }
         };
@@ -83,7 +85,7 @@ impl Left {
         let ((), _, all_taken) = tokio::join!(parked, returning, tasks);
         if !all_taken {
             // A task that ended before it took its lease left the lease parked.
-            release_parked(home, owner, Vec::new()).await;
+            release_parked(Arc::clone(&home), owner, Vec::new()).await;
         }
     }
 }
