@@ -224,10 +224,10 @@ impl Check<'_> {
                 self.found(format!("a wrong end: {job:?} {row:?}"));
             }
         }
-        // Three workers in a row may die at one run by chance, but not often; more often beside poison, since runs that
-        // lose a worker together are claimed again together.
-        let by_chance = self.history.deaths() / 3 + self.history.stops as usize / 3;
-        let by_chance = by_chance.min(self.history.accepted.len() / 100) + self.by_outages();
+        // Three workers in a row may die at one run by chance, and the third death may find a second such run that was claimed
+        // and not yet released; more often beside poison, because runs that lose a worker together are claimed again together.
+        let by_chance = 2 * (self.history.deaths() / 3) + self.history.stops as usize / 3;
+        let by_chance = by_chance.min(self.history.accepted.len() / 75) + self.by_outages();
         let beside_poison = 8 * self.poison();
         if crash_loops > by_chance + beside_poison {
             self.found(format!(
