@@ -180,7 +180,7 @@ pub(crate) fn helps(at_tokens: u64, all: u64, old: u64) -> bool {
     all >= at_tokens && old >= enough.min((at_tokens / 2).max(1))
 }
 
-/// Returns the message that replaces the summarised messages. A summary is data: it can repeat what a tool said.
+/// Returns the message that replaces the summarised messages. A summary is data: it can repeat the result of a tool.
 pub(crate) fn summarised(summary: &str) -> Message {
     Message::data(json!({"summary": summary}))
 }

@@ -213,8 +213,8 @@ impl<'r> Intake<'r> {
         }
     }
 
-    /// Requests a sweep of the breadcrumbs committed after a time. Without one, the sweep begins with the newest event that
-    /// was taken in, or with the start.
+    /// Requests a sweep of the breadcrumbs committed after a time. Without one, the sweep starts at the newest event that
+    /// was taken in, or at the start of the runtime.
     fn look_for_what_was_missed(&self, after: Option<Timestamp>) {
         if !self.shared.source_is_complete {
             // What such a source says of time is no better than what it says of events.
@@ -255,7 +255,7 @@ impl<'r> Intake<'r> {
         self.shared.source_failed(self.failures, polled_at);
     }
 
-    /// Hands a delivery to whom it concerns. The inbox of each task has room for as many deliveries as there are places, so a
+    /// Hands a delivery to the tasks that it concerns. The inbox of each task has room for as many deliveries as there are places, so a
     /// store that does not answer holds up the others only once it has taken all places.
     async fn deliver(&mut self, delivery: Delivery) {
         self.shared.count(|report| report.events += 1);

@@ -23,7 +23,7 @@ pub(super) const INBOX: usize = 16_384;
 /// Maximum number of announcements that could not be read and are read again later.
 const MOST_DEFERRED: usize = 16_384;
 
-/// How often an announced version that the store does not show is read again before the announcement counts as wrong.
+/// Maximum number of reads of an announced version that the store does not show. After that the announcement counts as wrong.
 const MOST_ROUNDS: u32 = 128;
 
 /// How far is looked back each time: commits of a time may become visible later than those after them.
@@ -38,7 +38,7 @@ pub(super) struct Look {
     pub(super) version: u64,
     pub(super) waits: Vec<u64>,
     pub(super) sleepers: Vec<Arc<Sleeper>>,
-    /// How often the store answered without showing the version.
+    /// Number of answers of the store that did not show the version.
     pub(super) rounds: u32,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct Lookout {
     again: Instant,
     /// Time up to which the store was searched for answers that the source delivered to another worker.
     searched: Option<Timestamp>,
-    /// When the next search is due. None while one runs, and if each worker receives every event.
+    /// Time of the next search. None while one runs, and if each worker receives every event.
     search: Option<Instant>,
 }
 
@@ -197,7 +197,7 @@ impl Lookout {
         }
     }
 
-    /// Reads an announcement again later, as long as somebody waits for it.
+    /// Reads an announcement again later, as long as a wait needs it.
     fn defer(&mut self, look: Look) {
         if look.rounds >= MOST_ROUNDS || self.deferred.len() >= MOST_DEFERRED {
             tracing::warn!(id = %look.id, version = look.version, "an announced breadcrumb could not be read");
@@ -392,7 +392,7 @@ async fn look_after(home: &Home, run: &RunRef) {
     }
 }
 
-/// Looks at all suspended runs of the executors that live here, and for what may have woken them unseen. Returns `false` if
+/// Checks all suspended runs of the executors that live here for breadcrumbs that woke them without an event. Returns `false` if
 /// the ledger did not list them.
 async fn reconcile(shared: &Shared, home: &Home) -> bool {
     let Some(ledger) = home.ledger() else {

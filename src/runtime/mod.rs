@@ -153,7 +153,7 @@ impl Runtime {
         &self,
         shutdown: impl Future<Output = ()>,
     ) -> Result<RunReport, RuntimeError> {
-        // The future may write what the source must deliver, so it is polled only after the subscription.
+        // The future may write breadcrumbs whose events the source must deliver, so it is polled only after the subscription.
         self.run(shutdown.into_stream(), false).await
     }
 

@@ -44,7 +44,7 @@ impl Seen {
         }
     }
 
-    /// Returns `true` if this version was announced as what the store has.
+    /// Returns `true` if this version was announced as the current one of the store.
     pub(super) fn knows(&self, found: &Breadcrumb) -> bool {
         let told = Told::new(found.version, found.schema_name.as_deref(), &found.tags);
         self.newest.get(&found.id) == Some(&told)

@@ -34,7 +34,7 @@ pub(super) struct Shared {
     pub(super) keeper: Option<Arc<Keeper>>,
     /// Whether the source leaves nothing out without saying so.
     pub(super) source_is_complete: bool,
-    /// Whether the source may deliver an event to another worker instead of this one.
+    /// If `true`, the source may deliver an event to another worker instead of this one.
     pub(super) source_is_shared: bool,
     /// State of the source subscription.
     source: watch::Sender<SourceState>,
@@ -211,7 +211,7 @@ pub(super) enum SourceState {
     Delivers,
     /// The stream reported an error and is still open.
     Failed {
-        /// Number of this error, which tells it from a later one.
+        /// Number of this error, to distinguish it from later ones.
         error: u64,
         /// Time at which the runtime polls the stream again.
         polled_at: Instant,

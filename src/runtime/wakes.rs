@@ -92,7 +92,7 @@ impl Wakes {
         self.open().by_run.is_empty()
     }
 
-    /// Returns `true` if this suspension is the one that is kept of its run.
+    /// Returns `true` if this is the stored suspension of its run.
     pub(super) fn keeps(&self, sleeper: &Sleeper) -> bool {
         self.open().since(&sleeper.run) == Some(sleeper.since)
     }

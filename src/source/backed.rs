@@ -107,7 +107,7 @@ impl EventSource for Backed {
         self.sure.is_complete()
     }
 
-    /// Returns `true`: the sure source is asked from time to time only, and does not repeat what another worker with the
+    /// Returns `true`: the sure source is read from time to time only, and does not repeat what another worker with the
     /// same consumer name acknowledged in the meantime.
     fn is_shared(&self) -> bool {
         true

@@ -90,7 +90,7 @@ pub trait EventSource: Send + Sync + 'static {
     }
 
     /// Returns `true` if subscriptions share the events, so that another worker may receive an event instead of this one.
-    /// The runtime then also searches the store for what its waits and suspended runs wait for. Defaults to `false`.
+    /// The runtime then also searches the store for the answers to its waits and suspended runs. Defaults to `false`.
     fn is_shared(&self) -> bool {
         false
     }

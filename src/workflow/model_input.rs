@@ -10,7 +10,7 @@ pub enum ModelInput {
 }
 
 impl ModelInput {
-    /// Returns the bytes of all its texts and values.
+    /// Returns the size in bytes of all its strings and values.
     pub(super) fn size(&self) -> usize {
         match self {
             Self::Text(parts) => parts.iter().map(TextPart::size).sum(),

@@ -112,7 +112,7 @@ async fn where_what_was_asked_is_too_long_by_itself_no_summary_is_asked_for_with
     assert_eq!((model.requests().len(), said.len()), (1, 3));
 }
 
-/// Returns the lines of the conversation that a model was asked to summarise first.
+/// Returns the lines of the conversation in the first summary request.
 fn transcript(model: &ScriptedModel) -> Vec<serde_json::Value> {
     let shown = model.requests()[0].messages[1].text.clone();
     let (_, fenced) = shown.split_once("\n```json data-").unwrap();

@@ -30,7 +30,7 @@ struct Left {
 }
 
 impl Station {
-    /// Releases all leases of this station in the background. Returns `None` if there are none, or outside of a tokio runtime.
+    /// Releases all leases of this station in the background. Returns `None` without leases, or outside of a tokio runtime.
     pub(super) fn release_all(&mut self) -> Option<JoinHandle<()>> {
         if mem::replace(&mut self.released, true) || planted("drop-at-drain") {
             return None;
@@ -116,7 +116,7 @@ async fn release_of_tasks(
     }
 }
 
-/// Releases the parked leases of an owner, except those that its tasks may still take. Returns `false` if the leases are unknown.
+/// Releases the parked leases of an owner, except leases that its tasks may still take. Returns `false` if the leases are unknown.
 pub(super) async fn release_parked(
     home: Arc<Home>,
     owner: LeaseOwner,
@@ -142,7 +142,7 @@ pub(super) async fn release_parked(
 }
 
 impl Started {
-    /// Returns the leases to release of a task that ended early: those of runs within its run, and its own. An at-most-once
+    /// Returns the leases to release of a task that ended early: the leases of runs within its run, and its own. An at-most-once
     /// run keeps its lease once `execute` was called, because its outcome is unknown.
     pub(super) fn leases(&self) -> Vec<Lease> {
         let own = self.offer.lease();

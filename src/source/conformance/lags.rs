@@ -7,7 +7,7 @@ use crate::source::StartAt;
 /// How many events a place is told to keep.
 const KEPT: usize = 8;
 
-/// What a subscriber was told until an event came.
+/// The items that a subscriber received before the first event.
 struct Told {
     delivered: usize,
     missed: u64,

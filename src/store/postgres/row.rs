@@ -87,7 +87,7 @@ pub(super) use select_known;
 /// in its line.
 pub(super) type Asked = (Name, Option<Arc<str>>);
 
-/// Returns the key of what is known of a run.
+/// Returns the key of a run and its ordering key.
 pub(super) fn asked(run: &RunRef) -> Asked {
     (parked::name(run), run.order.clone())
 }

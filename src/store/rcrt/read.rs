@@ -99,7 +99,7 @@ impl Reader {
         reads.buffered(AT_ONCE).filter_map(|(id, answer)| {
             ready(match answer {
                 Err(failure @ (Failure::Unreadable(_) | Failure::TooLarge { .. })) => {
-                    tracing::warn!(%id, failure = %Chain(&failure), "a breadcrumb is left out");
+                    tracing::warn!(%id, failure = %Chain(&failure), "a breadcrumb is omitted");
                     None
                 }
                 answer => answer.transpose(),

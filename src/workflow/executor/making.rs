@@ -42,7 +42,7 @@ impl WorkflowExecutor {
 
     /// A workflow as a `workflow.def.v1` breadcrumb, or its context, defines it: `workflow_id`, `definition` (the workflow as an
     /// object, or as a text in JSON or, with the feature `yaml`, in YAML), and if wanted `flow` (the only flow that a run begins
-    /// with) and `subscriptions` (what sets it off; [requests](Self::REQUEST) by default).
+    /// with) and `subscriptions` (its triggers; [requests](Self::REQUEST) by default).
     ///
     /// # Errors
     /// [`WorkflowError`] names what to mend.

@@ -100,7 +100,7 @@ impl WorkflowExecutor {
         Ok(self)
     }
 
-    /// Sets the flow that a run begins with. Requests can start no other flow.
+    /// Sets the flow that a run starts with. Requests can start no other flow.
     ///
     /// # Errors
     /// [`WorkflowError::NoEntry`] if there is no such flow.
