@@ -9,6 +9,9 @@
 
 #[path = "../support/ledger_model.rs"]
 mod ledger_model;
+#[path = "../support/log.rs"]
+#[allow(dead_code, reason = "each test binary uses a part of it")]
+mod log;
 mod meaning;
 mod nats;
 mod postgres;

@@ -26,6 +26,7 @@ mod start_stop;
 #[allow(dead_code, reason = "each test binary uses a different part")]
 #[path = "../support/mod.rs"]
 mod support;
+use support::log;
 #[path = "../support/versions.rs"]
 mod versions;
 mod with_ledger;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Mutex;
 use std::time::Duration;
 use universal_executor::store::MemoryLimits;
 use universal_executor::store::conformance::{Subject, WordCounts};
@@ -33,6 +34,34 @@ impl Subject for Two {
         tokio::time::resume();
     }
 }
+
+/// Two stores in memory, with the events of the store of breadcrumbs.
+#[derive(Default)]
+struct WithEvents(Mutex<MemoryStore>);
+
+impl Subject for WithEvents {
+    type Store = WithLedger<MemoryStore, MemoryStore>;
+
+    async fn fresh(&self) -> Self::Store {
+        let service = MemoryStore::default();
+        *self.0.lock().unwrap() = service.clone();
+        WithLedger::new(service, MemoryStore::default())
+    }
+
+    async fn in_tenant(&self, _: &Self::Store, _: &str) -> Option<Self::Store> {
+        None
+    }
+
+    fn events(&self, _: &Self::Store) -> Option<Box<dyn EventSource>> {
+        Some(Box::new(self.0.lock().unwrap().events()))
+    }
+
+    async fn pass(&self, duration: Duration) {
+        Two.pass(duration).await;
+    }
+}
+
+crate::versions::versions!(versions_of_executors, WithEvents::default());
 
 /// Promises that are tried on what a row tells of its run's writes, which a ledger beside the store does not know; and
 /// the one that a commit is a single step. What else they say of runs is tried in tests/core/executor/with_ledger.rs.

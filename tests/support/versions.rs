@@ -1,11 +1,14 @@
 //! Several versions of one executor on one store: every trigger that one of them matches is answered once.
 
+use crate::log::Log;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tracing::Level;
+use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::executor::OrderingKey;
 use universal_executor::source::StartAt;
 use universal_executor::store::conformance::Subject;
@@ -191,6 +194,7 @@ pub(crate) async fn a_version_that_is_away_is_waited_for<S: Subject>(subject: &S
     away.stopped = true;
     store.ledger().unwrap().record_worker(&away).await.unwrap();
     enqueue(&store, NOTES).await;
+    let (log, _guard) = Log::capture(Level::WARN, FmtSpan::NONE);
 
     let old = runtime(subject, &store.clone(), "old", narrow());
     let left = async {
@@ -212,6 +216,8 @@ pub(crate) async fn a_version_that_is_away_is_waited_for<S: Subject>(subject: &S
     let left = runs(&store).await.into_iter();
     let left: Vec<Run> = left.filter(|run| run.transferred_to.is_some()).collect();
     assert_eq!(left.len(), NOTES / 3 * 2);
+    let warnings = log.text().matches("a run waits for a version").count();
+    assert_eq!(warnings, left.len(), "{}", log.text());
     let transferred_to = wide().hash();
     for run in &left {
         assert_eq!(run.transferred_to.as_deref(), Some(&*transferred_to));
@@ -392,6 +398,7 @@ pub(crate) async fn a_transferred_run_can_be_skipped<S: Subject>(subject: &S) {
 pub(crate) async fn a_skip_can_be_redone<S: Subject>(subject: &S) {
     let store = subject.fresh().await;
     enqueue(&store, 2).await;
+    let (log, _guard) = Log::capture(Level::WARN, FmtSpan::NONE);
     let old = runtime(subject, &store.clone(), "old", narrow());
     let over = until(async || runs(&store).await.iter().all(|run| run.state.is_over()));
     old.run_until(over).await.unwrap();
@@ -401,6 +408,8 @@ pub(crate) async fn a_skip_can_be_redone<S: Subject>(subject: &S) {
         .collect();
     assert_eq!(skipped.len(), 1);
     assert_eq!(skipped[0].reason.as_deref(), Some("unmatched"));
+    let warnings = log.text().matches("a run was skipped").count();
+    assert_eq!(warnings, 1, "{}", log.text());
 
     let new = runtime(subject, &store.clone(), "new", wide());
     new.redo(&skipped[0].run).await.unwrap();

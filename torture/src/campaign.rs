@@ -8,7 +8,7 @@ use crate::oracle::Oracle;
 use crate::proxy::Proxy;
 use crate::report::Report;
 use crate::servers::Servers;
-use crate::settings::Settings;
+use crate::settings::{On, Settings};
 use crate::snapshot::Snapshot;
 use crate::{BoxError, load, people, say};
 use std::path::Path;
@@ -27,23 +27,43 @@ struct Crew {
 }
 
 impl Crew {
-    fn start(folder: &Path, settings: &Settings) -> Result<Self, BoxError> {
+    async fn start(folder: &Path, settings: &Settings, store: &Store) -> Result<Self, BoxError> {
         let start = |name: &str, n: usize| {
             let slots =
                 (0..n).map(|i| Slot::start(folder, format!("{name}-{i}"), settings.bug.clone()));
             slots.collect::<Result<Vec<_>, _>>()
         };
         let workers = settings.workers;
+        let pointed = start("pointed", workers.pointed)?;
+        if settings.on == On::Nats {
+            // Old and new versions share the events: a trigger that only the new version matches is lost if the old version
+            // receives it before a worker of the new version was ever live.
+            any_worker(store).await;
+        }
         Ok(Self {
             killed: start("killed", workers.killed)?,
             stopped: start("stopped", workers.stopped)?,
-            pointed: start("pointed", workers.pointed)?,
+            pointed,
         })
     }
 
     fn all(&mut self) -> impl Iterator<Item = &mut Slot> {
         let kinds = [&mut self.killed, &mut self.stopped, &mut self.pointed];
         kinds.into_iter().flatten()
+    }
+}
+
+/// Waits until a worker is live, for at most a minute.
+async fn any_worker(store: &Store) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < end {
+        if let Some(ledger) = store.handle().ledger()
+            && let Ok(workers) = ledger.workers().await
+            && workers.iter().any(|worker| worker.is_live)
+        {
+            return;
+        }
+        sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -92,7 +112,7 @@ async fn harm(
     oracle: &Oracle,
 ) -> Result<(), BoxError> {
     let begun = Instant::now();
-    let mut crew = Crew::start(folder, settings)?;
+    let mut crew = Crew::start(folder, settings, store).await?;
 
     let (over, loaded) = (AtomicBool::new(false), AtomicBool::new(false));
     let faults = async {

@@ -16,8 +16,8 @@ use universal_executor::agent::AgentExecutor;
 use universal_executor::store::WithLedger;
 use universal_executor::tool::{ToolDispatcher, ToolRegistry};
 use universal_executor::{
-    Breadcrumb, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Patch, Response,
-    UniversalExecutor,
+    Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Patch,
+    Response, UniversalExecutor,
 };
 
 /// Lets an agent ask whether it may pay, and then something happen; returns how often it paid and what its model was told.
@@ -25,29 +25,39 @@ pub(super) async fn asked_to_pay(
     happens: impl AsyncFn(&MemoryStore, &Breadcrumb),
 ) -> (usize, Vec<(String, bool)>) {
     let store = MemoryStore::default();
+    asked_to_pay_on(&store, &store, &store, happens).await
+}
+
+/// Does the same for executors on a given store, whose breadcrumbs and runs are in these stores.
+async fn asked_to_pay_on(
+    of_executors: &(impl BreadcrumbStore + Clone),
+    store: &MemoryStore,
+    ledger: &MemoryStore,
+    happens: impl AsyncFn(&MemoryStore, &Breadcrumb),
+) -> (usize, Vec<(String, bool)>) {
     let (pay, payments) = echo("pay");
     let model = script([Ok(calling([("1", "pay", json!({}))])), Ok(says("well"))]);
     let tools = registry([pay.requires_approval()]);
     let agent = agent_on(
-        &store,
+        of_executors,
         "worker",
         &on_questions(),
         &model,
         &tools,
         &json!({"wait_seconds": {"people": 60}}),
     );
-    let probe = Probe::on("go.v1", "probe", &store).responding(|trigger, _| {
+    let probe = Probe::on("go.v1", "probe", of_executors).responding(|trigger, _| {
         let id = serde_json::from_value(trigger.context["id"].clone())?;
         let tags = [trigger.context.text("tag").unwrap_or_default()];
         Ok(Response::update(id, 1, Patch::new().tags(tags)))
     });
-    let runtime = runtime(&store, [agent as _, probe.shared() as _]);
+    let runtime = runtime(store, [agent as _, probe.shared() as _]);
     let until = async {
-        put(&store, "question.v1", json!({"q": 1})).await;
-        eventually(|| async { suspended(&store).await == 1 }).await;
-        let asked = first(&store, "human.request.v1").await;
-        happens(&store, &asked).await;
-        first(&store, AgentExecutor::RESPONSE).await;
+        put(store, "question.v1", json!({"q": 1})).await;
+        eventually(|| async { suspended(ledger).await == 1 }).await;
+        let asked = first(store, "human.request.v1").await;
+        happens(store, &asked).await;
+        first(store, AgentExecutor::RESPONSE).await;
     };
     runtime.run_until(until).await.unwrap();
     let told = model.requests().remove(1);
@@ -58,27 +68,34 @@ pub(super) async fn asked_to_pay(
 
 #[tokio::test(start_paused = true)]
 async fn an_executor_cannot_make_an_approval_of_a_breadcrumb_from_outside() {
-    let (log, _guard) = Log::capture(Level::WARN, FmtSpan::NONE);
-
-    let (payments, told) = asked_to_pay(async |store, asked| {
+    let store = MemoryStore::default();
+    let ledger = MemoryStore::default();
+    let both = WithLedger::new(store.clone(), ledger.clone());
+    // An approval with the tag of another request wakes nobody until the executor gives it the right one.
+    let patched = async |store: &MemoryStore, asked: &Breadcrumb| {
         let id = asked.context.text("requestId").unwrap();
-        // It has the tag of another request, so it wakes nobody until the executor gives it the right one.
         let draft = NewBreadcrumb::new("human.response.v1")
             .tag("request:other")
             .context(json!({"request_id": id, "approved": true}));
         let draft = store.create(draft).await.unwrap();
         let go = json!({"id": draft.id, "tag": format!("request:{id}")});
         put(store, "go.v1", go).await;
-    })
-    .await;
+    };
+    for (records_writers, reason) in [
+        (true, "an executor wrote it"),
+        (false, "does not record by whom"),
+    ] {
+        let (log, _guard) = Log::capture(Level::WARN, FmtSpan::NONE);
 
-    assert_eq!(payments, 0);
-    assert!(told[0].1 && told[0].0.contains("in time"), "{told:?}");
-    assert!(
-        log.text().contains("an executor wrote it"),
-        "{}",
-        log.text()
-    );
+        let (payments, told) = match records_writers {
+            true => asked_to_pay(patched).await,
+            false => asked_to_pay_on(&both, &store, &ledger, patched).await,
+        };
+
+        assert_eq!(payments, 0);
+        assert!(told[0].1 && told[0].0.contains("in time"), "{told:?}");
+        assert!(log.text().contains(reason), "{}", log.text());
+    }
 }
 
 #[tokio::test(start_paused = true)]
