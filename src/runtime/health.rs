@@ -34,6 +34,8 @@ struct Running {
     shared: Arc<Shared>,
     /// Whether events are taken in.
     started: bool,
+    /// The readiness that was logged last.
+    ready: Option<bool>,
     pulse: Instant,
 }
 
@@ -47,6 +49,7 @@ impl Vitals {
         *running = Some(Running {
             shared: Arc::clone(shared),
             started: false,
+            ready: None,
             pulse: Instant::now(),
         });
         true
@@ -63,12 +66,33 @@ impl Vitals {
         *self.running() = None;
     }
 
-    /// Feels the pulse until it is told to stop.
-    pub(super) async fn beat(self: Arc<Self>, shared: Arc<Shared>) {
+    /// Logs whether the runtime is ready, if that changed since the start or the last call.
+    pub(super) fn note_readiness(&self, shared: &Shared, worker: &str) {
+        let health = self.health(&shared.roster);
+        let mut running = self.running();
+        let Some(running) = running.as_mut().filter(|running| running.started) else {
+            return;
+        };
+        let is_known = running.ready == Some(health.ready);
+        if is_known || shared.stop.is_cancelled() {
+            return;
+        }
+        running.ready = Some(health.ready);
+        if health.ready {
+            tracing::info!(worker, "the runtime is ready");
+        } else {
+            let problems = health.problems.join("; ");
+            tracing::warn!(worker, problems, "the runtime is not ready");
+        }
+    }
+
+    /// Feels the pulse until it is told to stop, and logs changes of readiness.
+    pub(super) async fn beat(self: Arc<Self>, shared: Arc<Shared>, worker: Arc<str>) {
         loop {
             if let Some(running) = &mut *self.running() {
                 running.pulse = Instant::now();
             }
+            self.note_readiness(&shared, &worker);
             tokio::select! {
                 biased;
                 () = shared.stop.cancelled() => return,
@@ -86,6 +110,7 @@ impl Vitals {
                 shared,
                 started,
                 pulse,
+                ..
             }) => {
                 let (age, longest) = (pulse.elapsed(), longest_silence(shared.settings.sweep));
                 if shared.stop.is_cancelled() {
