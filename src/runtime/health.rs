@@ -86,7 +86,7 @@ impl Vitals {
         }
     }
 
-    /// Feels the pulse until it is told to stop, and logs changes of readiness.
+    /// Records a pulse until the runtime stops, and logs changes of readiness.
     pub(super) async fn beat(self: Arc<Self>, shared: Arc<Shared>, worker: Arc<str>) {
         loop {
             if let Some(running) = &mut *self.running() {

@@ -4,6 +4,10 @@
 //! runs and lets the executors process them side by side. What it holds in memory can be lost at any time: the
 //! ledger says what is left to do.
 //!
+//! A runtime logs its life at `INFO`: started (with executors, stores, source and position), ready, subscribed again after a
+//! failure, waiting for its running work, and stopped (with the counts of [`RunReport`]). A `WARN` line reports that it is not
+//! ready, with the problems of [`Health`]. Readiness is checked every [`sweep_every`](RuntimeBuilder::sweep_every).
+//!
 //! ```
 //! use serde_json::json;
 //! use std::sync::Arc;
