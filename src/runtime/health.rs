@@ -68,16 +68,24 @@ impl Vitals {
 
     /// Logs whether the runtime is ready, if that changed since the start or the last call.
     pub(super) fn note_readiness(&self, shared: &Shared, worker: &str) {
-        let health = self.health(&shared.roster);
-        let mut running = self.running();
-        let Some(running) = running.as_mut().filter(|running| running.started) else {
-            return;
+        let is_started = |running: &Option<Running>| {
+            let running = running.as_ref();
+            running.is_some_and(|running| running.started)
         };
-        let is_known = running.ready == Some(health.ready);
-        if is_known || shared.stop.is_cancelled() {
+        if !is_started(&self.running()) {
             return;
         }
-        running.ready = Some(health.ready);
+        let health = self.health(&shared.roster);
+        // Nothing is logged under the lock: a log subscriber can block, or read the health.
+        let changed = match &mut *self.running() {
+            Some(running) if !shared.stop.is_cancelled() => {
+                running.ready.replace(health.ready) != Some(health.ready)
+            }
+            Some(_) | None => false,
+        };
+        if !changed {
+            return;
+        }
         if health.ready {
             tracing::info!(worker, "the runtime is ready");
         } else {

@@ -21,11 +21,11 @@ pub(super) fn log_started(runtime: &Runtime, position: Option<u64>) {
     );
 }
 
-/// Logs that no more runs are claimed, and the number of runs that still execute.
+/// Logs that no more runs are claimed, and the number of places that are taken: by runs that execute, and by a claim in flight.
 pub(super) fn log_draining(runtime: &Runtime, shared: &Shared) {
     tracing::info!(
         worker = &*runtime.name,
-        running = shared.running(),
+        places_taken = shared.places_taken(),
         timeout_ms = millis(runtime.settings.drain),
         "the runtime stops and waits for its running work"
     );

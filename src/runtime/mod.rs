@@ -234,10 +234,11 @@ impl Runtime {
         self.progress.subscribed(position);
         tokio::select! {
             biased;
-            () = intake.load_definitions() => self.vitals.started(),
+            () = intake.load_definitions() => {}
             _ = signals.next() => return Ok(shared.report()),
         }
         lifecycle::log_started(self, position);
+        self.vitals.started();
         self.vitals.note_readiness(shared, &self.name);
         tokio::select! {
             biased;
@@ -246,8 +247,8 @@ impl Runtime {
             () = backlog::watch(self) => {}
             () = health::check_source(&*self.source, shared) => {}
         }
-        lifecycle::log_draining(self, shared);
         shared.stop.cancel();
+        lifecycle::log_draining(self, shared);
         if planted("drop-at-drain") {
             return Ok(shared.report());
         }

@@ -194,8 +194,8 @@ impl Shared {
         });
     }
 
-    /// Returns the number of runs that execute now.
-    pub(super) fn running(&self) -> usize {
+    /// Returns the number of places that are taken, by runs that execute and by claims in flight.
+    pub(super) fn places_taken(&self) -> usize {
         let most = self.settings.concurrency.min(Semaphore::MAX_PERMITS);
         most.saturating_sub(self.places.available_permits())
     }
