@@ -195,7 +195,7 @@ pub struct Lease {
     /// How many workers in a row let a lease on it run out before this claim.
     pub abandoned: u32,
     /// The time of the first claim of the current attempt, by the store's clock. A [retry](RunLedger::retry) that does not
-    /// count continues the attempt.
+    /// count, and a claim after a lease that expired, continue the age.
     pub attempt_since: Timestamp,
     /// When this lease was granted, by the store's clock.
     pub granted_at: Timestamp,
