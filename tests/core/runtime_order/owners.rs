@@ -137,7 +137,10 @@ async fn a_lease_whose_release_failed_is_released_when_the_runtime_stops() {
     put(&store, "question.v1", json!({"n": 0})).await;
     let probe = at_most_once("worker", &handle);
 
-    runtime_of(&probe, &store).run_until(sleep(SECOND)).await.unwrap();
+    runtime_of(&probe, &store)
+        .run_until(sleep(SECOND))
+        .await
+        .unwrap();
 
     assert_eq!(probe.executed(), 0);
     let run = runs(&store).await.remove(0);
