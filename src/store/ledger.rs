@@ -65,6 +65,8 @@ pub trait RunLedger: Send + Sync {
 
     /// Extends leases by their length from now; returns those that are lost. Call it every third of a lease.
     ///
+    /// A lost lease in this call shows that its owner lives: then only later leases count as [abandoned](Lease::abandoned).
+    ///
     /// # Errors
     /// Only if the store is unavailable.
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError>;
@@ -192,7 +194,8 @@ pub struct Lease {
     pub token: u64,
     /// The run's epoch: how often it was redone.
     pub epoch: u32,
-    /// How many workers in a row let a lease on it run out before this claim.
+    /// How many workers in a row let a lease on it expire before this claim, and did not report since
+    /// ([heartbeat](RunLedger::heartbeat)).
     pub abandoned: u32,
     /// The time of the first claim of the current attempt, by the store's clock. A [retry](RunLedger::retry) that does not
     /// count, and a claim after a lease that expired, continue the age.
