@@ -194,8 +194,8 @@ pub struct Lease {
     pub token: u64,
     /// The run's epoch: how often it was redone.
     pub epoch: u32,
-    /// How many workers in a row let a lease on it expire before this claim, and did not report since
-    /// ([heartbeat](RunLedger::heartbeat)).
+    /// Number of consecutive leases that expired before this claim and that no worker
+    /// [reported](RunLedger::heartbeat) since.
     pub abandoned: u32,
     /// The time of the first claim of the current attempt, by the store's clock. A [retry](RunLedger::retry) that does not
     /// count, and a claim after a lease that expired, continue the age.
