@@ -138,9 +138,10 @@ macro_rules! wrap_runs {
                     lease: Lease,
                     version: &str,
                     until: Timestamp,
+                    position: KeyPosition,
                 ) -> Result<(), StoreError> {
                     let inside = self.runs_inside()?;
-                    let transfer = || inside.transfer(lease, version, until);
+                    let transfer = || inside.transfer(lease, version, until, position);
                     self.call(Operation::Transfer, transfer).await
                 }
 
@@ -181,6 +182,11 @@ macro_rules! wrap_runs {
                 async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
                     let inside = self.runs_inside()?;
                     self.call(Operation::Redo, || inside.redo(run)).await
+                }
+
+                async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
+                    let inside = self.runs_inside()?;
+                    self.call(Operation::Skip, || inside.skip(run)).await
                 }
 
                 async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

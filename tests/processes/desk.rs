@@ -327,8 +327,9 @@ impl RunLedger for Doomed {
         lease: Lease,
         version: &str,
         until: Timestamp,
+        position: KeyPosition,
     ) -> Result<(), StoreError> {
-        self.call(self.store.transfer(lease, version, until)).await
+        self.call(self.store.transfer(lease, version, until, position)).await
     }
 
     async fn accept_transfers(
@@ -356,6 +357,10 @@ impl RunLedger for Doomed {
 
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
         self.call(self.store.redo(run)).await
+    }
+
+    async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
+        self.call(self.store.skip(run)).await
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

@@ -385,7 +385,7 @@ impl RunLedger for Shim {
         version: &str,
         until: universal_executor::model::Timestamp,
     ) -> Result<(), StoreError> {
-        self.inner.transfer(lease, version, until).await
+        self.inner.transfer(lease, version, until, position).await
     }
 
     async fn accept_transfers(
@@ -415,6 +415,10 @@ impl RunLedger for Shim {
 
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
         self.inner.redo(run).await
+    }
+
+    async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
+        self.inner.skip(run).await
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

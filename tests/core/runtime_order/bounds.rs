@@ -391,8 +391,9 @@ impl RunLedger for LosesClaims {
         lease: Lease,
         version: &str,
         until: Timestamp,
+        position: KeyPosition,
     ) -> Result<(), StoreError> {
-        self.inner.transfer(lease, version, until).await
+        self.inner.transfer(lease, version, until, position).await
     }
 
     async fn accept_transfers(
@@ -420,6 +421,10 @@ impl RunLedger for LosesClaims {
 
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
         self.inner.redo(run).await
+    }
+
+    async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
+        self.inner.skip(run).await
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

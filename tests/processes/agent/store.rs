@@ -150,11 +150,12 @@ impl RunLedger for Doomed {
         lease: Lease,
         version: &str,
         until: Timestamp,
+        position: KeyPosition,
     ) -> Result<(), StoreError> {
         self.call(
             "transfer",
             nothing(),
-            self.store.transfer(lease, version, until),
+            self.store.transfer(lease, version, until, position),
         )
         .await
     }
@@ -187,6 +188,10 @@ impl RunLedger for Doomed {
 
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
         self.call("redo", nothing(), self.store.redo(run)).await
+    }
+
+    async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
+        self.call("skip", nothing(), self.store.skip(run)).await
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
