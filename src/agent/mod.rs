@@ -3,7 +3,8 @@
 //! An agent is a definition (`agent.def.v1`, JSON) and a [`Provider`]: a [`ChatModel`] behind an API, a
 //! [model reached by breadcrumbs](BreadcrumbModel), or a program that calls back (`CliProvider`, feature `cli`). The trigger
 //! and the assembled context reach the model as data: [shaped by their hints](crate::ExecutionContext::for_model), held to
-//! a budget and rendered, in one message after the system prompt. Hints also shape the answers of people, other agents and tools
+//! a budget and rendered, in one message after the system prompt. The words of a user reach it as a plain message after that;
+//! see [below](#words-of-the-user). Hints also shape the answers of people, other agents and tools
 //! of other services before the model sees them. The model's answer becomes an `agent.response.v1` with `status`, `message`,
 //! `trigger_event_id`, `timestamp` and `usage` in its context, and `truncated` if the model reached its token limit.
 //!
@@ -26,6 +27,12 @@
 //!
 //! Other fields are left alone, since a breadcrumb may have some of others' making. One that is nearly a field which restricts the
 //! agent or instructs its model is refused as misspelt.
+//!
+//! # Words of the user
+//! If the trigger is a `user.message.v1` that no run wrote, the text in `message`, else in `content`, is the last message
+//! of the request, without a fence. The message before it has the other fields and the context as data, if there are any, and a
+//! schema of the answer is part of the system prompt. A definition that lists `user.message.v1` in `trust.untrusted` has all
+//! of the trigger as data, as it is with triggers of other schemas and with messages that a run wrote or changed.
 //!
 //! # Tools
 //! An agent that may call tools names them in `tools`, and gets no others of the registry it is

@@ -84,7 +84,8 @@ pub struct Task {
     pub model: Option<String>,
     /// How freely the model answers.
     pub temperature: Option<f64>,
-    /// The author's instructions, and the trigger and its context as data. Shown anew to each attempt.
+    /// The author's instructions, the context as data, and the trigger: the words of a user as they are, anything else as
+    /// data. Each attempt renders them again.
     pub messages: Vec<Message>,
     /// The tools it may call.
     pub tools: Vec<ToolSpec>,

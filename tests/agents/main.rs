@@ -29,3 +29,4 @@ mod server;
 mod support;
 #[cfg(all(feature = "cli", feature = "openai", target_os = "linux"))]
 mod ways;
+mod words;

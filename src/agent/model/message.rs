@@ -176,7 +176,7 @@ impl Message {
 pub enum Speaker {
     /// The agent's author: instructions.
     System,
-    /// Whoever is outside: data.
+    /// The user, or a service in the user's place. Data is a message of this speaker too; see [`Message::data`].
     User,
     /// The model.
     Assistant,

@@ -19,6 +19,7 @@ mod sessions;
 mod stopped;
 mod supervisor;
 mod waits;
+mod words;
 
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -81,10 +82,12 @@ fn parrot() -> Arc<ScriptedModel> {
     }))
 }
 
-/// What the last message of a request has as the prompt of an agent.
+/// Returns the words of the user in the last message of a request, or the prompt of an agent in its data.
 fn asked(request: &ChatRequest) -> String {
     let text = &request.messages.last().unwrap().text;
-    let (_, rest) = text.split_once("\"prompt\":").unwrap_or(("", "\"?\""));
+    let Some((_, rest)) = text.split_once("\"prompt\":") else {
+        return text.clone();
+    };
     let rest = rest.trim_start();
     let mut texts = serde_json::Deserializer::from_str(rest).into_iter::<String>();
     texts.next().unwrap().unwrap_or_default()
