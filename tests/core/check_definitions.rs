@@ -42,7 +42,7 @@ fn definitions_as_they_are_found_load_with_warnings() -> std::io::Result<()> {
         &[
             "greeter.json",
             &format!("{selectors}[2]"),
-            "\"order_by\" is not known",
+            "unknown field \"order_by\" has no effect",
         ],
         &[
             "greeter.json",
