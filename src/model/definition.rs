@@ -8,7 +8,8 @@ mod validate;
 pub use policy::{KeyPolicy, RolePolicy};
 
 use super::condition::{ConditionError, did_you_mean};
-use super::fields::did_you_mean_any;
+use super::fields::{did_you_mean_any, unknown_field};
+use super::finding::{Finding, Severity};
 use super::json_check::{self, JsonError, MAX_DEPTH};
 use super::place::Place;
 use super::subscription::Subscription;
@@ -337,10 +338,8 @@ impl Odd {
     }
 
     fn unknown_field(field: &str, nearest: Vec<&'static str>) -> Self {
-        let shown = crate::error::excerpt(field, 64);
-        let hint = did_you_mean_any(&nearest);
         Self {
-            message: format!("unknown field {shown:?} has no effect{hint}"),
+            message: unknown_field(Severity::Warning, field, &nearest),
             field: field.to_owned(),
             unknown: Some(nearest),
         }
@@ -378,6 +377,18 @@ impl Warning {
     pub fn place(&self, definition: &Value) -> Place {
         let subscription = path::list(definition).item(self.subscription);
         subscription.join(&self.odd.field)
+    }
+
+    /// Returns the warning as a finding, which is an error in strict mode if the field does not exist.
+    pub(crate) fn finding(&self, definition: &Value, is_strict: bool) -> Finding {
+        let place = self.place(definition);
+        match &self.odd.unknown {
+            Some(nearest) if is_strict => {
+                let message = unknown_field(Severity::Error, &self.odd.field, nearest);
+                Finding::error(place, message)
+            }
+            Some(_) | None => Finding::warning(place, &*self.odd.message),
+        }
     }
 
     fn of(index: usize, subscription: &Subscription, odd: Odd) -> Self {
@@ -463,6 +474,11 @@ fn at_most(limit: usize, mut warnings: Vec<Warning>) -> Vec<Warning> {
         warnings.push(summary);
     }
     warnings
+}
+
+/// Returns the path of the list of subscriptions in a definition.
+pub(crate) fn list_place(definition: &Value) -> Place {
+    path::list(definition)
 }
 
 /// Validates subscriptions however they were made.

@@ -31,12 +31,7 @@ impl KnownFields<'_> {
 
     /// Returns a finding about an unknown field of the object at `place`.
     pub(crate) fn finding(&self, severity: Severity, place: &Place, field: &str) -> Finding {
-        let hint = self.hint(field);
-        let shown = excerpt(field, 64);
-        let message = match severity {
-            Severity::Error => format!("unknown field {shown:?}{hint}"),
-            Severity::Warning => format!("unknown field {shown:?} has no effect{hint}"),
-        };
+        let message = with_hint(severity, field, &self.hint(field));
         Finding::new(severity, place.field(field), message)
     }
 
@@ -82,6 +77,19 @@ pub(crate) fn is_comment(field: &str) -> bool {
     matches!(field, "comment" | "metadata" | "$schema")
         || field.ends_with("_comment")
         || field.starts_with("x-")
+}
+
+/// Returns the message about an unknown field.
+pub(crate) fn unknown_field(severity: Severity, field: &str, nearest: &[&str]) -> String {
+    with_hint(severity, field, &did_you_mean_any(nearest))
+}
+
+fn with_hint(severity: Severity, field: &str, hint: &str) -> String {
+    let field = excerpt(field, 64);
+    match severity {
+        Severity::Error => format!("unknown field {field:?}{hint}"),
+        Severity::Warning => format!("unknown field {field:?} has no effect{hint}"),
+    }
 }
 
 /// Returns the last part of a message about an unknown field: `; did you mean "a" or "b"?`, or nothing.

@@ -52,10 +52,10 @@ pub use condition::{Condition, ConditionError};
 pub use definition::{
     DefinitionError, DefinitionOptions, DefinitionProblem, KeyPolicy, RolePolicy, Warning,
 };
-pub(crate) use definition::{MAX_CONDITIONS, MAX_REGEXES};
+pub(crate) use definition::{MAX_CONDITIONS, MAX_REGEXES, list_place};
 pub use event::{Event, EventKind};
 pub use explain::{Explained, Explanation};
-pub(crate) use fields::{KnownFields, did_you_mean_any, is_comment};
+pub(crate) use fields::{KnownFields, is_comment, unknown_field};
 pub(crate) use finding::Findings;
 pub use finding::{Finding, Severity};
 pub(crate) use index::SelectorIndex;

@@ -1,6 +1,6 @@
 use crate::error::{Retry, excerpt};
 use crate::model::{
-    ConditionError, Finding, MAX_DEPTH, Place, Position, did_you_mean_any, nearest,
+    ConditionError, Finding, MAX_DEPTH, Place, Position, Severity, nearest, unknown_field,
 };
 use serde_json::Value;
 use std::fmt;
@@ -296,8 +296,7 @@ impl fmt::Display for Oddity {
                 "{name:?} hides a variable of the same name, which does not change with it"
             ),
             Self::UnknownField { name, nearest } => {
-                let (name, hint) = (excerpt(name, 64), did_you_mean_any(nearest));
-                write!(f, "unknown field {name:?} has no effect{hint}")
+                f.write_str(&unknown_field(Severity::Warning, name, nearest))
             }
         }
     }

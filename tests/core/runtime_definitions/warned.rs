@@ -6,8 +6,11 @@ use crate::runtime_definitions::given::{
 use crate::support::log::Log;
 use crate::support::put;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::model::DefinitionOptions;
+use universal_executor::runtime::definitions::Definitions;
+use universal_executor::workflow::Parts;
 use universal_executor::{BreadcrumbStore, MemoryStore};
 
 const WARNED: &str = "a definition loaded with a warning";
@@ -69,6 +72,29 @@ async fn a_tool_whose_code_runs_elsewhere_is_no_reason_to_refuse_other_definitio
     };
     runtime.run_until(scenario).await.unwrap();
 
+    assert!(rejections(&store).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_field_of_a_stored_workflow_is_logged_and_the_workflow_loads() {
+    let store = MemoryStore::default();
+    let definition = json!({
+        "workflow_id": "desk",
+        "definition": {"banana": 1, "flows": {"main": {"steps": [{"return": "done"}]}}},
+    });
+    put(&store, "workflow.def.v1", definition).await;
+    let definitions = Definitions::new(Arc::new(store.clone())).workflows(Parts::default());
+    let runtime = runtime(&store, definitions);
+    let (log, _guard) = Log::capture(tracing::Level::WARN, FmtSpan::NONE);
+
+    runtime
+        .run_until(until_running(&runtime, &["desk"]))
+        .await
+        .unwrap();
+
+    let logged = log.take();
+    assert_eq!(logged.matches(WARNED).count(), 1, "{logged}");
+    assert!(logged.contains("path=\"banana\""), "{logged}");
     assert!(rejections(&store).await.is_empty());
 }
 
