@@ -59,18 +59,8 @@ impl Station {
             self.shared.breakers.note(name, change, open, last_error);
         }
         match finished {
-            Ok((_, Work::Held { released })) => {
-                self.unreleased |= !released;
-                Vec::new()
-            }
-            Ok((
-                _,
-                Work::Processed {
-                    processed,
-                    released,
-                },
-            )) => {
-                self.unreleased |= !released;
+            Ok((_, Work::Held)) => Vec::new(),
+            Ok((_, Work::Processed(processed))) => {
                 self.count(&started, &processed, now);
                 if let Err(ExecutorError::LeaseLost { .. }) = processed {
                     self.silent.extend(started.leases());
@@ -179,11 +169,8 @@ impl Station {
     /// dropped after the drain timeout, and all its leases are released at once.
     pub(super) async fn drain(mut self) {
         // Runs that were claimed and not started need not wait for those that finish.
-        let unused = (self.parked || self.unreleased).then(|| {
-            let in_tasks = self.runs.iter();
-            let in_tasks = in_tasks
-                .map(|(run, running)| (run.clone(), running.token))
-                .collect();
+        let unused = mem::take(&mut self.parked).then(|| {
+            let in_tasks = self.runs.keys().cloned().collect();
             tokio::spawn(release_parked(Arc::clone(&self.home), self.owner, in_tasks))
         });
         self.let_finish().await;
@@ -193,8 +180,7 @@ impl Station {
             self.returning.extend(leases);
         }
         if let Some(unused) = unused {
-            // What it could not release is listed again below.
-            drop(unused.await);
+            self.parked |= !unused.await.unwrap_or(false);
         }
         if let Some(released) = self.release_all() {
             // A panic of the release is reported by the panic hook. The leases end by themselves.
@@ -226,8 +212,8 @@ impl Station {
 /// What an attempt says of what its executor depends on.
 fn how(finished: &Finished) -> Ended {
     match finished {
-        Ok((_, Work::Processed { processed, .. })) => Ended::of(processed),
-        Ok((_, Work::Held { .. })) => Ended::Neither,
+        Ok((_, Work::Processed(processed))) => Ended::of(processed),
+        Ok((_, Work::Held)) => Ended::Neither,
         Err(error) if error.is_panic() => Ended::Badly,
         Err(_) => Ended::Neither,
     }
@@ -236,29 +222,16 @@ fn how(finished: &Finished) -> Ended {
 /// The error code of a failed attempt; otherwise the label of its outcome.
 fn code_of(finished: &Finished) -> &'static str {
     match finished {
-        Ok((
-            _,
-            Work::Processed {
-                processed: Err(error),
-                ..
-            },
-        )) => error.code(),
-        Ok((
-            _,
-            Work::Processed {
-                processed: Ok(_), ..
-            }
-            | Work::Held { .. },
-        ))
-        | Err(_) => outcome_of(finished),
+        Ok((_, Work::Processed(Err(error)))) => error.code(),
+        Ok((_, Work::Processed(Ok(_)) | Work::Held)) | Err(_) => outcome_of(finished),
     }
 }
 
 /// How an attempt ended, as a label.
 fn outcome_of(finished: &Finished) -> &'static str {
     match finished {
-        Ok((_, Work::Held { .. })) => "held",
-        Ok((_, Work::Processed { processed, .. })) => process::label(processed),
+        Ok((_, Work::Held)) => "held",
+        Ok((_, Work::Processed(processed))) => process::label(processed),
         Err(error) if error.is_panic() => "panic",
         Err(_) => "dropped",
     }

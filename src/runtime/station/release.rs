@@ -16,9 +16,6 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::task::{self, JoinError, JoinHandle, JoinSet};
 
-/// A lease, by its run and its token. A task and a newer lease of its run can exist at the same time.
-pub(super) type LeaseName = (RunRef, u64);
-
 /// The leases that a station leaves behind, and the tasks that may still use them.
 struct Left {
     home: Arc<Home>,
@@ -48,7 +45,7 @@ impl Station {
             started: mem::take(&mut self.started),
             returning,
             claiming: self.claiming.take(),
-            parked: self.parked || self.unreleased,
+            parked: self.parked,
         };
         if left.is_empty() {
             return None;
@@ -72,7 +69,7 @@ impl Left {
 
     async fn release(self) {
         let (home, owner) = (self.home, self.owner);
-        let in_tasks: Vec<_> = self.started.values().map(Started::lease_name).collect();
+        let in_tasks: Vec<_> = self.started.values().map(|one| one.run.clone()).collect();
         let parked = async {
             if self.parked {
                 release_parked(Arc::clone(&home), owner, in_tasks.clone()).await;
@@ -123,7 +120,7 @@ async fn release_of_tasks(
 pub(super) async fn release_parked(
     home: Arc<Home>,
     owner: LeaseOwner,
-    in_tasks: Vec<LeaseName>,
+    in_tasks: Vec<RunRef>,
 ) -> bool {
     let Some(ledger) = home.ledger() else {
         return true;
@@ -131,11 +128,7 @@ pub(super) async fn release_parked(
     match in_time(parked(ledger, owner)).await {
         Ok(parked) => {
             let leases = parked.into_iter().map(|(lease, _)| lease);
-            let is_in_task = |lease: &Lease| {
-                let mut names = in_tasks.iter();
-                names.any(|(run, token)| *run == lease.run && *token == lease.token)
-            };
-            let unused = leases.filter(|lease| !is_in_task(lease));
+            let unused = leases.filter(|lease| !in_tasks.contains(&lease.run));
             let unused = unused.map(|lease| (lease, Because::Dropped));
             let unused: Vec<_> = unused.collect();
             process::give_all_back(&home, &unused).await;
@@ -149,10 +142,6 @@ pub(super) async fn release_parked(
 }
 
 impl Started {
-    fn lease_name(&self) -> LeaseName {
-        (self.run.clone(), self.token)
-    }
-
     /// Returns the leases to release of a task that ended early: the leases of runs within its run, and its own. An at-most-once
     /// run keeps its lease once `execute` was called, because its outcome is unknown.
     pub(super) fn leases(&self) -> Vec<Lease> {
