@@ -13,6 +13,10 @@ const DEPTH: usize = 16;
 const FILES: usize = 10_000;
 const BYTES: u64 = 1 << 20;
 /// The maximum number of records of one schema.
+#[cfg_attr(
+    not(any(feature = "rcrt", feature = "sqlite")),
+    allow(dead_code, reason = "only tests read a store in such a build")
+)]
 const RECORDS: usize = 10_000;
 
 type Sources = Vec<Source<'static>>;
@@ -121,6 +125,10 @@ fn text_of(path: &Path) -> io::Result<String> {
 ///
 /// # Errors
 /// Fails if the store fails.
+#[cfg_attr(
+    not(any(feature = "rcrt", feature = "sqlite")),
+    allow(dead_code, reason = "only tests read a store in such a build")
+)]
 pub(crate) async fn store(
     store: &dyn BreadcrumbStore,
     unread: &mut Vec<String>,

@@ -125,9 +125,8 @@ fn of_warning(warning: &Warning, mode: Severity) -> Finding {
 
 /// Checks that a run of the workload has a flow or an agent to begin with.
 fn check_entry(context: &mut Context<'_>, place: &Place, workflow: &Workflow, flow: Option<&str>) {
-    let error = match select_entry(workflow, flow, EntryPolicy::default()) {
-        Ok(_) => return,
-        Err(error) => error,
+    let Err(error) = select_entry(workflow, flow, EntryPolicy::default()) else {
+        return;
     };
     let message = format!("workload: {error}");
     context.push(match error {
