@@ -1,7 +1,7 @@
 //! Checks of definitions before they run: agents, tools, schemas, workflows and workloads.
 //!
 //! Use this in a test or a build step of a service that has definitions in files, and before a service moves to the records of a
-//! server. A check reads [`Source`]s, which are texts of files or breadcrumbs, and returns a [`Report`] of typed [`Finding`]s. It
+//! server. A check reads [`Source`]s, which are files or breadcrumbs, and returns a [`Report`] of typed [`Finding`]s. It
 //! does no I/O; `examples/check_definitions` reads folders, stores and servers.
 //!
 //! A file is checked in strict mode, in which an unknown field is an error. A breadcrumb is checked as a service loads it: an

@@ -38,7 +38,7 @@ impl<'t> Document<'t> {
         yaml::read(text).map(Self::Yaml).map_err(unread)
     }
 
-    /// Parses JSON if the text begins with an object, otherwise YAML where the feature is enabled.
+    /// Parses JSON if the text starts with an object, otherwise YAML where the feature is enabled.
     ///
     /// # Errors
     /// Returns the problem with its position.

@@ -90,7 +90,7 @@ impl Workflow {
         Self::read_strictly(definition)
     }
 
-    /// Reads a definition, in strict mode only if the options say so. Without strict mode an unknown field has no effect, and
+    /// Reads a definition, in strict mode only if [`DefinitionOptions::strict`] is set. Without strict mode an unknown field has no effect, and
     /// [`warnings`](Self::warnings) names it. The [`hash`](Self::hash) is that of the definition without these fields. The other
     /// options are for subscriptions.
     ///

@@ -4,7 +4,7 @@ use super::{Form, Object, WORKFLOW};
 use crate::model::{KnownFields, Place};
 use serde_json::Value;
 
-/// Unknown fields, of which at most [`MAX`](Self::MAX) are retained.
+/// Unknown fields. At most [`MAX`](Self::MAX) of them are retained.
 #[derive(Debug, Default)]
 pub(in crate::workflow) struct UnknownFields {
     pub(in crate::workflow) fields: Vec<UnknownField>,

@@ -1,7 +1,7 @@
 //! Definitions in a store that load with warnings, which the runtime logs.
 
 use crate::runtime_definitions::given::{
-    agent, agents, redefine, rejections, runtime, until_running, until_said,
+    agent, agents, redefine, rejections, runtime, until_rejected, until_running, until_said,
 };
 use crate::support::log::Log;
 use crate::support::put;
@@ -51,6 +51,31 @@ async fn the_warnings_of_a_definition_are_logged_once_for_each_version() {
     let replaced = log.take();
     assert_eq!(replaced.matches(WARNED).count(), 2, "{replaced}");
     assert!(replaced.contains("version=2"), "{replaced}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_warnings_of_a_definition_that_waits_for_its_name_are_logged_once() {
+    let store = MemoryStore::default();
+    let odd = with(agent("taken", "a.v1", "Hi."), &json!({"banana": 1}));
+    put(&store, "agent.def.v1", agent("taken", "a.v1", "Hello.")).await;
+    let renamed = put(&store, "agent.def.v1", agent("first", "b.v1", "Hi.")).await;
+    let runtime = runtime(&store, agents(&store));
+    let (log, _guard) = Log::capture(tracing::Level::WARN, FmtSpan::NONE);
+
+    let scenario = async {
+        until_running(&runtime, &["first", "taken"]).await;
+        put(&store, "agent.def.v1", odd).await;
+        until_rejected(&store, 1).await;
+        // A name that becomes free makes the runtime read the waiting definition again.
+        let renamed = redefine(&store, &renamed, agent("second", "b.v1", "Hi.")).await;
+        until_running(&runtime, &["second", "taken"]).await;
+        redefine(&store, &renamed, agent("third", "b.v1", "Hi.")).await;
+        until_running(&runtime, &["taken", "third"]).await;
+    };
+    runtime.run_until(scenario).await.unwrap();
+
+    let logged = log.take();
+    assert_eq!(logged.matches(WARNED).count(), 1, "{logged}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -109,7 +134,7 @@ async fn a_registry_in_strict_mode_refuses_a_definition_with_an_unknown_field() 
     put(&store, "agent.def.v1", odd).await;
     let runtime = runtime(&store, strict);
 
-    let rejected = async { crate::runtime_definitions::given::until_rejected(&store, 1).await };
+    let rejected = until_rejected(&store, 1);
     runtime.run_until(rejected).await.unwrap();
 
     let reason = rejections(&store).await[0].context["reason"].to_string();
