@@ -12,7 +12,7 @@ use program::{Checked, check, exit_code, print};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use universal_executor::check::{Check, Kind, Report, Source};
+use universal_executor::check::{Check, Report};
 use universal_executor::{BoxError, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb};
 
 fn data(name: &str) -> PathBuf {
@@ -300,6 +300,8 @@ async fn a_store_file_is_checked() -> Result<(), BoxError> {
 #[cfg(feature = "yaml")]
 #[tokio::test]
 async fn a_problem_in_yaml_has_line_and_column() {
+    use universal_executor::check::{Kind, Source};
+
     let text = "agent_id: helper\nsystem_prompt: Help.\nsubscriptions:\n  - schema_name: a.v1\n    role: trigger\n    tags: [b]\n";
 
     let report = Check::new().all([Source::yaml("helper.yaml", text)]);
