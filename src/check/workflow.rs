@@ -2,31 +2,11 @@
 
 use super::common::{Context, of_load};
 use super::related::Declaration;
-use crate::model::{
-    Finding, KnownFields, Place, Severity, Subscription, Subscriptions, unknown_field,
-};
+use crate::model::{Finding, Place, Severity, Subscription, Subscriptions, unknown_field};
 use crate::workflow::{Document, Oddity, Warning, Workflow, WorkflowExecutor};
 use crate::workload::{EntryError, EntryPolicy, select_entry};
 use serde_json::Value;
 use std::path::Path;
-
-/// The fields of the context of a `workflow.def.v1` breadcrumb.
-static RECORD: KnownFields<'static> = KnownFields {
-    names: &[
-        "definition",
-        "description",
-        "flow",
-        "selectors",
-        "subscriptions",
-        "workflow_id",
-    ],
-    aliases: &[
-        ("entry", &["flow"]),
-        ("id", &["workflow_id"]),
-        ("name", &["workflow_id"]),
-        ("workflow", &["definition"]),
-    ],
-};
 
 pub(super) fn check(context: &mut Context<'_>, source: &str) -> Option<Declaration> {
     let is_plain = context.value.get("flows").is_some() || context.value.get("agents").is_some();
@@ -48,7 +28,7 @@ fn check_file(context: &mut Context<'_>, source: &str) -> Option<Declaration> {
 /// Checks the context of a `workflow.def.v1` breadcrumb.
 fn check_record(context: &mut Context<'_>) -> Option<Declaration> {
     let (value, top) = (context.value, Place::default());
-    context.check_fields(&RECORD, &top, value);
+    context.extend(WorkflowExecutor::check_fields(value, context.options));
     let id = context.text("workflow_id").filter(|id| !id.is_empty());
     if id.is_none() {
         let message = "field \"workflow_id\" must be a string that is not empty";

@@ -2,7 +2,9 @@
 //!
 //! [`Definitions`] is a registry, and with it the limit of what a definition may do: it names models, tools and makers
 //! that the service registered, and nothing else. A definition that cannot be made into an executor leaves the one that
-//! runs in its place, and a `definition.rejected.v1` breadcrumb says why.
+//! runs in its place, and a `definition.rejected.v1` breadcrumb says why. The problems of a definition that loads, such as unknown
+//! fields, are logged at `WARN` once for each version; [`Definitions::options`] can make unknown fields errors. Find them before with
+//! the module `check`.
 //!
 //! ```
 //! use serde_json::json;
@@ -280,8 +282,9 @@ impl Definitions {
             store,
             &self.options,
         )?;
-        let warnings = workflow.warnings().iter().map(Warning::finding).collect();
-        Ok((Arc::new(workflow), warnings))
+        let mut found = WorkflowExecutor::check_fields(&definition.context, &self.options);
+        found.extend(workflow.warnings().iter().map(Warning::finding));
+        Ok((Arc::new(workflow), found.into_vec()))
     }
 
     fn tool_of(&self, definition: &Breadcrumb) -> Built {

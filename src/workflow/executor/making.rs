@@ -3,7 +3,10 @@
 use super::{WorkflowError, WorkflowExecutor};
 use crate::error::excerpt;
 use crate::executor::{InvalidExecutor, Profile, check, check_id};
-use crate::model::{DefinitionError, DefinitionOptions, Subscription, Subscriptions, sorted_text};
+use crate::model::{
+    DefinitionError, DefinitionOptions, Findings, KnownFields, Place, Severity, Subscription,
+    Subscriptions, sorted_text,
+};
 use crate::store::BreadcrumbStore;
 use crate::workflow::definition::Document;
 use crate::workflow::drive::PROGRESS;
@@ -68,6 +71,12 @@ impl WorkflowExecutor {
         options: &DefinitionOptions,
     ) -> Result<Self, WorkflowError> {
         let context = definition.get("context").unwrap_or(definition);
+        if let Some(error) = Self::check_fields(context, options).first_error() {
+            return Err(WorkflowError::UnknownField {
+                place: error.place.clone(),
+                problem: error.message.clone(),
+            });
+        }
         let text = |field| context.get(field).and_then(Value::as_str);
         let field = |field, expected| WorkflowError::Field { field, expected };
         let id = text("workflow_id").filter(|id| !id.is_empty());
@@ -103,6 +112,21 @@ impl WorkflowExecutor {
         Ok(executor)
     }
 
+    /// Checks the fields of the context of a `workflow.def.v1` breadcrumb, except for the workflow in it.
+    pub(crate) fn check_fields(context: &Value, options: &DefinitionOptions) -> Findings {
+        let severity = match options.strict {
+            true => Severity::Error,
+            false => Severity::Warning,
+        };
+        let mut found = Findings::default();
+        if let Some(object) = context.as_object() {
+            let unknown = RECORD.unknown(object);
+            let finding = |field| RECORD.finding(severity, &Place::default(), field);
+            found.extend(unknown.map(finding));
+        }
+        found
+    }
+
     fn made(
         id: String,
         assembly: Assembly,
@@ -134,6 +158,24 @@ impl WorkflowExecutor {
         Ok(executor)
     }
 }
+
+/// The fields of the context of a `workflow.def.v1` breadcrumb.
+static RECORD: KnownFields<'static> = KnownFields {
+    names: &[
+        "definition",
+        "description",
+        "flow",
+        "selectors",
+        "subscriptions",
+        "workflow_id",
+    ],
+    aliases: &[
+        ("entry", &["flow"]),
+        ("id", &["workflow_id"]),
+        ("name", &["workflow_id"]),
+        ("workflow", &["definition"]),
+    ],
+};
 
 /// What sets off a workflow that says nothing else.
 fn requests(id: &str) -> Result<Subscriptions, WorkflowError> {

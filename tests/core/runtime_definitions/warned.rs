@@ -104,7 +104,7 @@ async fn a_tool_whose_code_runs_elsewhere_is_no_reason_to_refuse_other_definitio
 async fn an_unknown_field_of_a_stored_workflow_is_logged_and_the_workflow_loads() {
     let store = MemoryStore::default();
     let definition = json!({
-        "workflow_id": "desk",
+        "workflow_id": "desk", "entry": "main",
         "definition": {"banana": 1, "flows": {"main": {"steps": [{"return": "done"}]}}},
     });
     put(&store, "workflow.def.v1", definition).await;
@@ -118,8 +118,9 @@ async fn an_unknown_field_of_a_stored_workflow_is_logged_and_the_workflow_loads(
         .unwrap();
 
     let logged = log.take();
-    assert_eq!(logged.matches(WARNED).count(), 1, "{logged}");
+    assert_eq!(logged.matches(WARNED).count(), 2, "{logged}");
     assert!(logged.contains("path=\"banana\""), "{logged}");
+    assert!(logged.contains("path=\"entry\""), "{logged}");
     assert!(rejections(&store).await.is_empty());
 }
 
