@@ -2,7 +2,7 @@
 //!
 //! [`Definitions`] is a registry, and with it the limit of what a definition may do: it names models, tools and makers
 //! that the service registered, and nothing else. A definition that cannot be made into an executor leaves the one that
-//! runs in its place, and a `definition.rejected.v1` breadcrumb says why. The problems of a definition that loads, such as unknown
+//! runs in its place, and a `definition.rejected.v1` breadcrumb has the reason. The problems of a definition that loads, such as unknown
 //! fields, are logged at `WARN` once for each version; [`Definitions::options`] can make unknown fields errors. Find them before with
 //! the module `check`.
 //!
