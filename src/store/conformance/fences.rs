@@ -80,7 +80,11 @@ pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: Subject>
     // After the second, the third lease can have been abandoned.
     for (reports, abandoned) in [(1, 1), (2, 2)] {
         for _ in 0..reports {
-            same(ledger.heartbeat(&[second.clone()]).await?.len(), 1, "lost")?;
+            same(
+                ledger.heartbeat(std::slice::from_ref(&second)).await?.len(),
+                1,
+                "lost",
+            )?;
         }
         let lease = granted(ledger.claim(&run, None).await)?.lease;
         same(lease.abandoned, abandoned, "the number after a report")?;
