@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{advance, timeout};
 use universal_executor::agent::{
-    AgentDefinition, AgentExecutor, ChatResponse, ModelError, ScriptedModel, Speaker,
+    AgentDefinition, AgentExecutor, ChatResponse, Message, ModelError, ScriptedModel, Speaker,
 };
 use universal_executor::error::Retry;
 use universal_executor::executor::ExecutorError;
