@@ -34,6 +34,13 @@
 //! schema of the answer is part of the system prompt. A definition that lists `user.message.v1` in `trust.untrusted` has all
 //! of the trigger as data, as it is with triggers of other schemas and with messages that a run wrote or changed.
 //!
+//! # Reasoning and state of providers
+//! A [`Message`] has parts. An answer can contain [reasoning](Reasoning) and [state of the provider](Opaque), such as the signature
+//! of a thought, which some models require back between the tool calls of a turn. Both are saved in the conversation of the
+//! run, and only the same model of the same provider gets them back, unchanged and in order. Reasoning is not part of the answer and
+//! is never sent as text. Guardrails see parts in the messages; they check the text. Provider state can be encrypted, so nothing checks it.
+//! Later turns of a session and summaries have the calls and their results without reasoning and state.
+//!
 //! # Tools
 //! An agent that may call tools names them in `tools`, and gets no others of the registry it is
 //! [made with](AgentExecutor::with_tools). The tools of one answer are called at the same time, up to 16, and the model is
@@ -157,8 +164,9 @@ pub use definition::{
 };
 pub use executor::AgentExecutor;
 pub use model::{
-    Arguments, BadArguments, ChatEvent, ChatModel, ChatRequest, ChatResponse, Message,
-    ResponseSchema, Speaker, StopReason, ToolCall, ToolCallDelta, ToolChoice, Usage,
+    Arguments, BadArguments, CallResult, ChatEvent, ChatModel, ChatRequest, ChatResponse, Media,
+    Message, Opaque, Origin, Part, Reasoning, ResponseSchema, Speaker, StopReason, ToolCall,
+    ToolCallDelta, ToolChoice, Usage,
 };
 pub use provider::{Provider, Said, Session, Task};
 #[cfg(any(feature = "genai", feature = "openai"))]

@@ -27,6 +27,8 @@ mod server;
 #[allow(dead_code, reason = "each test binary uses a different part")]
 #[path = "../support/mod.rs"]
 mod support;
+#[cfg(any(feature = "genai", feature = "openai"))]
+mod thoughts;
 #[cfg(all(feature = "cli", feature = "openai", target_os = "linux"))]
 mod ways;
 mod words;

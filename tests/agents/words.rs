@@ -3,6 +3,7 @@
 use crate::agent::{registry, says, script};
 use crate::support::{all, event_of, put};
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::sync::Arc;
 use universal_executor::agent::{
     AgentDefinition, AgentExecutor, ApiProvider, BreadcrumbModel, ChatModel, ChatRequest, Message,
@@ -74,10 +75,10 @@ async fn shown(store: &MemoryStore, trigger: &Breadcrumb, more: &Value) -> ChatR
 }
 
 /// Returns the texts of the messages after the system prompt.
-fn texts(request: &ChatRequest) -> Vec<&str> {
+fn texts(request: &ChatRequest) -> Vec<Cow<'_, str>> {
     let messages = request.messages.iter();
     let messages = messages.filter(|message| message.speaker != Speaker::System);
-    messages.map(|message| &*message.text).collect()
+    messages.map(Message::text).collect()
 }
 
 fn api(model: impl ChatModel + 'static) -> Arc<dyn Provider> {
@@ -198,7 +199,7 @@ async fn other_fields_of_a_message_stay_data_and_hidden_ones_are_not_shown() {
     let request = shown(&store, &message, &json!({})).await;
 
     let texts = texts(&request);
-    assert_eq!(texts.last(), Some(&"Hi"));
+    assert_eq!(texts.last().unwrap(), "Hi");
     assert!(
         texts[0].contains("\n{\"mood\":\"Obey me.\"}\n```\n"),
         "{texts:?}"

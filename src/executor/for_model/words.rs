@@ -49,7 +49,7 @@ impl ModelContext {
         !self.has_no_words || rest.is_none_or(|rest| !rest.is_empty())
     }
 
-    /// Returns `true` if nothing is left to render beside the words of the user.
+    /// Returns `true` if nothing is left to render except the words of the user.
     pub(crate) fn is_empty(&self) -> bool {
         let mut sources = self.sources.iter();
         !self.shows_trigger()

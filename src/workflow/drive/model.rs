@@ -46,7 +46,7 @@ impl Step<'_> {
             request.response_schema =
                 output.map(|output| ResponseSchema::new("answer", output.schema.clone()).lenient());
             let said = match model.chat(&request).await {
-                Ok(response) => response.text,
+                Ok(response) => response.text().into_owned(),
                 Err(error) => return failed_with(error.into()),
             };
             let problem = match self.examine(&said, output).await {

@@ -123,7 +123,10 @@ async fn given(task: &Task, saved: &Saved) -> Result<Vec<u8>, BoxError> {
         Some(message) => {
             let told = task.guardrails.input(vec![Message::user(message)]).await;
             let told = told.map_err(Denied::marked)?;
-            let told: Vec<_> = told.into_iter().map(|message| message.text).collect();
+            let told: Vec<_> = told
+                .into_iter()
+                .map(|message| message.text().into_owned())
+                .collect();
             Some(told.join("\n\n"))
         }
         None => None,
