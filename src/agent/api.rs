@@ -88,7 +88,9 @@ impl Session for ApiSession {
                 .await;
         }
         let said = &self.conversation.said;
-        let request = self.task.request(said).await.map_err(Denied::marked)?;
+        let mut request = self.task.request(said).await.map_err(Denied::marked)?;
+        let loaded = self.task.load_media(&mut request).await;
+        loaded.map_err(ModelError::marked)?;
         let answer = self
             .model
             .chat(&request)

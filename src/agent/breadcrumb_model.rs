@@ -21,6 +21,8 @@ use serde::{Deserialize, Serialize};
 /// Reasoning and state of the model in the answer, in the fields that `OpenAiCompatible` reads or in `opaque_parts`, are part
 /// of the next request to the same tool and model.
 ///
+/// Images and files cannot be sent this way: a message with one is the permanent error [`ModelError::Unsupported`].
+///
 /// A model that says it failed is asked again, three times in one run at the most.
 ///
 /// ```
@@ -144,7 +146,7 @@ impl Session for BreadcrumbSession {
         let request = request.map_err(Denied::marked)?;
         Ok(Said::Asks {
             tool: self.tool.clone(),
-            input: input_of(&self.tool, &request),
+            input: input_of(&self.tool, &request).map_err(ModelError::marked)?,
         })
     }
 

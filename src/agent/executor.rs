@@ -1,6 +1,7 @@
 use super::acting::request_tags;
 use super::guardrail::Guardrails;
 use super::making::{asks, named_tools, settle};
+use super::model::MediaSource;
 use super::offer::Offer;
 use super::output::Output;
 use super::turns::Run;
@@ -210,6 +211,7 @@ impl AgentExecutor {
         task.temperature = definition.temperature;
         task.tools.clone_from(&self.offer.specs);
         task.guardrails = self.guardrails.clone();
+        task.media = Some(MediaSource::new(Arc::clone(&self.store), context));
         let output = self.output.as_ref();
         // Providers enforce only some of JSON Schema, and reject what they would not.
         task.response_schema =

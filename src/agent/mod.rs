@@ -41,6 +41,19 @@
 //! is never sent as text. Guardrails see parts in the messages; they check the text. Provider state can be encrypted, so nothing checks it.
 //! Later turns of a session and summaries have the calls and their results without reasoning and state.
 //!
+//! # Images and files
+//! A message of the user can have images and files: [references](Media) to base64 in breadcrumbs. Saved conversations and recordings contain
+//! the references. An agent reads the bytes from its own store when it asks its model, as the hints of the breadcrumb shape
+//! it; without an agent, call [`ChatRequest::load_media`]. A reference that cannot be read ends the run with [`ModelError::Media`].
+//! Nothing in a chat message becomes an image by itself: input guardrails and your own [`Provider`] can attach one.
+//!
+//! | provider | images | files |
+//! |---|---|---|
+//! | `OpenAiCompatible` | `image_url` with a data URL | `file` with a data URL |
+//! | `GenaiModel` | yes, except `cohere` | yes, except `cohere`, `ollama` and `ollama_cloud` |
+//! | [`BreadcrumbModel`] | [`ModelError::Unsupported`], permanent | the same |
+//! | `CliProvider` | described in the text | described in the text |
+//!
 //! # Tools
 //! An agent that may call tools names them in `tools`, and gets no others of the registry it is
 //! [made with](AgentExecutor::with_tools). The tools of one answer are called at the same time, up to 16, and the model is

@@ -18,6 +18,8 @@ mod child;
 mod cli;
 #[cfg(feature = "genai")]
 mod genai;
+#[cfg(any(feature = "genai", feature = "openai"))]
+mod media;
 #[cfg(feature = "openai")]
 mod openai;
 mod security;

@@ -2,20 +2,20 @@ use crate::machine;
 use crate::model::Json;
 use serde::{Deserialize, Serialize};
 
-/// A tool that a model wants to have called.
+/// A tool call that a model requests.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ToolCall {
-    /// What the answer has to name; made here if the provider gave none.
+    /// The ID, which the result must name. Created here if the provider gave none.
     pub id: String,
-    /// The tool, as the model wrote it: it may be one that nobody offered.
+    /// The tool name as the model wrote it. The request may not have offered such a tool.
     pub name: String,
-    /// What it shall be called with.
+    /// The arguments.
     pub arguments: Arguments,
 }
 
 impl ToolCall {
-    /// A call of a tool.
+    /// Creates a tool call.
     #[must_use]
     pub fn new(
         id: impl Into<String>,
@@ -30,14 +30,14 @@ impl ToolCall {
     }
 }
 
-/// What a model calls a tool with: the text it wrote, and the JSON that this is, if it is.
+/// The arguments of a tool call: the string that the model wrote, and its JSON if it is valid.
 ///
-/// A text that is no JSON is kept, so that the model can be told what it wrote; it is never mended or guessed at. No
-/// text at all counts as `{}`, which is what models write for a tool without arguments.
+/// A string that is not JSON is retained unchanged, so that an error can quote it to the model. An empty string counts as
+/// `{}`, because models write nothing for a tool without arguments.
 ///
-/// A tool is called with [`machine::Arguments`](crate::machine::Arguments), the JSON or the text in its place. Here the
-/// text is kept of good arguments too: a conversation goes back to the model byte for byte, also when it was saved in
-/// between by a store that writes JSON in a form of its own.
+/// A tool is called with [`machine::Arguments`](crate::machine::Arguments), the JSON or the invalid string. This type also
+/// retains the string of valid arguments: a conversation goes back to the model byte for byte, also after a store has
+/// rewritten its JSON.
 ///
 /// ```
 /// use universal_executor::agent::Arguments;
@@ -58,7 +58,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Reads what a model wrote.
+    /// Reads the string that a model wrote.
     #[must_use]
     pub fn from_text(text: impl Into<String>) -> Self {
         let text = text.into();
@@ -69,16 +69,16 @@ impl Arguments {
         Self { text, json }
     }
 
-    /// The text, as the model wrote it.
+    /// Returns the string as the model wrote it.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The JSON that the text is.
+    /// Returns the JSON of the string.
     ///
     /// # Errors
-    /// [`BadArguments`] if it is none, nests deeper than 64 levels or is larger than [`Json::MAX_BYTES`].
+    /// [`BadArguments`] if the string is not JSON, nests deeper than 64 levels or is larger than [`Json::MAX_BYTES`].
     pub fn json(&self) -> Result<&Json, BadArguments> {
         self.json.as_ref().map_err(Clone::clone)
     }
@@ -107,7 +107,7 @@ impl From<serde_json::Value> for Arguments {
 #[error("the arguments of the call cannot be read: {reason}")]
 #[non_exhaustive]
 pub struct BadArguments {
-    /// What is wrong with them, in words that the model can act on.
+    /// The error, in words that the model can act on.
     pub reason: String,
 }
 

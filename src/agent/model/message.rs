@@ -167,6 +167,38 @@ impl Message {
         self.call_result().is_some_and(|result| result.is_error)
     }
 
+    /// Returns `true` if the message has an image or a file.
+    #[must_use]
+    pub fn has_media(&self) -> bool {
+        let mut parts = self.parts.iter();
+        parts.any(|part| matches!(part, Part::Image(_) | Part::File(_)))
+    }
+
+    /// Returns the message for a program: with a description of each image and file, and without parts that only a
+    /// provider understands.
+    #[cfg(feature = "cli")]
+    pub(in crate::agent) fn for_program(self) -> Self {
+        let parts = self.parts.into_iter();
+        let parts = parts
+            .filter(|part| !part.is_private())
+            .map(|part| match part {
+                Part::Image(media) | Part::File(media) => Part::Text(media.described()),
+                part @ (Part::Text(_)
+                | Part::Data(_)
+                | Part::ToolCall(_)
+                | Part::ToolResult(_)
+                | Part::Reasoning(_)
+                | Part::Opaque(_)) => part,
+            });
+        let message = Self::new(self.speaker, parts);
+        match (message.as_data(), message.parts.len()) {
+            (None, 2..) if message.tool_calls().is_empty() && message.call_result().is_none() => {
+                Self::said(message.speaker, lines_of(&message.parts))
+            }
+            (_, _) => message,
+        }
+    }
+
     /// Returns the size of all parts in bytes.
     pub(crate) fn size(&self) -> usize {
         let sizes = self.parts.iter().map(Part::size);
@@ -297,6 +329,22 @@ pub(super) fn text_of(parts: &[Part]) -> Cow<'_, str> {
     });
     let first = texts.next().unwrap_or_default();
     texts.fold(first, |all, text| all + text)
+}
+
+/// Returns the words in some parts, each on a separate line.
+#[cfg(feature = "cli")]
+fn lines_of(parts: &[Part]) -> String {
+    let texts = parts.iter().filter_map(|part| match part {
+        Part::Text(text) => Some(&**text),
+        Part::Data(_)
+        | Part::Image(_)
+        | Part::File(_)
+        | Part::ToolCall(_)
+        | Part::ToolResult(_)
+        | Part::Reasoning(_)
+        | Part::Opaque(_) => None,
+    });
+    texts.collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the tool calls in some parts.

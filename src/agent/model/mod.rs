@@ -1,5 +1,6 @@
 mod call;
 mod event;
+mod media;
 mod message;
 mod part;
 mod request;
@@ -8,6 +9,7 @@ mod response;
 pub use call::{Arguments, BadArguments, ToolCall};
 pub(in crate::agent) use event::Collector;
 pub use event::{ChatEvent, ToolCallDelta};
+pub(in crate::agent) use media::{Loaded, MediaSource};
 pub use message::{Message, Speaker};
 pub use part::{CallResult, Media, Opaque, Origin, Part, Reasoning};
 pub use request::{ChatRequest, ResponseSchema, ToolChoice};

@@ -8,7 +8,16 @@ use crate::model::Json;
 use serde_json::{Map, Value, json};
 
 /// A request as the input of a tool.
-pub(in crate::agent) fn input_of(tool: &str, request: &ChatRequest) -> Json {
+///
+/// # Errors
+/// [`ModelError::Unsupported`] if a message has an image or a file.
+pub(in crate::agent) fn input_of(tool: &str, request: &ChatRequest) -> Result<Json, ModelError> {
+    if request.media().next().is_some() {
+        return Err(ModelError::Unsupported {
+            provider: "a model behind breadcrumbs",
+            what: "images and files",
+        });
+    }
     let form = Form {
         names: &Names::new(request),
         origin: &origin(tool, request),
@@ -16,7 +25,7 @@ pub(in crate::agent) fn input_of(tool: &str, request: &ChatRequest) -> Json {
         max_tokens_field: "max_tokens",
         streams: false,
     };
-    form.body(request).into()
+    Ok(form.body(request)?.into())
 }
 
 /// The answer that the output of a tool is, to the request of which its input was made.

@@ -56,7 +56,7 @@ fn a_request_is_the_input_that_chat_completions_take() {
     .max_output_tokens(100)
     .stop("END");
 
-    let input = input_of("llm", &request);
+    let input = input_of("llm", &request).unwrap();
 
     assert_eq!(
         input,
@@ -150,7 +150,7 @@ async fn a_tool_with_a_dot_in_its_name_comes_back_by_its_name() {
         Ok(ChatResponse::calling(vec![call]))
     });
 
-    let (store, _) = asked(model, &input_of("llm", &request)).await;
+    let (store, _) = asked(model, &input_of("llm", &request).unwrap()).await;
 
     let context = answered(&store).await.unwrap();
     let response = response_of("llm", &request, &context["output"].clone().into()).unwrap();
@@ -169,7 +169,7 @@ async fn a_served_model_is_asked_what_the_input_says() {
 
     let called = tool
         .call(
-            input_of("llm", &request).into_value(),
+            input_of("llm", &request).unwrap().into_value(),
             ToolContext::for_test(context, store),
         )
         .await;
@@ -327,7 +327,7 @@ proptest! {
 
     #[test]
     fn what_one_side_asks_is_what_the_served_model_is_asked(request in a_request()) {
-        let read = request_of(&input_of("llm", &request));
+        let read = request_of(&input_of("llm", &request).unwrap());
 
         prop_assert_eq!(read.unwrap(), request);
     }

@@ -57,6 +57,8 @@ use std::time::Duration;
 /// | `resumed` | `null` at first; later `{"runs": how often it was started, "last": its last answer or null, "calls": [..]}` |
 /// | `message` | what it is told beside that, for example what is wrong with its last answer, or `null` |
 ///
+/// An image or a file in a message is described in its text, and the program is not given its bytes.
+///
 /// `messages` and `message` have to pass the [input guardrails](crate::agent::guardrail) before the program is started;
 /// what it asks a model by itself they do not see.
 ///

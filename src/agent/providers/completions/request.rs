@@ -2,7 +2,9 @@
 
 use super::names::Names;
 use super::thoughts;
-use crate::agent::{ChatRequest, Message, Origin, Speaker, ToolCall, ToolChoice};
+use crate::agent::{
+    ChatRequest, Media, Message, ModelError, Origin, Part, Speaker, ToolCall, ToolChoice,
+};
 use serde_json::{Map, Value, json};
 
 /// How the wire differs from one endpoint and call to the next.
@@ -17,11 +19,16 @@ pub(in crate::agent) struct Form<'a> {
 }
 
 impl Form<'_> {
-    pub(in crate::agent) fn body(&self, request: &ChatRequest) -> Value {
-        let messages = request.messages.iter().map(|one| self.message(one));
+    /// # Errors
+    /// [`ModelError::Media`] if an image or a file was not read, [`ModelError::Unsupported`] if one is in a message that is not the
+    /// user's.
+    pub(in crate::agent) fn body(&self, request: &ChatRequest) -> Result<Value, ModelError> {
+        let messages = request.messages.iter();
+        let messages = messages.map(|one| self.message(one, request));
+        let messages = messages.collect::<Result<Value, _>>()?;
         let mut body = Map::new();
         let mut set = |name: &str, value: Value| body.insert(name.to_owned(), value);
-        set("messages", messages.collect());
+        set("messages", messages);
         if let Some(model) = request.model.as_deref().or(self.default_model) {
             set("model", json!(model));
         }
@@ -50,12 +57,23 @@ impl Form<'_> {
             set("stream", json!(true));
             set("stream_options", json!({"include_usage": true}));
         }
-        Value::Object(body)
+        Ok(Value::Object(body))
     }
 
-    fn message(&self, message: &Message) -> Value {
+    fn message(&self, message: &Message, request: &ChatRequest) -> Result<Value, ModelError> {
+        if message.has_media() {
+            return match message.speaker {
+                Speaker::User => attached(message, request),
+                Speaker::System | Speaker::Assistant | Speaker::Tool => {
+                    Err(ModelError::Unsupported {
+                        provider: "an endpoint of chat completions",
+                        what: "images and files in a message that is not the user's",
+                    })
+                }
+            };
+        }
         let text = message.text();
-        match message.speaker {
+        Ok(match message.speaker {
             Speaker::System => json!({"role": "system", "content": text}),
             Speaker::User => json!({"role": "user", "content": text}),
             Speaker::Assistant => self.said(message),
@@ -67,7 +85,7 @@ impl Form<'_> {
                 };
                 json!({"role": "tool", "tool_call_id": message.call_id(), "content": content})
             }
-        }
+        })
     }
 
     /// An earlier answer of the model, with the reasoning and the state that are its own.
@@ -124,4 +142,33 @@ impl Form<'_> {
             }
         }
     }
+}
+
+/// Returns a message of the user with images or files, as a list of parts.
+fn attached(message: &Message, request: &ChatRequest) -> Result<Value, ModelError> {
+    let url = |media: &Media| -> Result<String, ModelError> {
+        let bytes = request.bytes_of(media)?;
+        Ok(format!("data:{};base64,{bytes}", media.media_type))
+    };
+    let mut content = Vec::new();
+    for part in &message.parts {
+        match part {
+            Part::Text(text) => content.push(json!({"type": "text", "text": text})),
+            Part::Data(data) => {
+                let text = Message::data(data.clone()).text().into_owned();
+                content.push(json!({"type": "text", "text": text}));
+            }
+            Part::Image(media) => {
+                content.push(json!({"type": "image_url", "image_url": {"url": url(media)?}}));
+            }
+            Part::File(media) => {
+                let name = media.name.as_deref().unwrap_or("file");
+                let file = json!({"filename": name, "file_data": url(media)?});
+                content.push(json!({"type": "file", "file": file}));
+            }
+            // The user says none of these.
+            Part::ToolCall(_) | Part::ToolResult(_) | Part::Reasoning(_) | Part::Opaque(_) => {}
+        }
+    }
+    Ok(json!({"role": "user", "content": content}))
 }

@@ -145,7 +145,7 @@ impl ChatModel for GenaiModel {
         let names = Names::new(request);
         let meter = Arc::new(Meter::new(self.max_bytes));
         let origin = self.origin(request);
-        let asked = request::messages(self.provider, request, (&names, &origin));
+        let asked = request::messages(self.provider, request, (&names, &origin))?;
         let options = request::options(self.provider, request, &names)
             .with_raw_frame_sink_arc(Arc::clone(&meter) as _);
         let target = self.target(request, key.as_ref()).await?;

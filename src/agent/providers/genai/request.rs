@@ -2,7 +2,7 @@
 
 use super::answer::{CUSTOM, SIGNATURE, SIGNATURES};
 use crate::agent::providers::completions::Names;
-use crate::agent::{ChatRequest, Message, Origin, Part, Speaker, ToolCall, ToolChoice};
+use crate::agent::{ChatRequest, Message, ModelError, Origin, Part, Speaker, ToolCall, ToolChoice};
 use ::genai::ModelIden;
 use ::genai::adapter::AdapterKind;
 use ::genai::chat::{
@@ -10,6 +10,7 @@ use ::genai::chat::{
     Tool, ToolResponse,
 };
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// What a request asks for and `genai` would leave out for this provider without a word.
 pub(super) fn lacking(provider: AdapterKind, request: &ChatRequest) -> Option<&'static str> {
@@ -28,6 +29,9 @@ pub(super) fn lacking(provider: AdapterKind, request: &ChatRequest) -> Option<&'
     if provider == AdapterKind::Cohere && (calls || !request.tools.is_empty()) {
         return Some("calls of tools");
     }
+    if let Some(what) = lacking_media(provider, request) {
+        return Some(what);
+    }
     if !is_plain(provider) {
         return None;
     }
@@ -35,6 +39,22 @@ pub(super) fn lacking(provider: AdapterKind, request: &ChatRequest) -> Option<&'
         return Some("a call of a tool that it has to make");
     }
     is_strict.then_some("an answer that keeps to a schema")
+}
+
+/// Returns the images and files that `genai` would silently omit.
+fn lacking_media(provider: AdapterKind, request: &ChatRequest) -> Option<&'static str> {
+    let mut messages = request.messages.iter();
+    if messages.any(|one| one.speaker != Speaker::User && one.has_media()) {
+        return Some("images and files in a message that is not the user's");
+    }
+    let is_ollama = matches!(provider, AdapterKind::Ollama | AdapterKind::OllamaCloud);
+    let mut media = request.media();
+    match provider == AdapterKind::Cohere {
+        true => media.next().map(|_| "images and files"),
+        false => media
+            .any(|(_, is_image)| is_ollama && !is_image)
+            .then_some("files"),
+    }
 }
 
 /// Whether `genai` leaves schemas of answers, and which tool has to be called, out for this provider, or for some of its
@@ -79,11 +99,14 @@ pub(super) fn options(provider: AdapterKind, request: &ChatRequest, names: &Name
 }
 
 /// The conversation and the tools.
+///
+/// # Errors
+/// [`ModelError::Media`] if an image or a file was not read.
 pub(super) fn messages(
     provider: AdapterKind,
     request: &ChatRequest,
     (names, origin): (&Names, &Origin),
-) -> there::ChatRequest {
+) -> Result<there::ChatRequest, ModelError> {
     let together = !matches!(provider, AdapterKind::Ollama | AdapterKind::OllamaCloud);
     let mut messages = Vec::new();
     let mut results: Vec<ToolResponse> = Vec::new();
@@ -98,7 +121,10 @@ pub(super) fn messages(
         if !results.is_empty() {
             messages.push(std::mem::take(&mut results).into());
         }
-        messages.extend(said(message, names, (provider, origin)));
+        messages.extend(match message.has_media() {
+            true => Some(attached(message, request)?),
+            false => said(message, names, (provider, origin)),
+        });
     }
     if !results.is_empty() {
         messages.push(results.into());
@@ -113,7 +139,33 @@ pub(super) fn messages(
         });
         asked.tools = Some(tools.collect());
     }
-    asked
+    Ok(asked)
+}
+
+/// Returns a message of the user with images or files.
+fn attached(message: &Message, request: &ChatRequest) -> Result<ChatMessage, ModelError> {
+    let mut content = Vec::new();
+    for part in &message.parts {
+        match part {
+            Part::Text(text) => content.push(ContentPart::from_text(text)),
+            Part::Data(data) => {
+                let data = Message::data(data.clone());
+                content.push(ContentPart::from_text(data.text()));
+            }
+            Part::Image(media) | Part::File(media) => {
+                let bytes = Arc::clone(request.bytes_of(media)?);
+                let name = media.name.clone();
+                content.push(ContentPart::from_binary_base64(
+                    &*media.media_type,
+                    bytes,
+                    name,
+                ));
+            }
+            // The user says none of these.
+            Part::ToolCall(_) | Part::ToolResult(_) | Part::Reasoning(_) | Part::Opaque(_) => {}
+        }
+    }
+    Ok(ChatMessage::user(MessageContent::from_parts(content)))
 }
 
 /// Returns a message, or `None` if it has no content: providers refuse empty messages.

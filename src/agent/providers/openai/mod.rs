@@ -103,7 +103,7 @@ impl OpenAiCompatible {
             streams,
         };
         let key = self.key.get().await?;
-        let sent = form.body(request).to_string();
+        let sent = form.body(request)?.to_string();
         let body = Body::of(self, sent, key.as_ref()).await?;
         Ok((body, AnswerReader::new(names, origin, key)))
     }
