@@ -24,7 +24,9 @@ impl Shown {
             .rposition(|message| message.speaker == Speaker::User);
         let task = task.unwrap();
         Self {
-            asked: prompt(&messages[task].text()).unwrap(),
+            // The words of the user, or the prompt of an agent in its data.
+            asked: prompt(&messages[task].text())
+                .unwrap_or_else(|| messages[task].text().into_owned()),
             results: messages[task..]
                 .iter()
                 .filter(|message| message.speaker == Speaker::Tool)
