@@ -55,7 +55,7 @@ impl ChatRequest {
     /// Maximum size of all images and files of a request together, in bytes: 16 MiB.
     pub const MAX_MEDIA_BYTES: u64 = 16 << 20;
 
-    /// Reads the images and files of the messages from a store, for the model to be asked next.
+    /// Reads the images and files of the messages from a store, for the next request to a model.
     ///
     /// An agent calls this itself, with its own store. A breadcrumb is read as its hints shape it, so an excluded field
     /// cannot be sent.
@@ -211,7 +211,7 @@ impl Media {
     }
 }
 
-/// Returns the number of bytes that a text in base64 stands for, or `None` if it is no such text.
+/// Returns the size in bytes of the content of a base64 string, or `None` if the string is not valid.
 fn decoded_size(text: &str) -> Option<u64> {
     let data = text.trim_end_matches('=');
     let padding = text.len() - data.len();
