@@ -1,7 +1,9 @@
 //! Errors that say whether to try again.
 //!
 //! Everything an executor returns travels as a [`BoxError`]; [`permanent`] and [`retry_after`] mark it with
-//! the one thing the runtime needs to know. An unmarked error is transient.
+//! the one thing the runtime needs to know. Without a mark, errors of this crate decide for themselves, also as a source of another
+//! error. A [`serde_json::Error`] that is returned as it is counts as permanent, because the same text fails again. Every other
+//! error is transient: the run is retried with a backoff until its attempts are used up.
 //!
 //! ```
 //! use std::time::Duration;

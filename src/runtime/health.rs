@@ -34,6 +34,8 @@ struct Running {
     shared: Arc<Shared>,
     /// Whether events are taken in.
     started: bool,
+    /// The readiness that was logged last.
+    ready: Option<bool>,
     pulse: Instant,
 }
 
@@ -47,6 +49,7 @@ impl Vitals {
         *running = Some(Running {
             shared: Arc::clone(shared),
             started: false,
+            ready: None,
             pulse: Instant::now(),
         });
         true
@@ -63,12 +66,41 @@ impl Vitals {
         *self.running() = None;
     }
 
-    /// Feels the pulse until it is told to stop.
-    pub(super) async fn beat(self: Arc<Self>, shared: Arc<Shared>) {
+    /// Logs whether the runtime is ready, if that changed since the start or the last call.
+    pub(super) fn note_readiness(&self, shared: &Shared, worker: &str) {
+        let is_started = |running: &Option<Running>| {
+            let running = running.as_ref();
+            running.is_some_and(|running| running.started)
+        };
+        if !is_started(&self.running()) {
+            return;
+        }
+        let health = self.health(&shared.roster);
+        // Nothing is logged under the lock: a log subscriber can block, or read the health.
+        let changed = match &mut *self.running() {
+            Some(running) if !shared.stop.is_cancelled() => {
+                running.ready.replace(health.ready) != Some(health.ready)
+            }
+            Some(_) | None => false,
+        };
+        if !changed {
+            return;
+        }
+        if health.ready {
+            tracing::info!(worker, "the runtime is ready");
+        } else {
+            let problems = health.problems.join("; ");
+            tracing::warn!(worker, problems, "the runtime is not ready");
+        }
+    }
+
+    /// Records a pulse until the runtime stops, and logs changes of readiness.
+    pub(super) async fn beat(self: Arc<Self>, shared: Arc<Shared>, worker: Arc<str>) {
         loop {
             if let Some(running) = &mut *self.running() {
                 running.pulse = Instant::now();
             }
+            self.note_readiness(&shared, &worker);
             tokio::select! {
                 biased;
                 () = shared.stop.cancelled() => return,
@@ -86,6 +118,7 @@ impl Vitals {
                 shared,
                 started,
                 pulse,
+                ..
             }) => {
                 let (age, longest) = (pulse.elapsed(), longest_silence(shared.settings.sweep));
                 if shared.stop.is_cancelled() {

@@ -196,8 +196,11 @@ impl<'r> Intake<'r> {
     }
 
     fn note_subscribed(&self, deliveries: Deliveries) -> Deliveries {
-        self.shared.progress.subscribed(deliveries.start());
+        let position = deliveries.start();
+        self.shared.progress.subscribed(position);
         self.shared.source_delivers();
+        let source = self.runtime.source.description();
+        tracing::info!(source, position, "subscribed to the event source again");
         // What was announced while nobody listened.
         if !self.shared.source_is_complete {
             self.ask_for_everything();

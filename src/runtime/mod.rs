@@ -4,6 +4,10 @@
 //! runs and lets the executors process them side by side. What it holds in memory can be lost at any time: the
 //! ledger says what is left to do.
 //!
+//! A runtime logs its life at `INFO`: started (with executors, stores, source and position), ready, subscribed again after a
+//! failure, waiting for its running work, and stopped (with the counts of [`RunReport`]). A `WARN` line reports that it is not
+//! ready, with the problems of [`Health`]. Readiness is checked every [`sweep_every`](RuntimeBuilder::sweep_every).
+//!
 //! ```
 //! use serde_json::json;
 //! use std::sync::Arc;
@@ -43,6 +47,7 @@ pub mod graph;
 mod health;
 mod home;
 mod intake;
+mod lifecycle;
 mod limits;
 mod lookout;
 pub mod metrics;
@@ -86,6 +91,7 @@ use progress::Progress;
 use roster::Roster;
 use shared::Shared;
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -185,40 +191,64 @@ impl Runtime {
             Arc::clone(&self.progress),
             &*self.source,
         );
-        let mut tasks = JoinSet::new();
         if !self.vitals.begin(&shared) {
             return Err(RuntimeError::AlreadyRunning);
         }
-        let _ended = Ended(&self.vitals);
+        let mut running = EndsRunning {
+            runtime: self,
+            dropped: true,
+        };
+        let report = self.run_once(&shared, signals.as_mut(), from_start).await;
+        running.dropped = false;
+        if let Ok(report) = &report {
+            lifecycle::log_stopped(self, report);
+        }
+        report
+    }
+
+    /// Runs until a signal, once nothing else runs this runtime.
+    async fn run_once(
+        &self,
+        shared: &Arc<Shared>,
+        mut signals: Pin<&mut impl Stream<Item = ()>>,
+        from_start: bool,
+    ) -> Result<RunReport, RuntimeError> {
+        let mut tasks = JoinSet::new();
         let _gone = shared.gone_when_dropped();
-        tasks.spawn(Arc::clone(&self.vitals).beat(Arc::clone(&shared)));
-        let mut registry = Registry::new(Arc::clone(&shared), Arc::clone(&self.name));
+        let vitals = Arc::clone(&self.vitals);
+        tasks.spawn(vitals.beat(Arc::clone(shared), Arc::clone(&self.name)));
+        let mut registry = Registry::new(Arc::clone(shared), Arc::clone(&self.name));
         tokio::select! {
             biased;
             _ = signals.next(), if from_start => return Ok(shared.report()),
             () = registry.begin() => {}
         }
         tasks.spawn(registry.run());
-        let mut intake = Intake::new(self, Arc::clone(&shared), &mut tasks);
+        let mut intake = Intake::new(self, Arc::clone(shared), &mut tasks);
         let deliveries = tokio::select! {
             biased;
             _ = signals.next(), if from_start => return Ok(shared.report()),
             deliveries = intake.subscribe() => deliveries.map_err(RuntimeError::Source)?,
         };
-        self.progress.subscribed(deliveries.start());
+        let position = deliveries.start();
+        self.progress.subscribed(position);
         tokio::select! {
             biased;
-            () = intake.load_definitions() => self.vitals.started(),
+            () = intake.load_definitions() => {}
             _ = signals.next() => return Ok(shared.report()),
         }
+        lifecycle::log_started(self, position);
+        self.vitals.started();
+        self.vitals.note_readiness(shared, &self.name);
         tokio::select! {
             biased;
             _ = signals.next() => {}
             () = intake.run(deliveries) => {}
             () = backlog::watch(self) => {}
-            () = health::check_source(&*self.source, &shared) => {}
+            () = health::check_source(&*self.source, shared) => {}
         }
         shared.stop.cancel();
+        lifecycle::log_draining(self, shared);
         if planted("drop-at-drain") {
             return Ok(shared.report());
         }
@@ -346,12 +376,18 @@ impl Runtime {
     }
 }
 
-/// Notes that a runtime does not run any more, however it came to that.
-struct Ended<'v>(&'v Vitals);
+/// Notes the end of a call of `run_until`, also if its future is dropped.
+struct EndsRunning<'r> {
+    runtime: &'r Runtime,
+    dropped: bool,
+}
 
-impl Drop for Ended<'_> {
+impl Drop for EndsRunning<'_> {
     fn drop(&mut self) {
-        self.0.end();
+        self.runtime.vitals.end();
+        if self.dropped {
+            lifecycle::log_dropped(self.runtime);
+        }
     }
 }
 

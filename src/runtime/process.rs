@@ -7,8 +7,8 @@ use crate::error::Chain;
 use crate::executor::{
     ExecutorError, NEVER_ENDED, Outcome, UniversalExecutor, give_up, leave_unmatched,
 };
-use crate::model::{BreadcrumbId, Event, EventKind, Route};
-use crate::store::{Commit, DeadLetter, FailureClass, Lease, RunEnd, StoreError};
+use crate::model::{BreadcrumbId, Event, EventKind, Route, Timestamp};
+use crate::store::{Commit, DeadLetter, FailureClass, Lease, RunEnd, RunLedger, StoreError};
 use futures::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
@@ -157,12 +157,24 @@ pub(super) async fn release(home: &Home, lease: Lease, because: Because) -> Resu
     let released = match because {
         Because::Dropped => in_time(ledger.release(lease)).await,
         Because::Panicked => in_time(ledger.retry(lease, over, true)).await,
-        Because::Silence => in_time(ledger.retry(lease, granted, true)).await,
+        Because::Silence => in_time(return_late(ledger, lease, granted)).await,
         Because::NotNow { delay } => in_time(ledger.retry(lease, granted + delay, false)).await,
     };
     match released {
         Ok(()) | Err(StoreError::LeaseLost { .. }) => Ok(()),
         Err(error) => Err(error),
+    }
+}
+
+/// Releases a lease without heartbeats. If another claim took the run over, the ledger learns that this worker lives.
+async fn return_late(
+    ledger: &dyn RunLedger,
+    lease: Lease,
+    at: Timestamp,
+) -> Result<(), StoreError> {
+    match ledger.retry(lease.clone(), at, true).await {
+        Err(StoreError::LeaseLost { .. }) => ledger.heartbeat(&[lease]).await.map(drop),
+        released => released,
     }
 }
 

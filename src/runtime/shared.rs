@@ -194,6 +194,12 @@ impl Shared {
         });
     }
 
+    /// Returns the number of places that are taken, by runs that execute and by claims in flight.
+    pub(super) fn places_taken(&self) -> usize {
+        let most = self.settings.concurrency.min(Semaphore::MAX_PERMITS);
+        most.saturating_sub(self.places.available_permits())
+    }
+
     /// Follows the state of the source subscription.
     pub(super) fn source_state(&self) -> watch::Receiver<SourceState> {
         self.source.subscribe()

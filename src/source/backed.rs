@@ -107,6 +107,11 @@ impl EventSource for Backed {
         self.sure.is_complete()
     }
 
+    fn description(&self) -> String {
+        let (quick, sure) = (self.quick.description(), self.sure.description());
+        format!("{quick}, backed by {sure}")
+    }
+
     /// Returns `true`: the sure source is read from time to time only, and does not repeat what another worker with the
     /// same consumer name acknowledged in the meantime.
     fn is_shared(&self) -> bool {

@@ -95,6 +95,15 @@ pub trait EventSource: Send + Sync + 'static {
         false
     }
 
+    /// Describes this source in log lines, for example `SqliteStore, consumer "orders"`. It must not contain credentials.
+    /// Defaults to the name of the type.
+    fn description(&self) -> String {
+        let name = std::any::type_name::<Self>();
+        let generics = name.find('<').unwrap_or(name.len());
+        let path = name.get(..generics).unwrap_or(name);
+        path.rsplit("::").next().unwrap_or(path).to_owned()
+    }
+
     /// Number of events that wait for this source's consumer or are delivered but not acknowledged. `None` if the source
     /// cannot count them.
     ///
@@ -124,6 +133,10 @@ macro_rules! forward {
 
             fn is_shared(&self) -> bool {
                 (**self).is_shared()
+            }
+
+            fn description(&self) -> String {
+                (**self).description()
             }
 
             async fn behind(&self) -> Result<Option<u64>, SourceError> {

@@ -65,6 +65,8 @@ pub trait RunLedger: Send + Sync {
 
     /// Extends leases by their length from now; returns those that are lost. Call it every third of a lease.
     ///
+    /// A lost lease in this call shows that its owner lives: then only later leases count as [abandoned](Lease::abandoned).
+    ///
     /// # Errors
     /// Only if the store is unavailable.
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError>;
@@ -192,10 +194,11 @@ pub struct Lease {
     pub token: u64,
     /// The run's epoch: how often it was redone.
     pub epoch: u32,
-    /// How many workers in a row let a lease on it run out before this claim.
+    /// Number of consecutive leases that expired before this claim. A lease does not count once its owner
+    /// [reported](RunLedger::heartbeat) it after it was lost.
     pub abandoned: u32,
     /// The time of the first claim of the current attempt, by the store's clock. A [retry](RunLedger::retry) that does not
-    /// count continues the attempt.
+    /// count, and a claim after a lease that expired, continue the age.
     pub attempt_since: Timestamp,
     /// When this lease was granted, by the store's clock.
     pub granted_at: Timestamp,

@@ -111,6 +111,8 @@ use std::sync::Arc;
 /// - **Shared.** A clone is another handle on the same data, never a copy.
 ///
 /// # Implementing
+/// The `Debug` output of a store appears in log lines and in [`Health`](crate::runtime::Health): it must contain no credentials.
+///
 /// There are no default methods: a wrapper that forgot to forward one would compile and quietly lose the inner
 /// store's better version. An operation the backend lacks returns [`StoreError::Unsupported`] and is `false` in
 /// [`capabilities`](Self::capabilities).

@@ -180,6 +180,17 @@ impl Row {
         self.granted_at = now;
     }
 
+    /// Notes that the owner of a lost lease lives: only later leases can have been abandoned. Has no effect a second time.
+    pub(in crate::store) fn owner_lives(&mut self, lost: &Lease) {
+        if self.epoch != lost.epoch {
+            return;
+        }
+        if let Some(later @ 1..) = self.token.checked_sub(lost.token) {
+            let later = u32::try_from(later - 1).unwrap_or(u32::MAX);
+            self.abandoned = self.abandoned.min(later);
+        }
+    }
+
     /// Gives it back to be tried again.
     pub(in crate::store) fn retry(&mut self, counts: bool) {
         // What is put off says nothing of the workers that died before.

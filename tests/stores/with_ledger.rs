@@ -130,6 +130,7 @@ universal_executor::store_conformance! { @promises two, Two,
     an_unknown_run_is_an_error
     counted_at_claim
     a_retry_ends_the_row_of_abandoned_leases
+    an_owner_that_reports_a_lost_lease_has_not_abandoned_it
     fenced
     the_stores_clock
     a_suspension_parts_before_from_after

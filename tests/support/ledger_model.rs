@@ -121,6 +121,15 @@ impl Model {
             (RunState::Running, parked, now, Some(now + LEASE));
     }
 
+    /// Of the leases of a run, only those after a lease whose owner lives count as abandoned.
+    fn owner_lives(&mut self, run: usize, lease: &Lease) {
+        let row = self.rows[run].as_mut().unwrap();
+        let later = (lease.token + 1..row.token).count();
+        if row.epoch == lease.epoch && row.token > lease.token {
+            row.abandoned = row.abandoned.min(u32::try_from(later).unwrap());
+        }
+    }
+
     /// Whether another of its key was there before and is not over.
     fn is_behind(&self, run: usize) -> bool {
         let place = |run: usize| {
@@ -325,6 +334,7 @@ impl<T: Subject + Default> Real<T> {
         let token = lease.token;
         match *step {
             Step::Heartbeat(_) => {
+                model.owner_lives(run, &lease);
                 let lost = self.ledger().heartbeat(&[lease]).await.unwrap();
                 let real = if lost.is_empty() {
                     Seen::Done

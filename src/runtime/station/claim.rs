@@ -24,10 +24,14 @@ const MOST_ASKED: usize = 256;
 impl Station {
     /// Claims due runs of the executors whose turn it is, as many as there are places at hand.
     pub(super) async fn claim(&mut self, place: OwnedSemaphorePermit) {
-        if !self.silent.is_empty() && !Box::pin(self.release_silent()).await {
+        let had_silent = !self.silent.is_empty();
+        if had_silent && !Box::pin(self.release_silent()).await {
             self.home.answered(Operation::Claim, false);
             self.cool(later(Instant::now(), PAUSE));
             return;
+        }
+        if had_silent {
+            self.home.answered(Operation::Claim, true);
         }
         let asked = self.whose_turn();
         let wanted = asked
@@ -56,9 +60,10 @@ impl Station {
                 let new = self.not_running(claimed);
                 // Leases that were claimed while this station stops remain parked, and are released with the others.
                 if !self.shared.stop.is_cancelled() {
-                    let new = self.with_one_suspect(new).await;
-                    self.start_all(new, places, &asked).await;
+                    let (new, others_released) = self.with_one_suspect(new).await;
+                    let rest_released = self.start_all(new, places, &asked).await;
                     self.parked = false;
+                    self.unreleased |= !(others_released && rest_released);
                 }
             }
             Err(error) => {
@@ -124,19 +129,22 @@ impl Station {
 
     /// Returns to the ledger the claimed runs that two workers died holding, except one if none runs here.
     ///
+    /// Also reports whether all leases of the returned runs are released.
+    ///
     /// Runs that lose a worker together are claimed again together. The one that kills must not take the others with it
     /// for the third time, so they are given back before it starts.
-    async fn with_one_suspect(&mut self, mut claimed: Vec<Claimed>) -> Vec<Claimed> {
+    async fn with_one_suspect(&mut self, mut claimed: Vec<Claimed>) -> (Vec<Claimed>, bool) {
         let is_suspect = |(lease, _): &Claimed| is_last_chance(lease.abandoned);
         let mut one_runs = self.runs.values().any(|running| running.suspect);
         let is_another =
             |run: &mut Claimed| is_suspect(run) && std::mem::replace(&mut one_runs, true);
         let others = claimed.extract_if(.., is_another).collect();
-        if !self.put_off(others).await {
+        let all_released = self.put_off(others).await;
+        if !all_released {
             let one = claimed.extract_if(.., |run| is_suspect(run)).collect();
             self.put_off(one).await;
         }
-        claimed
+        (claimed, all_released)
     }
 
     /// Gives claimed runs back for a while, and reports whether the ledger has taken all of them.
@@ -150,14 +158,14 @@ impl Station {
         self.give_back(leases.collect()).await
     }
 
-    /// Starts what was claimed; who may have more keeps its turn. What a claim took whose reply was lost may be more
-    /// than there is room for, and is given back.
+    /// Starts claimed runs; an executor with more free places keeps its turn. Runs without a place, which can come from a claim
+    /// whose reply was lost, are released. Returns `true` if the ledger accepted all of these releases.
     async fn start_all(
         &mut self,
         new: Vec<Claimed>,
         places: Vec<OwnedSemaphorePermit>,
         asked: &[ExecutorLimits],
-    ) {
+    ) -> bool {
         let all_places_taken = new.len() >= places.len();
         let mut places = places.into_iter();
         let mut started: HashMap<Arc<str>, usize> = HashMap::new();
@@ -197,7 +205,7 @@ impl Station {
             self.heat_at(again, Arc::clone(&lease.run.executor));
         }
         without_place.append(&mut without_executor);
-        self.give_back(dropped(without_place)).await;
+        self.give_back(dropped(without_place)).await
     }
 }
 

@@ -59,8 +59,18 @@ impl Station {
             self.shared.breakers.note(name, change, open, last_error);
         }
         match finished {
-            Ok((_, Work::Held)) => Vec::new(),
-            Ok((_, Work::Processed(processed))) => {
+            Ok((_, Work::Held { released })) => {
+                self.unreleased |= !released;
+                Vec::new()
+            }
+            Ok((
+                _,
+                Work::Processed {
+                    processed,
+                    released,
+                },
+            )) => {
+                self.unreleased |= !released;
                 self.count(&started, &processed, now);
                 if let Err(ExecutorError::LeaseLost { .. }) = processed {
                     self.silent.extend(started.leases());
@@ -169,8 +179,11 @@ impl Station {
     /// dropped after the drain timeout, and all its leases are released at once.
     pub(super) async fn drain(mut self) {
         // Runs that were claimed and not started need not wait for those that finish.
-        let unused = mem::take(&mut self.parked).then(|| {
-            let in_tasks = self.runs.keys().cloned().collect();
+        let unused = (self.parked || self.unreleased).then(|| {
+            let in_tasks = self.runs.iter();
+            let in_tasks = in_tasks
+                .map(|(run, running)| (run.clone(), running.token))
+                .collect();
             tokio::spawn(release_parked(Arc::clone(&self.home), self.owner, in_tasks))
         });
         self.let_finish().await;
@@ -180,7 +193,8 @@ impl Station {
             self.returning.extend(leases);
         }
         if let Some(unused) = unused {
-            self.parked |= !unused.await.unwrap_or(false);
+            // The leases of a failed release are listed again below.
+            drop(unused.await);
         }
         if let Some(released) = self.release_all() {
             // A panic of the release is reported by the panic hook. The leases end by themselves.
@@ -212,8 +226,8 @@ impl Station {
 /// What an attempt says of what its executor depends on.
 fn how(finished: &Finished) -> Ended {
     match finished {
-        Ok((_, Work::Processed(processed))) => Ended::of(processed),
-        Ok((_, Work::Held)) => Ended::Neither,
+        Ok((_, Work::Processed { processed, .. })) => Ended::of(processed),
+        Ok((_, Work::Held { .. })) => Ended::Neither,
         Err(error) if error.is_panic() => Ended::Badly,
         Err(_) => Ended::Neither,
     }
@@ -222,16 +236,29 @@ fn how(finished: &Finished) -> Ended {
 /// The error code of a failed attempt; otherwise the label of its outcome.
 fn code_of(finished: &Finished) -> &'static str {
     match finished {
-        Ok((_, Work::Processed(Err(error)))) => error.code(),
-        Ok((_, Work::Processed(Ok(_)) | Work::Held)) | Err(_) => outcome_of(finished),
+        Ok((
+            _,
+            Work::Processed {
+                processed: Err(error),
+                ..
+            },
+        )) => error.code(),
+        Ok((
+            _,
+            Work::Processed {
+                processed: Ok(_), ..
+            }
+            | Work::Held { .. },
+        ))
+        | Err(_) => outcome_of(finished),
     }
 }
 
 /// How an attempt ended, as a label.
 fn outcome_of(finished: &Finished) -> &'static str {
     match finished {
-        Ok((_, Work::Held)) => "held",
-        Ok((_, Work::Processed(processed))) => process::label(processed),
+        Ok((_, Work::Held { .. })) => "held",
+        Ok((_, Work::Processed { processed, .. })) => process::label(processed),
         Err(error) if error.is_panic() => "panic",
         Err(_) => "dropped",
     }

@@ -47,6 +47,8 @@ pub(super) struct Station {
     runs: HashMap<RunRef, Running>,
     /// If `true`, leases of this station may be parked that no task has.
     parked: bool,
+    /// If `true`, a release failed, and its lease may still be parked. It is released at the end.
+    unreleased: bool,
     /// If `true`, all leases of this station are released, or about to be.
     released: bool,
 }
@@ -68,6 +70,7 @@ impl Station {
             started: HashMap::new(),
             runs: HashMap::new(),
             parked: false,
+            unreleased: false,
             released: false,
         }
     }

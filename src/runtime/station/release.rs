@@ -16,6 +16,9 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::task::{self, JoinError, JoinHandle, JoinSet};
 
+/// A lease, by its run and its token. A task and a newer lease of its run can exist at the same time.
+pub(super) type LeaseName = (RunRef, u64);
+
 /// The leases that a station leaves behind, and the tasks that may still use them.
 struct Left {
     home: Arc<Home>,
@@ -45,7 +48,7 @@ impl Station {
             started: mem::take(&mut self.started),
             returning,
             claiming: self.claiming.take(),
-            parked: self.parked,
+            parked: self.parked || self.unreleased,
         };
         if left.is_empty() {
             return None;
@@ -69,7 +72,7 @@ impl Left {
 
     async fn release(self) {
         let (home, owner) = (self.home, self.owner);
-        let in_tasks: Vec<_> = self.started.values().map(|one| one.run.clone()).collect();
+        let in_tasks: Vec<_> = self.started.values().map(Started::lease_name).collect();
         let parked = async {
             if self.parked {
                 release_parked(Arc::clone(&home), owner, in_tasks.clone()).await;
@@ -120,7 +123,7 @@ async fn release_of_tasks(
 pub(super) async fn release_parked(
     home: Arc<Home>,
     owner: LeaseOwner,
-    in_tasks: Vec<RunRef>,
+    in_tasks: Vec<LeaseName>,
 ) -> bool {
     let Some(ledger) = home.ledger() else {
         return true;
@@ -128,7 +131,11 @@ pub(super) async fn release_parked(
     match in_time(parked(ledger, owner)).await {
         Ok(parked) => {
             let leases = parked.into_iter().map(|(lease, _)| lease);
-            let unused = leases.filter(|lease| !in_tasks.contains(&lease.run));
+            let is_in_task = |lease: &Lease| {
+                let mut names = in_tasks.iter();
+                names.any(|(run, token)| *run == lease.run && *token == lease.token)
+            };
+            let unused = leases.filter(|lease| !is_in_task(lease));
             let unused = unused.map(|lease| (lease, Because::Dropped));
             let unused: Vec<_> = unused.collect();
             process::give_all_back(&home, &unused).await;
@@ -142,6 +149,10 @@ pub(super) async fn release_parked(
 }
 
 impl Started {
+    fn lease_name(&self) -> LeaseName {
+        (self.run.clone(), self.token)
+    }
+
     /// Returns the leases to release of a task that ended early: the leases of runs within its run, and its own. An at-most-once
     /// run keeps its lease once `execute` was called, because its outcome is unknown.
     pub(super) fn leases(&self) -> Vec<Lease> {

@@ -20,6 +20,8 @@ use tokio::time::Instant;
 pub(super) struct Started {
     pub(super) executor: Arc<str>,
     pub(super) run: RunRef,
+    /// The token of the lease with which it was started.
+    pub(super) token: u64,
     pub(super) offer: Arc<Offer>,
     /// None if it was put off.
     pub(super) ticket: Option<Ticket>,
@@ -38,9 +40,16 @@ pub(super) struct Running {
 
 /// What a task of a station came to.
 pub(super) enum Work {
-    Processed(Processed),
+    Processed {
+        processed: Processed,
+        /// `false` if the lease may still be parked, because its release failed.
+        released: bool,
+    },
     /// The run was put off.
-    Held,
+    Held {
+        /// `false` if the lease may still be parked, because its release failed.
+        released: bool,
+    },
 }
 
 impl Station {
@@ -71,6 +80,7 @@ impl Station {
         let started = Started {
             executor: Arc::clone(&id),
             run: lease.run.clone(),
+            token: lease.token,
             offer: Arc::clone(&offer),
             ticket: ticket.ok(),
             ordered: profile.ordering != OrderingKey::None,
@@ -92,9 +102,9 @@ impl Station {
             }
             Err(moment) => self.running.spawn(async move {
                 let delay = moment.saturating_duration_since(now);
-                process::give_back(&home, lease, Because::NotNow { delay }).await;
+                let released = process::give_back(&home, lease, Because::NotNow { delay }).await;
                 offer.leave();
-                Work::Held
+                Work::Held { released }
             }),
         };
         let running = Running {
@@ -121,12 +131,16 @@ async fn work_on(
         Ok(Some(member)) => {
             let processed = process::process(&*member.executor, &lease, attempts).await;
             offer.leave();
+            let mut released = true;
             if processed.is_err() && !offer.was_taken() {
                 // It never began, so nobody else gives it back.
                 let because = Because::NotNow { delay: PAUSE };
-                process::give_back(&home, lease, because).await;
+                released = process::give_back(&home, lease, because).await;
             }
-            return Work::Processed(processed);
+            return Work::Processed {
+                processed,
+                released,
+            };
         }
         Ok(None) => Because::Dropped,
         Err(error) => {
@@ -134,7 +148,7 @@ async fn work_on(
             Because::NotNow { delay: PAUSE }
         }
     };
-    process::give_back(&home, lease, because).await;
+    let released = process::give_back(&home, lease, because).await;
     offer.leave();
-    Work::Held
+    Work::Held { released }
 }

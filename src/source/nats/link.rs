@@ -10,12 +10,26 @@ use async_nats::jetstream::context::{
 };
 use async_nats::jetstream::stream::{self, RetentionPolicy, Stream};
 use async_nats::jetstream::{self, Context, ErrorCode};
-use async_nats::{Client, ConnectError, ConnectErrorKind};
+use async_nats::{Client, ConnectError, ConnectErrorKind, Event};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
+
+/// Logs that the connection was opened or lost. The client connects again by itself.
+async fn log_event(event: Event) {
+    match event {
+        Event::Connected => tracing::info!("connected to NATS"),
+        Event::Disconnected => tracing::warn!("lost the connection to NATS, will connect again"),
+        Event::LameDuckMode
+        | Event::Draining
+        | Event::Closed
+        | Event::SlowConsumer(_)
+        | Event::ServerError(_)
+        | Event::ClientError(_) => {}
+    }
+}
 
 #[derive(Clone)]
 pub(super) struct Link {
@@ -58,6 +72,7 @@ impl Link {
             .name("universal-executor")
             .connection_timeout(Duration::from_secs(5))
             .reconnect_delay_callback(|attempts| pause(u32::try_from(attempts).unwrap_or(u32::MAX)))
+            .event_callback(log_event)
             .connect(addresses)
             .await
             .map_err(not_connected)?;

@@ -170,6 +170,13 @@ impl EventSource for NatsSource {
         subscription::begin(self.clone(), from).await
     }
 
+    fn description(&self) -> String {
+        match &self.group {
+            Some(group) => format!("NATS, tenant {:?}, group {group:?}", self.tenant),
+            None => format!("NATS, tenant {:?}", self.tenant),
+        }
+    }
+
     /// Returns `true` for a source with a group: the workers of the group share its events.
     fn is_shared(&self) -> bool {
         self.group.is_some()

@@ -83,7 +83,12 @@ impl Follower {
         let opened = connect::open(&self.settings, self.last_id.as_deref());
         let opened = within(self.settings.watchdog, opened).await;
         let response = opened.ok_or(Broke::Silent)??;
-        self.feed.health().connections += 1;
+        let connections = {
+            let mut health = self.feed.health();
+            health.connections += 1;
+            health.connections
+        };
+        tracing::info!(connections, "connected to the event stream");
         let mut line = Line::new(connect::chunks(response), self.ask());
         if !line.is_behind {
             self.feed.ready();

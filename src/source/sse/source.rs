@@ -142,6 +142,10 @@ impl SseSource {
 
 #[async_trait]
 impl EventSource for SseSource {
+    fn description(&self) -> String {
+        "RCRT event stream".to_owned()
+    }
+
     async fn subscribe(&self, _from: StartAt) -> Result<Deliveries, SourceError> {
         let running = self.running();
         ready(&running.feed).await?;

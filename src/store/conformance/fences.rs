@@ -3,7 +3,10 @@ use super::Subject;
 use super::broken::{expect, granted, lease_lost, running, same, some};
 use super::given::{HOUR, OVER, SHORT, create, end, ids_of, new_run, note, row, run_of, trigger};
 use crate::model::{Json, Selector};
-use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Claim, RunEnd, RunRef, RunState, Wake};
+use crate::store::{
+    BreadcrumbStore, BreadcrumbStoreExt, Claim, DeadLetter, FailureClass, RunEnd, RunRef, RunState,
+    Wake,
+};
 
 /// **Counted at claim.** An attempt counts when it starts, so one whose worker dies counts.
 pub async fn counted_at_claim<S: Subject>(subject: &S) -> Result<(), Broken> {
@@ -53,6 +56,54 @@ pub async fn a_retry_ends_the_row_of_abandoned_leases<S: Subject>(
         (third.attempt, third.lease.abandoned),
         (3, 0),
         "the attempt, and the number of leases that ran out",
+    )
+}
+
+/// An owner that reports its lost lease did not abandon it. A second report changes nothing, and later leases still count.
+pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let run = new_run(&store, "agent").await?.lasting(SHORT);
+    let mut leases = Vec::new();
+    for abandoned in 0..3 {
+        let lease = granted(ledger.claim(&run, None).await)?.lease;
+        same(lease.abandoned, abandoned, "the number before a report")?;
+        leases.push(lease);
+        subject.pass(OVER).await;
+    }
+    let second = leases.swap_remove(1);
+
+    // After the second, the third lease can have been abandoned.
+    for (reports, abandoned) in [(1, 1), (2, 2)] {
+        for _ in 0..reports {
+            same(
+                ledger.heartbeat(std::slice::from_ref(&second)).await?.len(),
+                1,
+                "lost",
+            )?;
+        }
+        let lease = granted(ledger.claim(&run, None).await)?.lease;
+        same(lease.abandoned, abandoned, "the number after a report")?;
+        subject.pass(OVER).await;
+    }
+
+    let last = granted(ledger.claim(&run, None).await)?.lease;
+    same(last.abandoned, 3, "the number before the run is redone")?;
+    let failed = RunEnd::Failed(DeadLetter::new(FailureClass::CrashLoop, "", 1));
+    end(&store, &last, failed, Vec::new()).await?;
+    ledger.redo(&run).await?;
+    granted(ledger.claim(&run, None).await)?;
+    subject.pass(OVER).await;
+    ledger.heartbeat(&[last]).await?;
+    let redone = granted(ledger.claim(&run, None).await)?.lease;
+    same(
+        redone.abandoned,
+        1,
+        "the number after a report of another epoch",
     )
 }
 

@@ -82,7 +82,8 @@ pub use ends::{
 };
 pub use fences::{
     a_lease_that_ran_out_may_still_commit, a_retry_ends_the_row_of_abandoned_leases,
-    a_suspension_parts_before_from_after, counted_at_claim, fenced, the_stores_clock,
+    a_suspension_parts_before_from_after, an_owner_that_reports_a_lost_lease_has_not_abandoned_it,
+    counted_at_claim, fenced, the_stores_clock,
 };
 pub use leases::{
     a_heartbeat_extends_the_lease, a_heartbeat_tells_what_is_lost, a_release_refunds_the_attempt,
@@ -235,6 +236,7 @@ macro_rules! store_conformance {
             an_unknown_run_is_an_error
             counted_at_claim
             a_retry_ends_the_row_of_abandoned_leases
+            an_owner_that_reports_a_lost_lease_has_not_abandoned_it
             fenced
             a_lease_that_ran_out_may_still_commit
             the_stores_clock

@@ -79,6 +79,14 @@ pub(in crate::store) const fn kind_of(kind: i64) -> Option<EventKind> {
     }
 }
 
+/// Describes the events of a store for a consumer.
+pub(in crate::store) fn description(store: &str, consumer: Option<&str>) -> String {
+    match consumer {
+        Some(consumer) => format!("{store}, consumer {consumer:?}"),
+        None => store.to_owned(),
+    }
+}
+
 /// The events of a log, as a source delivers them.
 pub(in crate::store) async fn subscribe<L: Log>(
     log: L,

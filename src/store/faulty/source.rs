@@ -31,6 +31,10 @@ impl<E: EventSource> EventSource for Faulty<E> {
         self.inner.is_shared()
     }
 
+    fn description(&self) -> String {
+        self.inner.description()
+    }
+
     async fn behind(&self) -> Result<Option<u64>, SourceError> {
         self.inner.behind().await
     }

@@ -64,6 +64,10 @@ pub(super) struct MemoryEvents {
 
 #[async_trait]
 impl EventSource for MemoryEvents {
+    fn description(&self) -> String {
+        super::NAME.to_owned()
+    }
+
     async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
         let changed = self.tenant.committed.subscribe();
         let state = self.tenant.read();

@@ -153,7 +153,12 @@ impl Runs {
         for lease in leases {
             match self.held(lease) {
                 Ok(_) => self.set_due(&lease.run, Some(now + lease.run.lease)),
-                Err(_) => lost.push(Lost::new(lease)),
+                Err(_) => {
+                    if let Some(row) = self.rows.get_mut(&lease.run) {
+                        row.owner_lives(lease);
+                    }
+                    lost.push(Lost::new(lease));
+                }
             }
         }
         lost

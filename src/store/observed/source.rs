@@ -30,6 +30,10 @@ impl<E: EventSource> EventSource for Observed<E> {
         self.inner.is_shared()
     }
 
+    fn description(&self) -> String {
+        self.inner.description()
+    }
+
     /// Not observed: it is asked by those who observe.
     async fn behind(&self) -> Result<Option<u64>, SourceError> {
         self.inner.behind().await

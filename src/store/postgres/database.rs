@@ -133,6 +133,13 @@ impl Database {
             }
         }
         first.give_back();
+        tracing::info!(
+            server = options.get_host(),
+            port = options.get_port(),
+            database = options.get_database(),
+            schema = settings.schema,
+            "connected to PostgreSQL"
+        );
         let keepers = settings.meaning.clone().map(Keepers::new);
         let ((alive, open), (ends, ended)) = (watch::channel(()), watch::channel(()));
         Ok(Self {

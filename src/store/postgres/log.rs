@@ -1,5 +1,6 @@
 //! The events of one tenant in the order of the commits, and the source over them.
 
+use super::NAME;
 use super::column::{self, Id, id, number, time, unreadable};
 use super::cursor;
 use super::database::{Database, Read};
@@ -12,7 +13,9 @@ use crate::model::{Event, Json, Timestamp};
 use crate::source::{Deliveries, EventSource, SourceError, StartAt};
 use crate::store::StoreError;
 use crate::store::durable::cursor::Cursor;
-use crate::store::durable::events::{Log, PAGE, Page, kind, kind_of, subscribe, unavailable};
+use crate::store::durable::events::{
+    Log, PAGE, Page, description, kind, kind_of, subscribe, unavailable,
+};
 use crate::store::durable::tenant::Time;
 use async_trait::async_trait;
 use sqlx::postgres::PgRow;
@@ -170,6 +173,10 @@ pub(super) struct PostgresEvents {
 impl EventSource for PostgresEvents {
     async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
         subscribe(self.clone(), from).await
+    }
+
+    fn description(&self) -> String {
+        description(NAME, self.consumer.as_deref())
     }
 
     fn is_complete(&self) -> bool {

@@ -68,6 +68,43 @@ pub(super) fn held(lease: &Lease) -> Held {
     (parked::name(&lease.run), lease.token, lease.epoch)
 }
 
+/// Returns one column of leases.
+fn all<T>(leases: &BTreeMap<Held, i64>, of: impl Fn(&Held) -> T) -> Vec<T> {
+    leases.keys().map(of).collect()
+}
+
+/// Does what [`Row::owner_lives`](crate::store::row::Row::owner_lives) does, to the rows of lost leases.
+pub(super) async fn owners_live(
+    connection: &mut PgConnection,
+    tenant: i64,
+    lost: &[Lease],
+) -> sqlx::Result<()> {
+    let lost: BTreeMap<Held, i64> = lost.iter().map(|lease| (held(lease), 0)).collect();
+    if lost.is_empty() {
+        return Ok(());
+    }
+    let note = sqlx::query(
+        "UPDATE ux_runs AS r SET abandoned = r.token - u.token - 1
+         FROM (SELECT k.serial, l.epoch, max(l.token) AS token
+             FROM unnest($2::uuid[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[])
+                 AS l (trigger_id, trigger_version, executor, token, epoch)
+             CROSS JOIN LATERAL (SELECT s.serial FROM ux_runs AS s WHERE s.tenant = $1
+                 AND s.trigger_id = l.trigger_id AND s.trigger_version = l.trigger_version
+                 AND s.executor = l.executor LIMIT 1) AS k GROUP BY k.serial, l.epoch) AS u
+         WHERE r.serial = u.serial AND r.epoch = u.epoch AND r.token > u.token AND r.abandoned >= r.token - u.token",
+    );
+    let note = note
+        .bind(tenant)
+        .bind(all(&lost, |((_, trigger, _), ..)| Id::from(*trigger)))
+        .bind(all(&lost, |((.., version), ..)| version.cast_signed()))
+        .bind(all(&lost, |((executor, ..), ..)| {
+            column::name(executor).into_owned()
+        }))
+        .bind(all(&lost, |(_, token, _)| token.cast_signed()))
+        .bind(all(&lost, |(.., epoch)| i64::from(*epoch)));
+    note.execute(connection).await.map(drop)
+}
+
 /// Extends leases by their length from now; returns those that are still the newest of their rows.
 pub(super) async fn extend(
     connection: &mut PgConnection,
@@ -92,9 +129,6 @@ pub(super) async fn extend(
          WHERE r.serial = k.serial AND r.state = $4 AND r.token = u.token AND r.epoch = u.epoch
          RETURNING r.executor, r.trigger_id, r.trigger_version, r.token, r.epoch",
     ));
-    fn all<T>(leases: &BTreeMap<Held, i64>, of: impl Fn(&Held) -> T) -> Vec<T> {
-        leases.keys().map(of).collect()
-    }
     let extend = extend
         .bind(tenant)
         .bind(time.held())

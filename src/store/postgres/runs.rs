@@ -13,7 +13,6 @@ use crate::store::durable::tenant::Time;
 use crate::store::row::{End, Origin, Row};
 use crate::store::{Claim, Lease, Lost, NewRun, RunRef, RunState, StoreError};
 use sqlx::PgConnection;
-use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
 /// Adds rows; those that exist stay as they are.
@@ -186,15 +185,14 @@ impl Read for Heartbeat {
     }
 
     async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<Vec<Lost>, Fault> {
-        let extended = match self.tenant.id(connection).await? {
-            Some(tenant) => queue::extend(connection, tenant, time, &self.leases).await?,
-            None => HashSet::new(),
+        let Some(tenant) = self.tenant.id(connection).await? else {
+            return Ok(self.leases.iter().map(Lost::new).collect());
         };
-        let lost = self
-            .leases
-            .iter()
-            .filter(|lease| !extended.contains(&queue::held(lease)));
-        Ok(lost.map(Lost::new).collect())
+        let extended = queue::extend(connection, tenant, time, &self.leases).await?;
+        let mut lost = self.leases.clone();
+        lost.retain(|lease| !extended.contains(&queue::held(lease)));
+        queue::owners_live(connection, tenant, &lost).await?;
+        Ok(lost.iter().map(Lost::new).collect())
     }
 }
 

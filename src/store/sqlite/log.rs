@@ -1,5 +1,6 @@
 //! The events of one tenant in the order of the commits, and the source over them.
 
+use super::NAME;
 use super::column::{blob, id, number, tags, texts};
 use super::cursor;
 use super::database::Database;
@@ -9,7 +10,9 @@ use crate::model::{Event, Json, Timestamp};
 use crate::source::{Deliveries, EventSource, SourceError, StartAt};
 use crate::store::StoreError;
 use crate::store::durable::cursor::Cursor;
-use crate::store::durable::events::{Log, PAGE, Page, kind, kind_of, subscribe, unavailable};
+use crate::store::durable::events::{
+    Log, PAGE, Page, description, kind, kind_of, subscribe, unavailable,
+};
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 use std::collections::VecDeque;
@@ -119,6 +122,10 @@ pub(super) struct SqliteEvents {
 impl EventSource for SqliteEvents {
     async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
         subscribe(self.clone(), from).await
+    }
+
+    fn description(&self) -> String {
+        description(NAME, self.consumer.as_deref())
     }
 
     fn is_complete(&self) -> bool {

@@ -214,6 +214,10 @@ impl SqliteStore {
 
     async fn start(path: PathBuf, settings: Settings) -> Result<Self, SqliteError> {
         let database = Database::open(path, settings).await?;
+        tracing::info!(
+            path = &*database.path.to_string_lossy(),
+            "opened the SQLite store"
+        );
         Ok(Self::handle(Arc::new(database), "default".into()))
     }
 

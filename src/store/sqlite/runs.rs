@@ -129,6 +129,10 @@ pub(super) fn heartbeat(writing: &Writing<'_>, leases: &[Lease]) -> Result<Vec<L
             lease.epoch,
         ))?;
         if extended == 0 {
+            if let Some(mut kept) = row::find(writing.connection, writing.tenant.id, &lease.run)? {
+                kept.row.owner_lives(lease);
+                row::update(writing, &kept)?;
+            }
             lost.push(Lost::new(lease));
         }
     }

@@ -8,6 +8,7 @@ use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tracing::Level;
 use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::runtime::Health;
 use universal_executor::runtime::definitions::Definitions;
@@ -249,6 +250,7 @@ impl EventSource for Fleeting {
 
 #[tokio::test(start_paused = true)]
 async fn a_source_that_cannot_be_reached_is_a_problem_until_it_can() {
+    let (log, _guard) = Log::capture(Level::INFO, FmtSpan::NONE);
     let store = MemoryStore::default();
     let source = Fleeting::default();
     let runtime = of_one(Probe::on("message.v1", "prober", &store), source.clone());
@@ -261,6 +263,8 @@ async fn a_source_that_cannot_be_reached_is_a_problem_until_it_can() {
         let health = runtime.health();
         source.away.store(false, Ordering::SeqCst);
         eventually(async || runtime.health().ready).await;
+        // Readiness is logged at each sweep.
+        tokio::time::sleep(Duration::from_secs(60)).await;
         health
     };
     let mut health = None;
@@ -272,6 +276,70 @@ async fn a_source_that_cannot_be_reached_is_a_problem_until_it_can() {
         problem(&health.unwrap()),
         "the source of events cannot be reached"
     );
+    let log = log.text();
+    for (line, times) in [
+        ("the runtime is ready", 2),
+        ("the runtime is not ready", 1),
+        ("problems=\"the source of events cannot be reached\"", 1),
+        (
+            "subscribed to the event source again source=\"Fleeting\"",
+            1,
+        ),
+    ] {
+        assert_eq!(log.matches(line).count(), times, "{line}: {log}");
+    }
+}
+
+/// Returns the part of a log line from its message on, for lines at a level.
+fn messages<'l>(log: &'l str, level: &str) -> Vec<&'l str> {
+    let marked = format!(" {level} ");
+    let of_level = log.lines().filter(|line| line.contains(&marked));
+    let message = |line: &'l str| {
+        line.split_once("universal_executor::")
+            .map(|(_, rest)| rest)
+    };
+    let with_target = of_level.filter_map(message);
+    with_target
+        .filter_map(|rest| rest.split_once(": ").map(|(_, rest)| rest))
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_healthy_service_logs_its_start_its_readiness_its_drain_and_its_counts() {
+    let (log, _guard) = Log::capture(Level::INFO, FmtSpan::NONE);
+    let store = MemoryStore::default();
+    let prober = Probe::on("message.v1", "prober", &store).shared();
+    let runtime = Runtime::builder(store.events())
+        .worker_name("worker-1")
+        .executor(Arc::clone(&prober))
+        .build()
+        .unwrap();
+    put(&store, "other.v1", json!({})).await;
+    let scenario = async {
+        put(&store, "message.v1", json!({})).await;
+        eventually(async || prober.executed() == 1).await;
+        tokio::time::sleep(Duration::from_secs(3_600)).await;
+    };
+
+    runtime.run_until(scenario).await.unwrap();
+
+    let version = env!("CARGO_PKG_VERSION");
+    let log = log.text();
+    assert_eq!(
+        messages(&log, "INFO"),
+        [
+            &*format!(
+                "the runtime started version=\"{version}\" worker=\"worker-1\" executors=\"prober\" \
+                 stores=\"MemoryStore {{ tenant: \\\"default\\\", .. }}\" source=\"MemoryStore\" position=1"
+            ),
+            "the runtime is ready worker=\"worker-1\"",
+            "the runtime stops and waits for its running work worker=\"worker-1\" places_taken=0 timeout_ms=25000",
+            "the runtime stopped worker=\"worker-1\" events=2 found_by_sweep=0 missed=0 responded=1 failed=0 \
+             suspended=0 skipped=0 postponed=0 errors=0 panics=0 dropped=0",
+        ],
+        "{log}"
+    );
+    assert_eq!(messages(&log, "WARN"), Vec::<&str>::new());
 }
 
 /// A source whose stream stays open, reports an error whenever a test says so, and delivers nothing.

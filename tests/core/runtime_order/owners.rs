@@ -124,3 +124,25 @@ async fn a_runtime_that_ends_releases_every_run_whose_execute_was_not_called() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_whose_release_failed_is_released_when_the_runtime_stops() {
+    let store = MemoryStore::default();
+    // The run that was claimed cannot start, and its release fails too.
+    let plan = |operation, moment| match (operation, moment) {
+        (Operation::Claim | Operation::Retry, Moment::Before) => Fault::Fail,
+        (_, _) => Fault::None,
+    };
+    let handle = Arc::new(Faulty::new(store.clone(), plan));
+    put(&store, "question.v1", json!({"n": 0})).await;
+    let probe = at_most_once("worker", &handle);
+
+    runtime_of(&probe, &store)
+        .run_until(sleep(SECOND))
+        .await
+        .unwrap();
+
+    assert_eq!(probe.executed(), 0);
+    let run = runs(&store).await.remove(0);
+    assert_eq!((run.state, run.attempts), (RunState::Ready, 0));
+}

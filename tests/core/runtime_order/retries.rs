@@ -229,6 +229,62 @@ async fn outages_of_the_store_are_not_counted_as_deaths_of_a_worker_that_lives()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_that_loses_the_store_until_another_has_its_run_is_not_counted_as_dead() {
+    const OUTAGES: usize = 4;
+    let store = MemoryStore::default();
+    put(&store, "question.v1", json!({})).await;
+    let holder = Arc::new(AtomicUsize::new(0));
+    let out = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let worker = |number: usize| {
+        let is_out = Arc::clone(&out[number]);
+        let away = Shim::new(&store, move |_| match is_out.load(Ordering::SeqCst) {
+            true => Do::Fail(unavailable()),
+            false => Do::Pass,
+        });
+        let holder = Arc::clone(&holder);
+        Probe::on("question.v1", "worker", &away)
+            .executing(move |context| {
+                holder.store(number, Ordering::SeqCst);
+                async move {
+                    if context.attempt() <= u32::try_from(OUTAGES).unwrap() {
+                        std::future::pending::<()>().await;
+                    }
+                    Ok(json!({}))
+                }
+            })
+            .shared()
+    };
+    let probes = [0, 1].map(worker);
+    let executed = || probes.iter().map(|probe| probe.executed()).sum::<usize>();
+    let scenario = async {
+        for outage in 1..=OUTAGES {
+            eventually(async || executed() == outage).await;
+            let number = holder.load(Ordering::SeqCst);
+            out[number].store(true, Ordering::SeqCst);
+            // The other worker claims the run once its lease is over.
+            eventually(async || executed() == outage + 1).await;
+            out[number].store(false, Ordering::SeqCst);
+            assert_ne!(holder.load(Ordering::SeqCst), number);
+            tokio::time::sleep(LEASE / 3).await;
+        }
+        until_over(&store, 1).await;
+    };
+    let [first, second] = probes.each_ref().map(|probe| {
+        let runtime = beginning(&store).executor(Arc::clone(probe));
+        runtime.build().unwrap()
+    });
+
+    tokio::select! {
+        _ = first.run_until(std::future::pending()) => {}
+        _ = second.run_until(std::future::pending()) => {}
+        () = scenario => {}
+    }
+
+    assert_eq!(runs(&store).await.remove(0).state, RunState::Done);
+    assert_eq!(count(&store, "answer.v1").await, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn of_runs_whose_workers_died_twice_only_one_goes_at_a_time_so_that_it_takes_no_other_with_it()
  {
     const SUSPECTS: usize = 5;

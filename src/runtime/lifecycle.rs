@@ -1,0 +1,70 @@
+//! The log lines of a healthy service: started, ready, draining, stopped.
+
+use super::roster::Roster;
+use super::shared::Shared;
+use super::{RunReport, Runtime};
+use std::time::Duration;
+
+/// Logs that the source is subscribed to and the definitions are loaded.
+pub(super) fn log_started(runtime: &Runtime, position: Option<u64>) {
+    let executors = runtime.executors().join(", ");
+    let stores = stores(&runtime.roster);
+    let source = runtime.source.description();
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        worker = &*runtime.name,
+        executors,
+        stores,
+        source,
+        position,
+        "the runtime started"
+    );
+}
+
+/// Logs that no more runs are claimed, and the number of places that are taken: by runs that execute, and by a claim in flight.
+pub(super) fn log_draining(runtime: &Runtime, shared: &Shared) {
+    tracing::info!(
+        worker = &*runtime.name,
+        places_taken = shared.places_taken(),
+        timeout_ms = millis(runtime.settings.drain),
+        "the runtime stops and waits for its running work"
+    );
+}
+
+/// Logs the end of the runtime with its counts.
+pub(super) fn log_stopped(runtime: &Runtime, report: &RunReport) {
+    tracing::info!(
+        worker = &*runtime.name,
+        events = report.events,
+        found_by_sweep = report.found_by_sweep,
+        missed = report.missed,
+        responded = report.responded,
+        failed = report.failed,
+        suspended = report.suspended,
+        skipped = report.skipped,
+        postponed = report.postponed,
+        errors = report.errors,
+        panics = report.panics,
+        dropped = report.dropped,
+        "the runtime stopped"
+    );
+}
+
+/// Logs that the future of `run_until` was dropped.
+pub(super) fn log_dropped(runtime: &Runtime) {
+    tracing::info!(
+        worker = &*runtime.name,
+        "the runtime was dropped, and its running work is released"
+    );
+}
+
+/// Returns the stores of the executors, separated by commas.
+fn stores(roster: &Roster) -> String {
+    let homes = roster.homes().into_iter();
+    let stores: Vec<String> = homes.map(|home| format!("{:?}", home.store())).collect();
+    stores.join(", ")
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
