@@ -1,12 +1,15 @@
 //! Deliveries in: each to every executor it triggers, and to whoever waits for it.
 
+mod input;
+
+use self::input::{Next, next, subscribe};
 use super::definitions::{Announced, Keeper};
 use super::direct::Direct;
 use super::enlist::{Arrival, Candidate, Enlist};
 use super::home::{Home, SeenTo};
 use super::lookout::{self, Look, Lookout, OVERLAP, earlier, until};
 use super::share::{Back, Place, Share, Shares, shares};
-use super::shared::{PAUSE, Shared, caught, caught_stream};
+use super::shared::{PAUSE, Shared};
 use super::station::Station;
 use super::sweep::{self, Found};
 use super::{Runtime, metrics};
@@ -17,14 +20,13 @@ use crate::error::Retry;
 use crate::executor::SchemaHints;
 use crate::model::{Event, EventKind, Timestamp};
 use crate::source::{Deliveries, Delivery, SourceError, StartAt};
-use futures::StreamExt as _;
 use futures::future::join_all;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
 /// How often what a sweep found goes before what a source delivers.
 const FOUND_FIRST: u32 = 64;
@@ -447,67 +449,5 @@ async fn hand_over<T>(inbox: &mpsc::Sender<T>, share: Share, made: impl FnOnce(S
     match inbox.reserve().await {
         Ok(place) => place.send(made(share)),
         Err(_) => share.again(PAUSE),
-    }
-}
-
-/// Subscribes to the source, where the last subscription ended.
-///
-/// # Errors
-/// The source's, or [`SourceError::Unavailable`] after 30 s without an answer.
-async fn subscribe(runtime: &Runtime) -> Result<Deliveries, SourceError> {
-    const PATIENCE: Duration = Duration::from_secs(30);
-    let from = runtime.progress.from(runtime.settings.start_at);
-    match timeout(PATIENCE, caught(runtime.source.subscribe(from))).await {
-        Ok(subscribed) => subscribed.map(|deliveries| deliveries.wrap(caught_stream)),
-        Err(_) => Err(SourceError::Unavailable {
-            retry_after: PAUSE,
-            source: format!("no answer within {PATIENCE:?}").into(),
-        }),
-    }
-}
-
-/// What comes next.
-enum Next {
-    Delivered(Option<Result<Delivery, SourceError>>),
-    Found(Found),
-}
-
-/// What is delivered comes before what was found, which is mostly the same and would count as lost otherwise; but now
-/// and then what was found comes first, since a source may always have something.
-async fn next(
-    deliveries: Option<&mut Deliveries>,
-    found: Option<&mut mpsc::Receiver<Found>>,
-    found_first: bool,
-) -> Next {
-    let delivered = async {
-        match deliveries {
-            Some(deliveries) => deliveries.next().await,
-            None => std::future::pending().await,
-        }
-    };
-    let found = async {
-        match found {
-            Some(found) => found.recv().await,
-            None => None,
-        }
-    };
-    let found = async {
-        match found.await {
-            Some(found) => found,
-            None => std::future::pending().await,
-        }
-    };
-    if found_first {
-        tokio::select! {
-            biased;
-            found = found => Next::Found(found),
-            delivered = delivered => Next::Delivered(delivered),
-        }
-    } else {
-        tokio::select! {
-            biased;
-            delivered = delivered => Next::Delivered(delivered),
-            found = found => Next::Found(found),
-        }
     }
 }

@@ -1,0 +1,72 @@
+//! Input of the intake: the deliveries of the source, and the events that a sweep found.
+
+use crate::runtime::Runtime;
+use crate::runtime::shared::{PAUSE, caught, caught_stream};
+use crate::runtime::sweep::Found;
+use crate::source::{Deliveries, Delivery, SourceError};
+use futures::StreamExt as _;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// Subscribes to the source, where the last subscription ended.
+///
+/// # Errors
+/// The source's, or [`SourceError::Unavailable`] after 30 s without an answer.
+pub(super) async fn subscribe(runtime: &Runtime) -> Result<Deliveries, SourceError> {
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let from = runtime.progress.from(runtime.settings.start_at);
+    match timeout(PATIENCE, caught(runtime.source.subscribe(from))).await {
+        Ok(subscribed) => subscribed.map(|deliveries| deliveries.wrap(caught_stream)),
+        Err(_) => Err(SourceError::Unavailable {
+            retry_after: PAUSE,
+            source: format!("no answer within {PATIENCE:?}").into(),
+        }),
+    }
+}
+
+/// The next input of the intake.
+pub(super) enum Next {
+    Delivered(Option<Result<Delivery, SourceError>>),
+    Found(Found),
+}
+
+/// Waits for the next input. A delivery comes before an event that a sweep found: most of these are the same, and the found one
+/// would count as lost. With `found_first` the order is reversed, because a source may always have a delivery.
+pub(super) async fn next(
+    deliveries: Option<&mut Deliveries>,
+    found: Option<&mut mpsc::Receiver<Found>>,
+    found_first: bool,
+) -> Next {
+    let delivered = async {
+        match deliveries {
+            Some(deliveries) => deliveries.next().await,
+            None => std::future::pending().await,
+        }
+    };
+    let found = async {
+        match found {
+            Some(found) => found.recv().await,
+            None => None,
+        }
+    };
+    let found = async {
+        match found.await {
+            Some(found) => found,
+            None => std::future::pending().await,
+        }
+    };
+    if found_first {
+        tokio::select! {
+            biased;
+            found = found => Next::Found(found),
+            delivered = delivered => Next::Delivered(delivered),
+        }
+    } else {
+        tokio::select! {
+            biased;
+            delivered = delivered => Next::Delivered(delivered),
+            found = found => Next::Found(found),
+        }
+    }
+}
