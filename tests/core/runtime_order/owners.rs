@@ -85,6 +85,15 @@ enum End {
     Stop,
 }
 
+/// Runs a runtime for a second, ends it, and waits for a second until its leases are released.
+async fn run_for_a_second(runtime: &Runtime, end: End) {
+    match end {
+        End::Drop => drop(timeout(SECOND, runtime.run_until(pending())).await),
+        End::Stop => drop(runtime.run_until(sleep(SECOND)).await.unwrap()),
+    }
+    sleep(SECOND).await;
+}
+
 /// Ends a runtime with one at-most-once run while an operation of the store hangs; returns state and attempts of the run.
 async fn ended_while(hangs: (Operation, Moment), end: End) -> (RunState, u32) {
     let store = MemoryStore::default();
@@ -97,12 +106,8 @@ async fn ended_while(hangs: (Operation, Moment), end: End) -> (RunState, u32) {
     let probe = at_most_once("worker", &handle);
     let runtime = runtime_of(&probe, &store);
 
-    match end {
-        End::Drop => drop(timeout(SECOND, runtime.run_until(pending())).await),
-        End::Stop => drop(runtime.run_until(sleep(SECOND)).await.unwrap()),
-    }
+    run_for_a_second(&runtime, end).await;
 
-    sleep(SECOND).await;
     assert_eq!(probe.executed(), 0);
     let run = runs(&store).await.remove(0);
     (run.state, run.attempts)
@@ -126,23 +131,22 @@ async fn a_runtime_that_ends_releases_every_run_whose_execute_was_not_called() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_whose_release_failed_is_released_when_the_runtime_stops() {
-    let store = MemoryStore::default();
-    // The run that was claimed cannot start, and its release fails too.
-    let plan = |operation, moment| match (operation, moment) {
-        (Operation::Claim | Operation::Retry, Moment::Before) => Fault::Fail,
-        (_, _) => Fault::None,
-    };
-    let handle = Arc::new(Faulty::new(store.clone(), plan));
-    put(&store, "question.v1", json!({"n": 0})).await;
-    let probe = at_most_once("worker", &handle);
+async fn a_lease_whose_release_failed_is_released_when_the_runtime_ends() {
+    for end in [End::Drop, End::Stop] {
+        let store = MemoryStore::default();
+        // The run that was claimed cannot start, and its release fails too.
+        let plan = |operation, moment| match (operation, moment) {
+            (Operation::Claim | Operation::Retry, Moment::Before) => Fault::Fail,
+            (_, _) => Fault::None,
+        };
+        let handle = Arc::new(Faulty::new(store.clone(), plan));
+        put(&store, "question.v1", json!({"n": 0})).await;
+        let probe = at_most_once("worker", &handle);
 
-    runtime_of(&probe, &store)
-        .run_until(sleep(SECOND))
-        .await
-        .unwrap();
+        run_for_a_second(&runtime_of(&probe, &store), end).await;
 
-    assert_eq!(probe.executed(), 0);
-    let run = runs(&store).await.remove(0);
-    assert_eq!((run.state, run.attempts), (RunState::Ready, 0));
+        assert_eq!(probe.executed(), 0);
+        let run = runs(&store).await.remove(0);
+        assert_eq!((run.state, run.attempts), (RunState::Ready, 0), "{end:?}");
+    }
 }
