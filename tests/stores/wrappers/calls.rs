@@ -3,8 +3,8 @@
 use crate::support::{Do, Shim, put};
 use serde_json::json;
 use universal_executor::store::{
-    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, LeaseOwner, NewRun, Operation,
-    Query, RunEnd, RunFilter, RunRef, StoreError, VectorQuery, WorkerRecord,
+    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, KeyPosition, Lease, LeaseOwner,
+    NewRun, Operation, Query, RunEnd, RunFilter, RunRef, StoreError, VectorQuery, WorkerRecord,
 };
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger, Selector, Wake,
@@ -68,7 +68,10 @@ pub(crate) async fn call(
         Operation::Heartbeat => ledger.heartbeat(&[lease]).await.map(drop),
         Operation::Retry => ledger.retry(lease, now, true).await,
         Operation::Release => ledger.release(lease).await,
-        Operation::Transfer => ledger.transfer(lease, "new", now).await,
+        Operation::Transfer => {
+            let position = KeyPosition::Held;
+            ledger.transfer(lease, "new", now, position).await
+        }
         Operation::AcceptTransfers => ledger.accept_transfers(&[]).await.map(drop),
         Operation::RecordWorker => {
             let worker = WorkerRecord::new("1", "blue");
@@ -88,6 +91,12 @@ pub(crate) async fn call(
             let letter = DeadLetter::new(FailureClass::Permanent, "error", 1);
             end(inside, lease, RunEnd::Failed(letter)).await;
             ledger.redo(&run).await
+        }
+        Operation::Skip => {
+            let position = KeyPosition::Held;
+            let transferred = inside.transfer(lease, "new", now, position);
+            transferred.await.unwrap();
+            ledger.skip(&run).await
         }
         Operation::Runs => ledger.runs(&RunFilter::all()).await.map(drop),
         Operation::WrittenBy => ledger.written_by(&[]).await.map(drop),
