@@ -104,7 +104,7 @@ pub trait RunLedger: Send + Sync {
     ) -> Result<(), StoreError>;
 
     /// Makes the runs due that were [transferred](Self::transfer) to these versions of executors, given as (ID, version), and
-    /// the runs of these executors that left their position and whose time has passed, whatever their version. A run that left
+    /// the runs of these executors that left their position and reached their time, whatever their version. A run that left
     /// its position goes to the end of the order of its ordering key; several such runs retain their order among themselves.
     ///
     /// Returns their number, at most 1,000 for each version: after an answer of less than 1,000, none of these runs is left.
@@ -174,8 +174,8 @@ pub trait RunLedger: Send + Sync {
     ) -> Result<Vec<WrittenBy>, StoreError>;
 }
 
-/// Whether a [transferred](RunLedger::transfer) run holds its position in the order of its ordering key. Without an ordering key,
-/// both are the same.
+/// Effect of a [transfer](RunLedger::transfer) on the position of the run in the order of its ordering key. Without an ordering
+/// key, both variants are the same.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum KeyPosition {
     /// Later runs with its ordering key wait for the run.

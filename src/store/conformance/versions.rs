@@ -254,7 +254,7 @@ pub async fn a_run_that_left_its_position_is_accepted_at_its_time<S: Subject>(
     Ok(())
 }
 
-/// A claim by hand puts a run that left its position at the end of the order of its key.
+/// A claim of one run puts a run that left its position at the end of the order of its key.
 pub async fn a_run_that_left_its_position_is_claimed_by_hand_at_the_end<S: Subject>(
     subject: &S,
 ) -> Result<(), Broken> {

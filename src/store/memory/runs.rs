@@ -212,7 +212,7 @@ impl Runs {
     }
 
     /// Makes rows due that were transferred to versions of executors, and rows of these executors that left their line and
-    /// whose time has passed; returns their number.
+    /// reached their time; returns their number.
     pub(super) fn accept_transfers(
         &mut self,
         versions: &[(Arc<str>, Arc<str>)],

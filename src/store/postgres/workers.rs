@@ -15,8 +15,8 @@ use sqlx::{PgConnection, Row as _};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Selects the serials of the rows that versions of executors accept: those that were transferred to one of these versions, and
-/// those of their executors that left their line and whose time has passed. At most `$6` for each version.
+/// Selects the serials of the rows that versions of executors accept: transferred to one of these versions, or
+/// out of their line and at their time. At most `$6` for each version.
 macro_rules! transferred {
     () => {
         concat!(

@@ -84,7 +84,7 @@ pub(super) const TRANSFERRED: &str = "
     WHERE tenant = ?1 AND executor = ?2 AND reason = ?3 AND reason IS NOT NULL AND over IS NULL
     ORDER BY sequence LIMIT ?4";
 
-/// Selects the rows of an executor that left their line for another version than this one, and whose time has passed.
+/// Selects the rows of an executor that left their line for another version than this one, and reached their time.
 pub(super) const PASSED: &str = concat!(
     "SELECT sequence, serial FROM ux_runs INDEXED BY ux_runs_transferred
      WHERE tenant = ?1 AND executor = ?2 AND reason <> ?3 AND reason IS NOT NULL AND over IS NULL AND due <= ?5
@@ -93,8 +93,8 @@ pub(super) const PASSED: &str = concat!(
     " LIMIT ?4"
 );
 
-/// Makes rows due that were transferred to versions of executors, and rows of these executors that left their line and whose
-/// time has passed; returns their number.
+/// Makes rows due that were transferred to versions of executors, and rows of these executors that left their line and
+/// reached their time; returns their number.
 pub(super) fn accept_transfers(
     writing: &mut Writing<'_>,
     versions: &[(Arc<str>, Arc<str>)],
