@@ -73,6 +73,14 @@ pub(crate) fn below(base: &Url, path: &[&str]) -> Url {
     url
 }
 
+/// Returns a URL without its query, for log lines and error messages.
+#[cfg(feature = "rcrt")]
+pub(crate) fn without_query(url: &Url) -> Url {
+    let mut shown = url.clone();
+    shown.set_query(None);
+    shown
+}
+
 /// The header that carries a secret, marked as sensitive, so that no layer below prints it; none if no header can hold it.
 #[cfg(any(feature = "openai", feature = "rcrt"))]
 pub(crate) fn bearer(secret: &Secret) -> Option<HeaderValue> {

@@ -28,8 +28,39 @@ const PARAMETERS: [&str; 9] = [
     "token",
 ];
 
-/// Replaces the user and password of each URL, the credentials in headers and after `Bearer`, and the values of parameters
-/// such as `password` and `api_key`.
+/// Prefixes of API keys and tokens, by which scanners for leaked secrets recognize them.
+const KEY_PREFIXES: [&str; 23] = [
+    "AIza",
+    "AKIA",
+    "ASIA",
+    "dop_v1_",
+    "eyJ",
+    "ghp_",
+    "gho_",
+    "ghr_",
+    "ghs_",
+    "ghu_",
+    "github_pat_",
+    "glpat-",
+    "gsk_",
+    "hf_",
+    "npm_",
+    "pypi-",
+    "rk_live_",
+    "sk-",
+    "sk_live_",
+    "sk_test_",
+    "xapp-",
+    "xox",
+    "ya29.",
+];
+
+/// Minimum length of a word that counts as an API key because of its prefix. Error messages of providers quote keys that are
+/// partly masked.
+const SHORTEST_KEY: usize = 12;
+
+/// Replaces the user and password of each URL, the credentials in headers and after `Bearer`, the values of parameters
+/// such as `password` and `api_key`, and words with the form of an API key.
 ///
 /// A text that only looks like a credential is replaced too: a log line without a host name is better than one with a
 /// password.
@@ -83,7 +114,26 @@ fn shown(word: &str, expected: Expected) -> (String, Expected) {
         Expected::HeaderValue => Expected::Credential,
         Expected::Nothing | Expected::Credential => Expected::Nothing,
     };
-    (without_parameters(word), next)
+    (without_keys(&without_parameters(word)), next)
+}
+
+/// Replaces each part of a word that has the form of an API key.
+fn without_keys(word: &str) -> String {
+    let is_in_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '*');
+    let mut shown = String::with_capacity(word.len());
+    let mut rest = word;
+    while let Some(start) = rest.find(is_in_key) {
+        let (before, part) = rest.split_at(start);
+        let end = part.find(|c: char| !is_in_key(c)).unwrap_or(part.len());
+        let (part, after) = part.split_at(end);
+        shown.push_str(before);
+        let is_key = part.len() >= SHORTEST_KEY
+            && KEY_PREFIXES.iter().any(|prefix| part.starts_with(prefix));
+        shown.push_str(if is_key { HIDDEN } else { part });
+        rest = after;
+    }
+    shown.push_str(rest);
+    shown
 }
 
 /// Replaces everything between `://` and the last `@` before white space or another URL. A password can contain any of the
@@ -175,6 +225,14 @@ mod tests {
                 "host=db user=ann password=PLANTED port=1",
                 "host=db user=ann password=[hidden] port=1",
             ),
+            (
+                "Incorrect API key provided: sk-proj-PLANTED4*******************Abcd.",
+                "Incorrect API key provided: [hidden]",
+            ),
+            (
+                "token 'ghp_PLANTED12345' and {\"jwt\":\"eyJhPLANTED.eyJzPLANTED.x_y-z\"}",
+                "token '[hidden]' and {\"jwt\":\"[hidden]\"}",
+            ),
         ] {
             assert_eq!(without_credentials(text), expected);
         }
@@ -189,6 +247,7 @@ mod tests {
             "the basic check of ann@example.com failed",
             "token_count=7, the token is missing",
             "a==b=",
+            "sk-1 and task-sk-learn-is-no-key are no keys",
         ] {
             assert_eq!(without_credentials(text), text);
         }

@@ -148,7 +148,7 @@ fn flat_enough(output: Value) -> Result<Value, ExecutorError> {
     Err(ExecutorError::BadResponse { reason })
 }
 
-fn panic_message(panic: &(dyn Any + Send)) -> String {
+pub(super) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     crate::error::excerpt(text.unwrap_or("a value that is no text"), 256).into_owned()

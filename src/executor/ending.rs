@@ -1,5 +1,6 @@
-//! How a run ends that did not respond: skipped, given back or failed.
+//! End of a run without a response: skipped, released for a later attempt, or failed.
 
+use super::answer::panic_message;
 use super::bound::{Allowed, admit};
 use super::decide::{self, Attempt, Next};
 use super::error::ExecutorError;
@@ -79,7 +80,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             chance: chance(&self.lease.run, self.attempt),
         };
         let next = decide::after_error(&error, self.executor.profile(), attempt);
-        self.log(&error, next);
+        self.log_failed_attempt(&error, next);
         match (next, self.ledger) {
             (Next::Fail(class), ledger) => {
                 let failed = self.fail(class, Some(error), trigger.as_ref()).await;
@@ -102,21 +103,23 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         }
     }
 
-    /// Says what went wrong in this crate's words; those of the executor may hold what no log should.
-    fn log(&self, error: &ExecutorError, next: Next) {
-        let run = &self.lease.run;
-        let reason = match error {
-            ExecutorError::Panicked { .. } => "panicked".to_owned(),
-            error => error.to_string(),
-        };
+    /// Logs a failed attempt with its cause.
+    fn log_failed_attempt(&self, error: &ExecutorError, next: Next) {
+        let (run, attempt, code) = (&self.lease.run, self.attempt, error.code());
+        let error = &*self.cause(error);
         match next {
             Next::Fail(class) => {
-                tracing::warn!(%run, %class, code = error.code(), reason, "a run failed");
+                tracing::warn!(%run, attempt, %class, code, error, "an attempt of a run failed, will not retry");
             }
             Next::Retry { delay, .. } => {
-                tracing::debug!(%run, ?delay, code = error.code(), reason, "a run is tried again");
+                tracing::warn!(%run, attempt, ?delay, code, error, "an attempt of a run failed, will retry");
             }
         }
+    }
+
+    /// Returns the cause of a failed attempt, as far as the profile permits.
+    fn cause(&self, error: &ExecutorError) -> String {
+        error.cause_text(self.executor.profile().hides_errors)
     }
 
     /// Gives the run back to be tried again; returns what the caller is told. One that may run once, and may have run, is
@@ -137,7 +140,9 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             return error;
         }
         let (run, at) = (self.lease.run.clone(), now + delay);
-        match ledger.retry(self.lease.clone(), at, counts).await {
+        let cause = self.cause(&error);
+        let retry = ledger.retry(self.lease.clone(), at, counts, Some(&cause));
+        match retry.await {
             Ok(()) => ExecutorError::Postponed {
                 run,
                 at,
@@ -145,8 +150,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
                 source: Box::new(error),
             },
             Err(failed) => {
-                // The run is tried again all the same, once its lease is over.
-                tracing::warn!(%run, error = failed.code(), "a run could not be given back");
+                tracing::warn!(%run, code = failed.code(), error = %Chain(&failed), "cannot release the lease of a run, will retry when the lease expires");
                 error
             }
         }
@@ -160,9 +164,12 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         trigger: Option<&Arc<Breadcrumb>>,
     ) -> Result<Outcome, ExecutorError> {
         let profile = self.executor.profile();
-        let (message, code) = match &error {
-            Some(error) => (error.message(), error.code()),
-            None => (reason(class, profile), class.as_str()),
+        let (message, code, cause) = match &error {
+            Some(error) => (error.message(), error.code(), self.cause(error)),
+            None => {
+                let reason = reason(class, profile);
+                (reason.clone(), class.as_str(), reason)
+            }
         };
         let failure = Failure {
             class,
@@ -170,7 +177,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             attempts: self.attempt,
             error: error.map(BoxError::from),
         };
-        self.fail_as(failure, code, trigger).await
+        self.fail_as(failure, code, cause, trigger).await
     }
 
     /// Ends a run as failed that nothing else has ended.
@@ -178,23 +185,26 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         &self,
         trigger: Option<&Arc<Breadcrumb>>,
     ) -> Result<Outcome, ExecutorError> {
+        let cause = never_ended(self.attempt);
         let failure = Failure {
             class: FailureClass::CrashLoop,
-            message: format!("it was begun {} times and never ended", self.attempt),
+            message: cause.clone(),
             attempts: self.attempt,
             error: None,
         };
-        self.fail_as(failure, NEVER_ENDED, trigger).await
+        self.fail_as(failure, NEVER_ENDED, cause, trigger).await
     }
 
     async fn fail_as(
         &self,
         failure: Failure,
         code: &'static str,
+        cause: String,
         trigger: Option<&Arc<Breadcrumb>>,
     ) -> Result<Outcome, ExecutorError> {
         let (profile, class) = (self.executor.profile(), failure.class);
         let mut letter = DeadLetter::new(class, code, self.attempt);
+        letter.cause = Some(cause.clone());
         letter.digest = hex(&Sha256::digest(failure.message.as_bytes()));
         let stamp =
             trigger.map(|trigger| Stamp::new(self.executor.id(), profile, trigger, &self.lineage));
@@ -208,12 +218,12 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         {
             writes = self.failure_response(trigger, &failure, stamp).await?;
         }
-        self.bury(writes, letter)
-            .await
-            .map(|written| Outcome::Failed { class, written })
+        let written = self.bury(writes, letter).await?;
+        log_dead_letter(&self.lease.run, class, code, &cause);
+        Ok(Outcome::Failed { class, written })
     }
 
-    /// What the executor writes about a failure; nothing if it fails at that too.
+    /// Returns the executor's response to a failure; nothing if `respond_failure` fails.
     async fn failure_response(
         &self,
         trigger: &Breadcrumb,
@@ -221,16 +231,18 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         stamp: &Stamp,
     ) -> Result<Vec<Write>, ExecutorError> {
         let profile = self.executor.profile();
-        let respond = timeout(
-            profile.timeout,
-            self.executor.respond_failure(trigger, failure),
-        );
+        let after = profile.timeout;
+        let respond = timeout(after, self.executor.respond_failure(trigger, failure));
+        let respond = respond.map(|response| {
+            response.unwrap_or_else(|_| Err(ExecutorError::Timeout { after }.into()))
+        });
         let guarded = AssertUnwindSafe(respond).catch_unwind();
         let response = match self.kept().during(pending(), guarded).await {
-            Ok(Ok(Ok(Ok(response)))) => response,
-            Ok(Ok(Ok(Err(_)) | Err(_)) | Err(_)) => {
-                tracing::warn!(run = %self.lease.run, "respond_failure failed; the dead letter stands alone");
-                return Ok(Vec::new());
+            Ok(Ok(Ok(response))) => response,
+            Ok(Ok(Err(error))) => return Ok(self.without_response(ExecutorError::Respond(error))),
+            Ok(Err(panic)) => {
+                let message = panic_message(&*panic);
+                return Ok(self.without_response(ExecutorError::Panicked { message }));
             }
             Err(heartbeat::Lost) => {
                 return Err(ExecutorError::LeaseLost {
@@ -241,11 +253,19 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         let (allowed, store) = (Allowed::by(profile), self.executor.store());
         match admit(response.into_writes(), Some(stamp), allowed, store).await {
             Ok(Ok(writes)) => Ok(writes),
-            Ok(Err(_)) | Err(_) => {
-                tracing::warn!(run = %self.lease.run, "respond_failure may not write that; the dead letter stands alone");
-                Ok(Vec::new())
+            Ok(Err(reason)) => Ok(self.without_response(ExecutorError::BadResponse { reason })),
+            Err(error) => {
+                let operation = "check the response to the failure";
+                Ok(self.without_response(ExecutorError::of_store(operation, error)))
             }
         }
+    }
+
+    /// Logs an error of `respond_failure`, and returns no writes.
+    fn without_response(&self, error: ExecutorError) -> Vec<Write> {
+        let (run, code, error) = (&self.lease.run, error.code(), &*self.cause(&error));
+        tracing::warn!(%run, code, error, "respond_failure failed, the requester gets no answer but the dead letter");
+        Vec::new()
     }
 
     /// Commits the dead letter, alone if it cannot be committed with the response.
@@ -285,6 +305,17 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
     }
 }
 
+/// Logs the end of a run with a dead letter.
+pub(crate) fn log_dead_letter(run: &RunRef, class: FailureClass, code: &str, cause: &str) {
+    let error = cause;
+    tracing::error!(%run, %class, code, error, "a run failed and has a dead letter; remove the cause, then run it again with Runtime::redo");
+}
+
+/// Returns the cause of the failure of a run that nothing ended.
+pub(crate) fn never_ended(attempts: u32) -> String {
+    format!("the run was started {attempts} times and never ended")
+}
+
 /// Returns `true` if the run is no longer held after this error.
 const fn is_released(error: &ExecutorError) -> bool {
     matches!(
@@ -312,16 +343,19 @@ fn few_tags(stamp: &Stamp) -> Vec<String> {
     short.take(MOST).cloned().collect()
 }
 
-/// Why a run failed that had no error of its own.
+/// Returns the cause of a failure without an error.
 fn reason(class: FailureClass, profile: &Profile) -> String {
     match class {
         FailureClass::HopLimit => format!(
-            "more than {} executors followed from one another",
+            "the trigger is the end of a chain of more than {} runs; check for executors that trigger one another",
             profile.hop_limit
         ),
-        FailureClass::CrashLoop => "three workers in a row died while they ran it".to_owned(),
+        FailureClass::CrashLoop => {
+            "three workers in a row died while they executed the run".to_owned()
+        }
         FailureClass::OutcomeUnknown => {
-            "it was interrupted and may run only once, so its outcome is unknown".to_owned()
+            "the run was interrupted and may execute only once, so its outcome is unknown"
+                .to_owned()
         }
         FailureClass::AttemptsUsedUp => {
             format!("all {} attempts were used up", profile.retry.attempts)

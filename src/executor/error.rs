@@ -3,7 +3,7 @@ use super::check::InvalidExecutor;
 use super::context_error::ContextError;
 use super::for_model::BudgetError;
 use super::waits::WaitError;
-use crate::error::{BoxError, Mark, Retry, mark_of};
+use crate::error::{BoxError, Chain, Mark, Retry, mark_of};
 use crate::model::{BreadcrumbId, DefinitionError, JsonError, PathError, Timestamp};
 use crate::source::SourceError;
 use crate::store::{RunRef, StoreError};
@@ -163,6 +163,28 @@ impl ExecutorError {
         match self.returned() {
             Some(error) => verdict(error.as_ref()),
             None => self.retry().into(),
+        }
+    }
+
+    /// Returns the error and its sources on one line and without credentials, for log lines, runs and dead letters.
+    ///
+    /// `hides` omits the text of errors and panics of the executor.
+    pub(super) fn cause_text(&self, hides: bool) -> String {
+        match self {
+            Self::Execute(_) | Self::Respond(_) if hides => self.to_string(),
+            Self::Panicked { .. } if hides => "the executor panicked".to_owned(),
+            Self::Postponed { source, .. } => source.cause_text(hides),
+            Self::Store { .. }
+            | Self::StaleRead { .. }
+            | Self::RequiredSource { .. }
+            | Self::RequiredNotFound { .. }
+            | Self::ContextTooLarge { .. }
+            | Self::Execute(_)
+            | Self::Respond(_)
+            | Self::BadResponse { .. }
+            | Self::Timeout { .. }
+            | Self::Panicked { .. }
+            | Self::LeaseLost { .. } => Chain(self).to_string(),
         }
     }
 

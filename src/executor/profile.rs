@@ -45,6 +45,9 @@ pub struct Profile {
     pub max_inflight: Option<usize>,
     /// How many of its runs one runtime may start in a time; any number if absent. What is too much waits in the ledger.
     pub rate: Option<Rate>,
+    /// `true` if the text of the executor's own errors and panics stays out of log lines, runs and dead letters. Defaults to
+    /// `false`.
+    pub hides_errors: bool,
 }
 
 /// What happens after an error that may be tried again.
@@ -105,6 +108,7 @@ impl Profile {
             ordering: OrderingKey::None,
             max_inflight: None,
             rate: None,
+            hides_errors: false,
         }
     }
 
@@ -198,6 +202,16 @@ impl Profile {
     #[must_use]
     pub const fn max_inflight(mut self, runs: usize) -> Self {
         self.max_inflight = Some(runs);
+        self
+    }
+
+    /// Omits the text of the executor's own errors and panics from log lines, [`Run::cause`](crate::store::Run::cause) and dead
+    /// letters. Use this if an error can contain personal data or a secret that the crate cannot recognize as one.
+    ///
+    /// The code of the error, the operation that failed and the errors of the store stay visible.
+    #[must_use]
+    pub const fn hide_errors(mut self) -> Self {
+        self.hides_errors = true;
         self
     }
 

@@ -34,6 +34,9 @@ const FOUND_FIRST: u32 = 64;
 /// The longest pause after errors of a source.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// Pause after an error that only an operator can remedy, such as a refused login.
+const REFUSED_PAUSE: Duration = Duration::from_secs(60);
+
 pub(super) struct Intake<'r> {
     runtime: &'r Runtime,
     shared: Arc<Shared>,
@@ -243,17 +246,19 @@ impl<'r> Intake<'r> {
     fn pause_after(&mut self, error: &SourceError) {
         const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
         self.shared.note(error);
+        let (source, code) = (self.runtime.source.description(), error.code());
         if let SourceError::Lagged { after, .. } = error {
+            tracing::warn!(source, code, error = %Chain(error), "events were missed, will search the store for them");
             self.look_for_what_was_missed(*after);
             return;
         }
         let growing = SHORTEST_PAUSE * (1 << self.errors.min(10));
-        let asked_for = match error.retry() {
-            Retry::After(delay) => delay,
-            Retry::Never => LONGEST_PAUSE,
+        let pause = match error.retry() {
+            Retry::After(delay) => growing.max(delay).min(LONGEST_PAUSE),
+            Retry::Never => REFUSED_PAUSE,
         };
         self.errors = self.errors.saturating_add(1);
-        let pause = growing.max(asked_for).min(LONGEST_PAUSE);
+        tracing::warn!(source, code, error = %Chain(error), ?pause, "the event source failed, will call it again");
         let polled_at = later(Instant::now(), pause);
         self.pause = Some(polled_at);
         self.failures += 1;

@@ -6,6 +6,7 @@ use super::shared::{Shared, in_time};
 use crate::error::Chain;
 use crate::executor::{
     ExecutorError, NEVER_ENDED, Outcome, UniversalExecutor, give_up, leave_unmatched,
+    log_dead_letter, never_ended,
 };
 use crate::model::{BreadcrumbId, Event, EventKind, Route, Timestamp};
 use crate::store::{Commit, DeadLetter, FailureClass, Lease, RunEnd, RunLedger, StoreError};
@@ -77,8 +78,11 @@ pub(super) async fn process(
             return give_up(executor, &event).await;
         }
         let class = FailureClass::CrashLoop;
-        let letter = DeadLetter::new(class, NEVER_ENDED, attempts);
+        let mut letter = DeadLetter::new(class, NEVER_ENDED, attempts);
+        let cause = never_ended(attempts);
+        letter.cause = Some(cause.clone());
         let written = end(executor, lease, RunEnd::Failed(letter)).await?;
+        log_dead_letter(&lease.run, class, NEVER_ENDED, &cause);
         return Ok(Outcome::Failed { class, written });
     }
     let outcome = match event_of(executor, lease).await? {
@@ -156,9 +160,14 @@ pub(super) async fn release(home: &Home, lease: Lease, because: Because) -> Resu
     let (over, granted) = (lease.until, lease.granted_at);
     let released = match because {
         Because::Dropped => in_time(ledger.release(lease)).await,
-        Because::Panicked => in_time(ledger.retry(lease, over, true)).await,
+        Because::Panicked => {
+            let cause = Some("the task of the run panicked");
+            in_time(ledger.retry(lease, over, true, cause)).await
+        }
         Because::Silence => in_time(return_late(ledger, lease, granted)).await,
-        Because::NotNow { delay } => in_time(ledger.retry(lease, granted + delay, false)).await,
+        Because::NotNow { delay } => {
+            in_time(ledger.retry(lease, granted + delay, false, None)).await
+        }
     };
     match released {
         Ok(()) | Err(StoreError::LeaseLost { .. }) => Ok(()),
@@ -172,7 +181,8 @@ async fn return_late(
     lease: Lease,
     at: Timestamp,
 ) -> Result<(), StoreError> {
-    match ledger.retry(lease.clone(), at, true).await {
+    let cause = Some("the ledger did not answer the heartbeats of the worker in time");
+    match ledger.retry(lease.clone(), at, true, cause).await {
         Err(StoreError::LeaseLost { .. }) => ledger.heartbeat(&[lease]).await.map(drop),
         released => released,
     }

@@ -2,6 +2,7 @@
 
 use super::progress::Progress;
 use super::shared::{PAUSE, Shared};
+use crate::error::Chain;
 use crate::model::Event;
 use crate::source::{Delivery, Receipt, SourceError};
 use futures::StreamExt as _;
@@ -233,15 +234,17 @@ async fn tell(shared: &Shared, told: Told) -> Option<Told> {
             }),
         }
     };
-    match timeout(PATIENCE, answer).await {
+    let error = match timeout(PATIENCE, answer).await {
         Ok(Ok(())) => return None,
-        Ok(Err(SourceError::NotTakenBack { .. })) if told.again.is_some() => {}
-        Ok(Err(error)) => shared.note(&error),
-        Err(_) => shared.note(&SourceError::Unavailable {
+        Ok(Err(SourceError::NotTakenBack { .. })) if told.again.is_some() => return Some(told),
+        Ok(Err(error)) => error,
+        Err(_) => SourceError::Unavailable {
             retry_after: PAUSE,
-            source: "it does not take acknowledgements".into(),
-        }),
-    }
+            source: format!("no answer to an acknowledgement within {PATIENCE:?}").into(),
+        },
+    };
+    tracing::warn!(code = error.code(), error = %Chain(&error), "cannot acknowledge an event, its source may deliver it again");
+    shared.note(&error);
     told.again.is_some().then_some(told)
 }
 

@@ -149,7 +149,6 @@ impl Shared {
     }
 
     pub(super) fn note(&self, error: &SourceError) {
-        tracing::warn!(error = %Chain(error), "the source of events reported an error");
         self.count(|report| match error {
             SourceError::Lagged { missed, .. } => {
                 metrics::add(metrics::MISSED, *missed);

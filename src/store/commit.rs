@@ -79,7 +79,7 @@ impl RunEnd {
     pub const UNMATCHED: &'static str = "unmatched";
 }
 
-/// What a failed run leaves behind: an `executor.failed.v1` breadcrumb that names the run and holds no payload.
+/// What a failed run leaves behind: an `executor.failed.v1` breadcrumb that names the run and its cause, and holds no payload.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct DeadLetter {
@@ -89,6 +89,10 @@ pub struct DeadLetter {
     pub code: String,
     /// SHA-256 of the error's message, so that equal failures can be counted without keeping what they say.
     pub digest: String,
+    /// Cause of the failure: the error and its sources, without credentials, at most [1,000 bytes](Self::LONGEST_CAUSE).
+    /// [`Profile::hide_errors`](crate::Profile::hide_errors) omits the words of the executor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
     /// How many attempts were made.
     pub attempts: u32,
     /// Tags it inherits from the trigger.
@@ -101,6 +105,9 @@ impl DeadLetter {
     /// The schema of a dead letter.
     pub const SCHEMA: &'static str = "executor.failed.v1";
 
+    /// Maximum length of a cause: 1,000 bytes. A store cuts a longer one.
+    pub const LONGEST_CAUSE: usize = 1_000;
+
     /// A dead letter.
     #[must_use]
     pub fn new(class: FailureClass, code: impl Into<String>, attempts: u32) -> Self {
@@ -108,6 +115,7 @@ impl DeadLetter {
             class,
             code: code.into(),
             digest: String::new(),
+            cause: None,
             attempts,
             tags: Vec::new(),
             creator: Json::default(),
@@ -157,6 +165,7 @@ impl DeadLetter {
                 "class": self.class.as_str(),
                 "code": self.code,
                 "digest": self.digest,
+                "cause": self.cause,
                 "creator": *self.creator,
             }))
     }

@@ -74,12 +74,19 @@ pub trait RunLedger: Send + Sync {
     /// Only if the store is unavailable.
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError>;
 
-    /// Gives a run back to be tried again at a time; `counts` is false for what uses no attempt, such as a rate limit, and
-    /// then the number of abandoned leases stays too.
+    /// Releases a run after a failed attempt, to be retried at a time. `counts` is `false` for a failure that uses no attempt,
+    /// such as a rate limit; then the number of abandoned leases stays too. `cause` is recorded as [`Run::cause`], cut to
+    /// [1,000 bytes](super::DeadLetter::LONGEST_CAUSE); `None` leaves the recorded cause as it is.
     ///
     /// # Errors
     /// [`StoreError::LeaseLost`].
-    async fn retry(&self, lease: Lease, at: Timestamp, counts: bool) -> Result<(), StoreError>;
+    async fn retry(
+        &self,
+        lease: Lease,
+        at: Timestamp,
+        counts: bool,
+        cause: Option<&str>,
+    ) -> Result<(), StoreError>;
 
     /// Gives a run back at once, as if it had not been claimed. For shutting down.
     ///

@@ -1,9 +1,11 @@
 //! One row of the ledger: every transition of it, with time as an argument. When it is due is up to the ledger.
 
 use super::{
-    Claim, KeyPosition, Lease, Lineage, Run, RunEnd, RunRef, RunState, Saved, StoreError, Wake,
+    Claim, DeadLetter, KeyPosition, Lease, Lineage, Run, RunEnd, RunRef, RunState, Saved,
+    StoreError, Wake,
 };
 use crate::bugs::planted;
+use crate::error::excerpt;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,6 +53,8 @@ pub(in crate::store) struct Row {
     pub(in crate::store) written: Vec<BreadcrumbId>,
     /// Reason of the end. While the row is ready: version of the executor to which it was transferred.
     pub(in crate::store) reason: Option<String>,
+    /// Cause of the last failed attempt.
+    pub(in crate::store) cause: Option<String>,
     /// Which of the rows that are over this was.
     pub(in crate::store) over: Option<u64>,
 }
@@ -67,6 +71,8 @@ pub(in crate::store) enum End {
     Over {
         state: RunState,
         reason: Option<String>,
+        /// Cause of the failure.
+        cause: Option<String>,
     },
     Suspended {
         wake: Wake,
@@ -82,10 +88,15 @@ impl End {
         let over = |state, reason: Option<&str>| Self::Over {
             state,
             reason: reason.map(str::to_owned),
+            cause: None,
         };
         match end {
             RunEnd::Done => over(RunState::Done, None),
-            RunEnd::Failed(letter) => over(RunState::Failed, Some(letter.class.as_str())),
+            RunEnd::Failed(letter) => Self::Over {
+                state: RunState::Failed,
+                reason: Some(letter.class.as_str().to_owned()),
+                cause: letter.cause,
+            },
             RunEnd::Skipped(reason) => over(RunState::Skipped, Some(reason)),
             RunEnd::Superseded => over(RunState::Superseded, None),
             RunEnd::Suspended { wake, state } => Self::Suspended { wake, state, at },
@@ -141,6 +152,7 @@ impl Row {
             wait: None,
             written: Vec::new(),
             reason: None,
+            cause: None,
             over: None,
         }
     }
@@ -151,6 +163,7 @@ impl Row {
         self.epoch = self.epoch.saturating_add(1);
         (self.attempts, self.abandoned) = (0, 0);
         (self.saved, self.wait, self.reason, self.over) = (None, None, None, None);
+        self.cause = None;
         self.written.clear();
         (self.sequence, self.since) = (sequence, now);
         self.granted_at = NOT_CLAIMED;
@@ -205,8 +218,9 @@ impl Row {
         }
     }
 
-    /// Gives it back to be tried again.
-    pub(in crate::store) fn retry(&mut self, counts: bool) {
+    /// Releases the lease after a failed attempt.
+    pub(in crate::store) fn retry(&mut self, counts: bool, cause: Option<&str>) {
+        self.note_cause(cause.map(str::to_owned));
         // What is put off says nothing of the workers that died before.
         if counts {
             self.abandoned = 0;
@@ -300,11 +314,26 @@ impl Row {
     }
 
     /// Ends it; `over` says which of the rows that are over it is.
-    pub(in crate::store) fn finish(&mut self, state: RunState, reason: Option<String>, over: u64) {
+    pub(in crate::store) fn finish(
+        &mut self,
+        state: RunState,
+        (reason, cause): (Option<String>, Option<String>),
+        over: u64,
+    ) {
+        self.note_cause(cause);
         self.state = state;
         self.reason = reason;
         self.over = Some(over);
         (self.saved, self.wait) = (None, None);
+    }
+
+    /// Notes the cause of a failed attempt. Without one, that of the attempt before stays.
+    fn note_cause(&mut self, cause: Option<String>) {
+        let bounded = |cause: String| match cause.len() > DeadLetter::LONGEST_CAUSE {
+            true => excerpt(&cause, DeadLetter::LONGEST_CAUSE - 2).into_owned(),
+            false => cause,
+        };
+        self.cause = cause.map(bounded).or_else(|| self.cause.take());
     }
 
     /// Whether a lease is still the newest of it.
@@ -364,6 +393,7 @@ impl Row {
                 .map(|wait| wait.since),
             written: self.written.clone(),
             reason: self.reason.clone().filter(|_| self.state.is_over()),
+            cause: self.cause.clone(),
             transferred_to: self.transferred_to().map(str::to_owned),
             ..Run::new(self.run.clone(), state, self.since)
         }

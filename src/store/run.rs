@@ -300,6 +300,10 @@ pub struct Run {
     pub written: Vec<BreadcrumbId>,
     /// The class of its failure, or why it was skipped.
     pub reason: Option<String>,
+    /// Cause of the last failed attempt since it was added or redone: the error and its sources, without credentials, at most
+    /// [1,000 bytes](super::DeadLetter::LONGEST_CAUSE). [`Profile::hide_errors`](crate::Profile::hide_errors) omits the
+    /// words of the executor.
+    pub cause: Option<String>,
     /// The version of its executor to which the run was [transferred](super::RunLedger::transfer), until a worker accepts it:
     /// one of that version or, once the time of a run that left its position has passed, one of any version.
     pub transferred_to: Option<String>,
@@ -321,6 +325,7 @@ impl Run {
             suspended_at: None,
             written: Vec::new(),
             reason: None,
+            cause: None,
             transferred_to: None,
             lease: None,
         }

@@ -122,9 +122,10 @@ macro_rules! wrap_runs {
                     lease: Lease,
                     at: Timestamp,
                     counts: bool,
+                    cause: Option<&str>,
                 ) -> Result<(), StoreError> {
                     let inside = self.runs_inside()?;
-                    let retry = || inside.retry(lease, at, counts);
+                    let retry = || inside.retry(lease, at, counts, cause);
                     self.call(Operation::Retry, retry).await
                 }
 

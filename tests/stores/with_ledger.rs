@@ -146,6 +146,7 @@ universal_executor::store_conformance! { @promises two, Two,
     a_version_announced_too_early_goes_to_the_end
     a_later_version_keeps_the_order
     a_row_keeps_its_ordering_key
+    a_run_without_an_ordering_key_is_redone_without_one
     of_two_ordering_keys_the_first_counts
     a_parked_lease_is_taken_by_its_handle
     a_parked_lease_belongs_to_its_owner
@@ -169,6 +170,7 @@ universal_executor::store_conformance! { @promises two, Two,
     a_later_version_supersedes
     a_later_version_behind_the_older_is_granted
     a_lost_lease_leaves_no_dead_letter
+    a_run_has_the_cause_of_its_last_failure
     racing_resumes_let_one_through
     what_woke_a_run_stays_with_it
     a_wait_ends_at_its_time

@@ -434,7 +434,7 @@ impl<T: Subject + Default> Real<T> {
             }
             Step::Retry(_, delay, counts) => {
                 let at = self.began + Duration::from_secs(model.now + delay);
-                let real = done(self.ledger().retry(lease, at, counts).await);
+                let real = done(self.ledger().retry(lease, at, counts, None).await);
                 (
                     real,
                     model.with(run, token, |row, now| {

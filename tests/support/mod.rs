@@ -370,9 +370,10 @@ impl RunLedger for Shim {
         lease: Lease,
         at: universal_executor::model::Timestamp,
         counts: bool,
+        cause: Option<&str>,
     ) -> Result<(), StoreError> {
         self.play(Call::Retry).await?;
-        self.inner.retry(lease, at, counts).await
+        self.inner.retry(lease, at, counts, cause).await
     }
 
     async fn release(&self, lease: Lease) -> Result<(), StoreError> {

@@ -2,31 +2,56 @@
 
 use super::settings::Settings;
 use super::token::TokenError;
-use crate::error::BoxError;
+use crate::error::{BoxError, Retry};
 use crate::http;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use reqwest::{Response, StatusCode};
 
-/// Why there is no stream (any more).
+/// Error that ended the event stream, or kept it from being opened.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Broke {
-    #[error("no token for the stream: {0}")]
+    #[error("no token for the event stream")]
     Token(#[from] TokenError),
-    #[error("the stream cannot be opened: status {status}: {said}")]
+    #[error("the server refuses to open the event stream, status {status}: {said}{}", remedy(*status))]
     Status { status: u16, said: String },
-    #[error("what was opened is no stream of events")]
+    #[error("the answer is no event stream; check the URL")]
     NoStream,
-    #[error("the connection broke: {0}")]
-    Broken(BoxError),
+    #[error("the connection of the event stream broke")]
+    Broken(#[source] BoxError),
     #[error("the server ended the stream")]
     Ended,
     #[error("the stream was silent for too long")]
     Silent,
     #[error(transparent)]
     TooLong(#[from] crate::source::frames::TooLong),
-    #[error("the server does not say what happened before: {0}")]
-    Unseeded(BoxError),
+    #[error("cannot read the earlier events from the server")]
+    Unseeded(#[source] BoxError),
+}
+
+/// Returns the remedy for a status.
+const fn remedy(status: u16) -> &'static str {
+    match status {
+        401 => "; check the token of the service",
+        403 => "; give the agent of the token the role that the stream needs",
+        _ => "",
+    }
+}
+
+impl Broke {
+    /// Returns `true` if an operator has to correct the credentials before the stream can be opened.
+    pub(super) fn is_unauthorized(&self) -> bool {
+        match self {
+            Self::Status { status, .. } => matches!(status, 401 | 403),
+            Self::Token(error) => error.retry() == Retry::Never,
+            Self::NoStream
+            | Self::Broken(_)
+            | Self::Ended
+            | Self::Silent
+            | Self::TooLong(_)
+            | Self::Unseeded(_) => false,
+        }
+    }
 }
 
 impl From<reqwest::Error> for Broke {

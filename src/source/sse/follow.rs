@@ -7,6 +7,7 @@ use super::line::Line;
 use super::settings::Settings;
 use crate::clock::{later, within};
 use crate::error::{BoxError, Chain};
+use crate::http;
 use crate::model::{Event, EventKind, Timestamp};
 use crate::source::frames::{Frame, Heard};
 use futures::{FutureExt as _, StreamExt as _};
@@ -18,6 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 /// A connection that held for so long was a good one.
 const STEADY: Duration = Duration::from_secs(30);
+
+/// Delay after a refusal of the credentials. An operator has to act, and a server may count failed logins.
+const UNAUTHORIZED_PAUSE: Duration = Duration::from_secs(60);
 
 /// How often in a row a living stream may leave something out before that is an alarm.
 const PATIENCE: u32 = 2;
@@ -71,9 +75,13 @@ impl Follower {
                 true => 1,
                 false => attempt.saturating_add(1),
             };
-            let pause = self.settings.pause(attempt, self.base);
-            tracing::warn!(why = %Chain(&why), ?pause, "the stream of events is opened again");
-            self.feed.broke(&why.to_string());
+            let pause = match why.is_unauthorized() {
+                true => UNAUTHORIZED_PAUSE,
+                false => self.settings.pause(attempt, self.base),
+            };
+            let url = http::without_query(&self.settings.url);
+            tracing::warn!(url = url.as_str(), error = %Chain(&why), ?pause, "the event stream ended, will connect again");
+            self.feed.broke(&Chain(&why).to_string());
             sleep(pause).await;
         }
     }

@@ -185,6 +185,54 @@ pub async fn a_failed_run_leaves_one_dead_letter<S: Subject>(subject: &S) -> Res
     }
 }
 
+/// A row has the cause of its last failed attempt, of bounded length, until it is redone. The dead letter has the same.
+pub async fn a_run_has_the_cause_of_its_last_failure<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let run = new_run(&store, "agent").await?;
+    let cause = async || -> Result<Option<String>, Broken> {
+        Ok(some(row(ledger, &run).await?, "the row")?.cause)
+    };
+    let odd = "connection \u{0} refused";
+    for (told, expected) in [(Some(odd), odd), (None, odd), (Some("401"), "401")] {
+        let lease = granted(ledger.claim(&run, None).await)?.lease;
+        let at = lease.granted_at;
+        ledger.retry(lease, at, true, told).await?;
+        same(cause().await?.as_deref(), Some(expected), "the cause")?;
+    }
+    let lease = granted(ledger.claim(&run, None).await)?.lease;
+    let (at, long) = (lease.granted_at, "ü".repeat(DeadLetter::LONGEST_CAUSE));
+    ledger.retry(lease, at, true, Some(&long)).await?;
+    let cut = some(cause().await?, "a cause")?;
+    expect(
+        cut.len() <= DeadLetter::LONGEST_CAUSE && cut.starts_with("üü"),
+        "a long cause is cut",
+    )?;
+
+    let lease = granted(ledger.claim(&run, None).await)?.lease;
+    let mut letter = DeadLetter::new(FailureClass::Permanent, "error", 5);
+    letter.cause = Some("the key is wrong".to_owned());
+    let ended = end(&store, &lease, RunEnd::Failed(letter), Vec::new()).await?;
+    same(
+        cause().await?.as_deref(),
+        Some("the key is wrong"),
+        "the cause",
+    )?;
+    let dead = some(ended.written.last(), "a dead letter")?;
+    same(
+        dead.context.get("cause"),
+        Some(&json!("the key is wrong")),
+        "the cause in the dead letter",
+    )?;
+
+    ledger.redo(&run).await?;
+    same(cause().await?, None, "the cause of a run that is redone")
+}
+
 /// A lost lease leaves no dead letter.
 pub async fn a_lost_lease_leaves_no_dead_letter<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;

@@ -49,7 +49,7 @@ pub async fn a_retry_ends_the_row_of_abandoned_leases<S: Subject>(
     let second = granted(ledger.claim(&run, None).await)?.lease;
     let at = second.granted_at;
     same(second.abandoned, 1, "the number of leases that ran out")?;
-    ledger.retry(second, at, true).await?;
+    ledger.retry(second, at, true, None).await?;
     let third = granted(ledger.claim(&run, None).await)?;
 
     same(
@@ -130,7 +130,11 @@ pub async fn fenced<S: Subject>(subject: &S) -> Result<(), Broken> {
     ] {
         lease_lost(end(&store, &stale, outcome, vec![create("stale")]).await)?;
     }
-    lease_lost(ledger.retry(stale.clone(), stale.granted_at, true).await)?;
+    lease_lost(
+        ledger
+            .retry(stale.clone(), stale.granted_at, true, None)
+            .await,
+    )?;
     lease_lost(ledger.release(stale.clone()).await)?;
     lease_lost(ledger.save(&stale, serde_json::json!({}).into()).await)?;
     let later = RunRef::new("agent", run.trigger_id, run.trigger_version + 1);

@@ -78,7 +78,7 @@ pub async fn a_retry_waits_for_its_time<S: Subject>(subject: &S) -> Result<(), B
     for (run, delay) in [(&soon, SHORT), (&late, HOUR)] {
         let lease = granted(ledger.claim(run, None).await)?.lease;
         let at = lease.granted_at + delay;
-        ledger.retry(lease.clone(), at, true).await?;
+        ledger.retry(lease.clone(), at, true, None).await?;
         lease_lost(end(&store, &lease, RunEnd::Done, vec![create("a")]).await)?;
         let kept = some(row(ledger, run).await?, "the row")?;
         same(
@@ -124,7 +124,7 @@ pub async fn a_retry_need_not_count<S: Subject>(subject: &S) -> Result<(), Broke
         let claim = granted(ledger.claim(&run, None).await)?;
         same(claim.attempt, attempt, "the attempt")?;
         let at = claim.lease.granted_at;
-        ledger.retry(claim.lease, at, counts).await?;
+        ledger.retry(claim.lease, at, counts, None).await?;
     }
     Ok(())
 }
@@ -152,12 +152,14 @@ pub async fn an_attempt_begins_with_its_first_claim<S: Subject>(subject: &S) -> 
         let first = next(by_hand).await?;
         let begins = "the attempt begins with its first claim";
         same(first.attempt_since, first.granted_at, begins)?;
-        ledger.retry(first.clone(), first.granted_at, false).await?;
+        ledger
+            .retry(first.clone(), first.granted_at, false, None)
+            .await?;
         let second = next(by_hand).await?;
         let continues = "a retry that does not count continues the attempt";
         same(second.attempt_since, first.granted_at, continues)?;
         ledger
-            .retry(second.clone(), second.granted_at, true)
+            .retry(second.clone(), second.granted_at, true, None)
             .await?;
         let third = next(by_hand).await?;
         let begins = "a retry that counts begins an attempt";
@@ -224,7 +226,9 @@ pub async fn the_next_attempt_goes_on_with_what_was_saved<S: Subject>(
         .save(&after_a_crash.lease, json!({"step": 3}).into())
         .await?;
     let at = after_a_crash.lease.granted_at;
-    ledger.retry(after_a_crash.lease.clone(), at, true).await?;
+    ledger
+        .retry(after_a_crash.lease.clone(), at, true, None)
+        .await?;
     let after_a_retry = granted(ledger.claim(&run, None).await)?;
     ledger.release(after_a_retry.lease.clone()).await?;
     let after_a_release = granted(ledger.claim(&run, None).await)?;

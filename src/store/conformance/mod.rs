@@ -77,8 +77,8 @@ pub use claims::{
 pub use ends::{
     a_failed_run_leaves_one_dead_letter, a_later_version_supersedes,
     a_later_version_that_is_done_supersedes, a_lost_lease_leaves_no_dead_letter,
-    a_run_that_is_done_answers_with_what_it_wrote, a_skipped_run_keeps_its_reason,
-    redo_begins_a_new_epoch, writes_on_the_way_are_recorded,
+    a_run_has_the_cause_of_its_last_failure, a_run_that_is_done_answers_with_what_it_wrote,
+    a_skipped_run_keeps_its_reason, redo_begins_a_new_epoch, writes_on_the_way_are_recorded,
 };
 pub use fences::{
     a_lease_that_ran_out_may_still_commit, a_retry_ends_the_row_of_abandoned_leases,
@@ -125,8 +125,9 @@ pub use tenants::{runs_of_tenants_are_apart, tenants_apart};
 pub use turns::{
     a_claim_by_hand_keeps_the_order, a_later_version_behind_the_older_is_granted,
     a_later_version_keeps_the_order, a_row_keeps_its_ordering_key,
-    a_run_that_is_redone_goes_to_the_end, a_version_announced_too_early_goes_to_the_end,
-    of_two_ordering_keys_the_first_counts, what_is_behind_another_waits_for_some_time,
+    a_run_that_is_redone_goes_to_the_end, a_run_without_an_ordering_key_is_redone_without_one,
+    a_version_announced_too_early_goes_to_the_end, of_two_ordering_keys_the_first_counts,
+    what_is_behind_another_waits_for_some_time,
 };
 pub use versions::{
     a_lost_lease_transfers_nothing, a_run_that_is_transferred_can_be_skipped,
@@ -254,6 +255,7 @@ macro_rules! store_conformance {
             a_claim_by_hand_keeps_the_order
             what_is_behind_another_waits_for_some_time
             a_run_that_is_redone_goes_to_the_end
+            a_run_without_an_ordering_key_is_redone_without_one
             a_version_announced_too_early_goes_to_the_end
             a_later_version_keeps_the_order
             a_later_version_behind_the_older_is_granted
@@ -283,6 +285,7 @@ macro_rules! store_conformance {
             a_later_version_that_is_done_supersedes
             a_failed_run_leaves_one_dead_letter
             a_lost_lease_leaves_no_dead_letter
+            a_run_has_the_cause_of_its_last_failure
             redo_begins_a_new_epoch
             writes_on_the_way_are_recorded
             a_suspended_run_waits

@@ -67,7 +67,7 @@ pub async fn a_retry_keeps_its_line_waiting<S: Subject>(subject: &S) -> Result<(
     let lease = only_next(ledger, &first).await?;
     let at = lease.granted_at + SHORT;
 
-    ledger.retry(lease, at, true).await?;
+    ledger.retry(lease, at, true, None).await?;
     same(park(ledger, "agent", 9).await?, 0, "the number of runs due")?;
     subject.pass(OVER).await;
 

@@ -181,6 +181,27 @@ pub async fn a_row_keeps_its_ordering_key<S: Subject>(subject: &S) -> Result<(),
     granted(ledger.claim(&of_b, None).await).map(drop)
 }
 
+/// A run that was added without an ordering key waits for no other run when it is redone under a name with one.
+pub async fn a_run_without_an_ordering_key_is_redone_without_one<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let run = new_run(&store, "agent").await?;
+    let lease = granted(ledger.claim(&run, None).await)?.lease;
+    let letter = DeadLetter::new(FailureClass::Permanent, "error", 1);
+    end(&store, &lease, RunEnd::Failed(letter), Vec::new()).await?;
+    let of_a = new_run(&store, "agent").await?.ordered_by(Some("a"));
+    granted(ledger.claim(&of_a, None).await)?;
+
+    ledger.redo(&run.clone().ordered_by(Some("a"))).await?;
+
+    same(park(ledger, "agent", 9).await?, 1, "the number of runs due")?;
+    granted(ledger.claim(&run, None).await).map(drop)
+}
+
 /// If one call adds a run twice, the first ordering key counts: the run does not wait for runs with the second key.
 pub async fn of_two_ordering_keys_the_first_counts<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;

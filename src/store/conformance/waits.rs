@@ -147,7 +147,7 @@ pub async fn what_woke_a_run_stays_with_it<S: Subject>(subject: &S) -> Result<()
     let lease = granted(ledger.claim(&run, None).await)?.lease;
     ledger.save(&lease, json!({"step": 2}).into()).await?;
     let at = lease.granted_at;
-    ledger.retry(lease, at, true).await?;
+    ledger.retry(lease, at, true, None).await?;
 
     let wanted = Some(Saved::new(json!({"step": 2}).into(), Some(run.trigger_id)));
     same(

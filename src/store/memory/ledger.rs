@@ -52,6 +52,7 @@ impl RunLedger for MemoryStore {
             let end = End::Over {
                 state: RunState::Superseded,
                 reason: None,
+                cause: None,
             };
             state.runs.end(older, end, Vec::new())?;
         }
@@ -85,8 +86,14 @@ impl RunLedger for MemoryStore {
         Ok(self.tenant.write().runs.heartbeat(leases, now))
     }
 
-    async fn retry(&self, lease: Lease, at: Timestamp, counts: bool) -> Result<(), StoreError> {
-        self.tenant.write().runs.retry(&lease, at, counts)
+    async fn retry(
+        &self,
+        lease: Lease,
+        at: Timestamp,
+        counts: bool,
+        cause: Option<&str>,
+    ) -> Result<(), StoreError> {
+        self.tenant.write().runs.retry(&lease, at, counts, cause)
     }
 
     async fn release(&self, lease: Lease) -> Result<(), StoreError> {

@@ -172,8 +172,9 @@ impl Runs {
         lease: &Lease,
         at: Timestamp,
         counts: bool,
+        cause: Option<&str>,
     ) -> Result<(), StoreError> {
-        self.held(lease)?.retry(counts);
+        self.held(lease)?.retry(counts, cause);
         self.park(&lease.run, None);
         self.set_due(&lease.run, Some(at));
         Ok(())
@@ -336,7 +337,11 @@ impl Runs {
                     .insert(lease.run.clone());
                 self.set_due(&lease.run, until);
             }
-            End::Over { state, reason } => self.finish(&lease.run, state, reason)?,
+            End::Over {
+                state,
+                reason,
+                cause,
+            } => self.finish(&lease.run, state, (reason, cause))?,
         }
         Ok(())
     }
@@ -346,10 +351,10 @@ impl Runs {
         &mut self,
         run: &RunRef,
         state: RunState,
-        reason: Option<String>,
+        told: (Option<String>, Option<String>),
     ) -> Result<(), StoreError> {
         let sequence = self.sequence + 1;
-        self.row(run)?.finish(state, reason, sequence);
+        self.row(run)?.finish(state, told, sequence);
         self.sequence = sequence;
         self.open = self.open.saturating_sub(1);
         self.leave(run);
@@ -361,7 +366,8 @@ impl Runs {
     pub(super) fn skip_transferred(&mut self, run: &RunRef) -> Result<(), StoreError> {
         self.row(run)?.check_skip()?;
         self.no_longer_transferred(run);
-        self.finish(run, RunState::Skipped, Some(RunEnd::UNMATCHED.to_owned()))
+        let reason = Some(RunEnd::UNMATCHED.to_owned());
+        self.finish(run, RunState::Skipped, (reason, None))
     }
 
     /// Forgets the oldest rows that are over, all but so many.
@@ -387,6 +393,7 @@ impl Runs {
             let end = End::Over {
                 state: RunState::Skipped,
                 reason: Some(reason.to_owned()),
+                cause: None,
             };
             self.end(&lease, end, Vec::new())?;
         }

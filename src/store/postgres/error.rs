@@ -160,6 +160,9 @@ impl PostgresError {
 /// The pause before a retry of an operation that succeeds only after an operator has changed the database.
 const LONG_PAUSE: Duration = Duration::from_secs(10);
 
+/// Delay after the server refused the login. An operator has to act, and a server may count failed logins.
+const LOGIN_PAUSE: Duration = Duration::from_secs(60);
+
 /// When to try again what the server could not do.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
@@ -296,7 +299,8 @@ pub(super) fn of_driver(error: Arc<sqlx::Error>) -> StoreError {
             return unavailable(LONG_PAUSE, PostgresError::Incomplete(source).into());
         }
         Class::Collided => SOON,
-        Class::Lost | Class::Transient | Class::Login => PAUSE,
+        Class::Lost | Class::Transient => PAUSE,
+        Class::Login => LOGIN_PAUSE,
     };
     unavailable(retry_after, source)
 }

@@ -85,12 +85,19 @@ impl RunLedger for PostgresStore {
         Ok(lost)
     }
 
-    async fn retry(&self, lease: Lease, at: Timestamp, counts: bool) -> Result<(), StoreError> {
+    async fn retry(
+        &self,
+        lease: Lease,
+        at: Timestamp,
+        counts: bool,
+        cause: Option<&str>,
+    ) -> Result<(), StoreError> {
         self.touch(&lease);
         let retry = Retry {
             lease: lease.clone(),
             at,
             counts,
+            cause: cause.map(str::to_owned),
         };
         self.write(retry).await?;
         self.forget(&lease);

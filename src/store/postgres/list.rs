@@ -146,7 +146,7 @@ async fn those_parked(
         ));
     let (mut rows, mut now) = (Vec::new(), Timestamp::UNIX_EPOCH);
     for found in found.fetch_all(connection).await? {
-        now = now.max(column::time(&found, 26)?);
+        now = now.max(column::time(&found, row::COLUMNS)?);
         let kept = row::read(&found)?;
         let state = kept.row.state_at(now);
         if is_parked(&kept, parked) && (filter.states.is_empty() || filter.states.contains(&state))

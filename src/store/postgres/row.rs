@@ -31,10 +31,13 @@ macro_rules! columns {
     () => {
         "r.serial, r.executor, r.trigger_id, r.trigger_version, r.state, r.epoch, r.attempts, r.abandoned, r.token,
          r.granted_at, r.enqueued_at, r.sequence, r.due, r.head, r.lease, r.line, r.event, r.correlation, r.hops, r.saved,
-         r.woken_by, r.wake, r.suspended_at, r.written, r.reason, r.over"
+         r.woken_by, r.wake, r.suspended_at, r.written, r.reason, r.over, r.cause"
     };
 }
 pub(super) use columns;
+
+/// Number of the columns of a row. Columns behind them start at this index.
+pub(super) const COLUMNS: usize = 27;
 
 /// Rows with these columns.
 macro_rules! select {
@@ -62,8 +65,8 @@ macro_rules! select_known {
     ($runs:expr, $lock:literal) => {
         concat!(
             "SELECT r.*, u.place, b.id IS NOT NULL, b.writer, b.correlation, b.hops,
-                 coalesce(r.line, u.line) IS NULL OR (SELECT o.serial FROM ux_runs AS o
-                     WHERE o.tenant = $1 AND o.executor = u.executor AND o.line = coalesce(r.line, u.line)
+                 l.line IS NULL OR (SELECT o.serial FROM ux_runs AS o
+                     WHERE o.tenant = $1 AND o.executor = u.executor AND o.line = l.line
                          AND o.line IS NOT NULL AND o.over IS NULL AND o.sequence < ",
             $crate::store::row::aside!(),
             " LIMIT 1) IS NULL
@@ -77,6 +80,7 @@ macro_rules! select_known {
             ),
             $lock,
             ") AS r ON TRUE
+             CROSS JOIN LATERAL (SELECT CASE WHEN r.serial IS NULL THEN u.line ELSE r.line END AS line) AS l
              LEFT JOIN LATERAL (SELECT b.id, b.writer, b.correlation, b.hops FROM ux_breadcrumbs AS b
                  WHERE b.tenant = $1 AND b.id = u.trigger_id AND b.version = u.trigger_version LIMIT 1) AS b ON TRUE"
         )
@@ -144,12 +148,12 @@ pub(super) fn known(found: &PgRow, runs: &[RunRef]) -> Option<sqlx::Result<(Aske
         let is_there = found.try_get::<Option<i64>, _>(0)?.is_some();
         let known = Known {
             kept: is_there.then(|| read(found)).transpose()?,
-            origin: table::origin(found, 27, run)?,
-            is_alone: found.try_get(31)?,
+            origin: table::origin(found, COLUMNS + 1, run)?,
+            is_alone: found.try_get(COLUMNS + 5)?,
         };
         Ok((asked(run), known))
     };
-    let place = found.try_get::<i64, _>(26);
+    let place = found.try_get::<i64, _>(COLUMNS);
     let place = place.map(|place| usize::try_from(place - 1).unwrap_or(usize::MAX));
     match place {
         Ok(place) => runs.get(place).map(read),
@@ -169,7 +173,7 @@ pub(super) fn insert(statement: &mut Statement, tenant: i64, rows: &[&Kept]) {
     statement.push(
         ", added AS (INSERT INTO ux_runs (tenant, executor, trigger_id, trigger_version, line, event, state, epoch,
              attempts, abandoned, token, granted_at, enqueued_at, sequence, due, head, lease, correlation, hops, saved,
-             woken_by, wake, suspended_at, written, reason, over) SELECT ",
+             woken_by, wake, suspended_at, written, reason, over, cause) SELECT ",
     );
     statement.push_bind(tenant);
     statement.push("::bigint, u.executor, u.trigger_id, u.trigger_version, u.line, u.event, ");
@@ -240,12 +244,12 @@ pub(super) async fn save(
 /// The columns that can change.
 const NAMES: &str =
     "state, epoch, attempts, abandoned, token, granted_at, enqueued_at, sequence, due, head, lease,
-    correlation, hops, saved, woken_by, wake, suspended_at, written, reason, over";
+    correlation, hops, saved, woken_by, wake, suspended_at, written, reason, over, cause";
 
 /// The same of a table `u`, as their types.
 const CHANGING: &str = "u.state, u.epoch, u.attempts, u.abandoned, u.token, u.granted_at, u.enqueued_at, u.sequence,
     u.due, u.head, u.lease, u.correlation, u.hops, u.saved, u.woken_by, u.wake, u.suspended_at, u.written::uuid[],
-    u.reason, u.over";
+    u.reason, u.over, u.cause";
 
 /// The values of these columns.
 fn changing(rows: &[&Kept]) -> Vec<Value> {
@@ -292,6 +296,7 @@ fn changing(rows: &[&Kept]) -> Vec<Value> {
         all(rows, |row| ids(&row.written)).into(),
         all(rows, |row| row.reason.as_deref().map(name_of)).into(),
         all(rows, |row| row.over.map(u64::cast_signed)).into(),
+        all(rows, |row| row.cause.as_deref().map(name_of)).into(),
     ]
 }
 
@@ -306,6 +311,7 @@ pub(super) fn read(row: &PgRow) -> sqlx::Result<Kept> {
     let written: Vec<Id> = row.try_get(23)?;
     let reason: Option<String> = row.try_get(24)?;
     let over: Option<i64> = row.try_get(25)?;
+    let cause: Option<String> = row.try_get(26)?;
     let kept = Row {
         run: run(row)?,
         state: state_of(row.try_get(4)?).ok_or_else(|| unreadable(4, "no state"))?,
@@ -324,6 +330,7 @@ pub(super) fn read(row: &PgRow) -> sqlx::Result<Kept> {
         written: written.into_iter().map(BreadcrumbId::from).collect(),
         reason: reason.map(column::of_name),
         over: over.map(i64::cast_unsigned),
+        cause: cause.map(column::of_name),
     };
     Ok(Kept {
         serial: row.try_get(0)?,

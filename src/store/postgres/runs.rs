@@ -205,6 +205,7 @@ pub(super) struct Retry {
     pub(super) lease: Lease,
     pub(super) at: Timestamp,
     pub(super) counts: bool,
+    pub(super) cause: Option<String>,
 }
 
 impl Job for Retry {
@@ -217,7 +218,7 @@ impl Job for Retry {
 
     async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
         let mut kept = held(writing, &self.lease).await?;
-        kept.row.retry(self.counts);
+        kept.row.retry(self.counts, self.cause.as_deref());
         kept.row.due = Some(self.at);
         writing.put(kept);
         Ok(())
@@ -378,9 +379,14 @@ pub(super) fn end(writing: &mut Writing<'_>, mut kept: Kept, end: End, written: 
     match end {
         End::Continues => {}
         End::Suspended { wake, state, at } => kept.row.due = kept.row.suspend(wake, state, at),
-        End::Over { state, reason } => {
+        End::Over {
+            state,
+            reason,
+            cause,
+        } => {
             let sequence = writing.next_sequence();
-            kept.row.finish(state, reason, sequence.cast_unsigned());
+            let told = (reason, cause);
+            kept.row.finish(state, told, sequence.cast_unsigned());
             (kept.row.due, kept.head) = (None, false);
             writing.tenant.open_runs -= 1;
             writing.tenant.finished_runs += 1;
@@ -420,6 +426,7 @@ fn over(state: RunState, reason: Option<&str>) -> End {
     End::Over {
         state,
         reason: reason.map(str::to_owned),
+        cause: None,
     }
 }
 

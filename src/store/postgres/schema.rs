@@ -4,7 +4,7 @@ use super::error::PostgresError;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 /// What leads from each version to the next; the version of a schema is how many of them it has seen.
-const MIGRATIONS: &[&str] = &[FIRST, SECOND, THIRD, FOURTH];
+const MIGRATIONS: &[&str] = &[FIRST, SECOND, THIRD, FOURTH, FIFTH];
 
 /// Every time is in microseconds since 1970, every JSON is text as it was written, for nothing but reading: what is
 /// asked of JSON is looked at in this crate, so `jsonb` would only cost time and forget the order of keys.
@@ -82,6 +82,11 @@ const FOURTH: &str = "
     );
     CREATE INDEX ux_runs_transferred ON ux_runs (tenant, executor, reason, sequence)
         WHERE reason IS NOT NULL AND over IS NULL;
+";
+
+/// Cause of the last failed attempt of a run.
+const FIFTH: &str = "
+    ALTER TABLE ux_runs ADD COLUMN cause TEXT;
 ";
 
 fn known() -> i64 {

@@ -104,7 +104,7 @@ impl Job for AcceptTransfers {
         let mut joined = HashSet::new();
         for found in &accepted {
             let kept = row::read(found)?;
-            let is_alone = found.try_get(26)? && joined.insert(line_of(&kept.row.run));
+            let is_alone = found.try_get(row::COLUMNS)? && joined.insert(line_of(&kept.row.run));
             runs::accept(writing, kept, is_alone);
         }
         Ok(accepted.len())

@@ -10,7 +10,7 @@ pub(super) const MAX_BODY: usize = 2 << 20;
 
 /// The error of a request that cannot be helped here, and of which it is known what became of it.
 pub(super) fn store_error(failure: Failure) -> StoreError {
-    if failure.is_passing() {
+    if failure.is_passing() || failure.is_unauthorized() {
         return StoreError::Unavailable {
             store: NAME,
             retry_after: failure.retry_after(),
@@ -19,15 +19,19 @@ pub(super) fn store_error(failure: Failure) -> StoreError {
     }
     match &failure {
         Failure::Status {
-            status: status @ (401 | 403),
+            request,
+            status: 403,
             said,
             ..
         } => StoreError::Forbidden {
-            reason: format!("the server refuses the token or its roles (status {status}): {said}"),
+            reason: format!(
+                "{request} failed with status 403: {said}; give the agent of the token the role that the request needs"
+            ),
         },
         Failure::Status { .. }
-        | Failure::Unsent(_)
-        | Failure::Lost(_)
+        | Failure::Unauthorized { .. }
+        | Failure::Unsent { .. }
+        | Failure::Lost { .. }
         | Failure::TooLarge { .. }
         | Failure::Unreadable(_)
         | Failure::Token(_) => StoreError::Refused {

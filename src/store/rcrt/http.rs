@@ -2,7 +2,7 @@
 
 use crate::backoff::full_jitter;
 use crate::clock;
-use crate::error::{BoxError, Chain};
+use crate::error::{BoxError, Chain, Retry};
 use crate::http;
 use crate::model::Timestamp;
 use crate::source::{BearerToken, TokenError};
@@ -16,6 +16,9 @@ use uuid::Uuid;
 
 /// How much of the text of an error is told, in bytes.
 const MAX_TOLD: usize = 300;
+
+/// Delay after a refusal of the credentials. An operator has to act, and a server may count failed logins.
+const UNAUTHORIZED_PAUSE: Duration = Duration::from_secs(60);
 
 /// How often a request that changes nothing is sent at the most.
 const TRIES: u32 = 3;
@@ -40,6 +43,13 @@ pub(super) struct Call {
     pub(super) max_bytes: usize,
 }
 
+impl Call {
+    /// Returns the method and the URL without the query, for error messages.
+    fn name(&self) -> String {
+        format!("{} {}", self.method, http::without_query(&self.url))
+    }
+}
+
 /// What the server says to a request that it did.
 pub(super) struct Answer {
     pub(super) text: Vec<u8>,
@@ -47,26 +57,30 @@ pub(super) struct Answer {
     pub(super) at: Option<Timestamp>,
 }
 
-/// Why a request has no answer that can be used.
+/// Error of a request. Its message names the method and the URL without the query.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    #[error("the server answers {status}: {said}")]
+    #[error("{request} failed with status {status}: {said}")]
     Status {
+        request: String,
         status: u16,
         said: String,
         retry_after: Option<Duration>,
     },
-    /// It was not sent, so nothing was done.
-    #[error("the server cannot be reached: {0}")]
-    Unsent(BoxError),
-    /// It was sent, and what became of it is not known.
-    #[error("the answer was lost: {0}")]
-    Lost(BoxError),
+    /// The server refuses the credentials, so nothing was done.
+    #[error("{request} failed with status 401: {said}; check the token of the service")]
+    Unauthorized { request: String, said: String },
+    /// The request was not sent, so nothing was done.
+    #[error("cannot send {request}")]
+    Unsent { request: String, source: BoxError },
+    /// The request was sent, and its effect is unknown.
+    #[error("no complete answer to {request}")]
+    Lost { request: String, source: BoxError },
     #[error("the answer has more than {limit} bytes")]
     TooLarge { limit: usize },
-    #[error("the answer cannot be read: {0}")]
-    Unreadable(BoxError),
-    #[error(transparent)]
+    #[error("the answer cannot be read")]
+    Unreadable(#[source] BoxError),
+    #[error("no token for the request")]
     Token(#[from] TokenError),
 }
 
@@ -74,21 +88,35 @@ impl Failure {
     pub(super) fn status(&self) -> Option<u16> {
         match self {
             Self::Status { status, .. } => Some(*status),
-            Self::Unsent(_)
-            | Self::Lost(_)
+            Self::Unauthorized { .. } => Some(401),
+            Self::Unsent { .. }
+            | Self::Lost { .. }
             | Self::TooLarge { .. }
             | Self::Unreadable(_)
             | Self::Token(_) => None,
         }
     }
 
-    /// Whether the same may succeed later.
+    /// Returns `true` if the same request can succeed soon.
     pub(super) fn is_passing(&self) -> bool {
         match self {
             Self::Status { status, .. } => matches!(status, 408 | 425 | 429 | 500..),
-            Self::Unsent(_) | Self::Lost(_) => true,
-            Self::Token(error) => error.retry() != crate::error::Retry::Never,
-            Self::TooLarge { .. } | Self::Unreadable(_) => false,
+            Self::Unsent { .. } | Self::Lost { .. } => true,
+            Self::Token(error) => error.retry() != Retry::Never,
+            Self::Unauthorized { .. } | Self::TooLarge { .. } | Self::Unreadable(_) => false,
+        }
+    }
+
+    /// Returns `true` if the request can succeed once an operator has corrected the credentials.
+    pub(super) fn is_unauthorized(&self) -> bool {
+        match self {
+            Self::Unauthorized { .. } => true,
+            Self::Token(error) => error.retry() == Retry::Never,
+            Self::Status { .. }
+            | Self::Unsent { .. }
+            | Self::Lost { .. }
+            | Self::TooLarge { .. }
+            | Self::Unreadable(_) => false,
         }
     }
 
@@ -96,22 +124,24 @@ impl Failure {
     pub(super) fn may_be_done(&self) -> bool {
         match self {
             Self::Status { status, .. } => matches!(status, 408 | 500..),
-            Self::Lost(_) | Self::TooLarge { .. } | Self::Unreadable(_) => true,
-            Self::Unsent(_) | Self::Token(_) => false,
+            Self::Lost { .. } | Self::TooLarge { .. } | Self::Unreadable(_) => true,
+            Self::Unauthorized { .. } | Self::Unsent { .. } | Self::Token(_) => false,
         }
     }
 
-    /// When to come again.
+    /// Returns the delay before the next attempt.
     pub(super) fn retry_after(&self) -> Duration {
         const PAUSE: Duration = Duration::from_secs(1);
         match self {
+            failure if failure.is_unauthorized() => UNAUTHORIZED_PAUSE,
             Self::Status {
                 retry_after: Some(delay),
                 ..
             } => *delay,
             Self::Status { .. }
-            | Self::Unsent(_)
-            | Self::Lost(_)
+            | Self::Unauthorized { .. }
+            | Self::Unsent { .. }
+            | Self::Lost { .. }
             | Self::TooLarge { .. }
             | Self::Unreadable(_)
             | Self::Token(_) => PAUSE,
@@ -173,13 +203,13 @@ impl Link {
                 .request(call, token.as_ref())
                 .send()
                 .await
-                .map_err(broken)?;
+                .map_err(|error| broken(call, error))?;
             let status = response.status();
             if status.is_success() {
                 let at = http::header(response.headers(), &DATE)
                     .and_then(http::date)
                     .map(Timestamp::from_micros);
-                let text = whole(response, call.max_bytes).await?;
+                let text = whole(response, call).await?;
                 return Ok(Answer { text, at });
             }
             if status == StatusCode::UNAUTHORIZED && !renewed && self.token.refused(token.as_ref())
@@ -187,7 +217,7 @@ impl Link {
                 renewed = true;
                 continue;
             }
-            return Err(refused(response, token.as_ref()).await);
+            return Err(refused(call, response, token.as_ref()).await);
         }
     }
 
@@ -219,9 +249,10 @@ impl Link {
     }
 }
 
-async fn whole(mut response: Response, limit: usize) -> Result<Vec<u8>, Failure> {
-    let mut whole = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(broken)? {
+async fn whole(mut response: Response, call: &Call) -> Result<Vec<u8>, Failure> {
+    let (mut whole, limit) = (Vec::new(), call.max_bytes);
+    let lost = |error| broken(call, error);
+    while let Some(chunk) = response.chunk().await.map_err(lost)? {
         if chunk.len() > limit - whole.len() {
             return Err(Failure::TooLarge { limit });
         }
@@ -230,23 +261,31 @@ async fn whole(mut response: Response, limit: usize) -> Result<Vec<u8>, Failure>
     Ok(whole)
 }
 
-/// What an answer says that is an error.
-async fn refused(mut response: Response, token: Option<&HeaderValue>) -> Failure {
+/// Returns the error of an answer with the status of an error.
+async fn refused(call: &Call, mut response: Response, token: Option<&HeaderValue>) -> Failure {
     let status = response.status().as_u16();
     let retry_after = http::header(response.headers(), &RETRY_AFTER)
         .and_then(|text| http::retry_after(text, clock::wall_micros()));
-    Failure::Status {
-        status,
-        said: http::said(&mut response, token, MAX_TOLD).await,
-        retry_after,
+    let said = http::said(&mut response, token, MAX_TOLD).await;
+    let request = call.name();
+    match status {
+        401 => Failure::Unauthorized { request, said },
+        status => Failure::Status {
+            request,
+            status,
+            said,
+            retry_after,
+        },
     }
 }
 
-/// A connection that was not made, or broke. The URL is taken out of the error.
-fn broken(error: reqwest::Error) -> Failure {
-    let error = error.without_url();
-    match error.is_connect() || error.is_builder() {
-        true => Failure::Unsent(error.into()),
-        false => Failure::Lost(error.into()),
+/// Returns the error of a connection that was not made, or broke.
+fn broken(call: &Call, error: reqwest::Error) -> Failure {
+    let request = call.name();
+    let is_unsent = error.is_connect() || error.is_builder();
+    let source = error.without_url().into();
+    match is_unsent {
+        true => Failure::Unsent { request, source },
+        false => Failure::Lost { request, source },
     }
 }

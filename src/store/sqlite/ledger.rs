@@ -79,10 +79,16 @@ impl RunLedger for SqliteStore {
         Ok(lost)
     }
 
-    async fn retry(&self, lease: Lease, at: Timestamp, counts: bool) -> Result<(), StoreError> {
+    async fn retry(
+        &self,
+        lease: Lease,
+        at: Timestamp,
+        counts: bool,
+        cause: Option<&str>,
+    ) -> Result<(), StoreError> {
         self.touch(&lease);
-        let given_back = lease.clone();
-        self.write(move |writing| runs::retry(writing, &given_back, at, counts))
+        let (failed, cause) = (lease.clone(), cause.map(str::to_owned));
+        self.write(move |writing| runs::retry(writing, &failed, at, counts, cause.as_deref()))
             .await?;
         self.forget(&lease);
         Ok(())

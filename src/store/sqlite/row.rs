@@ -27,7 +27,7 @@ macro_rules! select {
         concat!(
             "SELECT serial, executor, trigger_id, trigger_version, state, epoch, attempts, abandoned, token, granted_at,
                  enqueued_at, sequence, due, head, lease, line, event, correlation, hops, saved, woken_by, wake,
-                 suspended_at, written, reason, over FROM ux_runs ",
+                 suspended_at, written, reason, over, cause FROM ux_runs ",
             $rest
         )
     };
@@ -94,7 +94,8 @@ pub(super) fn update(writing: &Writing<'_>, kept: &Kept) -> rusqlite::Result<()>
     let mut update = writing.sql(
         "UPDATE ux_runs SET state = ?2, epoch = ?3, attempts = ?4, abandoned = ?5, token = ?6, granted_at = ?7,
              enqueued_at = ?8, sequence = ?9, due = ?10, head = ?11, lease = ?12, correlation = ?13, hops = ?14,
-             saved = ?15, woken_by = ?16, wake = ?17, suspended_at = ?18, written = ?19, reason = ?20, over = ?21
+             saved = ?15, woken_by = ?16, wake = ?17, suspended_at = ?18, written = ?19, reason = ?20, over = ?21,
+             cause = ?22
          WHERE serial = ?1",
     )?;
     update.execute(rusqlite::params![
@@ -119,6 +120,7 @@ pub(super) fn update(writing: &Writing<'_>, kept: &Kept) -> rusqlite::Result<()>
         written,
         row.reason,
         row.over.map(u64::cast_signed),
+        row.cause,
     ])?;
     Ok(())
 }
@@ -143,6 +145,7 @@ pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Kept> {
         written: written(row)?,
         reason: row.get(24)?,
         over: row.get::<_, Option<i64>>(25)?.map(i64::cast_unsigned),
+        cause: row.get(26)?,
     };
     Ok(Kept {
         serial: row.get(0)?,

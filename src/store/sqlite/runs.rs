@@ -148,9 +148,10 @@ pub(super) fn retry(
     lease: &Lease,
     at: Timestamp,
     counts: bool,
+    cause: Option<&str>,
 ) -> Result<(), Fault> {
     let mut kept = held(writing, lease)?;
-    kept.row.retry(counts);
+    kept.row.retry(counts, cause);
     kept.row.due = Some(at);
     Ok(row::update(writing, &kept)?)
 }
@@ -233,9 +234,14 @@ pub(super) fn end(
     match end {
         End::Continues => {}
         End::Suspended { wake, state, at } => kept.row.due = kept.row.suspend(wake, state, at),
-        End::Over { state, reason } => {
+        End::Over {
+            state,
+            reason,
+            cause,
+        } => {
             let sequence = writing.next_sequence();
-            kept.row.finish(state, reason, sequence.cast_unsigned());
+            let told = (reason, cause);
+            kept.row.finish(state, told, sequence.cast_unsigned());
             (kept.row.due, kept.head) = (None, false);
             writing.tenant.open_runs -= 1;
             writing.tenant.finished_runs += 1;
@@ -323,6 +329,7 @@ fn over(state: RunState, reason: Option<&str>) -> End {
     End::Over {
         state,
         reason: reason.map(str::to_owned),
+        cause: None,
     }
 }
 

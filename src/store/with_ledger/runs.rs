@@ -81,7 +81,8 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
         let age = lease.granted_at.since(lease.attempt_since);
         let delay = pause.max(age / 16).min(MAX_PAUSE);
         let (run, at) = (lease.run.clone(), lease.granted_at + delay);
-        match runs.retry(lease.clone(), at, counts).await {
+        let cause = Chain(&error).to_string();
+        match runs.retry(lease.clone(), at, counts, Some(&cause)).await {
             Ok(()) => {}
             Err(lost @ StoreError::LeaseLost { .. }) => return lost,
             Err(failed) => {
@@ -153,8 +154,15 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
         self.ledger_inside()?.heartbeat(leases).await
     }
 
-    async fn retry(&self, lease: Lease, at: Timestamp, counts: bool) -> Result<(), StoreError> {
-        self.ledger_inside()?.retry(lease, at, counts).await
+    async fn retry(
+        &self,
+        lease: Lease,
+        at: Timestamp,
+        counts: bool,
+        cause: Option<&str>,
+    ) -> Result<(), StoreError> {
+        let runs = self.ledger_inside()?;
+        runs.retry(lease, at, counts, cause).await
     }
 
     async fn release(&self, lease: Lease) -> Result<(), StoreError> {

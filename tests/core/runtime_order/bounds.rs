@@ -379,8 +379,14 @@ impl RunLedger for LosesClaims {
         self.inner.heartbeat(leases).await
     }
 
-    async fn retry(&self, lease: Lease, at: Timestamp, counts: bool) -> Result<(), StoreError> {
-        self.inner.retry(lease, at, counts).await
+    async fn retry(
+        &self,
+        lease: Lease,
+        at: Timestamp,
+        counts: bool,
+        cause: Option<&str>,
+    ) -> Result<(), StoreError> {
+        self.inner.retry(lease, at, counts, cause).await
     }
 
     async fn release(&self, lease: Lease) -> Result<(), StoreError> {

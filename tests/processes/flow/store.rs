@@ -89,8 +89,14 @@ impl RunLedger for Doomed {
         self.store.heartbeat(leases).await
     }
 
-    async fn retry(&self, lease: Lease, at: Timestamp, counts: bool) -> Result<(), StoreError> {
-        self.call(self.store.retry(lease, at, counts)).await
+    async fn retry(
+        &self,
+        lease: Lease,
+        at: Timestamp,
+        counts: bool,
+        cause: Option<&str>,
+    ) -> Result<(), StoreError> {
+        self.call(self.store.retry(lease, at, counts, cause)).await
     }
 
     async fn release(&self, lease: Lease) -> Result<(), StoreError> {

@@ -66,7 +66,7 @@ pub(crate) async fn call(
                 .map(drop)
         }
         Operation::Heartbeat => ledger.heartbeat(&[lease]).await.map(drop),
-        Operation::Retry => ledger.retry(lease, now, true).await,
+        Operation::Retry => ledger.retry(lease, now, true, None).await,
         Operation::Release => ledger.release(lease).await,
         Operation::Transfer => {
             let position = KeyPosition::Held;

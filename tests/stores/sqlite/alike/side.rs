@@ -103,7 +103,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
                 return self.plain(&format!("{leases:?}")) + &self.said(lost);
             }
             Step::Retry(which, at, counts) => match self.lease(*which) {
-                Some(lease) => self.store.retry(lease, self.at(*at), *counts).await,
+                Some(lease) => self.store.retry(lease, self.at(*at), *counts, None).await,
                 None => return String::new(),
             },
             Step::Release(which) => match self.lease(*which) {
