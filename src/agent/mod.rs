@@ -24,8 +24,11 @@
 //! | `approval`, `wait_seconds` | what people agree to, and how long is waited; see [below](#people) |
 //! | `trust` | which schemas are private, untrusted or lead outward; see [`Trifecta`] |
 //!
-//! Other fields are left alone, since a breadcrumb may have some of others' making. One that is nearly a field which restricts the
-//! agent or instructs its model is refused as misspelt.
+//! An unknown field has no effect. [`AgentDefinition::warnings`] names it and the nearest known field, and the
+//! [runtime](crate::runtime::definitions) logs that once for each version of a definition. It is an error in
+//! [strict](crate::model::DefinitionOptions::strict) mode, which is the mode for files, and in every mode if its name is nearly that
+//! of a field which restricts the agent or instructs its model. An unknown capability is a warning in every mode. The fields
+//! `comment`, `metadata` and `$schema`, and fields that end with `_comment` or start with `x-`, are comments.
 //!
 //! # Tools
 //! An agent that may call tools names them in `tools`, and gets no others of the registry it is

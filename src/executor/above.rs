@@ -3,7 +3,7 @@
 
 use super::check::InvalidExecutor;
 use crate::error::{BoxError, Retry, permanent, retry_after};
-use crate::model::DefinitionError;
+use crate::model::{DefinitionError, Place};
 use std::panic::Location;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,15 +20,14 @@ pub enum AgentError {
         /// What it must be.
         expected: &'static str,
     },
-    /// A field of the definition has a field that means nothing.
-    #[error("{unknown:?} is no field of {field:?} of the agent definition; there are: {known}")]
+    /// A field of the definition does not exist: it is nearly a restriction, it is in an object of restrictions, or the definition
+    /// is read in [strict](crate::model::DefinitionOptions::strict) mode.
+    #[error("{place} of the agent definition: {problem}")]
     UnknownField {
-        /// The field.
-        field: &'static str,
-        /// What is in it.
-        unknown: String,
-        /// What may be in it.
-        known: String,
+        /// The path of the field in the context of the definition.
+        place: Place,
+        /// The name of the field and the nearest known fields.
+        problem: String,
     },
     /// The subscriptions of the definition cannot be used.
     #[error("the subscriptions of agent {agent:?} cannot be used")]
@@ -160,6 +159,15 @@ pub enum ToolError {
         which: &'static str,
         /// Why.
         reason: String,
+    },
+    /// A field of the definition does not exist, and the definition is read in
+    /// [strict](crate::model::DefinitionOptions::strict) mode.
+    #[error("{place} of the tool definition: {problem}")]
+    UnknownField {
+        /// The path of the field in the context of the definition.
+        place: Place,
+        /// The name of the field and the nearest known fields.
+        problem: String,
     },
     /// Two tools have one name.
     #[error("tool {name:?} is registered at {first} and again at {second}; rename one of them")]

@@ -1155,7 +1155,7 @@ fn an_agent_definition_that_cannot_be_used_says_what_to_mend() {
         ),
         (
             with("context_budget", json!({"token": 5})),
-            r#"field "context_budget" of the agent definition must be an object of "tokens", "bytes" and "items_per_source", whole numbers over 0"#,
+            r#"context_budget.token of the agent definition: unknown field "token"; did you mean "tokens"?"#,
         ),
         (with("context_budget", json!({"tokens": 0})), "over 0"),
         (with("context_budget", json!(5_000)), "an object of"),
