@@ -27,7 +27,7 @@ pub(super) enum Parsed<'p> {
 }
 
 impl<'s> Source<'s> {
-    /// A definition in JSON, in strict mode. The name identifies the source in reports.
+    /// Creates a source of a definition in JSON, which is checked in strict mode. The name identifies the source in reports.
     #[must_use]
     pub fn json(name: impl Into<Cow<'s, str>>, text: impl Into<Cow<'s, str>>) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl<'s> Source<'s> {
         }
     }
 
-    /// A definition in YAML, in strict mode.
+    /// Creates a source of a definition in YAML, which is checked in strict mode.
     #[cfg(feature = "yaml")]
     #[must_use]
     pub fn yaml(name: impl Into<Cow<'s, str>>, text: impl Into<Cow<'s, str>>) -> Self {
@@ -46,7 +46,7 @@ impl<'s> Source<'s> {
         }
     }
 
-    /// The text of a file, in the format of its extension: `.json` or, with the feature `yaml`, `.yaml` or `.yml`. Returns `None` for
+    /// Creates a source of the text of a file, in the format of its extension: `.json` or, with the feature `yaml`, `.yaml` or `.yml`. Returns `None` for
     /// another extension.
     #[must_use]
     pub fn file(path: &Path, text: impl Into<Cow<'s, str>>) -> Option<Self> {
@@ -59,7 +59,7 @@ impl<'s> Source<'s> {
         }
     }
 
-    /// A breadcrumb of a store or a server, without strict mode.
+    /// Creates a source of a breadcrumb of a store or a server, which is checked without strict mode.
     #[must_use]
     pub fn record(breadcrumb: &Breadcrumb) -> Self {
         let hints = breadcrumb.llm_hints.as_deref();
@@ -75,7 +75,7 @@ impl<'s> Source<'s> {
         }
     }
 
-    /// The name of the source in reports.
+    /// Returns the name of the source in reports.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

@@ -347,19 +347,19 @@ impl Odd {
 }
 
 impl Warning {
-    /// The index of the subscription, counted from 0.
+    /// Returns the index of the subscription, counted from 0.
     #[must_use]
     pub fn subscription(&self) -> usize {
         self.subscription
     }
 
-    /// The problem.
+    /// Returns the problem.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.odd.message
     }
 
-    /// The path of the field in the subscription: `fetch.limit`; empty for the subscription as a whole.
+    /// Returns the path of the field in the subscription: `fetch.limit`. It is empty for the subscription as a whole.
     #[must_use]
     pub fn field(&self) -> &str {
         &self.odd.field

@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(finding.to_string(), "line 3 column 5: tools[1]: odd");
         assert_eq!(
             serde_json::to_value(&finding).unwrap(),
-            serde_json::json!({"severity": "warning", "path": "tools[1]", "file": null, "line": 3, "column": 5, "message": "odd"})
+            serde_json::json!({"severity": "warning", "path": "tools[1]", "line": 3, "column": 5, "message": "odd"})
         );
     }
 }

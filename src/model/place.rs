@@ -105,6 +105,7 @@ fn is_plain(name: &str) -> bool {
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Position {
     /// The file, if it came from one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     /// The line, counted from 1.
     pub line: usize,

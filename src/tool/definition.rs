@@ -2,7 +2,6 @@ use super::ToolError;
 use crate::model::{
     DefinitionOptions, Finding, Findings, KnownFields, Place, Severity, Subscriptions, sorted_text,
 };
-
 use serde_json::{Map, Value};
 
 /// A tool definition: the context of a `tool.v1` breadcrumb. It gives a registered tool its subscriptions.
@@ -93,7 +92,7 @@ impl ToolDefinition {
         })
     }
 
-    /// The unknown fields, at most 100. The problems of the subscriptions are in [`Subscriptions::warnings`].
+    /// Returns the unknown fields, at most 100. [`Subscriptions::warnings`] returns the problems of the subscriptions.
     #[must_use]
     pub fn warnings(&self) -> &[Finding] {
         &self.warnings
@@ -120,7 +119,7 @@ impl ToolDefinition {
         found
     }
 
-    /// The context as JSON with sorted keys, for the hash of the definition.
+    /// Returns the context as JSON with sorted keys, for the hash of the definition.
     pub(super) fn text(&self) -> &str {
         &self.text
     }

@@ -71,7 +71,7 @@ impl ToolExecutor {
     /// Creates the executor of a definition that was read with options.
     ///
     /// # Errors
-    /// As [`from_definition`](Self::from_definition).
+    /// See [`from_definition`](Self::from_definition).
     #[track_caller]
     pub fn from_read_definition(
         definition: &ToolDefinition,

@@ -158,8 +158,8 @@ impl AgentDefinition {
         })
     }
 
-    /// The problems of the fields: unknown fields and a missing `system_prompt`, at most 100. The problems of the subscriptions are
-    /// in [`Subscriptions::warnings`].
+    /// Returns the problems of the fields: unknown fields and a missing `system_prompt`, at most 100.
+    /// [`Subscriptions::warnings`] returns the problems of the subscriptions.
     #[must_use]
     pub fn warnings(&self) -> &[Finding] {
         &self.warnings

@@ -209,14 +209,12 @@ impl Keeper {
         let said = this
             .and_then(|kept| kept.refused)
             .is_some_and(|refused| refused.said);
-        let is_new = this.is_none();
         let running = before.and_then(|kept| kept.executor);
         let made = self.make(definition);
         let put = made.and_then(|(executor, warnings)| {
-            if is_new {
-                log_warnings(definition, &warnings);
-            }
-            put(roster, executor, definition.id, running.as_ref())
+            let id = put(roster, executor, definition.id, running.as_ref())?;
+            log_warnings(definition, &warnings);
+            Ok(id)
         });
         let (executor, refused) = match put {
             Ok(id) => (Some(id), None),

@@ -49,10 +49,10 @@ use super::RuntimeError;
 use crate::agent::{AgentDefinition, AgentExecutor, ChatModel};
 use crate::error::BoxError;
 use crate::executor::UniversalExecutor;
-use crate::model::{Breadcrumb, DefinitionOptions, Finding, is_definition_schema};
+use crate::model::{Breadcrumb, DefinitionOptions, Finding, Place, is_definition_schema};
 use crate::store::BreadcrumbStore;
 use crate::tool::{Tool, ToolDefinition, ToolExecutor, ToolRegistry};
-use crate::workflow::{Parts, Warning, WorkflowExecutor};
+use crate::workflow::{Parts, WorkflowExecutor};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -283,7 +283,12 @@ impl Definitions {
             &self.options,
         )?;
         let mut found = WorkflowExecutor::check_fields(&definition.context, &self.options);
-        found.extend(workflow.warnings().iter().map(Warning::finding));
+        let inner = Place::default().field("definition");
+        found.extend(workflow.warnings().iter().map(|warning| {
+            let mut finding = warning.finding();
+            finding.place = finding.place.below(&inner);
+            finding
+        }));
         Ok((Arc::new(workflow), found.into_vec()))
     }
 

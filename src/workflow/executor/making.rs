@@ -60,10 +60,10 @@ impl WorkflowExecutor {
         Self::from_definition_with(definition, parts, store, &DefinitionOptions::default())
     }
 
-    /// The same with options, for example in [strict](DefinitionOptions::strict) mode.
+    /// Creates the executor of a definition with options, for example in [strict](DefinitionOptions::strict) mode.
     ///
     /// # Errors
-    /// As [`from_definition`](Self::from_definition). In strict mode every unknown field is an error.
+    /// See [`from_definition`](Self::from_definition). In strict mode every unknown field is an error.
     pub fn from_definition_with(
         definition: &Value,
         parts: &Parts,

@@ -132,7 +132,8 @@ fn read(found: &Breadcrumb, text: &str) -> Result<Workflow, BoxError> {
         tracing::warn!(
             definition = %found.id,
             version = found.version,
-            problem = warning.to_string(),
+            path = warning.place.to_string(),
+            problem = warning.oddity.to_string(),
             "a definition loaded with a warning"
         );
     }

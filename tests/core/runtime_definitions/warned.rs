@@ -54,10 +54,10 @@ async fn the_warnings_of_a_definition_are_logged_once_for_each_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_warnings_of_a_definition_that_waits_for_its_name_are_logged_once() {
+async fn the_warnings_of_a_definition_that_waits_for_its_name_are_logged_once_when_it_loads() {
     let store = MemoryStore::default();
     let odd = with(agent("taken", "a.v1", "Hi."), &json!({"banana": 1}));
-    put(&store, "agent.def.v1", agent("taken", "a.v1", "Hello.")).await;
+    let taken = put(&store, "agent.def.v1", agent("taken", "a.v1", "Hello.")).await;
     let renamed = put(&store, "agent.def.v1", agent("first", "b.v1", "Hi.")).await;
     let runtime = runtime(&store, agents(&store));
     let (log, _guard) = Log::capture(tracing::Level::WARN, FmtSpan::NONE);
@@ -67,10 +67,13 @@ async fn the_warnings_of_a_definition_that_waits_for_its_name_are_logged_once() 
         put(&store, "agent.def.v1", odd).await;
         until_rejected(&store, 1).await;
         // A name that becomes free makes the runtime read the waiting definition again.
-        let renamed = redefine(&store, &renamed, agent("second", "b.v1", "Hi.")).await;
+        redefine(&store, &renamed, agent("second", "b.v1", "Hi.")).await;
         until_running(&runtime, &["second", "taken"]).await;
-        redefine(&store, &renamed, agent("third", "b.v1", "Hi.")).await;
-        until_running(&runtime, &["taken", "third"]).await;
+        let waiting = log.take();
+        assert_eq!(waiting.matches(WARNED).count(), 0, "{waiting}");
+
+        redefine(&store, &taken, agent("other", "a.v1", "Hello.")).await;
+        until_running(&runtime, &["other", "second", "taken"]).await;
     };
     runtime.run_until(scenario).await.unwrap();
 
@@ -119,7 +122,7 @@ async fn an_unknown_field_of_a_stored_workflow_is_logged_and_the_workflow_loads(
 
     let logged = log.take();
     assert_eq!(logged.matches(WARNED).count(), 2, "{logged}");
-    assert!(logged.contains("path=\"banana\""), "{logged}");
+    assert!(logged.contains("path=\"definition.banana\""), "{logged}");
     assert!(logged.contains("path=\"entry\""), "{logged}");
     assert!(rejections(&store).await.is_empty());
 }
