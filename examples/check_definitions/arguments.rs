@@ -1,6 +1,6 @@
 //! The command line.
 
-use universal_executor::BoxError;
+use universal_executor::{BoxError, Secret};
 
 /// The arguments of the program.
 #[derive(Debug, Default)]
@@ -14,6 +14,8 @@ pub(crate) struct Arguments {
     pub(crate) strict: Option<bool>,
     /// The owner on a server, or the tenant in a store file.
     pub(crate) owner: Option<String>,
+    /// The token for a server, from the environment and never from the command line, which other users of the machine can read.
+    pub(crate) token: Option<Secret>,
 }
 
 impl Arguments {

@@ -1,5 +1,5 @@
 //! Checks definitions before they run: agents, tools, schemas, workflows and workloads in files, folders, SQLite stores and RCRT
-//! (Right Context Right Time) servers. Exit status 1 if a definition does not load or a source cannot be read.
+//! (Right Context Right Time) servers. Changes nothing. Exit status 1 if a definition does not load or a source cannot be read.
 //!
 //! ```text
 //! cargo run --example check_definitions -- [--json] [--rcrt] [--strict | --lenient] [--owner <id>] <source>..
@@ -7,7 +7,7 @@
 //!
 //! A source is a file (`.json`, or `.yaml` with the feature `yaml`), a folder, a store file with the feature `sqlite`, or with the
 //! feature `rcrt` the URL of a server, whose token is in `RCRT_TOKEN` and whose owner is `--owner`. For a store file, `--owner` is the
-//! tenant. Files are checked in strict mode, in which an unknown field is an error, and records with warnings; `--strict` and
+//! tenant. A store file of an older version of the crate is refused, because it would have to be migrated. Files are checked in strict mode, in which an unknown field is an error, and records with warnings; `--strict` and
 //! `--lenient` set one mode for both. `--rcrt` accepts the additional fields of definitions for RCRT servers.
 
 #![expect(
@@ -21,17 +21,14 @@ pub(crate) mod read;
 
 use arguments::Arguments;
 use std::process::ExitCode;
-use universal_executor::BoxError;
 use universal_executor::check::{Check, Report};
+use universal_executor::{BoxError, Secret};
 
 /// The report, and the sources that cannot be read, one message each.
 pub(crate) type Checked = (Report, Vec<String>);
 
 /// Reads all sources and checks them together.
-///
-/// # Errors
-/// Fails if the arguments name a store or server that this build cannot open.
-pub(crate) async fn check(arguments: &Arguments) -> Result<Checked, BoxError> {
+pub(crate) async fn check(arguments: &Arguments) -> Checked {
     let mut check = Check::new();
     if arguments.rcrt {
         check = check.rcrt_fields();
@@ -39,8 +36,8 @@ pub(crate) async fn check(arguments: &Arguments) -> Result<Checked, BoxError> {
     if let Some(is_strict) = arguments.strict {
         check = check.strict(is_strict);
     }
-    let (sources, unread) = read::all(arguments).await?;
-    Ok((check.all(sources), unread))
+    let (sources, unread) = read::all(arguments).await;
+    (check.all(sources), unread)
 }
 
 /// Returns 1 if a definition does not load or a source cannot be read, otherwise 0.
@@ -53,8 +50,9 @@ pub(crate) fn exit_code((report, unread): &Checked) -> ExitCode {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<ExitCode, BoxError> {
-    let arguments = Arguments::parse(std::env::args().skip(1))?;
-    let checked = check(&arguments).await?;
+    let mut arguments = Arguments::parse(std::env::args().skip(1))?;
+    arguments.token = std::env::var("RCRT_TOKEN").ok().map(Secret::new);
+    let checked = check(&arguments).await;
     match arguments.json {
         true => println!("{}", print::json(&checked)?),
         false => println!("{}", print::text(&checked)),

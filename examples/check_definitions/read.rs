@@ -1,6 +1,7 @@
 //! Sources: files, folders, store files and servers.
 
 use super::arguments::Arguments;
+use std::error::Error;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -21,28 +22,44 @@ const RECORDS: usize = 10_000;
 
 type Sources = Vec<Source<'static>>;
 
-/// Reads all sources. Returns a message for each file that cannot be read.
-///
-/// # Errors
-/// Fails if a store or server cannot be read, or needs a feature that this build does not have.
-pub(crate) async fn all(arguments: &Arguments) -> Result<(Sources, Vec<String>), BoxError> {
+/// Reads all sources. Returns a message for each source and file that cannot be read.
+pub(crate) async fn all(arguments: &Arguments) -> (Sources, Vec<String>) {
     let (mut sources, mut unread) = (Vec::new(), Vec::new());
     for source in &arguments.sources {
-        let path = Path::new(source);
-        if source.starts_with("http://") || source.starts_with("https://") {
-            let owner = arguments.owner.as_deref();
-            let owner = owner.ok_or("a server needs --owner <id>")?;
-            sources.extend(server(source, owner, &mut unread).await?);
-        } else if path.is_dir() {
-            folder(path, &mut sources, &mut unread);
-        } else if is_store(path) {
-            let owner = arguments.owner.as_deref();
-            sources.extend(store_file(path, owner, &mut unread).await?);
-        } else {
-            file(path, &mut sources, &mut unread);
+        let read = one(source, arguments, &mut sources, &mut unread).await;
+        if let Err(error) = read {
+            unread.push(format!("cannot read {source}: {}", chain(&*error)));
         }
     }
-    Ok((sources, unread))
+    (sources, unread)
+}
+
+/// # Errors
+/// Fails if a store or server cannot be read, or needs a feature that this build does not have.
+async fn one(
+    source: &str,
+    arguments: &Arguments,
+    sources: &mut Sources,
+    unread: &mut Vec<String>,
+) -> Result<(), BoxError> {
+    let path = Path::new(source);
+    if source.starts_with("http://") || source.starts_with("https://") {
+        sources.extend(server(source, arguments, unread).await?);
+    } else if path.is_dir() {
+        folder(path, sources, unread);
+    } else if is_store(path) {
+        sources.extend(store_file(path, arguments, unread).await?);
+    } else {
+        file(path, sources, unread);
+    }
+    Ok(())
+}
+
+/// Returns an error and its sources on one line.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let errors = std::iter::successors(Some(error), |&error| error.source());
+    let messages: Vec<String> = errors.map(ToString::to_string).collect();
+    messages.join(": ")
 }
 
 /// Reads the files below a folder whose extension is that of a definition, in the order of their paths.
@@ -167,33 +184,37 @@ fn is_store(path: &Path) -> bool {
 #[cfg(feature = "sqlite")]
 async fn store_file(
     path: &Path,
-    tenant: Option<&str>,
+    arguments: &Arguments,
     unread: &mut Vec<String>,
 ) -> Result<Sources, BoxError> {
-    let opened = universal_executor::SqliteStore::builder(path)
-        .open()
-        .await?;
-    match tenant {
+    let builder = universal_executor::SqliteStore::builder(path);
+    let opened = builder.read_only().open().await?;
+    match &arguments.owner {
         Some(tenant) => store(&opened.in_tenant(tenant), unread).await,
         None => store(&opened, unread).await,
     }
 }
 
 #[cfg(not(feature = "sqlite"))]
-async fn store_file(_: &Path, _: Option<&str>, _: &mut Vec<String>) -> Result<Sources, BoxError> {
+async fn store_file(_: &Path, _: &Arguments, _: &mut Vec<String>) -> Result<Sources, BoxError> {
     Err("a store file needs the feature sqlite".into())
 }
 
 #[cfg(feature = "rcrt")]
-async fn server(url: &str, owner: &str, unread: &mut Vec<String>) -> Result<Sources, BoxError> {
-    let token = universal_executor::Secret::new(std::env::var("RCRT_TOKEN")?);
-    let server = universal_executor::RcrtStore::builder(url, owner)
-        .token(token)
-        .build()?;
-    store(&server, unread).await
+async fn server(
+    url: &str,
+    arguments: &Arguments,
+    unread: &mut Vec<String>,
+) -> Result<Sources, BoxError> {
+    let owner = arguments.owner.as_deref();
+    let owner = owner.ok_or("a server needs --owner <id>")?;
+    let token = arguments.token.clone();
+    let token = token.ok_or("a server needs a token in the environment variable RCRT_TOKEN")?;
+    let builder = universal_executor::RcrtStore::builder(url, owner);
+    store(&builder.token(token).build()?, unread).await
 }
 
 #[cfg(not(feature = "rcrt"))]
-async fn server(_: &str, _: &str, _: &mut Vec<String>) -> Result<Sources, BoxError> {
+async fn server(_: &str, _: &Arguments, _: &mut Vec<String>) -> Result<Sources, BoxError> {
     Err("a server needs the feature rcrt".into())
 }

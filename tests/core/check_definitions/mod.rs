@@ -28,7 +28,7 @@ fn arguments(options: &[&str], sources: &[&Path]) -> Arguments {
 }
 
 async fn checked(options: &[&str], sources: &[&Path]) -> Checked {
-    check(&arguments(options, sources)).await.unwrap()
+    check(&arguments(options, sources)).await
 }
 
 /// An empty folder for one test.
@@ -287,13 +287,54 @@ async fn a_store_file_is_checked() -> Result<(), BoxError> {
     store.in_tenant("other").create(adder).await?;
     store.close().await;
 
+    let before = std::fs::read(&path)?;
+
     let of_default = checked(&[], &[&path]).await;
     let of_other = checked(&["--owner", "other"], &[&path]).await;
 
     for checked in [of_default, of_other] {
+        assert_eq!(checked.1, Vec::<String>::new());
         assert_eq!(checked.0.definitions.len(), 1);
         assert_eq!(checked.0.definitions[0].id.as_deref(), Some("adder"));
     }
+    assert!(
+        std::fs::read(&path)? == before,
+        "the check changed the file"
+    );
+    Ok(())
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn a_store_file_of_an_older_version_is_refused_and_not_migrated() -> Result<(), BoxError> {
+    let path = scratch("check-older-store").join("store.db");
+    let store = universal_executor::SqliteStore::builder(&path);
+    store.open().await?.close().await;
+    let older = rusqlite::Connection::open(&path)?;
+    older.execute_batch("UPDATE ux_schema_version SET version = 1")?;
+    drop(older);
+    let before = std::fs::read(&path)?;
+
+    let checked = checked(&[], &[&path, &data("definitions/adder.json")]).await;
+
+    assert_eq!(exit_code(&checked), ExitCode::from(1));
+    assert_eq!(
+        checked.0.definitions.len(),
+        1,
+        "the other source is checked"
+    );
+    expect(
+        &lines(&checked, "error"),
+        &[
+            "cannot read",
+            "store.db",
+            "its schema version 1 is older than",
+        ],
+    );
+    assert!(
+        std::fs::read(&path)? == before,
+        "the check changed the file"
+    );
     Ok(())
 }
 
