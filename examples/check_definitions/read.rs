@@ -206,12 +206,24 @@ async fn server(
     arguments: &Arguments,
     unread: &mut Vec<String>,
 ) -> Result<Sources, BoxError> {
+    use universal_executor::store::StoreError;
+    use universal_executor::{BreadcrumbId, RcrtStore};
+
     let owner = arguments.owner.as_deref();
     let owner = owner.ok_or("a server needs --owner <id>")?;
     let token = arguments.token.clone();
     let token = token.ok_or("a server needs a token in the environment variable RCRT_TOKEN")?;
-    let builder = universal_executor::RcrtStore::builder(url, owner);
-    store(&builder.token(token).build()?, unread).await
+    let builder = RcrtStore::builder(url, owner);
+    let server = builder.token(token).build()?;
+    let sources = store(&server, unread).await?;
+    // With an invalid token every search finds nothing, and only a lookup fails.
+    if sources.is_empty()
+        && let Err(error) = server.get(BreadcrumbId::NIL).await
+        && !matches!(error, StoreError::NotFound { .. })
+    {
+        return Err(error.into());
+    }
+    Ok(sources)
 }
 
 #[cfg(not(feature = "rcrt"))]

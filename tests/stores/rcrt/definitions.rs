@@ -72,3 +72,13 @@ async fn a_server_that_cannot_be_read_is_named_with_the_cause_and_without_the_to
         assert_eq!(exit_code(&checked), ExitCode::from(1));
     }
 }
+
+#[tokio::test]
+async fn a_server_without_definitions_is_no_error() {
+    let server = Server::start().await;
+
+    let checked = checked(&server, &["--owner", OWNER], Some(token_of(OWNER))).await;
+
+    assert_eq!(checked.1, Vec::<String>::new());
+    assert_eq!(exit_code(&checked), ExitCode::SUCCESS);
+}
