@@ -3,7 +3,9 @@
 use super::UniversalExecutor;
 use crate::bugs::planted;
 use crate::model::{Breadcrumb, EventKind, Route, Subscriptions};
-use crate::store::{Commit, ExecutorVersion, Lease, RunEnd, RunLedger, StoreError, Worker};
+use crate::store::{
+    Commit, ExecutorVersion, KeyPosition, Lease, RunEnd, RunLedger, StoreError, Worker,
+};
 
 /// Decision about a run whose trigger this version of its executor does not match.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,8 +68,12 @@ pub(crate) async fn leave_unmatched<E: UniversalExecutor + ?Sized>(
     };
     match decide(&workers, executor.id(), &own_version, matches) {
         Unmatched::Transfer { to, version } => {
+            let position = match to.is_live {
+                true => KeyPosition::Held,
+                false => KeyPosition::Left,
+            };
             ledger
-                .transfer(lease.clone(), &version.version, to.kept_until())
+                .transfer(lease.clone(), &version.version, to.kept_until(), position)
                 .await?;
             log_transfer(lease, to, &version.version, &own_version);
         }
@@ -91,14 +97,15 @@ pub(crate) async fn leave_unmatched<E: UniversalExecutor + ?Sized>(
     Ok(())
 }
 
-/// Logs a transfer: at `WARN` if no worker of the version is live, because the run then blocks its ordering key.
+/// Logs a transfer: at `WARN` if no worker of the version is live, because the run then waits for an unknown time and leaves
+/// its position in the order of its ordering key.
 fn log_transfer(lease: &Lease, to: &Worker, version: &str, own_version: &str) {
     let (run, worker) = (&lease.run, &*to.record.name);
     if to.is_live {
         tracing::info!(%run, worker, version, own_version, "a run was transferred to another version of its executor, which matches the trigger");
     } else {
-        tracing::warn!(%run, worker, version, own_version, "a run waits for a version of its executor that does not run now, at most 24 h, and later runs with its \
-             ordering key wait behind it; start a worker of that version, or end the run with Runtime::skip");
+        tracing::warn!(%run, worker, version, own_version, "a run waits for a version of its executor that does not run now, at most 24 h; later runs with its \
+             ordering key do not wait for it; start a worker of that version, or end the run with Runtime::skip");
     }
 }
 

@@ -59,7 +59,6 @@ mod roster;
 mod seen;
 mod share;
 mod shared;
-mod skip;
 mod station;
 mod sweep;
 mod wakes;
@@ -323,8 +322,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Ends a run as skipped that waits for another version of its executor ([`Run::transferred_to`]), so that later runs with
-    /// its ordering key start. [`redo`](Self::redo) runs it again.
+    /// Ends a run as skipped that waits for another version of its executor ([`Run::transferred_to`]). [`redo`](Self::redo)
+    /// runs it again.
     ///
     /// # Errors
     /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Skip`] if the run is unknown or
@@ -334,7 +333,7 @@ impl Runtime {
     pub async fn skip(&self, run: &RunRef) -> Result<(), RuntimeError> {
         let home = self.home_of(run)?;
         let skipped = match home.ledger() {
-            Some(ledger) => skip::skip(home.store(), ledger, run).await,
+            Some(ledger) => ledger.skip(run).await,
             None => return Err(no_ledger(run)),
         };
         skipped.map_err(|source| RuntimeError::Skip { source })?;

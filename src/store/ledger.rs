@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// running, lease over --claim--> running         suspended --resume, or its time is up--> ready
 /// failed, or skipped as unmatched --redo--> ready (in a new epoch)
 /// running --transfer--> ready (for another version of the executor, attempt - 1)
+/// transferred --skip--> skipped (as unmatched)
 /// ```
 ///
 /// # Contract
@@ -24,7 +25,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// - **Counted at claim.** The attempt counts when it starts, so a trigger that kills its worker runs out of attempts.
 /// - **Ordered.** Of the rows of one executor with the same [ordering key](RunRef::order) only the first that is not
 ///   over can be claimed. One that waits for a retry, is suspended, runs, or whose lease ran out keeps those behind it
-///   waiting until it is over. A row that is redone or made ready again goes to the end.
+///   waiting until it is over. A row that is redone or made ready again goes to the end. A row that
+///   [left](KeyPosition::Left) its position with a transfer keeps no other row waiting; it goes to the end when it is accepted.
 /// - **The store's clock.** Leases and times are the store's; the clocks of workers do not matter.
 /// - **Before and after a suspension.** What was committed before a run was suspended, or with it, has `updated_at` at
 ///   or before its [`suspended_at`](Run::suspended_at), and what is committed later has it after.
@@ -38,7 +40,8 @@ pub trait RunLedger: Send + Sync {
     async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError>;
 
     /// Claims one run by hand, whatever time it waits for, and adds it if it is not there. One that is behind another
-    /// of its ordering key stays ready, and the answer is [`Claim::Running`].
+    /// of its ordering key stays ready, and the answer is [`Claim::Running`]. A run that [left](KeyPosition::Left) its position
+    /// goes to the end of the order of its key first.
     ///
     /// `instead_of` is the lease of an older version of the same trigger: its run ends as superseded in the same step,
     /// whatever the answer is.
@@ -86,8 +89,9 @@ pub trait RunLedger: Send + Sync {
 
     /// Releases a run for another version of its executor, which matches the trigger. The attempt does not count.
     ///
-    /// The run retains its place in the order of its ordering key. It becomes due when a worker of that version
-    /// [accepts](Self::accept_transfers) it, at the latest at `until`.
+    /// The run becomes due when a worker of that version [accepts](Self::accept_transfers) it, at the latest at `until`. Whether
+    /// later runs with its ordering key wait for it depends on `position`. A run that leaves its position is not claimed before
+    /// it is accepted: at `until` or later, a worker of any version of its executor accepts it.
     ///
     /// # Errors
     /// [`StoreError::LeaseLost`].
@@ -96,9 +100,13 @@ pub trait RunLedger: Send + Sync {
         lease: Lease,
         version: &str,
         until: Timestamp,
+        position: KeyPosition,
     ) -> Result<(), StoreError>;
 
-    /// Makes the runs due that were [transferred](Self::transfer) to these versions of executors, given as (ID, version).
+    /// Makes the runs due that were [transferred](Self::transfer) to these versions of executors, given as (ID, version), and
+    /// the runs of these executors that left their position and reached their time, whatever their version. A run that left
+    /// its position goes to the end of the order of its ordering key; several such runs retain their order among themselves.
+    ///
     /// Returns their number, at most 1,000 for each version: after an answer of less than 1,000, none of these runs is left.
     ///
     /// # Errors
@@ -141,6 +149,13 @@ pub trait RunLedger: Send + Sync {
     /// [`StoreError::WrongState`] if the run is in another state, [`StoreError::UnknownRun`].
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError>;
 
+    /// Ends a [transferred](Self::transfer) run as skipped, with the reason of a run that no version matches. Other runs of its
+    /// ordering key can be running.
+    ///
+    /// # Errors
+    /// [`StoreError::WrongState`] if the run does not wait for another version of its executor, [`StoreError::UnknownRun`].
+    async fn skip(&self, run: &RunRef) -> Result<(), StoreError>;
+
     /// The rows a filter selects, in the order in which they are due, then were added.
     ///
     /// # Errors
@@ -157,6 +172,16 @@ pub trait RunLedger: Send + Sync {
         &self,
         versions: &[(BreadcrumbId, u64)],
     ) -> Result<Vec<WrittenBy>, StoreError>;
+}
+
+/// Effect of a [transfer](RunLedger::transfer) on the position of the run in the order of its ordering key. Without an ordering
+/// key, both variants are the same.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum KeyPosition {
+    /// Later runs with its ordering key wait for the run.
+    Held,
+    /// Later runs with its ordering key do not wait for the run. It comes behind the runs that joined before it is accepted.
+    Left,
 }
 
 /// Writer of a version of a breadcrumb, by the record of the store.

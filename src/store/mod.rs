@@ -71,7 +71,9 @@ pub use error::{SavedResponse, StoreError};
 pub use ext::BreadcrumbStoreExt;
 #[cfg(feature = "conformance")]
 pub use faulty::{Fault, Faulty, Injected, Moment};
-pub use ledger::{Claim, ExecutorLimits, Lease, LeaseOwner, Lost, RunLedger, WrittenBy};
+pub use ledger::{
+    Claim, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost, RunLedger, WrittenBy,
+};
 pub use lineage::{Lineage, Saved, Wake};
 pub use memory::{MemoryLimits, MemoryStore};
 pub use observed::Observed;

@@ -38,6 +38,8 @@ pub enum Operation {
     Resume,
     /// [`RunLedger::redo`](super::RunLedger::redo).
     Redo,
+    /// [`RunLedger::skip`](super::RunLedger::skip).
+    Skip,
     /// [`RunLedger::runs`](super::RunLedger::runs).
     Runs,
     /// [`RunLedger::written_by`](super::RunLedger::written_by).
@@ -54,7 +56,7 @@ pub enum Operation {
 
 impl Operation {
     /// Every operation: those of a store, of its ledger, of a source.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Get,
         Self::Search,
         Self::VectorSearch,
@@ -72,6 +74,7 @@ impl Operation {
         Self::Save,
         Self::Resume,
         Self::Redo,
+        Self::Skip,
         Self::Runs,
         Self::WrittenBy,
         Self::Subscribe,
@@ -101,6 +104,7 @@ impl Operation {
             Self::Save => "save",
             Self::Resume => "resume",
             Self::Redo => "redo",
+            Self::Skip => "skip",
             Self::Runs => "runs",
             Self::WrittenBy => "written_by",
             Self::Subscribe => "subscribe",

@@ -1,6 +1,8 @@
 //! One row of the ledger: every transition of it, with time as an argument. When it is due is up to the ledger.
 
-use super::{Claim, Lease, Lineage, Run, RunEnd, RunRef, RunState, Saved, StoreError, Wake};
+use super::{
+    Claim, KeyPosition, Lease, Lineage, Run, RunEnd, RunRef, RunState, Saved, StoreError, Wake,
+};
 use crate::bugs::planted;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use std::sync::Arc;
@@ -8,6 +10,18 @@ use std::time::Duration;
 
 /// The maximum number of transferred runs of one version of an executor that one call accepts.
 pub(crate) const MOST_ACCEPTED: usize = 1_000;
+
+/// Expands to [`ASIDE`] as a literal, for SQL statements.
+macro_rules! aside {
+    () => {
+        4_611_686_018_427_387_904
+    };
+}
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(in crate::store) use aside;
+
+/// The bit in the sequence of a row that left the line of its ordering key.
+pub(in crate::store) const ASIDE: u64 = aside!();
 
 /// Start of the lease of a row whose next claim begins an attempt.
 const NOT_CLAIMED: Timestamp = Timestamp::UNIX_EPOCH;
@@ -211,9 +225,18 @@ impl Row {
     }
 
     /// Releases the lease as if the row had not been claimed, for another version of the executor.
-    pub(in crate::store) fn transfer(&mut self, version: &str) {
+    pub(in crate::store) fn transfer(&mut self, version: &str, position: KeyPosition) {
         self.release();
         self.reason = Some(version.to_owned());
+        match position {
+            KeyPosition::Left if self.run.order.is_some() => self.sequence |= ASIDE,
+            KeyPosition::Held | KeyPosition::Left => {}
+        }
+    }
+
+    /// Returns `true` while the row is not in the line of its ordering key, which it left with a transfer.
+    pub(in crate::store) fn is_aside(&self) -> bool {
+        self.sequence >= ASIDE && !self.state.is_over()
     }
 
     /// Returns the version of the executor to which the row was transferred, until a worker of that version accepts it.
@@ -229,6 +252,14 @@ impl Row {
         match self.state == RunState::Failed || unmatched {
             true => Ok(()),
             false => Err(self.wrong_state("redo")),
+        }
+    }
+
+    /// Fails unless the row waits for another version of its executor.
+    pub(in crate::store) fn check_skip(&self) -> Result<(), StoreError> {
+        match self.transferred_to() {
+            Some(_) => Ok(()),
+            None => Err(self.wrong_state("skip")),
         }
     }
 

@@ -300,7 +300,8 @@ pub struct Run {
     pub written: Vec<BreadcrumbId>,
     /// The class of its failure, or why it was skipped.
     pub reason: Option<String>,
-    /// The version of its executor to which the run was [transferred](super::RunLedger::transfer), until a worker of that version accepts it.
+    /// The version of its executor to which the run was [transferred](super::RunLedger::transfer), until a worker accepts it:
+    /// one of that version or, once the time of a run that left its position has passed, one of any version.
     pub transferred_to: Option<String>,
     /// Its lease, while that is parked in the handle that asks: what a heartbeat for it needs.
     pub lease: Option<Lease>,

@@ -78,8 +78,9 @@ macro_rules! wrap_runs {
             use std::sync::Arc;
             use $crate::model::{BreadcrumbId, Json, Timestamp};
             use $crate::store::{
-                BreadcrumbStore, Claim, ExecutorLimits, Lease, LeaseOwner, Lost, NewRun, Operation,
-                Run, RunFilter, RunLedger, RunRef, StoreError, Worker, WorkerRecord, WrittenBy,
+                BreadcrumbStore, Claim, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost,
+                NewRun, Operation, Run, RunFilter, RunLedger, RunRef, StoreError, Worker,
+                WorkerRecord, WrittenBy,
             };
 
             #[async_trait::async_trait]
@@ -138,9 +139,10 @@ macro_rules! wrap_runs {
                     lease: Lease,
                     version: &str,
                     until: Timestamp,
+                    position: KeyPosition,
                 ) -> Result<(), StoreError> {
                     let inside = self.runs_inside()?;
-                    let transfer = || inside.transfer(lease, version, until);
+                    let transfer = || inside.transfer(lease, version, until, position);
                     self.call(Operation::Transfer, transfer).await
                 }
 
@@ -181,6 +183,11 @@ macro_rules! wrap_runs {
                 async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
                     let inside = self.runs_inside()?;
                     self.call(Operation::Redo, || inside.redo(run)).await
+                }
+
+                async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
+                    let inside = self.runs_inside()?;
+                    self.call(Operation::Skip, || inside.skip(run)).await
                 }
 
                 async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

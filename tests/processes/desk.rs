@@ -22,9 +22,9 @@ use std::time::Duration;
 use universal_executor::model::{Json, Timestamp};
 use universal_executor::source::StartAt;
 use universal_executor::store::{
-    Capabilities, Claim, Commit, Committed, Durability, ExecutorLimits, Lease, LeaseOwner, Lost,
-    NewRun, Query, Run, RunFilter, RunRef, RunState, Scored, StoreError, VectorQuery, Worker,
-    WorkerRecord, WrittenBy,
+    Capabilities, Claim, Commit, Committed, Durability, ExecutorLimits, KeyPosition, Lease,
+    LeaseOwner, Lost, NewRun, Query, Run, RunFilter, RunRef, RunState, Scored, StoreError,
+    VectorQuery, Worker, WorkerRecord, WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, RunLedger, Runtime, Selector,
@@ -327,8 +327,10 @@ impl RunLedger for Doomed {
         lease: Lease,
         version: &str,
         until: Timestamp,
+        position: KeyPosition,
     ) -> Result<(), StoreError> {
-        self.call(self.store.transfer(lease, version, until)).await
+        self.call(self.store.transfer(lease, version, until, position))
+            .await
     }
 
     async fn accept_transfers(
@@ -356,6 +358,10 @@ impl RunLedger for Doomed {
 
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
         self.call(self.store.redo(run)).await
+    }
+
+    async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
+        self.call(self.store.skip(run)).await
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use universal_executor::model::Json;
 use universal_executor::store::conformance::Subject;
 use universal_executor::store::{
-    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, LeaseOwner, RunEnd, RunFilter,
-    RunLedger, RunRef, RunState, StoreError, Wake, Write,
+    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, KeyPosition, Lease, LeaseOwner,
+    RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError, Wake, Write,
 };
 use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Selector};
 
@@ -30,6 +30,11 @@ enum Step {
     Commit(Index, RunState),
     Retry(Index, u64, bool),
     Release(Index),
+    /// To another version, due after so many seconds, with its position held or left.
+    Transfer(Index, u64, bool),
+    /// A worker of the version to which runs are transferred accepts them, or one of another version.
+    Accept(bool),
+    Skip(usize),
     Redo(usize),
     Resume(usize),
 }
@@ -46,6 +51,7 @@ enum Seen {
         attempt_since: u64,
     },
     Claimed(usize),
+    Accepted(usize),
     Found(RunState),
     Done,
     Refused(&'static str),
@@ -67,6 +73,12 @@ struct Row {
     attempt_since: Option<u64>,
     /// The owner of its parked lease.
     parked: Option<usize>,
+    /// `true` until a worker accepts or claims a run that was transferred.
+    transferred: bool,
+    /// `true` for a transferred run that left its position in the order of its key.
+    aside: bool,
+    /// `true` for a run that was skipped as unmatched.
+    unmatched: bool,
 }
 
 #[derive(Debug, Default)]
@@ -95,6 +107,9 @@ impl Model {
                 granted: 0,
                 attempt_since: None,
                 parked: None,
+                transferred: false,
+                aside: false,
+                unmatched: false,
             }
         });
     }
@@ -116,6 +131,7 @@ impl Model {
             row.attempt_since = None;
         }
         row.attempt_since.get_or_insert(now);
+        row.transferred = false;
         (row.attempts, row.token) = (row.attempts + 1, row.token + 1);
         (row.state, row.parked, row.granted, row.due) =
             (RunState::Running, parked, now, Some(now + LEASE));
@@ -134,7 +150,7 @@ impl Model {
     fn is_behind(&self, run: usize) -> bool {
         let place = |run: usize| {
             let row = self.rows[run].as_ref()?;
-            (!row.state.is_over()).then_some(row.place)
+            (!row.state.is_over() && !row.aside).then_some(row.place)
         };
         let before = |other| place(other).is_some_and(|other| Some(other) < place(run));
         KEYS[run].is_some() && (0..RUNS).any(|other| KEYS[other] == KEYS[run] && before(other))
@@ -142,6 +158,9 @@ impl Model {
 
     fn claim(&mut self, run: usize) -> Seen {
         self.add(run);
+        if self.rows[run].as_ref().is_some_and(|row| row.aside) {
+            self.accept_one(run);
+        }
         if self.is_behind(run) {
             return Seen::Found(RunState::Running);
         }
@@ -186,6 +205,7 @@ impl Model {
             let rows = self.rows.iter().enumerate();
             let first = rows
                 .filter(|(run, _)| !self.is_behind(*run))
+                .filter(|(_, row)| row.as_ref().is_some_and(|row| !row.aside))
                 .filter_map(|(run, row)| Some((due(row.as_ref()?)?, run)))
                 .min();
             let Some((_, run)) = first else {
@@ -217,13 +237,54 @@ impl Model {
         }
     }
 
+    /// A run that left its position goes to the end of the order of its key.
+    fn accept_one(&mut self, run: usize) {
+        let row = self.rows[run].as_mut().unwrap();
+        (row.transferred, row.due) = (false, Some(self.now));
+        if std::mem::take(&mut row.aside) {
+            self.places += 1;
+            row.place = self.places;
+        }
+    }
+
+    fn accept(&mut self, is_version: bool) -> Seen {
+        let now = self.now;
+        let accepts = |row: &Row| {
+            let has_passed = row.aside && row.due.is_some_and(|due| due <= now);
+            row.transferred && (is_version || has_passed)
+        };
+        let rows = self.rows.iter().enumerate();
+        let accepted = rows.filter_map(|(run, row)| Some((row.as_ref()?, run)));
+        let accepted = accepted.filter(|(row, _)| accepts(row));
+        let mut accepted: Vec<(usize, usize)> =
+            accepted.map(|(row, run)| (row.place, run)).collect();
+        accepted.sort_unstable();
+        for (_, run) in &accepted {
+            self.accept_one(*run);
+        }
+        Seen::Accepted(accepted.len())
+    }
+
+    fn skip(&mut self, run: usize) -> Seen {
+        let Some(row) = &mut self.rows[run] else {
+            return Seen::Refused("unknown_run");
+        };
+        if !row.transferred {
+            return Seen::Refused("wrong_state");
+        }
+        (row.state, row.due) = (RunState::Skipped, None);
+        (row.transferred, row.aside, row.unmatched) = (false, false, true);
+        Seen::Done
+    }
+
     /// Redo and resume: from one state back to ready.
     fn again(&mut self, run: usize, from: RunState, change: impl FnOnce(&mut Row)) -> Seen {
         let now = self.now;
         let Some(row) = &mut self.rows[run] else {
             return Seen::Refused("unknown_run");
         };
-        if row.state != from {
+        let is_redone = from == RunState::Failed && std::mem::take(&mut row.unmatched);
+        if row.state != from && !is_redone {
             return Seen::Refused("wrong_state");
         }
         (row.state, row.due, row.attempt_since) = (RunState::Ready, Some(now), None);
@@ -295,18 +356,17 @@ impl<T: Subject + Default> Real<T> {
                 model.now += seconds;
                 nothing
             }
-            Step::Redo(run) => {
-                let redone = self.ledger().redo(&self.runs[*run]).await;
-                model.places += 1;
-                let last = model.places;
-                (
-                    done(redone),
-                    model.again(*run, RunState::Failed, |row| {
-                        (row.epoch, row.attempts, row.abandoned) = (row.epoch + 1, 0, 0);
-                        row.place = last;
-                    }),
-                )
+            Step::Accept(is_version) => {
+                let version = if *is_version { "new" } else { "other" };
+                let versions = [("agent".into(), version.into())];
+                let accepted = self.ledger().accept_transfers(&versions).await.unwrap();
+                (Seen::Accepted(accepted), model.accept(*is_version))
             }
+            Step::Skip(run) => {
+                let skipped = self.ledger().skip(&self.runs[*run]).await;
+                (done(skipped), model.skip(*run))
+            }
+            Step::Redo(run) => self.redo(model, *run).await,
             Step::Resume(run) => {
                 let resumed = self
                     .ledger()
@@ -320,7 +380,8 @@ impl<T: Subject + Default> Real<T> {
             Step::Heartbeat(which)
             | Step::Commit(which, _)
             | Step::Retry(which, ..)
-            | Step::Release(which) => {
+            | Step::Release(which)
+            | Step::Transfer(which, ..) => {
                 if self.leases.is_empty() {
                     return nothing;
                 }
@@ -374,6 +435,9 @@ impl<T: Subject + Default> Real<T> {
                     }),
                 )
             }
+            Step::Transfer(_, delay, leaves) => {
+                self.transfer(model, run, lease, (delay, leaves)).await
+            }
             _ => {
                 let real = done(self.ledger().release(lease).await);
                 (
@@ -386,6 +450,45 @@ impl<T: Subject + Default> Real<T> {
                 )
             }
         }
+    }
+
+    async fn redo(&self, model: &mut Model, run: usize) -> (Seen, Seen) {
+        let redone = self.ledger().redo(&self.runs[run]).await;
+        model.places += 1;
+        let last = model.places;
+        (
+            done(redone),
+            model.again(run, RunState::Failed, |row| {
+                (row.epoch, row.attempts, row.abandoned) = (row.epoch + 1, 0, 0);
+                row.place = last;
+            }),
+        )
+    }
+
+    async fn transfer(
+        &self,
+        model: &mut Model,
+        run: usize,
+        lease: Lease,
+        (delay, leaves): (u64, bool),
+    ) -> (Seen, Seen) {
+        let token = lease.token;
+        let until = self.began + Duration::from_secs(model.now + delay);
+        let position = match leaves {
+            true => KeyPosition::Left,
+            false => KeyPosition::Held,
+        };
+        let transfer = self.ledger().transfer(lease, "new", until, position);
+        let real = done(transfer.await);
+        (
+            real,
+            model.with(run, token, |row, now| {
+                (row.state, row.due, row.attempts) =
+                    (RunState::Ready, Some(now + delay), row.attempts - 1);
+                row.attempt_since = None;
+                (row.transferred, row.aside) = (true, leaves && KEYS[run].is_some());
+            }),
+        )
     }
 
     async fn claim_next(&self, n: usize, owner: usize) -> usize {
@@ -474,6 +577,9 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (any::<Index>(), prop::sample::select(ends.to_vec())).prop_map(|(which, end)| Step::Commit(which, end)),
         2 => (any::<Index>(), 0..15_u64, any::<bool>()).prop_map(|(which, delay, counts)| Step::Retry(which, delay, counts)),
         1 => any::<Index>().prop_map(Step::Release),
+        2 => (any::<Index>(), 0..15_u64, any::<bool>()).prop_map(|(which, delay, leaves)| Step::Transfer(which, delay, leaves)),
+        1 => any::<bool>().prop_map(Step::Accept),
+        1 => (0..RUNS).prop_map(Step::Skip),
         1 => (0..RUNS).prop_map(Step::Redo),
         1 => (0..RUNS).prop_map(Step::Resume),
     ]

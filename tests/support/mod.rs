@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use universal_executor::executor::ExecutorError;
 use universal_executor::store::{
-    Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, LeaseOwner, Lost, NewRun, Query,
-    Run, RunFilter, RunRef, Scored, StoreError, VectorQuery, Worker, WorkerRecord, WrittenBy,
+    Capabilities, Claim, Commit, Committed, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost,
+    NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, VectorQuery, Worker, WorkerRecord,
+    WrittenBy,
 };
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Event,
@@ -384,8 +385,9 @@ impl RunLedger for Shim {
         lease: Lease,
         version: &str,
         until: universal_executor::model::Timestamp,
+        position: KeyPosition,
     ) -> Result<(), StoreError> {
-        self.inner.transfer(lease, version, until).await
+        self.inner.transfer(lease, version, until, position).await
     }
 
     async fn accept_transfers(
@@ -415,6 +417,10 @@ impl RunLedger for Shim {
 
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
         self.inner.redo(run).await
+    }
+
+    async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
+        self.inner.skip(run).await
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

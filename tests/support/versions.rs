@@ -13,8 +13,8 @@ use universal_executor::executor::OrderingKey;
 use universal_executor::source::StartAt;
 use universal_executor::store::conformance::Subject;
 use universal_executor::store::{
-    Claim, Fault, Faulty, Moment, NewRun, Operation, Run, RunFilter, RunRef, RunState, Worker,
-    WorkerRecord,
+    Claim, Fault, Faulty, KeyPosition, Moment, NewRun, Operation, Run, RunFilter, RunRef, RunState,
+    Worker, WorkerRecord,
 };
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, EventSource,
@@ -339,7 +339,9 @@ pub(crate) async fn all_runs_of_a_version_that_is_gone_are_accepted<S: Subject>(
             unreachable!("no other worker claims it");
         };
         let until = lease.granted_at + Worker::KEPT;
-        ledger.transfer(lease, &wide().hash(), until).await.unwrap();
+        let version = wide().hash();
+        let transferred = ledger.transfer(lease, &version, until, KeyPosition::Left);
+        transferred.await.unwrap();
     }
     let has_failed = AtomicBool::new(false);
     let faulty = Faulty::new(store.clone(), move |operation, moment| {
@@ -364,34 +366,74 @@ pub(crate) async fn all_runs_of_a_version_that_is_gone_are_accepted<S: Subject>(
     third.run_until(accepted).await.unwrap();
 }
 
-/// A run that waits for a version that is gone delays the later runs of its session until an operator skips it.
-pub(crate) async fn a_transferred_run_can_be_skipped<S: Subject>(subject: &S) {
+/// A run that waits for a version that is gone delays no later run of its session. When the version is back, it answers behind
+/// them. An operator can skip such a run.
+pub(crate) async fn a_run_that_waits_for_a_version_that_is_gone_delays_no_later_one<S: Subject>(
+    subject: &S,
+) {
     let store = subject.fresh().await;
     let mut away = WorkerRecord::new("away", "away").executor(ID, &wide());
     away.stopped = true;
     store.ledger().unwrap().record_worker(&away).await.unwrap();
+    let (first, skipped) = (post(&store, 2).await, post(&store, 22).await);
+    let urgent = |n: usize| {
+        let note = NewBreadcrumb::new("note.v1").context(json!({"n": n}));
+        note.tag("session:2").tag("urgent")
+    };
+    store.create(urgent(12)).await.unwrap();
+    let old = runtime(subject, &store, "old", narrow());
+
+    let work = async {
+        until(async || answers(&store).await.len() == 1).await;
+        until(async || transferred(&store, &skipped).await.is_some()).await;
+        assert!(transferred(&store, &first).await.is_some());
+        for run in runs(&store).await {
+            if run.run.trigger_id == skipped.id {
+                old.skip(&run.run).await.unwrap();
+                old.skip(&run.run).await.unwrap_err();
+            }
+        }
+        store.create(urgent(32)).await.unwrap();
+        until(async || answers(&store).await.len() == 2).await;
+    };
+    old.run_until(work).await.unwrap();
+    let mut all = runs(&store).await.into_iter();
+    let run = all.find(|run| run.run.trigger_id == skipped.id).unwrap();
+    assert_eq!(run.reason.as_deref(), Some("unmatched"));
+    old.redo(&run.run).await.unwrap();
+
+    let new = runtime(subject, &store, "new", wide());
+    let all_answered = until(async || answers(&store).await.len() == 4);
+    new.run_until(all_answered).await.unwrap();
+    let numbers = answers(&store).await.into_iter().map(|(n, _)| n);
+    let (early, late): (Vec<u64>, Vec<u64>) = numbers.partition(|n| n % 20 == 12);
+    assert_eq!(early, [12, 32]);
+    assert_eq!(late.len(), 2, "{late:?}");
+}
+
+/// A run that was transferred to a live version whose worker then dies delays the later runs of its session only while that
+/// worker counts as live.
+pub(crate) async fn a_run_of_a_version_that_dies_delays_later_ones_for_a_short_time<S: Subject>(
+    subject: &S,
+) {
+    let store = subject.fresh().await;
+    let dies = WorkerRecord::new("dies", "dies").executor(ID, &wide());
+    store.ledger().unwrap().record_worker(&dies).await.unwrap();
     let first = post(&store, 2).await;
     let later = NewBreadcrumb::new("note.v1").context(json!({"n": 12}));
     let later = later.tag("session:2").tag("urgent");
     store.create(later).await.unwrap();
     let old = runtime(subject, &store, "old", narrow());
 
-    let skipped = async {
-        until(async || runs(&store).await.len() == 2).await;
+    let work = async {
         until(async || transferred(&store, &first).await.is_some()).await;
-        let runs = runs(&store).await;
-        for run in &runs {
-            let skips = run.run.trigger_id == first.id;
-            assert_eq!(old.skip(&run.run).await.is_ok(), skips, "{run:?}");
-        }
+        assert!(answers(&store).await.is_empty());
+        subject.pass(Worker::LIVE * 2).await;
         until(async || answers(&store).await.len() == 1).await;
     };
-    old.run_until(skipped).await.unwrap();
+    old.run_until(work).await.unwrap();
 
-    let mut all = runs(&store).await.into_iter();
-    let run = all.find(|run| run.run.trigger_id == first.id).unwrap();
-    assert_eq!(run.reason.as_deref(), Some("unmatched"));
-    old.redo(&run.run).await.unwrap();
+    assert!(transferred(&store, &first).await.is_some());
 }
 
 /// A run that no known version matches is skipped, and can be redone when a version runs that matches.
@@ -468,7 +510,8 @@ macro_rules! versions {
                 all_runs_of_a_version_that_is_gone_are_accepted
                 a_note_waits_for_a_version_that_stopped_after_the_commit
                 a_note_waits_for_a_version_that_was_killed_after_the_commit
-                a_transferred_run_can_be_skipped
+                a_run_that_waits_for_a_version_that_is_gone_delays_no_later_one
+                a_run_of_a_version_that_dies_delays_later_ones_for_a_short_time
                 a_skip_can_be_redone
                 workers_are_listed
             }

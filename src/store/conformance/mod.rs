@@ -129,10 +129,14 @@ pub use turns::{
     of_two_ordering_keys_the_first_counts, what_is_behind_another_waits_for_some_time,
 };
 pub use versions::{
-    a_lost_lease_transfers_nothing, a_run_that_is_transferred_keeps_its_line_waiting,
-    a_run_that_is_transferred_waits_for_its_version,
+    a_lost_lease_transfers_nothing, a_run_that_is_transferred_can_be_skipped,
+    a_run_that_is_transferred_keeps_its_line_waiting,
+    a_run_that_is_transferred_waits_for_its_version, a_run_that_left_its_position_goes_to_the_end,
+    a_run_that_left_its_position_is_accepted_at_its_time,
+    a_run_that_left_its_position_is_claimed_by_hand_at_the_end,
     a_run_that_no_worker_accepts_is_due_at_its_time,
-    a_run_that_was_skipped_as_unmatched_can_be_redone, workers_are_recorded,
+    a_run_that_was_skipped_as_unmatched_can_be_redone,
+    runs_that_left_their_positions_retain_their_order, workers_are_recorded,
     workers_of_tenants_are_apart,
 };
 pub use waits::{
@@ -301,6 +305,11 @@ macro_rules! store_conformance {
             a_run_that_is_transferred_waits_for_its_version
             a_run_that_no_worker_accepts_is_due_at_its_time
             a_run_that_was_skipped_as_unmatched_can_be_redone
+            a_run_that_left_its_position_goes_to_the_end
+            runs_that_left_their_positions_retain_their_order
+            a_run_that_left_its_position_is_accepted_at_its_time
+            a_run_that_left_its_position_is_claimed_by_hand_at_the_end
+            a_run_that_is_transferred_can_be_skipped
             workers_are_recorded
             workers_of_tenants_are_apart
             runs_are_listed_by_what_they_are

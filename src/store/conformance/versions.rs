@@ -2,10 +2,14 @@
 
 use super::Broken;
 use super::Subject;
-use super::broken::{expect, granted, lease_lost, same, some, wrong_state};
+use super::broken::{expect, fails, granted, lease_lost, same, some, wrong_state};
 use super::given::{HOUR, OVER, SHORT, create, end, line, new_run, park, row};
-use crate::model::{Subscription, Subscriptions};
-use crate::store::{BreadcrumbStore, RunEnd, RunLedger, RunState, Worker, WorkerRecord};
+use super::ordered::{behind, only_next, two};
+use crate::model::{Subscription, Subscriptions, Timestamp};
+use crate::store::{
+    BreadcrumbStore, KeyPosition, Lease, RunEnd, RunLedger, RunRef, RunState, StoreError, Worker,
+    WorkerRecord,
+};
 use std::sync::Arc;
 
 /// Accepts the runs that were transferred to one version of an executor.
@@ -31,7 +35,9 @@ pub async fn a_run_that_is_transferred_waits_for_its_version<S: Subject>(
     let lease = granted(ledger.claim(&run, None).await)?.lease;
 
     let until = lease.granted_at + HOUR;
-    ledger.transfer(lease.clone(), "new", until).await?;
+    ledger
+        .transfer(lease.clone(), "new", until, KeyPosition::Held)
+        .await?;
 
     lease_lost(end(&store, &lease, RunEnd::Done, vec![create("a")]).await)?;
     let kept = some(row(ledger, &run).await?, "the row")?;
@@ -89,7 +95,9 @@ pub async fn a_run_that_no_worker_accepts_is_due_at_its_time<S: Subject>(
     let run = new_run(&store, "agent").await?;
     let lease = granted(ledger.claim(&run, None).await)?.lease;
     let until = lease.granted_at + SHORT;
-    ledger.transfer(lease, "new", until).await?;
+    ledger
+        .transfer(lease, "new", until, KeyPosition::Held)
+        .await?;
 
     subject.pass(OVER).await;
 
@@ -102,7 +110,7 @@ pub async fn a_run_that_no_worker_accepts_is_due_at_its_time<S: Subject>(
     )
 }
 
-/// A transferred run retains its place: the runs behind it wait.
+/// A transferred run that holds its position keeps the runs behind it waiting.
 pub async fn a_run_that_is_transferred_keeps_its_line_waiting<S: Subject>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -114,7 +122,9 @@ pub async fn a_run_that_is_transferred_keeps_its_line_waiting<S: Subject>(
     let first = some(runs.first(), "the first run")?;
     let lease = granted(ledger.claim(first, None).await)?.lease;
     let until = lease.granted_at + HOUR;
-    ledger.transfer(lease, "new", until).await?;
+    ledger
+        .transfer(lease, "new", until, KeyPosition::Held)
+        .await?;
 
     same(park(ledger, "agent", 2).await?, 0, "the number of runs due")?;
     same(
@@ -124,6 +134,197 @@ pub async fn a_run_that_is_transferred_keeps_its_line_waiting<S: Subject>(
     )?;
     same(park(ledger, "agent", 2).await?, 1, "the number of runs due")?;
     granted(ledger.claim(first, None).await).map(drop)
+}
+
+/// Claims the only run that can be claimed, which is this one, and transfers it out of its position until a time.
+async fn transfer_out_of_position(
+    ledger: &dyn RunLedger,
+    run: &RunRef,
+    until: impl FnOnce(&Lease) -> Timestamp,
+) -> Result<(), Broken> {
+    let lease = only_next(ledger, run).await?;
+    let until = until(&lease);
+    ledger
+        .transfer(lease, "new", until, KeyPosition::Left)
+        .await?;
+    Ok(())
+}
+
+/// A transferred run that left its position keeps no other run waiting. When it is accepted, it goes to the end.
+pub async fn a_run_that_left_its_position_goes_to_the_end<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let [first, second, third] = three(line(&store, ledger, "agent", "a", 3).await?)?;
+    transfer_out_of_position(ledger, &first, |lease| lease.granted_at + HOUR).await?;
+    let kept = some(row(ledger, &first).await?, "the row")?;
+    same(
+        (kept.state, kept.attempts, kept.transferred_to.as_deref()),
+        (RunState::Ready, 0, Some("new")),
+        "the row",
+    )?;
+
+    let lease = only_next(ledger, &second).await?;
+    same(
+        accept_transfers(ledger, "agent", "old").await?,
+        0,
+        "of another version, before its time",
+    )?;
+    same(
+        accept_transfers(ledger, "agent", "new").await?,
+        1,
+        "of its version",
+    )?;
+    behind(ledger, &first).await?;
+    end(&store, &lease, RunEnd::Done, Vec::new()).await?;
+    let lease = only_next(ledger, &third).await?;
+    behind(ledger, &first).await?;
+    end(&store, &lease, RunEnd::Done, Vec::new()).await?;
+
+    let lease = only_next(ledger, &first).await?;
+    same(lease.run, first, "the last run")
+}
+
+/// A line that all runs left is empty: a later run does not wait. The runs that left it retain their order among themselves.
+pub async fn runs_that_left_their_positions_retain_their_order<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let [first, second, third] = three(line(&store, ledger, "agent", "a", 3).await?)?;
+    for run in [&first, &second, &third] {
+        transfer_out_of_position(ledger, run, |lease| lease.granted_at + HOUR).await?;
+    }
+    let later = three(line(&store, ledger, "agent", "a", 3).await?)?;
+    let lease = only_next(ledger, &later[0]).await?;
+    same(
+        accept_transfers(ledger, "agent", "new").await?,
+        3,
+        "accepted",
+    )?;
+    end(&store, &lease, RunEnd::Done, Vec::new()).await?;
+
+    for run in [&later[1], &later[2], &first, &second, &third] {
+        let lease = only_next(ledger, run).await?;
+        end(&store, &lease, RunEnd::Done, Vec::new()).await?;
+    }
+    Ok(())
+}
+
+/// Once its time has passed, a run that left its position is accepted by a worker of any version of its executor, and by no other.
+pub async fn a_run_that_left_its_position_is_accepted_at_its_time<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let (first, second) = two(&line(&store, ledger, "agent", "a", 2).await?)?;
+    transfer_out_of_position(ledger, &first, |lease| lease.granted_at + SHORT).await?;
+    let lease = only_next(ledger, &second).await?;
+    subject.pass(OVER).await;
+
+    same(park(ledger, "agent", 9).await?, 0, "the number of runs due")?;
+    same(
+        accept_transfers(ledger, "tool", "old").await?,
+        0,
+        "of another executor",
+    )?;
+    same(
+        accept_transfers(ledger, "agent", "old").await?,
+        1,
+        "of another version",
+    )?;
+    same(
+        accept_transfers(ledger, "agent", "new").await?,
+        0,
+        "of its version afterwards",
+    )?;
+    let kept = some(row(ledger, &first).await?, "the row")?;
+    same(kept.transferred_to, None, "its version")?;
+    behind(ledger, &first).await?;
+    end(&store, &lease, RunEnd::Done, Vec::new())
+        .await
+        .map(drop)?;
+    Ok(())
+}
+
+/// A claim of one run puts a run that left its position at the end of the order of its key.
+pub async fn a_run_that_left_its_position_is_claimed_by_hand_at_the_end<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let alone = new_run(&store, "agent").await?.ordered_by(Some("b"));
+    ledger.enqueue(vec![alone.clone().into()]).await?;
+    transfer_out_of_position(ledger, &alone, |lease| lease.granted_at + HOUR).await?;
+    let lease = granted(ledger.claim(&alone, None).await)?.lease;
+    end(&store, &lease, RunEnd::Done, Vec::new()).await?;
+
+    let [first, second, third] = three(line(&store, ledger, "agent", "a", 3).await?)?;
+    transfer_out_of_position(ledger, &first, |lease| lease.granted_at + HOUR).await?;
+    behind(ledger, &first).await?;
+    for run in [&second, &third, &first] {
+        let lease = only_next(ledger, run).await?;
+        end(&store, &lease, RunEnd::Done, Vec::new()).await?;
+    }
+    Ok(())
+}
+
+/// A transferred run can be skipped, wherever it stands, and no other run starts because of it before its turn.
+pub async fn a_run_that_is_transferred_can_be_skipped<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let [first, second, third] = three(line(&store, ledger, "agent", "a", 3).await?)?;
+    wrong_state(ledger.skip(&first).await)?;
+    transfer_out_of_position(ledger, &first, |lease| lease.granted_at + HOUR).await?;
+    let lease = only_next(ledger, &second).await?;
+    wrong_state(ledger.skip(&second).await)?;
+
+    ledger.skip(&first).await?;
+
+    wrong_state(ledger.skip(&first).await)?;
+    let kept = some(row(ledger, &first).await?, "the row")?;
+    same(
+        (kept.state, kept.reason.as_deref(), kept.transferred_to),
+        (RunState::Skipped, Some(RunEnd::UNMATCHED), None),
+        "the row",
+    )?;
+    behind(ledger, &third).await?;
+    ledger
+        .transfer(
+            lease.clone(),
+            "new",
+            lease.granted_at + HOUR,
+            KeyPosition::Held,
+        )
+        .await?;
+    same(park(ledger, "agent", 9).await?, 0, "the number of runs due")?;
+    ledger.skip(&second).await?;
+    let lease = only_next(ledger, &third).await?;
+    ledger.redo(&first).await?;
+    behind(ledger, &first).await?;
+    end(&store, &lease, RunEnd::Done, Vec::new()).await?;
+    only_next(ledger, &first).await?;
+
+    let unknown = new_run(&store, "agent").await?;
+    let is_unknown = |error: &StoreError| matches!(error, StoreError::UnknownRun { .. });
+    fails(ledger.skip(&unknown).await, "UnknownRun", is_unknown)
+}
+
+fn three(runs: Vec<RunRef>) -> Result<[RunRef; 3], Broken> {
+    some(runs.try_into().ok(), "three runs")
 }
 
 /// A lost lease transfers nothing.
@@ -137,7 +338,11 @@ pub async fn a_lost_lease_transfers_nothing<S: Subject>(subject: &S) -> Result<(
     ledger.release(lease.clone()).await?;
     let until = lease.granted_at + HOUR;
 
-    lease_lost(ledger.transfer(lease, "new", until).await)?;
+    lease_lost(
+        ledger
+            .transfer(lease, "new", until, KeyPosition::Held)
+            .await,
+    )?;
 
     same(park(ledger, "agent", 1).await?, 1, "the number of runs due")
 }
@@ -229,7 +434,9 @@ pub async fn workers_of_tenants_are_apart<S: Subject>(subject: &S) -> Result<(),
     let run = new_run(&store, "agent").await?;
     let lease = granted(ledger.claim(&run, None).await)?.lease;
     let until = lease.granted_at + HOUR;
-    ledger.transfer(lease, "new", until).await?;
+    ledger
+        .transfer(lease, "new", until, KeyPosition::Held)
+        .await?;
 
     same(
         there.workers().await?.len(),

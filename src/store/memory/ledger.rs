@@ -5,8 +5,8 @@ use super::table::Writer;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::{End, Origin};
 use crate::store::{
-    Claim, ExecutorLimits, Lease, LeaseOwner, Lost, NewRun, Run, RunFilter, RunLedger, RunRef,
-    RunState, StoreError, Worker, WorkerRecord, WrittenBy, canonical,
+    Claim, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost, NewRun, Run, RunFilter, RunLedger,
+    RunRef, RunState, StoreError, Worker, WorkerRecord, WrittenBy, canonical,
 };
 use async_trait::async_trait;
 use std::collections::HashSet;
@@ -99,8 +99,10 @@ impl RunLedger for MemoryStore {
         lease: Lease,
         version: &str,
         until: Timestamp,
+        position: KeyPosition,
     ) -> Result<(), StoreError> {
-        self.tenant.write().runs.transfer(&lease, version, until)
+        let mut state = self.tenant.write();
+        state.runs.transfer(&lease, version, until, position)
     }
 
     async fn accept_transfers(
@@ -108,11 +110,7 @@ impl RunLedger for MemoryStore {
         versions: &[(Arc<str>, Arc<str>)],
     ) -> Result<usize, StoreError> {
         let now = self.now();
-        let mut state = self.tenant.write();
-        let taken = versions
-            .iter()
-            .map(|version| state.runs.accept_transfers(version, now));
-        Ok(taken.sum())
+        Ok(self.tenant.write().runs.accept_transfers(versions, now))
     }
 
     async fn record_worker(&self, worker: &WorkerRecord) -> Result<(), StoreError> {
@@ -141,6 +139,13 @@ impl RunLedger for MemoryStore {
         let mut state = self.tenant.write();
         self.check_room(&state.runs, 1)?;
         state.runs.redo(run, now)
+    }
+
+    async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
+        let mut state = self.tenant.write();
+        state.runs.skip_transferred(run)?;
+        state.runs.forget(self.shared.limits.finished_runs);
+        Ok(())
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

@@ -1,4 +1,5 @@
-//! Which rows can be claimed next: those with a time, as far as no other of their ordering key is before them.
+//! Rows that can be claimed next: they have a time, and no other row of their ordering key is before them. Rows that left
+//! their line wait until they join it again.
 
 use crate::model::Timestamp;
 use crate::store::RunRef;
@@ -38,7 +39,7 @@ impl Queue {
 
     /// Sets when a row is due.
     pub(super) fn set(&mut self, row: &mut Row, due: Option<Timestamp>) {
-        let waits = due.filter(|_| self.ahead(row).is_none());
+        let waits = due.filter(|_| !row.is_aside() && self.ahead(row).is_none());
         let by_time = match self.due.get_mut(&row.run.executor) {
             Some(by_time) => by_time,
             None => self.due.entry(Arc::clone(&row.run.executor)).or_default(),

@@ -2,10 +2,10 @@
 
 use super::queue::Queue;
 use crate::model::{BreadcrumbId, Json, Timestamp};
-use crate::store::row::{End, MOST_ACCEPTED, Row};
+use crate::store::row::{ASIDE, End, MOST_ACCEPTED, Row};
 use crate::store::{
-    Claim, ExecutorLimits, Lease, LeaseOwner, Lineage, Lost, Run, RunFilter, RunRef, RunState,
-    StoreError,
+    Claim, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lineage, Lost, Run, RunEnd, RunFilter,
+    RunRef, RunState, StoreError,
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -75,6 +75,9 @@ impl Runs {
         handle: u64,
         now: Timestamp,
     ) -> Result<Claim, StoreError> {
+        if self.rows.get(run).is_some_and(Row::is_aside) {
+            self.accept(run, now);
+        }
         match self.until_ahead(run, now) {
             Some(until) => Ok(Claim::Running { until }),
             None => self.claim_out_of_order(run, handle, now),
@@ -188,9 +191,15 @@ impl Runs {
         lease: &Lease,
         version: &str,
         until: Timestamp,
+        position: KeyPosition,
     ) -> Result<(), StoreError> {
+        self.check(lease)?;
+        match position {
+            KeyPosition::Held => {}
+            KeyPosition::Left => self.leave(&lease.run),
+        }
         let row = self.held(lease)?;
-        row.transfer(version);
+        row.transfer(version, position);
         let (place, run) = (row.sequence, row.run.clone());
         let version = (Arc::clone(&run.executor), version.into());
         self.transferred
@@ -202,22 +211,39 @@ impl Runs {
         Ok(())
     }
 
-    /// Makes rows due that were transferred to a version of an executor; returns their number.
+    /// Makes rows due that were transferred to versions of executors, and rows of these executors that left their line and
+    /// reached their time; returns their number.
     pub(super) fn accept_transfers(
         &mut self,
-        version: &(Arc<str>, Arc<str>),
+        versions: &[(Arc<str>, Arc<str>)],
         now: Timestamp,
     ) -> usize {
-        let mut taken = 0;
-        while taken < MOST_ACCEPTED
-            && let Some(waiting) = self.transferred.get(version)
-            && let Some(run) = waiting.values().next().cloned()
-        {
-            self.no_longer_transferred(&run);
-            self.set_due(&run, Some(now));
-            taken += 1;
+        let mut accepted: BTreeMap<u64, RunRef> = BTreeMap::new();
+        for version in versions {
+            let own = self.transferred.get(version).into_iter().flatten();
+            let others = self.transferred.iter();
+            let others = others.filter(|(other, _)| other.0 == version.0 && other.1 != version.1);
+            let others = others.flat_map(|(_, waiting)| waiting.range(ASIDE..));
+            let due = |run: &RunRef| self.rows.get(run).and_then(|row| row.due);
+            let passed = others.filter(|(_, run)| due(run).is_some_and(|due| due <= now));
+            let first = own.chain(passed).take(MOST_ACCEPTED);
+            accepted.extend(first.map(|(place, run)| (*place, run.clone())));
         }
-        taken
+        for run in accepted.values() {
+            self.accept(run, now);
+        }
+        accepted.len()
+    }
+
+    /// Makes a transferred row due. A row that left its line joins the line at the end.
+    fn accept(&mut self, run: &RunRef, now: Timestamp) {
+        self.no_longer_transferred(run);
+        if let Some(row) = self.rows.get_mut(run).filter(|row| row.is_aside()) {
+            self.sequence += 1;
+            row.sequence = self.sequence;
+            self.queue.join(row);
+        }
+        self.set_due(run, Some(now));
     }
 
     /// Clears the version to which a row was transferred.
@@ -296,7 +322,6 @@ impl Runs {
         end: End,
         written: Vec<BreadcrumbId>,
     ) -> Result<(), StoreError> {
-        let sequence = self.sequence + 1;
         self.check(lease)?;
         self.park(&lease.run, None);
         let row = self.held(lease)?;
@@ -311,15 +336,32 @@ impl Runs {
                     .insert(lease.run.clone());
                 self.set_due(&lease.run, until);
             }
-            End::Over { state, reason } => {
-                row.finish(state, reason, sequence);
-                self.sequence = sequence;
-                self.open = self.open.saturating_sub(1);
-                self.leave(&lease.run);
-                self.over.insert(sequence, lease.run.clone());
-            }
+            End::Over { state, reason } => self.finish(&lease.run, state, reason)?,
         }
         Ok(())
+    }
+
+    /// Ends a row that is not over.
+    fn finish(
+        &mut self,
+        run: &RunRef,
+        state: RunState,
+        reason: Option<String>,
+    ) -> Result<(), StoreError> {
+        let sequence = self.sequence + 1;
+        self.row(run)?.finish(state, reason, sequence);
+        self.sequence = sequence;
+        self.open = self.open.saturating_sub(1);
+        self.leave(run);
+        self.over.insert(sequence, run.clone());
+        Ok(())
+    }
+
+    /// Ends a row that waits for another version of its executor.
+    pub(super) fn skip_transferred(&mut self, run: &RunRef) -> Result<(), StoreError> {
+        self.row(run)?.check_skip()?;
+        self.no_longer_transferred(run);
+        self.finish(run, RunState::Skipped, Some(RunEnd::UNMATCHED.to_owned()))
     }
 
     /// Forgets the oldest rows that are over, all but so many.

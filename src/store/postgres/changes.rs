@@ -41,7 +41,7 @@ pub(super) struct Changes {
     pub(super) runs: HashMap<Name, Kept>,
     /// Lines with a run that was added or changed.
     pub(super) joined: HashSet<Line>,
-    /// Lines with a run that came to its end, and maybe no first one.
+    /// Lines that a run left or in which it came to its end, and maybe without a first one.
     pub(super) left: HashSet<Line>,
 }
 

@@ -5,15 +5,15 @@ use super::claim::ClaimNext;
 use super::list::{self, List};
 use super::parked;
 use super::runs::{
-    ClaimOne, Enqueue, FindRunning, Heartbeat, Redo, Release, Resume, Retry, Save, Transfer,
+    ClaimOne, Enqueue, FindRunning, Heartbeat, Redo, Release, Resume, Retry, Save, Skip, Transfer,
 };
 use super::table::Writers;
-use super::workers::{AcceptTransfers, All, Record};
+use super::workers::{AcceptTransfers, All, HasTransfers, Record};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::Row;
 use crate::store::{
-    Claim, ExecutorLimits, Lease, LeaseOwner, Lost, NewRun, Run, RunFilter, RunLedger, RunRef,
-    StoreError, Worker, WorkerRecord, WrittenBy, canonical,
+    Claim, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost, NewRun, Run, RunFilter, RunLedger,
+    RunRef, StoreError, Worker, WorkerRecord, WrittenBy, canonical,
 };
 use async_trait::async_trait;
 use std::sync::{Arc, OnceLock};
@@ -109,12 +109,14 @@ impl RunLedger for PostgresStore {
         lease: Lease,
         version: &str,
         until: Timestamp,
+        position: KeyPosition,
     ) -> Result<(), StoreError> {
         self.touch(&lease);
         let transfer = Transfer {
             lease: lease.clone(),
             version: version.to_owned(),
             until,
+            position,
         };
         self.write(transfer).await?;
         self.forget(&lease);
@@ -125,11 +127,13 @@ impl RunLedger for PostgresStore {
         &self,
         versions: &[(Arc<str>, Arc<str>)],
     ) -> Result<usize, StoreError> {
-        let accept_transfers = AcceptTransfers {
-            tenant: Arc::clone(&self.tenant),
-            versions: versions.to_vec(),
-        };
-        self.database.repeat(accept_transfers).await
+        // Workers call this every few seconds, mostly without a run to accept: then no lock is taken.
+        let tenant = &self.tenant;
+        let has_transfers = HasTransfers { tenant, versions };
+        match self.database.read(has_transfers).await? {
+            true => self.write(AcceptTransfers(versions.to_vec())).await,
+            false => Ok(0),
+        }
     }
 
     async fn record_worker(&self, worker: &WorkerRecord) -> Result<(), StoreError> {
@@ -165,6 +169,10 @@ impl RunLedger for PostgresStore {
 
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
         self.write(Redo(run.clone())).await
+    }
+
+    async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
+        self.write(Skip(run.clone())).await
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

@@ -8,6 +8,7 @@ use super::tenant::clock;
 use super::writing::Writing;
 use crate::model::Timestamp;
 use crate::store::durable::tenant::Time;
+use crate::store::row::aside;
 use crate::store::{Lease, RunState};
 use sqlx::{PgConnection, Row as _};
 use std::collections::{BTreeMap, HashSet};
@@ -19,12 +20,14 @@ pub(super) async fn promote(
     tenant: i64,
     lines: &HashSet<Line>,
 ) -> sqlx::Result<()> {
-    let promote = sqlx::query(
+    let promote = sqlx::query(concat!(
         "UPDATE ux_runs SET head = TRUE WHERE serial IN (SELECT (SELECT r.serial FROM ux_runs AS r
              WHERE r.tenant = $1 AND r.executor = u.executor AND r.line = u.line AND r.line IS NOT NULL
-                 AND r.over IS NULL ORDER BY r.sequence LIMIT 1)
-             FROM unnest($2::text[], $3::text[]) AS u (executor, line))",
-    );
+                 AND r.over IS NULL AND r.sequence < ",
+        aside!(),
+        " ORDER BY r.sequence LIMIT 1)
+             FROM unnest($2::text[], $3::text[]) AS u (executor, line))"
+    ));
     let promote = promote
         .bind(tenant)
         .bind(column::names(lines.iter().map(|(executor, _)| &**executor)))
@@ -44,11 +47,12 @@ pub(super) async fn until_ahead(
         return Ok(None);
     }
     writing.flush().await?;
-    let first = sqlx::query(
+    let first = sqlx::query(concat!(
         "SELECT due, lease FROM ux_runs
-         WHERE tenant = $1 AND executor = $2 AND line = $3 AND line IS NOT NULL AND over IS NULL
-         ORDER BY sequence LIMIT 1",
-    );
+         WHERE tenant = $1 AND executor = $2 AND line = $3 AND line IS NOT NULL AND over IS NULL AND sequence < ",
+        aside!(),
+        " ORDER BY sequence LIMIT 1"
+    ));
     let first = first
         .bind(writing.tenant.id)
         .bind(column::name(&kept.row.run.executor))

@@ -64,7 +64,9 @@ macro_rules! select_known {
             "SELECT r.*, u.place, b.id IS NOT NULL, b.writer, b.correlation, b.hops,
                  coalesce(r.line, u.line) IS NULL OR (SELECT o.serial FROM ux_runs AS o
                      WHERE o.tenant = $1 AND o.executor = u.executor AND o.line = coalesce(r.line, u.line)
-                         AND o.line IS NOT NULL AND o.over IS NULL LIMIT 1) IS NULL
+                         AND o.line IS NOT NULL AND o.over IS NULL AND o.sequence < ",
+            $crate::store::row::aside!(),
+            " LIMIT 1) IS NULL
              FROM ",
             $runs,
             " AS u (trigger_id, trigger_version, executor, line, place)

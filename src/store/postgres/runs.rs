@@ -11,7 +11,7 @@ use crate::bugs::planted;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::durable::tenant::Time;
 use crate::store::row::{End, Origin, Row};
-use crate::store::{Claim, Lease, Lost, NewRun, RunRef, RunState, StoreError};
+use crate::store::{Claim, KeyPosition, Lease, Lost, NewRun, RunEnd, RunRef, RunState, StoreError};
 use sqlx::PgConnection;
 use std::sync::{Arc, OnceLock};
 
@@ -80,7 +80,11 @@ impl Job for ClaimOne {
             }
             return Ok(Claim::Own);
         }
-        let kept = add(writing, known, run, None);
+        let is_alone = known.is_alone;
+        let mut kept = add(writing, known, run, None);
+        if kept.row.is_aside() {
+            kept = accept(writing, kept, is_alone);
+        }
         Ok(match queue::until_ahead(writing, &kept).await? {
             Some(until) => Claim::Running { until },
             None => self.claim_out_of_order(writing, kept).0,
@@ -245,11 +249,12 @@ pub(super) struct Transfer {
     pub(super) lease: Lease,
     pub(super) version: String,
     pub(super) until: Timestamp,
+    pub(super) position: KeyPosition,
 }
 
 impl Job for Transfer {
     type Answer = ();
-    const LOCKS: bool = false;
+    const LOCKS: bool = true;
 
     fn wants(&self, wanted: &mut Wanted) {
         wanted.runs.push(self.lease.run.clone());
@@ -257,8 +262,9 @@ impl Job for Transfer {
 
     async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
         let mut kept = held(writing, &self.lease).await?;
-        kept.row.transfer(&self.version);
+        kept.row.transfer(&self.version, self.position);
         kept.row.due = Some(self.until);
+        kept.head &= !kept.row.is_aside();
         writing.put(kept);
         Ok(())
     }
@@ -330,6 +336,26 @@ impl Job for Redo {
         let (mut kept, is_alone) = there(writing, &self.0).await?;
         kept.row.check_redo()?;
         reopen(writing, &mut kept, is_alone);
+        Ok(())
+    }
+}
+
+/// Ends a run that waits for another version of its executor.
+pub(super) struct Skip(pub(super) RunRef);
+
+impl Job for Skip {
+    type Answer = ();
+    const LOCKS: bool = true;
+
+    fn wants(&self, wanted: &mut Wanted) {
+        wanted.runs.push(self.0.clone());
+    }
+
+    async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
+        let kept = there(writing, &self.0).await?.0;
+        kept.row.check_skip()?;
+        let end = over(RunState::Skipped, Some(RunEnd::UNMATCHED));
+        self::end(writing, kept, end, &[]);
         Ok(())
     }
 }
@@ -406,6 +432,17 @@ fn reopen(writing: &mut Writing<'_>, kept: &mut Kept, is_alone: bool) {
     kept.row.reopen(sequence.cast_unsigned(), writing.now);
     kept.row.due = Some(writing.now);
     writing.put(kept.clone());
+}
+
+/// Makes a transferred row due. A row that left its line joins the line at the end.
+pub(super) fn accept(writing: &mut Writing<'_>, mut kept: Kept, is_alone: bool) -> Kept {
+    (kept.row.due, kept.row.reason) = (Some(writing.now), None);
+    if kept.row.is_aside() {
+        kept.head = is_alone;
+        kept.row.sequence = writing.next_sequence().cast_unsigned();
+    }
+    writing.put(kept.clone());
+    kept
 }
 
 /// The row of a run, and whether no other is in its line.

@@ -1,53 +1,113 @@
 //! Records of the workers that share the tables, and the runs that they transfer to one another.
 
+use super::changes::line_of;
 use super::column::{self, time, unreadable};
-use super::database::Read;
+use super::database::{Job, Read};
 use super::error::Fault;
 use super::tenant::{Named, clock};
+use super::writing::Writing;
+use super::{row, runs};
 use crate::model::parse_as;
 use crate::store::durable::tenant::Time;
-use crate::store::row::MOST_ACCEPTED;
+use crate::store::row::{MOST_ACCEPTED, aside};
 use crate::store::{Worker, WorkerRecord};
 use sqlx::{PgConnection, Row as _};
+use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Makes runs due that were transferred to versions of executors.
-pub(super) struct AcceptTransfers {
-    pub(super) tenant: Arc<Named>,
-    /// Executor and version.
-    pub(super) versions: Vec<(Arc<str>, Arc<str>)>,
+/// Selects the serials of the rows that versions of executors accept: transferred to one of these versions, or
+/// out of their line and at their time. At most `$6` for each version.
+macro_rules! transferred {
+    () => {
+        concat!(
+            "unnest($4::text[], $5::text[]) AS u (executor, version)
+             CROSS JOIN LATERAL ((SELECT k.serial FROM ux_runs AS k WHERE k.tenant = $1 AND k.executor = u.executor
+                     AND k.reason = u.version AND k.reason IS NOT NULL AND k.over IS NULL ORDER BY k.sequence LIMIT $6)
+                 UNION ALL (SELECT k.serial FROM ux_runs AS k WHERE k.tenant = $1 AND k.executor = u.executor
+                     AND k.reason <> u.version AND k.reason IS NOT NULL AND k.over IS NULL AND k.sequence >= ",
+            aside!(),
+            " AND k.due <= ",
+            clock!(),
+            " ORDER BY k.sequence LIMIT $6) LIMIT $6) AS t"
+        )
+    };
 }
 
-impl Read for AcceptTransfers {
-    type Answer = usize;
+type Query<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
+
+/// Binds the parameters of [`transferred`] to a query that has the first three.
+fn bind<'q>(query: Query<'q>, versions: &[(Arc<str>, Arc<str>)], most: usize) -> Query<'q> {
+    let (executors, versions) = (
+        versions.iter().map(|(executor, _)| &**executor),
+        versions.iter().map(|(_, version)| &**version),
+    );
+    query
+        .bind(column::names(executors))
+        .bind(column::names(versions))
+        .bind(i64::try_from(most).unwrap_or(i64::MAX))
+}
+
+/// Reports whether there are runs that versions of executors accept.
+pub(super) struct HasTransfers<'t> {
+    pub(super) tenant: &'t Named,
+    /// Executor and version.
+    pub(super) versions: &'t [(Arc<str>, Arc<str>)],
+}
+
+impl Read for HasTransfers<'_> {
+    type Answer = bool;
 
     fn tenant(&self) -> Option<&str> {
         Some(&self.tenant.name)
     }
 
-    async fn run(&self, connection: &mut PgConnection, clock: &Time) -> Result<usize, Fault> {
+    async fn run(&self, connection: &mut PgConnection, clock: &Time) -> Result<bool, Fault> {
         let Some(tenant) = self.tenant.id(connection).await? else {
-            return Ok(0);
+            return Ok(false);
         };
-        let accept = sqlx::query(concat!(
-            "UPDATE ux_runs SET reason = NULL, due = ",
-            clock!(),
-            " WHERE serial IN (SELECT r.serial FROM unnest($4::text[], $5::text[]) AS u (executor, version)
-                 CROSS JOIN LATERAL (SELECT k.serial FROM ux_runs AS k WHERE k.tenant = $1 AND k.executor = u.executor
-                     AND k.reason = u.version AND k.reason IS NOT NULL AND k.over IS NULL
-                     ORDER BY k.sequence LIMIT $6 FOR UPDATE SKIP LOCKED) AS r)"
-        ));
-        let executors = self.versions.iter().map(|(executor, _)| &**executor);
-        let versions = self.versions.iter().map(|(_, version)| &**version);
-        let accepted = accept
+        let any = concat!("SELECT EXISTS (SELECT FROM ", transferred!(), ")");
+        let any = sqlx::query(any)
             .bind(tenant)
             .bind(clock.held())
-            .bind(clock.shift())
-            .bind(column::names(executors))
-            .bind(column::names(versions))
-            .bind(i64::try_from(MOST_ACCEPTED).unwrap_or(i64::MAX));
-        let accepted = accepted.execute(connection).await?.rows_affected();
-        Ok(usize::try_from(accepted).unwrap_or(usize::MAX))
+            .bind(clock.shift());
+        let any = bind(any, self.versions, 1).fetch_one(connection).await?;
+        Ok(any.try_get(0)?)
+    }
+}
+
+/// Makes runs due that versions of executors accept, given as executor and version.
+pub(super) struct AcceptTransfers(pub(super) Vec<(Arc<str>, Arc<str>)>);
+
+impl Job for AcceptTransfers {
+    type Answer = usize;
+    const LOCKS: bool = true;
+
+    async fn run(&self, writing: &mut Writing<'_>) -> Result<usize, Fault> {
+        writing.flush().await?;
+        let accepted = concat!(
+            "SELECT ",
+            row::columns!(),
+            ", (SELECT o.serial FROM ux_runs AS o WHERE o.tenant = $1 AND o.executor = r.executor AND o.line = r.line
+                 AND o.line IS NOT NULL AND o.over IS NULL AND o.sequence < ",
+            aside!(),
+            " LIMIT 1) IS NULL FROM (SELECT DISTINCT t.serial FROM ",
+            transferred!(),
+            ") AS t CROSS JOIN LATERAL (SELECT r.* FROM ux_runs AS r WHERE r.serial = t.serial AND r.reason IS NOT NULL
+                 AND r.over IS NULL LIMIT 1 FOR UPDATE SKIP LOCKED) AS r ORDER BY r.sequence"
+        );
+        let accepted = sqlx::query(accepted)
+            .bind(writing.tenant.id)
+            .bind(writing.now.as_micros())
+            .bind(0_i64);
+        let accepted = bind(accepted, &self.0, MOST_ACCEPTED);
+        let accepted = accepted.fetch_all(&mut *writing.connection).await?;
+        let mut joined = HashSet::new();
+        for found in &accepted {
+            let kept = row::read(found)?;
+            let is_alone = found.try_get(26)? && joined.insert(line_of(&kept.row.run));
+            runs::accept(writing, kept, is_alone);
+        }
+        Ok(accepted.len())
     }
 }
 

@@ -236,8 +236,8 @@ impl<'t> Writing<'t> {
     /// The row of a run is to be as this is.
     pub(super) fn put(&mut self, kept: Kept) {
         if let Some(line) = line_of(&kept.row.run) {
-            let is_over = kept.row.state.is_over();
-            let lines = if is_over {
+            let is_gone = kept.row.state.is_over() || kept.row.is_aside();
+            let lines = if is_gone {
                 &mut self.own.left
             } else {
                 &mut self.own.joined

@@ -6,8 +6,8 @@ use super::{canonical, list, parked, queue, row, runs, table, workers};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::{Origin, Row};
 use crate::store::{
-    Claim, ExecutorLimits, Lease, LeaseOwner, Lost, NewRun, Run, RunFilter, RunLedger, RunRef,
-    RunState, StoreError, Worker, WorkerRecord, WrittenBy,
+    Claim, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost, NewRun, Run, RunFilter, RunLedger,
+    RunRef, RunState, StoreError, Worker, WorkerRecord, WrittenBy,
 };
 use async_trait::async_trait;
 use rusqlite::Connection;
@@ -102,10 +102,11 @@ impl RunLedger for SqliteStore {
         lease: Lease,
         version: &str,
         until: Timestamp,
+        position: KeyPosition,
     ) -> Result<(), StoreError> {
         self.touch(&lease);
         let (held, version) = (lease.clone(), version.to_owned());
-        self.write(move |writing| runs::transfer(writing, &held, &version, until))
+        self.write(move |writing| runs::transfer(writing, &held, &version, until, position))
             .await?;
         self.forget(&lease);
         Ok(())
@@ -116,14 +117,8 @@ impl RunLedger for SqliteStore {
         versions: &[(Arc<str>, Arc<str>)],
     ) -> Result<usize, StoreError> {
         let versions = versions.to_vec();
-        self.write(move |writing| {
-            let mut taken = 0;
-            for (executor, version) in &versions {
-                taken += queue::accept_transfers(writing, executor, version)?;
-            }
-            Ok(taken)
-        })
-        .await
+        self.write(move |writing| Ok(queue::accept_transfers(writing, &versions)?))
+            .await
     }
 
     async fn record_worker(&self, worker: &WorkerRecord) -> Result<(), StoreError> {
@@ -154,6 +149,12 @@ impl RunLedger for SqliteStore {
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
         let run = run.clone();
         self.write(move |writing| runs::redo(writing, &run)).await
+    }
+
+    async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
+        let run = run.clone();
+        self.write(move |writing| runs::skip_transferred(writing, &run))
+            .await
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

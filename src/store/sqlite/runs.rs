@@ -9,7 +9,8 @@ use crate::bugs::planted;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::{End, Origin, Row};
 use crate::store::{
-    Claim, ExecutorLimits, Lease, Lineage, Lost, NewRun, RunRef, RunState, StoreError,
+    Claim, ExecutorLimits, KeyPosition, Lease, Lineage, Lost, NewRun, RunEnd, RunRef, RunState,
+    StoreError,
 };
 use std::collections::{HashMap, HashSet};
 
@@ -56,7 +57,10 @@ pub(super) fn claim(
         retention::forget(writing)?;
         return Ok(Claim::Own);
     }
-    let kept = add(writing, known, run, None, origin.lineage())?;
+    let mut kept = add(writing, known, run, None, origin.lineage())?;
+    if kept.row.is_aside() {
+        queue::accept(writing, &mut kept)?;
+    }
     let claim = match queue::until_ahead(writing, &kept)? {
         Some(until) => Claim::Running { until },
         None => claim_out_of_order(writing, kept, run, parked)?.0,
@@ -163,11 +167,17 @@ pub(super) fn transfer(
     lease: &Lease,
     version: &str,
     until: Timestamp,
+    position: KeyPosition,
 ) -> Result<(), Fault> {
     let mut kept = held(writing, lease)?;
-    kept.row.transfer(version);
+    kept.row.transfer(version, position);
     kept.row.due = Some(until);
-    Ok(row::update(writing, &kept)?)
+    kept.head &= !kept.row.is_aside();
+    row::update(writing, &kept)?;
+    if kept.row.is_aside() {
+        queue::promote(writing, &kept.row.run)?;
+    }
+    Ok(())
 }
 
 pub(super) fn save(writing: &Writing<'_>, lease: &Lease, state: Json) -> Result<(), Fault> {
@@ -188,6 +198,15 @@ pub(super) fn redo(writing: &mut Writing<'_>, run: &RunRef) -> Result<(), Fault>
     let mut kept = known(writing, run)?;
     kept.row.check_redo()?;
     reopen(writing, &mut kept)
+}
+
+/// Ends a row that waits for another version of its executor.
+pub(super) fn skip_transferred(writing: &mut Writing<'_>, run: &RunRef) -> Result<(), Fault> {
+    let kept = known(writing, run)?;
+    kept.row.check_skip()?;
+    let end = over(RunState::Skipped, Some(RunEnd::UNMATCHED));
+    self::end(writing, kept, end, &[])?;
+    retention::forget(writing)
 }
 
 /// The row of a lease that is still the newest.

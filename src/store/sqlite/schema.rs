@@ -178,6 +178,7 @@ mod tests {
             log::NEXT,
             queue::DUE,
             queue::FIRST,
+            queue::PASSED,
             queue::TRANSFERRED,
             retention::EVENTS,
             retention::RUNS,

@@ -5,9 +5,9 @@ use crate::error::Chain;
 use crate::error::Retry;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::{
-    BreadcrumbStore, Claim, ExecutorLimits, Lease, LeaseOwner, Lost, NewRun, Run, RunEnd,
-    RunFilter, RunLedger, RunRef, RunState, Saved, SavedResponse, StoreError, Worker, WorkerRecord,
-    WrittenBy,
+    BreadcrumbStore, Claim, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost, NewRun, Run,
+    RunEnd, RunFilter, RunLedger, RunRef, RunState, Saved, SavedResponse, StoreError, Worker,
+    WorkerRecord, WrittenBy,
 };
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -166,8 +166,10 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
         lease: Lease,
         version: &str,
         until: Timestamp,
+        position: KeyPosition,
     ) -> Result<(), StoreError> {
-        self.ledger_inside()?.transfer(lease, version, until).await
+        let runs = self.ledger_inside()?;
+        runs.transfer(lease, version, until, position).await
     }
 
     async fn accept_transfers(
@@ -196,6 +198,10 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
 
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
         self.ledger_inside()?.redo(run).await
+    }
+
+    async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
+        self.ledger_inside()?.skip(run).await
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use universal_executor::model::{Json, Timestamp};
 use universal_executor::store::{
-    Capabilities, Claim, Commit, Committed, ExecutorLimits, Lease, LeaseOwner, Lost, NewRun, Query,
-    Run, RunFilter, RunRef, Scored, StoreError, VectorQuery, Worker, WorkerRecord, Write,
-    WrittenBy,
+    Capabilities, Claim, Commit, Committed, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost,
+    NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, VectorQuery, Worker, WorkerRecord,
+    Write, WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, RunLedger, SqliteStore, async_trait,
@@ -150,11 +150,12 @@ impl RunLedger for Doomed {
         lease: Lease,
         version: &str,
         until: Timestamp,
+        position: KeyPosition,
     ) -> Result<(), StoreError> {
         self.call(
             "transfer",
             nothing(),
-            self.store.transfer(lease, version, until),
+            self.store.transfer(lease, version, until, position),
         )
         .await
     }
@@ -187,6 +188,10 @@ impl RunLedger for Doomed {
 
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
         self.call("redo", nothing(), self.store.redo(run)).await
+    }
+
+    async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
+        self.call("skip", nothing(), self.store.skip(run)).await
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

@@ -3,8 +3,8 @@
 use crate::support::{Do, Shim, put};
 use serde_json::json;
 use universal_executor::store::{
-    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, LeaseOwner, NewRun, Operation,
-    Query, RunEnd, RunFilter, RunRef, StoreError, VectorQuery, WorkerRecord,
+    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, KeyPosition, Lease, LeaseOwner,
+    NewRun, Operation, Query, RunEnd, RunFilter, RunRef, StoreError, VectorQuery, WorkerRecord,
 };
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger, Selector, Wake,
@@ -68,7 +68,10 @@ pub(crate) async fn call(
         Operation::Heartbeat => ledger.heartbeat(&[lease]).await.map(drop),
         Operation::Retry => ledger.retry(lease, now, true).await,
         Operation::Release => ledger.release(lease).await,
-        Operation::Transfer => ledger.transfer(lease, "new", now).await,
+        Operation::Transfer => {
+            let position = KeyPosition::Held;
+            ledger.transfer(lease, "new", now, position).await
+        }
         Operation::AcceptTransfers => ledger.accept_transfers(&[]).await.map(drop),
         Operation::RecordWorker => {
             let worker = WorkerRecord::new("1", "blue");
@@ -89,10 +92,20 @@ pub(crate) async fn call(
             end(inside, lease, RunEnd::Failed(letter)).await;
             ledger.redo(&run).await
         }
+        Operation::Skip => {
+            transfer(inside, lease).await;
+            ledger.skip(&run).await
+        }
         Operation::Runs => ledger.runs(&RunFilter::all()).await.map(drop),
         Operation::WrittenBy => ledger.written_by(&[]).await.map(drop),
         other => panic!("{other} is not an operation of a store"),
     }
+}
+
+async fn transfer(store: &MemoryStore, lease: Lease) {
+    let (ledger, now) = (store.ledger().unwrap(), lease.granted_at);
+    let transferred = ledger.transfer(lease, "new", now, KeyPosition::Held);
+    transferred.await.unwrap();
 }
 
 async fn end(store: &MemoryStore, lease: Lease, end: RunEnd) {
