@@ -134,7 +134,10 @@ impl Conversations for Talk {
         }
         let words = (answered.asked.as_str(), self.user_message.as_deref());
         let asked = match words {
-            (Some(input), Some(message)) if input == message => Message::user(input),
+            // A text that another agent wrote is data, also if it repeats the user.
+            (Some(input), Some(message)) if input == message && answered.request.is_empty() => {
+                Message::user(input)
+            }
             (Some(_) | None, _) => Message::data(answered.asked.clone()),
         };
         let mut messages = vec![asked];
@@ -174,8 +177,10 @@ struct Remembering {
 impl Remembering {
     async fn with_history(&self, mut task: Task) -> Result<Task, BoxError> {
         let shown = self.talk.shown(&self.path, self.history).await?;
-        // After the author's instructions, before what is to be answered.
-        let at = task.messages.len().saturating_sub(1);
+        // After the author's instructions, before the context and the message to answer.
+        let mut messages = task.messages.iter();
+        let at = messages.position(|message| message.speaker != Speaker::System);
+        let at = at.unwrap_or(task.messages.len());
         task.messages.splice(at..at, shown);
         Ok(task)
     }

@@ -4,6 +4,7 @@ use super::Restart;
 use super::lane::{Job, Shared, What};
 use crate::clock;
 use crate::executor::ExecutionContext;
+use crate::executor::words::TURN_MESSAGE;
 use crate::model::{Breadcrumb, Json, Timestamp};
 use crate::workflow::MayRetry;
 use crate::workload::cx::Message;
@@ -17,9 +18,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-
-/// The schema of what a turn is set off by. It is in no store.
-const MESSAGE: &str = "workload.message.v1";
 
 /// How long is waited for another attempt, where neither the settings nor the error ask for more: others wait as well.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -190,7 +188,7 @@ impl Shared {
             (What::Message(message), Some(LogEntry::Said { .. }) | None) => {
                 let now = Timestamp::from_micros(clock::wall_micros());
                 let new = message
-                    .breadcrumb(MESSAGE)
+                    .breadcrumb(TURN_MESSAGE)
                     .tag(format!("session:{}", session.id()));
                 let trigger = new.first_version(job.id, now);
                 Ok(Ok(Begun {
