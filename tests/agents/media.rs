@@ -8,7 +8,7 @@ use std::sync::Arc;
 use universal_executor::agent::guardrail::{Decision, Guardrails, on_input};
 use universal_executor::agent::{
     AgentDefinition, AgentExecutor, ApiProvider, BreadcrumbModel, ChatModel, ChatRequest, Media,
-    Message, ModelError, Part, Provider, ScriptedModel,
+    Message, ModelError, Part, Provider, ScriptedModel, Speaker,
 };
 use universal_executor::{
     BreadcrumbId, BreadcrumbStoreExt as _, MemoryStore, NewBreadcrumb, UniversalExecutor as _,
@@ -145,21 +145,54 @@ async fn a_field_that_hints_exclude_cannot_be_sent_as_an_image() {
     }
 }
 
+/// Returns a request of one message with these images.
+fn with_images(images: impl IntoIterator<Item = Media>) -> ChatRequest {
+    let images = images.into_iter().map(Part::Image);
+    ChatRequest::new(vec![Message::new(Speaker::User, images)])
+}
+
 #[tokio::test]
 async fn images_and_files_have_a_size_limit_each_and_together() {
     let store = MemoryStore::default();
-    let media = Media::new(BreadcrumbId::NIL, "data", "image/png", Media::MAX_BYTES);
-    let images = (0..3).map(|_| Part::Image(media.clone()));
-    let message = Message::new(universal_executor::agent::Speaker::User, images);
-    let mut request = ChatRequest::new(vec![message]);
+    // A breadcrumb has room for a little less than the limit.
+    let size = Media::MAX_BYTES - 300;
+    let base64 = "A".repeat(usize::try_from(size / 3 * 4).unwrap());
+    let stored = put(&store, "photo.v1", json!({"data": base64})).await;
+    let media = |size| Media::new(stored.id, "data", "image/png", size);
+    let most = usize::try_from(ChatRequest::MAX_MEDIA_BYTES / size).unwrap();
 
-    let error = request.load_media(&store).await.unwrap_err();
+    let fits = with_images(vec![media(size); most])
+        .load_media(&store)
+        .await;
+    let too_many = with_images(vec![media(size); most + 1])
+        .load_media(&store)
+        .await;
+    let too_large = with_images([media(Media::MAX_BYTES + 1)])
+        .load_media(&store)
+        .await;
 
-    assert!(matches!(error, ModelError::TooLarge { .. }), "{error:?}");
-    let larger = Media::new(BreadcrumbId::NIL, "data", "image/png", u64::MAX);
-    let mut request = ChatRequest::new(vec![Message::user("").with(Part::Image(larger))]);
-    let error = request.load_media(&store).await.unwrap_err();
-    assert!(matches!(error, ModelError::TooLarge { .. }), "{error:?}");
+    assert!(fits.is_ok(), "{fits:?}");
+    for error in [too_many, too_large] {
+        assert!(
+            matches!(error, Err(ModelError::TooLarge { .. })),
+            "{error:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn each_reference_to_the_same_bytes_must_have_their_size() {
+    let store = MemoryStore::default();
+    let good = photo(&store).await;
+    let smaller = Media::new(good.breadcrumb, "data.base64", "image/png", 0);
+
+    let error = with_images([good, smaller]).load_media(&store).await;
+
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.ends_with("it has 3 bytes, the reference says 0"),
+        "{error}"
+    );
 }
 
 /// An agent whose requests get an image of its own store.

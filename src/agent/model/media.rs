@@ -111,10 +111,15 @@ impl ChatRequest {
         let mut loaded = BTreeMap::new();
         for (media, _) in self.media() {
             let key = (media.breadcrumb, media.path.clone());
-            if let Entry::Vacant(place) = loaded.entry(key) {
-                let shown = shown(media, store, context).await?;
-                place.insert(media.bytes_in(&shown)?);
-            }
+            let bytes = match loaded.entry(key) {
+                Entry::Occupied(read) => read.into_mut(),
+                Entry::Vacant(unread) => {
+                    let shown = shown(media, store, context).await?;
+                    unread.insert(media.bytes_in(&shown)?)
+                }
+            };
+            // The total counts the sizes in the references, so each reference must be right.
+            media.check_size(bytes)?;
         }
         self.loaded = Loaded(loaded);
         Ok(())
@@ -149,8 +154,8 @@ async fn shown(
 }
 
 impl Media {
-    /// Maximum size of one image or file in bytes: 8 MiB.
-    pub const MAX_BYTES: u64 = 8 << 20;
+    /// Maximum size of one image or file in bytes: 768 KiB, whose base64 fills the largest [`Json`] that a breadcrumb can have.
+    pub const MAX_BYTES: u64 = 768 << 10;
 
     /// Checks a reference before anything is read.
     fn check(&self, is_image: bool) -> Result<(), ModelError> {
@@ -177,16 +182,21 @@ impl Media {
 
     /// Returns the bytes in a context, in base64.
     fn bytes_in(&self, context: &Json) -> Result<Arc<str>, ModelError> {
-        let Some(text) = context.text(&self.path) else {
-            return Err(self.unusable("the context shows no string at this path"));
-        };
+        match context.text(&self.path) {
+            Some(text) => Ok(text.into()),
+            None => Err(self.unusable("the context shows no string at this path")),
+        }
+    }
+
+    /// Checks that a string is base64 of as many bytes as the reference says.
+    fn check_size(&self, text: &str) -> Result<(), ModelError> {
         match decoded_size(text) {
             None => Err(self.unusable("the string is not standard base64 with padding")),
             Some(size) if size != self.size => {
                 let reason = format!("it has {size} bytes, the reference says {}", self.size);
                 Err(self.unusable(reason))
             }
-            Some(_) => Ok(text.into()),
+            Some(_) => Ok(()),
         }
     }
 
