@@ -131,7 +131,8 @@ pub(super) struct Conversation {
 impl Conversation {
     /// Takes an answer of the model.
     pub(super) fn hear(&mut self, answer: &ChatResponse) -> Said {
-        self.said.push(answer.message());
+        let message = answer.message();
+        self.said.push(message.clone());
         self.turns = self.turns.saturating_add(1);
         let (usage, cut_off) = (answer.usage, answer.stop == StopReason::MaxTokens);
         let asked = answer.tool_calls();
@@ -146,7 +147,11 @@ impl Conversation {
         let calls = asked.into_iter().enumerate();
         let calls = calls.map(|(place, call)| self.call(call, cut_off && place == last));
         let calls = calls.collect();
-        Said::Calls { calls, usage }
+        Said::Calls {
+            calls,
+            answer: Some(message),
+            usage,
+        }
     }
 
     /// A call as the machine takes it. One that was cut off may not be whole although it can be read: `{}` may be all that

@@ -34,12 +34,15 @@
 //! schema of the answer is part of the system prompt. A definition that lists `user.message.v1` in `trust.untrusted` has all
 //! of the trigger as data, as it is with triggers of other schemas and with messages that a run wrote or changed.
 //!
+//! Context and words are two messages of the user in a row. If an endpoint rejects them because roles must alternate, build its model
+//! with `OpenAiCompatibleBuilder::join_user_messages`. `GenaiModel` joins them for `bedrock_api`.
+//!
 //! # Reasoning and state of providers
 //! A [`Message`] has parts. An answer can contain [reasoning](Reasoning) and [state of the provider](Opaque), such as the signature
 //! of a thought, which some models require back between the tool calls of a turn. Both are saved in the conversation of the
 //! run, and only the same model of the same provider gets them back, unchanged and in order. Reasoning is not part of the answer and
 //! is never sent as text. Guardrails see parts in the messages; they check the text. Provider state can be encrypted, so nothing checks it.
-//! Later turns of a session and summaries have the calls and their results without reasoning and state.
+//! A session retains both with its tool calls, so later turns send them back too. Summaries omit them.
 //!
 //! # Images and files
 //! A message of the user can have images and files: [references](Media) to base64 in breadcrumbs. Saved conversations and recordings contain

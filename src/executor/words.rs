@@ -2,16 +2,33 @@
 
 use super::context::ExecutionContext;
 use super::context_error::ContextError;
+use super::for_model::words_of;
 use super::provenance::has_creator;
+use crate::model::Json;
 use crate::store::WrittenBy;
 
 /// The schema of chat messages.
 pub(crate) const CHAT_MESSAGE: &str = "user.message.v1";
 
-/// The schema of the message of a supervisor's turn. No store contains it.
-pub(crate) const TURN_MESSAGE: &str = "workload.message.v1";
+/// The tag of a chat message that the library writes outside of a run and that is not the words of a user.
+pub(crate) const DATA_TAG: &str = "ux:data";
 
 impl ExecutionContext {
+    /// Sets whether the trigger carries the words of a user, for a context made by hand.
+    pub(crate) fn from_user(self, is_from_user: bool) -> Self {
+        self.run().from_user.get_or_init(|| is_from_user);
+        self
+    }
+
+    /// Returns `true` if a text is the words of the user that the trigger carries.
+    ///
+    /// # Errors
+    /// As [`is_from_user`](Self::is_from_user).
+    pub(crate) async fn has_words(&self, text: &Json) -> Result<bool, ContextError> {
+        let words = words_of(&self.trigger().context);
+        Ok(words.is_some() && words == text.as_str() && self.is_from_user().await?)
+    }
+
     /// Returns `true` if the trigger carries the words of a user: a chat message that no run wrote. Its text is an
     /// instruction to a model, and everything else is data.
     ///
@@ -30,8 +47,10 @@ impl ExecutionContext {
         }
         let trigger = self.trigger();
         let schema = trigger.schema_name.as_deref();
+        if trigger.tags.iter().any(|tag| tag == DATA_TAG) {
+            return Ok(false);
+        }
         let found = match (&run.terms, schema) {
-            (None, Some(TURN_MESSAGE)) => true,
             (None, Some(CHAT_MESSAGE)) => !has_creator(trigger),
             (Some(_), Some(CHAT_MESSAGE)) => match run.written_by(trigger).await? {
                 Some(WrittenBy::Outside) => true,

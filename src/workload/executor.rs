@@ -309,8 +309,10 @@ fn broken(definition: &dyn Definition, source: BoxError) -> WorkloadError {
 /// Returns the message of a trigger, from the part of its context that a model may see.
 fn message_of(trigger: &Breadcrumb, shown: &Json) -> Message {
     let is_chat = trigger.schema_name.as_deref() == Some(CHAT_MESSAGE);
-    let words = shown.text("message");
-    let words = words.or_else(|| words_of(shown).filter(|_| is_chat));
+    let words = match is_chat {
+        true => words_of(shown),
+        false => shown.text("message"),
+    };
     let content = match words {
         Some(text) => Value::from(text).into(),
         None => told(trigger, shown),

@@ -213,11 +213,21 @@ mod completions {
         assert_eq!(anonymous(&streamed), anonymous(&whole));
     }
 
-    /// The body that an endpoint gets for an earlier answer with parts of this origin.
-    async fn sent(origin: impl Fn(&Server) -> Origin) -> Value {
-        let done = json!({"choices": [{"message": {"content": "done"}, "finish_reason": "stop"}]});
+    /// Returns the origin of an answer.
+    async fn origin_of(model: &OpenAiCompatible) -> Origin {
+        let answer = model.chat(&ChatRequest::default()).await.unwrap();
+        match &answer.parts[0] {
+            Part::Reasoning(reasoning) => reasoning.origin.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Returns the body that an endpoint gets for an earlier answer with parts of another origin than its own, or of its own.
+    async fn sent(origin: impl FnOnce(Origin) -> Origin) -> Value {
+        let message = json!({"content": "done", "reasoning": "Hm."});
+        let done = json!({"choices": [{"message": message, "finish_reason": "stop"}]});
         let server = Server::start(Reply::json(200, &done)).await;
-        let origin = origin(&server);
+        let origin = origin(origin_of(&model(&server)).await);
         let said = Message::calls("", vec![ToolCall::new("c1", "weather", json!({}))])
             .with(Part::Reasoning(Reasoning::new(
                 "canary-1",
@@ -237,25 +247,49 @@ mod completions {
             .chat(&ChatRequest::new(messages))
             .await
             .unwrap();
-        server.only().body
+        server.seen().remove(1).body
     }
 
     #[tokio::test]
     async fn parts_of_another_provider_or_another_model_are_not_sent() {
-        let provider = |server: &Server| {
-            let url = server.base_url();
-            let host = url.trim_start_matches("http://").trim_end_matches("/v1");
-            format!("openai:{host}")
-        };
-
-        let own = sent(|server| Origin::new(provider(server), Some("tiny"))).await;
-        let other_model = sent(|server| Origin::new(provider(server), Some("large"))).await;
+        let own = sent(|own| own).await;
+        let other_model = sent(|own| Origin::new(own.provider, Some("large"))).await;
+        let no_model = sent(|own| Origin::new(own.provider, None)).await;
         let other = sent(|_| Origin::new("openai:example.com", Some("tiny"))).await;
 
         assert_eq!(own.to_string().matches("canary").count(), 3, "{own}");
-        for body in [other_model, other] {
+        for body in [other_model, no_model, other] {
             assert!(!body.to_string().contains("canary"), "{body}");
         }
+    }
+
+    #[tokio::test]
+    async fn another_path_of_the_same_host_is_another_provider() {
+        let message = json!({"content": "done", "reasoning": "Hm."});
+        let done = json!({"choices": [{"message": message, "finish_reason": "stop"}]});
+        let server = Server::start(Reply::json(200, &done)).await;
+        let elsewhere = format!("{}/other", server.base_url());
+        let elsewhere = OpenAiCompatible::builder(elsewhere).model("tiny").build();
+
+        let here = origin_of(&model(&server)).await;
+
+        assert_eq!(origin_of(&model(&server)).await, here);
+        assert_ne!(origin_of(&elsewhere.unwrap()).await, here);
+    }
+
+    #[tokio::test]
+    async fn reasoning_of_an_answer_without_tool_calls_is_not_sent_back() {
+        let message = json!({"content": "done", "reasoning": "canary"});
+        let done = json!({"choices": [{"message": message, "finish_reason": "stop"}]});
+        let server = Server::start(Reply::json(200, &done)).await;
+        let model = model(&server);
+        let answer = model.chat(&ChatRequest::default()).await.unwrap();
+
+        let messages = vec![answer.message(), Message::user("Is that JSON?")];
+        model.chat(&ChatRequest::new(messages)).await.unwrap();
+
+        let said = json!({"role": "assistant", "content": "done"});
+        assert_eq!(server.seen()[1].body["messages"][0], said);
     }
 
     #[tokio::test]

@@ -106,6 +106,47 @@ async fn an_openai_compatible_endpoint_gets_the_system_prompt_the_fenced_page_an
     assert_eq!(server.only().body, expected);
 }
 
+#[cfg(feature = "openai")]
+#[tokio::test]
+async fn an_endpoint_that_rejects_successive_user_messages_gets_the_page_and_the_words_in_one() {
+    use crate::server::{Reply, Server};
+    use universal_executor::agent::OpenAiCompatible;
+
+    let answer =
+        json!({"choices": [{"message": {"content": "It rains."}, "finish_reason": "stop"}]});
+    let server = Server::start(Reply::json(200, &answer)).await;
+    let model = OpenAiCompatible::builder(server.base_url()).join_user_messages();
+    let page = asked(&MemoryStore::default(), api(model.build().unwrap())).await;
+
+    let expected = json!({"messages": [
+        {"role": "system", "content": "Help the user."},
+        {"role": "user", "content": format!("{page}\n\nWhat does \"it\" say?")},
+    ]});
+    assert_eq!(server.only().body, expected);
+}
+
+#[cfg(feature = "genai")]
+#[tokio::test]
+async fn bedrock_gets_the_page_and_the_words_in_one_message() {
+    use crate::server::{Reply, Server};
+    use universal_executor::agent::{GenaiModel, Secret};
+
+    let server = Server::start(Reply::json(400, &json!({}))).await;
+    let model = GenaiModel::builder("bedrock_api", "tiny").base_url(server.base_url());
+    let model = model.key(Secret::new("sk-planted-4711")).build().unwrap();
+    let messages = vec![Message::data(json!("page")), Message::user("Hi")];
+
+    model.chat(&ChatRequest::new(messages)).await.unwrap_err();
+
+    let sent = &server.only().body["messages"];
+    assert_eq!(sent.as_array().map(Vec::len), Some(1), "{sent}");
+    let text = sent[0]["content"][0]["text"].as_str().unwrap();
+    assert!(
+        text.ends_with("\n```\n\n\nHi") || text.ends_with("\n```\nHi"),
+        "{sent}"
+    );
+}
+
 #[cfg(feature = "genai")]
 #[tokio::test]
 async fn anthropic_gets_the_system_prompt_the_fenced_page_and_the_users_words() {

@@ -246,6 +246,23 @@ impl Message {
         })
     }
 
+    /// Returns the messages with successive messages of the user joined, for providers that require alternating roles.
+    pub(in crate::agent) fn joined(messages: &[Self]) -> Vec<Self> {
+        let mut joined: Vec<Self> = Vec::with_capacity(messages.len());
+        for message in messages {
+            match joined.last_mut() {
+                Some(last) if last.speaker == Speaker::User && message.speaker == Speaker::User => {
+                    if let Some(Part::Text(text)) = last.parts.last_mut() {
+                        text.push_str("\n\n");
+                    }
+                    last.parts.extend(message.parts.iter().cloned());
+                }
+                Some(_) | None => joined.push(message.clone()),
+            }
+        }
+        joined
+    }
+
     /// Removes the calls that a predicate refuses, with their state.
     pub(crate) fn retain_calls(&mut self, mut keep: impl FnMut(&ToolCall) -> bool) {
         let mut removed = Vec::new();

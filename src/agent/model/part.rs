@@ -44,7 +44,8 @@ pub struct CallResult {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Origin {
-    /// The protocol and the endpoint or the tool, such as `openai:api.example.com` or `genai:anthropic`.
+    /// The protocol and the endpoint or the tool, such as `openai:api.example.com:5c1f00b5e2a74d90` or `genai:anthropic`. The digits
+    /// are a digest of the URL.
     pub provider: String,
     /// The model by the provider's name, or `None` if the request named none.
     #[serde(default, skip_serializing_if = "Option::is_none")]

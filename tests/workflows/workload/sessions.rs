@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use universal_executor::MemoryStore;
 use universal_executor::agent::guardrail::{Decision, on_input};
-use universal_executor::agent::{ChatResponse, Message, ScriptedModel, Speaker, ToolCall};
+use universal_executor::agent::{
+    ChatResponse, Message, Opaque, Origin, Part, Reasoning, ScriptedModel, Speaker, ToolCall,
+};
 use universal_executor::store::{Fault, Faulty, Moment, Operation};
 use universal_executor::tool::{ToolRegistry, json_tool};
 use universal_executor::workflow::{MayRetry, Parts, StepPath};
@@ -41,6 +43,36 @@ async fn an_agent_is_shown_what_was_said_in_its_session_and_in_no_other() {
     assert_eq!(history(&requests[0]), [""; 0]);
     assert_eq!(history(&requests[1]), ["I am Ann.", "Hello, Ann."]);
     assert_eq!(history(&requests[2]), [""; 0]);
+}
+
+#[tokio::test]
+async fn reasoning_and_provider_state_of_earlier_turns_stay_with_their_calls() {
+    let origin = Origin::new("test", Some("tiny"));
+    let thought = Part::Reasoning(Reasoning::new("Doubles.", "thought", origin.clone()));
+    let state = Opaque::new("signature", json!("s"), origin).of_call("c1");
+    let call = ToolCall::new("c1", "double", json!({"n": 2}));
+    let asks = ChatResponse::calling(vec![call])
+        .with(thought)
+        .with(Part::Opaque(state));
+    let said = asks.message();
+    let model = Arc::new(ScriptedModel::script(
+        [asks, ChatResponse::new("4"), ChatResponse::new("Yes.")].map(Ok),
+    ));
+    let doubles = flow(json!({"agents": {"main": {"instruction": "Help.", "use": ["double"]}}}));
+    let supervisor = supervisor(doubles, deps(&model, &MemoryStore::default()));
+
+    turn(&supervisor, "one", "Two twice?").await;
+    turn(&supervisor, "one", "Sure?").await;
+
+    let expected = [
+        Message::system("Help."),
+        Message::user("Two twice?"),
+        said,
+        Message::tool_result("c1", "4"),
+        Message::assistant("4"),
+        Message::user("Sure?"),
+    ];
+    assert_eq!(model.requests()[2].messages, expected);
 }
 
 #[tokio::test]

@@ -196,6 +196,28 @@ fn a_call_that_is_removed_takes_its_state_along() {
     assert!(matches!(message.parts[1], Part::Reasoning(_)));
 }
 
+#[test]
+fn successive_messages_of_the_user_are_joined_in_order_and_others_stay_apart() {
+    let media = Media::new(BreadcrumbId::NIL, "photo", "image/png", 3);
+    let page = Message::data(json!("page"));
+    let messages = [
+        Message::system("Help."),
+        page.clone(),
+        Message::user("Hi"),
+        Message::user("Look.").with(Part::Image(media)),
+        Message::assistant("Yes?"),
+        Message::assistant("Well?"),
+        Message::user("Who?"),
+    ];
+
+    let joined = Message::joined(&messages);
+
+    assert_eq!(joined.len(), 5, "{joined:?}");
+    assert_eq!(joined[1].text(), format!("{}Hi\n\nLook.", page.text()));
+    assert!(joined[1].has_media());
+    assert_eq!(joined[2..], messages[4..]);
+}
+
 proptest! {
     #[test]
     fn any_parts_survive_being_saved(

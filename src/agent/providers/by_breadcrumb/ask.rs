@@ -24,6 +24,7 @@ pub(in crate::agent) fn input_of(tool: &str, request: &ChatRequest) -> Result<Js
         default_model: None,
         max_tokens_field: "max_tokens",
         streams: false,
+        joins_user_messages: false,
     };
     Ok(form.body(request)?.into())
 }

@@ -64,6 +64,7 @@ impl Session for CliSession {
                 self.callers.add(call.id.clone(), received.caller);
                 Ok(Said::Calls {
                     calls: vec![call],
+                    answer: None,
                     usage: Usage::default(),
                 })
             }

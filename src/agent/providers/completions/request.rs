@@ -6,6 +6,7 @@ use crate::agent::{
     ChatRequest, Media, Message, ModelError, Origin, Part, Speaker, ToolCall, ToolChoice,
 };
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 
 /// How the wire differs from one endpoint and call to the next.
 pub(in crate::agent) struct Form<'a> {
@@ -16,6 +17,8 @@ pub(in crate::agent) struct Form<'a> {
     /// `max_completion_tokens`, or `max_tokens`.
     pub(in crate::agent) max_tokens_field: &'static str,
     pub(in crate::agent) streams: bool,
+    /// If `true`, successive messages of the user are sent as one.
+    pub(in crate::agent) joins_user_messages: bool,
 }
 
 impl Form<'_> {
@@ -23,8 +26,11 @@ impl Form<'_> {
     /// [`ModelError::Media`] if an image or a file was not read, [`ModelError::Unsupported`] if one is in a message that is not the
     /// user's.
     pub(in crate::agent) fn body(&self, request: &ChatRequest) -> Result<Value, ModelError> {
-        let messages = request.messages.iter();
-        let messages = messages.map(|one| self.message(one, request));
+        let messages = match self.joins_user_messages {
+            true => Cow::Owned(Message::joined(&request.messages)),
+            false => Cow::Borrowed(&*request.messages),
+        };
+        let messages = messages.iter().map(|one| self.message(one, request));
         let messages = messages.collect::<Result<Value, _>>()?;
         let mut body = Map::new();
         let mut set = |name: &str, value: Value| body.insert(name.to_owned(), value);

@@ -171,8 +171,11 @@ impl Thoughts {
 }
 
 /// Adds the reasoning and the state of an earlier answer to its message.
+///
+/// The text of the reasoning is sent only with tool calls. Models need it there, and some endpoints reject it elsewhere.
 pub(super) fn restore(message: &Message, origin: &Origin, fields: &mut Map<String, Value>) {
-    for reasoning in message.reasoning(origin) {
+    let calls_tools = !message.tool_calls().is_empty();
+    for reasoning in message.reasoning(origin).filter(|_| calls_tools) {
         if !REASONING.contains(&&*reasoning.field) {
             continue;
         }

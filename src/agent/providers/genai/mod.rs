@@ -72,6 +72,8 @@ use tracing::instrument::WithSubscriber;
 pub struct GenaiModel {
     client: Client,
     provider: AdapterKind,
+    /// The name of the provider and of an endpoint other than its own, in saved conversations.
+    name: String,
     /// None for the provider's own.
     endpoint: Option<Endpoint>,
     key: Key,
@@ -111,10 +113,7 @@ impl GenaiModel {
     /// Returns the origin of the answer to a request.
     fn origin(&self, request: &ChatRequest) -> Origin {
         let name = request.model.as_deref().unwrap_or(&self.model);
-        Origin::new(
-            format!("genai:{}", self.provider.as_lower_str()),
-            Some(name),
-        )
+        Origin::new(&*self.name, Some(name))
     }
 
     fn cannot(&self, what: &'static str) -> ModelError {

@@ -10,6 +10,7 @@ use ::genai::chat::{
     Tool, ToolResponse,
 };
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// What a request asks for and `genai` would leave out for this provider without a word.
@@ -110,7 +111,12 @@ pub(super) fn messages(
     let together = !matches!(provider, AdapterKind::Ollama | AdapterKind::OllamaCloud);
     let mut messages = Vec::new();
     let mut results: Vec<ToolResponse> = Vec::new();
-    for message in &request.messages {
+    // The Converse API rejects successive messages of the user.
+    let said_by_all = match provider == AdapterKind::BedrockApi {
+        true => Cow::Owned(Message::joined(&request.messages)),
+        false => Cow::Borrowed(&*request.messages),
+    };
+    for message in &*said_by_all {
         if message.speaker == Speaker::Tool {
             // Most providers want all results of an answer in one message; `genai` would give Ollama only the last one.
             results.push(result(message, &request.messages, names));
@@ -240,11 +246,18 @@ fn call(call: &ToolCall, names: &Names, signatures: Option<Vec<String>>) -> Cont
         Ok(_) | Err(_) => json!({"unreadable": call.arguments.text()}),
     };
     ContentPart::ToolCall(there::ToolCall {
-        call_id: call.id.clone(),
+        call_id: id_there(&call.id),
         fn_name: names.there(&call.name).to_owned(),
         fn_arguments: arguments,
         thought_signatures: signatures,
     })
+}
+
+/// Returns the ID of a call for the request. An earlier call can be from another provider, and some protocols take only these
+/// characters.
+fn id_there(id: &str) -> String {
+    let is_taken = |one: char| one.is_ascii_alphanumeric() || "_-".contains(one);
+    id.replace(|one| !is_taken(one), "_")
 }
 
 fn result(message: &Message, conversation: &[Message], names: &Names) -> ToolResponse {
@@ -255,7 +268,7 @@ fn result(message: &Message, conversation: &[Message], names: &Names) -> ToolRes
         false => message.text().into_owned(),
     };
     let mut calls = conversation.iter().flat_map(Message::tool_calls);
-    let response = ToolResponse::new(id, content);
+    let response = ToolResponse::new(id_there(id), content);
     match calls.find(|call| call.id == id) {
         Some(call) => response.with_fn_name(names.there(&call.name)),
         None => response,

@@ -9,7 +9,7 @@ use self::http::Body;
 use super::Secret;
 use super::completions::{AnswerReader, Form, Names};
 use super::key::Key;
-use super::web::MAX_EVENT_BYTES;
+use super::web::{MAX_EVENT_BYTES, endpoint_name};
 use crate::agent::model::Collector;
 use crate::agent::{ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError, Origin};
 use crate::source::frames::{Frames, Heard};
@@ -27,7 +27,8 @@ use std::fmt;
 /// reads no more of an answer than its limit.
 ///
 /// The fields `reasoning_content`, else `reasoning`, and `reasoning_details` of an answer, and other fields of its tool calls such
-/// as `extra_content`, go back to the same model of the same host with the next request. See [`Reasoning`](crate::agent::Reasoning)
+/// as `extra_content`, go back to the same model of the same endpoint with the next request, the text of
+/// the reasoning only with tool calls. See [`Reasoning`](crate::agent::Reasoning)
 /// and [`Opaque`](crate::agent::Opaque).
 ///
 /// A clone, as well as a second call, uses the same connections.
@@ -68,6 +69,7 @@ pub struct OpenAiCompatible {
     key: Key,
     model: Option<String>,
     max_bytes: usize,
+    joins_user_messages: bool,
 }
 
 impl OpenAiCompatible {
@@ -76,13 +78,9 @@ impl OpenAiCompatible {
         OpenAiCompatibleBuilder::new(base_url.into())
     }
 
-    /// Returns the origin of the answer to a request: the host of the endpoint, and the model.
+    /// Returns the origin of the answer to a request: the endpoint and the model.
     fn origin(&self, request: &ChatRequest) -> Origin {
-        let host = self.endpoint.host_str().unwrap_or_default();
-        let provider = match self.endpoint.port() {
-            Some(port) => format!("openai:{host}:{port}"),
-            None => format!("openai:{host}"),
-        };
+        let provider = format!("openai:{}", endpoint_name(&self.endpoint));
         let model = request.model.as_deref().or(self.model.as_deref());
         Origin::new(provider, model)
     }
@@ -101,6 +99,7 @@ impl OpenAiCompatible {
             default_model: self.model.as_deref(),
             max_tokens_field: max_tokens_field(&self.endpoint),
             streams,
+            joins_user_messages: self.joins_user_messages,
         };
         let key = self.key.get().await?;
         let sent = form.body(request)?.to_string();
