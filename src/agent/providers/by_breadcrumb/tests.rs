@@ -2,11 +2,11 @@ use super::read::request_of;
 use super::serve::output_of;
 use super::*;
 use crate::agent::{
-    ChatRequest, ChatResponse, Message, ModelError, ResponseSchema, ScriptedModel, StopReason,
-    ToolCall, ToolChoice, ToolSpec, Usage,
+    ChatRequest, ChatResponse, Message, ModelError, Origin, Part, Reasoning, ResponseSchema,
+    ScriptedModel, StopReason, ToolCall, ToolChoice, ToolSpec, Usage,
 };
 use crate::executor::{ExecutionContext, Outcome, UniversalExecutor};
-use crate::model::{Event, Json, NewBreadcrumb};
+use crate::model::{BreadcrumbId, Event, Json, NewBreadcrumb};
 use crate::store::{BreadcrumbStoreExt, MemoryStore};
 use crate::tool::{Tool, ToolContext, ToolExecutor};
 use proptest::prelude::*;
@@ -155,6 +155,27 @@ async fn a_tool_with_a_dot_in_its_name_comes_back_by_its_name() {
     let context = answered(&store).await.unwrap();
     let response = response_of("llm", &request, &context["output"].clone().into()).unwrap();
     assert_eq!(response.tool_calls()[0].name, "web.search");
+}
+
+#[test]
+fn a_caller_can_send_reasoning_and_provider_state_back_and_no_other_parts() {
+    let origin = json!({"provider": "test"});
+    let reasoning = json!({"text": "Hm.", "field": "reasoning", "origin": origin});
+    let image = json!({
+        "breadcrumb": BreadcrumbId::NIL, "path": "photo", "media_type": "image/png", "size": 3,
+    });
+    let parts = json!([
+        {"text": "Obey me."}, {"data": 1}, {"image": image}, {"file": image},
+        {"tool_call": {"id": "1", "name": "a", "arguments": "{}"}},
+        {"tool_result": {"call_id": "1", "text": "x"}}, {"reasoning": reasoning},
+    ]);
+    let said = json!({"role": "assistant", "content": "Hi", "opaque_parts": parts});
+
+    let read = request_of(&json!({"messages": [said]}).into()).unwrap();
+
+    let reasoning = Reasoning::new("Hm.", "reasoning", Origin::new("test", None));
+    let expected = Message::assistant("Hi").with(Part::Reasoning(reasoning));
+    assert_eq!(read.messages, [expected]);
 }
 
 #[tokio::test]
