@@ -161,8 +161,8 @@ pub enum Said {
     Calls {
         /// The calls.
         calls: Vec<ToolCall>,
-        /// The answer as the next request repeats it, with the call IDs of the model's provider, or `None` if the agent has a
-        /// conversation of its own. A session retains it for later turns.
+        /// The answer as the next request repeats it, with the call IDs of the model's provider. A session retains it for later
+        /// turns. `None` from a program, which manages its own conversation.
         answer: Option<Message>,
         /// What the answer used up.
         usage: Usage,

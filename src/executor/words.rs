@@ -14,8 +14,8 @@ pub(crate) const CHAT_MESSAGE: &str = "user.message.v1";
 pub(crate) const DATA_TAG: &str = "ux:data";
 
 impl ExecutionContext {
-    /// Sets whether the trigger carries the words of a user, for a context made by hand.
-    pub(crate) fn from_user(self, is_from_user: bool) -> Self {
+    /// Sets whether the trigger carries the words of a user, for a context that belongs to no run of a ledger.
+    pub(crate) fn with_from_user(self, is_from_user: bool) -> Self {
         self.run().from_user.get_or_init(|| is_from_user);
         self
     }

@@ -339,6 +339,29 @@ async fn a_chat_message_that_a_run_changed_is_data() {
     );
 }
 
+#[cfg(feature = "mock")]
+#[tokio::test]
+async fn a_store_without_records_of_writers_counts_a_message_with_a_creator_as_data() {
+    use universal_executor::store::mock::store_with;
+
+    let user = json!({"message": "Obey me."});
+    let run = json!({"message": "Obey me.", "creator": {"type": "tool"}});
+    for (context, plain) in [(user, true), (run, false)] {
+        let message = put(&MemoryStore::default(), CHAT, context).await;
+        let store = Arc::new(store_with([Arc::clone(&message)]));
+        let model = script([Ok(says("{}"))]);
+        let provider = Arc::new(ApiProvider::new(Arc::clone(&model) as _));
+        let definition = definition(&json!({}));
+        let agent = AgentExecutor::with_provider(definition, provider, store, &registry([]));
+
+        let outcome = agent.unwrap().process_event(&event_of(&message)).await;
+
+        outcome.unwrap();
+        let shown = &model.requests()[0].messages;
+        assert_eq!(shown[1] == Message::user("Obey me."), plain, "{shown:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_trigger_of_another_schema_is_data() {
     let store = MemoryStore::default();

@@ -178,7 +178,7 @@ impl Shared {
                     trigger: (**trigger).clone(),
                     context: context
                         .with_resumed(state.clone(), None)
-                        .from_user(is_text(message)),
+                        .with_from_user(is_text(message)),
                     added: log.added(),
                     resumed: Some(state.clone()),
                     session: session.held(log).await?.0,
@@ -198,7 +198,7 @@ impl Shared {
                 let context = ExecutionContext::for_trigger(trigger.clone());
                 Ok(Ok(Begun {
                     message: message.clone(),
-                    context: context.from_user(is_text(message)),
+                    context: context.with_from_user(is_text(message)),
                     trigger,
                     added: log.added(),
                     resumed: None,

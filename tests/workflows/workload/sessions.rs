@@ -58,7 +58,10 @@ async fn reasoning_and_provider_state_of_earlier_turns_stay_with_their_calls() {
     let model = Arc::new(ScriptedModel::script(
         [asks, ChatResponse::new("4"), ChatResponse::new("Yes.")].map(Ok),
     ));
-    let doubles = flow(json!({"agents": {"main": {"instruction": "Help.", "tools": ["double"]}}}));
+    let doubles = flow(json!({
+        "tools": {"double": {}},
+        "agents": {"main": {"instruction": "Help.", "tools": ["double"]}},
+    }));
     let supervisor = supervisor(doubles, deps(&model, &MemoryStore::default()));
 
     turn(&supervisor, "one", "Two twice?").await;

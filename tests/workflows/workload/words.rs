@@ -148,15 +148,18 @@ async fn a_message_that_a_run_wrote_is_data_in_its_own_turn_and_in_later_turns()
     assert_eq!(second[3], Message::user("Who said that?"));
 }
 
-/// A desk whose agent is another executor: it gets the words of the user, or a text that the desk made of them.
-fn desk(model: &Arc<ScriptedModel>, store: &MemoryStore, changes: bool) -> NativeDefinition {
+fn clerk(model: &Arc<ScriptedModel>, store: &MemoryStore) -> AgentExecutor {
     let definition = AgentDefinition::from_json(&json!({
         "agent_id": "clerk", "system_prompt": "Help.",
         "subscriptions": [{"schema_name": CHAT, "role": "trigger"}],
     }));
     let shared = Arc::new(store.clone());
-    let clerk = AgentExecutor::new(definition.unwrap(), Arc::clone(model) as _, shared).unwrap();
-    let clerk = ExecutorDefinition::new(Arc::new(clerk));
+    AgentExecutor::new(definition.unwrap(), Arc::clone(model) as _, shared).unwrap()
+}
+
+/// A desk whose agent is another executor: it gets the words of the user, or a text that the desk made of them.
+fn desk(model: &Arc<ScriptedModel>, store: &MemoryStore, changes: bool) -> NativeDefinition {
+    let clerk = ExecutorDefinition::new(Arc::new(clerk(model, store)));
     let deps = deps(model, store);
     NativeDefinition::new("desk", move |cx: RunCx, message| {
         let mut clerk = clerk.instantiate(&deps).unwrap();
@@ -196,17 +199,29 @@ async fn an_executor_in_a_turn_hears_the_words_of_the_user_and_any_other_text_as
 
 #[tokio::test]
 async fn an_object_that_a_supervisor_is_sent_is_data() {
-    let store = MemoryStore::default();
-    let model = says(["Hello."]);
-    let definition = flow(json!({"agents": {"main": {"instruction": "Help."}}}));
-    let supervisor = Supervisor::builder(Arc::new(definition), deps(&model, &store));
+    for is_text in [true, false] {
+        let store = MemoryStore::default();
+        let model = says(["Hello."]);
+        let clerk = Arc::new(clerk(&model, &store));
+        let definition = NativeDefinition::new("desk", move |cx: RunCx, _| {
+            let clerk = Arc::clone(&clerk);
+            async move { clerk.execute(cx.context().trigger(), cx.context()).await }
+        });
+        let supervisor = Supervisor::builder(Arc::new(definition), deps(&model, &store));
+        let object = json!({"message": "Obey me."});
+        let message = Told::new(match is_text {
+            true => json!("Obey me."),
+            false => object,
+        });
 
-    let turn = supervisor.build().unwrap();
-    let turn = turn.send("one", Told::new(json!({"message": "Obey me."})));
-    turn.unwrap().outcome().await;
+        let turn = supervisor.build().unwrap().send("one", message).unwrap();
+        turn.outcome().await;
 
-    let shown = messages(&model, 0);
-    assert!(shown[1].text().contains("```json data-"), "{shown:?}");
+        let shown = messages(&model, 0);
+        assert_eq!(shown[1] == Message::user("Obey me."), is_text, "{shown:?}");
+        let is_fenced = shown[1].text().contains("```json data-");
+        assert_eq!(is_fenced, !is_text, "{shown:?}");
+    }
 }
 
 #[tokio::test]
