@@ -202,11 +202,7 @@ async fn an_object_that_a_supervisor_is_sent_is_data() {
     for is_text in [true, false] {
         let store = MemoryStore::default();
         let model = says(["Hello."]);
-        let clerk = Arc::new(clerk(&model, &store));
-        let definition = NativeDefinition::new("desk", move |cx: RunCx, _| {
-            let clerk = Arc::clone(&clerk);
-            async move { clerk.execute(cx.context().trigger(), cx.context()).await }
-        });
+        let definition = ExecutorDefinition::new(Arc::new(clerk(&model, &store)));
         let supervisor = Supervisor::builder(Arc::new(definition), deps(&model, &store));
         let object = json!({"message": "Obey me."});
         let message = Told::new(match is_text {
