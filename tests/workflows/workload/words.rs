@@ -210,9 +210,11 @@ async fn an_object_that_a_supervisor_is_sent_is_data() {
             false => object,
         });
 
-        let turn = supervisor.build().unwrap().send("one", message).unwrap();
-        turn.outcome().await;
+        let supervisor = supervisor.build().unwrap();
+        let turn = supervisor.send("one", message).unwrap();
+        let outcome = turn.outcome().await;
 
+        assert_eq!(model.requests().len(), 1, "{:?}", outcome.status);
         let shown = messages(&model, 0);
         assert_eq!(shown[1] == Message::user("Obey me."), is_text, "{shown:?}");
         let is_fenced = shown[1].text().contains("```json data-");
