@@ -33,7 +33,8 @@ pub struct Trifecta {
 pub struct Trust {
     /// Schemas of private data.
     pub private: Vec<String>,
-    /// Schemas that hold what strangers wrote: pages, mail, messages of users.
+    /// Schemas of content from strangers: pages, mail, messages of users. If `user.message.v1` is one of them, the agent's model
+    /// sees chat messages as data.
     pub untrusted: Vec<String>,
     /// Schemas of `responds_with` that something carries outside: breadcrumbs stay in the store, so writing one is by
     /// itself no way outward.

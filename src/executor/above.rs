@@ -3,7 +3,7 @@
 
 use super::check::InvalidExecutor;
 use crate::error::{BoxError, Retry, permanent, retry_after};
-use crate::model::{DefinitionError, Place};
+use crate::model::{BreadcrumbId, DefinitionError, Place};
 use std::panic::Location;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -294,6 +294,20 @@ pub enum ModelError {
         /// How large it may be.
         limit: usize,
     },
+    /// An image or a file of a message cannot be read, or its content does not match the reference.
+    #[error(
+        "cannot read {path:?} of breadcrumb {breadcrumb} as {media_type:?} for the model: {reason}"
+    )]
+    Media {
+        /// The breadcrumb.
+        breadcrumb: BreadcrumbId,
+        /// The path in its context.
+        path: String,
+        /// The media type.
+        media_type: String,
+        /// The reason.
+        reason: String,
+    },
     /// The model was asked more often than its script has answers.
     #[error("the script has no answer number {number}")]
     ScriptEnded {
@@ -334,6 +348,7 @@ impl ModelError {
             | Self::Rejected { .. }
             | Self::Unsupported { .. }
             | Self::TooLarge { .. }
+            | Self::Media { .. }
             | Self::ScriptEnded { .. }
             | Self::NotRecorded { .. }
             | Self::Recording { .. } => Retry::Never,
@@ -364,6 +379,7 @@ impl ModelError {
             Self::Unsupported { .. } => "unsupported",
             Self::BadAnswer { .. } => "bad_answer",
             Self::TooLarge { .. } => "too_large",
+            Self::Media { .. } => "media",
             Self::ScriptEnded { .. } => "script_ended",
             Self::NotRecorded { .. } => "not_recorded",
             Self::Recording { .. } => "recording",
@@ -408,6 +424,12 @@ mod tests {
             ModelError::TooLarge {
                 what: "the answer in bytes",
                 limit: 1,
+            },
+            ModelError::Media {
+                breadcrumb: BreadcrumbId::NIL,
+                path: "photo".into(),
+                media_type: "image/png".into(),
+                reason: "it has 1 bytes, the reference says 2".into(),
             },
             ModelError::ScriptEnded { number: 1 },
             ModelError::NotRecorded {

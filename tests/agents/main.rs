@@ -21,6 +21,8 @@ mod child;
 mod cli;
 #[cfg(feature = "genai")]
 mod genai;
+#[cfg(any(feature = "genai", feature = "openai"))]
+mod media;
 #[cfg(feature = "openai")]
 mod openai;
 mod security;
@@ -30,5 +32,8 @@ mod server;
 #[allow(dead_code, reason = "each test binary uses a different part")]
 #[path = "../support/mod.rs"]
 mod support;
+#[cfg(any(feature = "genai", feature = "openai"))]
+mod thoughts;
 #[cfg(all(feature = "cli", feature = "openai", target_os = "linux"))]
 mod ways;
+mod words;
