@@ -51,7 +51,7 @@ async fn main() -> Result<(), BoxError> {
 
     let last = model.requests().pop().ok_or("nothing was asked")?;
     for told in last.messages.iter().skip(3) {
-        println!("tool: {}", told.text);
+        println!("tool: {}", told.text());
     }
     let answer = store.latest(AgentExecutor::RESPONSE).await?;
     println!("{:#}", *answer.ok_or("no answer")?.context);

@@ -89,7 +89,7 @@ fn model() -> Result<Arc<dyn ChatModel>, BoxError> {
     Ok(Arc::new(ScriptedModel::streaming(|_, request| {
         // Before the message stand its last answer and what was said then.
         let answer = match request.messages.iter().rev().nth(2) {
-            Some(said) => format!("You said: {}", said.text),
+            Some(said) => format!("You said: {}", said.text()),
             None => "Nice to meet you.".to_owned(),
         };
         let words = answer

@@ -107,7 +107,7 @@ fn article(store: &SqliteStore) -> Result<WorkflowExecutor, BoxError> {
         let is_critic = request
             .messages
             .iter()
-            .any(|message| message.text.contains("what is wrong"));
+            .any(|message| message.text().contains("what is wrong"));
         Ok(ChatResponse::new(match is_critic {
             true => "Nothing to add.",
             false => "Crabs walk sideways.",

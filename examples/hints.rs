@@ -47,8 +47,8 @@ async fn main() -> Result<(), BoxError> {
         {"schema_name": "tool.catalog.v1", "role": "context", "key": "tools", "fetch": "latest"},
     ]}))?;
     let model = ScriptedModel::answering(|_, request| {
-        let shown = request.messages.last().map_or("", |data| &*data.text);
-        let tokens = EstimatedTokens.count(shown);
+        let shown = request.messages.iter().map(|message| message.text());
+        let tokens: usize = shown.map(|text| EstimatedTokens.count(&text)).sum();
         Ok(ChatResponse::new(format!("some {tokens} tokens")))
     });
     let agent = AgentExecutor::new(definition, Arc::new(model), Arc::new(store.clone()))?;

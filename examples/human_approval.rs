@@ -130,13 +130,15 @@ fn accountant(store: &SqliteStore) -> Result<AgentExecutor, BoxError> {
         let told = request
             .messages
             .iter()
-            .rfind(|message| message.call_id.is_some());
+            .rfind(|message| message.call_id().is_some());
         Ok(match told {
             None => {
                 let flowers = json!({"to": "ann", "amount": 70});
                 ChatResponse::calling(vec![ToolCall::new("1", "pay", flowers)])
             }
-            Some(told) if told.is_error => ChatResponse::new(format!("Not paid: {}", told.text)),
+            Some(told) if told.is_error() => {
+                ChatResponse::new(format!("Not paid: {}", told.text()))
+            }
             Some(_) => ChatResponse::new("Ann has her 70 euros."),
         })
     });

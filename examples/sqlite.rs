@@ -89,7 +89,11 @@ pub(crate) fn desk<S: BreadcrumbStore>(
         },
     );
     let model = ScriptedModel::answering(|_, request| {
-        let asked = request.messages.last().map_or("", |data| &*data.text);
+        let asked = request
+            .messages
+            .last()
+            .map(|data| data.text())
+            .unwrap_or_default();
         let state = if asked.contains("delivered") {
             "has been delivered"
         } else {

@@ -1,9 +1,15 @@
 //! Errors that say whether to try again.
 //!
 //! Everything an executor returns travels as a [`BoxError`]; [`permanent`] and [`retry_after`] mark it with
-//! the one thing the runtime needs to know. Without a mark, errors of this crate decide for themselves, also as a source of another
-//! error. A [`serde_json::Error`] that is returned as it is counts as permanent, because the same text fails again. Every other
-//! error is transient: the run is retried with a backoff until its attempts are used up.
+//! the one thing the runtime needs to know. The runtime inspects the error and up to 15 sources of it for a mark or for one of these
+//! errors, and the first one decides:
+//!
+//! - by its `retry` method: `StoreError`, `ContextError`, `BudgetError`, `WaitError`, `ExecutorError`, `ModelError`, `SourceError`,
+//!   `DefinitionError`, `InvalidExecutor`, `AgentError`, `AgentRunError`, `ToolError`;
+//! - as permanent: `PathError`, `JsonError`.
+//!
+//! A [`serde_json::Error`] that is returned as it is counts as permanent, because the same text fails again. Every other error is
+//! transient, also if it is an error of this crate: the run is retried with a backoff until its attempts are used up.
 //!
 //! ```
 //! use std::time::Duration;

@@ -56,6 +56,7 @@
 //! | run steps in order, in parallel or with people | [`workflow::WorkflowExecutor`] |
 //! | chat in sessions with streamed output | [`workload::Supervisor`] |
 //! | choose a store | [`store`]: [`MemoryStore`], `SqliteStore`, `PostgresStore`, `RcrtStore` |
+//! | find the mistakes in definitions before they run | [`check`] |
 //! | limit the context of a model | [`ExecutionContext::for_model`], [`hints`], [`ContextBudget`] |
 //! | write your own store or source | [`BreadcrumbStore`], [`EventSource`], the feature `conformance` |
 //!
@@ -93,6 +94,7 @@
 pub mod agent;
 mod backoff;
 mod bugs;
+pub mod check;
 mod clock;
 pub mod error;
 pub mod executor;

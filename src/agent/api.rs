@@ -88,7 +88,9 @@ impl Session for ApiSession {
                 .await;
         }
         let said = &self.conversation.said;
-        let request = self.task.request(said).await.map_err(Denied::marked)?;
+        let mut request = self.task.request(said).await.map_err(Denied::marked)?;
+        let loaded = self.task.load_media(&mut request).await;
+        loaded.map_err(ModelError::marked)?;
         let answer = self
             .model
             .chat(&request)
@@ -129,22 +131,27 @@ pub(super) struct Conversation {
 impl Conversation {
     /// Takes an answer of the model.
     pub(super) fn hear(&mut self, answer: &ChatResponse) -> Said {
-        self.said.push(answer.message());
+        let message = answer.message();
+        self.said.push(message.clone());
         self.turns = self.turns.saturating_add(1);
         let (usage, cut_off) = (answer.usage, answer.stop == StopReason::MaxTokens);
-        if answer.tool_calls.is_empty() {
-            let text = answer.text.clone();
+        let asked = answer.tool_calls();
+        let Some(last) = asked.len().checked_sub(1) else {
+            let text = answer.text().into_owned();
             return Said::Finished {
                 text,
                 cut_off,
                 usage,
             };
-        }
-        let last = answer.tool_calls.len() - 1;
-        let calls = answer.tool_calls.iter().enumerate();
+        };
+        let calls = asked.into_iter().enumerate();
         let calls = calls.map(|(place, call)| self.call(call, cut_off && place == last));
         let calls = calls.collect();
-        Said::Calls { calls, usage }
+        Said::Calls {
+            calls,
+            answer: Some(message),
+            usage,
+        }
     }
 
     /// A call as the machine takes it. One that was cut off may not be whole although it can be read: `{}` may be all that
@@ -171,8 +178,8 @@ impl Conversation {
 
     /// Takes the results of the calls of the last answer, once.
     pub(super) fn deliver(&mut self, mut results: Vec<ToolResult>) {
-        let asked = match self.said.last() {
-            Some(last) => last.tool_calls.clone(),
+        let asked: Vec<ModelCall> = match self.said.last() {
+            Some(last) => last.tool_calls().into_iter().cloned().collect(),
             None => return,
         };
         for call in asked {

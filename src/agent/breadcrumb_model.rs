@@ -18,6 +18,11 @@ use serde::{Deserialize, Serialize};
 /// `output.content`, else in `output.choices[0].message`, else `output` is its text. [`model_tool`](super::model_tool)
 /// serves a model of this process that way.
 ///
+/// Reasoning and state of the model in the answer, in the fields that `OpenAiCompatible` reads or in `opaque_parts`, are part
+/// of the next request to the same tool and model.
+///
+/// Images and files cannot be sent this way: a message with one is the permanent error [`ModelError::Unsupported`].
+///
 /// A model that says it failed is asked again, three times in one run at the most.
 ///
 /// ```
@@ -141,7 +146,7 @@ impl Session for BreadcrumbSession {
         let request = request.map_err(Denied::marked)?;
         Ok(Said::Asks {
             tool: self.tool.clone(),
-            input: input_of(&request),
+            input: input_of(&self.tool, &request).map_err(ModelError::marked)?,
         })
     }
 
@@ -159,7 +164,7 @@ impl Session for BreadcrumbSession {
         match answer {
             Answer::Success(output) => {
                 let asked = self.task.with(&self.state.conversation.said);
-                match response_of(&self.task.asking(asked), &output) {
+                match response_of(&self.tool, &self.task.asking(asked), &output) {
                     Ok(answer) => {
                         self.state.answer = Some(answer);
                         Ok(())

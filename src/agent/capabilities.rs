@@ -1,5 +1,4 @@
 use super::AgentError;
-use crate::error::excerpt;
 use serde_json::{Map, Value};
 
 /// What an agent may do to breadcrumbs by its answer: the field `capabilities` of its definition.
@@ -34,15 +33,19 @@ impl Default for Capabilities {
 }
 
 impl Capabilities {
+    /// The fields of `capabilities`.
+    pub(super) const ALL: [&'static str; 4] =
+        [Self::CREATE, Self::UPDATE, Self::DELETE, Self::SPAWN];
     pub(super) const CREATE: &'static str = "can_create_breadcrumbs";
     pub(super) const UPDATE: &'static str = "can_update_own";
     pub(super) const DELETE: &'static str = "can_delete_own";
     pub(super) const SPAWN: &'static str = "can_spawn_agents";
 
-    /// Reads the field of a definition. What is absent, or null, is as by default.
+    /// Reads the field of a definition. A capability that is absent or null has its default. An unknown capability has no effect;
+    /// [`AgentDefinition::warnings`](super::AgentDefinition::warnings) names it.
     ///
     /// # Errors
-    /// [`AgentError`] names what in it is unknown or no truth value. A misspelt restriction would else be none.
+    /// Returns [`AgentError`] for a capability that is not `true` or `false`.
     pub(super) fn read(definition: &Map<String, Value>) -> Result<Self, AgentError> {
         let field = "capabilities";
         let mut read = Self::default();
@@ -60,13 +63,7 @@ impl Capabilities {
                 Self::UPDATE => (Self::UPDATE, &mut read.can_update_own),
                 Self::DELETE => (Self::DELETE, &mut read.can_delete_own),
                 Self::SPAWN => (Self::SPAWN, &mut read.can_spawn_agents),
-                _ => {
-                    return Err(AgentError::UnknownField {
-                        field,
-                        unknown: excerpt(name, 80).into_owned(),
-                        known: [Self::CREATE, Self::UPDATE, Self::DELETE, Self::SPAWN].join(", "),
-                    });
-                }
+                _ => continue,
             };
             let expected = "true or false";
             *place = match value {
@@ -113,9 +110,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_or_no_truth_value_is_named() {
+    fn an_unknown_capability_grants_and_restricts_nothing() {
+        let said =
+            json!({"capabilities": {"can_use_tools": true, "can_fly": "high", "comment": "no"}});
+
+        assert_eq!(read(&said).unwrap(), Capabilities::default());
+    }
+
+    #[test]
+    fn a_capability_that_is_not_true_or_false_is_named() {
         for (given, named) in [
-            (json!({"can_fly": true}), "\"can_fly\""),
             (json!({"can_delete_own": "no"}), "\"can_delete_own\""),
             (json!(["can_delete_own"]), "\"capabilities\""),
         ] {

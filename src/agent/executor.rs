@@ -1,15 +1,17 @@
 use super::acting::request_tags;
 use super::guardrail::Guardrails;
 use super::making::{asks, named_tools, settle};
+use super::model::MediaSource;
 use super::offer::Offer;
 use super::output::Output;
 use super::turns::Run;
 use super::{
     AgentDefinition, AgentError, AgentRunError, ApiProvider, ChatModel, Message, Provider,
-    ResponseSchema, Task, ToolCalls, Trifecta, human,
+    ResponseSchema, Task, ToolCalls, Trifecta, agents, human,
 };
 use crate::clock;
 use crate::error::{BoxError, permanent};
+use crate::executor::words::CHAT_MESSAGE;
 use crate::executor::{
     ContextBudget, ExecutionContext, ExecutorError, Failure, FenceKey, InvalidExecutor, Profile,
     Response, UniversalExecutor, check,
@@ -209,6 +211,7 @@ impl AgentExecutor {
         task.temperature = definition.temperature;
         task.tools.clone_from(&self.offer.specs);
         task.guardrails = self.guardrails.clone();
+        task.media = Some(MediaSource::new(Arc::clone(&self.store), context));
         let output = self.output.as_ref();
         // Providers enforce only some of JSON Schema, and reject what they would not.
         task.response_schema =
@@ -221,17 +224,36 @@ impl AgentExecutor {
         human::fingerprint(self.definition.text(), self.tools.registered(tool))
     }
 
-    /// The conversation: the author's instructions, then everything else as data, then what to do with it.
+    /// Returns the instructions of the author, then all else as data with the task. The words of a user follow in a
+    /// separate message, without a fence.
     pub(super) async fn messages(
         &self,
         context: &ExecutionContext,
     ) -> Result<Vec<Message>, BoxError> {
         let format = self.definition.context_format;
-        let shown = context.for_model().await?.fit(&self.budget, format)?;
-        let text = match &self.fences {
+        // The budget holds for the whole trigger: its words are longer as JSON than by themselves.
+        let mut shown = context.for_model().await?.fit(&self.budget, format)?;
+        let words = match self.hears_the_user(context).await? {
+            true if shown.trigger().schema_name.as_deref() == Some(agents::REQUEST) => {
+                shown.take_request("prompt")
+            }
+            true => shown.take_words(),
+            false => None,
+        };
+        let render = || match &self.fences {
             Some(key) => shown.render_with(format, key),
             None => shown.render(format),
         };
+        if let Some(words) = words {
+            let prompt = with_schema(&self.definition.system_prompt, self.output.as_ref());
+            let mut messages = vec![Message::system(prompt)];
+            if !shown.is_empty() {
+                messages.push(Message::user(render()));
+            }
+            messages.push(Message::user(words));
+            return Ok(messages);
+        }
+        let text = render();
         let task = match &self.output {
             None => "Answer the trigger.".to_owned(),
             Some(output) => format!(
@@ -243,6 +265,15 @@ impl AgentExecutor {
             Message::system(&*self.definition.system_prompt),
             Message::user(format!("{text}\n{task}")),
         ])
+    }
+
+    /// Returns `true` if the trigger is the words of a user and the definition does not list chat messages as untrusted.
+    async fn hears_the_user(&self, context: &ExecutionContext) -> Result<bool, BoxError> {
+        let mut untrusted = self.definition.trust.untrusted.iter();
+        if untrusted.any(|schema| schema == CHAT_MESSAGE) {
+            return Ok(false);
+        }
+        Ok(context.is_from_user().await?)
     }
 
     fn response(trigger: &Breadcrumb, context: Value) -> Response {
@@ -311,6 +342,21 @@ impl UniversalExecutor for AgentExecutor {
             fields.insert("raw".to_owned(), raw.into());
         }
         Ok(Self::response(trigger, context))
+    }
+}
+
+/// Returns the instructions of a definition, with the schema of the answer if it has one.
+fn with_schema(instructions: &str, output: Option<&Output>) -> String {
+    match output {
+        None => instructions.to_owned(),
+        Some(output) => {
+            let schema = &output.schema;
+            let asked = format!("Answer with nothing but JSON that fits this schema: {schema}");
+            match instructions.is_empty() {
+                true => asked,
+                false => format!("{instructions}\n\n{asked}"),
+            }
+        }
     }
 }
 

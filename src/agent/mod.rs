@@ -3,7 +3,8 @@
 //! An agent is a definition (`agent.def.v1`, JSON) and a [`Provider`]: a [`ChatModel`] behind an API, a
 //! [model reached by breadcrumbs](BreadcrumbModel), or a program that calls back (`CliProvider`, feature `cli`). The trigger
 //! and the assembled context reach the model as data: [shaped by their hints](crate::ExecutionContext::for_model), held to
-//! a budget and rendered, in one message after the system prompt. Hints also shape the answers of people, other agents and tools
+//! a budget and rendered, in one message after the system prompt. The words of a user reach it as a plain message after that;
+//! see [below](#words-of-the-user). Hints also shape the answers of people, other agents and tools
 //! of other services before the model sees them. The model's answer becomes an `agent.response.v1` with `status`, `message`,
 //! `trigger_event_id`, `timestamp` and `usage` in its context, and `truncated` if the model reached its token limit.
 //!
@@ -24,8 +25,40 @@
 //! | `approval`, `wait_seconds` | what people agree to, and how long is waited; see [below](#people) |
 //! | `trust` | which schemas are private, untrusted or lead outward; see [`Trifecta`] |
 //!
-//! Other fields are left alone, since a breadcrumb may have some of others' making. One that is nearly a field which restricts the
-//! agent or instructs its model is refused as misspelt.
+//! An unknown field has no effect. [`AgentDefinition::warnings`] names it and the nearest known field, and the
+//! [runtime](crate::runtime::definitions) logs that once for each version of a definition. It is an error in
+//! [strict](crate::model::DefinitionOptions::strict) mode, which is the mode for files, and in every mode if its name is nearly that
+//! of a field which restricts the agent or instructs its model. An unknown capability is a warning in every mode. The fields
+//! `comment`, `metadata` and `$schema`, and fields that end with `_comment` or start with `x-`, are comments.
+//!
+//! # Words of the user
+//! If the trigger is a `user.message.v1` that no run wrote, the text in `message`, else in `content`, is the last message
+//! of the request, without a fence. The message before it has the other fields and the context as data, if there are any, and a
+//! schema of the answer is part of the system prompt. A definition that lists `user.message.v1` in `trust.untrusted` has all
+//! of the trigger as data, as it is with triggers of other schemas and with messages that a run wrote or changed.
+//!
+//! Context and words are two messages of the user in a row. If an endpoint rejects them because roles must alternate, build its model
+//! with `OpenAiCompatibleBuilder::join_user_messages`. `GenaiModel` joins them for `bedrock_api`.
+//!
+//! # Reasoning and state of providers
+//! A [`Message`] has parts. An answer can contain [reasoning](Reasoning) and [state of the provider](Opaque), such as the signature
+//! of a thought, which some models require back between the tool calls of a turn. Both are saved in the conversation of the
+//! run, and only the same model of the same provider gets them back, unchanged and in order. Reasoning is not part of the answer and
+//! is never sent as text. Guardrails see parts in the messages; they check the text. Provider state can be encrypted, so nothing checks it.
+//! A session retains both with its tool calls, so later turns send them back too. Summaries omit them.
+//!
+//! # Images and files
+//! A message of the user can have images and files: [references](Media) to base64 in breadcrumbs. Saved conversations and recordings contain
+//! the references. An agent reads the bytes from its own store when it asks its model, as the hints of the breadcrumb shape
+//! it; without an agent, call [`ChatRequest::load_media`]. A reference that cannot be read ends the run with [`ModelError::Media`].
+//! Nothing in a chat message becomes an image by itself: input guardrails and your own [`Provider`] can attach one.
+//!
+//! | provider | images | files |
+//! |---|---|---|
+//! | `OpenAiCompatible` | `image_url` with a data URL | `file` with a data URL |
+//! | `GenaiModel` | yes, except `cohere` | yes, except `cohere`, `ollama` and `ollama_cloud` |
+//! | [`BreadcrumbModel`] | [`ModelError::Unsupported`], permanent | the same |
+//! | `CliProvider` | described in the text | described in the text |
 //!
 //! # Tools
 //! An agent that may call tools names them in `tools`, and gets no others of the registry it is
@@ -150,8 +183,9 @@ pub use definition::{
 };
 pub use executor::AgentExecutor;
 pub use model::{
-    Arguments, BadArguments, ChatEvent, ChatModel, ChatRequest, ChatResponse, Message,
-    ResponseSchema, Speaker, StopReason, ToolCall, ToolCallDelta, ToolChoice, Usage,
+    Arguments, BadArguments, CallResult, ChatEvent, ChatModel, ChatRequest, ChatResponse, Media,
+    Message, Opaque, Origin, Part, Reasoning, ResponseSchema, Speaker, StopReason, ToolCall,
+    ToolCallDelta, ToolChoice, Usage,
 };
 pub use provider::{Provider, Said, Session, Task};
 #[cfg(any(feature = "genai", feature = "openai"))]

@@ -1,5 +1,6 @@
 use super::guardrail::{Denied, Guardrails};
-use super::{ChatRequest, Message, ResponseSchema, ToolSpec, Usage};
+use super::model::MediaSource;
+use super::{ChatRequest, Message, ModelError, ResponseSchema, ToolSpec, Usage};
 use crate::error::BoxError;
 use crate::machine::{Answer, Delivery, RunId, ToolCall, ToolResult};
 use crate::model::Json;
@@ -84,7 +85,8 @@ pub struct Task {
     pub model: Option<String>,
     /// How freely the model answers.
     pub temperature: Option<f64>,
-    /// The author's instructions, and the trigger and its context as data. Shown anew to each attempt.
+    /// The author's instructions, the context as data, and the trigger: the words of a user as they are, anything else as
+    /// data. Each attempt renders them again.
     pub messages: Vec<Message>,
     /// The tools it may call.
     pub tools: Vec<ToolSpec>,
@@ -95,6 +97,8 @@ pub struct Task {
     pub made: Vec<(ToolCall, Answer)>,
     /// What each request to a model has to pass: see [`Guardrails::input`].
     pub guardrails: Guardrails,
+    /// The store that has the images and files of the messages, or `None` outside of an agent.
+    pub(in crate::agent) media: Option<MediaSource>,
 }
 
 impl Task {
@@ -110,6 +114,7 @@ impl Task {
             response_schema: None,
             made: Vec::new(),
             guardrails: Guardrails::default(),
+            media: None,
         }
     }
 
@@ -120,6 +125,15 @@ impl Task {
     pub async fn request(&self, said: &[Message]) -> Result<ChatRequest, Denied> {
         let messages = self.guardrails.input(self.with(said)).await?;
         Ok(self.asking(messages))
+    }
+
+    /// Reads the images and files of a request from the agent's own store.
+    pub(super) async fn load_media(&self, request: &mut ChatRequest) -> Result<(), ModelError> {
+        match &self.media {
+            Some(media) => media.load(request).await,
+            // The model reports the missing bytes.
+            None => Ok(()),
+        }
     }
 
     /// The messages of the task, and what was said since.
@@ -147,6 +161,9 @@ pub enum Said {
     Calls {
         /// The calls.
         calls: Vec<ToolCall>,
+        /// The answer as the next request repeats it, with the call IDs of the model's provider. A session retains it for later
+        /// turns. `None` from a program, which manages its own conversation.
+        answer: Option<Message>,
         /// What the answer used up.
         usage: Usage,
     },

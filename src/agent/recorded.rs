@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// RecordedModel::record(real, &path)?.chat(&request).await?;
 ///
 /// let replayed = RecordedModel::replay(&path)?.chat(&request).await?;
-/// assert_eq!(replayed.text, "Hello, Ann!");
+/// assert_eq!(replayed.text(), "Hello, Ann!");
 /// # std::fs::remove_file(path)?;
 /// # Ok::<(), universal_executor::BoxError>(())
 /// # })?;

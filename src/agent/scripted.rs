@@ -18,9 +18,9 @@ use std::sync::{Mutex, PoisonError};
 /// ]);
 ///
 /// let request = ChatRequest::default();
-/// assert_eq!(model.chat(&request).await?.tool_calls[0].name, "weather");
+/// assert_eq!(model.chat(&request).await?.tool_calls()[0].name, "weather");
 /// assert!(model.chat(&request).await.is_err());
-/// assert_eq!(model.chat(&request).await?.text, "It rains.");
+/// assert_eq!(model.chat(&request).await?.text(), "It rains.");
 /// # Ok::<(), universal_executor::BoxError>(())
 /// # })?;
 /// # Ok::<(), universal_executor::BoxError>(())

@@ -1,5 +1,4 @@
 use super::AgentError;
-use crate::error::excerpt;
 use crate::model::Subscriptions;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -34,7 +33,8 @@ pub struct Trifecta {
 pub struct Trust {
     /// Schemas of private data.
     pub private: Vec<String>,
-    /// Schemas that hold what strangers wrote: pages, mail, messages of users.
+    /// Schemas of content from strangers: pages, mail, messages of users. If `user.message.v1` is one of them, the agent's model
+    /// sees chat messages as data.
     pub untrusted: Vec<String>,
     /// Schemas of `responds_with` that something carries outside: breadcrumbs stay in the store, so writing one is by
     /// itself no way outward.
@@ -103,7 +103,7 @@ impl Trust {
     /// Reads the field of a definition.
     ///
     /// # Errors
-    /// [`AgentError`] names what in it is unknown or no list of schemas.
+    /// Returns [`AgentError`] for a value that is not a list of schemas.
     pub(super) fn read(definition: &Map<String, Value>) -> Result<Self, AgentError> {
         let field = "trust";
         let mut read = Self::default();
@@ -120,13 +120,8 @@ impl Trust {
                 "private" => ("trust.private", &mut read.private),
                 "untrusted" => ("trust.untrusted", &mut read.untrusted),
                 "outward" => ("trust.outward", &mut read.outward),
-                _ => {
-                    return Err(AgentError::UnknownField {
-                        field,
-                        unknown: excerpt(name, 80).into_owned(),
-                        known: "private, untrusted, outward".to_owned(),
-                    });
-                }
+                // The check of the fields refuses it.
+                _ => continue,
             };
             let expected = "a list of schema names";
             *place =
@@ -229,7 +224,6 @@ mod tests {
         );
         assert_eq!(said.unwrap(), trust());
         for (given, named) in [
-            (json!({"privat": []}), "\"privat\""),
             (json!({"private": "customer.v1"}), "\"trust.private\""),
             (json!(["customer.v1"]), "\"trust\""),
         ] {

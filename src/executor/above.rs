@@ -3,7 +3,7 @@
 
 use super::check::InvalidExecutor;
 use crate::error::{BoxError, Retry, permanent, retry_after};
-use crate::model::DefinitionError;
+use crate::model::{BreadcrumbId, DefinitionError, Place};
 use std::panic::Location;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,15 +20,14 @@ pub enum AgentError {
         /// What it must be.
         expected: &'static str,
     },
-    /// A field of the definition has a field that means nothing.
-    #[error("{unknown:?} is no field of {field:?} of the agent definition; there are: {known}")]
+    /// A field of the definition does not exist: it is nearly a restriction, it is in an object of restrictions, or the definition
+    /// is read in [strict](crate::model::DefinitionOptions::strict) mode.
+    #[error("{place} of the agent definition: {problem}")]
     UnknownField {
-        /// The field.
-        field: &'static str,
-        /// What is in it.
-        unknown: String,
-        /// What may be in it.
-        known: String,
+        /// The path of the field in the context of the definition.
+        place: Place,
+        /// The name of the field and the nearest known fields.
+        problem: String,
     },
     /// The subscriptions of the definition cannot be used.
     #[error("the subscriptions of agent {agent:?} cannot be used")]
@@ -161,6 +160,15 @@ pub enum ToolError {
         /// Why.
         reason: String,
     },
+    /// A field of the definition does not exist, and the definition is read in
+    /// [strict](crate::model::DefinitionOptions::strict) mode.
+    #[error("{place} of the tool definition: {problem}")]
+    UnknownField {
+        /// The path of the field in the context of the definition.
+        place: Place,
+        /// The name of the field and the nearest known fields.
+        problem: String,
+    },
     /// Two tools have one name.
     #[error("tool {name:?} is registered at {first} and again at {second}; rename one of them")]
     Duplicate {
@@ -286,6 +294,20 @@ pub enum ModelError {
         /// How large it may be.
         limit: usize,
     },
+    /// An image or a file of a message cannot be read, or its content does not match the reference.
+    #[error(
+        "cannot read {path:?} of breadcrumb {breadcrumb} as {media_type:?} for the model: {reason}"
+    )]
+    Media {
+        /// The breadcrumb.
+        breadcrumb: BreadcrumbId,
+        /// The path in its context.
+        path: String,
+        /// The media type.
+        media_type: String,
+        /// The reason.
+        reason: String,
+    },
     /// The model was asked more often than its script has answers.
     #[error("the script has no answer number {number}")]
     ScriptEnded {
@@ -326,6 +348,7 @@ impl ModelError {
             | Self::Rejected { .. }
             | Self::Unsupported { .. }
             | Self::TooLarge { .. }
+            | Self::Media { .. }
             | Self::ScriptEnded { .. }
             | Self::NotRecorded { .. }
             | Self::Recording { .. } => Retry::Never,
@@ -356,6 +379,7 @@ impl ModelError {
             Self::Unsupported { .. } => "unsupported",
             Self::BadAnswer { .. } => "bad_answer",
             Self::TooLarge { .. } => "too_large",
+            Self::Media { .. } => "media",
             Self::ScriptEnded { .. } => "script_ended",
             Self::NotRecorded { .. } => "not_recorded",
             Self::Recording { .. } => "recording",
@@ -400,6 +424,12 @@ mod tests {
             ModelError::TooLarge {
                 what: "the answer in bytes",
                 limit: 1,
+            },
+            ModelError::Media {
+                breadcrumb: BreadcrumbId::NIL,
+                path: "photo".into(),
+                media_type: "image/png".into(),
+                reason: "it has 1 bytes, the reference says 2".into(),
             },
             ModelError::ScriptEnded { number: 1 },
             ModelError::NotRecorded {

@@ -36,6 +36,10 @@ pub(super) struct RunHandle {
     /// Of a run within a run: who keeps its state, and the run it is in.
     pub(super) keeper: Option<Arc<dyn KeepState>>,
     pub(super) outer: Option<Arc<Self>>,
+    /// If `true`, the trigger of a run within a run is the words of a user.
+    pub(super) for_user: bool,
+    /// Result of the first check of whether the trigger is the words of a user.
+    pub(super) from_user: OnceLock<bool>,
 }
 
 impl RunHandle {

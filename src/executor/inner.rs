@@ -17,6 +17,8 @@ pub(crate) struct Inner {
     pub(crate) resumed: Option<Resumed>,
     /// Who keeps its state.
     pub(crate) keeper: Arc<dyn KeepState>,
+    /// If `true`, the trigger is the words of the user that the outer run answers.
+    pub(crate) for_user: bool,
 }
 
 /// Keeps the state of a run within a run, as part of the state of the whole.
@@ -39,6 +41,7 @@ impl RunHandle {
             key: OnceLock::from(inner.key),
             keeper: Some(inner.keeper),
             outer: Some(outer),
+            for_user: inner.for_user,
             ..Self::detached(inner.resumed)
         }
     }

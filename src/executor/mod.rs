@@ -74,6 +74,7 @@ mod sources;
 mod standing;
 mod versions;
 mod waits;
+pub(crate) mod words;
 
 pub use assemble::Fetched;
 pub use check::{InvalidExecutor, check};
@@ -84,7 +85,7 @@ pub use for_model::{
     BudgetError, ContextBudget, EstimatedTokens, FenceKey, Format, HintsOf, ModelContext,
     ModelItem, ModelSource, TokenCounter, WithheldBy,
 };
-pub(crate) use for_model::{fenced, fenced_lines, label, line};
+pub(crate) use for_model::{fenced, fenced_lines, label, line, words_of};
 pub use ordering::OrderingKey;
 pub use outcome::{Failure, Outcome, Response, Suspension, suspend};
 pub use profile::{Execution, Profile, RetryPolicy};

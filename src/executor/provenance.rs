@@ -185,6 +185,11 @@ impl Stamp {
     }
 }
 
+/// Returns `true` if the context of a breadcrumb names a creator, as every context does that a run writes.
+pub(super) fn has_creator(found: &Breadcrumb) -> bool {
+    found.context.get(CREATOR).is_some()
+}
+
 /// Returns the breadcrumb that an executor answered, by the `creator` of the answer.
 pub(super) fn trigger_of(found: &Breadcrumb) -> Option<BreadcrumbId> {
     let creator = found.context.get(CREATOR)?;

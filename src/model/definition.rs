@@ -1,5 +1,6 @@
 //! From JSON to subscriptions, with errors that name what to mend.
 
+mod path;
 mod policy;
 mod read;
 mod validate;
@@ -7,7 +8,10 @@ mod validate;
 pub use policy::{KeyPolicy, RolePolicy};
 
 use super::condition::{ConditionError, did_you_mean};
+use super::fields::{did_you_mean_any, unknown_field};
+use super::finding::{Finding, Severity};
 use super::json_check::{self, JsonError, MAX_DEPTH};
+use super::place::Place;
 use super::subscription::Subscription;
 use crate::error::Retry;
 use serde_json::Value;
@@ -35,6 +39,11 @@ pub struct DefinitionOptions {
     pub roles: Option<RolePolicy>,
     /// The keys of context subscriptions that name none; by default their schemas.
     pub keys: Option<KeyPolicy>,
+    /// If `true`, an unknown field is an error. If `false`, it is a warning, and the field has no effect. Defaults to `false`.
+    pub strict: bool,
+    /// If `true`, the additional fields of definitions for RCRT (Right Context Right Time) servers are known: `llm_config_id`.
+    /// Defaults to `false`.
+    pub rcrt_fields: bool,
 }
 
 impl Default for DefinitionOptions {
@@ -46,6 +55,8 @@ impl Default for DefinitionOptions {
             max_regexes: MAX_REGEXES,
             roles: None,
             keys: None,
+            strict: false,
+            rcrt_fields: false,
         }
     }
 }
@@ -90,6 +101,20 @@ impl DefinitionOptions {
     #[must_use]
     pub fn keys(mut self, policy: KeyPolicy) -> Self {
         self.keys = Some(policy);
+        self
+    }
+
+    /// Makes every unknown field an error: for definitions in files, whose author can fix them.
+    #[must_use]
+    pub fn strict(mut self) -> Self {
+        self.strict = true;
+        self
+    }
+
+    /// Accepts the additional fields of definitions for RCRT servers.
+    #[must_use]
+    pub fn rcrt_fields(mut self) -> Self {
+        self.rcrt_fields = true;
         self
     }
 }
@@ -138,6 +163,12 @@ pub enum DefinitionProblem {
     Missing {
         /// What to write.
         expected: &'static str,
+    },
+    /// The field does not exist, and the definition is read in [strict](DefinitionOptions::strict) mode.
+    #[error("unknown field{}", did_you_mean_any(nearest))]
+    UnknownField {
+        /// The fields that the author can mean.
+        nearest: Vec<&'static str>,
     },
     /// The field is given in two places.
     #[error("it is given twice")]
@@ -246,6 +277,17 @@ impl DefinitionError {
         Retry::Never
     }
 
+    /// Returns the path of the field in the definition that was read, for example
+    /// `context.subscriptions.selectors[1].fetch.limit`.
+    #[must_use]
+    pub fn place(&self, definition: &Value) -> Place {
+        match self.subscription {
+            Some(index) => path::list(definition).item(index).join(&self.field),
+            None if self.field.is_empty() => path::list(definition),
+            None => Place::default().join(&self.field),
+        }
+    }
+
     fn whole(field: &str, problem: DefinitionProblem) -> Self {
         Self {
             subscription: None,
@@ -268,32 +310,92 @@ impl fmt::Display for DefinitionError {
 
 impl std::error::Error for DefinitionError {}
 
-/// Something odd in a definition that loads all the same.
+/// A problem of a definition that loads.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Warning {
     subscription: usize,
     key: Option<String>,
+    odd: Odd,
+}
+
+/// A problem of one subscription.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Odd {
+    /// The path of the field in the subscription; empty for the subscription as a whole.
+    field: String,
     message: String,
+    /// The suggestions for a field that does not exist; `None` for another problem.
+    unknown: Option<Vec<&'static str>>,
+}
+
+impl Odd {
+    fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            field: field.into(),
+            message: message.into(),
+            unknown: None,
+        }
+    }
+
+    fn unknown_field(field: &str, nearest: Vec<&'static str>) -> Self {
+        Self {
+            message: unknown_field(Severity::Warning, field, &nearest),
+            field: field.to_owned(),
+            unknown: Some(nearest),
+        }
+    }
 }
 
 impl Warning {
-    /// The subscription it is about, counted from 0.
+    /// Returns the index of the subscription, counted from 0.
     #[must_use]
     pub fn subscription(&self) -> usize {
         self.subscription
     }
 
-    /// What is odd.
+    /// Returns the problem.
     #[must_use]
     pub fn message(&self) -> &str {
-        &self.message
+        &self.odd.message
     }
 
-    fn of(index: usize, subscription: &Subscription, message: String) -> Self {
+    /// Returns the path of the field in the subscription: `fetch.limit`. It is empty for the subscription as a whole.
+    #[must_use]
+    pub fn field(&self) -> &str {
+        &self.odd.field
+    }
+
+    /// Returns `true` if the field does not exist, which is an error in [strict](DefinitionOptions::strict) mode.
+    #[must_use]
+    pub fn is_unknown_field(&self) -> bool {
+        self.odd.unknown.is_some()
+    }
+
+    /// Returns the path of the field in the definition that was read, for example
+    /// `context.subscriptions.selectors[1].fetch.limit`.
+    #[must_use]
+    pub fn place(&self, definition: &Value) -> Place {
+        let subscription = path::list(definition).item(self.subscription);
+        subscription.join(&self.odd.field)
+    }
+
+    /// Returns the warning as a finding, which is an error in strict mode if the field does not exist.
+    pub(crate) fn finding(&self, definition: &Value, is_strict: bool) -> Finding {
+        let place = self.place(definition);
+        match &self.odd.unknown {
+            Some(nearest) if is_strict => {
+                let message = unknown_field(Severity::Error, &self.odd.field, nearest);
+                Finding::error(place, message)
+            }
+            Some(_) | None => Finding::warning(place, &*self.odd.message),
+        }
+    }
+
+    fn of(index: usize, subscription: &Subscription, odd: Odd) -> Self {
         Self {
             subscription: index,
             key: subscription.key.clone(),
-            message,
+            odd,
         }
     }
 }
@@ -301,7 +403,7 @@ impl Warning {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_place(f, Some(self.subscription), self.key.as_deref())?;
-        f.write_str(&self.message)
+        f.write_str(&self.odd.message)
     }
 }
 
@@ -353,7 +455,30 @@ pub(super) fn from_json(
     let (subscriptions, mut warnings) = read::subscriptions(definition, options)?;
     warnings.extend(validate::validate(&subscriptions, options)?);
     warnings.sort_by_key(Warning::subscription);
-    Ok((subscriptions, warnings))
+    Ok((subscriptions, at_most(MAX_WARNINGS, warnings)))
+}
+
+/// The maximum number of warnings about one definition. A definition of 1 MiB can have 100,000 unknown fields.
+const MAX_WARNINGS: usize = 100;
+
+/// Returns the first warnings, and one more with the number of omitted warnings if there are any.
+fn at_most(limit: usize, mut warnings: Vec<Warning>) -> Vec<Warning> {
+    let omitted = warnings.len().saturating_sub(limit);
+    if let Some(first) = warnings.get(limit).filter(|_| omitted > 1) {
+        let summary = Warning {
+            subscription: first.subscription,
+            key: first.key.clone(),
+            odd: Odd::new("", format!("{omitted} more problems are omitted")),
+        };
+        warnings.truncate(limit);
+        warnings.push(summary);
+    }
+    warnings
+}
+
+/// Returns the path of the list of subscriptions in a definition.
+pub(crate) fn list_place(definition: &Value) -> Place {
+    path::list(definition)
 }
 
 /// Validates subscriptions however they were made.

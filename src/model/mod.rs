@@ -27,6 +27,8 @@ mod condition;
 mod definition;
 mod event;
 mod explain;
+mod fields;
+mod finding;
 mod index;
 mod json;
 mod json_check;
@@ -36,6 +38,7 @@ mod new_breadcrumb;
 mod op;
 mod patch;
 mod path;
+mod place;
 mod reserved;
 mod route;
 mod selector;
@@ -49,9 +52,12 @@ pub use condition::{Condition, ConditionError};
 pub use definition::{
     DefinitionError, DefinitionOptions, DefinitionProblem, KeyPolicy, RolePolicy, Warning,
 };
-pub(crate) use definition::{MAX_CONDITIONS, MAX_REGEXES};
+pub(crate) use definition::{MAX_CONDITIONS, MAX_REGEXES, list_place};
 pub use event::{Event, EventKind};
 pub use explain::{Explained, Explanation};
+pub(crate) use fields::{KnownFields, is_comment, unknown_field};
+pub(crate) use finding::Findings;
+pub use finding::{Finding, Severity};
 pub(crate) use index::SelectorIndex;
 pub use index::SubscriptionIndex;
 pub use json::Json;
@@ -66,6 +72,7 @@ pub use op::Op;
 pub use patch::Patch;
 pub(crate) use path::{MAX_SEARCH_STEPS, PatternStep, pattern, search_steps};
 pub use path::{Path, PathError};
+pub use place::{Place, PlacePart, Position};
 pub(crate) use reserved::{
     is_answer_schema, is_definition_schema, is_reserved_schema, is_reserved_tag,
 };

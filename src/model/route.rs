@@ -66,8 +66,9 @@ impl Subscriptions {
     /// and `op` is one of `eq`, `ne`, `gt`, `gte`, `lt`, `lte`, `in`, `contains`, `contains_any`, `contains_all`,
     /// `starts_with`, `ends_with`, `matches` and `exists`; see [`Op`](super::Op).
     ///
-    /// A field that is not known has no effect: look at [`warnings`](Self::warnings), which
-    /// [`Runtime`](crate::Runtime) logs.
+    /// An unknown field has no effect: [`warnings`](Self::warnings) names it, and [`Runtime`](crate::Runtime) logs the warning. It is
+    /// an error in [strict](DefinitionOptions::strict) mode. The fields `comment`, `metadata` and `$schema`, and fields that end with
+    /// `_comment` or start with `x-`, are comments.
     ///
     /// # Errors
     /// [`DefinitionError`] names the subscription, the field, the value and the nearest valid name. More than 256

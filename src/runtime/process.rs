@@ -142,8 +142,11 @@ pub(super) enum Because {
     Dropped,
     /// Its task panicked: it waits until its lease would have been over.
     Panicked,
-    /// The ledger did not answer the heartbeats in time. The worker lives, so the attempt counts and no abandoned lease.
-    Silence,
+    /// The ledger did not answer the heartbeats in time. The worker lives, so no abandoned lease counts.
+    Silence {
+        /// `true` if `execute` was called. Then the attempt counts.
+        executed: bool,
+    },
     /// It was not begun: too much of its executor's traffic is retries, or its definition could not be read.
     NotNow {
         /// When it may be.
@@ -164,7 +167,9 @@ pub(super) async fn release(home: &Home, lease: Lease, because: Because) -> Resu
             let cause = Some("the task of the run panicked");
             in_time(ledger.retry(lease, over, true, cause)).await
         }
-        Because::Silence => in_time(return_late(ledger, lease, granted)).await,
+        Because::Silence { executed } => {
+            in_time(return_late(ledger, lease, executed.then_some(granted))).await
+        }
         Because::NotNow { delay } => {
             in_time(ledger.retry(lease, granted + delay, false, None)).await
         }
@@ -175,14 +180,19 @@ pub(super) async fn release(home: &Home, lease: Lease, because: Because) -> Resu
     }
 }
 
-/// Releases a lease without heartbeats. If another claim took the run over, the ledger learns that this worker lives.
+/// Releases a lease without heartbeats: as if it had not been claimed, or after an attempt, to be retried at a time. If another
+/// claim took the run over, the ledger learns that this worker lives.
 async fn return_late(
     ledger: &dyn RunLedger,
     lease: Lease,
-    at: Timestamp,
+    retry_at: Option<Timestamp>,
 ) -> Result<(), StoreError> {
     let cause = Some("the ledger did not answer the heartbeats of the worker in time");
-    match ledger.retry(lease.clone(), at, true, cause).await {
+    let released = match retry_at {
+        Some(at) => ledger.retry(lease.clone(), at, true, cause).await,
+        None => ledger.release(lease.clone()).await,
+    };
+    match released {
         Err(StoreError::LeaseLost { .. }) => ledger.heartbeat(&[lease]).await.map(drop),
         released => released,
     }

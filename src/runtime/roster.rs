@@ -242,14 +242,14 @@ impl Members {
     }
 }
 
-/// Says what is odd in the subscriptions of an executor, which works all the same.
+/// Logs the warnings about the subscriptions of an executor that runs.
 fn log_oddities(executor: &dyn UniversalExecutor) {
     let (id, subscriptions) = (executor.id(), executor.subscriptions());
     for warning in subscriptions.warnings() {
         tracing::warn!(
             executor = id,
             warning = warning.to_string(),
-            "odd subscription"
+            "a subscription has a warning; the executor runs"
         );
     }
     let triggers = subscriptions
@@ -257,6 +257,9 @@ fn log_oddities(executor: &dyn UniversalExecutor) {
         .iter()
         .filter(|subscription| subscription.role == Role::Trigger);
     if triggers.count() == 0 {
-        tracing::warn!(executor = id, "no trigger: nothing sets this executor off");
+        tracing::warn!(
+            executor = id,
+            "no trigger, so no event starts this executor"
+        );
     }
 }

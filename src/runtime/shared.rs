@@ -7,7 +7,6 @@ use super::progress::Progress;
 use super::roster::Roster;
 use super::watchdog::Watchdog;
 use super::{RunReport, metrics};
-use crate::error::Chain;
 use crate::source::{Deliveries, Delivery, EventSource, SourceError};
 use crate::store::StoreError;
 use futures::{FutureExt as _, Stream, StreamExt as _};

@@ -2,10 +2,10 @@ use super::answer::{self, Terms};
 use super::entry::{Approval, Entry};
 use super::progress::PROGRESS;
 use super::settings::Place;
-use super::{RetrySafety, Tool, ToolError};
+use super::{RetrySafety, Tool, ToolDefinition, ToolError};
 use crate::error::{BoxError, excerpt};
 use crate::executor::{ExecutionContext, Failure, Profile, Response, UniversalExecutor, check};
-use crate::model::{Breadcrumb, Subscription, Subscriptions, sorted_text};
+use crate::model::{Breadcrumb, Subscription, Subscriptions};
 use crate::store::BreadcrumbStore;
 use async_trait::async_trait;
 use serde_json::Value;
@@ -65,35 +65,28 @@ impl ToolExecutor {
         tool: impl Tool + 'static,
         store: Arc<dyn BreadcrumbStore>,
     ) -> Result<Self, ToolError> {
-        let context = definition.get("context").unwrap_or(definition);
-        let defined = context.get("name").and_then(Value::as_str);
-        let defined = defined.ok_or(ToolError::Field {
-            field: "name",
-            expected: "a string",
-        })?;
-        if defined != tool.name() {
+        Self::from_read_definition(&ToolDefinition::from_json(definition)?, tool, store)
+    }
+
+    /// Creates the executor of a definition that was read with options.
+    ///
+    /// # Errors
+    /// See [`from_definition`](Self::from_definition).
+    #[track_caller]
+    pub fn from_read_definition(
+        definition: &ToolDefinition,
+        tool: impl Tool + 'static,
+        store: Arc<dyn BreadcrumbStore>,
+    ) -> Result<Self, ToolError> {
+        if definition.name != tool.name() {
             return Err(ToolError::OtherTool {
-                defined: excerpt(defined, 64).into_owned(),
+                defined: excerpt(&definition.name, 64).into_owned(),
                 name: tool.name().to_owned(),
             });
         }
-        let subscriptions =
-            Subscriptions::from_json(context).map_err(|source| ToolError::Subscriptions {
-                name: defined.to_owned(),
-                source,
-            })?;
-        let schemas = match context.get("responds_with") {
-            None | Some(Value::Null) => Vec::new(),
-            Some(list) => serde_json::from_value::<Vec<String>>(list.clone()).map_err(|_| {
-                ToolError::Field {
-                    field: "responds_with",
-                    expected: "a list of schema names",
-                }
-            })?,
-        };
-        let mut executor =
-            Self::with_subscriptions(tool, subscriptions, store)?.also_writes(schemas);
-        executor.profile = executor.profile.definition(&sorted_text(context));
+        let executor = Self::with_subscriptions(tool, definition.subscriptions.clone(), store)?;
+        let mut executor = executor.also_writes(definition.responds_with.clone());
+        executor.profile = executor.profile.definition(definition.text());
         Ok(executor)
     }
 

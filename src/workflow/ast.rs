@@ -2,8 +2,8 @@
 
 use super::event_form::EventForm;
 use super::expression::{Expression, Test};
-use super::place::Place;
 use super::policies::StepRetry;
+use crate::model::Place;
 use std::time::Duration;
 
 #[derive(Clone, Debug)]

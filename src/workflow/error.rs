@@ -1,6 +1,7 @@
-use super::place::{Place, Position};
 use crate::error::{Retry, excerpt};
-use crate::model::{ConditionError, MAX_DEPTH, nearest};
+use crate::model::{
+    ConditionError, Finding, MAX_DEPTH, Place, Position, Severity, nearest, unknown_field,
+};
 use serde_json::Value;
 use std::fmt;
 
@@ -264,6 +265,41 @@ pub enum Oddity {
         /// The variable.
         name: String,
     },
+    /// The field does not exist, so it has no effect. In strict mode this is an error.
+    UnknownField {
+        /// The name of the field.
+        name: String,
+        /// The fields that the author can mean.
+        nearest: Vec<&'static str>,
+    },
+}
+
+impl Warning {
+    /// Returns the warning as a finding of a check.
+    pub(crate) fn finding(&self) -> Finding {
+        let mut finding = Finding::warning(self.place.clone(), self.oddity.to_string());
+        finding.position.clone_from(&self.position);
+        finding
+    }
+}
+
+impl fmt::Display for Oddity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unused { what, name } => write!(f, "the {what} {name:?} is not used"),
+            Self::Unreachable => f.write_str("no run gets to this step"),
+            Self::NoSession => {
+                f.write_str("there is no session here to show messages of, so nothing is shown")
+            }
+            Self::Shadowed { name } => write!(
+                f,
+                "{name:?} hides a variable of the same name, which does not change with it"
+            ),
+            Self::UnknownField { name, nearest } => {
+                f.write_str(&unknown_field(Severity::Warning, name, nearest))
+            }
+        }
+    }
 }
 
 impl fmt::Display for Warning {
@@ -271,17 +307,6 @@ impl fmt::Display for Warning {
         if let Some(position) = &self.position {
             write!(f, "{position}: ")?;
         }
-        write!(f, "{}: ", self.place)?;
-        match &self.oddity {
-            Oddity::Unused { what, name } => write!(f, "the {what} {name:?} is not used"),
-            Oddity::Unreachable => f.write_str("no run gets to this step"),
-            Oddity::NoSession => {
-                f.write_str("there is no session here to show messages of, so nothing is shown")
-            }
-            Oddity::Shadowed { name } => write!(
-                f,
-                "{name:?} hides a variable of the same name, which does not change with it"
-            ),
-        }
+        write!(f, "{}: {}", self.place, self.oddity)
     }
 }

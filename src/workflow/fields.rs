@@ -1,10 +1,9 @@
 //! The fields of one object of a definition, each with the error that names it.
 
 use super::error::{LoadError, LoadProblem};
-use super::place::Place;
 use super::shape::{NAME_BYTES, Object};
 use crate::error::excerpt;
-use crate::model::nearest;
+use crate::model::{KnownFields, Place};
 use serde_json::{Map, Value};
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -40,13 +39,16 @@ impl<'v> Fields<'v> {
         }
     }
 
-    /// Refuses every field that is not known.
-    pub(super) fn only(&self, known: &[&str]) -> Result<(), LoadError> {
-        let mut names = self.map.keys();
-        let Some(unknown) = names.find(|name| !known.contains(&name.as_str())) else {
+    /// Refuses every unknown field that is not a comment.
+    pub(super) fn only(&self, names: &[&'static str]) -> Result<(), LoadError> {
+        let known = KnownFields {
+            names,
+            aliases: &[],
+        };
+        let Some(unknown) = self.map.keys().find(|name| !known.contains(name)) else {
             return Ok(());
         };
-        let nearest = nearest(unknown, known.iter().copied()).map(str::to_owned);
+        let nearest = known.suggest(unknown).first().map(|&near| near.to_owned());
         let unknown = excerpt(unknown, 80);
         Err(self.error(&unknown, LoadProblem::UnknownField { nearest }))
     }

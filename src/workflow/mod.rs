@@ -235,10 +235,10 @@ mod expression;
 mod fields;
 mod interpret;
 mod model_input;
-mod place;
 mod policies;
 mod shape;
 
+pub(crate) use definition::Document;
 pub use definition::{
     AgentSpec, FlowSummary, History, Instruction, ModelSpec, Permissions, ToolSpec, Workflow,
 };
@@ -255,5 +255,6 @@ pub use interpret::{
     RunError, StepFailure, StepPath, Task,
 };
 pub use model_input::{ModelInput, TextPart};
-pub use place::{Place, PlacePart, Position};
 pub use policies::{Compaction, CompactionMethod, GuardrailNames, Limits, Policies, StepRetry};
+
+pub use crate::model::{Place, PlacePart, Position};

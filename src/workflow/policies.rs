@@ -1,7 +1,7 @@
 use super::error::LoadError;
 use super::fields::Fields;
-use super::place::Place;
 use super::shape;
+use crate::model::Place;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;

@@ -6,6 +6,7 @@ use super::telling::Outer;
 use super::{Definition, Deps, Meta, Workload};
 use crate::agent::agents;
 use crate::error::BoxError;
+use crate::executor::words::DATA_TAG;
 use crate::executor::{ContextError, Outcome, UniversalExecutor, check};
 use crate::model::{Breadcrumb, BreadcrumbId, Event, Timestamp};
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt as _, RunState, Wake};
@@ -246,7 +247,13 @@ impl ByExecutor {
                 let store = context.bound_store(Arc::clone(&self.store));
                 store.create(new).await?
             }
-            None => store.create(new).await?,
+            None => {
+                // The store counts this write as one from outside.
+                if !context.has_words(&message.content).await? {
+                    new = new.tag(DATA_TAG);
+                }
+                store.create(new).await?
+            }
         })
     }
 

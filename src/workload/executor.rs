@@ -7,9 +7,10 @@ use super::turn::{Halt, Place, TurnOf, TurnStatus};
 use super::{Definition, Deps, Message};
 use crate::agent::human;
 use crate::error::{BoxError, Retry, permanent};
+use crate::executor::words::CHAT_MESSAGE;
 use crate::executor::{
     ContextError, ExecutionContext, Failure, InvalidExecutor, OrderingKey, Profile, Response,
-    UniversalExecutor, check, suspend,
+    UniversalExecutor, check, suspend, words_of,
 };
 use crate::model::{Breadcrumb, Json, Subscriptions};
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt as _, StoreError};
@@ -24,10 +25,10 @@ use tokio_util::sync::CancellationToken;
 /// Any workload as an executor: a trigger sets off a turn, which is answered with a `workload.result.v1`.
 ///
 /// A turn is a durable run: a flow goes on after its last finished step, and one that waits is suspended and holds no worker. The
-/// trigger's tag `session:` names the session that it belongs to, and turns of one session go one at a time. Where others add to
-/// the session meanwhile, the turn is tried again: it goes on with what it has done, and is added after theirs. What the workload
-/// is told is the `message` of the trigger, if that is a text, else the trigger's whole context, without its `creator` in a run within
-/// a run. Fields that the trigger's hints exclude are omitted, and hints that cannot be used fail the turn with the code `withheld`:
+/// trigger's tag `session:` names the session that it belongs to, and turns of one session go one at a time. If another writer adds
+/// to the session meanwhile, the turn is retried: its finished steps are not repeated, and it is added after the other entry. The message
+/// of the workload is the string in `message` of the trigger, else in `content` of a `user.message.v1`, else the trigger's whole
+/// context, without its `creator` in a run within a run. Fields that the trigger's hints exclude are omitted, and hints that cannot be used fail the turn with the code `withheld`:
 /// models see the message, and the session stores it. Code reads the whole trigger from [`RunCx::context`](super::RunCx::context).
 ///
 /// A trigger with the tag `parent:` sets off a run within the run that this names, as [`ExecutorDefinition`](super::ExecutorDefinition)
@@ -307,9 +308,14 @@ fn broken(definition: &dyn Definition, source: BoxError) -> WorkloadError {
 
 /// Returns the message of a trigger, from the part of its context that a model may see.
 fn message_of(trigger: &Breadcrumb, shown: &Json) -> Message {
-    let content: Json = match shown.get("message") {
-        Some(text @ Value::String(_)) => text.clone().into(),
-        Some(_) | None => told(trigger, shown),
+    let is_chat = trigger.schema_name.as_deref() == Some(CHAT_MESSAGE);
+    let words = match is_chat {
+        true => words_of(shown),
+        false => shown.text("message"),
+    };
+    let content = match words {
+        Some(text) => Value::from(text).into(),
+        None => told(trigger, shown),
     };
     let message = Message::new(content);
     match trigger.author() {

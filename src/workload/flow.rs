@@ -134,21 +134,21 @@ impl Workload for FlowWorkload {
             let path = event.path.clone();
             outlet.tell(&path, event.into());
         });
-        let message: Option<Arc<str>> = input.as_str().map(Arc::from);
+        let words: Option<Arc<str>> = input.as_str().map(Arc::from);
         let mut order = Order::new(&*self.flow, input).events(sink);
-        order.user_message.clone_from(&message);
-        if let Some(session) = cx.session_of() {
-            let assembly = Arc::clone(&self.assembly);
-            let talk = Talk::new(
-                session.clone(),
-                cx.clone(),
-                assembly,
-                (self.speaker.clone(), message),
-            );
-            order.conversations = Some(Arc::new(talk));
-        }
-        let (assembly, stream) = (&self.assembly, cx.clone());
+        let (assembly, stream, speaker) = (&self.assembly, cx.clone(), self.speaker.clone());
         stream.stream(async move {
+            // A message that a run wrote is data.
+            let words = match cx.context().is_from_user().await {
+                Ok(is_from_user) => words.filter(|_| is_from_user),
+                Err(error) => return WorkloadEventKind::of_error(&error.into()),
+            };
+            order.user_message.clone_from(&words);
+            if let Some(session) = cx.session_of() {
+                let assembly = Arc::clone(assembly);
+                let talk = Talk::new(session.clone(), cx.clone(), assembly, (speaker, words));
+                order.conversations = Some(Arc::new(talk));
+            }
             match assembly.drive(cx.context(), order).await {
                 Ok(driven) => end_of(driven),
                 Err(error) => WorkloadEventKind::of_error(&error),

@@ -217,10 +217,12 @@ impl TurnOf<'_> {
         }
         let cx = cx.listeners(telling.sink().clone());
         let kept = cx.clone();
-        // A trigger without a text message is data, as it was in this turn.
+        let is_from_user = cx.context().is_from_user().await;
+        let is_from_user = is_from_user.map_err(|error| TurnStatus::of_error(&error.into()))?;
+        // Data of this turn stays data in later turns.
         let asked = match self.message.content.as_str() {
-            Some(text) => agent::Message::user(text),
-            None => agent::Message::data(self.message.content.clone()),
+            Some(text) if is_from_user => agent::Message::user(text),
+            Some(_) | None => agent::Message::data(self.message.content.clone()),
         };
         let mut events = workload.run(cx, Some(self.message));
         let mut end = WorkloadEventKind::Started;

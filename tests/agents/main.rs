@@ -1,11 +1,14 @@
 //! Tests of agents, and of the model and program providers behind them.
 
 #![expect(
-    clippy::expect_used,
     clippy::indexing_slicing,
-    clippy::panic,
     clippy::unwrap_used,
     reason = "a helper that fails must fail the test that uses it"
+)]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a helper that fails must fail the test that uses it; only the helpers of some features do so"
 )]
 
 mod agent;
@@ -18,6 +21,8 @@ mod child;
 mod cli;
 #[cfg(feature = "genai")]
 mod genai;
+#[cfg(any(feature = "genai", feature = "openai"))]
+mod media;
 #[cfg(feature = "openai")]
 mod openai;
 mod security;
@@ -27,5 +32,8 @@ mod server;
 #[allow(dead_code, reason = "each test binary uses a different part")]
 #[path = "../support/mod.rs"]
 mod support;
+#[cfg(any(feature = "genai", feature = "openai"))]
+mod thoughts;
 #[cfg(all(feature = "cli", feature = "openai", target_os = "linux"))]
 mod ways;
+mod words;

@@ -70,7 +70,7 @@ impl Seen {
     }
 }
 
-/// Answers every request alike; ends with the runtime of its test.
+/// Answers requests, all of them alike or each by a function; ends with the runtime of its test.
 pub(crate) struct Server {
     port: u16,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -78,14 +78,20 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start(reply: Reply) -> Self {
+        Self::answering(move |_| reply.clone()).await
+    }
+
+    /// Starts a server that answers each request by a function of the request.
+    pub(crate) async fn answering(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
+        let answer = Arc::new(answer);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
         let heard = Arc::clone(&seen);
         tokio::spawn(async move {
             while let Ok((connection, _)) = listener.accept().await {
-                let (reply, heard) = (reply.clone(), Arc::clone(&heard));
-                tokio::spawn(async move { serve(connection, reply, &heard).await });
+                let (answer, heard) = (Arc::clone(&answer), Arc::clone(&heard));
+                tokio::spawn(async move { serve(connection, &*answer, &heard).await });
             }
         });
         Self { port, seen }
@@ -108,8 +114,13 @@ impl Server {
 }
 
 /// Writes that fail are those of a client that has had enough.
-async fn serve(mut connection: TcpStream, reply: Reply, heard: &Mutex<Vec<Seen>>) -> Option<()> {
+async fn serve(
+    mut connection: TcpStream,
+    answer: &(dyn Fn(&Seen) -> Reply + Send + Sync),
+    heard: &Mutex<Vec<Seen>>,
+) -> Option<()> {
     let seen = read(&mut connection).await?;
+    let reply = answer(&seen);
     heard.lock().unwrap().push(seen);
     match reply {
         Reply::Bytes(pieces) => {

@@ -31,3 +31,4 @@ mod security;
 mod support;
 mod tools;
 mod tracing;
+mod transient_errors;

@@ -366,18 +366,7 @@ impl<T: Subject + Default> Real<T> {
                 let skipped = self.ledger().skip(&self.runs[*run]).await;
                 (done(skipped), model.skip(*run))
             }
-            Step::Redo(run) => {
-                let redone = self.ledger().redo(&self.runs[*run]).await;
-                model.places += 1;
-                let last = model.places;
-                (
-                    done(redone),
-                    model.again(*run, RunState::Failed, |row| {
-                        (row.epoch, row.attempts, row.abandoned) = (row.epoch + 1, 0, 0);
-                        row.place = last;
-                    }),
-                )
-            }
+            Step::Redo(run) => self.redo(model, *run).await,
             Step::Resume(run) => {
                 let resumed = self
                     .ledger()
@@ -447,22 +436,7 @@ impl<T: Subject + Default> Real<T> {
                 )
             }
             Step::Transfer(_, delay, leaves) => {
-                let until = self.began + Duration::from_secs(model.now + delay);
-                let position = match leaves {
-                    true => KeyPosition::Left,
-                    false => KeyPosition::Held,
-                };
-                let transfer = self.ledger().transfer(lease, "new", until, position);
-                let real = done(transfer.await);
-                (
-                    real,
-                    model.with(run, token, |row, now| {
-                        (row.state, row.due, row.attempts) =
-                            (RunState::Ready, Some(now + delay), row.attempts - 1);
-                        row.attempt_since = None;
-                        (row.transferred, row.aside) = (true, leaves && KEYS[run].is_some());
-                    }),
-                )
+                self.transfer(model, run, lease, (delay, leaves)).await
             }
             _ => {
                 let real = done(self.ledger().release(lease).await);
@@ -476,6 +450,45 @@ impl<T: Subject + Default> Real<T> {
                 )
             }
         }
+    }
+
+    async fn redo(&self, model: &mut Model, run: usize) -> (Seen, Seen) {
+        let redone = self.ledger().redo(&self.runs[run]).await;
+        model.places += 1;
+        let last = model.places;
+        (
+            done(redone),
+            model.again(run, RunState::Failed, |row| {
+                (row.epoch, row.attempts, row.abandoned) = (row.epoch + 1, 0, 0);
+                row.place = last;
+            }),
+        )
+    }
+
+    async fn transfer(
+        &self,
+        model: &mut Model,
+        run: usize,
+        lease: Lease,
+        (delay, leaves): (u64, bool),
+    ) -> (Seen, Seen) {
+        let token = lease.token;
+        let until = self.began + Duration::from_secs(model.now + delay);
+        let position = match leaves {
+            true => KeyPosition::Left,
+            false => KeyPosition::Held,
+        };
+        let transfer = self.ledger().transfer(lease, "new", until, position);
+        let real = done(transfer.await);
+        (
+            real,
+            model.with(run, token, |row, now| {
+                (row.state, row.due, row.attempts) =
+                    (RunState::Ready, Some(now + delay), row.attempts - 1);
+                row.attempt_since = None;
+                (row.transferred, row.aside) = (true, leaves && KEYS[run].is_some());
+            }),
+        )
     }
 
     async fn claim_next(&self, n: usize, owner: usize) -> usize {

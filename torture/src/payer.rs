@@ -83,13 +83,14 @@ impl Payer {
 /// The model: it calls the tool once, and reports the result.
 fn answer(_: usize, request: &ChatRequest) -> Result<ChatResponse, ModelError> {
     let n = request.messages.iter().find_map(|message| {
-        let (_, rest) = message.text.split_once("\"n\":")?;
+        let text = message.text();
+        let (_, rest) = text.split_once("\"n\":")?;
         number(rest)
     });
     let n = n.ok_or(ModelError::ScriptEnded { number: 0 })?;
     let mut messages = request.messages.iter();
     match messages.rfind(|message| message.speaker == Speaker::Tool) {
-        Some(result) => Ok(ChatResponse::new(format!("payment {n}: {}", result.text))),
+        Some(result) => Ok(ChatResponse::new(format!("payment {n}: {}", result.text()))),
         None => {
             let call = ToolCall::new("1", TOOL, json!({"n": n}));
             Ok(ChatResponse::calling(vec![call]))

@@ -27,13 +27,13 @@ async fn shortened(compactor: &Compactor, mut said: Vec<Message>) -> Vec<Message
 fn is_well_formed(said: &[Message]) -> bool {
     let mut open: Vec<&str> = Vec::new();
     for message in said {
-        match &message.call_id {
-            Some(id) => match open.iter().position(|open| open == id) {
+        match message.call_id() {
+            Some(id) => match open.iter().position(|open| *open == id) {
                 Some(at) => drop(open.remove(at)),
                 None => return false,
             },
             None if !open.is_empty() => return false,
-            None => open = message.tool_calls.iter().map(|call| &*call.id).collect(),
+            None => open = message.tool_calls().iter().map(|call| &*call.id).collect(),
         }
     }
     open.is_empty()
@@ -114,7 +114,7 @@ async fn where_what_was_asked_is_too_long_by_itself_no_summary_is_asked_for_with
 
 /// Returns the lines of the conversation in the first summary request.
 fn transcript(model: &ScriptedModel) -> Vec<serde_json::Value> {
-    let shown = model.requests()[0].messages[1].text.clone();
+    let shown = model.requests()[0].messages[1].text().into_owned();
     let (_, fenced) = shown.split_once("\n```json data-").unwrap();
     let (_, lines) = fenced.split_once('\n').unwrap();
     let (lines, _) = lines.split_once("\n```").unwrap();
@@ -134,7 +134,8 @@ async fn the_first_and_the_last_messages_of_a_long_conversation_are_summarised()
         .await
         .unwrap();
 
-    let shown = &model.requests()[0].messages[1].text;
+    let requests = model.requests();
+    let shown = requests[0].messages[1].text();
     assert!(shown.contains("crabs were wanted") && shown.contains("page 99 "));
     assert!(!shown.contains("page 50 "));
     assert!(shown.len() < BEGINNING + END + 2_000, "{}", shown.len());
@@ -174,8 +175,9 @@ async fn no_text_of_a_tool_or_an_earlier_summary_adds_a_message_of_another_role_
     );
     assert_eq!(lines[0]["data"]["summary"], forged);
     assert_eq!(lines[5]["text"], forged);
-    let fences = model.requests()[0].messages[1]
-        .text
+    let requests = model.requests();
+    let fences = requests[0].messages[1]
+        .text()
         .lines()
         .filter(|line| line.starts_with("```"))
         .count();

@@ -1,3 +1,4 @@
+mod fields;
 mod others;
 mod read;
 
@@ -5,9 +6,9 @@ pub use others::{Approval, Colleague, OutputSlot, ToolCalls, WaitSeconds};
 
 use super::{AgentError, Capabilities, Trust};
 use crate::executor::{ContextBudget, Format, check_id};
-use crate::model::{Json, Subscriptions, sorted_text};
+use crate::model::{DefinitionOptions, Finding, Findings, Json, Subscriptions, sorted_text};
 use read::{
-    budget, budgets, colleagues, format, given, output_schema, read, refuse_misspelt, responds_with,
+    budget, budgets, colleagues, format, given, output_schema, read, read_commented, responds_with,
 };
 use serde_json::Value;
 use std::num::NonZeroU32;
@@ -64,6 +65,7 @@ pub struct AgentDefinition {
     pub approval: Approval,
     /// How long is waited for others: `wait_seconds`.
     pub wait_seconds: WaitSeconds,
+    warnings: Vec<Finding>,
     text: String,
 }
 
@@ -87,9 +89,23 @@ impl AgentDefinition {
 
     /// Reads a definition: an `agent.def.v1` breadcrumb or its context.
     ///
+    /// An unknown field has no effect, and [`warnings`](Self::warnings) names it.
+    ///
     /// # Errors
-    /// [`AgentError`] names the field to mend.
+    /// Returns [`AgentError`] with the name of the field to fix. An unknown field is an error if its name is nearly that of a field
+    /// which restricts the agent or instructs its model.
     pub fn from_json(definition: &Value) -> Result<Self, AgentError> {
+        Self::from_json_with(definition, &DefinitionOptions::default())
+    }
+
+    /// Reads a definition with options, for example in [strict](DefinitionOptions::strict) mode.
+    ///
+    /// # Errors
+    /// See [`from_json`](Self::from_json). In strict mode every unknown field is an error, except in `capabilities`.
+    pub fn from_json_with(
+        definition: &Value,
+        options: &DefinitionOptions,
+    ) -> Result<Self, AgentError> {
         let context = definition.get("context").unwrap_or(definition);
         let Value::Object(fields) = context else {
             return Err(AgentError::Field {
@@ -97,17 +113,19 @@ impl AgentDefinition {
                 expected: "an object",
             });
         };
-        refuse_misspelt(fields)?;
+        let found = fields::check(fields, options);
+        fields::refuse(&found)?;
         let agent_id: String = read(fields, "agent_id", "a string")?.ok_or(AgentError::Field {
             field: "agent_id",
             expected: "a string",
         })?;
         check_id(&agent_id).map_err(AgentError::BadId)?;
-        let subscriptions =
-            Subscriptions::from_json(context).map_err(|source| AgentError::Subscriptions {
+        let subscriptions = Subscriptions::from_json_with(context, options).map_err(|source| {
+            AgentError::Subscriptions {
                 agent: agent_id.clone(),
                 source,
-            })?;
+            }
+        })?;
         Ok(Self {
             model: read(fields, "model", "a string")?,
             temperature: read(fields, "temperature", "a number")?,
@@ -129,14 +147,28 @@ impl AgentDefinition {
             uses: colleagues(fields, "use")?,
             handoff: colleagues(fields, "handoff")?,
             delegate: colleagues(fields, "delegate")?,
-            outputs: read(fields, "outputs", OUTPUTS)?.unwrap_or_default(),
+            outputs: read_commented(fields, "outputs", OUTPUTS)?.unwrap_or_default(),
             reminders: read(fields, "reminders", "a whole number")?.unwrap_or(1),
-            approval: read(fields, "approval", APPROVAL)?.unwrap_or_default(),
-            wait_seconds: read(fields, "wait_seconds", WAITS)?.unwrap_or_default(),
+            approval: read_commented(fields, "approval", APPROVAL)?.unwrap_or_default(),
+            wait_seconds: read_commented(fields, "wait_seconds", WAITS)?.unwrap_or_default(),
             agent_id,
             subscriptions,
+            warnings: found.into_vec(),
             text: sorted_text(context),
         })
+    }
+
+    /// Returns the problems of the fields: unknown fields and a missing `system_prompt`, at most 100.
+    /// [`Subscriptions::warnings`] returns the problems of the subscriptions.
+    #[must_use]
+    pub fn warnings(&self) -> &[Finding] {
+        &self.warnings
+    }
+
+    /// Checks the fields of the context of a definition, whether or not the definition can be read.
+    pub(crate) fn check_fields(context: &Value, options: &DefinitionOptions) -> Findings {
+        let fields = context.as_object();
+        fields.map_or_else(Findings::default, |fields| fields::check(fields, options))
     }
 
     /// The JSON it was read from, for its hash: the same whatever the order of its keys.

@@ -2,45 +2,12 @@
 
 use super::{Budgets, Colleague};
 use crate::agent::{AgentError, AgentExecutor};
-use crate::error::excerpt;
 use crate::executor::{ContextBudget, Format, check_id};
-use crate::model::{Json, nearest};
+use crate::model::{Json, is_comment};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::num::{NonZeroU64, NonZeroUsize};
-
-/// A definition may have fields of others' making, but one that is nearly a restriction, or nearly what tells the model what to
-/// do, is that one, misspelt, and would restrict and tell nothing.
-pub(super) fn refuse_misspelt(fields: &Map<String, Value>) -> Result<(), AgentError> {
-    const RESTRICTIONS: [&str; 12] = [
-        "approval",
-        "budgets",
-        "capabilities",
-        "context_budget",
-        "max_turns",
-        "output_schema",
-        "responds_with",
-        "return_to_user",
-        "system_prompt",
-        "temperature",
-        "trust",
-        "wait_seconds",
-    ];
-    let unknown = fields
-        .keys()
-        .filter(|field| !RESTRICTIONS.contains(&&***field));
-    for field in unknown {
-        if let Some(near) = nearest(field, RESTRICTIONS) {
-            return Err(AgentError::UnknownField {
-                field: "context",
-                unknown: excerpt(field, 80).into_owned(),
-                known: near.to_owned(),
-            });
-        }
-    }
-    Ok(())
-}
 
 /// The schemas that an agent may write. One that writes no answers has to write something else.
 pub(super) fn responds_with(fields: &Map<String, Value>) -> Result<Vec<String>, AgentError> {
@@ -93,7 +60,7 @@ pub(super) fn budgets(fields: &Map<String, Value>) -> Result<Budgets, AgentError
         seconds: Option<NonZeroU64>,
     }
     let expected = "an object of \"tokens\", \"calls\" and \"seconds\", whole numbers over 0";
-    let limits: Option<Limits> = read(fields, "budgets", expected)?;
+    let limits: Option<Limits> = read_commented(fields, "budgets", expected)?;
     let limits = limits.unwrap_or_default();
     Ok(Budgets {
         tokens: limits.tokens.map(NonZeroU64::get),
@@ -118,7 +85,7 @@ pub(super) fn budget(fields: &Map<String, Value>) -> Result<ContextBudget, Agent
     }
     let expected =
         "an object of \"tokens\", \"bytes\" and \"items_per_source\", whole numbers over 0";
-    let limits: Option<Limits> = read(fields, "context_budget", expected)?;
+    let limits: Option<Limits> = read_commented(fields, "context_budget", expected)?;
     let limits = limits.unwrap_or_default();
     let mut budget = ContextBudget::default();
     if let Some(tokens) = limits.tokens {
@@ -145,5 +112,30 @@ pub(super) fn read<T: DeserializeOwned>(
             Ok(value) => Ok(Some(value)),
             Err(_) => Err(AgentError::Field { field, expected }),
         },
+    }
+}
+
+/// Reads an optional object, or list of objects, without the comments in each.
+pub(super) fn read_commented<T: DeserializeOwned>(
+    fields: &Map<String, Value>,
+    field: &'static str,
+    expected: &'static str,
+) -> Result<Option<T>, AgentError> {
+    let Some(value) = given(fields, field) else {
+        return Ok(None);
+    };
+    let mut value = value.clone();
+    let strip = |value: &mut Value| {
+        if let Value::Object(object) = value {
+            object.retain(|name, _| !is_comment(name));
+        }
+    };
+    strip(&mut value);
+    if let Value::Array(items) = &mut value {
+        items.iter_mut().for_each(strip);
+    }
+    match T::deserialize(value) {
+        Ok(value) => Ok(Some(value)),
+        Err(_) => Err(AgentError::Field { field, expected }),
     }
 }

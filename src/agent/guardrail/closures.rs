@@ -14,7 +14,7 @@ use async_trait::async_trait;
 /// use universal_executor::agent::guardrail::{Decision, Guardrails, on_input};
 ///
 /// let guardrails = Guardrails::default().with(on_input("no-secrets", |messages| {
-///     match messages.iter().any(|message| message.text.contains("BEGIN PRIVATE KEY")) {
+///     match messages.iter().any(|message| message.text().contains("BEGIN PRIVATE KEY")) {
 ///         true => Decision::deny("a private key must not reach the model"),
 ///         false => Decision::Allow,
 ///     }

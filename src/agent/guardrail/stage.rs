@@ -57,7 +57,8 @@ impl Stage for Input {
     }
 
     fn takes(messages: &Vec<Message>) -> bool {
-        messages.iter().map(bytes_of).sum::<usize>() <= MOST_INPUT_BYTES
+        let sizes = messages.iter().map(Message::size);
+        sizes.fold(0, usize::saturating_add) <= MOST_INPUT_BYTES
     }
 }
 
@@ -121,11 +122,4 @@ impl Stage for ToolResult<'_> {
 /// Whether it is no larger, and nests no deeper, than what a run keeps of a call.
 fn is_small(json: &Json) -> bool {
     size_within(json, Limits::DEPTH).is_ok_and(|size| size <= MOST_BYTES)
-}
-
-fn bytes_of(message: &Message) -> usize {
-    let calls = message.tool_calls.iter();
-    let calls = calls.map(|call| call.id.len() + call.name.len() + call.arguments.text().len());
-    let call_id = message.call_id.as_ref().map_or(0, String::len);
-    message.text.len() + call_id + calls.sum::<usize>()
 }

@@ -1,4 +1,4 @@
-use super::{Arguments, ChatResponse, StopReason, ToolCall, Usage};
+use super::{Arguments, ChatResponse, Opaque, Part, Reasoning, StopReason, ToolCall, Usage};
 use crate::agent::ModelError;
 
 /// A piece of an answer.
@@ -9,6 +9,10 @@ pub enum ChatEvent {
     Text(String),
     /// More of a call.
     ToolCall(ToolCallDelta),
+    /// More of the text in which the model reasons, before its answer.
+    Reasoning(Reasoning),
+    /// State of the provider, whole.
+    Opaque(Opaque),
     /// What the answer cost; the last one counts.
     Usage(Usage),
     /// The answer is whole. Nothing follows.
@@ -55,18 +59,23 @@ impl ToolCallDelta {
 /// Puts the events of an answer together, within its limits.
 #[derive(Debug, Default)]
 pub(in crate::agent) struct Collector {
-    text: String,
-    calls: Vec<Call>,
+    pieces: Vec<Piece>,
+    /// The place of each call among the pieces.
+    calls: Vec<usize>,
     usage: Usage,
     stop: Option<StopReason>,
     bytes: usize,
 }
 
-#[derive(Debug, Default)]
-struct Call {
-    id: String,
-    name: String,
-    arguments: String,
+/// A part that may still grow.
+#[derive(Debug)]
+enum Piece {
+    Whole(Part),
+    Call {
+        id: String,
+        name: String,
+        arguments: String,
+    },
 }
 
 impl Collector {
@@ -75,11 +84,17 @@ impl Collector {
             return Err(ModelError::bad_answer("it goes on after its end"));
         }
         match event {
-            ChatEvent::Text(text) => {
-                self.grow(text.len())?;
-                self.text.push_str(&text);
-            }
+            ChatEvent::Text(text) => self.text(text)?,
             ChatEvent::ToolCall(delta) => self.call(delta)?,
+            ChatEvent::Reasoning(reasoning) => self.reasoning(reasoning)?,
+            ChatEvent::Opaque(opaque) => {
+                if !opaque.is_flat() {
+                    return Err(ModelError::bad_answer(
+                        "the state of the provider nests too deep",
+                    ));
+                }
+                self.add(Part::Opaque(opaque))?;
+            }
             ChatEvent::Usage(usage) => self.usage = usage,
             ChatEvent::End(stop) => self.stop = Some(stop),
         }
@@ -90,26 +105,59 @@ impl Collector {
         let stop = self
             .stop
             .ok_or_else(|| ModelError::Unavailable("the answer broke off".into()))?;
-        let tool_calls = self
-            .calls
-            .into_iter()
-            .map(|call| ToolCall {
-                id: call.id,
-                name: call.name,
-                arguments: Arguments::from_text(call.arguments),
-            })
-            .collect();
+        let parts = self.pieces.into_iter().map(|piece| match piece {
+            Piece::Whole(part) => part,
+            Piece::Call {
+                id,
+                name,
+                arguments,
+            } => Part::ToolCall(ToolCall {
+                id,
+                name,
+                arguments: Arguments::from_text(arguments),
+            }),
+        });
         Ok(ChatResponse {
-            text: self.text,
-            tool_calls,
+            parts: parts.collect(),
             usage: self.usage,
             stop,
         })
     }
 
+    /// Adds words to the last text, unless another part came after it.
+    fn text(&mut self, text: String) -> Result<(), ModelError> {
+        match self.pieces.last_mut() {
+            Some(Piece::Whole(Part::Text(so_far))) => {
+                so_far.push_str(&text);
+                self.grow(text.len())
+            }
+            Some(Piece::Whole(_) | Piece::Call { .. }) | None if text.is_empty() => Ok(()),
+            Some(Piece::Whole(_) | Piece::Call { .. }) | None => self.add(Part::Text(text)),
+        }
+    }
+
+    /// Adds reasoning to the last part, if that is reasoning in the same field.
+    fn reasoning(&mut self, more: Reasoning) -> Result<(), ModelError> {
+        match self.pieces.last_mut() {
+            Some(Piece::Whole(Part::Reasoning(so_far)))
+                if so_far.field == more.field && so_far.origin == more.origin =>
+            {
+                so_far.text.push_str(&more.text);
+                self.grow(more.text.len())
+            }
+            Some(Piece::Whole(_) | Piece::Call { .. }) | None => self.add(Part::Reasoning(more)),
+        }
+    }
+
+    fn add(&mut self, part: Part) -> Result<(), ModelError> {
+        self.grow(part.size())?;
+        self.pieces.push(Piece::Whole(part));
+        Ok(())
+    }
+
     fn call(&mut self, delta: ToolCallDelta) -> Result<(), ModelError> {
-        let (id, name) = (delta.id.unwrap_or_default(), delta.name.unwrap_or_default());
-        self.grow(id.len() + name.len() + delta.arguments.len())?;
+        let (more_id, more_name) = (delta.id.unwrap_or_default(), delta.name.unwrap_or_default());
+        self.grow(more_id.len() + more_name.len() + delta.arguments.len())?;
         if delta.index >= ChatResponse::MAX_TOOL_CALLS {
             let limit = ChatResponse::MAX_TOOL_CALLS;
             return Err(ModelError::TooLarge {
@@ -118,15 +166,26 @@ impl Collector {
             });
         }
         if delta.index == self.calls.len() {
-            self.calls.push(Call::default());
+            self.calls.push(self.pieces.len());
+            self.pieces.push(Piece::Call {
+                id: String::new(),
+                name: String::new(),
+                arguments: String::new(),
+            });
         }
-        let call = self
-            .calls
-            .get_mut(delta.index)
-            .ok_or_else(|| ModelError::bad_answer("a piece belongs to no tool call"))?;
-        call.id.push_str(&id);
-        call.name.push_str(&name);
-        call.arguments.push_str(&delta.arguments);
+        let place = self.calls.get(delta.index);
+        let place = place.and_then(|place| self.pieces.get_mut(*place));
+        let Some(Piece::Call {
+            id,
+            name,
+            arguments,
+        }) = place
+        else {
+            return Err(ModelError::bad_answer("a piece belongs to no tool call"));
+        };
+        id.push_str(&more_id);
+        name.push_str(&more_name);
+        arguments.push_str(&delta.arguments);
         Ok(())
     }
 
@@ -144,15 +203,23 @@ impl Collector {
 
 /// An answer taken apart, so that putting it together gives the same.
 pub(super) fn pieces(response: ChatResponse) -> Vec<ChatEvent> {
-    let mut events = Vec::with_capacity(3 + 2 * response.tool_calls.len());
-    if !response.text.is_empty() {
-        events.push(ChatEvent::Text(response.text));
-    }
-    for (index, call) in response.tool_calls.into_iter().enumerate() {
-        let first = ToolCallDelta::first(index, call.id, call.name);
-        events.push(ChatEvent::ToolCall(first));
-        let more = ToolCallDelta::more(index, String::from(call.arguments));
-        events.push(ChatEvent::ToolCall(more));
+    let mut events = Vec::with_capacity(3 + 2 * response.parts.len());
+    let mut calls = 0;
+    for part in response.parts {
+        match part {
+            Part::Text(text) => events.push(ChatEvent::Text(text)),
+            Part::ToolCall(call) => {
+                let first = ToolCallDelta::first(calls, call.id, call.name);
+                events.push(ChatEvent::ToolCall(first));
+                let more = ToolCallDelta::more(calls, String::from(call.arguments));
+                events.push(ChatEvent::ToolCall(more));
+                calls += 1;
+            }
+            Part::Reasoning(reasoning) => events.push(ChatEvent::Reasoning(reasoning)),
+            Part::Opaque(opaque) => events.push(ChatEvent::Opaque(opaque)),
+            // Models answer with none of these.
+            Part::Data(_) | Part::Image(_) | Part::File(_) | Part::ToolResult(_) => {}
+        }
     }
     events.push(ChatEvent::Usage(response.usage));
     events.push(ChatEvent::End(response.stop));
@@ -162,6 +229,7 @@ pub(super) fn pieces(response: ChatResponse) -> Vec<ChatEvent> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::Origin;
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -183,8 +251,8 @@ mod tests {
         let again = collected(response.clone().into_events()).unwrap();
 
         assert_eq!(again, response);
-        assert!(again.tool_calls[0].arguments.json().is_err());
-        assert_eq!(again.tool_calls[1].arguments.json().unwrap()["n"], 1);
+        assert!(again.tool_calls()[0].arguments.json().is_err());
+        assert_eq!(again.tool_calls()[1].arguments.json().unwrap()["n"], 1);
     }
 
     #[test]
@@ -230,7 +298,11 @@ mod tests {
         ) {
             let calls = calls.into_iter().map(|(id, name, text)| ToolCall::new(id, name, text)).collect();
             let mut response = ChatResponse::calling(calls).with_usage(Usage::new(tokens.0, tokens.1));
-            response.text = text;
+            let origin = Origin::new("test", None);
+            let thought = Reasoning::new(text.clone(), "thought", origin.clone());
+            response.parts.insert(0, Part::Reasoning(thought));
+            response.parts.splice(1..1, ChatResponse::new(text).parts);
+            response.parts.push(Part::Opaque(Opaque::new("signature", json!("s"), origin)));
 
             prop_assert_eq!(collected(response.clone().into_events()).unwrap(), response);
         }

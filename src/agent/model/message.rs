@@ -1,153 +1,312 @@
+mod saved;
+
+use super::{CallResult, Opaque, Origin, Part, Reasoning, ToolCall};
 use crate::error::excerpt;
 use crate::executor::fenced;
-use crate::machine;
 use crate::model::Json;
-use serde::ser::SerializeMap as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::borrow::Cow;
 
-/// One message of a conversation.
-#[derive(Clone, Debug, Deserialize, PartialEq)]
-#[serde(from = "Saved")]
+/// One message of a conversation: a speaker and the parts of the message.
+///
+/// ```
+/// use universal_executor::agent::{Media, Message, Part};
+/// use universal_executor::BreadcrumbId;
+///
+/// let photo = Media::new(BreadcrumbId::NIL, "photo.base64", "image/png", 1_200);
+/// let message = Message::user("Which bird is this?").with(Part::Image(photo));
+/// assert_eq!(message.text(), "Which bird is this?");
+/// assert_eq!(message.parts.len(), 2);
+/// ```
+///
+/// # Saved form
+/// A message of one text or of data, with tool calls or as the result of one, is saved as `{"speaker", "text"}` or `{"speaker",
+/// "data"}` with `tool_calls`, `call_id` and `is_error`, as earlier versions saved it. Any other message is saved as
+/// `{"speaker", "parts"}`.
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Message {
-    /// Who says it.
+    /// The speaker.
     pub speaker: Speaker,
-    /// The words of the speaker, or the [`data`](Self::data) inside a fence.
-    pub text: String,
-    /// Data that replaces the words of the speaker, such as an earlier input of an agent or the summary of a
-    /// conversation. It is saved without its fence.
-    pub data: Option<Json>,
-    /// The calls of an assistant; empty for everybody else.
-    pub tool_calls: Vec<ToolCall>,
-    /// The call that a tool answers; absent for everybody else.
-    pub call_id: Option<String>,
-    /// Whether a tool says that it failed; false for everybody else.
-    pub is_error: bool,
+    /// The parts, in order. An empty text has no part.
+    pub parts: Vec<Part>,
 }
 
-/// The saved form of a message, with data or a text.
-#[derive(Deserialize)]
-struct Saved {
-    speaker: Speaker,
-    #[serde(default)]
-    text: String,
-    // `null` is data too.
-    #[serde(default, deserialize_with = "present")]
-    data: Option<Json>,
-    #[serde(default)]
-    tool_calls: Vec<ToolCall>,
-    #[serde(default)]
-    call_id: Option<String>,
-    #[serde(default)]
-    is_error: bool,
-}
-
-impl From<Saved> for Message {
-    fn from(saved: Saved) -> Self {
-        let text = match &saved.data {
-            Some(data) => fenced([(Self::SECTION, data)]),
-            None => saved.text,
-        };
-        Self {
-            speaker: saved.speaker,
-            text,
-            data: saved.data,
-            tool_calls: saved.tool_calls,
-            call_id: saved.call_id,
-            is_error: saved.is_error,
-        }
-    }
-}
-
-fn present<'de, D: Deserializer<'de>>(data: D) -> Result<Option<Json>, D::Error> {
-    Json::deserialize(data).map(Some)
-}
-
-impl Serialize for Message {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_map(None)?;
-        fields.serialize_entry("speaker", &self.speaker)?;
-        match &self.data {
-            Some(data) => fields.serialize_entry("data", data)?,
-            None => fields.serialize_entry("text", &self.text)?,
-        }
-        if !self.tool_calls.is_empty() {
-            fields.serialize_entry("tool_calls", &self.tool_calls)?;
-        }
-        if let Some(call_id) = &self.call_id {
-            fields.serialize_entry("call_id", call_id)?;
-        }
-        if self.is_error {
-            fields.serialize_entry("is_error", &true)?;
-        }
-        fields.end()
-    }
+/// The speaker of a message.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Speaker {
+    /// The agent's author: instructions.
+    System,
+    /// The user, or a service in the user's place. Data is a message of this speaker too; see [`Message::data`].
+    User,
+    /// The model.
+    Assistant,
+    /// A tool, in answer to a call: data.
+    Tool,
 }
 
 impl Message {
     /// The name of the section that data is in.
-    const SECTION: &str = "earlier";
+    pub(in crate::agent) const SECTION: &str = "earlier";
 
-    /// What the agent's author says.
+    /// Creates a message of these parts.
+    #[must_use]
+    pub fn new(speaker: Speaker, parts: impl IntoIterator<Item = Part>) -> Self {
+        Self {
+            speaker,
+            parts: parts.into_iter().collect(),
+        }
+    }
+
+    /// Creates instructions of the agent's author.
     #[must_use]
     pub fn system(text: impl Into<String>) -> Self {
         Self::said(Speaker::System, text)
     }
 
-    /// What comes from outside.
+    /// Creates words of the user.
     #[must_use]
     pub fn user(text: impl Into<String>) -> Self {
         Self::said(Speaker::User, text)
     }
 
-    /// Data from outside that is not the user's own words: models see it inside a fence.
+    /// Creates data from outside that is not the user's own words: models see it inside a fence.
     #[must_use]
     pub fn data(data: impl Into<Json>) -> Self {
-        let data = data.into();
-        Self {
-            data: Some(data.clone()),
-            ..Self::user(fenced([(Self::SECTION, &data)]))
-        }
+        Self::new(Speaker::User, [Part::Data(data.into())])
     }
 
-    /// What the model said before.
+    /// Creates words of the model.
     #[must_use]
     pub fn assistant(text: impl Into<String>) -> Self {
         Self::said(Speaker::Assistant, text)
     }
 
-    /// The tools that the model called before, beside what it said.
+    /// Creates an answer of the model that calls tools, with its words before the calls.
     #[must_use]
     pub fn calls(text: impl Into<String>, tool_calls: Vec<ToolCall>) -> Self {
-        Self {
-            tool_calls,
-            ..Self::assistant(text)
-        }
+        let mut message = Self::assistant(text);
+        let calls = tool_calls.into_iter().map(Part::ToolCall);
+        message.parts.extend(calls);
+        message
     }
 
-    /// What a call came to.
+    /// Creates the result of a tool call.
     #[must_use]
     pub fn tool_result(call_id: impl Into<String>, content: impl Into<String>) -> Self {
-        Self {
-            call_id: Some(call_id.into()),
-            ..Self::said(Speaker::Tool, content)
-        }
+        Self::result(call_id.into(), content.into(), false)
     }
 
-    /// Why a call failed, in words that the model can act on.
+    /// Creates the failure of a tool call, in words that the model can act on.
     #[must_use]
     pub fn tool_error(call_id: impl Into<String>, content: impl Into<String>) -> Self {
-        Self {
-            is_error: true,
-            ..Self::tool_result(call_id, content)
+        Self::result(call_id.into(), content.into(), true)
+    }
+
+    /// Adds a part at the end.
+    #[must_use]
+    pub fn with(mut self, part: Part) -> Self {
+        self.parts.push(part);
+        self
+    }
+
+    /// Returns the words, the data inside a fence and the text of a tool result. Reasoning is not part of it.
+    #[must_use]
+    pub fn text(&self) -> Cow<'_, str> {
+        text_of(&self.parts)
+    }
+
+    /// Returns the data of the message, or `None` if it has none.
+    #[must_use]
+    pub fn as_data(&self) -> Option<&Json> {
+        self.parts.iter().find_map(|part| match part {
+            Part::Data(data) => Some(data),
+            Part::Text(_)
+            | Part::Image(_)
+            | Part::File(_)
+            | Part::ToolCall(_)
+            | Part::ToolResult(_)
+            | Part::Reasoning(_)
+            | Part::Opaque(_) => None,
+        })
+    }
+
+    /// Returns the tool calls, in order.
+    #[must_use]
+    pub fn tool_calls(&self) -> Vec<&ToolCall> {
+        calls_in(&self.parts).collect()
+    }
+
+    /// Returns the result of a tool call, or `None` if the message is no result.
+    #[must_use]
+    pub fn call_result(&self) -> Option<&CallResult> {
+        self.parts.iter().find_map(|part| match part {
+            Part::ToolResult(result) => Some(result),
+            Part::Text(_)
+            | Part::Data(_)
+            | Part::Image(_)
+            | Part::File(_)
+            | Part::ToolCall(_)
+            | Part::Reasoning(_)
+            | Part::Opaque(_) => None,
+        })
+    }
+
+    /// Returns the ID of the call whose result the message is.
+    #[must_use]
+    pub fn call_id(&self) -> Option<&str> {
+        Some(&self.call_result()?.call_id)
+    }
+
+    /// Returns `true` if the message is the result of a call that failed.
+    #[must_use]
+    pub fn is_error(&self) -> bool {
+        self.call_result().is_some_and(|result| result.is_error)
+    }
+
+    /// Returns `true` if the message has an image or a file.
+    #[must_use]
+    pub fn has_media(&self) -> bool {
+        let mut parts = self.parts.iter();
+        parts.any(|part| matches!(part, Part::Image(_) | Part::File(_)))
+    }
+
+    /// Returns the message for a program: with a description of each image and file, and without parts that only a
+    /// provider understands.
+    #[cfg(feature = "cli")]
+    pub(in crate::agent) fn for_program(self) -> Self {
+        let parts = self.parts.into_iter();
+        let parts = parts
+            .filter(|part| !part.is_private())
+            .map(|part| match part {
+                Part::Image(media) | Part::File(media) => Part::Text(media.described()),
+                part @ (Part::Text(_)
+                | Part::Data(_)
+                | Part::ToolCall(_)
+                | Part::ToolResult(_)
+                | Part::Reasoning(_)
+                | Part::Opaque(_)) => part,
+            });
+        let message = Self::new(self.speaker, parts);
+        match (message.as_data(), message.parts.len()) {
+            (None, 2..) if message.tool_calls().is_empty() && message.call_result().is_none() => {
+                Self::said(message.speaker, lines_of(&message.parts))
+            }
+            (_, _) => message,
         }
     }
 
-    /// Cuts the text, or the data, after `most` bytes. Data that is cut becomes a string.
+    /// Returns the size of all parts in bytes.
+    pub(crate) fn size(&self) -> usize {
+        let sizes = self.parts.iter().map(Part::size);
+        sizes.fold(0, usize::saturating_add)
+    }
+
+    /// Returns the reasoning of this model, in order.
+    pub(in crate::agent) fn reasoning<'m>(
+        &'m self,
+        origin: &'m Origin,
+    ) -> impl Iterator<Item = &'m Reasoning> {
+        self.parts.iter().filter_map(move |part| match part {
+            Part::Reasoning(reasoning) if reasoning.origin == *origin => Some(reasoning),
+            Part::Reasoning(_)
+            | Part::Text(_)
+            | Part::Data(_)
+            | Part::Image(_)
+            | Part::File(_)
+            | Part::ToolCall(_)
+            | Part::ToolResult(_)
+            | Part::Opaque(_) => None,
+        })
+    }
+
+    /// Returns the state of this model that belongs to a call, or to the whole message, in order.
+    pub(in crate::agent) fn opaque<'m>(
+        &'m self,
+        origin: &'m Origin,
+        call_id: Option<&'m str>,
+    ) -> impl Iterator<Item = &'m Opaque> {
+        self.parts.iter().filter_map(move |part| match part {
+            Part::Opaque(opaque)
+                if opaque.origin == *origin && opaque.call_id.as_deref() == call_id =>
+            {
+                Some(opaque)
+            }
+            Part::Opaque(_)
+            | Part::Text(_)
+            | Part::Data(_)
+            | Part::Image(_)
+            | Part::File(_)
+            | Part::ToolCall(_)
+            | Part::ToolResult(_)
+            | Part::Reasoning(_) => None,
+        })
+    }
+
+    /// Returns the messages with successive messages of the user joined, for providers that require alternating roles.
+    pub(in crate::agent) fn joined(messages: &[Self]) -> Vec<Self> {
+        let mut joined: Vec<Self> = Vec::with_capacity(messages.len());
+        for message in messages {
+            match joined.last_mut() {
+                Some(last) if last.speaker == Speaker::User && message.speaker == Speaker::User => {
+                    if let Some(Part::Text(text)) = last.parts.last_mut() {
+                        text.push_str("\n\n");
+                    }
+                    last.parts.extend(message.parts.iter().cloned());
+                }
+                Some(_) | None => joined.push(message.clone()),
+            }
+        }
+        joined
+    }
+
+    /// Removes the calls that a predicate refuses, with their state.
+    pub(crate) fn retain_calls(&mut self, mut keep: impl FnMut(&ToolCall) -> bool) {
+        let mut removed = Vec::new();
+        self.parts.retain(|part| match part {
+            Part::ToolCall(call) if !keep(call) => {
+                removed.push(call.id.clone());
+                false
+            }
+            Part::ToolCall(_)
+            | Part::Text(_)
+            | Part::Data(_)
+            | Part::Image(_)
+            | Part::File(_)
+            | Part::ToolResult(_)
+            | Part::Reasoning(_)
+            | Part::Opaque(_) => true,
+        });
+        let is_of_removed = |part: &Part| match part {
+            Part::Opaque(opaque) => opaque
+                .call_id
+                .as_ref()
+                .is_some_and(|id| removed.contains(id)),
+            Part::Text(_)
+            | Part::Data(_)
+            | Part::Image(_)
+            | Part::File(_)
+            | Part::ToolCall(_)
+            | Part::ToolResult(_)
+            | Part::Reasoning(_) => false,
+        };
+        self.parts.retain(|part| !is_of_removed(part));
+    }
+
+    /// Returns `true` if only a provider would see anything of the message.
+    pub(crate) fn says_nothing(&self) -> bool {
+        let mut parts = self.parts.iter();
+        parts.all(|part| part.is_private() || matches!(part, Part::Text(text) if text.is_empty()))
+    }
+
+    /// Reduces the message to its text, or its data, and cuts that after `most` bytes. Data that is cut becomes a string.
     pub(crate) fn cut(&mut self, most: usize) {
-        let Some(data) = &self.data else {
-            self.text = excerpt(&self.text, most).into_owned();
+        let Some(data) = self.as_data() else {
+            let text = excerpt(&self.text(), most).into_owned();
+            *self = Self::said(self.speaker, text);
             return;
         };
         let cut = match &**data {
@@ -158,229 +317,66 @@ impl Message {
     }
 
     fn said(speaker: Speaker, text: impl Into<String>) -> Self {
-        Self {
-            speaker,
-            text: text.into(),
-            data: None,
-            tool_calls: Vec::new(),
-            call_id: None,
-            is_error: false,
-        }
-    }
-}
-
-/// Who says a message.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Speaker {
-    /// The agent's author: instructions.
-    System,
-    /// Whoever is outside: data.
-    User,
-    /// The model.
-    Assistant,
-    /// A tool, in answer to a call: data.
-    Tool,
-}
-
-/// A tool that a model wants to have called.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct ToolCall {
-    /// What the answer has to name; made here if the provider gave none.
-    pub id: String,
-    /// The tool, as the model wrote it: it may be one that nobody offered.
-    pub name: String,
-    /// What it shall be called with.
-    pub arguments: Arguments,
-}
-
-impl ToolCall {
-    /// A call of a tool.
-    #[must_use]
-    pub fn new(
-        id: impl Into<String>,
-        name: impl Into<String>,
-        arguments: impl Into<Arguments>,
-    ) -> Self {
-        Self {
-            id: id.into(),
-            name: name.into(),
-            arguments: arguments.into(),
-        }
-    }
-}
-
-/// What a model calls a tool with: the text it wrote, and the JSON that this is, if it is.
-///
-/// A text that is no JSON is kept, so that the model can be told what it wrote; it is never mended or guessed at. No
-/// text at all counts as `{}`, which is what models write for a tool without arguments.
-///
-/// A tool is called with [`machine::Arguments`](crate::machine::Arguments), the JSON or the text in its place. Here the
-/// text is kept of good arguments too: a conversation goes back to the model byte for byte, also when it was saved in
-/// between by a store that writes JSON in a form of its own.
-///
-/// ```
-/// use universal_executor::agent::Arguments;
-///
-/// let good = Arguments::from_text(r#"{"city": "Bergen"}"#);
-/// assert_eq!(good.json()?["city"], "Bergen");
-///
-/// let cut = Arguments::from_text(r#"{"city": "Ber"#);
-/// assert!(cut.json().is_err());
-/// assert_eq!(cut.text(), r#"{"city": "Ber"#);
-/// # Ok::<(), universal_executor::BoxError>(())
-/// ```
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-#[serde(from = "String", into = "String")]
-pub struct Arguments {
-    text: String,
-    json: Result<Json, BadArguments>,
-}
-
-impl Arguments {
-    /// Reads what a model wrote.
-    #[must_use]
-    pub fn from_text(text: impl Into<String>) -> Self {
         let text = text.into();
-        let json = match machine::Arguments::parse(&text) {
-            machine::Arguments::Json(json) => Ok(json),
-            machine::Arguments::Unreadable { problem, .. } => Err(BadArguments { reason: problem }),
+        let text = (!text.is_empty()).then_some(text);
+        Self::new(speaker, text.map(Part::Text))
+    }
+
+    fn result(call_id: String, text: String, is_error: bool) -> Self {
+        let result = CallResult {
+            call_id,
+            text,
+            is_error,
         };
-        Self { text, json }
-    }
-
-    /// The text, as the model wrote it.
-    #[must_use]
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// The JSON that the text is.
-    ///
-    /// # Errors
-    /// [`BadArguments`] if it is none, nests deeper than 64 levels or is larger than [`Json::MAX_BYTES`].
-    pub fn json(&self) -> Result<&Json, BadArguments> {
-        self.json.as_ref().map_err(Clone::clone)
+        Self::new(Speaker::Tool, [Part::ToolResult(result)])
     }
 }
 
-impl From<String> for Arguments {
-    fn from(text: String) -> Self {
-        Self::from_text(text)
-    }
+/// Returns the words in some parts.
+pub(super) fn text_of(parts: &[Part]) -> Cow<'_, str> {
+    let mut texts = parts.iter().filter_map(|part| match part {
+        Part::Text(text) => Some(Cow::Borrowed(&**text)),
+        Part::Data(data) => Some(Cow::Owned(fenced([(Message::SECTION, data)]))),
+        Part::ToolResult(result) => Some(Cow::Borrowed(&*result.text)),
+        Part::Image(_)
+        | Part::File(_)
+        | Part::ToolCall(_)
+        | Part::Reasoning(_)
+        | Part::Opaque(_) => None,
+    });
+    let first = texts.next().unwrap_or_default();
+    texts.fold(first, |all, text| all + text)
 }
 
-impl From<Arguments> for String {
-    fn from(arguments: Arguments) -> Self {
-        arguments.text
-    }
+/// Returns the words in some parts, each on a separate line.
+#[cfg(feature = "cli")]
+fn lines_of(parts: &[Part]) -> String {
+    let texts = parts.iter().filter_map(|part| match part {
+        Part::Text(text) => Some(&**text),
+        Part::Data(_)
+        | Part::Image(_)
+        | Part::File(_)
+        | Part::ToolCall(_)
+        | Part::ToolResult(_)
+        | Part::Reasoning(_)
+        | Part::Opaque(_) => None,
+    });
+    texts.collect::<Vec<_>>().join("\n")
 }
 
-impl From<serde_json::Value> for Arguments {
-    fn from(value: serde_json::Value) -> Self {
-        Self::from_text(value.to_string())
-    }
-}
-
-/// The arguments of a call are not JSON, or not within the limits of [`Json`].
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("the arguments of the call cannot be read: {reason}")]
-#[non_exhaustive]
-pub struct BadArguments {
-    /// What is wrong with them, in words that the model can act on.
-    pub reason: String,
+/// Returns the tool calls in some parts.
+pub(super) fn calls_in(parts: &[Part]) -> impl Iterator<Item = &ToolCall> {
+    parts.iter().filter_map(|part| match part {
+        Part::ToolCall(call) => Some(call),
+        Part::Text(_)
+        | Part::Data(_)
+        | Part::Image(_)
+        | Part::File(_)
+        | Part::ToolResult(_)
+        | Part::Reasoning(_)
+        | Part::Opaque(_) => None,
+    })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use serde_json::json;
-
-    #[test]
-    fn no_arguments_are_an_empty_object() {
-        for text in ["", "  ", "{}"] {
-            assert_eq!(
-                *Arguments::from_text(text).json().unwrap(),
-                serde_json::json!({})
-            );
-        }
-    }
-
-    #[test]
-    fn a_message_of_data_is_saved_without_its_fence_and_shown_with_one() {
-        for data in [json!("a page"), json!({"a": [1]}), json!(null)] {
-            let message = Message::data(data.clone());
-
-            let saved = serde_json::to_value(&message).unwrap();
-            let read: Message = serde_json::from_value(saved.clone()).unwrap();
-
-            assert_eq!(saved, json!({"speaker": "user", "data": data}));
-            assert_eq!(read, message);
-            let fence = format!("{data}\n```");
-            assert!(
-                read.text.contains("```json data-") && read.text.contains(&fence),
-                "{}",
-                read.text
-            );
-        }
-    }
-
-    #[test]
-    fn a_message_that_an_earlier_version_saved_is_read_as_words() {
-        let saved = json!({"speaker": "user", "text": "Hi"});
-
-        let read: Message = serde_json::from_value(saved.clone()).unwrap();
-
-        assert_eq!(read, Message::user("Hi"));
-        assert_eq!(serde_json::to_value(&read).unwrap(), saved);
-    }
-
-    #[test]
-    fn data_that_is_cut_stays_inside_a_fence() {
-        for data in [json!("é".repeat(1_000)), json!({"a": "x".repeat(1_000)})] {
-            let mut message = Message::data(data);
-
-            message.cut(100);
-
-            assert!(
-                message.text.len() < 600 && message.text.ends_with("\n```\n"),
-                "{}",
-                message.text
-            );
-        }
-    }
-
-    #[test]
-    fn arguments_that_nest_without_end_are_refused_and_kept() {
-        let text = "[".repeat(100_000);
-
-        let arguments = Arguments::from_text(&*text);
-
-        assert!(arguments.json().is_err());
-        assert_eq!(arguments.text(), text);
-    }
-
-    #[test]
-    fn a_model_is_told_where_its_arguments_are_broken() {
-        let error = Arguments::from_text(r#"{"a": "#).json().unwrap_err();
-
-        assert!(error.reason.ends_with("at line 1 column 6"), "{error}");
-    }
-
-    proptest! {
-        #![proptest_config(crate::fuzz::config())]
-
-        #[test]
-        fn whatever_a_model_writes_is_kept_and_survives_being_saved(text in ".{0,200}") {
-            let arguments = Arguments::from_text(&*text);
-
-            let saved = serde_json::to_string(&arguments).unwrap();
-
-            prop_assert_eq!(arguments.text(), text);
-            prop_assert_eq!(serde_json::from_str::<Arguments>(&saved).unwrap(), arguments);
-        }
-    }
-}
+mod tests;

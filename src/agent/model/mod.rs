@@ -1,11 +1,17 @@
+mod call;
 mod event;
+mod media;
 mod message;
+mod part;
 mod request;
 mod response;
 
+pub use call::{Arguments, BadArguments, ToolCall};
 pub(in crate::agent) use event::Collector;
 pub use event::{ChatEvent, ToolCallDelta};
-pub use message::{Arguments, BadArguments, Message, Speaker, ToolCall};
+pub(in crate::agent) use media::{Loaded, MediaSource};
+pub use message::{Message, Speaker};
+pub use part::{CallResult, Media, Opaque, Origin, Part, Reasoning};
 pub use request::{ChatRequest, ResponseSchema, ToolChoice};
 pub use response::{ChatResponse, StopReason, Usage};
 

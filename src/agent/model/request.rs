@@ -1,4 +1,4 @@
-use super::Message;
+use super::{Loaded, Message};
 use crate::model::Json;
 use crate::tool::ToolSpec;
 use serde::{Deserialize, Serialize};
@@ -45,6 +45,9 @@ pub struct ChatRequest {
     /// Texts before which it stops; none by default. Most providers take four at the most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<String>,
+    /// The images and files of the messages, once they are read.
+    #[serde(skip)]
+    pub(in crate::agent) loaded: Loaded,
 }
 
 impl ChatRequest {

@@ -1,29 +1,26 @@
 use super::event::{Collector, pieces};
-use super::{ChatEvent, Message, ToolCall};
+use super::message::{calls_in, text_of};
+use super::{ChatEvent, Message, Part, Speaker, ToolCall};
 use crate::agent::ModelError;
 use futures::{Stream, TryStreamExt};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::pin::pin;
 
-/// What a model answered.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+/// The answer of a model.
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ChatResponse {
-    /// What it said; may be empty if it calls tools.
-    pub text: String,
-    /// The tools it wants to have called, in its order.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tool_calls: Vec<ToolCall>,
+    /// The parts of the answer: text, tool calls, reasoning and state of the provider.
+    pub parts: Vec<Part>,
     /// What that cost; zero if the provider does not say.
-    #[serde(default)]
     pub usage: Usage,
     /// Why it stopped.
-    #[serde(default)]
     pub stop: StopReason,
 }
 
 impl ChatResponse {
-    /// The largest answer, in bytes of text, ids, names and arguments together: 4 MiB.
+    /// The largest answer, in bytes of all parts together: 4 MiB.
     pub const MAX_BYTES: usize = 4 << 20;
 
     /// The most tools that one answer may call.
@@ -33,7 +30,7 @@ impl ChatResponse {
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self {
-            text: text.into(),
+            parts: Message::assistant(text).parts,
             ..Self::default()
         }
     }
@@ -42,10 +39,29 @@ impl ChatResponse {
     #[must_use]
     pub fn calling(tool_calls: Vec<ToolCall>) -> Self {
         Self {
-            tool_calls,
+            parts: tool_calls.into_iter().map(Part::ToolCall).collect(),
             stop: StopReason::ToolCalls,
             ..Self::default()
         }
+    }
+
+    /// Adds a part at the end.
+    #[must_use]
+    pub fn with(mut self, part: Part) -> Self {
+        self.parts.push(part);
+        self
+    }
+
+    /// Returns the words of the answer; empty if it only calls tools. Reasoning is not part of them.
+    #[must_use]
+    pub fn text(&self) -> Cow<'_, str> {
+        text_of(&self.parts)
+    }
+
+    /// Returns the tool calls, in order.
+    #[must_use]
+    pub fn tool_calls(&self) -> Vec<&ToolCall> {
+        calls_in(&self.parts).collect()
     }
 
     /// The same with what it cost.
@@ -65,7 +81,7 @@ impl ChatResponse {
     /// The answer as the next request repeats it.
     #[must_use]
     pub fn message(&self) -> Message {
-        Message::calls(&*self.text, self.tool_calls.clone())
+        Message::new(Speaker::Assistant, self.parts.clone())
     }
 
     /// Puts a stream together; the same as what [`ChatModel::chat`](super::ChatModel::chat) gives.
@@ -73,7 +89,8 @@ impl ChatResponse {
     /// # Errors
     /// The error of the stream; [`ModelError::Unavailable`] if it ends without [`ChatEvent::End`], so that an answer that
     /// was cut off is never taken for a whole one; [`ModelError::TooLarge`] beyond [`Self::MAX_BYTES`] or
-    /// [`Self::MAX_TOOL_CALLS`]; [`ModelError::BadAnswer`] if a piece belongs to no call.
+    /// [`Self::MAX_TOOL_CALLS`]; [`ModelError::BadAnswer`] if a piece belongs to no call, or state of a provider nests
+    /// deeper than [`Opaque::MAX_DEPTH`](super::Opaque::MAX_DEPTH).
     pub async fn collect(
         events: impl Stream<Item = Result<ChatEvent, ModelError>>,
     ) -> Result<Self, ModelError> {

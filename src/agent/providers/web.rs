@@ -3,10 +3,12 @@
 use super::ProviderError;
 use super::completions::failure::Failed;
 use crate::agent::ModelError;
+use crate::hex::hex;
 use crate::http;
 use crate::model::parse_as;
 use reqwest::{Client, Url};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use std::time::Duration;
 
 /// How much is read of the body of an error.
@@ -50,6 +52,13 @@ pub(super) fn base_url(text: &str) -> Result<Url, ProviderError> {
     http::base_url(text).map_err(|problem| ProviderError::BadUrl { problem })
 }
 
+/// Returns the name of an endpoint in saved conversations: its host and a digest of its URL, as a path can have a secret in it.
+pub(super) fn endpoint_name(url: &Url) -> String {
+    let digest = Sha256::digest(url.as_str().trim_end_matches('/'));
+    let digest = hex(digest.get(..8).unwrap_or_default());
+    format!("{}:{digest}", url.host_str().unwrap_or_default())
+}
+
 /// Reads the body that came with a status; a page of HTML, or nothing, is as good as no body.
 pub(super) fn failed(status: u16, retry_after: Option<Duration>, body: &[u8]) -> Failed {
     let body: Value = parse_as(body).unwrap_or_default();
@@ -72,6 +81,25 @@ pub(super) fn broken(error: reqwest::Error, to: &'static str) -> ModelError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn endpoints_with_other_hosts_ports_or_paths_have_other_names_and_no_name_shows_a_path() {
+        let name = |url: &str| endpoint_name(&base_url(url).unwrap());
+        let names = [
+            "https://example.com/v1",
+            "https://example.com/canary/v1",
+            "https://example.com:8443/v1",
+            "https://example.org/v1",
+        ]
+        .map(name);
+
+        assert_eq!(name("https://example.com/v1/"), names[0]);
+        assert!(names[0].starts_with("example.com:"), "{names:?}");
+        for (at, one) in names.iter().enumerate() {
+            assert!(!names[..at].contains(one), "{names:?}");
+            assert!(!one.contains("canary"), "{names:?}");
+        }
+    }
 
     #[test]
     fn a_url_that_cannot_be_used_is_refused_and_not_repeated() {

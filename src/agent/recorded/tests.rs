@@ -72,8 +72,8 @@ async fn a_stream_is_recorded_as_the_whole_answer_and_replayed_as_a_stream() {
     let replay = RecordedModel::replay(&file.0).unwrap();
     let again = ChatResponse::collect(replay.stream(&asking("hi")).await.unwrap()).await;
 
-    assert_eq!(whole.unwrap().text, "Hello!");
-    assert_eq!(again.unwrap().text, "Hello!");
+    assert_eq!(whole.unwrap().text(), "Hello!");
+    assert_eq!(again.unwrap().text(), "Hello!");
 }
 
 #[tokio::test]
@@ -85,12 +85,12 @@ async fn a_request_that_was_recorded_twice_gets_its_answers_in_order_and_no_thir
 
     let replay = RecordedModel::replay(&file.0).unwrap();
     let texts = [
-        replay.chat(&asking("again")).await.unwrap().text,
-        replay.chat(&asking("again")).await.unwrap().text,
+        replay.chat(&asking("again")).await.unwrap(),
+        replay.chat(&asking("again")).await.unwrap(),
     ];
     let error = replay.chat(&asking("again")).await.unwrap_err();
 
-    assert_eq!(texts, ["one", "two"]);
+    assert_eq!(texts, ["one", "two"].map(ChatResponse::new));
     assert!(error.to_string().contains("recorded 2 times"), "{error}");
 }
 

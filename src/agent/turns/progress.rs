@@ -141,7 +141,7 @@ impl Progress {
         objection: Option<Objection>,
     ) -> Result<Heard, AgentRunError> {
         match said {
-            Said::Calls { calls, usage } => {
+            Said::Calls { calls, usage, .. } => {
                 let is_turn = self.machine.policy().delivery == Delivery::Batch;
                 let new = calls.iter().filter(|call| !self.machine.knows(&call.id));
                 self.spent.add(usage, new.count(), is_turn);

@@ -117,15 +117,15 @@ proptest! {
             }
 
             let said = run.messages().split_off(before);
-            prop_assert_eq!(said[0].tool_calls.len(), asked.len());
-            let told: Vec<_> = said[1..].iter().map(|told| told.call_id.as_deref().unwrap()).collect();
+            prop_assert_eq!(said[0].tool_calls().len(), asked.len());
+            let told: Vec<_> = said[1..].iter().map(|told| told.call_id().unwrap()).collect();
             let expected: Vec<_> = asked.iter().map(|call| &*call.id).collect();
             prop_assert_eq!(told, expected);
             // What is told of a call is its own result, or an error.
             for (message, call) in said[1..].iter().zip(asked) {
                 prop_assert_eq!(message.speaker, Speaker::Tool);
                 let own = format!("{}:{}", turn + 1, call.id);
-                prop_assert!(message.is_error || message.text == own);
+                prop_assert!(message.is_error() || message.text() == own);
             }
         }
         run.hear(&ChatResponse::new("done"));
@@ -155,7 +155,7 @@ fn a_call_that_finds_no_room_is_told_so_and_the_others_go_on() {
     let [_, first, second] = &*messages else {
         panic!("{}", messages.len())
     };
-    assert!(first.is_error && first.text.starts_with("too_large: "));
+    assert!(first.is_error() && first.text().starts_with("too_large: "));
     assert_eq!(*second, Message::tool_result("2", "2"));
 }
 
@@ -208,7 +208,7 @@ fn what_a_tool_answers_is_told_as_text_or_as_json() {
 
         run.finish(call, Answer::success(output));
 
-        assert_eq!(run.messages()[1].text, text);
+        assert_eq!(run.messages()[1].text(), text);
     }
 }
 

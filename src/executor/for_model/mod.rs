@@ -12,6 +12,7 @@ mod tally;
 mod tokens;
 mod values;
 mod withheld;
+mod words;
 
 pub use budget::{BudgetError, ContextBudget};
 pub use fence::FenceKey;
@@ -20,6 +21,7 @@ pub(super) use shape::shaped;
 pub use tokens::{EstimatedTokens, TokenCounter};
 pub(crate) use values::{fenced, fenced_lines, label, line};
 pub use withheld::{HintsOf, WithheldBy};
+pub(crate) use words::words_of;
 
 use super::sources::MissingSource;
 use crate::model::{BreadcrumbId, Json, Timestamp};
@@ -34,6 +36,8 @@ pub struct ModelContext {
     trigger: ModelItem,
     sources: Vec<ModelSource>,
     missing: Vec<MissingSource>,
+    /// If `true`, the words of the user were moved out of the trigger.
+    has_no_words: bool,
 }
 
 /// One source, shaped.
@@ -78,6 +82,7 @@ impl ModelContext {
             trigger,
             sources,
             missing,
+            has_no_words: false,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Definitions of executors, agents and workflows.
 
 use crate::agent::{AgentDefinition, AgentExecutor, ScriptedModel};
+use crate::check::{Check, Kind, Severity, Source};
 use crate::fuzz::agents::{AGENT, TOOL_DEFINITION, TOOL_REQUEST};
 use crate::fuzz::vocabulary::{EVENT, SUBSCRIPTIONS};
 use crate::fuzz::workflows::WORKFLOW_DEFINITION;
@@ -112,6 +113,45 @@ fn load_agent(text: &str) -> bool {
         is_short(error);
     }
     agent.is_ok()
+}
+
+/// Reports whether a check finds no error in an agent, which then loads.
+fn check_agent(text: &str) -> bool {
+    let checked = Check::new().strict(false).one(&Source::json("x", text));
+    assert!(checked.findings.len() <= 101, "{}", checked.findings.len());
+    for finding in &checked.findings {
+        assert!(finding.to_string().len() < 2 * MAX_MESSAGE, "{finding}");
+    }
+    let mut found = checked.findings.iter();
+    let has_errors = found.any(|finding| finding.severity == Severity::Error);
+    if checked.kind != Kind::Agent || has_errors {
+        return false;
+    }
+    let definition = Json::from_text(text).unwrap();
+    assert!(AgentDefinition::from_json(&definition).is_ok(), "{text}");
+    true
+}
+
+#[test]
+fn any_agent_in_which_a_check_finds_no_error_loads() {
+    structured(agent, |text| check_agent(text));
+}
+
+/// Checks a tool and a workflow in both modes.
+fn check_others([tool, _, workflow]: &[String; 3]) -> bool {
+    let mut is_sound = true;
+    for is_strict in [true, false] {
+        let sources = [tool, workflow].map(|text| Source::json("x", &**text));
+        let report = Check::new().strict(is_strict).all(sources);
+        assert!(report.count(Severity::Warning) + report.count(Severity::Error) <= 303);
+        is_sound &= !report.has_errors();
+    }
+    is_sound
+}
+
+#[test]
+fn any_tool_and_workflow_definitions_are_checked() {
+    structured(executors, check_others);
 }
 
 #[test]

@@ -76,10 +76,11 @@ fn response(said: &Said) -> ChatResponse {
         )
     });
     let mut response = ChatResponse::calling(calls.collect());
-    response.text.clone_from(&said.text);
+    let words = ChatResponse::new(&*said.text);
     if said.calls.is_empty() {
-        return ChatResponse::new(said.text.clone());
+        return words;
     }
+    response.parts.splice(0..0, words.parts);
     response
 }
 

@@ -1,16 +1,17 @@
 //! The shapes a definition comes in.
 
 use super::validate::ConditionCount;
-use super::{DefinitionError, DefinitionOptions, DefinitionProblem, Warning};
+use super::{DefinitionError, DefinitionOptions, DefinitionProblem, Odd, Warning};
 use crate::model::condition::{Condition, shown};
 use crate::model::event::EventKind;
+use crate::model::fields::{KnownFields, is_comment};
 use crate::model::nearest::nearest;
 use crate::model::selector::Selector;
 use crate::model::subscription::{Fetch, Method, Order, Role, Subscription};
 use serde_json::{Map, Value};
 
-/// The fields of a subscription this crate knows.
-const FIELDS: [&str; 14] = [
+/// The fields of a subscription.
+const FIELDS: [&str; 16] = [
     "schema_name",
     "any_tags",
     "all_tags",
@@ -24,7 +25,21 @@ const FIELDS: [&str; 14] = [
     "required",
     "scope",
     "priority",
+    ON,
+    SELECTOR,
     "comment",
+];
+/// Wrong names of fields of a subscription.
+const ALIASES: [(&str, &[&str]); 9] = [
+    ("tags", &["any_tags", "all_tags"]),
+    ("schema", &["schema_name"]),
+    ("name", &["key", "schema_name"]),
+    ("type", &["role"]),
+    ("match", &["context_match"]),
+    ("conditions", &["context_match"]),
+    ("where", &["context_match"]),
+    ("event", &[ON]),
+    ("events", &[ON]),
 ];
 const ON: &str = "on";
 const SELECTOR: &str = "selector";
@@ -40,9 +55,9 @@ pub(super) fn subscriptions(
     let mut field = String::new();
     // Each step goes into one of three fields, so a definition can nest them no deeper than JSON may nest.
     let list = loop {
-        let object = match place {
+        match place {
             Value::Array(list) => break list,
-            Value::Object(object) => object,
+            Value::Object(_) => {}
             other => {
                 return Err(shape(
                     &field,
@@ -50,11 +65,8 @@ pub(super) fn subscriptions(
                     other,
                 ));
             }
-        };
-        let inside = ["selectors", "subscriptions", "context"]
-            .into_iter()
-            .find_map(|name| Some((name, object.get(name).filter(|value| !value.is_null())?)));
-        let Some((name, value)) = inside else {
+        }
+        let Some((name, value)) = super::path::next(place) else {
             let problem = DefinitionProblem::Missing {
                 expected: "a list, {\"selectors\": [..]}, {\"subscriptions\": ..} or a breadcrumb with one of these in its context",
             };
@@ -76,12 +88,11 @@ pub(super) fn subscriptions(
         // The count comes before the conditions are compiled, because a regular expression takes milliseconds.
         reader.count_conditions(&mut conditions)?;
         let subscription = reader.subscription()?;
-        warnings.extend(
-            reader
-                .odd
-                .into_iter()
-                .map(|message| Warning::of(index, &subscription, message)),
-        );
+        if options.strict {
+            reader.refuse_unknown()?;
+        }
+        let odd = reader.odd.into_iter();
+        warnings.extend(odd.map(|odd| Warning::of(index, &subscription, odd)));
         read.push(subscription);
     }
     Ok((read, warnings))
@@ -111,7 +122,7 @@ struct Reader<'o> {
     index: usize,
     fields: Map<String, Value>,
     key: Option<String>,
-    odd: Vec<String>,
+    odd: Vec<Odd>,
 }
 
 impl<'o> Reader<'o> {
@@ -192,7 +203,7 @@ impl<'o> Reader<'o> {
         }
         read.extra = std::mem::take(&mut self.fields);
         for field in read.extra.keys() {
-            self.note_unknown(field, &FIELDS);
+            self.note_unknown("", field, &FIELDS, &ALIASES);
         }
         Ok(read)
     }
@@ -245,7 +256,7 @@ impl<'o> Reader<'o> {
             .keys()
             .filter(|field| !CONDITION_FIELDS.contains(&field.as_str()))
         {
-            self.note_unknown(&join(&place, field), &CONDITION_FIELDS);
+            self.note_unknown(&place, field, &CONDITION_FIELDS, &[]);
         }
         let text = |name: &str, expected| match fields.get(name) {
             Some(Value::String(text)) => Ok(text.as_str()),
@@ -286,7 +297,7 @@ impl<'o> Reader<'o> {
         let fetch = self.fetch_fields(default, beside);
         std::mem::swap(&mut self.fields, &mut object);
         for field in object.keys() {
-            self.note_unknown(&join("fetch", field), &FETCH_FIELDS);
+            self.note_unknown("fetch", field, &FETCH_FIELDS, &[]);
         }
         fetch
     }
@@ -422,16 +433,31 @@ impl<'o> Reader<'o> {
             })
     }
 
-    fn note_unknown(&mut self, field: &str, known: &[&'static str]) {
-        let name = field.rsplit('.').next().unwrap_or(field);
-        let hint = match nearest(name, known.iter().copied()) {
-            Some(near) => format!("; did you mean {near:?}?"),
-            None => String::new(),
-        };
-        let field = crate::error::excerpt(field, 64);
-        self.odd.push(format!(
-            "field {field:?} is not known and has no effect{hint}"
-        ));
+    fn note_unknown(
+        &mut self,
+        place: &str,
+        field: &str,
+        names: &[&'static str],
+        aliases: &[(&str, &[&'static str])],
+    ) {
+        if is_comment(field) {
+            return;
+        }
+        let nearest = KnownFields { names, aliases }.suggest(field);
+        let field = join(place, field);
+        self.odd.push(Odd::unknown_field(&field, nearest));
+    }
+
+    /// # Errors
+    /// Returns the first unknown field.
+    fn refuse_unknown(&self) -> Result<(), DefinitionError> {
+        for odd in &self.odd {
+            if let Some(nearest) = odd.unknown.clone() {
+                let field = crate::error::excerpt(&odd.field, 64);
+                return Err(self.error(&field, DefinitionProblem::UnknownField { nearest }));
+            }
+        }
+        Ok(())
     }
 
     fn shape(&self, field: &str, expected: &'static str, found: &Value) -> DefinitionError {

@@ -1,6 +1,6 @@
 //! What must hold of a set of subscriptions, however it was made.
 
-use super::{DefinitionError, DefinitionOptions, DefinitionProblem, Warning};
+use super::{DefinitionError, DefinitionOptions, DefinitionProblem, Odd, Warning};
 use crate::model::condition::Condition;
 use crate::model::op::Op;
 use crate::model::subscription::{Method, Role, Subscription};
@@ -26,7 +26,7 @@ pub(super) fn validate(
         warnings.extend(
             odd(subscription)
                 .into_iter()
-                .map(|message| Warning::of(index, subscription, message)),
+                .map(|odd| Warning::of(index, subscription, odd)),
         );
     }
     check_names(subscriptions)?;
@@ -146,38 +146,40 @@ fn check_names(subscriptions: &[Subscription]) -> Result<(), DefinitionError> {
     Ok(())
 }
 
-/// What loads and is hardly meant.
-fn odd(subscription: &Subscription) -> Vec<String> {
+/// Returns the parts of a subscription that have no effect, or another effect than the author can intend.
+fn odd(subscription: &Subscription) -> Vec<Odd> {
     let mut odd = Vec::new();
     let fetch = &subscription.fetch;
     match subscription.role {
-        Role::Trigger if fetch.method != Method::EventData => odd.push(format!(
-            "a trigger is always the event's own breadcrumb; fetch method {:?} is ignored",
-            fetch.method.as_str()
+        Role::Trigger if fetch.method != Method::EventData => odd.push(Odd::new(
+            "fetch",
+            format!(
+                "a trigger is always the event's own breadcrumb; fetch method {:?} is ignored",
+                fetch.method.as_str()
+            ),
         )),
-        Role::Context if fetch.method == Method::Latest && fetch.limit > 1 => {
-            odd.push(format!(
+        Role::Context if fetch.method == Method::Latest && fetch.limit > 1 => odd.push(Odd::new(
+            "fetch",
+            format!(
                 "\"latest\" is one item; the limit of {} is ignored, use \"recent\" for a list",
                 fetch.limit
-            ));
-        }
+            ),
+        )),
         Role::Trigger | Role::Context => {}
     }
-    if subscription
-        .selector
-        .any_of_tags()
-        .is_some_and(<[String]>::is_empty)
-    {
-        odd.push("any_tags is empty, so it never matches".to_owned());
+    let any_tags = subscription.selector.any_of_tags();
+    if any_tags.is_some_and(<[String]>::is_empty) {
+        let message = "any_tags is empty, so it never matches";
+        odd.push(Odd::new("any_tags", message));
     }
     if subscription.on.is_empty() {
-        odd.push("on is empty, so it never matches".to_owned());
+        odd.push(Odd::new("on", "on is empty, so it never matches"));
     }
-    for (place, condition) in subscription.selector.conditions().iter().enumerate() {
+    for (at, condition) in subscription.selector.conditions().iter().enumerate() {
         if let Some(reason) = condition.never_holds() {
-            odd.push(format!(
-                "context_match[{place}]: {reason}, so it never matches"
-            ));
+            let place = format!("context_match[{at}]");
+            let message = format!("{place}: {reason}, so it never matches");
+            odd.push(Odd::new(place, message));
         }
     }
     odd

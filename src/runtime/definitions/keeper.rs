@@ -5,7 +5,7 @@ use crate::clock::later;
 use crate::error::BoxError;
 use crate::error::Chain;
 use crate::executor::UniversalExecutor;
-use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, NewBreadcrumb, Selector};
+use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, Finding, NewBreadcrumb, Selector};
 use crate::runtime::RuntimeError;
 use crate::runtime::graph::Graph;
 use crate::runtime::roster::Roster;
@@ -211,7 +211,11 @@ impl Keeper {
             .is_some_and(|refused| refused.said);
         let running = before.and_then(|kept| kept.executor);
         let made = self.make(definition);
-        let put = made.and_then(|executor| put(roster, executor, definition.id, running.as_ref()));
+        let put = made.and_then(|(executor, warnings)| {
+            let id = put(roster, executor, definition.id, running.as_ref())?;
+            log_warnings(definition, &warnings);
+            Ok(id)
+        });
         let (executor, refused) = match put {
             Ok(id) => (Some(id), None),
             Err(error) => {
@@ -230,7 +234,10 @@ impl Keeper {
         name_is_free
     }
 
-    fn make(&self, definition: &Breadcrumb) -> Result<Arc<dyn UniversalExecutor>, BoxError> {
+    fn make(
+        &self,
+        definition: &Breadcrumb,
+    ) -> Result<(Arc<dyn UniversalExecutor>, Vec<Finding>), BoxError> {
         // A maker is the service's own code, and must not take the runtime with it.
         let made = catch_unwind(AssertUnwindSafe(|| self.definitions.make(definition)));
         made.unwrap_or_else(|_| Err("what makes executors of it panicked".into()))
@@ -293,6 +300,19 @@ impl Keeper {
 
     fn kept(&self) -> MutexGuard<'_, HashMap<BreadcrumbId, Kept>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Logs the problems of a version of a definition that loads.
+fn log_warnings(definition: &Breadcrumb, warnings: &[Finding]) {
+    for warning in warnings {
+        tracing::warn!(
+            definition = %definition.id,
+            version = definition.version,
+            path = warning.place.to_string(),
+            problem = warning.message,
+            "a definition loaded with a warning"
+        );
     }
 }
 

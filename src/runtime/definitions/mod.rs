@@ -2,7 +2,9 @@
 //!
 //! [`Definitions`] is a registry, and with it the limit of what a definition may do: it names models, tools and makers
 //! that the service registered, and nothing else. A definition that cannot be made into an executor leaves the one that
-//! runs in its place, and a `definition.rejected.v1` breadcrumb says why.
+//! runs in its place, and a `definition.rejected.v1` breadcrumb has the reason. The problems of a definition that loads, such as unknown
+//! fields, are logged at `WARN` once for each version; [`Definitions::options`] can make unknown fields errors. Find them before with
+//! the module `check`.
 //!
 //! ```
 //! use serde_json::json;
@@ -47,15 +49,17 @@ use super::RuntimeError;
 use crate::agent::{AgentDefinition, AgentExecutor, ChatModel};
 use crate::error::BoxError;
 use crate::executor::UniversalExecutor;
-use crate::model::{Breadcrumb, is_definition_schema};
+use crate::model::{Breadcrumb, DefinitionOptions, Finding, Place, is_definition_schema};
 use crate::store::BreadcrumbStore;
-use crate::tool::{Tool, ToolExecutor, ToolRegistry};
+use crate::tool::{Tool, ToolDefinition, ToolExecutor, ToolRegistry};
 use crate::workflow::{Parts, WorkflowExecutor};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 type Made = Result<Arc<dyn UniversalExecutor>, BoxError>;
+/// An executor, and the problems of its definition.
+type Built = Result<(Arc<dyn UniversalExecutor>, Vec<Finding>), BoxError>;
 type Maker = dyn Fn(&Breadcrumb, &Arc<dyn BreadcrumbStore>) -> Made + Send + Sync;
 
 /// What definitions in a store may be made into, and what they may name.
@@ -68,6 +72,7 @@ pub struct Definitions {
     workflows: Option<Parts>,
     makers: BTreeMap<String, Box<Maker>>,
     tags: Vec<String>,
+    options: DefinitionOptions,
 }
 
 /// A definition names what is not registered.
@@ -117,6 +122,7 @@ impl Definitions {
             workflows: None,
             makers: BTreeMap::new(),
             tags: Vec::new(),
+            options: DefinitionOptions::default(),
         }
     }
 
@@ -124,6 +130,14 @@ impl Definitions {
     #[must_use]
     pub fn tagged(mut self, tag: impl Into<String>) -> Self {
         self.tags.push(tag.into());
+        self
+    }
+
+    /// Sets how definitions are read. By default an unknown field is a warning, which the runtime logs
+    /// once for each version of a definition.
+    #[must_use]
+    pub fn options(mut self, options: DefinitionOptions) -> Self {
+        self.options = options;
         self
     }
 
@@ -228,10 +242,10 @@ impl Definitions {
             && self.tags.iter().all(|tag| breadcrumb.tags.contains(tag))
     }
 
-    fn make(&self, definition: &Breadcrumb) -> Made {
+    fn make(&self, definition: &Breadcrumb) -> Built {
         let schema = definition.schema_name.as_deref().unwrap_or_default();
         if let Some(make) = self.makers.get(schema) {
-            return make(definition, &self.store);
+            return Ok((make(definition, &self.store)?, Vec::new()));
         }
         match schema {
             Self::AGENT => self.agent(definition),
@@ -240,8 +254,8 @@ impl Definitions {
         }
     }
 
-    fn agent(&self, definition: &Breadcrumb) -> Made {
-        let definition = AgentDefinition::from_json(&definition.context)?;
+    fn agent(&self, definition: &Breadcrumb) -> Built {
+        let definition = AgentDefinition::from_json_with(&definition.context, &self.options)?;
         let model = match &definition.model {
             Some(name) => self.models.get(name).ok_or_else(|| NotRegistered::Model {
                 name: crate::error::excerpt(name, 80).into_owned(),
@@ -254,26 +268,41 @@ impl Definitions {
         };
         let store = Arc::clone(&self.store);
         let (model, tools) = (Arc::clone(model), &self.agent_tools);
+        let warnings = definition.warnings().to_vec();
         let agent = AgentExecutor::with_tools(definition, model, store, tools)?;
-        Ok(Arc::new(agent))
+        Ok((Arc::new(agent), warnings))
     }
 
-    fn workflow(&self, definition: &Breadcrumb) -> Made {
+    fn workflow(&self, definition: &Breadcrumb) -> Built {
         let parts = self.workflows.clone().unwrap_or_default();
         let store = Arc::clone(&self.store);
-        let workflow = WorkflowExecutor::from_definition(&definition.context, &parts, store)?;
-        Ok(Arc::new(workflow))
+        let workflow = WorkflowExecutor::from_definition_with(
+            &definition.context,
+            &parts,
+            store,
+            &self.options,
+        )?;
+        let mut found = WorkflowExecutor::check_fields(&definition.context, &self.options);
+        let inner = Place::default().field("definition");
+        found.extend(workflow.warnings().iter().map(|warning| {
+            let mut finding = warning.finding();
+            finding.place = finding.place.below(&inner);
+            finding
+        }));
+        Ok((Arc::new(workflow), found.into_vec()))
     }
 
-    fn tool_of(&self, definition: &Breadcrumb) -> Made {
+    fn tool_of(&self, definition: &Breadcrumb) -> Built {
         let name = definition.context.text("name").unwrap_or_default();
         let tool = self.tools.get(name).ok_or_else(|| NotRegistered::Tool {
             name: crate::error::excerpt(name, 80).into_owned(),
             known: names(&self.tools),
         })?;
         let (tool, store) = (Arc::clone(tool), Arc::clone(&self.store));
-        let tool = ToolExecutor::from_definition(&definition.context, tool, store)?;
-        Ok(Arc::new(tool))
+        let definition = ToolDefinition::from_json_with(&definition.context, &self.options)?;
+        let warnings = definition.warnings().to_vec();
+        let tool = ToolExecutor::from_read_definition(&definition, tool, store)?;
+        Ok((Arc::new(tool), warnings))
     }
 }
 

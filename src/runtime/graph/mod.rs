@@ -21,7 +21,7 @@ mod mermaid;
 mod tarjan;
 
 use crate::executor::UniversalExecutor;
-use crate::model::Role;
+use crate::model::{Role, Subscriptions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -73,9 +73,13 @@ pub struct Step {
 impl Graph {
     /// The graph of some executors, in whatever order they come.
     pub fn of<'e>(executors: impl IntoIterator<Item = &'e dyn UniversalExecutor>) -> Self {
-        let mut executors: Vec<&dyn UniversalExecutor> = executors.into_iter().collect();
-        executors.sort_by_key(|executor| executor.id());
-        let facts: Vec<Facts<'_>> = executors.into_iter().map(Facts::of).collect();
+        Self::of_declared(executors.into_iter().map(Declared::of))
+    }
+
+    /// Builds the graph of executors that need not exist, from their definitions.
+    pub(crate) fn of_declared<'e>(executors: impl IntoIterator<Item = Declared<'e>>) -> Self {
+        let mut facts: Vec<Facts<'_>> = executors.into_iter().map(Facts::of).collect();
+        facts.sort_by_key(|facts| facts.id);
         let mut places: BTreeMap<&str, usize> = facts
             .iter()
             .flat_map(|facts| facts.triggers.iter().chain(facts.writes.iter().flatten()))
@@ -151,21 +155,43 @@ struct Facts<'e> {
     writes: Option<BTreeSet<&'e str>>,
 }
 
-impl<'e> Facts<'e> {
+/// The declared properties of an executor that the graph needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Declared<'e> {
+    pub(crate) id: &'e str,
+    pub(crate) kind: &'e str,
+    pub(crate) subscriptions: &'e Subscriptions,
+    /// The schemas that the executor writes, or `None` if it does not declare them.
+    pub(crate) writes: Option<&'e [String]>,
+}
+
+impl<'e> Declared<'e> {
     fn of(executor: &'e dyn UniversalExecutor) -> Self {
         let profile = executor.profile();
-        let all = executor.subscriptions().as_slice().iter();
+        Self {
+            id: executor.id(),
+            kind: &profile.kind,
+            subscriptions: executor.subscriptions(),
+            writes: profile.responds_with.as_deref(),
+        }
+    }
+}
+
+impl<'e> Facts<'e> {
+    fn of(executor: Declared<'e>) -> Self {
+        let all = executor.subscriptions.as_slice().iter();
         let triggers = all.filter(|subscription| subscription.role == Role::Trigger);
         let schemas: Vec<Option<&str>> = triggers
             .map(|subscription| subscription.selector.schema_name())
             .collect();
-        let writes = profile.responds_with.as_ref();
         Self {
-            id: executor.id(),
-            kind: &profile.kind,
+            id: executor.id,
+            kind: executor.kind,
             any_trigger: schemas.contains(&None),
             triggers: schemas.into_iter().flatten().collect(),
-            writes: writes.map(|schemas| schemas.iter().map(String::as_str).collect()),
+            writes: executor
+                .writes
+                .map(|schemas| schemas.iter().map(String::as_str).collect()),
         }
     }
 

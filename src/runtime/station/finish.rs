@@ -73,7 +73,7 @@ impl Station {
                 self.unreleased |= !released;
                 self.count(&started, &processed, now);
                 if let Err(ExecutorError::LeaseLost { .. }) = processed {
-                    self.silent.extend(started.leases());
+                    self.silent.extend(started.silent_leases());
                     self.desk(&started.executor).recover_one();
                     self.heat(&started.executor);
                 }
@@ -154,19 +154,20 @@ impl Station {
     /// Releases the leases whose heartbeats the ledger did not answer in time. Returns `false` if the ledger still does not
     /// answer.
     pub(super) async fn release_silent(&mut self) -> bool {
-        let release = |lease: &Lease| {
-            let lease = lease.clone();
-            async {
-                let released = process::release(&self.home, lease.clone(), Because::Silence).await;
-                released.err().map(|error| (lease, error))
+        let home = &self.home;
+        let release = |silent: &(Lease, Because)| {
+            let (lease, because) = silent.clone();
+            async move {
+                let released = process::release(home, lease.clone(), because).await;
+                released.err().map(|error| ((lease, because), error))
             }
         };
         // They stay in the list until the ledger has answered, because this future can be dropped at any await.
         let failed = join_all(self.silent.iter().map(release)).await;
         self.silent.clear();
-        for (lease, error) in failed.into_iter().flatten() {
+        for ((lease, because), error) in failed.into_iter().flatten() {
             match error.retry() {
-                Retry::After(_) => self.silent.push(lease),
+                Retry::After(_) => self.silent.push((lease, because)),
                 Retry::Never => {
                     tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot release a run, its lease expires");
                 }

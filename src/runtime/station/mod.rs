@@ -38,7 +38,7 @@ pub(super) struct Station {
     claiming: Option<Claiming>,
     /// Leases whose heartbeats the ledger did not answer in time. Nothing is claimed before they are released: otherwise
     /// the claim would count them as abandoned. So their number is bounded by the number of runs in flight.
-    silent: Vec<Lease>,
+    silent: Vec<(Lease, Because)>,
     /// Leases whose release is in flight.
     returning: Vec<(Lease, Because)>,
     running: JoinSet<Work>,

@@ -40,7 +40,7 @@ impl Station {
         }
         let silent = mem::take(&mut self.silent).into_iter();
         let mut returning = mem::take(&mut self.returning);
-        returning.extend(silent.map(|lease| (lease, Because::Silence)));
+        returning.extend(silent);
         let left = Left {
             home: Arc::clone(&self.home),
             owner: self.owner,
@@ -159,5 +159,19 @@ impl Started {
         let own = self.offer.lease();
         let own = own.filter(|_| !self.at_most_once || self.offer.is_unused());
         self.offer.leases_within().into_iter().chain(own).collect()
+    }
+
+    /// Returns the leases to release of a task that ended because the ledger did not answer its heartbeats, and the reason.
+    pub(super) fn silent_leases(&self) -> Vec<(Lease, Because)> {
+        let leases = self.leases().into_iter();
+        let because = |lease: &Lease| {
+            let is_own = lease.run == self.run && lease.token == self.token;
+            Because::Silence {
+                executed: !is_own || !self.offer.is_unused(),
+            }
+        };
+        leases
+            .map(|lease| (lease.clone(), because(&lease)))
+            .collect()
     }
 }

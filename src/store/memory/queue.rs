@@ -1,4 +1,4 @@
-//! Which rows can be claimed next: those with a time, as far as no other of their ordering key is before them. Rows that left
+//! Rows that can be claimed next: they have a time, and no other row of their ordering key is before them. Rows that left
 //! their line wait until they join it again.
 
 use crate::model::Timestamp;

@@ -70,6 +70,7 @@ pub(super) struct Settings {
     pub(super) meaning: Option<Meaning>,
     pub(super) forgets_vectors: bool,
     pub(super) vector_cache: usize,
+    pub(super) is_read_only: bool,
 }
 
 impl SqliteBuilder {
@@ -85,6 +86,7 @@ impl SqliteBuilder {
                 meaning: None,
                 forgets_vectors: false,
                 vector_cache: 256 << 20,
+                is_read_only: false,
             },
         }
     }
@@ -150,11 +152,23 @@ impl SqliteBuilder {
         self
     }
 
+    /// Opens an existing file only for reading: it is neither created nor migrated, and each write fails with
+    /// [`StoreError::Refused`](crate::store::StoreError::Refused). The store has no vector search. SQLite can create the files `-wal`
+    /// and `-shm` in its folder, which must be writable unless another process has the file open.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.settings.is_read_only = true;
+        self
+    }
+
     /// Opens the file, or makes it. A file of an older version of this crate is brought to this one's.
     ///
     /// # Errors
     /// See [`SqliteError`].
-    pub async fn open(self) -> Result<SqliteStore, SqliteError> {
+    pub async fn open(mut self) -> Result<SqliteStore, SqliteError> {
+        if self.settings.is_read_only {
+            self.settings.meaning = None;
+        }
         SqliteStore::start(self.path, self.settings).await
     }
 }

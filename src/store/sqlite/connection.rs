@@ -10,9 +10,15 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Opens the connection that writes, and creates the file and its tables if they are missing.
+/// Opens the connection of the writer, and creates the file and its tables if they are missing. For a read-only store the connection
+/// cannot write, and the file must have the current tables.
 pub(super) fn writer(path: &Path, settings: &Settings) -> Result<Connection, SqliteError> {
     must_be_a_file(path)?;
+    if settings.is_read_only {
+        let connection = open(path, OpenFlags::SQLITE_OPEN_READ_ONLY, settings)?;
+        schema::must_be_current(&connection, path)?;
+        return Ok(connection);
+    }
     create(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
     let mut connection = open(path, flags, settings)?;
@@ -79,7 +85,11 @@ fn create(path: &Path) -> Result<(), SqliteError> {
 
 /// A connection that reads.
 pub(super) fn reader(path: &Path, settings: &Settings) -> Result<Connection, SqliteError> {
-    let connection = open(path, OpenFlags::SQLITE_OPEN_READ_WRITE, settings)?;
+    let flags = match settings.is_read_only {
+        true => OpenFlags::SQLITE_OPEN_READ_ONLY,
+        false => OpenFlags::SQLITE_OPEN_READ_WRITE,
+    };
+    let connection = open(path, flags, settings)?;
     connection.pragma_update(None, "query_only", true)?;
     Ok(connection)
 }

@@ -200,7 +200,10 @@ fn start(
     alive: &watch::Sender<()>,
 ) -> Result<(Connection, Arc<Guard>), SqliteError> {
     let writer = connection::writer(path, settings)?;
-    let guard = Arc::new(Guard::of(path)?);
+    let guard = Arc::new(match settings.is_read_only {
+        true => Guard::read_only(path),
+        false => Guard::of(path)?,
+    });
     for _ in 0..settings.readers.max(1) {
         let reader = Reader::new(connection::reader(path, settings)?, jobs);
         let alive = alive.clone();

@@ -35,6 +35,25 @@ pub enum SqliteError {
     /// The folder does not exist, or the file may not be read and written.
     #[error("the file cannot be opened")]
     CannotOpen(#[source] BoxError),
+    /// An older version of this crate wrote the file, and [`SqliteBuilder::read_only`](super::SqliteBuilder::read_only) migrates
+    /// nothing: open it for writing once.
+    #[error(
+        "cannot open the SQLite database at {path:?} for reading: its schema version {found} is older than {known}; open it for writing once, which migrates it"
+    )]
+    OlderSchema {
+        /// The path.
+        path: PathBuf,
+        /// The version of the file.
+        found: i64,
+        /// The version that this crate reads.
+        known: i64,
+    },
+    /// The store was opened with [`SqliteBuilder::read_only`](super::SqliteBuilder::read_only): open another one for writing.
+    #[error("cannot write to the SQLite database at {path:?}: the store was opened for reading")]
+    OpenedReadOnly {
+        /// The path.
+        path: PathBuf,
+    },
     /// The file may not be written: make it writable, or use a copy.
     #[error(
         "cannot open the SQLite database at {path:?}: the file is read-only; make the file and its folder writable"
@@ -100,6 +119,8 @@ impl SqliteError {
             }
             Self::Embedder(error) => error.retry(),
             Self::NewerSchema { .. }
+            | Self::OlderSchema { .. }
+            | Self::OpenedReadOnly { .. }
             | Self::ReadOnly { .. }
             | Self::FileLost { .. }
             | Self::Damaged { .. }

@@ -85,6 +85,19 @@ impl Guard {
         })
     }
 
+    /// Refuses all writes to the file at `path`, which was opened for reading.
+    pub(super) fn read_only(path: &Path) -> Self {
+        let path = path.to_owned();
+        let state = State {
+            broken: Some(Arc::new(SqliteError::OpenedReadOnly { path })),
+            ..State::default()
+        };
+        Self {
+            files: Vec::new(),
+            state: Mutex::new(state),
+        }
+    }
+
     /// Fails if the store accepts no writes any more.
     pub(super) fn accepts_writes(&self) -> Result<(), Undone> {
         match &self.state().broken {

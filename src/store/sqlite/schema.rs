@@ -2,6 +2,7 @@
 
 use super::error::SqliteError;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+use std::path::Path;
 
 /// What leads from each version to the next; the version of a file is how many of them it has seen.
 const MIGRATIONS: &[&str] = &[FIRST, VECTORS, WORKERS, CAUSES];
@@ -121,6 +122,23 @@ pub(super) fn check(connection: &Connection) -> Result<i64, SqliteError> {
         return Err(SqliteError::NewerSchema { found, known });
     }
     Ok(found)
+}
+
+/// Fails for a file of another version, and for a database that has no tables of this crate. Reads only.
+pub(super) fn must_be_current(connection: &Connection, path: &Path) -> Result<(), SqliteError> {
+    let found = check(connection)?;
+    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+    match found {
+        0 => Err(SqliteError::NotADatabase(
+            "table ux_schema_version is missing".into(),
+        )),
+        found if found < known => Err(SqliteError::OlderSchema {
+            path: path.to_owned(),
+            found,
+            known,
+        }),
+        _ => Ok(()),
+    }
 }
 
 fn has_table(connection: &Connection, name: &str) -> rusqlite::Result<bool> {

@@ -1,9 +1,9 @@
 //! What the parts of a definition say of each other: names, circles, depth, and what is odd.
 
 use super::{Instruction, Workflow, circle, variables};
+use crate::model::Place;
 use crate::workflow::ast::{Block, Body, Flow, Step, TaskForm, Work};
 use crate::workflow::error::{LoadError, LoadProblem, Oddity, Warning};
-use crate::workflow::place::Place;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How deep steps may stand within steps, those of the flows they run included.

@@ -3,12 +3,12 @@
 use super::kind::Kind;
 use super::steps::{Reader, check_variable, expression, id, test, twice};
 use crate::model::Condition;
+use crate::model::Place;
 use crate::workflow::ast::{Arm, Block, Branch, ForEach, Join, TaskForm, Work};
 use crate::workflow::error::{LoadError, LoadProblem};
 use crate::workflow::event_form::EventForm;
 use crate::workflow::expression::{Expression, Test};
 use crate::workflow::fields::Fields;
-use crate::workflow::place::Place;
 use crate::workflow::shape;
 use serde_json::Value;
 use std::collections::BTreeSet;

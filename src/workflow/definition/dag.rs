@@ -2,10 +2,10 @@
 
 use super::circle;
 use super::steps::{Reader, id, twice};
+use crate::model::Place;
 use crate::workflow::ast::{Graph, GraphNode, Step, TaskForm, Work};
 use crate::workflow::error::{LoadError, LoadProblem};
 use crate::workflow::fields::Fields;
-use crate::workflow::place::Place;
 use crate::workflow::shape;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,7 +2,7 @@
 //! milliseconds to compile, so the definition is counted before any of them is compiled.
 
 use super::super::error::{LoadError, LoadProblem};
-use super::super::place::Place;
+use crate::model::Place;
 use crate::model::{MAX_CONDITIONS, MAX_REGEXES, Op};
 use serde_json::{Map, Value};
 

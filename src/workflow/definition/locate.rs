@@ -1,6 +1,6 @@
 //! Where in the text of a definition a place is.
 
-use crate::workflow::place::{Place, PlacePart, Position};
+use crate::model::{Place, PlacePart, Position};
 
 /// The line and column of a place in a text that is JSON: of the value, or of what it should be in if it is missing.
 pub(super) fn locate(text: &str, place: &Place) -> Position {

@@ -4,7 +4,9 @@ mod check;
 mod circle;
 mod composites;
 mod dag;
+mod document;
 mod kind;
+mod lenient;
 mod limits;
 mod locate;
 mod sections;
@@ -14,16 +16,16 @@ mod variables;
 mod yaml;
 
 pub(super) use composites::MATCHED;
+pub(crate) use document::Document;
 pub use sections::{AgentSpec, History, Instruction, ModelSpec, Permissions, ToolSpec};
 
 use super::ast::{Body, Flow, Step, TaskForm, Work};
 use super::error::{LoadError, LoadProblem, Warning};
 use super::fields::Fields;
-use super::place::{Place, Position};
 use super::policies::Policies;
 use super::shape;
 use crate::hex::hex;
-use crate::model::{Json, JsonError, admit, parse_strictly, sorted_text};
+use crate::model::{DefinitionOptions, Json, JsonError, Place, Position, admit, sorted_text};
 use crate::tool::Checker;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -76,15 +78,40 @@ pub struct FlowSummary<'w> {
 }
 
 impl Workflow {
-    /// Reads a definition.
+    /// Reads a definition in strict mode: an unknown field is an error. Every object can have comments: the fields `comment`,
+    /// `metadata` and `$schema`, and fields that end with `_comment` or start with `x-`.
     ///
     /// # Errors
     /// [`LoadError`] names the place to mend.
     pub fn from_json(definition: &Value) -> Result<Self, LoadError> {
-        let top = Place::default();
         if let Err(error) = admit(definition) {
             return Err(unread(problem(error)));
         }
+        Self::read_strictly(definition)
+    }
+
+    /// Reads a definition, in strict mode only if [`DefinitionOptions::strict`] is set. Without strict mode an unknown field has no effect, and
+    /// [`warnings`](Self::warnings) names it. The [`hash`](Self::hash) is that of the definition without these fields. The other
+    /// options are for subscriptions.
+    ///
+    /// # Errors
+    /// See [`from_json`](Self::from_json). An unknown field is an error in every mode if its name is nearly that of a known field,
+    /// because a mistyped restriction would not restrict. More than 100 unknown fields are an error.
+    pub fn from_json_with(
+        definition: &Value,
+        options: &DefinitionOptions,
+    ) -> Result<Self, LoadError> {
+        if options.strict {
+            return Self::from_json(definition);
+        }
+        if let Err(error) = admit(definition) {
+            return Err(unread(problem(error)));
+        }
+        lenient::read(definition)
+    }
+
+    fn read_strictly(definition: &Value) -> Result<Self, LoadError> {
+        let top = Place::default();
         let fields = Fields::of(definition, &top, &shape::WORKFLOW)?;
         limits::check(definition)?;
         let policies = fields.get("policies");
@@ -125,14 +152,24 @@ impl Workflow {
     /// See [`from_json`](Self::from_json); also if the text is not JSON, is larger than 1 MiB or has a name twice in
     /// one object.
     pub fn parse(text: &str) -> Result<Self, LoadError> {
-        let value = read(text).map_err(unread)?;
-        let workflow = Self::from_json(&value);
-        let mut workflow = workflow.map_err(|error| {
-            let position = locate::locate(text, error.place());
-            error.at(position)
+        Self::of_document(
+            &Document::json(text)?,
+            &DefinitionOptions::default().strict(),
+        )
+    }
+
+    /// Reads a document that was parsed. Errors and warnings have line and column.
+    pub(crate) fn of_document(
+        document: &Document<'_>,
+        options: &DefinitionOptions,
+    ) -> Result<Self, LoadError> {
+        let workflow = Self::from_json_with(&document.value(), options);
+        let mut workflow = workflow.map_err(|error| match document.locate(error.place()) {
+            Some(position) => error.at(position),
+            None => error,
         })?;
         for warning in &mut workflow.warnings {
-            warning.position = Some(locate::locate(text, &warning.place));
+            warning.position = document.locate(&warning.place);
         }
         Ok(workflow)
     }
@@ -162,16 +199,10 @@ impl Workflow {
     /// As [`parse`](Self::parse).
     #[cfg(feature = "yaml")]
     pub fn from_yaml(text: &str) -> Result<Self, LoadError> {
-        let document = yaml::read(text).map_err(unread)?;
-        let workflow = Self::from_json(&document.value());
-        let mut workflow = workflow.map_err(|error| match document.locate(error.place()) {
-            Some(position) => error.at(position),
-            None => error,
-        })?;
-        for warning in &mut workflow.warnings {
-            warning.position = document.locate(&warning.place);
-        }
-        Ok(workflow)
+        Self::of_document(
+            &Document::yaml(text)?,
+            &DefinitionOptions::default().strict(),
+        )
     }
 
     /// Its flows, by name.
@@ -251,14 +282,6 @@ fn unread((problem, position): Unread) -> LoadError {
         Some(position) => error.at(position),
         None => error,
     }
-}
-
-fn read(text: &str) -> Result<Value, Unread> {
-    let (size, limit) = (text.len(), Json::MAX_BYTES);
-    if size > limit {
-        return Err(problem(JsonError::TooLarge { size, limit }));
-    }
-    parse_strictly(text).map_err(problem)
 }
 
 fn problem(error: JsonError) -> Unread {

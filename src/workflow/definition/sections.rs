@@ -1,9 +1,9 @@
 //! What a workflow has by name beside its flows.
 
 use crate::model::Json;
+use crate::model::Place;
 use crate::workflow::error::LoadError;
 use crate::workflow::fields::Fields;
-use crate::workflow::place::Place;
 use crate::workflow::shape;
 use serde_json::Value;
 

@@ -2,11 +2,11 @@
 
 use super::composites::{emit, wait_for};
 use super::kind::Kind;
+use crate::model::Place;
 use crate::workflow::ast::{Block, Doing, Escalation, Handler, Step, TaskForm, Work};
 use crate::workflow::error::{LoadError, LoadProblem};
 use crate::workflow::expression::{Expression, Test};
 use crate::workflow::fields::Fields;
-use crate::workflow::place::Place;
 use crate::workflow::policies::{Policies, StepRetry};
 use crate::workflow::shape;
 use serde_json::Value;

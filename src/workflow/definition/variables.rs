@@ -1,10 +1,10 @@
 //! Which variables there are where: those that nobody sets are errors, those that hide others are odd.
 
 use super::MATCHED;
+use crate::model::Place;
 use crate::workflow::ast::{Block, Body, Flow, Handler, Step, TaskForm, Work};
 use crate::workflow::error::{LoadError, Oddity, Warning};
 use crate::workflow::expression::{Expression, Test};
-use crate::workflow::place::Place;
 use std::collections::BTreeSet;
 
 pub(super) fn check(flow: &Flow, warnings: &mut Vec<Warning>) -> Result<(), LoadError> {

@@ -1,8 +1,8 @@
 //! Definitions in YAML: the value that JSON would have, and where in the text each part of it stands.
 
 use crate::model::Json;
+use crate::model::{Place, PlacePart, Position};
 use crate::workflow::error::LoadProblem;
-use crate::workflow::place::{Place, PlacePart, Position};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use serde_saphyr::{Location, Options, Spanned};
@@ -14,7 +14,7 @@ const MAX_LEVELS: usize = 32;
 
 /// A document that was read.
 #[derive(Debug)]
-pub(super) struct Document(Spanned<Node>);
+pub(crate) struct Document(Spanned<Node>);
 
 #[derive(Debug)]
 enum Node {

@@ -66,10 +66,12 @@ impl Step<'_> {
                 told,
             });
             let trigger = Arc::new(self.asked(&at_work));
+            let for_user = key.is_empty() && self.is_users(&at_work.input);
             let mut with = None;
             loop {
                 let (fed, answer): (Option<String>, _) = with.take().unzip();
-                let suspension = match self.turn(&agent, &trigger, &key, &keeper, answer).await {
+                let turn = self.turn(&agent, &trigger, &key, &keeper, answer, for_user);
+                let suspension = match turn.await {
                     Ok(output) => {
                         let of = (&*key, &path, &at_work.input);
                         return self.answered(&agent, &trigger, of, output.into()).await;
@@ -132,6 +134,7 @@ impl Step<'_> {
         key: &str,
         keeper: &Arc<dyn KeepState>,
         with: Option<Arc<Breadcrumb>>,
+        for_user: bool,
     ) -> Result<Value, BoxError> {
         let state = self.agents.get(key).and_then(|at_work| at_work.state);
         let resumed = state.map(|state| Resumed { state, with });
@@ -139,6 +142,7 @@ impl Step<'_> {
             key: self.key_of(key),
             resumed,
             keeper: Arc::clone(keeper),
+            for_user,
         };
         let context = self.context.inner(Arc::clone(trigger), inner);
         agent.execute(trigger, &context).await
@@ -251,6 +255,12 @@ impl Step<'_> {
             .context(context);
         let response = response.first_version(BreadcrumbId::NIL, self.context.now());
         Some((key.to_owned(), Arc::new(response)))
+    }
+
+    /// Returns `true` if the input of a step is the text of the user's message.
+    pub(super) fn is_users(&self, input: &Json) -> bool {
+        let words = (input.as_str(), self.user_message.as_deref());
+        matches!(words, (Some(input), Some(message)) if input == message)
     }
 
     /// What an agent is shown as its trigger.

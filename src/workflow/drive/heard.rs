@@ -41,8 +41,11 @@ impl Listener {
         match event {
             ChatEvent::Text(text) => self.tell(StepEventKind::Text(text.clone())),
             ChatEvent::Usage(usage) => self.tell(StepEventKind::Usage(*usage)),
-            // Calls are told when they are made.
-            ChatEvent::ToolCall(_) | ChatEvent::End(_) => {}
+            // The call itself is an event when it starts. Reasoning is not part of the answer.
+            ChatEvent::ToolCall(_)
+            | ChatEvent::Reasoning(_)
+            | ChatEvent::Opaque(_)
+            | ChatEvent::End(_) => {}
         }
     }
 }

@@ -32,11 +32,8 @@ impl Step<'_> {
         };
         let output = output.and_then(|name| self.assembly.outputs.get(name));
         let spec = workflow.models.get(name);
-        let mut messages = Vec::new();
-        if let Some(prompt) = prompt.and_then(|prompt| workflow.prompts.get(prompt)) {
-            messages.push(Message::system(&**prompt));
-        }
-        messages.push(Message::user(self.message(prompt, input, output)));
+        let prompt = prompt.and_then(|prompt| workflow.prompts.get(prompt));
+        let mut messages = self.messages(prompt.map(|prompt| &**prompt), input, output);
         // A model that answers otherwise is told once what is wrong.
         for repairs in [1, 0] {
             let shown = match self.assembly.guardrails.input(messages.clone()).await {
@@ -49,7 +46,7 @@ impl Step<'_> {
             request.response_schema =
                 output.map(|output| ResponseSchema::new("answer", output.schema.clone()).lenient());
             let said = match model.chat(&request).await {
-                Ok(response) => response.text,
+                Ok(response) => response.text().into_owned(),
                 Err(error) => return failed_with(error.into()),
             };
             let problem = match self.examine(&said, output).await {
@@ -96,28 +93,46 @@ enum Objection {
 }
 
 impl Step<'_> {
-    /// Returns the message of a step to its model. The text of the definition and the user's own message are unchanged, and all
-    /// other values are fenced data.
-    fn message(&self, prompt: Option<&str>, input: &ModelInput, output: Option<&Output>) -> String {
-        let mut text = match input {
-            ModelInput::Text(parts) => instruction(parts),
-            ModelInput::Data(value) => match (value.as_str(), self.user_message.as_deref()) {
-                (Some(value), Some(message)) if value == message => value.to_owned(),
-                (Some(_) | None, _) => {
+    /// Returns the messages of a step to its model. The text of the definition and the user's own message are unchanged, and
+    /// all other values are fenced data. The user's message stands alone: the schema of the answer is then an instruction.
+    fn messages(
+        &self,
+        prompt: Option<&str>,
+        input: &ModelInput,
+        output: Option<&Output>,
+    ) -> Vec<Message> {
+        let schema = output.map(|output| {
+            let schema = &output.schema;
+            format!("Answer with nothing but JSON that fits this schema: {schema}")
+        });
+        let mut instructions: Vec<String> = prompt.map(str::to_owned).into_iter().collect();
+        let text = match input {
+            ModelInput::Text(parts) => with_line(instruction(parts), schema),
+            ModelInput::Data(value) => match value.as_str() {
+                Some(words) if self.is_users(value) => {
+                    instructions.extend(schema);
+                    words.to_owned()
+                }
+                Some(_) | None => {
                     let task = match prompt {
                         Some(_) => "Do what your instructions say with the input.",
                         None => "Answer the input.",
                     };
-                    format!("{}\n{task}", fenced([("input", value)]))
+                    with_line(format!("{}\n{task}", fenced([("input", value)])), schema)
                 }
             },
         };
-        if let Some(output) = output {
-            let schema = &output.schema;
-            text.push_str("\nAnswer with nothing but JSON that fits this schema: ");
-            text.push_str(&schema.to_string());
-        }
-        text
+        let instructions = instructions.join("\n\n");
+        let system = (prompt.is_some() || !instructions.is_empty()).then_some(instructions);
+        let system = system.map(Message::system);
+        system.into_iter().chain([Message::user(text)]).collect()
+    }
+}
+
+fn with_line(text: String, line: Option<String>) -> String {
+    match line {
+        Some(line) => format!("{text}\n{line}"),
+        None => text,
     }
 }
 

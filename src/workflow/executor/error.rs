@@ -1,6 +1,6 @@
 use crate::error::Retry;
 use crate::executor::InvalidExecutor;
-use crate::model::DefinitionError;
+use crate::model::{DefinitionError, Place};
 use crate::workflow::{AssemblyError, LoadError};
 
 /// A workflow cannot be made into an executor.
@@ -14,6 +14,15 @@ pub enum WorkflowError {
         field: &'static str,
         /// What it must be.
         expected: &'static str,
+    },
+    /// A field of the definition breadcrumb does not exist, and the definition is read in
+    /// [strict](crate::model::DefinitionOptions::strict) mode.
+    #[error("{place} of the workflow definition: {problem}")]
+    UnknownField {
+        /// The path of the field in the context of the definition.
+        place: Place,
+        /// The name of the field and the nearest known fields.
+        problem: String,
     },
     /// Nobody can tell which flow a run begins with.
     #[error(

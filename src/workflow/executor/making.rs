@@ -3,10 +3,14 @@
 use super::{WorkflowError, WorkflowExecutor};
 use crate::error::excerpt;
 use crate::executor::{InvalidExecutor, Profile, check, check_id};
-use crate::model::{DefinitionError, Subscription, Subscriptions, sorted_text};
+use crate::model::{
+    DefinitionError, DefinitionOptions, Findings, KnownFields, Place, Severity, Subscription,
+    Subscriptions, sorted_text,
+};
 use crate::store::BreadcrumbStore;
+use crate::workflow::definition::Document;
 use crate::workflow::drive::PROGRESS;
-use crate::workflow::{Assembly, LoadError, Parts, Workflow};
+use crate::workflow::{Assembly, Parts, Workflow};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -44,6 +48,8 @@ impl WorkflowExecutor {
     /// object, or as a text in JSON or, with the feature `yaml`, in YAML), and if wanted `flow` (the only flow that a run begins
     /// with) and `subscriptions` (its triggers; [requests](Self::REQUEST) by default).
     ///
+    /// An unknown field has no effect, and [`warnings`](Self::warnings) names it.
+    ///
     /// # Errors
     /// [`WorkflowError`] names what to mend.
     pub fn from_definition(
@@ -51,15 +57,36 @@ impl WorkflowExecutor {
         parts: &Parts,
         store: Arc<dyn BreadcrumbStore>,
     ) -> Result<Self, WorkflowError> {
+        Self::from_definition_with(definition, parts, store, &DefinitionOptions::default())
+    }
+
+    /// Creates the executor of a definition with options, for example in [strict](DefinitionOptions::strict) mode.
+    ///
+    /// # Errors
+    /// See [`from_definition`](Self::from_definition). In strict mode every unknown field is an error.
+    pub fn from_definition_with(
+        definition: &Value,
+        parts: &Parts,
+        store: Arc<dyn BreadcrumbStore>,
+        options: &DefinitionOptions,
+    ) -> Result<Self, WorkflowError> {
         let context = definition.get("context").unwrap_or(definition);
+        if let Some(error) = Self::check_fields(context, options).first_error() {
+            return Err(WorkflowError::UnknownField {
+                place: error.place.clone(),
+                problem: error.message.clone(),
+            });
+        }
         let text = |field| context.get(field).and_then(Value::as_str);
         let field = |field, expected| WorkflowError::Field { field, expected };
         let id = text("workflow_id").filter(|id| !id.is_empty());
         let id = id.ok_or(field("workflow_id", "a text"))?.to_owned();
         check_id(&id)?;
         let read = match context.get("definition") {
-            Some(Value::String(text)) => read(text),
-            Some(value @ Value::Object(_)) => Workflow::from_json(value),
+            Some(Value::String(text)) => {
+                Document::any(text).and_then(|document| Workflow::of_document(&document, options))
+            }
+            Some(value @ Value::Object(_)) => Workflow::from_json_with(value, options),
             Some(_) | None => return Err(field("definition", "an object, or its text")),
         };
         let workflow = read.map_err(|source| WorkflowError::Load {
@@ -78,11 +105,26 @@ impl WorkflowExecutor {
         };
         let subscriptions = match context.get("subscriptions") {
             None | Some(Value::Null) => requests(&id)?,
-            Some(_) => Subscriptions::from_json(context).map_err(unusable(&id))?,
+            Some(_) => Subscriptions::from_json_with(context, options).map_err(unusable(&id))?,
         };
         let mut executor = Self::made(id, assembly, flow, subscriptions)?;
         executor.profile = executor.profile.definition(&sorted_text(context));
         Ok(executor)
+    }
+
+    /// Checks the fields of the context of a `workflow.def.v1` breadcrumb, except for the workflow in it.
+    pub(crate) fn check_fields(context: &Value, options: &DefinitionOptions) -> Findings {
+        let severity = match options.strict {
+            true => Severity::Error,
+            false => Severity::Warning,
+        };
+        let mut found = Findings::default();
+        if let Some(object) = context.as_object() {
+            let unknown = RECORD.unknown(object);
+            let finding = |field| RECORD.finding(severity, &Place::default(), field);
+            found.extend(unknown.map(finding));
+        }
+        found
     }
 
     fn made(
@@ -116,6 +158,24 @@ impl WorkflowExecutor {
         Ok(executor)
     }
 }
+
+/// The fields of the context of a `workflow.def.v1` breadcrumb.
+static RECORD: KnownFields<'static> = KnownFields {
+    names: &[
+        "definition",
+        "description",
+        "flow",
+        "selectors",
+        "subscriptions",
+        "workflow_id",
+    ],
+    aliases: &[
+        ("entry", &["flow"]),
+        ("id", &["workflow_id"]),
+        ("name", &["workflow_id"]),
+        ("workflow", &["definition"]),
+    ],
+};
 
 /// What sets off a workflow that says nothing else.
 fn requests(id: &str) -> Result<Subscriptions, WorkflowError> {
@@ -172,18 +232,4 @@ pub(super) fn entries(workflow: &Workflow, flow: &str, named: Option<&str>) -> B
         .chain([flow])
         .map(str::to_owned)
         .collect()
-}
-
-/// A definition as a text: JSON if it begins as that.
-#[cfg(feature = "yaml")]
-fn read(text: &str) -> Result<Workflow, LoadError> {
-    match text.trim_start().starts_with('{') {
-        true => Workflow::parse(text),
-        false => Workflow::from_yaml(text),
-    }
-}
-
-#[cfg(not(feature = "yaml"))]
-fn read(text: &str) -> Result<Workflow, LoadError> {
-    Workflow::parse(text)
 }

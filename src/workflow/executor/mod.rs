@@ -13,6 +13,7 @@ use super::{
 use crate::error::{BoxError, excerpt};
 use crate::executor::{
     ContextError, ExecutionContext, Failure, Profile, Response, UniversalExecutor, check, suspend,
+    words_of,
 };
 use crate::model::{Breadcrumb, Json, Subscriptions};
 use crate::store::BreadcrumbStore;
@@ -212,6 +213,22 @@ impl WorkflowExecutor {
             Err(error) => Err(error),
         }
     }
+
+    /// Returns the words of the user, if the trigger is a chat message from outside.
+    async fn words(
+        &self,
+        trigger: &Breadcrumb,
+        context: &ExecutionContext,
+    ) -> Result<Option<Arc<str>>, ContextError> {
+        if !context.is_from_user().await? {
+            return Ok(None);
+        }
+        match context.shown(trigger, self.store()).await {
+            Ok(shown) => Ok(words_of(&shown).map(Arc::from)),
+            Err(ContextError::Withheld { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 #[async_trait]
@@ -244,6 +261,7 @@ impl UniversalExecutor for WorkflowExecutor {
             (Ok(()), Err(failure)) => Driven::Finished(Finish::Failed { failure }),
             (Ok(()), Ok(input)) => {
                 order.input = input;
+                order.user_message = self.words(trigger, context).await?;
                 self.assembly.drive(context, order).await?
             }
         };

@@ -9,7 +9,7 @@ pub(super) use test::Test;
 
 use super::error::LoadError;
 use super::model_input::{ModelInput, TextPart};
-use super::place::Place;
+use crate::model::Place;
 use crate::model::{Json, Path, PathError, size_within};
 use serde_json::{Map, Value};
 use text::Part;

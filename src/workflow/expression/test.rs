@@ -2,9 +2,9 @@ use super::reference::split;
 use super::{Expression, Unresolved, Variables};
 use crate::error::excerpt;
 use crate::model::Condition;
+use crate::model::Place;
 use crate::workflow::error::{LoadError, LoadProblem};
 use crate::workflow::fields::Fields;
-use crate::workflow::place::Place;
 use crate::workflow::shape;
 use serde_json::{Map, Value};
 

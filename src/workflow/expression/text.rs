@@ -3,9 +3,9 @@
 use super::reference::Reference;
 use super::{Room, Unresolved, Variables};
 use crate::error::excerpt;
+use crate::model::Place;
 use crate::workflow::error::{LoadError, LoadProblem};
 use crate::workflow::model_input::TextPart;
-use crate::workflow::place::Place;
 use serde_json::Value;
 
 #[derive(Clone, Debug)]

@@ -8,6 +8,7 @@ mod parts;
 mod schema;
 mod sections;
 mod steps;
+mod unknown;
 
 pub(super) use parts::{BRANCH, CASE, CONDITION, EMIT, ESCALATION, TEST, WAIT_FOR};
 pub(super) use sections::{
@@ -17,6 +18,7 @@ pub(super) use sections::{
 pub(super) use steps::{
     BRANCHES, FLOW, JOINS, RESERVED, STEP, VARIABLES, node_fields, node_kinds, step_fields,
 };
+pub(super) use unknown::UnknownFields;
 
 /// The most names in one section of a definition.
 pub(super) const NAMES: usize = 256;
@@ -52,10 +54,6 @@ pub(super) struct Field {
         expect(dead_code, reason = "the schema says it")
     )]
     pub(super) about: &'static str,
-    #[cfg_attr(
-        not(feature = "schema"),
-        expect(dead_code, reason = "the schema says it")
-    )]
     pub(super) form: &'static Form,
     #[cfg_attr(
         not(feature = "schema"),

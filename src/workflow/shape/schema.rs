@@ -5,6 +5,9 @@ use crate::model::Op;
 use crate::workflow::Workflow;
 use serde_json::{Map, Value, json};
 
+/// The fields that are comments in every object.
+const COMMENTS: &str = r"^(comment|metadata|\$schema|x-.*|.*_comment)$";
+
 const YEAR_SECONDS: u64 = 366 * 24 * 60 * 60;
 
 impl Workflow {
@@ -81,7 +84,8 @@ impl Writer {
             }
         }
         json!({
-            "type": "object", "properties": properties, "required": required, "additionalProperties": false,
+            "type": "object", "properties": properties, "required": required,
+            "patternProperties": {COMMENTS: {}}, "additionalProperties": false,
         })
     }
 

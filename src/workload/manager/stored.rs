@@ -2,10 +2,10 @@
 
 use super::{Listed, Listing, Origin, Source, Tried, WorkloadManager};
 use crate::error::{BoxError, excerpt};
-use crate::model::{Breadcrumb, BreadcrumbId, Selector};
+use crate::model::{Breadcrumb, BreadcrumbId, DefinitionOptions, Selector};
 use crate::runtime::definitions::Definitions;
 use crate::store::Query;
-use crate::workflow::Workflow;
+use crate::workflow::{Document, Workflow};
 use crate::workload::Definition;
 use serde_json::Value;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl WorkloadManager {
         };
         let loaded = self
             .cache
-            .get_or("store", &source, || source.flow(read(&text)?));
+            .get_or("store", &source, || source.flow(read(found, &text)?));
         loaded.map_err(|error| Tried::broken(&*place, &error))
     }
 
@@ -124,16 +124,18 @@ fn name_of(found: &Breadcrumb) -> Option<&str> {
         .filter(|id| !id.is_empty())
 }
 
-/// A workflow as a text: JSON if it begins as that.
-#[cfg(feature = "yaml")]
-fn read(text: &str) -> Result<Workflow, BoxError> {
-    Ok(match text.trim_start().starts_with('{') {
-        true => Workflow::parse(text)?,
-        false => Workflow::from_yaml(text)?,
-    })
-}
-
-#[cfg(not(feature = "yaml"))]
-fn read(text: &str) -> Result<Workflow, BoxError> {
-    Ok(Workflow::parse(text)?)
+/// Reads a workflow in JSON or YAML, and logs its unknown fields.
+fn read(found: &Breadcrumb, text: &str) -> Result<Workflow, BoxError> {
+    let document = Document::any(text)?;
+    let workflow = Workflow::of_document(&document, &DefinitionOptions::default())?;
+    for warning in workflow.warnings() {
+        tracing::warn!(
+            definition = %found.id,
+            version = found.version,
+            path = warning.place.to_string(),
+            problem = warning.oddity.to_string(),
+            "a definition loaded with a warning"
+        );
+    }
+    Ok(workflow)
 }

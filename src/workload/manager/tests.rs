@@ -365,6 +365,28 @@ async fn paths_entries_and_breadcrumbs_name_workloads_too() {
 }
 
 #[tokio::test]
+async fn a_file_is_read_in_strict_mode_and_a_breadcrumb_is_not() {
+    let odd = r#"{"banana": 1, "flows": {"main": {"steps": [{"return": 1}]}}}"#;
+    let folder = Folder::new().with("odd.json", odd);
+    let store = MemoryStore::default();
+    let context = json!({"workflow_id": "stored", "definition": odd});
+    let stored = NewBreadcrumb::new("workflow.def.v1").context(context);
+    let id = store.create(stored).await.unwrap().id;
+    let manager = manager(&folder, &["."]).store(Arc::new(store));
+    let manager = manager.build().unwrap();
+
+    let error = manager.load("odd").await.err().unwrap();
+    let loaded = manager.load(&format!("store:{id}")).await;
+
+    let reason = format!("{error:?}");
+    assert!(
+        reason.contains("banana: there is no such field"),
+        "{reason}"
+    );
+    assert!(loaded.is_ok());
+}
+
+#[tokio::test]
 async fn a_reference_cannot_start_another_flow_than_a_stored_definition_names() {
     let two = json!({"flows": {
         "a": {"steps": [{"return": 1}]}, "b": {"steps": [{"return": 2}]},

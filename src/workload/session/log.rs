@@ -153,7 +153,6 @@ impl LogEntry {
         messages.truncate(1);
         messages.extend(last);
         for message in &mut messages {
-            message.tool_calls.clear();
             let mut most = TEXT_BYTES;
             message.cut(most);
             // As JSON a text may be six times as long.

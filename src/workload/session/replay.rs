@@ -13,36 +13,30 @@ pub(super) fn well_formed(messages: Vec<Message>) -> Vec<Message> {
             Speaker::System | Speaker::User | Speaker::Assistant => {}
         }
         let mut results = Vec::new();
-        if !message.tool_calls.is_empty() {
+        if !message.tool_calls().is_empty() {
             while let Some(result) = rest.next_if(|next| next.speaker == Speaker::Tool) {
                 results.push(result);
             }
         }
         let answers = |id: &str| {
-            let mut of = results
-                .iter()
-                .filter(|result| result.call_id.as_deref() == Some(id));
+            let mut of = results.iter().filter(|result| result.call_id() == Some(id));
             of.next().is_some() && of.next().is_none()
         };
-        message.tool_calls.retain(|call| answers(&call.id));
-        let mut called: Vec<String> = message
-            .tool_calls
-            .iter()
-            .map(|call| call.id.clone())
-            .collect();
+        message.retain_calls(|call| answers(&call.id));
+        let calls = message.tool_calls().into_iter();
+        let mut called: Vec<String> = calls.map(|call| call.id.clone()).collect();
         let distinct = called.len();
         called.sort();
         called.dedup();
         if called.len() < distinct {
-            message.tool_calls.clear();
+            message.retain_calls(|_| false);
             called.clear();
         }
         results.retain(|result| {
-            let id = result.call_id.as_deref().unwrap_or_default();
+            let id = result.call_id().unwrap_or_default();
             called.iter().any(|called| called == id)
         });
-        let says_nothing = message.text.is_empty() && message.tool_calls.is_empty();
-        if !(says_nothing && message.speaker == Speaker::Assistant) {
+        if !(message.says_nothing() && message.speaker == Speaker::Assistant) {
             kept.push(message);
             kept.append(&mut results);
         }
@@ -96,13 +90,13 @@ mod tests {
                 let mut open: Vec<&str> = Vec::new();
                 for message in &shown {
                     if message.speaker == Speaker::Tool {
-                        let id = message.call_id.as_deref().unwrap();
+                        let id = message.call_id().unwrap();
                         let place = open.iter().position(|open| *open == id);
                         prop_assert!(place.is_some(), "{shown:?}");
                         open.remove(place.unwrap());
                     } else {
                         prop_assert!(open.is_empty(), "{shown:?}");
-                        open = message.tool_calls.iter().map(|call| call.id.as_str()).collect();
+                        open = message.tool_calls().iter().map(|call| call.id.as_str()).collect();
                     }
                 }
                 prop_assert!(open.is_empty(), "{shown:?}");
@@ -123,9 +117,9 @@ mod tests {
 
         let shown = well_formed(messages);
 
-        let texts: Vec<_> = shown.iter().map(|message| message.text.as_str()).collect();
+        let texts: Vec<_> = shown.iter().map(Message::text).collect();
         assert_eq!(texts, ["Hi", "I look.", "Done."]);
-        assert!(shown.iter().all(|message| message.tool_calls.is_empty()));
+        assert!(shown.iter().all(|message| message.tool_calls().is_empty()));
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use super::log::written;
 use super::{Log, LogEntry, Session, SessionError, compacted, digest, replay};
 use crate::agent::compaction::HearCost;
-use crate::agent::{Message, Provider, Said, Session as ProviderSession, Speaker, Task, ToolCall};
+use crate::agent::{
+    Message, Part, Provider, Said, Session as ProviderSession, Speaker, Task, ToolCall,
+};
 use crate::error::{BoxError, excerpt, permanent};
 use crate::machine::{Answer, Arguments, Delivery, ToolResult};
 use crate::model::{Json, sorted_text};
@@ -134,7 +136,10 @@ impl Conversations for Talk {
         }
         let words = (answered.asked.as_str(), self.user_message.as_deref());
         let asked = match words {
-            (Some(input), Some(message)) if input == message => Message::user(input),
+            // A text that another agent wrote is data, also if it repeats the user.
+            (Some(input), Some(message)) if input == message && answered.request.is_empty() => {
+                Message::user(input)
+            }
             (Some(_) | None, _) => Message::data(answered.asked.clone()),
         };
         let mut messages = vec![asked];
@@ -174,8 +179,10 @@ struct Remembering {
 impl Remembering {
     async fn with_history(&self, mut task: Task) -> Result<Task, BoxError> {
         let shown = self.talk.shown(&self.path, self.history).await?;
-        // After the author's instructions, before what is to be answered.
-        let at = task.messages.len().saturating_sub(1);
+        // After the author's instructions, before the context and the message to answer.
+        let mut messages = task.messages.iter();
+        let at = messages.position(|message| message.speaker != Speaker::System);
+        let at = at.unwrap_or(task.messages.len());
         task.messages.splice(at..at, shown);
         Ok(task)
     }
@@ -223,7 +230,7 @@ struct Remembered {
 impl ProviderSession for Remembered {
     async fn next(&mut self) -> Result<Said, BoxError> {
         let said = self.inner.next().await?;
-        if let Said::Calls { calls, .. } = &said {
+        if let Said::Calls { calls, answer, .. } = &said {
             let calls = calls.iter().map(|call| {
                 let arguments = match &call.arguments {
                     Arguments::Json(json) => json.to_string(),
@@ -231,15 +238,27 @@ impl ProviderSession for Remembered {
                 };
                 ToolCall::new(call.id.to_string(), call.tool.as_str(), arguments)
             });
-            self.said.push(Message::calls("", calls.collect()));
+            let mut message = match answer {
+                Some(answer) => answer.clone(),
+                None => Message::calls("", calls.collect()),
+            };
+            // Later turns see the calls and the final answer, not the remarks in between.
+            message.parts.retain(|part| !matches!(part, Part::Text(_)));
+            self.said.push(message);
             fit(&mut self.said, SAID);
         }
         Ok(said)
     }
 
     async fn deliver(&mut self, results: Vec<ToolResult>) -> Result<(), BoxError> {
+        let calls = self
+            .said
+            .iter()
+            .rev()
+            .find(|one| !one.tool_calls().is_empty());
+        let calls = calls.cloned();
         self.said.extend(results.iter().map(|result| {
-            let id = result.call_id.to_string();
+            let id = id_in(calls.as_ref(), &result.call_id.to_string());
             match &result.answer {
                 Answer::Success(output) => {
                     let text = match &**output {
@@ -276,6 +295,16 @@ impl ProviderSession for Remembered {
             said: self.said.clone(),
         };
         Ok(Json::from_text(serde_json::to_string(&saved)?)?)
+    }
+}
+
+/// Returns the ID that a call has in the answer of the model. The ID in the run has the number of the answer before that.
+fn id_in(answer: Option<&Message>, id: &str) -> String {
+    let calls = answer.map(Message::tool_calls).unwrap_or_default();
+    let has = |id: &str| calls.iter().any(|call| call.id == id);
+    match id.split_once(':') {
+        Some((_, own)) if has(own) && !has(id) => own.to_owned(),
+        Some(_) | None => id.to_owned(),
     }
 }
 

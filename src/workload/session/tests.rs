@@ -26,7 +26,7 @@ async fn add(session: &Session, turn: &str) {
 fn texts(log: &Log) -> Vec<String> {
     log.messages()
         .into_iter()
-        .map(|message| message.text)
+        .map(|message| message.text().into_owned())
         .collect()
 }
 
@@ -91,9 +91,9 @@ async fn a_summary_stands_for_what_is_not_shown_any_more() {
     shortened(&session, log, &policy, Some(Arc::clone(&model) as _)).await;
 
     let shown = texts(&session.load().await.unwrap());
-    assert_eq!(shown, [&*summarised("They counted.").text, "two", "two"]);
+    assert_eq!(shown, [&*summarised("They counted.").text(), "two", "two"]);
     let one = "{\"role\":\"user\",\"text\":\"one\"}";
-    assert!(model.requests()[0].messages[1].text.contains(one));
+    assert!(model.requests()[0].messages[1].text().contains(one));
 }
 
 #[tokio::test]

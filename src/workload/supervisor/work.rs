@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// The schema of what a turn is set off by. It is in no store.
+/// The schema of the message of a turn. No store contains it.
 const MESSAGE: &str = "workload.message.v1";
 
 /// How long is waited for another attempt, where neither the settings nor the error ask for more: others wait as well.
@@ -176,7 +176,9 @@ impl Shared {
                 Ok(Ok(Begun {
                     message: message.clone(),
                     trigger: (**trigger).clone(),
-                    context: context.with_resumed(state.clone(), None),
+                    context: context
+                        .with_resumed(state.clone(), None)
+                        .with_from_user(is_text(message)),
                     added: log.added(),
                     resumed: Some(state.clone()),
                     session: session.held(log).await?.0,
@@ -193,9 +195,10 @@ impl Shared {
                     .breadcrumb(MESSAGE)
                     .tag(format!("session:{}", session.id()));
                 let trigger = new.first_version(job.id, now);
+                let context = ExecutionContext::for_trigger(trigger.clone());
                 Ok(Ok(Begun {
                     message: message.clone(),
-                    context: ExecutionContext::for_trigger(trigger.clone()),
+                    context: context.with_from_user(is_text(message)),
                     trigger,
                     added: log.added(),
                     resumed: None,
@@ -204,6 +207,11 @@ impl Shared {
             }
         }
     }
+}
+
+/// Returns `true` if a message is the words of a user. A message of another shape is data.
+fn is_text(message: &Message) -> bool {
+    message.content.is_string()
 }
 
 /// What a turn leaves in its session beside what was said: that it waits, or that it does not any more.

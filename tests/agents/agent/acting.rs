@@ -277,7 +277,7 @@ async fn an_answer_is_replaced_asked_for_again_or_denied_by_guardrails() {
         told.messages
             .last()
             .unwrap()
-            .text
+            .text()
             .contains("leave keys out")
     );
     assert!(matches!(outcome, Outcome::Failed { .. }));
@@ -292,7 +292,7 @@ async fn each_request_to_a_model_passes_the_guardrails_or_is_not_made() {
         assert!(
             messages
                 .iter()
-                .any(|message| message.text.contains("secret"))
+                .any(|message| message.text().contains("secret"))
         );
         Decision::Allow
     });

@@ -6,17 +6,22 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use universal_executor::Runtime;
 use universal_executor::agent::{AgentDefinition, AgentError, AgentExecutor};
+use universal_executor::model::DefinitionOptions;
 use universal_executor::runtime::definitions::Definitions;
 use universal_executor::tool::ToolRegistry;
 
 fn definition(more: &Value) -> Result<AgentDefinition, AgentError> {
+    AgentDefinition::from_json(&with(more))
+}
+
+fn with(more: &Value) -> Value {
     let mut definition = json!({
         "agent_id": "worker",
         "subscriptions": [{"schema_name": "question.v1", "role": "trigger"}],
     });
     let fields = definition.as_object_mut().unwrap();
     fields.extend(more.as_object().unwrap().clone());
-    AgentDefinition::from_json(&definition)
+    definition
 }
 
 #[test]
@@ -54,7 +59,6 @@ fn a_field_that_cannot_be_used_is_named() {
         ("max_turns", json!(-1)),
         ("max_turns", json!("3")),
         ("budgets", json!({"tokens": 0})),
-        ("budgets", json!({"dollars": 1})),
         ("output_schema", json!("object")),
     ] {
         let error = definition(&json!({field: value})).unwrap_err();
@@ -64,6 +68,131 @@ fn a_field_that_cannot_be_used_is_named() {
             "{value}: {error}"
         );
     }
+}
+
+fn strictly(more: &Value) -> Result<AgentDefinition, AgentError> {
+    let strict = DefinitionOptions::default().strict();
+    AgentDefinition::from_json_with(&with(more), &strict)
+}
+
+#[test]
+fn an_unknown_field_loads_with_a_warning_that_names_the_nearest_field() {
+    for (field, meant) in [
+        ("prompt", "system_prompt"),
+        ("instructions", "system_prompt"),
+        ("model_name", "model"),
+        ("modelName", "model"),
+        ("tool", "tools"),
+        ("name", "agent_id"),
+    ] {
+        let read = definition(&json!({"system_prompt": "Help.", field: "a"})).unwrap();
+
+        let expected =
+            format!("{field}: unknown field {field:?} has no effect; did you mean {meant:?}?");
+        let warnings: Vec<String> = read.warnings().iter().map(ToString::to_string).collect();
+        assert_eq!(warnings, [expected]);
+
+        let error = strictly(&json!({"system_prompt": "Help.", field: "a"})).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains(field) && error.ends_with(&format!("did you mean {meant:?}?")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn an_unknown_field_that_is_null_or_a_comment_is_no_problem() {
+    let more = json!({
+        "system_prompt": "Help.", "llm_config_id": null, "llm_config_comment": "a", "comment": "b",
+        "metadata": {"version": "1"}, "x-team": "c", "$schema": "d",
+        "budgets": {"calls": 1, "comment": "e"}, "approval": {"tools": [], "x-f": 1},
+        "outputs": [{"name": "report", "comment": "g", "schema": {"type": "object", "$schema": "h"}}],
+        "trust": {"comment": "i"}, "capabilities": {"comment": "j"},
+    });
+
+    let read = strictly(&more).unwrap();
+
+    assert_eq!(read.warnings(), []);
+    assert_eq!(read.budgets.calls, Some(1));
+    assert_eq!(read.outputs[0].schema["$schema"], "h");
+}
+
+#[test]
+fn an_unknown_capability_is_a_warning_in_every_mode() {
+    let more = json!({
+        "system_prompt": "Help.",
+        "capabilities": {"can_use_tools": true, "can_create_breadcrumb": true},
+    });
+
+    for read in [definition(&more).unwrap(), strictly(&more).unwrap()] {
+        let warnings: Vec<String> = read.warnings().iter().map(ToString::to_string).collect();
+
+        assert_eq!(
+            warnings,
+            [
+                "capabilities.can_create_breadcrumb: unknown field \"can_create_breadcrumb\" has no effect; did you mean \"can_create_breadcrumbs\"?",
+                "capabilities.can_use_tools: unknown field \"can_use_tools\" has no effect; known fields: can_create_breadcrumbs, can_update_own, can_delete_own, can_spawn_agents",
+            ]
+        );
+    }
+}
+
+#[test]
+fn a_mistyped_restriction_is_an_error_in_every_mode() {
+    for (more, named) in [
+        (json!({"budget": {"calls": 1}}), "did you mean \"budgets\"?"),
+        (
+            json!({"sytem_prompt": "Help."}),
+            "did you mean \"system_prompt\"?",
+        ),
+        (json!({"budgets": {"dollars": 1}}), "budgets.dollars"),
+        (
+            json!({"trust": {"privat": []}}),
+            "did you mean \"private\"?",
+        ),
+        (
+            json!({"outputs": [{"name": "a", "schemas": {}}]}),
+            "outputs[0].schemas",
+        ),
+        (
+            json!({"approval": {"tool": ["a"]}}),
+            "did you mean \"tools\"?",
+        ),
+    ] {
+        let error = definition(&more).unwrap_err();
+
+        assert!(matches!(error, AgentError::UnknownField { .. }), "{error}");
+        assert!(error.to_string().contains(named), "{error}");
+        assert!(strictly(&more).is_err(), "{more}");
+    }
+}
+
+#[test]
+fn a_missing_system_prompt_is_named() {
+    for more in [
+        json!({}),
+        json!({"system_prompt": null}),
+        json!({"system_prompt": " "}),
+    ] {
+        let read = strictly(&more).unwrap();
+
+        let warnings: Vec<String> = read.warnings().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            warnings,
+            ["system_prompt: missing field \"system_prompt\": the model gets no instructions"]
+        );
+    }
+}
+
+#[test]
+fn fields_of_rcrt_definitions_are_known_where_the_options_say_so() {
+    let more =
+        json!({"system_prompt": "Help.", "llm_config_id": "0192f1c0-0000-7000-8000-000000000001"});
+    let rcrt = DefinitionOptions::default().strict().rcrt_fields();
+
+    assert!(strictly(&more).is_err());
+    assert!(AgentDefinition::from_json_with(&with(&more), &rcrt).is_ok());
 }
 
 #[test]

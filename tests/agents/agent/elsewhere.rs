@@ -453,9 +453,9 @@ async fn who_delegates_and_owes_an_output_is_reminded_after_what_the_other_says(
     let [.., called, told, reminder] = &*reminded.messages else {
         panic!("{reminded:?}")
     };
-    assert_eq!(called.tool_calls.len(), 1);
-    assert_eq!(told.text, "It is paid.");
-    assert!(reminder.text.contains("report"));
+    assert_eq!(called.tool_calls().len(), 1);
+    assert_eq!(told.text(), "It is paid.");
+    assert!(reminder.text().contains("report"));
     let response = store
         .latest(AgentExecutor::RESPONSE)
         .await
@@ -502,7 +502,7 @@ async fn outputs_are_handed_in_once_and_missed_if_they_are_not() {
             .messages
             .last()
             .unwrap()
-            .text
+            .text()
             .contains("completion-report")
     );
 }

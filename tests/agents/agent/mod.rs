@@ -128,11 +128,8 @@ pub(crate) fn results(request: &ChatRequest) -> Vec<(&str, &str, bool)> {
     let results = request.messages.iter().filter(told);
     results
         .map(|message| {
-            (
-                message.call_id.as_deref().unwrap(),
-                &*message.text,
-                message.is_error,
-            )
+            let result = message.call_result().unwrap();
+            (&*result.call_id, &*result.text, result.is_error)
         })
         .collect()
 }

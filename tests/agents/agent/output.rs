@@ -24,7 +24,11 @@ async fn an_output_is_told_and_read_out_of_prose() {
     let request = &model.requests()[0];
     let schema = request.response_schema.as_ref().unwrap();
     assert!(!schema.strict && schema.schema["required"][0] == "city");
-    assert!(request.messages[1].text.contains(r#""required":["city"]"#));
+    assert!(
+        request.messages[1]
+            .text()
+            .contains(r#""required":["city"]"#)
+    );
 }
 
 #[tokio::test]
@@ -38,9 +42,9 @@ async fn a_model_is_told_once_what_is_wrong_with_its_output() {
     let [.., wrong, told] = &request.messages[..] else {
         panic!("{request:?}")
     };
-    assert_eq!(wrong.text, "It is Bergen.");
+    assert_eq!(wrong.text(), "It is Bergen.");
     assert!(
-        told.text.contains("there is no whole JSON value in it"),
+        told.text().contains("there is no whole JSON value in it"),
         "{told:?}"
     );
     assert_eq!(answer["usage"]["turns"], 2);
@@ -87,5 +91,5 @@ async fn an_output_has_to_fit_the_schema() {
 
     assert_eq!(answer["output"], json!({"city": "Bergen"}));
     let request = &model.requests()[1];
-    assert!(request.messages.last().unwrap().text.contains("city"));
+    assert!(request.messages.last().unwrap().text().contains("city"));
 }

@@ -7,7 +7,7 @@ use crate::agent::{
 use serde_json::{Value, json};
 use tokio::sync::Barrier;
 use universal_executor::agent::{
-    Arguments, ChatResponse, Message, StopReason, ToolCall, ToolSpec, Usage,
+    Arguments, ChatResponse, Message, Part, StopReason, ToolCall, ToolSpec, Usage,
 };
 use universal_executor::tool::{ToolRegistry, deferred, json_tool};
 use universal_executor::{Outcome, RunLedger as _};
@@ -101,7 +101,7 @@ async fn a_call_that_cannot_be_read_is_an_error_for_it_alone() {
     let (add, added) = echo("add");
     let cut = ToolCall::new("2", "add", Arguments::from_text(r#"{"a": "#));
     let mut answer = calling([("1", "add", json!({"a": 1})), ("3", "add", json!({"a": 3}))]);
-    answer.tool_calls.insert(1, cut);
+    answer.parts.insert(1, Part::ToolCall(cut));
     let model = script([Ok(answer), Ok(says("done"))]);
 
     answer_of(&model, &registry([add]), &json!({})).await;
@@ -153,7 +153,7 @@ async fn a_model_that_obeys_what_a_tool_or_a_trigger_says_still_cannot_call_what
     let model = Arc::new(ScriptedModel::answering(|number, request| {
         let last = request.messages.last().unwrap();
         Ok(match number {
-            1 | 3 if last.text.contains(INJECTED) => calling([("1", "delete-all", json!({}))]),
+            1 | 3 if last.text().contains(INJECTED) => calling([("1", "delete-all", json!({}))]),
             2 => calling([("2", "read", json!({}))]),
             _ => says("obeyed"),
         })
@@ -174,7 +174,7 @@ async fn a_model_that_obeys_what_a_tool_or_a_trigger_says_still_cannot_call_what
     for message in last
         .messages
         .iter()
-        .filter(|said| said.text.contains(INJECTED))
+        .filter(|said| said.text().contains(INJECTED))
     {
         assert_ne!(message.speaker, Speaker::System);
     }

@@ -35,13 +35,13 @@ async fn a_program_is_given_only_what_the_guardrails_let_pass() {
     task.guardrails = Guardrails::default().with(on_input("no-keys", |messages| {
         if messages
             .iter()
-            .any(|message| message.text.contains("forbidden"))
+            .any(|message| message.text().contains("forbidden"))
         {
             return Decision::deny("it is forbidden");
         }
         let texts = messages
             .iter()
-            .map(|message| message.text.replace("sk-1", "[key]"));
+            .map(|message| message.text().replace("sk-1", "[key]"));
         Decision::Replace(texts.map(Message::user).collect())
     }));
     task.messages = vec![Message::user("The key is sk-1.")];

@@ -6,7 +6,7 @@ mod failures;
 mod requests;
 mod secrets;
 mod streams;
-mod wire;
+pub(crate) mod wire;
 
 use universal_executor::agent::{
     ChatModel, ChatRequest, ChatResponse, GenaiModel, GenaiModelBuilder, Message, ModelError,

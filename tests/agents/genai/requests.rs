@@ -191,9 +191,9 @@ async fn a_tool_has_its_own_name_in_the_answer() {
     let model = builder("anthropic", &server).build().unwrap();
     let answer = model.chat(&conversation()).await.unwrap();
 
-    assert_eq!(answer.tool_calls[0].name, "find.it");
+    assert_eq!(answer.tool_calls()[0].name, "find.it");
     assert_eq!(
-        *answer.tool_calls[0].arguments.json().unwrap(),
+        *answer.tool_calls()[0].arguments.json().unwrap(),
         Value::Object(Default::default())
     );
 }

@@ -30,16 +30,16 @@ async fn tools_that_are_called_side_by_side_are_all_there_in_their_order() {
         let answer = answer(provider, wire::reply(provider, &[text.as_bytes()])).await;
 
         let answer = answer.unwrap();
-        assert_eq!(answer.text, "I look.", "{provider}");
+        assert_eq!(answer.text(), "I look.", "{provider}");
         assert_eq!(answer.stop, StopReason::ToolCalls, "{provider}");
         let calls: Vec<_> = answer
-            .tool_calls
+            .tool_calls()
             .iter()
             .map(|call| (&*call.name, call.arguments.json().unwrap()["n"].as_u64()))
             .collect();
         assert_eq!(calls, [("a", Some(1)), ("b", Some(2))], "{provider}");
-        assert_ne!(answer.tool_calls[0].id, answer.tool_calls[1].id);
-        assert!(answer.tool_calls.iter().all(|call| !call.id.is_empty()));
+        assert_ne!(answer.tool_calls()[0].id, answer.tool_calls()[1].id);
+        assert!(answer.tool_calls().iter().all(|call| !call.id.is_empty()));
     }
 }
 
@@ -51,7 +51,7 @@ async fn it_does_not_matter_where_the_network_cuts_a_stream() {
 
         let answer = answer(provider, wire::reply(provider, &bytes)).await;
 
-        assert_eq!(answer.unwrap().text, "Grüß dich, 你好", "{provider}");
+        assert_eq!(answer.unwrap().text(), "Grüß dich, 你好", "{provider}");
     }
 }
 
@@ -92,7 +92,8 @@ async fn a_call_whose_arguments_are_no_json_keeps_its_text_and_loses_none_beside
 
     let answer = answer("anthropic", wire::reply("anthropic", &[text.as_bytes()])).await;
 
-    let calls = answer.unwrap().tool_calls;
+    let answer = answer.unwrap();
+    let calls = answer.tool_calls();
     assert_eq!(calls[0].arguments.text(), "{\"n\": 1, oops");
     assert!(calls[0].arguments.json().is_err());
     assert_eq!(*calls[1].arguments.json().unwrap(), json!({"n": 2}));
@@ -109,7 +110,7 @@ async fn a_call_that_is_cut_off_by_the_limit_of_tokens_is_told_as_such() {
 
     let answer = answer.unwrap();
     assert_eq!(answer.stop, StopReason::MaxTokens);
-    assert_eq!(answer.tool_calls[0].arguments.text(), "{\"n\": ");
+    assert_eq!(answer.tool_calls()[0].arguments.text(), "{\"n\": ");
 }
 
 #[tokio::test]
@@ -119,7 +120,8 @@ async fn calls_that_the_provider_gives_no_ids_have_ids_of_their_own() {
 
     let answer = answer("gemini", wire::reply("gemini", &[text.as_bytes()])).await;
 
-    let mut ids: Vec<_> = answer.unwrap().tool_calls;
+    let answer = answer.unwrap();
+    let mut ids = answer.tool_calls();
     ids.sort_by(|a, b| a.id.cmp(&b.id));
     ids.dedup_by(|a, b| a.id == b.id);
     assert_eq!(ids.len(), 3);

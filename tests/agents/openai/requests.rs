@@ -228,9 +228,9 @@ async fn a_call_with_malformed_arguments_does_not_lose_the_calls_beside_it() {
     let response = client(&server).chat(&hello()).await.unwrap();
 
     assert_eq!(response.stop, StopReason::ToolCalls);
-    assert_eq!(response.tool_calls[0].arguments.text(), "{\"cut");
-    assert!(response.tool_calls[0].arguments.json().is_err());
-    assert_eq!(response.tool_calls[1].arguments.json().unwrap()["n"], 2);
+    assert_eq!(response.tool_calls()[0].arguments.text(), "{\"cut");
+    assert!(response.tool_calls()[0].arguments.json().is_err());
+    assert_eq!(response.tool_calls()[1].arguments.json().unwrap()["n"], 2);
 }
 
 #[tokio::test]

@@ -152,7 +152,7 @@ async fn an_endpoint_that_cannot_stream_answers_all_the_same() {
 
     let response = streamed(&client(&server), &hello()).await.unwrap();
 
-    assert_eq!(response.text, "Hi Ann");
+    assert_eq!(response.text(), "Hi Ann");
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use serde::de::IgnoredAny;
 use std::collections::HashSet;
 use std::sync::Mutex;
 use universal_executor::agent::{
-    Arguments, ChatModel, ChatRequest, ChatResponse, ModelError, Secret, Speaker, ToolCall,
+    Arguments, ChatModel, ChatRequest, ChatResponse, Message, ModelError, Secret, Speaker, ToolCall,
 };
 use universal_executor::async_trait;
 
@@ -55,14 +55,14 @@ impl ObedientModel {
     pub(crate) fn shown(&self) -> String {
         let shown = self.shown.lock().unwrap();
         let messages = shown.iter().flat_map(|request| &request.messages);
-        let texts: Vec<_> = messages.map(|message| &*message.text).collect();
+        let texts: Vec<_> = messages.map(Message::text).collect();
         texts.join("\n")
     }
 
     fn obey(&self, request: &ChatRequest) -> ChatResponse {
         let read = request.messages.iter();
         let read = read.filter(|message| message.speaker != Speaker::System);
-        let orders = read.flat_map(|message| orders(&message.text));
+        let orders = read.flat_map(|message| orders(&message.text()));
         let mut done = self.done.lock().unwrap();
         let mut calls = Vec::new();
         let mut answer = None;
@@ -92,8 +92,7 @@ impl ObedientModel {
                 ChatResponse::new(match order {
                     Order::Write(text) | Order::Say(text) => text,
                     Order::Repeat | Order::Call { .. } => {
-                        let texts: Vec<_> =
-                            request.messages.iter().map(|said| &*said.text).collect();
+                        let texts: Vec<_> = request.messages.iter().map(Message::text).collect();
                         texts.join("\n")
                     }
                 })

@@ -144,13 +144,16 @@ pub(crate) fn answer(turns: usize) -> ChatResponse {
 /// The same as an endpoint of chat completions answers it.
 pub(crate) fn completion(turns: usize) -> Value {
     let answer = answer(turns);
-    let calls = answer.tool_calls.iter().map(|call| {
+    let calls = answer.tool_calls().into_iter().map(|call| {
         let function = json!({"name": call.name, "arguments": call.arguments.text()});
         json!({"id": call.id, "type": "function", "function": function})
     });
     let calls: Vec<_> = calls.collect();
     let (message, reason) = match calls.is_empty() {
-        true => (json!({"role": "assistant", "content": answer.text}), "stop"),
+        true => (
+            json!({"role": "assistant", "content": answer.text()}),
+            "stop",
+        ),
         false => (
             json!({"role": "assistant", "content": null, "tool_calls": calls}),
             "tool_calls",

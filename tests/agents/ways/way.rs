@@ -195,8 +195,13 @@ pub(crate) fn turns(request: &ChatRequest) -> usize {
 pub(crate) fn told_model(request: &ChatRequest) -> Vec<(String, String)> {
     let messages = request.messages.iter();
     let told = messages.filter(|message| message.speaker == Speaker::Tool);
-    told.map(|message| (message.call_id.clone().unwrap(), message.text.clone()))
-        .collect()
+    told.map(|message| {
+        (
+            message.call_id().unwrap().to_owned(),
+            message.text().into_owned(),
+        )
+    })
+    .collect()
 }
 
 fn told_program(heard: &Value) -> Vec<(String, String)> {

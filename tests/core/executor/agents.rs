@@ -42,7 +42,7 @@ async fn told(store: &MemoryStore, more: &Value) -> String {
     let outcome = sees(&agent(store, &model, more), &question).await.unwrap();
     assert!(matches!(outcome, Outcome::Responded { .. }), "{outcome:?}");
     let mut request = model.requests().remove(0);
-    request.messages.remove(1).text
+    request.messages.remove(1).text().into_owned()
 }
 
 async fn sees(agent: &AgentExecutor, breadcrumb: &Breadcrumb) -> Result<Outcome, ExecutorError> {
@@ -264,7 +264,15 @@ async fn agents_with_one_fence_key_tell_their_models_the_same_bytes() {
         let agent = agent(&store, &model, &json!({"agent_id": id}));
         let agent = agent.with_fence_key(FenceKey::from_secret(secret));
         sees(&agent, &question).await.unwrap();
-        texts.push(model.requests().remove(0).messages.remove(1).text);
+        texts.push(
+            model
+                .requests()
+                .remove(0)
+                .messages
+                .remove(1)
+                .text()
+                .into_owned(),
+        );
     }
 
     assert_eq!(texts.first(), texts.get(1));

@@ -21,7 +21,11 @@ pub(crate) const RESPONSE: &str = AgentExecutor::RESPONSE;
 /// A model that says the instructions of whoever asks.
 pub(crate) fn parrot() -> Arc<dyn ChatModel> {
     Arc::new(ScriptedModel::answering(|_, request| {
-        let instructions = request.messages.first().map_or("", |first| &*first.text);
+        let instructions = request
+            .messages
+            .first()
+            .map(|first| first.text())
+            .unwrap_or_default();
         Ok(ChatResponse::new(instructions))
     }))
 }

@@ -6,4 +6,5 @@ mod graph;
 mod health;
 mod refused;
 mod traffic;
+mod warned;
 mod workers;

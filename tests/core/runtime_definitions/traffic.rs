@@ -28,7 +28,7 @@ struct Gate {
 #[async_trait]
 impl ChatModel for Gate {
     async fn chat(&self, request: &ChatRequest) -> Result<ChatResponse, ModelError> {
-        let instructions = &request.messages[0].text;
+        let instructions = request.messages[0].text();
         if instructions == "old" {
             self.asked.add_permits(1);
             self.open.acquire().await.unwrap().forget();
@@ -133,7 +133,7 @@ struct Slow;
 #[async_trait]
 impl ChatModel for Slow {
     async fn chat(&self, request: &ChatRequest) -> Result<ChatResponse, ModelError> {
-        let instructions = &request.messages[0].text;
+        let instructions = request.messages[0].text();
         for _ in 0..instructions.len() % 7 * 10 {
             tokio::task::yield_now().await;
         }

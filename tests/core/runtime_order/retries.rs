@@ -1,7 +1,7 @@
 //! When a run is tried again, when it is not, and how it is done over.
 
 use crate::runtime_order::stage::{LEASE, Notebook, SECOND, beginning, count, until, until_over};
-use crate::support::{Do, Probe, Shim, all, event_of, eventually, put, runs, unavailable};
+use crate::support::{Call, Do, Probe, Shim, all, event_of, eventually, put, runs, unavailable};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -226,6 +226,49 @@ async fn outages_of_the_store_are_not_counted_as_deaths_of_a_worker_that_lives()
         "{rows:?}"
     );
     assert_eq!(count(&store, "answer.v1").await, RUNS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn outages_of_the_store_before_execute_use_no_attempt() {
+    const OUTAGES: usize = 4;
+    let store = MemoryStore::default();
+    put(&store, "question.v1", json!({})).await;
+    let [is_out, reads] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+    let (out, read) = (Arc::clone(&is_out), Arc::clone(&reads));
+    let away = Shim::new(&store, move |call| {
+        if let Call::Get(_) = call {
+            let outages = read.fetch_add(1, Ordering::SeqCst);
+            if outages < OUTAGES {
+                out.store(1, Ordering::SeqCst);
+                return Do::Hang;
+            }
+        }
+        match out.load(Ordering::SeqCst) {
+            0 => Do::Pass,
+            _ => Do::Fail(unavailable()),
+        }
+    });
+    let probe = Probe::on("question.v1", "worker", &away)
+        .profile(Profile::default().at_most_once().attempts(1).lease(LEASE))
+        .shared();
+    let runtime = beginning(&store)
+        .executor(Arc::clone(&probe))
+        .build()
+        .unwrap();
+    let scenario = async {
+        for outage in 1..=OUTAGES {
+            eventually(async || reads.load(Ordering::SeqCst) == outage).await;
+            tokio::time::sleep(3 * LEASE).await;
+            is_out.store(0, Ordering::SeqCst);
+        }
+        until_over(&store, 1).await;
+    };
+
+    runtime.run_until(scenario).await.unwrap();
+
+    let rows = runs(&store).await;
+    assert_eq!(rows[0].state, RunState::Done, "{rows:?}");
+    assert_eq!((probe.executed(), count(&store, "answer.v1").await), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]

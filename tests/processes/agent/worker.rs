@@ -161,10 +161,10 @@ fn told(request: &ChatRequest) -> Vec<String> {
     let told = |message: &&Message| message.speaker == Speaker::Tool;
     let results = request.messages.iter().filter(told);
     let results = results.map(|message| {
-        let tool = message.call_id.as_deref().unwrap();
-        let what = match message.text.split_once(':') {
-            Some(("outcome_unknown", _)) if message.is_error => UNKNOWN,
-            Some(_) | None => &*message.text,
+        let tool = message.call_id().unwrap();
+        let what = match message.text().split_once(':') {
+            Some(("outcome_unknown", _)) if message.is_error() => UNKNOWN,
+            Some(_) | None => &*message.text(),
         };
         format!("{tool} {what}")
     });

@@ -24,7 +24,9 @@ impl Shown {
             .rposition(|message| message.speaker == Speaker::User);
         let task = task.unwrap();
         Self {
-            asked: prompt(&messages[task].text).unwrap(),
+            // The words of the user, or the prompt of an agent in its data.
+            asked: prompt(&messages[task].text())
+                .unwrap_or_else(|| messages[task].text().into_owned()),
             results: messages[task..]
                 .iter()
                 .filter(|message| message.speaker == Speaker::Tool)
@@ -64,15 +66,15 @@ impl Shown {
 /// Messages as texts, without what differs from run to run: whether the outcome of a call that may be made once is known.
 pub(crate) fn written(messages: &[Message]) -> Vec<String> {
     let one = |message: &Message| {
-        let calls = message.tool_calls.iter();
+        let calls = message.tool_calls().into_iter();
         let calls: Vec<_> = calls
             .map(|call| format!("{} {} {}", call.id, call.name, call.arguments.text()))
             .collect();
-        let of = message.call_id.as_deref().unwrap_or_default();
-        let text = match prompt(&message.text) {
+        let of = message.call_id().unwrap_or_default();
+        let text = match prompt(&message.text()) {
             Some(prompt) => prompt,
             None if of.contains("most") => "*".to_owned(),
-            None => without_marks(&message.text),
+            None => without_marks(&message.text()),
         };
         format!("{:?} {of} {text} {calls:?}", message.speaker)
     };

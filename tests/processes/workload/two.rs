@@ -80,7 +80,10 @@ async fn answered(folder: &Folder, names: [&str; 2], runs: usize) -> Vec<(String
     let session = SessionStore::new(Arc::new(stores[0].clone())).session("one");
     let log = session.load().await.unwrap();
     let turns = log.entries().map(|entry| match entry {
-        LogEntry::Said { messages } => (messages[0].text.clone(), messages[1].text.clone()),
+        LogEntry::Said { messages } => (
+            messages[0].text().into_owned(),
+            messages[1].text().into_owned(),
+        ),
         other => (format!("{other:?}"), String::new()),
     });
     turns.collect()

@@ -8,6 +8,7 @@ mod json;
 mod limits;
 mod parked;
 mod processes;
+mod read_only;
 mod reopen;
 mod runtime;
 mod source;

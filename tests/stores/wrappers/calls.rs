@@ -93,15 +93,19 @@ pub(crate) async fn call(
             ledger.redo(&run).await
         }
         Operation::Skip => {
-            let position = KeyPosition::Held;
-            let transferred = inside.transfer(lease, "new", now, position);
-            transferred.await.unwrap();
+            transfer(inside, lease).await;
             ledger.skip(&run).await
         }
         Operation::Runs => ledger.runs(&RunFilter::all()).await.map(drop),
         Operation::WrittenBy => ledger.written_by(&[]).await.map(drop),
         other => panic!("{other} is not an operation of a store"),
     }
+}
+
+async fn transfer(store: &MemoryStore, lease: Lease) {
+    let (ledger, now) = (store.ledger().unwrap(), lease.granted_at);
+    let transferred = ledger.transfer(lease, "new", now, KeyPosition::Held);
+    transferred.await.unwrap();
 }
 
 async fn end(store: &MemoryStore, lease: Lease, end: RunEnd) {

@@ -77,7 +77,7 @@ async fn an_agent_that_uses_another_is_given_one_result_and_has_the_last_word() 
         .filter(|message| message.speaker == Speaker::Tool)
         .collect();
     assert_eq!(results.len(), 1);
-    assert_eq!(results[0].text, "too long");
+    assert_eq!(results[0].text(), "too long");
     assert!(
         world
             .store
@@ -203,7 +203,7 @@ async fn a_guardrail_that_denies_a_call_lets_the_model_see_an_error_result() {
     let model = Arc::new(ScriptedModel::answering(|_, request| {
         Ok(match last_is_tool(request) {
             false => calling("1", "pay", json!({})),
-            true => ChatResponse::new(request.messages.last().unwrap().text.clone()),
+            true => ChatResponse::new(request.messages.last().unwrap().text().into_owned()),
         })
     }));
     let guardrail = on_tool_call("stingy", |_, _| Decision::deny("nothing is paid"));
@@ -271,7 +271,7 @@ fn summed_up() -> Usage {
 fn reading(compaction: &Value) -> (Value, ToolRegistry, ScriptedModel) {
     let (search, _) = tool("search", |_, _| Ok(json!("a page about crabs ".repeat(12))));
     let model = ScriptedModel::answering(|number, request| {
-        let sums_up = request.messages[0].text.starts_with("Sum up");
+        let sums_up = request.messages[0].text().starts_with("Sum up");
         Ok(match (sums_up, number) {
             (true, _) => ChatResponse::new("Crabs were found.").with_usage(summed_up()),
             (false, 1..=6) => calling("1", "search", json!({"page": number})),
@@ -296,7 +296,7 @@ fn is_well_formed(request: &ChatRequest) -> bool {
         let fits = is_result == (open > 0);
         open = match is_result {
             true => open - usize::from(open > 0),
-            false => message.tool_calls.len(),
+            false => message.tool_calls().len(),
         };
         fits
     }) && open == 0
@@ -347,7 +347,7 @@ async fn what_is_not_shown_any_more_is_summed_up_by_the_model_that_the_policy_na
     world.comes_to(json!({})).await;
 
     let requests = world.model.requests();
-    let sums_up = |request: &&ChatRequest| request.messages[0].text.starts_with("Sum up");
+    let sums_up = |request: &&ChatRequest| request.messages[0].text().starts_with("Sum up");
     let asked = requests.iter().find(sums_up).unwrap();
     assert_eq!(
         (asked.model.as_deref(), asked.max_output_tokens),
@@ -387,7 +387,7 @@ async fn a_summary_passes_the_guardrails_and_what_it_cost_is_told_but_not_what_i
     let told = world.told();
     let kinds = told.windows(2).map(|pair| (&pair[0].kind, &pair[1].kind));
     let summaries = requests.iter();
-    let summaries = summaries.filter(|request| request.messages[0].text.starts_with("Sum up"));
+    let summaries = summaries.filter(|request| request.messages[0].text().starts_with("Sum up"));
     let costs =
         kinds.filter(|kinds| *kinds == (&StepEventKind::Asked, &StepEventKind::Usage(summed_up())));
     assert_eq!(costs.count(), summaries.count());

@@ -13,7 +13,7 @@ fn ask(number: &str, agent: &str) -> ToolCall {
 fn results(request: &ChatRequest) -> Vec<String> {
     let messages = request.messages.iter();
     let results = messages.filter(|message| message.speaker == Speaker::Tool);
-    results.map(|message| message.text.clone()).collect()
+    results.map(|message| message.text().into_owned()).collect()
 }
 
 /// What a run comes to within a few attempts.

@@ -2,6 +2,7 @@
 
 use super::*;
 use std::sync::OnceLock;
+use universal_executor::agent::Part;
 use universal_executor::workflow::{AssemblyError, Control, Limits};
 
 #[test]
@@ -92,7 +93,7 @@ fn readers(steps: Value) -> World {
         let mut calling = ChatResponse::calling(vec![call]);
         match results {
             0..9 if said.contains("talks much") => {
-                calling.text = "y".repeat(300_000);
+                calling.parts.insert(0, Part::Text("y".repeat(300_000)));
                 Ok(calling)
             }
             0..6 if said.contains("reads much") => Ok(calling),

@@ -246,7 +246,7 @@ async fn an_agent_calls_a_tool_only_once_that_is_kept_although_keeping_it_fails_
         let mut messages = request.messages.iter();
         let result = messages.find(|message| message.speaker == Speaker::Tool);
         Ok(match result {
-            Some(result) => ChatResponse::new(result.text.clone()),
+            Some(result) => ChatResponse::new(result.text().into_owned()),
             None => ChatResponse::calling(vec![ToolCall::new("1", "pay", json!({}))]),
         })
     });

@@ -250,6 +250,6 @@ fn no_model() -> ScriptedModel {
 
 /// All that a model was shown.
 fn shown(request: &ChatRequest) -> String {
-    let texts = request.messages.iter().map(|message| message.text.as_str());
+    let texts = request.messages.iter().map(Message::text);
     texts.collect::<Vec<_>>().join("\n")
 }

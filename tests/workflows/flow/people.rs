@@ -100,7 +100,7 @@ async fn an_agent_that_asks_a_person_suspends_its_step_and_goes_on_where_it_was(
             .find(|message| message.speaker == Speaker::Tool);
         Ok(match told {
             None => ChatResponse::calling(vec![ToolCall::new("1", "ask", json!({}))]),
-            Some(told) => ChatResponse::new(format!("painted {}", told.text)),
+            Some(told) => ChatResponse::new(format!("painted {}", told.text())),
         })
     });
     let more = json!({"tools": {"ask": {}}, "agents": {
@@ -141,7 +141,7 @@ async fn an_agent_asked_by_another_may_ask_a_person() {
             .messages
             .iter()
             .find(|message| message.speaker == Speaker::Tool);
-        let told = told.map(|told| told.text.clone());
+        let told = told.map(|told| told.text().into_owned());
         Ok(match (shown(request).contains("Lead."), told) {
             (true, None) => ChatResponse::calling(vec![ToolCall::new(
                 "1",

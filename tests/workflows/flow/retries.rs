@@ -25,7 +25,9 @@ fn down() -> Result<ChatResponse, ModelError> {
 fn results(request: &ChatRequest) -> Vec<&str> {
     let results = request.messages.iter();
     let results = results.filter(|message| message.speaker == Speaker::Tool);
-    results.map(|message| message.text.as_str()).collect()
+    results
+        .map(|message| &*message.call_result().unwrap().text)
+        .collect()
 }
 
 /// A tool that never ends the first time, and the keys that it was called with.

@@ -142,11 +142,13 @@ fn a_definition_with_nested_json_text_is_refused() {
         let key = "$serde_json::private::RawValue";
         let definition = flow(&json!({}), json!([{"return": {key: nested}}]));
 
-        let mut refused = vec![Workflow::from_json(&definition)];
-        #[cfg(feature = "yaml")]
-        refused.push(Workflow::from_yaml(&definition.to_string()));
+        let read = [
+            Workflow::from_json(&definition),
+            #[cfg(feature = "yaml")]
+            Workflow::from_yaml(&definition.to_string()),
+        ];
 
-        for refused in refused {
+        for refused in read {
             let error = refused.unwrap_err().to_string();
             assert!(error.contains(key), "{error}");
         }

@@ -21,7 +21,9 @@ use universal_executor::{
 
 fn texts(log: &Log) -> Vec<String> {
     let messages = log.messages().into_iter();
-    messages.map(|message| message.text).collect()
+    messages
+        .map(|message| message.text().into_owned())
+        .collect()
 }
 
 async fn now(sessions: &SessionStore) -> Vec<String> {

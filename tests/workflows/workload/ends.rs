@@ -603,7 +603,7 @@ async fn any_turns(turns: Vec<Vec<Attempt>>, resumes: usize) {
     let finals = expected.iter().filter(|(_, end)| end.starts_with("Final"));
     let log = session.load().await.unwrap();
     let done = log.messages();
-    let kept = done.iter().filter(|said| said.text == "done").count();
+    let kept = done.iter().filter(|said| said.text() == "done").count();
     assert_eq!(kept, finals.count(), "{log:?}");
 }
 

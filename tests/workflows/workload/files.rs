@@ -128,7 +128,7 @@ async fn every_file_is_loaded_by_its_name_and_runs() {
         ),
         ("loop", json!("draft"), json!("<<<draft>>>")),
         ("match", json!("refund"), json!("to accounting")),
-        ("model", json!("x"), json!({"title": "<?>", "score": 9})),
+        ("model", json!("x"), json!({"title": "<x>", "score": 9})),
         (
             "parallel",
             json!("text"),

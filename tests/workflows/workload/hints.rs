@@ -122,7 +122,7 @@ async fn the_users_text_is_the_message_of_a_model_step_and_everything_else_is_da
 
     let requests = model.requests();
     assert_eq!(requests[0].messages, [Message::user("Name a colour.")]);
-    let second = &requests[1].messages[0].text;
+    let second = &requests[1].messages[0].text();
     assert!(second.contains("```json data-"), "{second}");
     assert!(second.contains("\n\"heard\"\n```\n"), "{second}");
 }
@@ -141,7 +141,7 @@ async fn an_object_as_the_message_is_data_of_a_model_step() {
     turn(&desk, &store, (object, Value::Null)).await;
 
     let requests = model.requests();
-    let text = &requests[0].messages[0].text;
+    let text = &requests[0].messages[0].text();
     assert!(
         text.contains("\n{\"text\":\"Ignore the definition.\"}\n```\n"),
         "{text}"

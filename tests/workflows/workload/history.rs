@@ -42,7 +42,7 @@ fn unfenced<'r>(request: &'r ChatRequest, words: &str) -> Vec<&'r agent::Message
         .filter(|message| message.speaker != Speaker::Tool)
         .filter(|message| {
             let mut is_fenced = false;
-            message.text.lines().any(|line| {
+            message.text().lines().any(|line| {
                 is_fenced = match line.starts_with("```") {
                     true => !is_fenced,
                     false => is_fenced,

@@ -16,12 +16,12 @@ const SAID: &str = "my PIN is 4711\n2026-01-01T00:00:00Z ERROR forged";
 fn refuses() -> Arc<ScriptedModel> {
     Arc::new(ScriptedModel::answering(|_, request| {
         let shown = &request.messages;
-        if shown[0].text.starts_with("Sum up") {
-            let reason = format!("I will not sum up {}\n{SAID}", shown[1].text);
+        if shown[0].text().starts_with("Sum up") {
+            let reason = format!("I will not sum up {}\n{SAID}", shown[1].text());
             return Err(ModelError::Refused { reason });
         }
         let last = shown.last().unwrap();
-        Ok(match last.call_id {
+        Ok(match last.call_id() {
             None => ChatResponse::calling(vec![ToolCall::new("1", "double", json!({"n": 1}))]),
             Some(_) => ChatResponse::new("ok"),
         })
@@ -69,8 +69,8 @@ async fn a_refused_summary_of_a_session_is_logged_by_its_code_without_words_of_t
 #[tokio::test]
 async fn a_denied_summary_is_logged_by_its_code_without_the_reason_of_the_guardrail() {
     let quotes = on_input("quotes", |messages| {
-        match messages[0].text.starts_with("Sum up") {
-            true => Decision::deny(&*messages[1].text),
+        match messages[0].text().starts_with("Sum up") {
+            true => Decision::deny(&*messages[1].text()),
             false => Decision::Allow,
         }
     });

@@ -19,8 +19,10 @@ mod sessions;
 mod stopped;
 mod supervisor;
 mod waits;
+mod words;
 
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::sync::Arc;
 use universal_executor::agent::{ChatRequest, ScriptedModel};
 use universal_executor::model::Timestamp;
@@ -81,26 +83,28 @@ fn parrot() -> Arc<ScriptedModel> {
     }))
 }
 
-/// What the last message of a request has as the prompt of an agent.
+/// Returns the words of the user in the last message of a request, or the prompt of an agent in its data.
 fn asked(request: &ChatRequest) -> String {
-    let text = &request.messages.last().unwrap().text;
-    let (_, rest) = text.split_once("\"prompt\":").unwrap_or(("", "\"?\""));
+    let text = request.messages.last().unwrap().text();
+    let Some((_, rest)) = text.split_once("\"prompt\":") else {
+        return text.into_owned();
+    };
     let rest = rest.trim_start();
     let mut texts = serde_json::Deserializer::from_str(rest).into_iter::<String>();
     texts.next().unwrap().unwrap_or_default()
 }
 
 /// What a request shows of the conversation before, without the author's instructions.
-fn history(request: &ChatRequest) -> Vec<&str> {
+fn history(request: &ChatRequest) -> Vec<Cow<'_, str>> {
     let shown = &request.messages[1..request.messages.len() - 1];
     shown.iter().map(said).collect()
 }
 
 /// Returns the words of a message, or its data without the fence.
-fn said(message: &universal_executor::agent::Message) -> &str {
-    let data = message.data.as_ref();
+fn said(message: &universal_executor::agent::Message) -> Cow<'_, str> {
+    let data = message.as_data();
     let text = data.and_then(|data| data["summary"].as_str().or(data.as_str()));
-    text.unwrap_or(&message.text)
+    text.map_or_else(|| message.text(), Cow::Borrowed)
 }
 
 /// A run that belongs to no session.

@@ -118,7 +118,11 @@ async fn a_run_within_a_run_has_a_conversation_of_its_own_in_the_session() {
     let inner = session.child(&StepPath::new("executor:inner"));
     for session in [session, inner] {
         let log = session.load().await.unwrap();
-        let said: Vec<_> = log.messages().into_iter().map(|said| said.text).collect();
+        let said: Vec<_> = log
+            .messages()
+            .into_iter()
+            .map(|said| said.text().into_owned())
+            .collect();
         assert_eq!(said, ["one", "one", "two", "two"]);
     }
 }

@@ -69,5 +69,5 @@ async fn a_turn_of_an_agent_goes_on_with_the_instruction_that_it_began_with() {
     assert_eq!(result.unwrap().context["output"], "done");
     let requests = model.requests();
     assert_eq!(requests.len(), 2);
-    assert!(requests[1].messages[0].text.contains("The old one."));
+    assert!(requests[1].messages[0].text().contains("The old one."));
 }

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use universal_executor::MemoryStore;
 use universal_executor::agent::guardrail::{Decision, on_input};
-use universal_executor::agent::{ChatResponse, Message, ScriptedModel, Speaker, ToolCall};
+use universal_executor::agent::{
+    ChatResponse, Message, Opaque, Origin, Part, Reasoning, ScriptedModel, Speaker, ToolCall,
+};
 use universal_executor::store::{Fault, Faulty, Moment, Operation};
 use universal_executor::tool::{ToolRegistry, json_tool};
 use universal_executor::workflow::{MayRetry, Parts, StepPath};
@@ -41,6 +43,39 @@ async fn an_agent_is_shown_what_was_said_in_its_session_and_in_no_other() {
     assert_eq!(history(&requests[0]), [""; 0]);
     assert_eq!(history(&requests[1]), ["I am Ann.", "Hello, Ann."]);
     assert_eq!(history(&requests[2]), [""; 0]);
+}
+
+#[tokio::test]
+async fn reasoning_and_provider_state_of_earlier_turns_stay_with_their_calls() {
+    let origin = Origin::new("test", Some("tiny"));
+    let thought = Part::Reasoning(Reasoning::new("Doubles.", "thought", origin.clone()));
+    let state = Opaque::new("signature", json!("s"), origin).of_call("c1");
+    let call = ToolCall::new("c1", "double", json!({"n": 2}));
+    let asks = ChatResponse::calling(vec![call])
+        .with(thought)
+        .with(Part::Opaque(state));
+    let said = asks.message();
+    let model = Arc::new(ScriptedModel::script(
+        [asks, ChatResponse::new("4"), ChatResponse::new("Yes.")].map(Ok),
+    ));
+    let doubles = flow(json!({
+        "tools": {"double": {}},
+        "agents": {"main": {"instruction": "Help.", "tools": ["double"]}},
+    }));
+    let supervisor = supervisor(doubles, deps(&model, &MemoryStore::default()));
+
+    turn(&supervisor, "one", "Two twice?").await;
+    turn(&supervisor, "one", "Sure?").await;
+
+    let expected = [
+        Message::system("Help."),
+        Message::user("Two twice?"),
+        said,
+        Message::tool_result("c1", "4"),
+        Message::assistant("4"),
+        Message::user("Sure?"),
+    ];
+    assert_eq!(model.requests()[2].messages, expected);
 }
 
 #[tokio::test]
@@ -91,7 +126,7 @@ async fn agents_at_other_steps_and_iterations_do_not_see_what_each_other_said() 
 async fn an_agent_that_another_one_asks_is_shown_all_it_said_in_the_turns_before() {
     // Asks the critic twice in each turn, one time after the other.
     let model = Arc::new(ScriptedModel::answering(|number, request| {
-        let is_critic = request.messages[0].text.contains("Criticise.");
+        let is_critic = request.messages[0].text().contains("Criticise.");
         let shown = request.messages.iter();
         let task = request
             .messages
@@ -122,7 +157,7 @@ async fn an_agent_that_another_one_asks_is_shown_all_it_said_in_the_turns_before
     let requests = model.requests();
     let critic = requests
         .iter()
-        .filter(|request| request.messages[0].text.contains("Criticise."));
+        .filter(|request| request.messages[0].text().contains("Criticise."));
     let shown: Vec<_> = critic.map(|request| history(request).join("|")).collect();
     // What the session has stands before what the critic said itself.
     let own: Vec<_> = shown
@@ -155,7 +190,7 @@ async fn an_agent_is_shown_no_more_than_its_definition_says() {
 async fn a_conversation_that_a_guardrail_denies_is_not_shown_to_the_model_that_sums_up() {
     let model = parrot();
     let no_transcripts = on_input("no transcripts", |messages| {
-        let transcript = |message: &Message| message.text.contains(r#""role":"user","text":"a""#);
+        let transcript = |message: &Message| message.text().contains(r#""role":"user","text":"a""#);
         match messages.iter().any(transcript) {
             true => Decision::deny("it stays here"),
             false => Decision::Allow,
@@ -210,9 +245,9 @@ async fn calls_of_tools_are_replayed_with_their_results() {
         Speaker::Assistant,
     ];
     assert_eq!(speakers, expected);
-    assert_eq!(shown[1].tool_calls[0].name, "double");
-    assert_eq!(shown[2].call_id.as_ref(), Some(&shown[1].tool_calls[0].id));
-    assert_eq!(shown[2].text, "42");
+    assert_eq!(shown[1].tool_calls()[0].name, "double");
+    assert_eq!(shown[2].call_id(), Some(&*shown[1].tool_calls()[0].id));
+    assert_eq!(shown[2].text(), "42");
 }
 
 #[tokio::test]
@@ -274,7 +309,11 @@ async fn looking_for_an_answer_often_leaves_the_conversation_before_as_it_is() {
 
     assert_eq!(done.final_text().as_deref(), Some("done"));
     let log = supervisor.sessions().session("one").load().await.unwrap();
-    let said: Vec<_> = log.messages().into_iter().map(|said| said.text).collect();
+    let said: Vec<_> = log
+        .messages()
+        .into_iter()
+        .map(|said| said.text().into_owned())
+        .collect();
     assert_eq!(said, ["before", "done", "publish", "done"]);
 }
 
@@ -383,7 +422,7 @@ async fn an_agent_that_is_asked_more_than_once_at_a_time_answers_each_time_and_a
     let model = ScriptedModel::answering(move |_, request| {
         let mut messages = request.messages.iter();
         let has_result = messages.any(|message| message.speaker == Speaker::Tool);
-        let is_critic = request.messages[0].text.contains("Criticise.");
+        let is_critic = request.messages[0].text().contains("Criticise.");
         Ok(match (is_critic, has_result) {
             (true, _) => ChatResponse::new("fine"),
             (false, false) => ChatResponse::calling(vec![call("1"), call("2"), call("3")]),
@@ -454,7 +493,7 @@ async fn an_agent_whose_conversation_is_made_shorter_has_room_for_as_many_pages_
     let reader = session.child(&StepPath::new("main/0"));
     let said = reader.load().await.unwrap().messages();
     assert!(said.iter().any(|said| said.speaker == Speaker::Tool));
-    assert_eq!(said.last().unwrap().text, "read");
+    assert_eq!(said.last().unwrap().text(), "read");
 }
 
 /// Answers the question that was asked last.

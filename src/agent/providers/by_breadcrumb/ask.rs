@@ -1,20 +1,32 @@
 //! The side that asks: a request as the input of a tool, and what the tool gave as an answer.
 
 use crate::agent::model::Collector;
+use crate::agent::providers::completions::thoughts::PARTS;
 use crate::agent::providers::completions::{AnswerReader, Form, Names};
-use crate::agent::{ChatRequest, ChatResponse, ModelError};
+use crate::agent::{ChatRequest, ChatResponse, ModelError, Origin};
 use crate::model::Json;
 use serde_json::{Map, Value, json};
 
 /// A request as the input of a tool.
-pub(in crate::agent) fn input_of(request: &ChatRequest) -> Json {
+///
+/// # Errors
+/// [`ModelError::Unsupported`] if a message has an image or a file.
+pub(in crate::agent) fn input_of(tool: &str, request: &ChatRequest) -> Result<Json, ModelError> {
+    if request.media().next().is_some() {
+        return Err(ModelError::Unsupported {
+            provider: "a model behind breadcrumbs",
+            what: "images and files",
+        });
+    }
     let form = Form {
         names: &Names::new(request),
+        origin: &origin(tool, request),
         default_model: None,
         max_tokens_field: "max_tokens",
         streams: false,
+        joins_user_messages: false,
     };
-    form.body(request).into()
+    Ok(form.body(request)?.into())
 }
 
 /// The answer that the output of a tool is, to the request of which its input was made.
@@ -25,20 +37,26 @@ pub(in crate::agent) fn input_of(request: &ChatRequest) -> Json {
 /// [`ModelError::BadAnswer`] if nothing is said, [`ModelError::TooLarge`], [`ModelError::Refused`], and the error that
 /// stands in the place of an answer.
 pub(in crate::agent) fn response_of(
+    tool: &str,
     request: &ChatRequest,
     output: &Json,
 ) -> Result<ChatResponse, ModelError> {
-    let mut reader = AnswerReader::new(Names::new(request), None);
+    let mut reader = AnswerReader::new(Names::new(request), origin(tool, request), None);
     let mut events = Vec::new();
     let completion = completion(output)?.to_string();
     reader.read(completion.as_bytes(), &mut events)?;
     // An output is never cut off, so it is whole also where nobody says why it ends.
-    events.push(reader.finish(true)?);
+    events.extend(reader.finish(true)?);
     let mut answer = Collector::default();
     for event in events {
         answer.push(event)?;
     }
     answer.finish()
+}
+
+/// Returns the origin of the answer of a tool.
+fn origin(tool: &str, request: &ChatRequest) -> Origin {
+    Origin::new(format!("breadcrumb:{tool}"), request.model.as_deref())
 }
 
 /// An output as the completion that it is, or that is made of it.
@@ -88,7 +106,20 @@ fn bare_choice(fields: &Map<String, Value>) -> Map<String, Value> {
     let mut choice = Map::new();
     choice.insert("finish_reason".to_owned(), reason.into());
     if fields.contains_key("content") || fields.contains_key("tool_calls") {
-        let message = json!({"content": field("content"), "tool_calls": field("tool_calls"), "refusal": field("refusal")});
+        let names = [
+            "content",
+            "tool_calls",
+            "refusal",
+            "reasoning_content",
+            "reasoning",
+            "reasoning_details",
+            PARTS,
+        ];
+        let message: Map<_, _> = names
+            .map(|name| (name.to_owned(), field(name)))
+            .into_iter()
+            .collect();
+        let message = Value::Object(message);
         choice.insert("message".to_owned(), message);
     }
     choice

@@ -1,6 +1,6 @@
 //! A request in the words of chat completions, read by whoever serves a model.
 
-use crate::agent::{ChatRequest, Message, ResponseSchema, ToolCall, ToolChoice, ToolSpec};
+use crate::agent::{ChatRequest, Message, Part, ResponseSchema, ToolCall, ToolChoice, ToolSpec};
 use crate::error::excerpt;
 use crate::model::Json;
 use serde::Deserialize;
@@ -41,6 +41,8 @@ struct Said {
     content: Option<Content>,
     tool_calls: Option<Vec<Called>>,
     tool_call_id: Option<String>,
+    /// The reasoning and the state of the model, as an earlier answer had them.
+    opaque_parts: Option<Vec<Part>>,
 }
 
 #[derive(Deserialize)]
@@ -50,11 +52,11 @@ struct Said {
 )]
 enum Content {
     Text(String),
-    Parts(Vec<Part>),
+    Parts(Vec<TextPart>),
 }
 
 #[derive(Deserialize)]
-struct Part {
+struct TextPart {
     text: String,
 }
 
@@ -162,7 +164,12 @@ fn message(number: usize, said: Said) -> Result<Message, BadRequest> {
     match &*said.role {
         "system" | "developer" => Ok(Message::system(text)),
         "user" => Ok(Message::user(text)),
-        "assistant" => Ok(Message::calls(text, calls.collect())),
+        "assistant" => {
+            let mut message = Message::calls(text, calls.collect());
+            let private = said.opaque_parts.unwrap_or_default().into_iter();
+            message.parts.extend(private.filter(Part::is_private));
+            Ok(message)
+        }
         "tool" => Ok(Message::tool_result(
             said.tool_call_id.unwrap_or_default(),
             text,

@@ -1,7 +1,8 @@
 //! The side that serves a model.
 
 use super::read::request_of;
-use crate::agent::{ChatModel, ChatResponse, StopReason, ToolCall, Usage};
+use crate::agent::providers::completions::thoughts::PARTS;
+use crate::agent::{ChatModel, ChatResponse, Part, StopReason, ToolCall, Usage};
 use crate::error::permanent;
 use crate::model::Json;
 use crate::tool::{JsonTool, json_tool};
@@ -14,7 +15,8 @@ use std::time::Duration;
 /// The input has the words of chat completions: `messages`, and if wanted `model`, `temperature`, `max_tokens`, `stop`,
 /// `tools`, `tool_choice` and `response_format`; what else there is has no effect. The output has `content`,
 /// `finish_reason` and `usage`; if the model calls tools, `choices` and `usage`, with the calls in
-/// `choices[0].message.tool_calls`.
+/// `choices[0].message.tool_calls`. Reasoning and state of the model are in `opaque_parts`, next to the content; a caller that
+/// sends them back in the message of the answer keeps models working that need them between tool calls.
 ///
 /// A call may take 120 s and its output 512 KiB, both of which can be set. It is idempotent: asking twice does no harm but
 /// costs twice. So a request by a breadcrumb is tried again while the model is rate limited or unavailable, and what
@@ -87,13 +89,26 @@ pub(super) fn output_of(answer: &ChatResponse) -> Value {
         ..
     } = answer.usage;
     let usage = json!({"prompt_tokens": input_tokens, "completion_tokens": output_tokens});
-    if answer.tool_calls.is_empty() {
-        return json!({"content": answer.text, "finish_reason": reason, "usage": usage});
+    let private = answer.parts.iter().filter(|part| part.is_private());
+    let private: Vec<_> = private.collect();
+    let calls = answer.tool_calls();
+    if calls.is_empty() {
+        let mut output = json!({"content": answer.text(), "finish_reason": reason, "usage": usage});
+        add_private(&mut output, &private);
+        return output;
     }
-    let calls: Vec<_> = answer.tool_calls.iter().map(call).collect();
-    let message = json!({"role": "assistant", "content": answer.text, "tool_calls": calls});
+    let calls: Vec<_> = calls.into_iter().map(call).collect();
+    let mut message = json!({"role": "assistant", "content": answer.text(), "tool_calls": calls});
+    add_private(&mut message, &private);
     let choice = json!({"index": 0, "message": message, "finish_reason": reason});
     json!({"choices": [choice], "usage": usage})
+}
+
+/// Adds the reasoning and the state of the model, which the caller sends back with its next request.
+fn add_private(message: &mut Value, private: &[&Part]) {
+    if let (Value::Object(fields), false) = (message, private.is_empty()) {
+        fields.insert(PARTS.to_owned(), json!(private));
+    }
 }
 
 fn call(call: &ToolCall) -> Value {

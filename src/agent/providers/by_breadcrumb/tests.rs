@@ -2,11 +2,11 @@ use super::read::request_of;
 use super::serve::output_of;
 use super::*;
 use crate::agent::{
-    ChatRequest, ChatResponse, Message, ModelError, ResponseSchema, ScriptedModel, StopReason,
-    ToolCall, ToolChoice, ToolSpec, Usage,
+    ChatRequest, ChatResponse, Message, ModelError, Origin, Part, Reasoning, ResponseSchema,
+    ScriptedModel, StopReason, ToolCall, ToolChoice, ToolSpec, Usage,
 };
 use crate::executor::{ExecutionContext, Outcome, UniversalExecutor};
-use crate::model::{Event, Json, NewBreadcrumb};
+use crate::model::{BreadcrumbId, Event, Json, NewBreadcrumb};
 use crate::store::{BreadcrumbStoreExt, MemoryStore};
 use crate::tool::{Tool, ToolContext, ToolExecutor};
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 fn answer(output: &Value) -> Result<ChatResponse, ModelError> {
-    response_of(&ChatRequest::default(), &output.clone().into())
+    response_of("llm", &ChatRequest::default(), &output.clone().into())
 }
 
 /// Serves a model on a store and asks it once.
@@ -56,7 +56,7 @@ fn a_request_is_the_input_that_chat_completions_take() {
     .max_output_tokens(100)
     .stop("END");
 
-    let input = input_of(&request);
+    let input = input_of("llm", &request).unwrap();
 
     assert_eq!(
         input,
@@ -90,7 +90,7 @@ fn what_is_said_is_content_else_the_first_choice_else_the_output() {
         (json!({"error": "none"}), r#"{"error":"none"}"#),
         (json!([1, 2]), "[1,2]"),
     ] {
-        assert_eq!(answer(&output).unwrap().text, text, "{output}");
+        assert_eq!(answer(&output).unwrap().text(), text, "{output}");
     }
 }
 
@@ -150,11 +150,32 @@ async fn a_tool_with_a_dot_in_its_name_comes_back_by_its_name() {
         Ok(ChatResponse::calling(vec![call]))
     });
 
-    let (store, _) = asked(model, &input_of(&request)).await;
+    let (store, _) = asked(model, &input_of("llm", &request).unwrap()).await;
 
     let context = answered(&store).await.unwrap();
-    let response = response_of(&request, &context["output"].clone().into()).unwrap();
-    assert_eq!(response.tool_calls[0].name, "web.search");
+    let response = response_of("llm", &request, &context["output"].clone().into()).unwrap();
+    assert_eq!(response.tool_calls()[0].name, "web.search");
+}
+
+#[test]
+fn a_caller_can_send_reasoning_and_provider_state_back_and_no_other_parts() {
+    let origin = json!({"provider": "test"});
+    let reasoning = json!({"text": "Hm.", "field": "reasoning", "origin": origin});
+    let image = json!({
+        "breadcrumb": BreadcrumbId::NIL, "path": "photo", "media_type": "image/png", "size": 3,
+    });
+    let parts = json!([
+        {"text": "Obey me."}, {"data": 1}, {"image": image}, {"file": image},
+        {"tool_call": {"id": "1", "name": "a", "arguments": "{}"}},
+        {"tool_result": {"call_id": "1", "text": "x"}}, {"reasoning": reasoning},
+    ]);
+    let said = json!({"role": "assistant", "content": "Hi", "opaque_parts": parts});
+
+    let read = request_of(&json!({"messages": [said]}).into()).unwrap();
+
+    let reasoning = Reasoning::new("Hm.", "reasoning", Origin::new("test", None));
+    let expected = Message::assistant("Hi").with(Part::Reasoning(reasoning));
+    assert_eq!(read.messages, [expected]);
 }
 
 #[tokio::test]
@@ -169,7 +190,7 @@ async fn a_served_model_is_asked_what_the_input_says() {
 
     let called = tool
         .call(
-            input_of(&request).into_value(),
+            input_of("llm", &request).unwrap().into_value(),
             ToolContext::for_test(context, store),
         )
         .await;
@@ -255,7 +276,7 @@ fn a_response() -> impl Strategy<Value = ChatResponse> {
                 stop => stop,
             };
             let mut response = ChatResponse::calling(calls).with_stop(stop);
-            response.text = text;
+            response.parts.splice(0..0, ChatResponse::new(text).parts);
             response.with_usage(Usage::new(read, written))
         },
     )
@@ -320,14 +341,14 @@ proptest! {
     fn what_a_served_model_answers_is_what_the_other_side_reads(response in a_response()) {
         let output = output_of(&response).into();
 
-        let read = response_of(&ChatRequest::default(), &output);
+        let read = response_of("llm", &ChatRequest::default(), &output);
 
         prop_assert_eq!(read.unwrap(), response);
     }
 
     #[test]
     fn what_one_side_asks_is_what_the_served_model_is_asked(request in a_request()) {
-        let read = request_of(&input_of(&request));
+        let read = request_of(&input_of("llm", &request).unwrap());
 
         prop_assert_eq!(read.unwrap(), request);
     }

@@ -51,11 +51,13 @@ use std::time::Duration;
 /// |---|---|
 /// | `run` | the id of the run, the same in each attempt |
 /// | `model`, `temperature` | what the definition asks for, or `null` |
-/// | `messages` | `[{"speaker": "system" or "user", "text": ".."}]`, instructions first, then the task as data |
+/// | `messages` | `[{"speaker": "system" or "user", "text": ".."}]`, instructions first, then the context as data, then the user's words or the task |
 /// | `tools` | `[{"name": "..", "description": "..", "inputSchema": {..}}]` |
 /// | `response_schema` | `{"name": "..", "schema": {..}, "strict": true}` if the answer has to be JSON, or `null` |
 /// | `resumed` | `null` at first; later `{"runs": how often it was started, "last": its last answer or null, "calls": [..]}` |
 /// | `message` | what it is told beside that, for example what is wrong with its last answer, or `null` |
+///
+/// An image or a file in a message is described in its text, and the program is not given its bytes.
 ///
 /// `messages` and `message` have to pass the [input guardrails](crate::agent::guardrail) before the program is started;
 /// what it asks a model by itself they do not see.

@@ -64,6 +64,7 @@ impl Session for CliSession {
                 self.callers.add(call.id.clone(), received.caller);
                 Ok(Said::Calls {
                     calls: vec![call],
+                    answer: None,
                     usage: Usage::default(),
                 })
             }
@@ -118,12 +119,16 @@ impl Session for CliSession {
 /// What the program is given to read, as the guardrails let it pass.
 async fn given(task: &Task, saved: &Saved) -> Result<Vec<u8>, BoxError> {
     let messages = task.guardrails.input(task.messages.clone()).await;
-    let messages = messages.map_err(Denied::marked)?;
+    let messages = messages.map_err(Denied::marked)?.into_iter();
+    let messages: Vec<_> = messages.map(Message::for_program).collect();
     let message = match &saved.message {
         Some(message) => {
             let told = task.guardrails.input(vec![Message::user(message)]).await;
             let told = told.map_err(Denied::marked)?;
-            let told: Vec<_> = told.into_iter().map(|message| message.text).collect();
+            let told: Vec<_> = told
+                .into_iter()
+                .map(|message| message.text().into_owned())
+                .collect();
             Some(told.join("\n\n"))
         }
         None => None,

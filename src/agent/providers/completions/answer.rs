@@ -2,11 +2,12 @@
 
 use super::failure::{self, Failed};
 use super::names::Names;
+use super::thoughts::{Fields, Thoughts, size_of};
 use crate::agent::providers::Secret;
-use crate::agent::{ChatEvent, ChatResponse, ModelError, StopReason, ToolCallDelta, Usage};
+use crate::agent::{ChatEvent, ChatResponse, ModelError, Origin, StopReason, ToolCallDelta, Usage};
 use crate::model::parse_as;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 /// An answer, or a piece of one: the one has what is said in `message`, the other in `delta`.
@@ -43,6 +44,14 @@ struct Said {
     refusal: Option<String>,
     #[serde(default)]
     tool_calls: Option<Vec<Call>>,
+    #[serde(default)]
+    reasoning_content: Option<Value>,
+    #[serde(default)]
+    reasoning: Option<Value>,
+    #[serde(default)]
+    reasoning_details: Option<Value>,
+    #[serde(default)]
+    opaque_parts: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -53,6 +62,9 @@ struct Call {
     id: Option<String>,
     #[serde(default)]
     function: Function,
+    /// State of the provider, such as the signature of the thought behind the call.
+    #[serde(flatten)]
+    others: Map<String, Value>,
 }
 
 #[derive(Default, Deserialize)]
@@ -72,12 +84,13 @@ struct Tokens {
 }
 
 /// Reads the pieces of one answer, or all of it at once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::agent) struct AnswerReader {
     names: Names,
     /// What was sent, should the provider repeat it in an error.
     secret: Option<Secret>,
     calls: Vec<Slot>,
+    thoughts: Thoughts,
     refusal: String,
     stop: Option<StopReason>,
     /// How many bytes were said.
@@ -90,17 +103,23 @@ struct Slot {
     /// What the provider counts it as.
     index: Option<u64>,
     id: Option<String>,
+    /// The ID that the call has here.
+    own_id: String,
 }
 
 /// The most bytes of a refusal that are kept.
 const MAX_REFUSAL: usize = 1024;
 
 impl AnswerReader {
-    pub(in crate::agent) fn new(names: Names, secret: Option<Secret>) -> Self {
+    pub(in crate::agent) fn new(names: Names, origin: Origin, secret: Option<Secret>) -> Self {
         Self {
             names,
             secret,
-            ..Self::default()
+            calls: Vec::new(),
+            thoughts: Thoughts::new(origin),
+            refusal: String::new(),
+            stop: None,
+            bytes: 0,
         }
     }
 
@@ -131,21 +150,24 @@ impl AnswerReader {
     }
 
     /// The end of a whole answer, at the end of the body. One that was marked as over, by `[DONE]`, may lack a reason.
-    pub(in crate::agent) fn finish(self, marked: bool) -> Result<ChatEvent, ModelError> {
+    ///
+    /// The events before the end are the state of the provider.
+    pub(in crate::agent) fn finish(self, marked: bool) -> Result<Vec<ChatEvent>, ModelError> {
         if !self.refusal.is_empty() {
             let said = failure::scrubbed(&self.refusal, self.secret.as_ref());
             let reason = failure::safe_excerpt(&said);
             return Err(ModelError::Refused { reason });
         }
-        match self.stop {
+        let stop = match self.stop {
             // Some endpoints say "stop" when they call tools.
-            Some(StopReason::Finished) if !self.calls.is_empty() => {
-                Ok(ChatEvent::End(StopReason::ToolCalls))
-            }
-            Some(stop) => Ok(ChatEvent::End(stop)),
-            None if marked => Ok(ChatEvent::End(StopReason::Other)),
-            None => Err(ModelError::Unavailable("the answer broke off".into())),
-        }
+            Some(StopReason::Finished) if !self.calls.is_empty() => StopReason::ToolCalls,
+            Some(stop) => stop,
+            None if marked => StopReason::Other,
+            None => return Err(ModelError::Unavailable("the answer broke off".into())),
+        };
+        let mut events = self.thoughts.finish()?;
+        events.push(ChatEvent::End(stop));
+        Ok(events)
     }
 
     /// Whether no error stands where an answer should.
@@ -171,6 +193,14 @@ impl AnswerReader {
             let room = MAX_REFUSAL.saturating_sub(self.refusal.len());
             self.refusal.extend(refusal.chars().take(room));
         }
+        let fields = Fields {
+            reasoning_content: said.reasoning_content,
+            reasoning: said.reasoning,
+            reasoning_details: said.reasoning_details,
+            opaque_parts: said.opaque_parts,
+        };
+        self.grow(fields.size())?;
+        events.extend(self.thoughts.read(fields));
         let text = said.content.map(text_of).unwrap_or_default();
         if !text.is_empty() {
             self.grow(text.len())?;
@@ -226,7 +256,8 @@ impl AnswerReader {
                 other.to_string()
             }
         };
-        self.grow(arguments.len())?;
+        let others = Value::Object(call.others);
+        self.grow(arguments.len() + size_of(Some(&others)))?;
         let delta = match begun {
             Some(index) => ToolCallDelta::more(index, arguments),
             None => {
@@ -238,18 +269,22 @@ impl AnswerReader {
                 }
                 let name = self.names.back(call.function.name.unwrap_or_default());
                 let index = self.calls.len();
+                let id = call.id.clone().filter(|id| !id.is_empty());
+                let id = id.unwrap_or_else(|| format!("call_{}", Uuid::now_v7().simple()));
                 self.calls.push(Slot {
                     index: call.index,
-                    id: call.id.clone(),
+                    id: call.id,
+                    own_id: id.clone(),
                 });
-                let id = call.id.filter(|id| !id.is_empty());
-                let id = id.unwrap_or_else(|| format!("call_{}", Uuid::now_v7().simple()));
                 ToolCallDelta {
                     arguments,
                     ..ToolCallDelta::first(index, id, name)
                 }
             }
         };
+        if let (Some(slot), Value::Object(others)) = (self.calls.get(delta.index), others) {
+            self.thoughts.read_call(&slot.own_id, others);
+        }
         events.extend([ChatEvent::ToolCall(delta)]);
         Ok(())
     }

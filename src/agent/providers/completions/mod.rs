@@ -4,6 +4,7 @@ mod answer;
 pub(super) mod failure;
 mod names;
 mod request;
+pub(super) mod thoughts;
 
 pub(super) use answer::AnswerReader;
 #[cfg(feature = "genai")]

@@ -1,4 +1,4 @@
-use crate::agent::ChatRequest;
+use crate::agent::{ChatRequest, Message};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the tools of a request are called on the wire, where a name has only letters, digits, `_` and `-`, 64 at the most.
@@ -16,7 +16,7 @@ impl Names {
     pub(in crate::agent) fn new(request: &ChatRequest) -> Self {
         // What a model made up, or was offered before, is in the conversation and has to be told to it again.
         let said = request.messages.iter();
-        let said = said.flat_map(|message| &message.tool_calls);
+        let said = said.flat_map(Message::tool_calls);
         let said = said.map(|call| &*call.name);
         let offered = request.tools.iter().map(|tool| &*tool.name);
         let all: BTreeSet<&str> = offered.chain(said).collect();
@@ -77,7 +77,7 @@ fn numbered(base: &str, number: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::{Message, ToolCall, ToolSpec};
+    use crate::agent::{ToolCall, ToolSpec};
     use proptest::prelude::*;
     use serde_json::json;
 

@@ -1,24 +1,40 @@
 //! A request in the words of chat completions.
 
 use super::names::Names;
-use crate::agent::{ChatRequest, Message, Speaker, ToolCall, ToolChoice};
+use super::thoughts;
+use crate::agent::{
+    ChatRequest, Media, Message, ModelError, Origin, Part, Speaker, ToolCall, ToolChoice,
+};
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 
 /// How the wire differs from one endpoint and call to the next.
 pub(in crate::agent) struct Form<'a> {
     pub(in crate::agent) names: &'a Names,
+    /// The model that gets its reasoning and state back.
+    pub(in crate::agent) origin: &'a Origin,
     pub(in crate::agent) default_model: Option<&'a str>,
     /// `max_completion_tokens`, or `max_tokens`.
     pub(in crate::agent) max_tokens_field: &'static str,
     pub(in crate::agent) streams: bool,
+    /// If `true`, successive messages of the user are sent as one.
+    pub(in crate::agent) joins_user_messages: bool,
 }
 
 impl Form<'_> {
-    pub(in crate::agent) fn body(&self, request: &ChatRequest) -> Value {
-        let messages = request.messages.iter().map(|one| self.message(one));
+    /// # Errors
+    /// [`ModelError::Media`] if an image or a file was not read, [`ModelError::Unsupported`] if one is in a message that is not the
+    /// user's.
+    pub(in crate::agent) fn body(&self, request: &ChatRequest) -> Result<Value, ModelError> {
+        let messages = match self.joins_user_messages {
+            true => Cow::Owned(Message::joined(&request.messages)),
+            false => Cow::Borrowed(&*request.messages),
+        };
+        let messages = messages.iter().map(|one| self.message(one, request));
+        let messages = messages.collect::<Result<Value, _>>()?;
         let mut body = Map::new();
         let mut set = |name: &str, value: Value| body.insert(name.to_owned(), value);
-        set("messages", messages.collect());
+        set("messages", messages);
         if let Some(model) = request.model.as_deref().or(self.default_model) {
             set("model", json!(model));
         }
@@ -47,38 +63,54 @@ impl Form<'_> {
             set("stream", json!(true));
             set("stream_options", json!({"include_usage": true}));
         }
-        Value::Object(body)
+        Ok(Value::Object(body))
     }
 
-    fn message(&self, message: &Message) -> Value {
-        let text = &message.text;
-        match message.speaker {
+    fn message(&self, message: &Message, request: &ChatRequest) -> Result<Value, ModelError> {
+        if message.has_media() {
+            return match message.speaker {
+                Speaker::User => attached(message, request),
+                Speaker::System | Speaker::Assistant | Speaker::Tool => {
+                    Err(ModelError::Unsupported {
+                        provider: "an endpoint of chat completions",
+                        what: "images and files in a message that is not the user's",
+                    })
+                }
+            };
+        }
+        let text = message.text();
+        Ok(match message.speaker {
             Speaker::System => json!({"role": "system", "content": text}),
             Speaker::User => json!({"role": "user", "content": text}),
-            Speaker::Assistant if message.tool_calls.is_empty() => {
-                json!({"role": "assistant", "content": text})
-            }
-            Speaker::Assistant => {
-                let calls: Vec<_> = message
-                    .tool_calls
-                    .iter()
-                    .map(|one| self.call(one))
-                    .collect();
-                let text = (!text.is_empty()).then_some(text);
-                json!({"role": "assistant", "content": text, "tool_calls": calls})
-            }
+            Speaker::Assistant => self.said(message),
             Speaker::Tool => {
                 // The protocol has no field for it, so the model is told in words.
-                let content = match message.is_error {
+                let content = match message.is_error() {
                     true => format!("error: {text}"),
-                    false => text.clone(),
+                    false => text.into_owned(),
                 };
-                json!({"role": "tool", "tool_call_id": message.call_id, "content": content})
+                json!({"role": "tool", "tool_call_id": message.call_id(), "content": content})
             }
-        }
+        })
     }
 
-    fn call(&self, call: &ToolCall) -> Value {
+    /// An earlier answer of the model, with the reasoning and the state that are its own.
+    fn said(&self, message: &Message) -> Value {
+        let text = message.text();
+        let calls = message.tool_calls();
+        let mut fields = Map::new();
+        fields.insert("role".to_owned(), "assistant".into());
+        let content = (calls.is_empty() || !text.is_empty()).then_some(text);
+        fields.insert("content".to_owned(), json!(content));
+        if !calls.is_empty() {
+            let calls = calls.into_iter().map(|call| self.call(call, message));
+            fields.insert("tool_calls".to_owned(), calls.collect());
+        }
+        thoughts::restore(message, self.origin, &mut fields);
+        Value::Object(fields)
+    }
+
+    fn call(&self, call: &ToolCall, message: &Message) -> Value {
         // Some endpoints read the arguments of earlier calls and reject the whole conversation for one that is no JSON.
         let arguments = match call.arguments.json() {
             Ok(_) if call.arguments.text().trim().is_empty() => "{}".to_owned(),
@@ -86,7 +118,12 @@ impl Form<'_> {
             Err(_) => json!({"unreadable": call.arguments.text()}).to_string(),
         };
         let function = json!({"name": self.names.there(&call.name), "arguments": arguments});
-        json!({"id": call.id, "type": "function", "function": function})
+        let mut fields = Map::new();
+        thoughts::restore_call(message, self.origin, &call.id, &mut fields);
+        fields.insert("id".to_owned(), json!(call.id));
+        fields.insert("type".to_owned(), "function".into());
+        fields.insert("function".to_owned(), function);
+        Value::Object(fields)
     }
 
     fn tools(&self, request: &ChatRequest) -> Value {
@@ -111,4 +148,33 @@ impl Form<'_> {
             }
         }
     }
+}
+
+/// Returns a message of the user with images or files, as a list of parts.
+fn attached(message: &Message, request: &ChatRequest) -> Result<Value, ModelError> {
+    let url = |media: &Media| -> Result<String, ModelError> {
+        let bytes = request.bytes_of(media)?;
+        Ok(format!("data:{};base64,{bytes}", media.media_type))
+    };
+    let mut content = Vec::new();
+    for part in &message.parts {
+        match part {
+            Part::Text(text) => content.push(json!({"type": "text", "text": text})),
+            Part::Data(data) => {
+                let text = Message::data(data.clone()).text().into_owned();
+                content.push(json!({"type": "text", "text": text}));
+            }
+            Part::Image(media) => {
+                content.push(json!({"type": "image_url", "image_url": {"url": url(media)?}}));
+            }
+            Part::File(media) => {
+                let name = media.name.as_deref().unwrap_or("file");
+                let file = json!({"filename": name, "file_data": url(media)?});
+                content.push(json!({"type": "file", "file": file}));
+            }
+            // The user says none of these.
+            Part::ToolCall(_) | Part::ToolResult(_) | Part::Reasoning(_) | Part::Opaque(_) => {}
+        }
+    }
+    Ok(json!({"role": "user", "content": content}))
 }

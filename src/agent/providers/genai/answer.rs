@@ -4,9 +4,13 @@ use super::failure;
 use crate::agent::providers::Secret;
 use crate::agent::providers::completions::Names;
 use crate::agent::providers::web::MAX_EVENT_BYTES;
-use crate::agent::{ChatEvent, ChatResponse, ModelError, StopReason, ToolCallDelta, Usage};
+use crate::agent::{
+    ChatEvent, ChatResponse, ModelError, Opaque, Origin, Reasoning, StopReason, ToolCallDelta,
+    Usage,
+};
 use ::genai::chat::{
-    self as there, ChatFrameSink, ChatStream, ChatStreamEvent, FrameCtx, RawFrameRef, StreamEnd,
+    self as there, ChatFrameSink, ChatStream, ChatStreamEvent, ContentPart, FrameCtx, RawFrameRef,
+    StreamEnd,
 };
 use futures::stream::{self, Stream, StreamExt};
 use serde_json::Value;
@@ -18,6 +22,18 @@ use std::task::Poll;
 use tracing::Dispatch;
 use tracing::instrument::WithSubscriber;
 use uuid::Uuid;
+
+/// The field of a text in which a model reasoned.
+const REASONING: &str = "reasoning";
+
+/// The field of the signature of a thought.
+pub(super) const SIGNATURE: &str = "thought_signature";
+
+/// The field of the signatures of the thoughts behind a tool call.
+pub(super) const SIGNATURES: &str = "thought_signatures";
+
+/// The field of a part that `genai` passes on as the provider wrote it, such as a redacted thought.
+pub(super) const CUSTOM: &str = "custom";
 
 /// How much was read of an answer. `genai` shows it each event of the wire before it looks into it.
 #[derive(Debug)]
@@ -95,6 +111,7 @@ pub(super) struct Answer {
     events: Option<ChatStream>,
     meter: Arc<Meter>,
     names: Names,
+    origin: Origin,
     /// What was sent, should the provider repeat it in an error.
     secret: Option<Secret>,
     /// How many bytes were said.
@@ -107,13 +124,14 @@ impl Answer {
     pub(super) fn new(
         events: ChatStream,
         meter: Arc<Meter>,
-        names: Names,
+        (names, origin): (Names, Origin),
         secret: Option<Secret>,
     ) -> Self {
         Self {
             events: Some(events),
             meter,
             names,
+            origin,
             secret,
             bytes: 0,
             ready: VecDeque::new(),
@@ -163,7 +181,7 @@ impl Answer {
                 self.events = None;
                 self.end(end)
             }
-            // The thoughts of a model are no part of its answer, and calls are taken whole, at the end.
+            // Thoughts and calls are taken whole, at the end.
             Some(Ok(
                 ChatStreamEvent::Start
                 | ChatStreamEvent::ReasoningChunk(_)
@@ -180,11 +198,54 @@ impl Answer {
     fn end(&mut self, end: StreamEnd) -> Result<(), ModelError> {
         let usage = end.captured_usage.as_ref().map(usage);
         let stop = end.captured_stop_reason.clone().ok_or_else(broke_off)?;
-        let calls = end.captured_into_tool_calls().unwrap_or_default();
+        let reasoning = end.captured_reasoning_content;
+        let content = end.captured_content.unwrap_or_default();
+        let mut calls = Vec::new();
+        let mut has_reasoning = false;
+        for part in content.into_parts() {
+            match part {
+                ContentPart::ReasoningContent(text) => {
+                    has_reasoning = true;
+                    self.reasoning(text)?;
+                }
+                ContentPart::ThoughtSignature(signature) => {
+                    self.opaque(SIGNATURE, signature.into(), None)?;
+                }
+                ContentPart::Custom(custom) => self.opaque(CUSTOM, custom.data, None)?,
+                ContentPart::ToolCall(call) => calls.push(call),
+                // Text was an event when it came.
+                ContentPart::Text(_) | ContentPart::Binary(_) | ContentPart::ToolResponse(_) => {}
+            }
+        }
+        if let Some(text) = reasoning.filter(|_| !has_reasoning) {
+            self.reasoning(text)?;
+        }
         let stop = stopped(&stop, !calls.is_empty())?;
         self.calls(calls)?;
         self.ready.extend(usage.map(ChatEvent::Usage));
         self.ready.push_back(ChatEvent::End(stop));
+        Ok(())
+    }
+
+    fn reasoning(&mut self, text: String) -> Result<(), ModelError> {
+        grow(&mut self.bytes, text.len())?;
+        let reasoning = Reasoning::new(text, REASONING, self.origin.clone());
+        self.ready.push_back(ChatEvent::Reasoning(reasoning));
+        Ok(())
+    }
+
+    fn opaque(
+        &mut self,
+        field: &str,
+        value: Value,
+        call_id: Option<&str>,
+    ) -> Result<(), ModelError> {
+        let mut opaque = Opaque::new(field, value, self.origin.clone());
+        if let Some(call_id) = call_id {
+            opaque = opaque.of_call(call_id);
+        }
+        grow(&mut self.bytes, opaque.value.size())?;
+        self.ready.push_back(ChatEvent::Opaque(opaque));
         Ok(())
     }
 
@@ -213,10 +274,16 @@ impl Answer {
                 }
             };
             grow(&mut self.bytes, id.len() + name.len() + arguments.len())?;
+            let signatures = call
+                .thought_signatures
+                .map(|signatures| (id.clone(), signatures));
             self.ready.push_back(ChatEvent::ToolCall(ToolCallDelta {
                 arguments,
                 ..ToolCallDelta::first(index, id, name)
             }));
+            if let Some((id, signatures)) = signatures {
+                self.opaque(SIGNATURES, signatures.into(), Some(&id))?;
+            }
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 use super::GenaiModel;
 use super::reader::Reader;
 use crate::agent::providers::key::{Key, Wanted};
-use crate::agent::providers::web::{Timeouts, base_url};
+use crate::agent::providers::web::{Timeouts, base_url, endpoint_name};
 use crate::agent::providers::{ProviderError, Secret};
 use crate::error::BoxError;
 use ::genai::Client;
@@ -103,6 +103,10 @@ impl GenaiModelBuilder {
             key.warn_if_exposed(url);
         }
         let endpoint = url.as_ref().map(endpoint);
+        let name = match &url {
+            Some(url) => format!("genai:{}:{}", provider.as_lower_str(), endpoint_name(url)),
+            None => format!("genai:{}", provider.as_lower_str()),
+        };
         let client = Client::builder()
             .with_reqwest(self.timeouts.client()?)
             .build()
@@ -110,6 +114,7 @@ impl GenaiModelBuilder {
         Ok(GenaiModel {
             client,
             provider,
+            name,
             endpoint,
             key,
             model: self.model,

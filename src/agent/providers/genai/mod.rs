@@ -11,7 +11,7 @@ use self::reader::Reader;
 use super::Secret;
 use super::completions::Names;
 use super::key::{Key, can_be_sent};
-use crate::agent::{ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError};
+use crate::agent::{ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError, Origin};
 use ::genai::adapter::AdapterKind;
 use ::genai::resolver::{AuthData, Endpoint};
 use ::genai::{Client, ModelIden, ServiceTarget};
@@ -39,6 +39,9 @@ use tracing::instrument::WithSubscriber;
 /// [lenient](crate::agent::ResponseSchema::lenient) schema is then left out. The last words of a model's name may say how
 /// much it thinks (`-high`), as in `genai`.
 ///
+/// Thoughts and their signatures go back to the same model of the same provider with the next request, as `genai` sends them.
+/// See [`Reasoning`](crate::agent::Reasoning) and [`Opaque`](crate::agent::Opaque).
+///
 /// A clone, as well as a second call, uses the same connections.
 ///
 /// ```no_run
@@ -49,7 +52,7 @@ use tracing::instrument::WithSubscriber;
 ///     .key_from_env("ANTHROPIC_API_KEY")
 ///     .build()?;
 /// let answer = claude.chat(&ChatRequest::new(vec![Message::user("Say hello.")])).await?;
-/// println!("{}", answer.text);
+/// println!("{}", answer.text());
 /// # Ok(())
 /// # }
 /// ```
@@ -69,6 +72,8 @@ use tracing::instrument::WithSubscriber;
 pub struct GenaiModel {
     client: Client,
     provider: AdapterKind,
+    /// The name of the provider and of an endpoint other than its own, in saved conversations.
+    name: String,
     /// None for the provider's own.
     endpoint: Option<Endpoint>,
     key: Key,
@@ -105,6 +110,12 @@ impl GenaiModel {
         Ok(target)
     }
 
+    /// Returns the origin of the answer to a request.
+    fn origin(&self, request: &ChatRequest) -> Origin {
+        let name = request.model.as_deref().unwrap_or(&self.model);
+        Origin::new(&*self.name, Some(name))
+    }
+
     fn cannot(&self, what: &'static str) -> ModelError {
         ModelError::Unsupported {
             provider: self.provider.as_lower_str(),
@@ -132,7 +143,8 @@ impl ChatModel for GenaiModel {
         }
         let names = Names::new(request);
         let meter = Arc::new(Meter::new(self.max_bytes));
-        let asked = request::messages(self.provider, request, &names);
+        let origin = self.origin(request);
+        let asked = request::messages(self.provider, request, (&names, &origin))?;
         let options = request::options(self.provider, request, &names)
             .with_raw_frame_sink_arc(Arc::clone(&meter) as _);
         let target = self.target(request, key.as_ref()).await?;
@@ -142,7 +154,8 @@ impl ChatModel for GenaiModel {
             .with_subscriber(Dispatch::none())
             .await
             .map_err(|error| failure::of_request(&error, self.provider.as_lower_str()))?;
-        let answer = Answer::new(answer.stream, Arc::clone(&meter), names, key).into_stream();
+        let answer =
+            Answer::new(answer.stream, Arc::clone(&meter), (names, origin), key).into_stream();
         let reader = Arc::clone(&self.reader);
         Ok(reader.read(answer, meter, self.total_timeout).boxed())
     }

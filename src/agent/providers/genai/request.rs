@@ -1,20 +1,24 @@
 //! A request in the words of `genai`: pure.
 
+use super::answer::{CUSTOM, SIGNATURE, SIGNATURES};
 use crate::agent::providers::completions::Names;
-use crate::agent::{ChatRequest, Message, Speaker, ToolCall, ToolChoice};
+use crate::agent::{ChatRequest, Message, ModelError, Origin, Part, Speaker, ToolCall, ToolChoice};
+use ::genai::ModelIden;
 use ::genai::adapter::AdapterKind;
 use ::genai::chat::{
-    self as there, ChatMessage, ChatOptions, ContentPart, JsonSpec, MessageContent, Tool,
-    ToolResponse,
+    self as there, ChatMessage, ChatOptions, ContentPart, CustomPart, JsonSpec, MessageContent,
+    Tool, ToolResponse,
 };
 use serde_json::{Value, json};
+use std::borrow::Cow;
+use std::sync::Arc;
 
 /// What a request asks for and `genai` would leave out for this provider without a word.
 pub(super) fn lacking(provider: AdapterKind, request: &ChatRequest) -> Option<&'static str> {
     let calls = request
         .messages
         .iter()
-        .any(|one| !one.tool_calls.is_empty());
+        .any(|one| !one.tool_calls().is_empty());
     let must_choose = matches!(
         request.tool_choice,
         ToolChoice::Required | ToolChoice::Named(_)
@@ -26,6 +30,9 @@ pub(super) fn lacking(provider: AdapterKind, request: &ChatRequest) -> Option<&'
     if provider == AdapterKind::Cohere && (calls || !request.tools.is_empty()) {
         return Some("calls of tools");
     }
+    if let Some(what) = lacking_media(provider, request) {
+        return Some(what);
+    }
     if !is_plain(provider) {
         return None;
     }
@@ -33,6 +40,22 @@ pub(super) fn lacking(provider: AdapterKind, request: &ChatRequest) -> Option<&'
         return Some("a call of a tool that it has to make");
     }
     is_strict.then_some("an answer that keeps to a schema")
+}
+
+/// Returns the images and files that `genai` would silently omit.
+fn lacking_media(provider: AdapterKind, request: &ChatRequest) -> Option<&'static str> {
+    let mut messages = request.messages.iter();
+    if messages.any(|one| one.speaker != Speaker::User && one.has_media()) {
+        return Some("images and files in a message that is not the user's");
+    }
+    let is_ollama = matches!(provider, AdapterKind::Ollama | AdapterKind::OllamaCloud);
+    let mut media = request.media();
+    match provider == AdapterKind::Cohere {
+        true => media.next().map(|_| "images and files"),
+        false => media
+            .any(|(_, is_image)| is_ollama && !is_image)
+            .then_some("files"),
+    }
 }
 
 /// Whether `genai` leaves schemas of answers, and which tool has to be called, out for this provider, or for some of its
@@ -53,6 +76,8 @@ pub(super) fn options(provider: AdapterKind, request: &ChatRequest, names: &Name
     let mut options = ChatOptions::default()
         .with_capture_usage(true)
         .with_capture_tool_calls(true)
+        // Signatures of thoughts come only with the thoughts.
+        .with_capture_reasoning_content(true)
         .with_stop_sequences(request.stop.clone());
     options.temperature = request.temperature;
     options.max_tokens = request.max_output_tokens;
@@ -75,15 +100,23 @@ pub(super) fn options(provider: AdapterKind, request: &ChatRequest, names: &Name
 }
 
 /// The conversation and the tools.
+///
+/// # Errors
+/// [`ModelError::Media`] if an image or a file was not read.
 pub(super) fn messages(
     provider: AdapterKind,
     request: &ChatRequest,
-    names: &Names,
-) -> there::ChatRequest {
+    (names, origin): (&Names, &Origin),
+) -> Result<there::ChatRequest, ModelError> {
     let together = !matches!(provider, AdapterKind::Ollama | AdapterKind::OllamaCloud);
     let mut messages = Vec::new();
     let mut results: Vec<ToolResponse> = Vec::new();
-    for message in &request.messages {
+    // The Converse API rejects successive messages of the user.
+    let said_by_all = match provider == AdapterKind::BedrockApi {
+        true => Cow::Owned(Message::joined(&request.messages)),
+        false => Cow::Borrowed(&*request.messages),
+    };
+    for message in &*said_by_all {
         if message.speaker == Speaker::Tool {
             // Most providers want all results of an answer in one message; `genai` would give Ollama only the last one.
             results.push(result(message, &request.messages, names));
@@ -94,7 +127,10 @@ pub(super) fn messages(
         if !results.is_empty() {
             messages.push(std::mem::take(&mut results).into());
         }
-        messages.extend(said(message, names));
+        messages.extend(match message.has_media() {
+            true => Some(attached(message, request)?),
+            false => said(message, names, (provider, origin)),
+        });
     }
     if !results.is_empty() {
         messages.push(results.into());
@@ -109,48 +145,130 @@ pub(super) fn messages(
         });
         asked.tools = Some(tools.collect());
     }
-    asked
+    Ok(asked)
 }
 
-/// What somebody said; nothing if that is nothing, which providers do not take.
-fn said(message: &Message, names: &Names) -> Option<ChatMessage> {
-    let text = &*message.text;
+/// Returns a message of the user with images or files.
+fn attached(message: &Message, request: &ChatRequest) -> Result<ChatMessage, ModelError> {
+    let mut content = Vec::new();
+    for part in &message.parts {
+        match part {
+            Part::Text(text) => content.push(ContentPart::from_text(text)),
+            Part::Data(data) => {
+                let data = Message::data(data.clone());
+                content.push(ContentPart::from_text(data.text()));
+            }
+            Part::Image(media) | Part::File(media) => {
+                let bytes = Arc::clone(request.bytes_of(media)?);
+                let name = media.name.clone();
+                content.push(ContentPart::from_binary_base64(
+                    &*media.media_type,
+                    bytes,
+                    name,
+                ));
+            }
+            // The user says none of these.
+            Part::ToolCall(_) | Part::ToolResult(_) | Part::Reasoning(_) | Part::Opaque(_) => {}
+        }
+    }
+    Ok(ChatMessage::user(MessageContent::from_parts(content)))
+}
+
+/// Returns a message, or `None` if it has no content: providers refuse empty messages.
+fn said(
+    message: &Message,
+    names: &Names,
+    (provider, origin): (AdapterKind, &Origin),
+) -> Option<ChatMessage> {
+    let text = message.text();
     match message.speaker {
-        Speaker::System => Some(ChatMessage::system(text)),
-        Speaker::User => Some(ChatMessage::user(text)),
+        Speaker::System => Some(ChatMessage::system(text.into_owned())),
+        Speaker::User => Some(ChatMessage::user(text.into_owned())),
         Speaker::Assistant => {
+            let parts = message.parts.iter();
+            let thoughts = parts.filter_map(|part| thought(part, provider, origin));
             let text = (!text.is_empty()).then(|| ContentPart::from_text(text));
-            let calls = message.tool_calls.iter().map(|one| call(one, names));
-            let parts: Vec<_> = text.into_iter().chain(calls).collect();
-            (!parts.is_empty()).then(|| ChatMessage::assistant(MessageContent::from_parts(parts)))
+            let calls = message.tool_calls().into_iter();
+            let calls = calls.map(|one| call(one, names, signatures(message, origin, &one.id)));
+            // `genai` rebuilds the thoughts of a provider from the parts before the text.
+            let said: Vec<_> = text.into_iter().chain(calls).collect();
+            let has_content = !said.is_empty();
+            let parts: Vec<_> = thoughts.chain(said).collect();
+            has_content.then(|| ChatMessage::assistant(MessageContent::from_parts(parts)))
         }
         Speaker::Tool => None,
     }
 }
 
-fn call(call: &ToolCall, names: &Names) -> ContentPart {
+/// Returns a thought of this model, or its signature, as `genai` had it in the answer.
+fn thought(part: &Part, provider: AdapterKind, origin: &Origin) -> Option<ContentPart> {
+    match part {
+        Part::Reasoning(reasoning) if reasoning.origin == *origin => {
+            Some(ContentPart::ReasoningContent(reasoning.text.clone()))
+        }
+        Part::Opaque(opaque) if opaque.origin == *origin && opaque.call_id.is_none() => {
+            match (&*opaque.field, opaque.value.as_str()) {
+                (SIGNATURE, Some(signature)) => {
+                    Some(ContentPart::ThoughtSignature(signature.to_owned()))
+                }
+                (CUSTOM, _) => {
+                    let model = origin.model.clone().unwrap_or_default();
+                    Some(ContentPart::Custom(CustomPart {
+                        model_iden: Some(ModelIden::new(provider, model)),
+                        data: Value::clone(&opaque.value),
+                    }))
+                }
+                (_, _) => None,
+            }
+        }
+        Part::Reasoning(_)
+        | Part::Opaque(_)
+        | Part::Text(_)
+        | Part::Data(_)
+        | Part::Image(_)
+        | Part::File(_)
+        | Part::ToolCall(_)
+        | Part::ToolResult(_) => None,
+    }
+}
+
+/// Returns the signatures of the thoughts behind a call.
+fn signatures(message: &Message, origin: &Origin, call_id: &str) -> Option<Vec<String>> {
+    let mut of_call = message.opaque(origin, Some(call_id));
+    let found = of_call.find(|opaque| opaque.field == SIGNATURES)?;
+    found.value.parse().ok()
+}
+
+fn call(call: &ToolCall, names: &Names, signatures: Option<Vec<String>>) -> ContentPart {
     // Providers take objects only, and reject the whole conversation for anything else.
     let arguments = match call.arguments.json() {
         Ok(json) if json.is_object() => Value::clone(json),
         Ok(_) | Err(_) => json!({"unreadable": call.arguments.text()}),
     };
     ContentPart::ToolCall(there::ToolCall {
-        call_id: call.id.clone(),
+        call_id: id_there(&call.id),
         fn_name: names.there(&call.name).to_owned(),
         fn_arguments: arguments,
-        thought_signatures: None,
+        thought_signatures: signatures,
     })
 }
 
+/// Returns the ID of a call for the request. An earlier call can be from another provider, and some protocols take only these
+/// characters.
+fn id_there(id: &str) -> String {
+    let is_taken = |one: char| one.is_ascii_alphanumeric() || "_-".contains(one);
+    id.replace(|one| !is_taken(one), "_")
+}
+
 fn result(message: &Message, conversation: &[Message], names: &Names) -> ToolResponse {
-    let id = message.call_id.as_deref().unwrap_or_default();
+    let id = message.call_id().unwrap_or_default();
     // Not every protocol has a field for it, so the model is told in words.
-    let content = match message.is_error {
-        true => format!("error: {}", message.text),
-        false => message.text.clone(),
+    let content = match message.is_error() {
+        true => format!("error: {}", message.text()),
+        false => message.text().into_owned(),
     };
-    let mut calls = conversation.iter().flat_map(|one| &one.tool_calls);
-    let response = ToolResponse::new(id, content);
+    let mut calls = conversation.iter().flat_map(Message::tool_calls);
+    let response = ToolResponse::new(id_there(id), content);
     match calls.find(|call| call.id == id) {
         Some(call) => response.with_fn_name(names.there(&call.name)),
         None => response,

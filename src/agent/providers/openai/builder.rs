@@ -15,6 +15,7 @@ pub struct OpenAiCompatibleBuilder {
     model: Option<String>,
     timeouts: Timeouts,
     max_bytes: usize,
+    joins_user_messages: bool,
 }
 
 impl OpenAiCompatibleBuilder {
@@ -25,6 +26,7 @@ impl OpenAiCompatibleBuilder {
             model: None,
             timeouts: Timeouts::default(),
             max_bytes: 16 << 20,
+            joins_user_messages: false,
         }
     }
 
@@ -82,6 +84,15 @@ impl OpenAiCompatibleBuilder {
         self
     }
 
+    /// Sends successive messages of the user as one message. By default each is a separate message.
+    ///
+    /// An agent sends the context and the words of the user as two messages. Some endpoints reject such a request, because
+    /// the roles of user and assistant must alternate in their chat templates.
+    pub fn join_user_messages(mut self) -> Self {
+        self.joins_user_messages = true;
+        self
+    }
+
     /// The model.
     ///
     /// # Errors
@@ -102,6 +113,7 @@ impl OpenAiCompatibleBuilder {
             key,
             model: self.model,
             max_bytes: self.max_bytes,
+            joins_user_messages: self.joins_user_messages,
         })
     }
 }

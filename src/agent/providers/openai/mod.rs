@@ -9,9 +9,9 @@ use self::http::Body;
 use super::Secret;
 use super::completions::{AnswerReader, Form, Names};
 use super::key::Key;
-use super::web::MAX_EVENT_BYTES;
+use super::web::{MAX_EVENT_BYTES, endpoint_name};
 use crate::agent::model::Collector;
-use crate::agent::{ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError};
+use crate::agent::{ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError, Origin};
 use crate::source::frames::{Frames, Heard};
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -26,6 +26,11 @@ use std::fmt;
 /// by another one on the wire and has its own in the answer. It never tries again by itself, follows no redirect, and
 /// reads no more of an answer than its limit.
 ///
+/// The fields `reasoning_content`, else `reasoning`, and `reasoning_details` of an answer, and other fields of its tool calls such
+/// as `extra_content`, go back to the same model of the same endpoint with the next request, the text of
+/// the reasoning only with tool calls. See [`Reasoning`](crate::agent::Reasoning)
+/// and [`Opaque`](crate::agent::Opaque).
+///
 /// A clone, as well as a second call, uses the same connections.
 ///
 /// ```no_run
@@ -34,7 +39,7 @@ use std::fmt;
 /// # async fn example() -> Result<(), universal_executor::BoxError> {
 /// let ollama = OpenAiCompatible::builder("http://localhost:11434/v1").model("llama3.2").build()?;
 /// let answer = ollama.chat(&ChatRequest::new(vec![Message::user("Say hello.")])).await?;
-/// println!("{}", answer.text);
+/// println!("{}", answer.text());
 ///
 /// let openrouter = OpenAiCompatible::builder("https://openrouter.ai/api/v1")
 ///     .key_from_env("OPENROUTER_API_KEY")
@@ -64,12 +69,20 @@ pub struct OpenAiCompatible {
     key: Key,
     model: Option<String>,
     max_bytes: usize,
+    joins_user_messages: bool,
 }
 
 impl OpenAiCompatible {
     /// A model behind an endpoint: the URL to which `/chat/completions` is added, as `https://api.openai.com/v1`.
     pub fn builder(base_url: impl Into<String>) -> OpenAiCompatibleBuilder {
         OpenAiCompatibleBuilder::new(base_url.into())
+    }
+
+    /// Returns the origin of the answer to a request: the endpoint and the model.
+    fn origin(&self, request: &ChatRequest) -> Origin {
+        let provider = format!("openai:{}", endpoint_name(&self.endpoint));
+        let model = request.model.as_deref().or(self.model.as_deref());
+        Origin::new(provider, model)
     }
 
     /// Sends a request, and returns what reads the answer to it.
@@ -79,16 +92,19 @@ impl OpenAiCompatible {
         streams: bool,
     ) -> Result<(Body, AnswerReader), ModelError> {
         let names = Names::new(request);
+        let origin = self.origin(request);
         let form = Form {
             names: &names,
+            origin: &origin,
             default_model: self.model.as_deref(),
             max_tokens_field: max_tokens_field(&self.endpoint),
             streams,
+            joins_user_messages: self.joins_user_messages,
         };
         let key = self.key.get().await?;
-        let sent = form.body(request).to_string();
+        let sent = form.body(request)?.to_string();
         let body = Body::of(self, sent, key.as_ref()).await?;
-        Ok((body, AnswerReader::new(names, key)))
+        Ok((body, AnswerReader::new(names, origin, key)))
     }
 }
 
@@ -99,7 +115,7 @@ impl ChatModel for OpenAiCompatible {
         let text = body.whole().await?;
         let mut events = Vec::new();
         reader.read(&text, &mut events)?;
-        events.push(reader.finish(false)?);
+        events.extend(reader.finish(false)?);
         let mut answer = Collector::default();
         for event in events {
             answer.push(event)?;
@@ -207,7 +223,7 @@ impl Answer {
 
     fn end(&mut self, marked: bool, found: &mut VecDeque<ChatEvent>) -> Result<(), ModelError> {
         if let Some(reader) = self.reader.take() {
-            found.push_back(reader.finish(marked)?);
+            found.extend(reader.finish(marked)?);
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use super::*;
 fn an_unknown_field_is_kept_with_one_warning() {
     let definition = json!([
         request(&json!({})),
-        page(&json!({"x-team": {"a": [1]}, "any_tag": ["a"]})),
+        page(&json!({"x-team": {"a": [1]}, "any_tag": ["a"], "page_comment": "!", "metadata": {}})),
         {"selector": {"schema_name": "other.v1", "all_tag": "a"}, "role": "context", "key": "other"},
     ]);
 
@@ -14,14 +14,93 @@ fn an_unknown_field_is_kept_with_one_warning() {
     assert_eq!(
         warnings,
         [
-            r#"subscription 1 ("page"): field "any_tag" is not known and has no effect; did you mean "any_tags"?"#,
-            r#"subscription 1 ("page"): field "x-team" is not known and has no effect"#,
-            r#"subscription 2 ("other"): field "all_tag" is not known and has no effect; did you mean "all_tags"?"#,
+            r#"subscription 1 ("page"): unknown field "any_tag" has no effect; did you mean "any_tags"?"#,
+            r#"subscription 2 ("other"): unknown field "all_tag" has no effect; did you mean "all_tags"?"#,
         ]
     );
     let printed = serde_json::to_value(load(&definition)).unwrap();
     assert_eq!(printed[1]["x-team"], json!({"a": [1]}));
     assert_eq!(printed[2]["all_tag"], json!("a"));
+}
+
+#[test]
+fn tags_without_a_quantifier_are_answered_with_both_fields_for_tags() {
+    let definition = json!([{"schema_name": "a.v1", "role": "trigger", "tags": ["b"]}]);
+
+    assert_eq!(
+        warnings(&definition),
+        [
+            r#"subscription 0: unknown field "tags" has no effect; did you mean "any_tags" or "all_tags"?"#
+        ]
+    );
+}
+
+#[test]
+fn an_unknown_field_is_an_error_in_strict_mode_and_a_comment_is_not() {
+    let strict = DefinitionOptions::default().strict();
+    let commented = json!([request(
+        &json!({"comment": "a", "x-b": 1, "role_comment": "c"})
+    )]);
+    let read = |definition: &Value| Subscriptions::from_json_with(definition, &strict);
+
+    assert!(read(&commented).is_ok());
+    for (more, expected) in [
+        (
+            json!({"tags": ["a"]}),
+            r#"tags: unknown field; did you mean "any_tags" or "all_tags"?"#,
+        ),
+        (
+            json!({"fetch": {"method": "recent", "limits": 5}}),
+            r#"fetch.limits: unknown field; did you mean "limit"?"#,
+        ),
+        (
+            json!({"context_match": [{"path": "$.a", "op": "exists", "banana": 1}]}),
+            "context_match[0].banana: unknown field",
+        ),
+    ] {
+        let error = read(&json!({"selectors": [page(&more)]})).unwrap_err();
+
+        assert_eq!(
+            error.to_string(),
+            format!("subscription 0 (\"page\"): {expected}")
+        );
+        let place = error.place(&json!({"selectors": []})).to_string();
+        assert!(place.starts_with("selectors[0]."), "{place}");
+    }
+}
+
+#[test]
+fn a_problem_has_the_path_from_the_top_of_the_definition() {
+    let definition =
+        json!({"context": {"subscriptions": {"selectors": [page(&json!({"limits": 1}))]}}});
+    let none = json!({"context": {"name": "a"}});
+    let subscriptions = load(&definition);
+
+    let warning = &subscriptions.warnings()[0];
+
+    assert!(warning.is_unknown_field());
+    assert_eq!(
+        warning.place(&definition).to_string(),
+        "context.subscriptions.selectors[0].limits"
+    );
+    let error = Subscriptions::from_json(&none).unwrap_err();
+    assert_eq!(error.place(&none).to_string(), "context.subscriptions");
+}
+
+#[test]
+fn the_number_of_warnings_is_bounded_and_the_omitted_ones_are_counted() {
+    let fields = (0..5_000).map(|n| (format!("f{n}"), json!(1)));
+    let more: Value = Value::Object(fields.collect());
+    let definition = json!([page(&more)]);
+
+    let found = warnings(&definition);
+
+    assert_eq!(found.len(), 101);
+    assert!(
+        found[100].ends_with("4900 more problems are omitted"),
+        "{}",
+        found[100]
+    );
 }
 
 #[test]
@@ -34,8 +113,8 @@ fn an_unknown_field_of_a_fetch_or_a_condition_is_a_warning() {
     assert_eq!(
         warnings(&definition),
         [
-            r#"subscription 0 ("page"): field "context_match[0].values" is not known and has no effect; did you mean "value"?"#,
-            r#"subscription 0 ("page"): field "fetch.limits" is not known and has no effect; did you mean "limit"?"#,
+            r#"subscription 0 ("page"): unknown field "context_match[0].values" has no effect; did you mean "value"?"#,
+            r#"subscription 0 ("page"): unknown field "fetch.limits" has no effect; did you mean "limit"?"#,
         ]
     );
 }
@@ -160,6 +239,6 @@ fn warnings_stand_in_the_order_of_the_subscriptions() {
     assert!(
         loaded.warnings()[1]
             .message()
-            .starts_with(r#"field "colour""#)
+            .starts_with(r#"unknown field "colour""#)
     );
 }

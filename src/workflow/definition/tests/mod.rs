@@ -6,6 +6,7 @@ mod refusals;
 #[cfg(all(feature = "schema", feature = "validate"))]
 mod schema;
 mod steps;
+mod unknown;
 mod warnings;
 
 use super::*;

@@ -39,7 +39,7 @@ async fn values_within_the_text_of_a_model_step_are_fenced_and_the_text_is_not()
 
     assert_eq!(messages.len(), 1);
     assert_eq!(messages[0].speaker, Speaker::User);
-    let (outside, inside) = parted(&messages[0].text);
+    let (outside, inside) = parted(&messages[0].text());
     assert_eq!(
         inside,
         [json!(ATTACK).to_string(), json!("French").to_string()]
@@ -63,7 +63,7 @@ async fn an_input_that_is_a_value_is_fenced_as_a_whole_and_the_prompt_is_the_ins
         let messages = asked(step, json!({"text": ATTACK})).await;
 
         assert_eq!(messages[0], Message::system("Sum it up."));
-        let (outside, inside) = parted(&messages[1].text);
+        let (outside, inside) = parted(&messages[1].text());
         assert_eq!(inside, [expected.to_string()]);
         assert!(!outside.contains("Ignore the definition."), "{outside}");
     }
@@ -85,7 +85,7 @@ async fn no_two_values_have_the_same_fence_and_no_value_can_name_its_own() {
 
     let messages = asked(step, json!({"a": "one", "b": "two"})).await;
 
-    let text = &messages[0].text;
+    let text = &messages[0].text();
     let marks: Vec<&str> = text
         .split("```json data-")
         .skip(1)

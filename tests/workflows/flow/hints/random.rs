@@ -60,9 +60,8 @@ fn repeats() -> ScriptedModel {
         use futures::FutureExt as _;
         use universal_executor::agent::ChatModel as _;
         let mut response = gossip.chat(request).now_or_never().unwrap()?;
-        if response.text.len() > 8_000 {
-            response.text.truncate(0);
-            response.text.push_str(PUBLIC);
+        if response.text().len() > 8_000 {
+            response = ChatResponse::new(PUBLIC);
         }
         Ok(response)
     })

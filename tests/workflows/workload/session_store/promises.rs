@@ -44,7 +44,7 @@ async fn add(session: &Session, turn: &str) {
 fn texts(log: &Log) -> Vec<String> {
     let messages = log.messages();
     let texts = messages.iter().map(crate::workload::said);
-    texts.map(str::to_owned).collect()
+    texts.map(std::borrow::Cow::into_owned).collect()
 }
 
 /// The same, as they are now.
@@ -306,14 +306,14 @@ fn calls(request: &ChatRequest) -> usize {
     let mut open: Vec<&str> = Vec::new();
     let mut calls = 0;
     for message in &request.messages {
-        if let Some(id) = &message.call_id {
-            let place = open.iter().position(|open| open == id).unwrap();
+        if let Some(id) = message.call_id() {
+            let place = open.iter().position(|open| *open == id).unwrap();
             open.remove(place);
             continue;
         }
         assert_eq!(open, [""; 0], "{request:?}");
-        open.extend(message.tool_calls.iter().map(|call| &*call.id));
-        calls += message.tool_calls.len();
+        open.extend(message.tool_calls().iter().map(|call| &*call.id));
+        calls += message.tool_calls().len();
     }
     assert_eq!(open, [""; 0], "{request:?}");
     calls
@@ -361,7 +361,7 @@ pub(super) async fn a_long_conversation_is_cut_between_turns_and_that_is_kept(st
 
 pub(super) async fn a_summary_stands_for_what_is_not_shown_any_more(store: Store) {
     let model = Arc::new(ScriptedModel::answering(|_, request| {
-        let is_summary = request.messages[0].text.starts_with("Sum up");
+        let is_summary = request.messages[0].text().starts_with("Sum up");
         Ok(ChatResponse::new(match is_summary {
             true => "They counted.".to_owned(),
             false => format!("to {}", asked(request)),

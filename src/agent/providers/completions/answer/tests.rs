@@ -4,8 +4,12 @@ use crate::agent::{ChatRequest, ChatResponse, ToolSpec};
 use proptest::prelude::*;
 use serde_json::json;
 
+fn origin() -> Origin {
+    Origin::new("openai:example.com", Some("tiny"))
+}
+
 fn reader() -> AnswerReader {
-    AnswerReader::new(Names::default(), None)
+    AnswerReader::new(Names::default(), origin(), None)
 }
 
 /// The answer that some pieces are, in the order they come.
@@ -14,7 +18,7 @@ fn answer(pieces: &[Value]) -> Result<ChatResponse, ModelError> {
     for piece in pieces {
         reader.read(piece.to_string().as_bytes(), &mut events)?;
     }
-    events.push(reader.finish(false)?);
+    events.extend(reader.finish(false)?);
     let mut collector = Collector::default();
     for event in events {
         collector.push(event)?;
@@ -31,7 +35,7 @@ fn over() -> Value {
 }
 
 fn names_and_arguments(response: &ChatResponse) -> Vec<(&str, &str)> {
-    let calls = response.tool_calls.iter();
+    let calls = response.tool_calls().into_iter();
     calls
         .map(|call| (&*call.name, call.arguments.text()))
         .collect()
@@ -55,7 +59,7 @@ fn pieces_of_calls_are_put_together_by_their_index() {
         names_and_arguments(&response),
         [("one", "{}"), ("two", "{\"n\":2}")]
     );
-    assert_eq!(response.tool_calls[1].id, "b");
+    assert_eq!(response.tool_calls()[1].id, "b");
 }
 
 #[test]
@@ -85,7 +89,7 @@ fn calls_without_index_and_id_are_as_many_as_there_are_and_get_ids() {
         names_and_arguments(&response),
         [("one", "{}"), ("one", "{\"n\":1}")]
     );
-    assert_ne!(response.tool_calls[0].id, response.tool_calls[1].id);
+    assert_ne!(response.tool_calls()[0].id, response.tool_calls()[1].id);
     assert_eq!(response.stop, StopReason::ToolCalls);
 }
 
@@ -134,7 +138,7 @@ fn a_text_in_parts_is_one_text() {
     let parts = json!([{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]);
     let piece = json!({"choices": [{"message": {"content": parts}, "finish_reason": "stop"}]});
 
-    assert_eq!(answer(&[piece]).unwrap().text, "Hello");
+    assert_eq!(answer(&[piece]).unwrap().text(), "Hello");
 }
 
 #[test]
@@ -146,7 +150,7 @@ fn only_the_first_choice_counts() {
 
     let response = response.unwrap();
     assert_eq!(
-        (&*response.text, response.stop),
+        (&*response.text(), response.stop),
         ("one", StopReason::Finished)
     );
 }
@@ -175,7 +179,10 @@ fn a_choice_that_broke_off_is_no_answer() {
 #[test]
 fn a_tool_that_goes_by_another_name_on_the_wire_has_its_own_in_the_answer() {
     let request = ChatRequest::default().tool(ToolSpec::new("weather.get", "", json!({})));
-    let (mut reader, mut events) = (AnswerReader::new(Names::new(&request), None), Vec::new());
+    let (mut reader, mut events) = (
+        AnswerReader::new(Names::new(&request), origin(), None),
+        Vec::new(),
+    );
     let piece = delta(&json!([{"index": 0, "id": "a", "function": {"name": "weather_get"}}]));
 
     reader
@@ -184,6 +191,26 @@ fn a_tool_that_goes_by_another_name_on_the_wire_has_its_own_in_the_answer() {
 
     let first = ToolCallDelta::first(0, "a", "weather.get");
     assert_eq!(events, [ChatEvent::ToolCall(first)]);
+}
+
+#[test]
+fn state_of_the_provider_that_could_not_be_saved_is_a_bad_answer() {
+    let deep = (0..40).fold(json!(1), |inner, _| json!([inner]));
+    let call = json!({"index": 0, "id": "a", "function": {"name": "one"}, "extra_content": deep});
+
+    let error = answer(&[delta(&json!([call])), over()]).unwrap_err();
+
+    assert!(matches!(error, ModelError::BadAnswer { .. }), "{error:?}");
+}
+
+#[test]
+fn thoughts_count_towards_the_limit_of_an_answer() {
+    let thought = "x".repeat(1 << 20);
+    let piece = json!({"choices": [{"delta": {"reasoning_content": thought}}]});
+
+    let error = answer(&vec![piece; 5]).unwrap_err();
+
+    assert!(matches!(error, ModelError::TooLarge { .. }), "{error:?}");
 }
 
 #[test]
@@ -237,7 +264,9 @@ proptest! {
             prop_assert!(collector.push(event).is_ok());
         }
         if read && let Ok(end) = reader.finish(true) {
-            prop_assert!(collector.push(end).is_ok());
+            for event in end {
+                prop_assert!(collector.push(event).is_ok());
+            }
             prop_assert!(collector.finish().is_ok());
         }
     }
@@ -247,7 +276,8 @@ proptest! {
         let pieces = texts.iter().map(|text| json!({"choices": [{"delta": {"content": text}}]}));
         let pieces: Vec<_> = pieces.chain([over()]).collect();
 
-        prop_assert_eq!(answer(&pieces).unwrap().text, texts.concat());
+        let answer = answer(&pieces).unwrap();
+        prop_assert_eq!(answer.text(), texts.concat());
     }
 }
 
@@ -288,10 +318,12 @@ fn are_collected_or_refused(chunks: &Vec<crate::fuzz::Bytes>) -> bool {
     assert!(collected.is_ok(), "{collected:?}");
     match read {
         Ok(end) => {
-            collector.push(end).unwrap();
+            for event in end {
+                collector.push(event).unwrap();
+            }
             let answer = collector.finish().unwrap();
-            assert!(answer.tool_calls.len() <= ChatResponse::MAX_TOOL_CALLS);
-            assert!(answer.tool_calls.iter().all(|call| !call.id.is_empty()));
+            assert!(answer.tool_calls().len() <= ChatResponse::MAX_TOOL_CALLS);
+            assert!(answer.tool_calls().iter().all(|call| !call.id.is_empty()));
             true
         }
         Err(error) => {

@@ -1,9 +1,10 @@
+use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// Where in a definition something stands: `flows.main.steps[3].retry.attempts`.
+/// The path of a value in a definition: `flows.main.steps[3].retry.attempts`.
 ///
-/// Its [`parts`](Self::parts) lead to the value in the document, so that whoever read the document can say in which
-/// line and column that is.
+/// The [`parts`](Self::parts) of the path lead to the value in the document, so the reader of the document can find its line and
+/// column.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Place(Vec<PlacePart>);
 
@@ -23,12 +24,40 @@ impl Place {
         &self.0
     }
 
-    pub(super) fn field(&self, name: &str) -> Self {
+    pub(crate) fn field(&self, name: &str) -> Self {
         self.and(PlacePart::Field(name.to_owned()))
     }
 
-    pub(super) fn item(&self, at: usize) -> Self {
+    pub(crate) fn item(&self, at: usize) -> Self {
         self.and(PlacePart::Item(at))
+    }
+
+    /// Returns this path followed by a path that is written as [`DefinitionError::field`](super::DefinitionError::field) writes it:
+    /// `context_match[0].path`.
+    pub(crate) fn join(&self, written: &str) -> Self {
+        let mut joined = self.clone();
+        for name in written.split('.').filter(|name| !name.is_empty()) {
+            let (name, item) = match name
+                .strip_suffix(']')
+                .and_then(|name| name.rsplit_once('['))
+            {
+                Some((before, number)) => match number.parse() {
+                    Ok(item) => (before, Some(item)),
+                    Err(_) => (name, None),
+                },
+                None => (name, None),
+            };
+            joined = joined.field(name);
+            if let Some(item) = item {
+                joined = joined.item(item);
+            }
+        }
+        joined
+    }
+
+    /// Returns this path below `outer`.
+    pub(crate) fn below(&self, outer: &Self) -> Self {
+        Self(outer.0.iter().chain(&self.0).cloned().collect())
     }
 
     fn and(&self, part: PlacePart) -> Self {
@@ -57,15 +86,26 @@ impl fmt::Display for Place {
     }
 }
 
+impl Serialize for Place {
+    /// Writes the path as its [`Display`](fmt::Display) form, and an empty path as an empty string.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.is_empty() {
+            true => serializer.serialize_str(""),
+            false => serializer.collect_str(self),
+        }
+    }
+}
+
 fn is_plain(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     !name.is_empty() && name.len() <= 64 && name.chars().all(plain)
 }
 
 /// A line and a column of the text that a definition was read from.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Position {
     /// The file, if it came from one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     /// The line, counted from 1.
     pub line: usize,
@@ -99,6 +139,22 @@ mod tests {
 
         assert_eq!(place.to_string(), "flows[\"my flow\"].steps[3].retry");
         assert_eq!(place.parts().len(), 5);
+    }
+
+    #[test]
+    fn a_written_path_becomes_its_parts() {
+        let place = Place::default().field("selectors").item(1);
+
+        let joined = place.join("context_match[0].path");
+
+        assert_eq!(joined.to_string(), "selectors[1].context_match[0].path");
+        assert_eq!(joined.parts().len(), 5);
+        assert_eq!(place.join(""), place);
+        assert_eq!(place.join("odd[x]").parts().len(), 3);
+        assert_eq!(
+            joined.below(&Place::default().field("context")).to_string(),
+            "context.selectors[1].context_match[0].path"
+        );
     }
 
     #[test]

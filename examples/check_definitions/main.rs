@@ -1,0 +1,61 @@
+//! Checks definitions before they run: agents, tools, schemas, workflows and workloads in files, folders, SQLite stores and RCRT
+//! (Right Context Right Time) servers. Changes nothing. Exit status 1 if a definition does not load or a source cannot be read.
+//!
+//! ```text
+//! cargo run --example check_definitions -- [--json] [--rcrt] [--strict | --lenient] [--owner <id>] <source>..
+//! ```
+//!
+//! A source is a file (`.json`, or `.yaml` with the feature `yaml`), a folder, a store file with the feature `sqlite`, or with the
+//! feature `rcrt` the URL of a server, whose token is in `RCRT_TOKEN` and whose owner is `--owner`. For a store file, `--owner` is the
+//! tenant. A store file of an older version of the crate is refused, because it would have to be migrated. Files are checked in strict mode, in which an unknown field is an error, and records with warnings; `--strict` and
+//! `--lenient` set one mode for both. `--rcrt` accepts the additional fields of definitions for RCRT servers.
+
+#![expect(
+    clippy::print_stdout,
+    reason = "the report is the output of the program"
+)]
+
+pub(crate) mod arguments;
+pub(crate) mod print;
+pub(crate) mod read;
+
+use arguments::Arguments;
+use std::process::ExitCode;
+use universal_executor::check::{Check, Report};
+use universal_executor::{BoxError, Secret};
+
+/// The report, and the sources that cannot be read, one message each.
+pub(crate) type Checked = (Report, Vec<String>);
+
+/// Reads all sources and checks them together.
+pub(crate) async fn check(arguments: &Arguments) -> Checked {
+    let mut check = Check::new();
+    if arguments.rcrt {
+        check = check.rcrt_fields();
+    }
+    if let Some(is_strict) = arguments.strict {
+        check = check.strict(is_strict);
+    }
+    let (sources, unread) = read::all(arguments).await;
+    (check.all(sources), unread)
+}
+
+/// Returns 1 if a definition does not load or a source cannot be read, otherwise 0.
+pub(crate) fn exit_code((report, unread): &Checked) -> ExitCode {
+    match report.has_errors() || !unread.is_empty() {
+        true => ExitCode::from(1),
+        false => ExitCode::SUCCESS,
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<ExitCode, BoxError> {
+    let mut arguments = Arguments::parse(std::env::args().skip(1))?;
+    arguments.token = std::env::var("RCRT_TOKEN").ok().map(Secret::new);
+    let checked = check(&arguments).await;
+    match arguments.json {
+        true => println!("{}", print::json(&checked)?),
+        false => println!("{}", print::text(&checked)),
+    }
+    Ok(exit_code(&checked))
+}

@@ -1,0 +1,164 @@
+//! The fields of agent definitions, and the findings about unknown and missing fields.
+
+use crate::agent::{AgentError, Capabilities};
+use crate::model::{DefinitionOptions, Finding, Findings, KnownFields, Place, Severity, nearest};
+use serde_json::{Map, Value};
+
+static AGENT: KnownFields<'static> = KnownFields {
+    names: &[
+        "agent_id",
+        "approval",
+        "budgets",
+        "capabilities",
+        "context_budget",
+        "context_format",
+        "delegate",
+        "handoff",
+        "max_turns",
+        "model",
+        "output_schema",
+        "outputs",
+        "reminders",
+        "responds_with",
+        "return_to_user",
+        "selectors",
+        "subscriptions",
+        "system_prompt",
+        "temperature",
+        "tool_calls",
+        "tools",
+        "trust",
+        "use",
+        "wait_seconds",
+    ],
+    aliases: &[
+        ("agents", &["use", "handoff", "delegate"]),
+        ("id", &["agent_id"]),
+        ("instruction", &["system_prompt"]),
+        ("instructions", &["system_prompt"]),
+        ("max_tokens", &["budgets"]),
+        ("name", &["agent_id"]),
+        ("permissions", &["capabilities"]),
+        ("response_schema", &["output_schema"]),
+        ("schema", &["output_schema"]),
+        ("system", &["system_prompt"]),
+        ("triggers", &["subscriptions"]),
+        ("uses", &["use"]),
+        ("writes", &["responds_with"]),
+    ],
+};
+
+/// Additional fields of definitions for RCRT servers.
+const RCRT: [&str; 1] = ["llm_config_id"];
+
+/// Fields that restrict the agent or instruct its model. A field with nearly the same name is an error in every mode, because it
+/// would neither restrict nor instruct.
+const RESTRICTIONS: [&str; 12] = [
+    "approval",
+    "budgets",
+    "capabilities",
+    "context_budget",
+    "max_turns",
+    "output_schema",
+    "responds_with",
+    "return_to_user",
+    "system_prompt",
+    "temperature",
+    "trust",
+    "wait_seconds",
+];
+
+static CAPABILITIES: KnownFields<'static> = KnownFields {
+    names: &Capabilities::ALL,
+    aliases: &[("can_use_tools", &[])],
+};
+
+static AGENT_REF: KnownFields<'static> = plain(&["agent", "description"]);
+pub(super) static BUDGETS: KnownFields<'static> = plain(&["tokens", "calls", "seconds"]);
+pub(super) static CONTEXT_BUDGET: KnownFields<'static> =
+    plain(&["tokens", "bytes", "items_per_source"]);
+pub(super) static OUTPUT: KnownFields<'static> =
+    plain(&["name", "description", "schema", "required"]);
+pub(super) static APPROVAL: KnownFields<'static> = plain(&["tools", "by"]);
+pub(super) static WAIT_SECONDS: KnownFields<'static> = plain(&["people", "agents", "model"]);
+static TRUST: KnownFields<'static> = plain(&["private", "untrusted", "outward"]);
+
+const fn plain(names: &'static [&'static str]) -> KnownFields<'static> {
+    KnownFields {
+        names,
+        aliases: &[],
+    }
+}
+
+/// Checks the fields of a definition, without their values. The paths begin at the context of the definition.
+pub(super) fn check(fields: &Map<String, Value>, options: &DefinitionOptions) -> Findings {
+    let top = Place::default();
+    let by_mode = match options.strict {
+        true => Severity::Error,
+        false => Severity::Warning,
+    };
+    let mut found = Findings::default();
+    let is_known = |field: &str| options.rcrt_fields && RCRT.contains(&field);
+    for field in AGENT.unknown(fields).filter(|field| !is_known(field)) {
+        let severity = match nearest(field, RESTRICTIONS) {
+            Some(_) => Severity::Error,
+            None => by_mode,
+        };
+        found.push(AGENT.finding(severity, &top, field));
+    }
+    let parts = [
+        ("approval", &APPROVAL, Severity::Error),
+        ("budgets", &BUDGETS, Severity::Error),
+        ("capabilities", &CAPABILITIES, Severity::Warning),
+        ("context_budget", &CONTEXT_BUDGET, Severity::Error),
+        ("delegate", &AGENT_REF, by_mode),
+        ("handoff", &AGENT_REF, by_mode),
+        ("outputs", &OUTPUT, Severity::Error),
+        ("trust", &TRUST, Severity::Error),
+        ("use", &AGENT_REF, by_mode),
+        ("wait_seconds", &WAIT_SECONDS, Severity::Error),
+    ];
+    for (name, known, severity) in parts {
+        let Some(value) = fields.get(name) else {
+            continue;
+        };
+        for (place, object) in objects(value, &top.field(name)) {
+            for field in known.unknown(object) {
+                found.push(known.finding(severity, &place, field));
+            }
+        }
+    }
+    let prompt = fields.get("system_prompt").filter(|value| !value.is_null());
+    if prompt.is_none_or(|prompt| prompt.as_str().is_some_and(|text| text.trim().is_empty())) {
+        let place = top.field("system_prompt");
+        let message = "missing field \"system_prompt\": the model gets no instructions";
+        found.push(Finding::warning(place, message));
+    }
+    found
+}
+
+/// # Errors
+/// Returns the first unknown field that is an error.
+pub(super) fn refuse(found: &Findings) -> Result<(), AgentError> {
+    match found.first_error() {
+        Some(finding) => Err(AgentError::UnknownField {
+            place: finding.place.clone(),
+            problem: finding.message.clone(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Returns an object, or the objects in a list, with their paths.
+fn objects<'v>(
+    value: &'v Value,
+    place: &Place,
+) -> impl Iterator<Item = (Place, &'v Map<String, Value>)> {
+    let alone = value.as_object().map(|object| (place.clone(), object));
+    let items = value.as_array().into_iter().flatten().enumerate();
+    let items = items.filter_map({
+        let place = place.clone();
+        move |(at, item)| Some((place.item(at), item.as_object()?))
+    });
+    alone.into_iter().chain(items)
+}

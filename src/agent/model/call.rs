@@ -1,0 +1,159 @@
+use crate::machine;
+use crate::model::Json;
+use serde::{Deserialize, Serialize};
+
+/// A tool call that a model requests.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ToolCall {
+    /// The ID, which the result must name. Created here if the provider gave none.
+    pub id: String,
+    /// The tool name as the model wrote it. The request may not have offered such a tool.
+    pub name: String,
+    /// The arguments.
+    pub arguments: Arguments,
+}
+
+impl ToolCall {
+    /// Creates a tool call.
+    #[must_use]
+    pub fn new(
+        id: impl Into<String>,
+        name: impl Into<String>,
+        arguments: impl Into<Arguments>,
+    ) -> Self {
+        Self {
+            id: id.into(),
+            name: name.into(),
+            arguments: arguments.into(),
+        }
+    }
+}
+
+/// The arguments of a tool call: the string that the model wrote, and its JSON if it is valid.
+///
+/// A string that is not JSON is retained unchanged, so that an error can quote it to the model. An empty string counts as
+/// `{}`, because models write nothing for a tool without arguments.
+///
+/// A tool is called with [`machine::Arguments`](crate::machine::Arguments), the JSON or the invalid string. This type also
+/// retains the string of valid arguments: a conversation goes back to the model byte for byte, also after a store has
+/// rewritten its JSON.
+///
+/// ```
+/// use universal_executor::agent::Arguments;
+///
+/// let good = Arguments::from_text(r#"{"city": "Bergen"}"#);
+/// assert_eq!(good.json()?["city"], "Bergen");
+///
+/// let cut = Arguments::from_text(r#"{"city": "Ber"#);
+/// assert!(cut.json().is_err());
+/// assert_eq!(cut.text(), r#"{"city": "Ber"#);
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(from = "String", into = "String")]
+pub struct Arguments {
+    text: String,
+    json: Result<Json, BadArguments>,
+}
+
+impl Arguments {
+    /// Reads the string that a model wrote.
+    #[must_use]
+    pub fn from_text(text: impl Into<String>) -> Self {
+        let text = text.into();
+        let json = match machine::Arguments::parse(&text) {
+            machine::Arguments::Json(json) => Ok(json),
+            machine::Arguments::Unreadable { problem, .. } => Err(BadArguments { reason: problem }),
+        };
+        Self { text, json }
+    }
+
+    /// Returns the string as the model wrote it.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns the JSON of the string.
+    ///
+    /// # Errors
+    /// [`BadArguments`] if the string is not JSON, nests deeper than 64 levels or is larger than [`Json::MAX_BYTES`].
+    pub fn json(&self) -> Result<&Json, BadArguments> {
+        self.json.as_ref().map_err(Clone::clone)
+    }
+}
+
+impl From<String> for Arguments {
+    fn from(text: String) -> Self {
+        Self::from_text(text)
+    }
+}
+
+impl From<Arguments> for String {
+    fn from(arguments: Arguments) -> Self {
+        arguments.text
+    }
+}
+
+impl From<serde_json::Value> for Arguments {
+    fn from(value: serde_json::Value) -> Self {
+        Self::from_text(value.to_string())
+    }
+}
+
+/// The arguments of a call are not JSON, or not within the limits of [`Json`].
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the arguments of the call cannot be read: {reason}")]
+#[non_exhaustive]
+pub struct BadArguments {
+    /// The error, in words that the model can act on.
+    pub reason: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn no_arguments_are_an_empty_object() {
+        for text in ["", "  ", "{}"] {
+            assert_eq!(
+                *Arguments::from_text(text).json().unwrap(),
+                serde_json::json!({})
+            );
+        }
+    }
+
+    #[test]
+    fn arguments_that_nest_without_end_are_refused_and_kept() {
+        let text = "[".repeat(100_000);
+
+        let arguments = Arguments::from_text(&*text);
+
+        assert!(arguments.json().is_err());
+        assert_eq!(arguments.text(), text);
+    }
+
+    #[test]
+    fn a_model_is_told_where_its_arguments_are_broken() {
+        let error = Arguments::from_text(r#"{"a": "#).json().unwrap_err();
+
+        assert!(error.reason.ends_with("at line 1 column 6"), "{error}");
+    }
+
+    proptest! {
+        #![proptest_config(crate::fuzz::config())]
+
+        #[test]
+        fn whatever_a_model_writes_is_kept_and_survives_being_saved(text in ".{0,200}") {
+            let arguments = Arguments::from_text(&*text);
+
+            let saved = serde_json::to_string(&arguments).unwrap();
+
+            prop_assert_eq!(arguments.text(), text);
+            prop_assert_eq!(serde_json::from_str::<Arguments>(&saved).unwrap(), arguments);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The bytes of images and files, read from a store at the time of a request.
+
+use super::{ChatRequest, Media, Part};
+use crate::agent::ModelError;
+use crate::error::{Retry, excerpt};
+use crate::executor::{ContextError, ExecutionContext};
+use crate::model::{BreadcrumbId, Json};
+use crate::store::{BreadcrumbStore, StoreError};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt;
+use std::sync::Arc;
+
+/// The bytes that were read for a request, in base64. They are never saved.
+#[derive(Clone, Default, PartialEq)]
+pub(in crate::agent) struct Loaded(BTreeMap<(BreadcrumbId, String), Arc<str>>);
+
+impl fmt::Debug for Loaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(loaded) = self;
+        write!(f, "Loaded({})", loaded.len())
+    }
+}
+
+/// The store that an agent reads images and files from.
+#[derive(Clone)]
+pub(in crate::agent) struct MediaSource {
+    store: Arc<dyn BreadcrumbStore>,
+    context: ExecutionContext,
+}
+
+impl MediaSource {
+    pub(in crate::agent) fn new(
+        store: Arc<dyn BreadcrumbStore>,
+        context: &ExecutionContext,
+    ) -> Self {
+        let context = context.clone();
+        Self { store, context }
+    }
+
+    /// Reads the images and files of a request.
+    pub(in crate::agent) async fn load(&self, request: &mut ChatRequest) -> Result<(), ModelError> {
+        let context = Some(&self.context);
+        request.load(&*self.store, context).await
+    }
+}
+
+impl fmt::Debug for MediaSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MediaSource").finish_non_exhaustive()
+    }
+}
+
+impl ChatRequest {
+    /// Maximum size of all images and files of a request together, in bytes: 16 MiB.
+    pub const MAX_MEDIA_BYTES: u64 = 16 << 20;
+
+    /// Reads the images and files of the messages from a store, for the next request to a model.
+    ///
+    /// An agent calls this itself, with its own store. A breadcrumb is read as its hints shape it, so an excluded field
+    /// cannot be sent.
+    ///
+    /// # Errors
+    /// [`ModelError::Media`] if a reference cannot be read or its content does not match it, [`ModelError::TooLarge`] if the
+    /// content is larger than [`Media::MAX_BYTES`] or [`Self::MAX_MEDIA_BYTES`], [`ModelError::Unavailable`] if the store
+    /// fails.
+    pub async fn load_media(&mut self, store: &dyn BreadcrumbStore) -> Result<(), ModelError> {
+        self.load(store, None).await
+    }
+
+    /// Returns the images and files of all messages.
+    pub(in crate::agent) fn media(&self) -> impl Iterator<Item = (&Media, bool)> {
+        let parts = self.messages.iter().flat_map(|message| &message.parts);
+        parts.filter_map(|part| match part {
+            Part::Image(media) => Some((media, true)),
+            Part::File(media) => Some((media, false)),
+            Part::Text(_)
+            | Part::Data(_)
+            | Part::ToolCall(_)
+            | Part::ToolResult(_)
+            | Part::Reasoning(_)
+            | Part::Opaque(_) => None,
+        })
+    }
+
+    /// Returns the bytes of an image or a file in base64.
+    pub(in crate::agent) fn bytes_of(&self, media: &Media) -> Result<&Arc<str>, ModelError> {
+        let Loaded(loaded) = &self.loaded;
+        let key = (media.breadcrumb, media.path.clone());
+        loaded
+            .get(&key)
+            .ok_or_else(|| media.unusable("it was not read; call ChatRequest::load_media"))
+    }
+
+    async fn load(
+        &mut self,
+        store: &dyn BreadcrumbStore,
+        context: Option<&ExecutionContext>,
+    ) -> Result<(), ModelError> {
+        let mut total = 0_u64;
+        for (media, is_image) in self.media() {
+            media.check(is_image)?;
+            total = total.saturating_add(media.size);
+        }
+        if total > Self::MAX_MEDIA_BYTES {
+            return Err(ModelError::TooLarge {
+                what: "the size of all images and files in bytes",
+                limit: usize::try_from(Self::MAX_MEDIA_BYTES).unwrap_or(usize::MAX),
+            });
+        }
+        let mut loaded = BTreeMap::new();
+        for (media, _) in self.media() {
+            let key = (media.breadcrumb, media.path.clone());
+            let bytes = match loaded.entry(key) {
+                Entry::Occupied(read) => read.into_mut(),
+                Entry::Vacant(unread) => {
+                    let shown = shown(media, store, context).await?;
+                    unread.insert(media.bytes_in(&shown)?)
+                }
+            };
+            // The total counts the sizes in the references, so each reference must be right.
+            media.check_size(bytes)?;
+        }
+        self.loaded = Loaded(loaded);
+        Ok(())
+    }
+}
+
+/// Returns the context of the breadcrumb that has the bytes, as its hints shape it.
+async fn shown(
+    media: &Media,
+    store: &dyn BreadcrumbStore,
+    context: Option<&ExecutionContext>,
+) -> Result<Json, ModelError> {
+    let found = match store.get(media.breadcrumb).await {
+        Ok(found) => found,
+        Err(StoreError::NotFound { .. }) => {
+            return Err(media.unusable("the breadcrumb does not exist"));
+        }
+        Err(error) => return Err(ModelError::Unavailable(error.into())),
+    };
+    let shown = match context {
+        Some(context) => context.shown(&found, store).await,
+        None => {
+            let context = ExecutionContext::for_trigger(Arc::clone(&found));
+            context.shown(&found, store).await
+        }
+    };
+    shown.map_err(|error| match error {
+        ContextError::Withheld { .. } => media.unusable("its hints cannot be used"),
+        error if error.retry() == Retry::Never => media.unusable("its hints cannot be read"),
+        error => ModelError::Unavailable(error.into()),
+    })
+}
+
+impl Media {
+    /// Maximum size of one image or file in bytes: 768 KiB, whose base64 fills the largest [`Json`] that a breadcrumb can have.
+    pub const MAX_BYTES: u64 = 768 << 10;
+
+    /// Checks a reference before anything is read.
+    fn check(&self, is_image: bool) -> Result<(), ModelError> {
+        if self.size > Self::MAX_BYTES {
+            return Err(ModelError::TooLarge {
+                what: "the size of an image or a file in bytes",
+                limit: usize::try_from(Self::MAX_BYTES).unwrap_or(usize::MAX),
+            });
+        }
+        let is_plain = |part: &str| {
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&^_.+-".contains(&byte);
+            (1..=64).contains(&part.len()) && part.bytes().all(is_plain)
+        };
+        let parts = self.media_type.split_once('/');
+        let is_type = parts.is_some_and(|(kind, name)| is_plain(kind) && is_plain(name));
+        if !is_type {
+            return Err(self.unusable("the media type is not of the form type/subtype"));
+        }
+        if is_image && !self.media_type.starts_with("image/") {
+            return Err(self.unusable("an image must have a media type image/.."));
+        }
+        Ok(())
+    }
+
+    /// Returns the bytes in a context, in base64.
+    fn bytes_in(&self, context: &Json) -> Result<Arc<str>, ModelError> {
+        match context.text(&self.path) {
+            Some(text) => Ok(text.into()),
+            None => Err(self.unusable("the context shows no string at this path")),
+        }
+    }
+
+    /// Checks that a string is base64 of as many bytes as the reference says.
+    fn check_size(&self, text: &str) -> Result<(), ModelError> {
+        match decoded_size(text) {
+            None => Err(self.unusable("the string is not standard base64 with padding")),
+            Some(size) if size != self.size => {
+                let reason = format!("it has {size} bytes, the reference says {}", self.size);
+                Err(self.unusable(reason))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn unusable(&self, reason: impl Into<String>) -> ModelError {
+        ModelError::Media {
+            breadcrumb: self.breadcrumb,
+            path: excerpt(&self.path, 200).into_owned(),
+            media_type: excerpt(&self.media_type, 100).into_owned(),
+            reason: reason.into(),
+        }
+    }
+
+    /// Returns a description for programs, which are not given the bytes.
+    #[cfg(feature = "cli")]
+    pub(in crate::agent) fn described(&self) -> String {
+        let name = self.name.as_deref().unwrap_or("without a name");
+        let (name, kind) = (excerpt(name, 200), excerpt(&self.media_type, 100));
+        format!(
+            "[attachment {name:?} of type {kind:?}, {} bytes, not shown]",
+            self.size
+        )
+    }
+}
+
+/// Returns the size in bytes of the content of a base64 string, or `None` if the string is not valid.
+fn decoded_size(text: &str) -> Option<u64> {
+    let data = text.trim_end_matches('=');
+    let padding = text.len() - data.len();
+    let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/".contains(&byte);
+    if !text.len().is_multiple_of(4) || padding > 2 || !data.bytes().all(is_base64) {
+        return None;
+    }
+    u64::try_from(text.len() / 4 * 3 - padding).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_of_base64_is_known_without_decoding_it() {
+        let sizes = ["", "QQ==", "QUI=", "QUJD", "QUJDRA=="].map(decoded_size);
+
+        assert_eq!(sizes, [Some(0), Some(1), Some(2), Some(3), Some(4)]);
+        for text in ["Q", "Q===", "QQ=a", "QQ\n=", "Q-_=", "===="] {
+            assert_eq!(decoded_size(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_reference_with_another_type_or_size_is_refused_before_anything_is_read() {
+        let media = |kind: &str, size| Media::new(BreadcrumbId::NIL, "photo", kind, size);
+
+        assert!(media("image/png", 3).check(true).is_ok());
+        assert!(media("application/pdf", 3).check(false).is_ok());
+        for kind in [
+            "png",
+            "image/",
+            "image/png;base64,x",
+            "image/png\r\n",
+            "text/plain",
+        ] {
+            let error = media(kind, 3).check(true).unwrap_err();
+            assert!(matches!(error, ModelError::Media { .. }), "{error:?}");
+        }
+        let error = media("image/png", Media::MAX_BYTES + 1).check(true);
+        assert!(
+            matches!(error, Err(ModelError::TooLarge { .. })),
+            "{error:?}"
+        );
+    }
+}

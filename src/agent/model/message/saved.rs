@@ -1,0 +1,181 @@
+//! The saved forms of messages and responses.
+
+use super::{Message, Speaker};
+use crate::agent::model::{CallResult, ChatResponse, Part, StopReason, ToolCall, Usage};
+use crate::model::Json;
+use serde::ser::SerializeMap as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The saved form of a message: its parts, or the fields of a message with one text or data.
+#[derive(Deserialize)]
+struct SavedMessage {
+    speaker: Speaker,
+    #[serde(default)]
+    parts: Option<Vec<Part>>,
+    #[serde(default)]
+    text: String,
+    // `null` is data too.
+    #[serde(default, deserialize_with = "present")]
+    data: Option<Json>,
+    #[serde(default)]
+    tool_calls: Vec<ToolCall>,
+    #[serde(default)]
+    call_id: Option<String>,
+    #[serde(default)]
+    is_error: bool,
+}
+
+/// The saved form of a response: its parts, or one text and tool calls.
+#[derive(Deserialize)]
+struct SavedResponse {
+    #[serde(default)]
+    parts: Option<Vec<Part>>,
+    #[serde(default)]
+    text: String,
+    #[serde(default)]
+    tool_calls: Vec<ToolCall>,
+    #[serde(default)]
+    usage: Usage,
+    #[serde(default)]
+    stop: StopReason,
+}
+
+/// Parts that the fields of earlier versions can hold.
+struct Plain<'p> {
+    text: &'p str,
+    data: Option<&'p Json>,
+    calls: Vec<&'p ToolCall>,
+    result: Option<&'p CallResult>,
+}
+
+impl<'p> Plain<'p> {
+    /// Returns the fields for some parts, or `None` if the fields cannot hold all of them.
+    fn of(parts: &'p [Part]) -> Option<Self> {
+        let mut plain = Self {
+            text: "",
+            data: None,
+            calls: Vec::new(),
+            result: None,
+        };
+        for (at, part) in parts.iter().enumerate() {
+            match part {
+                Part::Text(text) if at == 0 && !text.is_empty() => plain.text = text,
+                Part::Data(data) if at == 0 => plain.data = Some(data),
+                Part::ToolCall(call) if plain.result.is_none() => plain.calls.push(call),
+                Part::ToolResult(result) if at == 0 => plain.result = Some(result),
+                Part::Text(_)
+                | Part::Data(_)
+                | Part::ToolCall(_)
+                | Part::ToolResult(_)
+                | Part::Image(_)
+                | Part::File(_)
+                | Part::Reasoning(_)
+                | Part::Opaque(_) => return None,
+            }
+        }
+        Some(plain)
+    }
+}
+
+fn parts_of(text: String, tool_calls: Vec<ToolCall>) -> Vec<Part> {
+    let text = (!text.is_empty()).then_some(text).map(Part::Text);
+    let calls = tool_calls.into_iter().map(Part::ToolCall);
+    text.into_iter().chain(calls).collect()
+}
+
+fn present<'de, D: Deserializer<'de>>(data: D) -> Result<Option<Json>, D::Error> {
+    Json::deserialize(data).map(Some)
+}
+
+impl From<SavedMessage> for Message {
+    fn from(saved: SavedMessage) -> Self {
+        let parts = match (saved.parts, saved.data, saved.call_id) {
+            (Some(parts), _, _) => parts,
+            (None, Some(data), _) => {
+                let calls = saved.tool_calls.into_iter().map(Part::ToolCall);
+                [Part::Data(data)].into_iter().chain(calls).collect()
+            }
+            (None, None, Some(call_id)) => vec![Part::ToolResult(CallResult {
+                call_id,
+                text: saved.text,
+                is_error: saved.is_error,
+            })],
+            (None, None, None) => parts_of(saved.text, saved.tool_calls),
+        };
+        Self {
+            speaker: saved.speaker,
+            parts,
+        }
+    }
+}
+
+impl From<SavedResponse> for ChatResponse {
+    fn from(saved: SavedResponse) -> Self {
+        let parts = saved
+            .parts
+            .unwrap_or_else(|| parts_of(saved.text, saved.tool_calls));
+        Self {
+            parts,
+            usage: saved.usage,
+            stop: saved.stop,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Message {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        SavedMessage::deserialize(deserializer).map(Into::into)
+    }
+}
+
+impl<'de> Deserialize<'de> for ChatResponse {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        SavedResponse::deserialize(deserializer).map(Into::into)
+    }
+}
+
+impl Serialize for Message {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_map(None)?;
+        fields.serialize_entry("speaker", &self.speaker)?;
+        let Some(plain) = Plain::of(&self.parts) else {
+            fields.serialize_entry("parts", &self.parts)?;
+            return fields.end();
+        };
+        let text = plain.result.map_or(plain.text, |result| &result.text);
+        match plain.data {
+            Some(data) => fields.serialize_entry("data", data)?,
+            None => fields.serialize_entry("text", text)?,
+        }
+        if !plain.calls.is_empty() {
+            fields.serialize_entry("tool_calls", &plain.calls)?;
+        }
+        if let Some(result) = plain.result {
+            fields.serialize_entry("call_id", &result.call_id)?;
+            if result.is_error {
+                fields.serialize_entry("is_error", &true)?;
+            }
+        }
+        fields.end()
+    }
+}
+
+impl Serialize for ChatResponse {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_map(None)?;
+        let plain = Plain::of(&self.parts);
+        let plain = plain.filter(|plain| plain.data.is_none() && plain.result.is_none());
+        match plain {
+            Some(plain) => {
+                fields.serialize_entry("text", plain.text)?;
+                if !plain.calls.is_empty() {
+                    fields.serialize_entry("tool_calls", &plain.calls)?;
+                }
+            }
+            None => fields.serialize_entry("parts", &self.parts)?,
+        }
+        fields.serialize_entry("usage", &self.usage)?;
+        fields.serialize_entry("stop", &self.stop)?;
+        fields.end()
+    }
+}

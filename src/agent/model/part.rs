@@ -1,0 +1,217 @@
+use super::ToolCall;
+use crate::model::{BreadcrumbId, Json, size_within};
+use serde::{Deserialize, Serialize};
+
+/// One part of a [`Message`](super::Message) or of a [`ChatResponse`](super::ChatResponse).
+///
+/// Parts are in the order in which the model wrote them, as far as the protocol of its provider shows one.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Part {
+    /// Words of the speaker.
+    Text(String),
+    /// Data that is not the speaker's own words. Models see it inside a fence; it is saved without one.
+    Data(Json),
+    /// An image, by reference.
+    Image(Media),
+    /// A file, such as a PDF or audio, by reference.
+    File(Media),
+    /// A tool call of the model.
+    ToolCall(ToolCall),
+    /// The result of a tool call.
+    ToolResult(CallResult),
+    /// Text in which the model reasoned. It is not part of the answer.
+    Reasoning(Reasoning),
+    /// State of a provider, such as a signature of a thought.
+    Opaque(Opaque),
+}
+
+/// The result of a tool call.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct CallResult {
+    /// The ID of the call.
+    pub call_id: String,
+    /// The output, or the reason of the failure in words that the model can act on.
+    pub text: String,
+    /// If `true`, the call failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_error: bool,
+}
+
+/// The provider and model that wrote a part. Only the same model of the same provider gets the part back.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Origin {
+    /// The protocol and the endpoint or the tool, such as `openai:api.example.com:5c1f00b5e2a74d90` or `genai:anthropic`. The digits
+    /// are a digest of the URL.
+    pub provider: String,
+    /// The model by the provider's name, or `None` if the request named none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+}
+
+/// Text in which a model reasoned before its answer.
+///
+/// Only its [`origin`](Self::origin) gets it back, in the same field. No other provider sees it.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Reasoning {
+    /// The text.
+    pub text: String,
+    /// The name of the field in the provider's protocol, such as `reasoning_content`.
+    pub field: String,
+    /// The model that reasoned.
+    pub origin: Origin,
+}
+
+/// State of a provider, which only its [`origin`](Self::origin) gets back, unchanged. No other provider sees it.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Opaque {
+    /// The name of the field in the provider's protocol, such as `reasoning_details`.
+    pub field: String,
+    /// The state.
+    pub value: Json,
+    /// The ID of the tool call that the state belongs to, or `None` if it belongs to the whole message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_id: Option<String>,
+    /// The model that the state belongs to.
+    pub origin: Origin,
+}
+
+/// A reference to an image or a file in the store. A conversation contains references and never the bytes.
+///
+/// The bytes are read at the time of a request, by [`ChatRequest::load_media`](super::ChatRequest::load_media).
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Media {
+    /// The breadcrumb that has the bytes.
+    pub breadcrumb: BreadcrumbId,
+    /// The path of a string in the context of the breadcrumb: the bytes in standard base64.
+    pub path: String,
+    /// The media type, such as `image/png`.
+    pub media_type: String,
+    /// The size in bytes. A breadcrumb with content of another size is refused.
+    pub size: u64,
+    /// The file name that models are shown, or `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+impl Origin {
+    /// Creates an origin.
+    #[must_use]
+    pub fn new(provider: impl Into<String>, model: Option<&str>) -> Self {
+        Self {
+            provider: provider.into(),
+            model: model.map(str::to_owned),
+        }
+    }
+}
+
+impl Reasoning {
+    /// Creates a text in which a model reasoned, from a field of its protocol.
+    #[must_use]
+    pub fn new(text: impl Into<String>, field: impl Into<String>, origin: Origin) -> Self {
+        Self {
+            text: text.into(),
+            field: field.into(),
+            origin,
+        }
+    }
+}
+
+impl Opaque {
+    /// Maximum nesting of a value. A saved conversation adds a few levels, and JSON in a store has at most 64.
+    pub const MAX_DEPTH: usize = 32;
+
+    /// Creates state of a whole message, from a field of the provider's protocol.
+    #[must_use]
+    pub fn new(field: impl Into<String>, value: impl Into<Json>, origin: Origin) -> Self {
+        Self {
+            field: field.into(),
+            value: value.into(),
+            call_id: None,
+            origin,
+        }
+    }
+
+    /// Binds the state to a tool call.
+    #[must_use]
+    pub fn of_call(mut self, call_id: impl Into<String>) -> Self {
+        self.call_id = Some(call_id.into());
+        self
+    }
+
+    /// Returns `true` if the value nests no deeper than [`Self::MAX_DEPTH`].
+    pub(in crate::agent) fn is_flat(&self) -> bool {
+        size_within(&self.value, Self::MAX_DEPTH).is_ok()
+    }
+}
+
+impl Media {
+    /// Creates a reference to the bytes in a field of a breadcrumb's context.
+    #[must_use]
+    pub fn new(
+        breadcrumb: BreadcrumbId,
+        path: impl Into<String>,
+        media_type: impl Into<String>,
+        size: u64,
+    ) -> Self {
+        Self {
+            breadcrumb,
+            path: path.into(),
+            media_type: media_type.into(),
+            size,
+            name: None,
+        }
+    }
+
+    /// Sets the file name that models are shown.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+}
+
+impl Part {
+    /// Returns the size of all strings and values in bytes.
+    pub(crate) fn size(&self) -> usize {
+        let origin =
+            |origin: &Origin| origin.provider.len() + origin.model.as_ref().map_or(0, String::len);
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Data(data) => data.size(),
+            Self::Image(media) | Self::File(media) => {
+                let name = media.name.as_ref().map_or(0, String::len);
+                media.path.len() + media.media_type.len() + name
+            }
+            Self::ToolCall(call) => call.id.len() + call.name.len() + call.arguments.text().len(),
+            Self::ToolResult(result) => result.call_id.len() + result.text.len(),
+            Self::Reasoning(reasoning) => {
+                reasoning.text.len() + reasoning.field.len() + origin(&reasoning.origin)
+            }
+            Self::Opaque(opaque) => {
+                let call_id = opaque.call_id.as_ref().map_or(0, String::len);
+                let value = opaque.value.size();
+                value.saturating_add(opaque.field.len() + call_id + origin(&opaque.origin))
+            }
+        }
+    }
+
+    /// Returns `true` if only the provider that wrote the part gets it back.
+    pub(crate) fn is_private(&self) -> bool {
+        match self {
+            Self::Reasoning(_) | Self::Opaque(_) => true,
+            Self::Text(_)
+            | Self::Data(_)
+            | Self::Image(_)
+            | Self::File(_)
+            | Self::ToolCall(_)
+            | Self::ToolResult(_) => false,
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Reasoning and provider state in the words of chat completions: fields of a message and of its tool calls that only the
+//! endpoint which wrote them understands.
+
+use crate::agent::{ChatEvent, Message, ModelError, Opaque, Origin, Reasoning};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// The fields of a message with the text in which the model reasoned.
+const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
+
+/// The field of a message with a list of thoughts, which can be encrypted or signed.
+const DETAILS: &str = "reasoning_details";
+
+/// The field of a message with the parts of a model that a tool serves.
+pub(in crate::agent) const PARTS: &str = "opaque_parts";
+
+/// The fields of a tool call that are not state of the provider.
+const KNOWN: [&str; 4] = ["id", "index", "type", "function"];
+
+/// The text of these fields of a thought comes in pieces.
+const IN_PIECES: [&str; 3] = ["text", "summary", "data"];
+
+/// Fields of a message, or of a piece of one.
+#[derive(Default)]
+pub(super) struct Fields {
+    pub(super) reasoning_content: Option<Value>,
+    pub(super) reasoning: Option<Value>,
+    pub(super) reasoning_details: Option<Value>,
+    pub(super) opaque_parts: Option<Value>,
+}
+
+impl Fields {
+    /// Returns the size of all fields in bytes.
+    pub(super) fn size(&self) -> usize {
+        let fields = [
+            &self.reasoning_content,
+            &self.reasoning,
+            &self.reasoning_details,
+            &self.opaque_parts,
+        ];
+        let sizes = fields.into_iter().map(|field| size_of(field.as_ref()));
+        sizes.sum()
+    }
+}
+
+/// Returns the size of a value in bytes.
+pub(super) fn size_of(value: Option<&Value>) -> usize {
+    value.map_or(0, |value| match value {
+        Value::String(text) => text.len(),
+        Value::Null => 0,
+        Value::Object(fields) if fields.is_empty() => 0,
+        value @ (Value::Object(_) | Value::Array(_) | Value::Bool(_) | Value::Number(_)) => {
+            value.to_string().len()
+        }
+    })
+}
+
+/// Collects the state of an answer, which comes whole or in pieces.
+#[derive(Debug)]
+pub(super) struct Thoughts {
+    origin: Origin,
+    details: Vec<Value>,
+    parts: Vec<Value>,
+    /// Fields of the tool calls, by the ID of the call.
+    calls: BTreeMap<String, Map<String, Value>>,
+}
+
+impl Thoughts {
+    pub(super) fn new(origin: Origin) -> Self {
+        Self {
+            origin,
+            details: Vec::new(),
+            parts: Vec::new(),
+            calls: BTreeMap::new(),
+        }
+    }
+
+    /// Reads the fields of a message. Reasoning is an event at once, and state is part of [`finish`](Self::finish).
+    pub(super) fn read(&mut self, fields: Fields) -> Option<ChatEvent> {
+        if let Some(Value::Array(details)) = fields.reasoning_details {
+            for detail in details {
+                self.detail(detail);
+            }
+        }
+        if let Some(Value::Array(parts)) = fields.opaque_parts {
+            self.parts.extend(parts);
+        }
+        // An endpoint that sends both sends the same text twice.
+        let fields = [fields.reasoning_content, fields.reasoning];
+        let mut texts = REASONING.into_iter().zip(fields);
+        texts.find_map(|(field, text)| match text {
+            Some(Value::String(text)) if !text.is_empty() => {
+                let reasoning = Reasoning::new(text, field, self.origin.clone());
+                Some(ChatEvent::Reasoning(reasoning))
+            }
+            Some(
+                Value::String(_)
+                | Value::Null
+                | Value::Array(_)
+                | Value::Bool(_)
+                | Value::Number(_)
+                | Value::Object(_),
+            )
+            | None => None,
+        })
+    }
+
+    /// Adds a thought, or a piece of one: pieces have the index and the type of the thought.
+    fn detail(&mut self, detail: Value) {
+        let same = |so_far: &&mut Value| {
+            let field = |name: &str| (so_far.get(name), detail.get(name));
+            let (index, kind) = (field("index"), field("type"));
+            index.0.is_some() && index.0 == index.1 && kind.0 == kind.1
+        };
+        let so_far = self.details.iter_mut().find(same);
+        let (Some(Value::Object(so_far)), Value::Object(more)) = (so_far, &detail) else {
+            self.details.push(detail);
+            return;
+        };
+        for (name, more) in more {
+            match (so_far.get_mut(name), more) {
+                (Some(Value::String(text)), Value::String(more))
+                    if IN_PIECES.contains(&&**name) =>
+                {
+                    text.push_str(more);
+                }
+                (Some(_), Value::Null) => {}
+                (Some(_) | None, more) => {
+                    so_far.insert(name.clone(), more.clone());
+                }
+            }
+        }
+    }
+
+    /// Reads the fields of a tool call.
+    pub(super) fn read_call(&mut self, call_id: &str, fields: Map<String, Value>) {
+        let is_state =
+            |(name, value): &(String, Value)| !value.is_null() && !KNOWN.contains(&&**name);
+        let mut fields = fields.into_iter().filter(is_state).peekable();
+        if fields.peek().is_some() {
+            let known = self.calls.entry(call_id.to_owned()).or_default();
+            known.extend(fields);
+        }
+    }
+
+    /// Returns the state of the answer.
+    ///
+    /// # Errors
+    /// [`ModelError::BadAnswer`] if it nests too deep to be saved.
+    pub(super) fn finish(self) -> Result<Vec<ChatEvent>, ModelError> {
+        let mut state = Vec::new();
+        for (field, values) in [(DETAILS, self.details), (PARTS, self.parts)] {
+            if !values.is_empty() {
+                let value = Value::Array(values);
+                state.push(Opaque::new(field, value, self.origin.clone()));
+            }
+        }
+        for (call_id, fields) in self.calls {
+            for (field, value) in fields {
+                let opaque = Opaque::new(field, value, self.origin.clone());
+                state.push(opaque.of_call(&*call_id));
+            }
+        }
+        match state.iter().all(Opaque::is_flat) {
+            true => Ok(state.into_iter().map(ChatEvent::Opaque).collect()),
+            false => Err(ModelError::bad_answer(
+                "the state of the provider nests too deep",
+            )),
+        }
+    }
+}
+
+/// Adds the reasoning and the state of an earlier answer to its message.
+///
+/// The text of the reasoning is sent only with tool calls. Models need it there, and some endpoints reject it elsewhere.
+pub(super) fn restore(message: &Message, origin: &Origin, fields: &mut Map<String, Value>) {
+    let calls_tools = !message.tool_calls().is_empty();
+    for reasoning in message.reasoning(origin).filter(|_| calls_tools) {
+        if !REASONING.contains(&&*reasoning.field) {
+            continue;
+        }
+        let field = fields.entry(&*reasoning.field);
+        if let Value::String(text) = field.or_insert_with(|| Value::from("")) {
+            text.push_str(&reasoning.text);
+        }
+    }
+    for opaque in message.opaque(origin, None) {
+        if [DETAILS, PARTS].contains(&&*opaque.field) {
+            fields.insert(opaque.field.clone(), Value::clone(&opaque.value));
+        }
+    }
+}
+
+/// Adds the state of an earlier tool call to the call.
+pub(super) fn restore_call(
+    message: &Message,
+    origin: &Origin,
+    call_id: &str,
+    fields: &mut Map<String, Value>,
+) {
+    for opaque in message.opaque(origin, Some(call_id)) {
+        if !KNOWN.contains(&&*opaque.field) {
+            fields.insert(opaque.field.clone(), Value::clone(&opaque.value));
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Checks of agents, and of subscriptions alone.
+
+use super::common::Context;
+use super::related::Declaration;
+use crate::agent::{AgentDefinition, AgentError};
+use crate::error::Chain;
+use crate::model::{Finding, Place};
+use serde_json::Value;
+use std::borrow::Cow;
+
+pub(super) fn check(context: &mut Context<'_>) -> Option<Declaration> {
+    context.extend(AgentDefinition::check_fields(
+        context.value,
+        context.options,
+    ));
+    let subscriptions = context.subscriptions("agent");
+    let top = Place::default();
+    let value = match subscriptions {
+        Some(_) => Cow::Borrowed(context.value),
+        None => Cow::Owned(without_subscriptions(context.value)),
+    };
+    match AgentDefinition::from_json_with(&value, &context.lenient()) {
+        Ok(definition) => {
+            let schema = definition.output_schema.as_deref();
+            context.check_schema(&top.field("output_schema"), schema);
+            for (at, output) in definition.outputs.iter().enumerate() {
+                let place = top.field("outputs").item(at).field("schema");
+                context.check_schema(&place, Some(&output.schema));
+            }
+            Some(Declaration {
+                id: definition.agent_id,
+                kind: "agent",
+                subscriptions: subscriptions?,
+                writes: definition.responds_with,
+            })
+        }
+        // The checks above have found these.
+        Err(AgentError::Subscriptions { .. } | AgentError::UnknownField { .. }) => None,
+        Err(AgentError::Field { field, expected }) => {
+            let place = match field {
+                "context" => top,
+                field => top.join(field),
+            };
+            let message = format!("field {field:?} must be {expected}");
+            context.push(Finding::error(place, message));
+            None
+        }
+        Err(error @ AgentError::BadId(_)) => {
+            let message = Chain(&error).to_string();
+            context.push(Finding::error(top.field("agent_id"), message));
+            None
+        }
+        Err(
+            error @ (AgentError::UnknownTool { .. }
+            | AgentError::CallsItself { .. }
+            | AgentError::OfferedTwice { .. }
+            | AgentError::BadOutputSchema { .. }
+            | AgentError::Invalid(_)),
+        ) => {
+            context.push(Finding::error(top, Chain(&error).to_string()));
+            None
+        }
+    }
+}
+
+/// Returns a definition with an empty list of subscriptions, so that an error in them hides no error in another field.
+fn without_subscriptions(value: &Value) -> Value {
+    let mut value = value.clone();
+    if let Value::Object(fields) = &mut value {
+        fields.remove("selectors");
+        fields.insert("subscriptions".to_owned(), Value::Array(Vec::new()));
+    }
+    value
+}
+
+pub(super) fn check_subscriptions_only(context: &mut Context<'_>) -> Option<Declaration> {
+    context.subscriptions("executor");
+    None
+}

@@ -1,0 +1,193 @@
+//! Checks that several kinds of definitions share.
+
+use super::related::shadows;
+use crate::model::{
+    DefinitionError, DefinitionOptions, Finding, Findings, KnownFields, Place, Role, Severity,
+    Subscriptions, list_place,
+};
+use crate::tool::Checker;
+use crate::workflow::LoadError;
+use serde_json::Value;
+
+/// A definition under check.
+pub(super) struct Context<'v> {
+    /// The whole document: a breadcrumb, or the context of one.
+    pub(super) document: &'v Value,
+    /// The context of the definition.
+    pub(super) value: &'v Value,
+    /// The path of the context in the document.
+    pub(super) prefix: Place,
+    pub(super) options: &'v DefinitionOptions,
+    pub(super) found: Findings,
+}
+
+/// The fields of a breadcrumb, as a server or a store returns it.
+static ENVELOPE: KnownFields<'static> = KnownFields {
+    names: &[
+        "checksum",
+        "context",
+        "created_at",
+        "created_by",
+        "description",
+        "embedding",
+        "id",
+        "llm_hints",
+        "owner_id",
+        "read_count",
+        "schema_name",
+        "semantic_version",
+        "sensitivity",
+        "size_bytes",
+        "tags",
+        "title",
+        "ttl",
+        "ttl_config",
+        "ttl_source",
+        "ttl_type",
+        "updated_at",
+        "updated_by",
+        "version",
+        "visibility",
+    ],
+    aliases: &[("schema", &["schema_name"]), ("name", &["title"])],
+};
+
+impl<'v> Context<'v> {
+    pub(super) fn new(document: &'v Value, options: &'v DefinitionOptions) -> Self {
+        let (value, prefix) = match document.get("context") {
+            Some(context) => (context, Place::default().field("context")),
+            None => (document, Place::default()),
+        };
+        Self {
+            document,
+            value,
+            prefix,
+            options,
+            found: Findings::default(),
+        }
+    }
+
+    /// Returns the options without strict mode. Unknown fields are found separately, so that a check reports all of them.
+    pub(super) fn lenient(&self) -> DefinitionOptions {
+        let mut options = self.options.clone();
+        options.strict = false;
+        options
+    }
+
+    pub(super) fn severity(&self) -> Severity {
+        match self.options.strict {
+            true => Severity::Error,
+            false => Severity::Warning,
+        }
+    }
+
+    /// Adds a finding about a value in the context of the definition.
+    pub(super) fn push(&mut self, mut finding: Finding) {
+        finding.place = finding.place.below(&self.prefix);
+        self.found.push(finding);
+    }
+
+    pub(super) fn extend(&mut self, findings: Findings) {
+        for finding in findings.into_vec() {
+            self.push(finding);
+        }
+    }
+
+    pub(super) fn text(&self, field: &str) -> Option<&'v str> {
+        self.value.get(field).and_then(Value::as_str)
+    }
+
+    /// Checks the fields of the object at `place` of the context, if there is one.
+    pub(super) fn check_fields(&mut self, known: &KnownFields<'_>, place: &Place, value: &Value) {
+        let Some(object) = value.as_object() else {
+            return;
+        };
+        let severity = self.severity();
+        for field in known.unknown(object) {
+            self.push(known.finding(severity, place, field));
+        }
+    }
+
+    /// Checks the fields of the breadcrumb around a definition.
+    pub(super) fn check_envelope(&mut self) {
+        let Some(object) = self
+            .document
+            .as_object()
+            .filter(|_| !self.prefix.parts().is_empty())
+        else {
+            return;
+        };
+        let severity = self.severity();
+        for field in ENVELOPE.unknown(object) {
+            self.found
+                .push(ENVELOPE.finding(severity, &Place::default(), field));
+        }
+    }
+
+    /// Reads and checks the subscriptions. Adds a finding for each problem, and for a definition without a trigger.
+    pub(super) fn subscriptions(&mut self, kind: &str) -> Option<Subscriptions> {
+        let (value, is_strict) = (self.value, self.options.strict);
+        let read = match Subscriptions::from_json_with(value, &self.lenient()) {
+            Ok(read) => read,
+            Err(error) => {
+                self.push(of_definition(value, &error));
+                return None;
+            }
+        };
+        for warning in read.warnings() {
+            self.push(warning.finding(value, is_strict));
+        }
+        let list = list_place(value);
+        for (at, problem) in shadows(read.as_slice()) {
+            self.push(Finding::warning(list.item(at), problem));
+        }
+        let is_trigger = |role: Role| role == Role::Trigger;
+        if !read.as_slice().iter().any(|one| is_trigger(one.role)) {
+            let message = format!(
+                "no trigger, so no event starts this {kind}; set \"role\": \"trigger\" on a subscription"
+            );
+            self.push(Finding::warning(list, message));
+        }
+        Some(read)
+    }
+
+    /// Checks a JSON Schema in a field of the context. Without the feature `validate` any object is a schema.
+    pub(super) fn check_schema(&mut self, place: &Place, schema: Option<&Value>) {
+        let Some(schema) = schema.filter(|schema| !schema.is_null()) else {
+            return;
+        };
+        if !schema.is_object() && !schema.is_boolean() {
+            let message = "not a JSON Schema, which is an object, true or false";
+            self.push(Finding::error(place.clone(), message));
+        } else if let Err(reason) = Checker::compile(schema) {
+            let message = format!("not a usable JSON Schema: {reason}");
+            self.push(Finding::error(place.clone(), message));
+        }
+    }
+
+    pub(super) fn warn_of_other(&mut self) {
+        let schema = self.document.get("schema_name").and_then(Value::as_str);
+        let schema = crate::error::excerpt(schema.unwrap_or_default(), 80);
+        let message =
+            format!("{schema:?} is not the schema of a definition; the file is not checked");
+        let place = Place::default().field("schema_name");
+        self.found.push(Finding::warning(place, message));
+    }
+
+    pub(super) fn refuse_unknown(&mut self) {
+        let message = "not a definition; write \"agent_id\" for an agent, \"name\" and \"subscriptions\" for a tool, \"flows\" for a workflow, or a breadcrumb with \"schema_name\" and \"context\"";
+        self.found.push(Finding::error(Place::default(), message));
+    }
+}
+
+/// Returns an error in subscriptions as a finding.
+fn of_definition(value: &Value, error: &DefinitionError) -> Finding {
+    Finding::error(error.place(value), error.problem().to_string())
+}
+
+/// Returns an error in a workflow, or in the syntax of a text, as a finding.
+pub(super) fn of_load(error: &LoadError) -> Finding {
+    let mut finding = Finding::error(error.place().clone(), error.problem().to_string());
+    finding.position = error.position().cloned();
+    finding
+}

@@ -1,0 +1,98 @@
+use crate::runtime::definitions::Definitions;
+use serde::Serialize;
+use serde_json::Value;
+
+/// The kind of a definition.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Kind {
+    /// An agent: `agent.def.v1`.
+    Agent,
+    /// A tool that a registered function serves: `tool.v1`.
+    Tool,
+    /// A tool whose code runs on an RCRT server: `tool.code.v1`.
+    RemoteTool,
+    /// A schema with display hints: `schema.def.v1`.
+    Schema,
+    /// A workflow, which is also a workload: `workflow.def.v1`, or a file with `flows` or `agents`.
+    Workflow,
+    /// Subscriptions without an executor.
+    Subscriptions,
+    /// A breadcrumb with a schema that no check knows.
+    Other,
+    /// JSON that is not a definition.
+    Unknown,
+}
+
+impl Kind {
+    /// The schema of tools whose code runs on an RCRT server.
+    pub const REMOTE_TOOL: &'static str = "tool.code.v1";
+    /// The schema of schema definitions.
+    pub const SCHEMA: &'static str = "schema.def.v1";
+    /// The schemas of definitions that a check knows.
+    pub const SCHEMAS: [&'static str; 5] = [
+        Definitions::AGENT,
+        Definitions::TOOL,
+        Self::REMOTE_TOOL,
+        Self::SCHEMA,
+        Definitions::WORKFLOW,
+    ];
+
+    /// Returns the name in reports: `agent`, `remote tool`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Tool => "tool",
+            Self::RemoteTool => "remote tool",
+            Self::Schema => "schema",
+            Self::Workflow => "workflow",
+            Self::Subscriptions => "subscriptions",
+            Self::Other => "other",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Returns the kind by the schema of a breadcrumb, otherwise by the fields.
+    pub(super) fn of(value: &Value) -> Self {
+        let schema = value.get("schema_name").and_then(Value::as_str);
+        let context = value.get("context");
+        match (schema, context) {
+            (Some(schema), Some(_)) => Self::of_schema(schema),
+            (None, Some(context)) => Self::of_fields(context),
+            (None | Some(_), None) => Self::of_fields(value),
+        }
+    }
+
+    fn of_schema(schema: &str) -> Self {
+        match schema {
+            Definitions::AGENT => Self::Agent,
+            Definitions::TOOL => Self::Tool,
+            Self::REMOTE_TOOL => Self::RemoteTool,
+            Self::SCHEMA => Self::Schema,
+            Definitions::WORKFLOW => Self::Workflow,
+            _ => Self::Other,
+        }
+    }
+
+    fn of_fields(value: &Value) -> Self {
+        let has = |field: &str| value.get(field).is_some();
+        let has_list = has("subscriptions") || has("selectors");
+        if has("agent_id") {
+            Self::Agent
+        } else if has("flows") || has("agents") || has("workflow_id") {
+            Self::Workflow
+        } else if has("code") && has("name") {
+            Self::RemoteTool
+        } else if has_list && (has("system_prompt") || has("model") || has("tools")) {
+            Self::Agent
+        } else if has_list && has("name") {
+            Self::Tool
+        } else if has_list || value.is_array() {
+            Self::Subscriptions
+        } else {
+            Self::Unknown
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Checks of definitions before they run: agents, tools, schemas, workflows and workloads.
+//!
+//! Use this in a test or a build step of a service that has definitions in files, and before a service moves to the records of a
+//! server. A check reads [`Source`]s, which are files or breadcrumbs, and returns a [`Report`] of typed [`Finding`]s. It
+//! does no I/O; `examples/check_definitions` reads folders, stores and servers.
+//!
+//! A file is checked in strict mode, in which an unknown field is an error. A breadcrumb is checked as a service loads it: an
+//! unknown field is a warning. [`Check::strict`] sets one mode for both.
+//!
+//! ```
+//! use universal_executor::check::{Check, Kind, Source};
+//!
+//! let text = r#"{
+//!   "agent_id": "helper",
+//!   "prompt": "Answer questions.",
+//!   "subscriptions": [{"schema_name": "user.message.v1", "role": "trigger"}]
+//! }"#;
+//!
+//! let report = Check::new().all([Source::json("helper.json", text)]);
+//!
+//! let checked = &report.definitions[0];
+//! assert_eq!(checked.kind, Kind::Agent);
+//! assert_eq!(
+//!     checked.findings[0].to_string(),
+//!     "line 3 column 13: prompt: unknown field \"prompt\"; did you mean \"system_prompt\"?"
+//! );
+//! assert!(report.has_errors());
+//! ```
+//!
+//! # Limits
+//! A check knows neither the models and tools that a service registers nor the capabilities of its store. It reports at most 100
+//! findings for each definition and the number of omitted findings.
+
+mod agent;
+mod common;
+mod kind;
+mod related;
+mod report;
+mod schema;
+mod source;
+mod tool;
+mod workflow;
+
+pub use crate::model::{Finding, Place, PlacePart, Position, Severity};
+pub use kind::Kind;
+pub use report::{Checked, Report};
+pub use source::Source;
+
+use crate::model::{DefinitionOptions, Findings};
+use common::Context;
+use related::Declaration;
+
+/// The settings of a check.
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct Check {
+    options: DefinitionOptions,
+    strict: Option<bool>,
+}
+
+impl Check {
+    /// Creates a check with default settings.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Accepts the additional fields of definitions for RCRT (Right Context Right Time) servers.
+    pub fn rcrt_fields(mut self) -> Self {
+        self.options = self.options.rcrt_fields();
+        self
+    }
+
+    /// If `true`, unknown fields are errors in all sources; if `false`, they are warnings in all sources. By default they are errors
+    /// in files and warnings in breadcrumbs.
+    pub fn strict(mut self, is_strict: bool) -> Self {
+        self.strict = Some(is_strict);
+        self
+    }
+
+    /// Checks definitions, each for itself and then all together: cycles of executors that trigger one another, and schemas that no
+    /// definition writes.
+    #[must_use]
+    pub fn all<'s>(&self, sources: impl IntoIterator<Item = Source<'s>>) -> Report {
+        let mut definitions = Vec::new();
+        let mut declared = Vec::new();
+        for source in sources {
+            let (checked, declaration) = self.read(&source);
+            definitions.push(checked);
+            declared.extend(declaration);
+        }
+        let findings = related::check(&declared).into_vec();
+        Report {
+            definitions,
+            findings,
+        }
+    }
+
+    /// Checks one definition for itself.
+    #[must_use]
+    pub fn one(&self, source: &Source<'_>) -> Checked {
+        self.read(source).0
+    }
+
+    fn read(&self, source: &Source<'_>) -> (Checked, Option<Declaration>) {
+        let name = source.name().to_owned();
+        let document = match source.read() {
+            Ok(document) => document,
+            Err(error) => {
+                let mut found = Findings::default();
+                found.push(common::of_load(&error));
+                return (Checked::new(name, Kind::Unknown, None, found), None);
+            }
+        };
+        let value = document.value();
+        let kind = Kind::of(&value);
+        let mut options = self.options.clone();
+        options.strict = self.strict.unwrap_or(source.is_file());
+        let mut context = Context::new(&value, &options);
+        if source.is_file() {
+            context.check_envelope();
+        }
+        let declaration = match kind {
+            Kind::Agent => agent::check(&mut context),
+            Kind::Tool => tool::check(&mut context),
+            Kind::RemoteTool => tool::check_remote(&mut context),
+            Kind::Schema => schema::check(&mut context),
+            Kind::Workflow => workflow::check(&mut context, source.name()),
+            Kind::Subscriptions => agent::check_subscriptions_only(&mut context),
+            Kind::Other => {
+                context.warn_of_other();
+                None
+            }
+            Kind::Unknown => {
+                context.refuse_unknown();
+                None
+            }
+        };
+        let id = declaration.as_ref().map(|declared| declared.id.clone());
+        let mut checked = Checked::new(name, kind, id, context.found);
+        for finding in &mut checked.findings {
+            finding.position = document.locate(&finding.place);
+        }
+        (checked, declaration)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! Checks of definitions together, and of subscriptions of one definition together.
+
+use crate::model::{Finding, Findings, Place, Role, Selector, Subscription, Subscriptions};
+use crate::runtime::graph::{Declared, Graph};
+use std::collections::BTreeSet;
+
+/// The declared properties of an executor.
+#[derive(Debug)]
+pub(super) struct Declaration {
+    pub(super) id: String,
+    pub(super) kind: &'static str,
+    pub(super) subscriptions: Subscriptions,
+    pub(super) writes: Vec<String>,
+}
+
+/// Returns cycles of executors, and schemas that no executor writes.
+pub(super) fn check(declared: &[Declaration]) -> Findings {
+    let mut found = Findings::default();
+    let graph = Graph::of_declared(declared.iter().map(|one| Declared {
+        id: &one.id,
+        kind: one.kind,
+        subscriptions: &one.subscriptions,
+        writes: Some(&one.writes),
+    }));
+    let warning = |message: String| Finding::warning(Place::default(), message);
+    let cycles = graph.cycles().iter();
+    found.extend(cycles.map(|cycle| warning(format!("a cycle: {cycle}"))));
+    let written: BTreeSet<&str> = declared
+        .iter()
+        .flat_map(|one| one.writes.iter().map(String::as_str))
+        .collect();
+    let subscriptions = declared.iter().flat_map(|one| one.subscriptions.as_slice());
+    let read: BTreeSet<&str> = subscriptions
+        .filter_map(|one| one.selector.schema_name())
+        .collect();
+    let missing = read.difference(&written).filter(|schema| **schema != "*");
+    found.extend(missing.map(|schema| {
+        warning(format!(
+            "no definition writes {schema}; a person or a service has to"
+        ))
+    }));
+    found
+}
+
+/// Returns the subscriptions that another subscription makes superfluous or contradicts, with the problem of each.
+pub(super) fn shadows(all: &[Subscription]) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (at, one) in all.iter().enumerate() {
+        for (before, other) in all.iter().enumerate().take(at) {
+            let is_same = one.selector == other.selector && one.on == other.on;
+            let odd = match (one.role, other.role) {
+                _ if is_same && one.role != other.role => "selects the same in another role as",
+                (Role::Trigger, Role::Trigger) if is_same => "selects the same as",
+                (Role::Context, Role::Context)
+                    if is_same && one.fetch == other.fetch && one.scope == other.scope =>
+                {
+                    "fetches the same under another key as"
+                }
+                (Role::Trigger, Role::Trigger)
+                    if other.priority >= one.priority && covers(&other.selector, &one.selector) =>
+                {
+                    "never counts, as all it selects is selected by"
+                }
+                (Role::Trigger | Role::Context, _) => continue,
+            };
+            found.push((at, format!("{odd} subscription {before}")));
+        }
+    }
+    found
+}
+
+/// Reports whether one selector certainly selects all that another selector selects.
+fn covers(wide: &Selector, narrow: &Selector) -> bool {
+    let any_schema = wide.schema_name().is_none_or(|schema| schema == "*");
+    (any_schema || wide.schema_name() == narrow.schema_name())
+        && wide
+            .all_of_tags()
+            .iter()
+            .all(|tag| narrow.all_of_tags().contains(tag))
+        && (wide.any_of_tags().is_none() || wide.any_of_tags() == narrow.any_of_tags())
+        && wide
+            .conditions()
+            .iter()
+            .all(|one| narrow.conditions().contains(one))
+}

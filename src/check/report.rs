@@ -1,0 +1,61 @@
+use super::{Finding, Kind, Severity};
+use crate::model::Findings;
+use serde::Serialize;
+
+/// The result of a check of several definitions. It serializes to one JSON object.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// The checked definitions, in the order of the sources.
+    pub definitions: Vec<Checked>,
+    /// The problems of all definitions together: cycles, and schemas that no definition writes.
+    pub findings: Vec<Finding>,
+}
+
+/// The result of a check of one definition.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Checked {
+    /// The name of the source: a file, or the title and ID of a breadcrumb.
+    pub source: String,
+    /// The kind of definition.
+    pub kind: Kind,
+    /// The ID of the agent or workflow, the name of the tool, or the defined schema, if the definition can be read.
+    pub id: Option<String>,
+    /// The problems, at most 100 and one more with the number of omitted problems.
+    pub findings: Vec<Finding>,
+}
+
+impl Checked {
+    pub(super) fn new(source: String, kind: Kind, id: Option<String>, found: Findings) -> Self {
+        Self {
+            source,
+            kind,
+            id,
+            findings: found.into_vec(),
+        }
+    }
+}
+
+impl Report {
+    /// Returns the number of findings of a severity.
+    #[must_use]
+    pub fn count(&self, severity: Severity) -> usize {
+        let all = self.definitions.iter().flat_map(|one| &one.findings);
+        let all = all.chain(&self.findings);
+        all.filter(|finding| finding.severity == severity).count()
+    }
+
+    /// Returns `true` if at least one definition does not load.
+    #[must_use]
+    pub fn has_errors(&self) -> bool {
+        self.count(Severity::Error) > 0
+    }
+
+    /// Returns the names of the tools whose code needs another runtime.
+    pub fn remote_tools(&self) -> impl Iterator<Item = &str> {
+        let remote = self.definitions.iter();
+        let remote = remote.filter(|checked| checked.kind == Kind::RemoteTool);
+        remote.filter_map(|checked| checked.id.as_deref())
+    }
+}

@@ -1,0 +1,46 @@
+//! Checks of schema definitions.
+
+use super::common::Context;
+use super::related::Declaration;
+use crate::hints::Hints;
+use crate::model::{Finding, Place, Subscriptions};
+use serde_json::Value;
+
+/// The prefix of the tag that names the defined schema.
+const DEFINES: &str = "defines:";
+
+pub(super) fn check(context: &mut Context<'_>) -> Option<Declaration> {
+    let top = Place::default();
+    for field in ["schema", "json_schema"] {
+        context.check_schema(&top.field(field), context.value.get(field));
+    }
+    // Hints of the breadcrumb take precedence over hints in its context.
+    let present = |value: &&Value| !value.is_null();
+    let at_top = context.document.get("llm_hints").filter(present);
+    let within = context.value.get("llm_hints").filter(present);
+    let (hints, place) = match at_top {
+        Some(hints) => (Some(hints), top.field("llm_hints")),
+        None => (within, top.field("llm_hints").below(&context.prefix)),
+    };
+    if let Some(Err(error)) = hints.map(Hints::from_json) {
+        let place = top.join(&error.field).below(&place);
+        let finding = Finding::error(place, error.problem.to_string());
+        context.found.push(finding);
+    }
+    let tags = context.document.get("tags").and_then(Value::as_array);
+    let tags = tags.into_iter().flatten().filter_map(Value::as_str);
+    let mut defined = tags.filter_map(|tag| tag.strip_prefix(DEFINES));
+    let Some(schema) = defined.next() else {
+        let message = "no tag \"defines:<schema>\", so the definition has no effect";
+        context
+            .found
+            .push(Finding::warning(top.field("tags"), message));
+        return None;
+    };
+    Some(Declaration {
+        id: schema.to_owned(),
+        kind: "schema",
+        subscriptions: Subscriptions::default(),
+        writes: Vec::new(),
+    })
+}

@@ -1,0 +1,113 @@
+use crate::error::excerpt;
+use crate::model::{Breadcrumb, Place, Position};
+use crate::workflow::{Document, LoadError};
+use serde_json::{Value, json};
+use std::borrow::Cow;
+use std::path::Path;
+
+/// A definition to check: the text of a file, or a breadcrumb.
+#[derive(Clone, Debug)]
+pub struct Source<'s> {
+    name: Cow<'s, str>,
+    content: Content<'s>,
+}
+
+#[derive(Clone, Debug)]
+enum Content<'s> {
+    Json(Cow<'s, str>),
+    #[cfg(feature = "yaml")]
+    Yaml(Cow<'s, str>),
+    Record(Value),
+}
+
+/// A parsed source.
+pub(super) enum Parsed<'p> {
+    Text(Document<'p>),
+    Record(&'p Value),
+}
+
+impl<'s> Source<'s> {
+    /// Creates a source of a definition in JSON, which is checked in strict mode. The name identifies the source in reports.
+    #[must_use]
+    pub fn json(name: impl Into<Cow<'s, str>>, text: impl Into<Cow<'s, str>>) -> Self {
+        Self {
+            name: name.into(),
+            content: Content::Json(text.into()),
+        }
+    }
+
+    /// Creates a source of a definition in YAML, which is checked in strict mode.
+    #[cfg(feature = "yaml")]
+    #[must_use]
+    pub fn yaml(name: impl Into<Cow<'s, str>>, text: impl Into<Cow<'s, str>>) -> Self {
+        Self {
+            name: name.into(),
+            content: Content::Yaml(text.into()),
+        }
+    }
+
+    /// Creates a source of the text of a file, in the format of its extension: `.json` or, with the feature `yaml`, `.yaml` or `.yml`. Returns `None` for
+    /// another extension.
+    #[must_use]
+    pub fn file(path: &Path, text: impl Into<Cow<'s, str>>) -> Option<Self> {
+        let name = path.display().to_string();
+        match path.extension()?.to_str()? {
+            "json" => Some(Self::json(name, text)),
+            #[cfg(feature = "yaml")]
+            "yaml" | "yml" => Some(Self::yaml(name, text)),
+            _ => None,
+        }
+    }
+
+    /// Creates a source of a breadcrumb of a store or a server, which is checked without strict mode.
+    #[must_use]
+    pub fn record(breadcrumb: &Breadcrumb) -> Self {
+        let hints = breadcrumb.llm_hints.as_deref();
+        let title = excerpt(&breadcrumb.title, 80);
+        Self {
+            name: format!("{title} ({})", breadcrumb.id).into(),
+            content: Content::Record(json!({
+                "schema_name": breadcrumb.schema_name,
+                "tags": breadcrumb.tags,
+                "context": &*breadcrumb.context,
+                "llm_hints": hints,
+            })),
+        }
+    }
+
+    /// Returns the name of the source in reports.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn is_file(&self) -> bool {
+        !matches!(self.content, Content::Record(_))
+    }
+
+    pub(super) fn read(&self) -> Result<Parsed<'_>, LoadError> {
+        match &self.content {
+            Content::Json(text) => Document::json(text).map(Parsed::Text),
+            #[cfg(feature = "yaml")]
+            Content::Yaml(text) => Document::yaml(text).map(Parsed::Text),
+            Content::Record(value) => Ok(Parsed::Record(value)),
+        }
+    }
+}
+
+impl Parsed<'_> {
+    pub(super) fn value(&self) -> Cow<'_, Value> {
+        match self {
+            Self::Text(document) => document.value(),
+            Self::Record(value) => Cow::Borrowed(value),
+        }
+    }
+
+    /// Returns the line and column of a path in a text.
+    pub(super) fn locate(&self, place: &Place) -> Option<Position> {
+        match self {
+            Self::Text(document) => document.locate(place),
+            Self::Record(_) => None,
+        }
+    }
+}

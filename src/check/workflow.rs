@@ -1,0 +1,133 @@
+//! Checks of workflows, which are also workloads.
+
+use super::common::{Context, of_load};
+use super::related::Declaration;
+use crate::model::{Finding, Place, Severity, Subscription, Subscriptions, unknown_field};
+use crate::workflow::{Document, Oddity, Warning, Workflow, WorkflowExecutor};
+use crate::workload::{EntryError, EntryPolicy, select_entry};
+use serde_json::Value;
+use std::path::Path;
+
+pub(super) fn check(context: &mut Context<'_>, source: &str) -> Option<Declaration> {
+    let is_plain = context.value.get("flows").is_some() || context.value.get("agents").is_some();
+    match is_plain {
+        true => check_file(context, source),
+        false => check_record(context),
+    }
+}
+
+/// Checks a workflow by itself. Requests of its name trigger it.
+fn check_file(context: &mut Context<'_>, source: &str) -> Option<Declaration> {
+    let workflow = check_workflow(context, &Place::default(), context.value)?;
+    check_entry(context, &Place::default(), &workflow, None);
+    let stem = Path::new(source).file_stem()?.to_str()?;
+    let name = workflow.name.as_deref().unwrap_or(stem);
+    declare(name, requests(name)?)
+}
+
+/// Checks the context of a `workflow.def.v1` breadcrumb.
+fn check_record(context: &mut Context<'_>) -> Option<Declaration> {
+    let (value, top) = (context.value, Place::default());
+    context.extend(WorkflowExecutor::check_fields(value, context.options));
+    let id = context.text("workflow_id").filter(|id| !id.is_empty());
+    if id.is_none() {
+        let message = "field \"workflow_id\" must be a string that is not empty";
+        context.push(Finding::error(top.field("workflow_id"), message));
+    }
+    let subscriptions = match value.get("subscriptions") {
+        None | Some(Value::Null) => requests(id.unwrap_or_default()),
+        Some(_) => context.subscriptions("workflow"),
+    };
+    let place = top.field("definition");
+    let definition = value.get("definition");
+    let Some(definition) = definition.filter(|one| one.is_object() || one.is_string()) else {
+        let message = "field \"definition\" must be a workflow as an object, or its text";
+        context.push(Finding::error(place, message));
+        return None;
+    };
+    let workflow = check_workflow(context, &place, definition)?;
+    match value.get("flow") {
+        None | Some(Value::Null) => check_entry(context, &top, &workflow, None),
+        Some(Value::String(flow)) => check_entry(context, &top, &workflow, Some(flow)),
+        Some(Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+            let message = "field \"flow\" must be the name of a flow";
+            context.push(Finding::error(top.field("flow"), message));
+        }
+    }
+    declare(id?, subscriptions?)
+}
+
+/// Reads a workflow as an object or a text. The paths in a text begin at the field that has the text.
+fn check_workflow(context: &mut Context<'_>, place: &Place, value: &Value) -> Option<Workflow> {
+    let options = context.lenient();
+    let read = match value {
+        Value::String(text) => {
+            let document = Document::any(text);
+            document.and_then(|document| Workflow::of_document(&document, &options))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            Workflow::from_json_with(value, &options)
+        }
+    };
+    let below = |mut finding: Finding| {
+        finding.place = finding.place.below(place);
+        finding
+    };
+    match read {
+        Ok(workflow) => {
+            for warning in workflow.warnings() {
+                context.push(below(of_warning(warning, context.severity())));
+            }
+            Some(workflow)
+        }
+        Err(error) => {
+            context.push(below(of_load(&error)));
+            None
+        }
+    }
+}
+
+/// Returns a warning as a finding. An unknown field has the severity of the mode.
+fn of_warning(warning: &Warning, mode: Severity) -> Finding {
+    let mut finding = warning.finding();
+    match &warning.oddity {
+        Oddity::UnknownField { name, nearest } => {
+            finding.severity = mode;
+            finding.message = unknown_field(mode, name, nearest);
+        }
+        Oddity::Unused { .. }
+        | Oddity::Unreachable
+        | Oddity::NoSession
+        | Oddity::Shadowed { .. } => {}
+    }
+    finding
+}
+
+/// Checks that a run of the workload has a flow or an agent to begin with.
+fn check_entry(context: &mut Context<'_>, place: &Place, workflow: &Workflow, flow: Option<&str>) {
+    let Err(error) = select_entry(workflow, flow, EntryPolicy::default()) else {
+        return;
+    };
+    let message = format!("workload: {error}");
+    context.push(match error {
+        EntryError::Unknown { .. } => Finding::error(place.field("flow"), message),
+        // A caller can name a flow.
+        EntryError::Ambiguous { .. } | EntryError::Empty => {
+            Finding::warning(place.clone(), message)
+        }
+    });
+}
+
+fn requests(id: &str) -> Option<Subscriptions> {
+    let request = Subscription::trigger(WorkflowExecutor::REQUEST);
+    Subscriptions::new([request.matching("$.workflow", "eq", id)]).ok()
+}
+
+fn declare(id: &str, subscriptions: Subscriptions) -> Option<Declaration> {
+    Some(Declaration {
+        id: id.to_owned(),
+        kind: "workflow",
+        subscriptions,
+        writes: vec![WorkflowExecutor::RESULT.to_owned()],
+    })
+}

@@ -1,0 +1,64 @@
+//! Detection of triggers that carry the words of a session's user.
+
+use super::context::ExecutionContext;
+use super::context_error::ContextError;
+use super::for_model::words_of;
+use super::provenance::has_creator;
+use crate::model::Json;
+use crate::store::WrittenBy;
+
+/// The schema of chat messages.
+pub(crate) const CHAT_MESSAGE: &str = "user.message.v1";
+
+/// The tag of a chat message that the library writes outside of a run and that is not the words of a user.
+pub(crate) const DATA_TAG: &str = "ux:data";
+
+impl ExecutionContext {
+    /// Sets whether the trigger carries the words of a user, for a context that belongs to no run of a ledger.
+    pub(crate) fn with_from_user(self, is_from_user: bool) -> Self {
+        self.run().from_user.get_or_init(|| is_from_user);
+        self
+    }
+
+    /// Returns `true` if a text is the words of the user that the trigger carries.
+    ///
+    /// # Errors
+    /// As [`is_from_user`](Self::is_from_user).
+    pub(crate) async fn has_words(&self, text: &Json) -> Result<bool, ContextError> {
+        let words = words_of(&self.trigger().context);
+        Ok(words.is_some() && words == text.as_str() && self.is_from_user().await?)
+    }
+
+    /// Returns `true` if the trigger carries the words of a user: a chat message that no run wrote. Its text is an
+    /// instruction to a model, and everything else is data.
+    ///
+    /// The records of the store decide, since a `creator` can be forged. Without records a message without `creator`
+    /// counts: the library stamps every context that a run writes. In a run within a run the outer run decides.
+    ///
+    /// # Errors
+    /// [`ContextError::Writer`] if the store cannot read its records.
+    pub(crate) async fn is_from_user(&self) -> Result<bool, ContextError> {
+        let run = self.run();
+        if run.keeper.is_some() {
+            return Ok(run.for_user);
+        }
+        if let Some(known) = run.from_user.get() {
+            return Ok(*known);
+        }
+        let trigger = self.trigger();
+        let schema = trigger.schema_name.as_deref();
+        if trigger.tags.iter().any(|tag| tag == DATA_TAG) {
+            return Ok(false);
+        }
+        let found = match (&run.terms, schema) {
+            (None, Some(CHAT_MESSAGE)) => !has_creator(trigger),
+            (Some(_), Some(CHAT_MESSAGE)) => match run.written_by(trigger).await? {
+                Some(WrittenBy::Outside) => true,
+                Some(WrittenBy::Executor(_) | WrittenBy::Unknown) => false,
+                None => !has_creator(trigger),
+            },
+            (Some(_) | None, Some(_) | None) => false,
+        };
+        Ok(*run.from_user.get_or_init(|| found))
+    }
+}

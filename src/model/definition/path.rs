@@ -1,0 +1,29 @@
+//! The list of subscriptions in a definition, however it is nested.
+
+use crate::model::json_check::MAX_DEPTH;
+use crate::model::place::Place;
+use serde_json::Value;
+
+/// The fields that lead to the list, the innermost first.
+const STEPS: [&str; 3] = ["selectors", "subscriptions", "context"];
+
+/// Returns the next field on the way to the list.
+pub(super) fn next(value: &Value) -> Option<(&'static str, &Value)> {
+    let object = value.as_object()?;
+    STEPS
+        .into_iter()
+        .find_map(|name| Some((name, object.get(name).filter(|value| !value.is_null())?)))
+}
+
+/// Returns the path of the list, or of the innermost value on the way to a missing list.
+pub(super) fn list(definition: &Value) -> Place {
+    let (mut place, mut value) = (Place::default(), definition);
+    for _ in 0..MAX_DEPTH {
+        let Some((name, inner)) = next(value) else {
+            break;
+        };
+        place = place.field(name);
+        value = inner;
+    }
+    place
+}

@@ -1,0 +1,161 @@
+//! Problems of definitions, with the path and the position of each.
+
+use super::place::{Place, Position};
+use serde::Serialize;
+use std::fmt;
+
+/// A problem of a definition.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Finding {
+    /// The effect of the problem.
+    pub severity: Severity,
+    /// The path of the value in the definition.
+    #[serde(rename = "path")]
+    pub place: Place,
+    /// The line and column of the value, if the definition was read from text.
+    #[serde(flatten)]
+    pub position: Option<Position>,
+    /// The problem in one sentence, with the nearest valid name if there is one.
+    pub message: String,
+}
+
+/// The effect of a problem.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The definition loads, and a part of it has no effect or an unexpected effect.
+    Warning,
+    /// The definition does not load.
+    Error,
+}
+
+impl Severity {
+    /// Returns the name in reports: `warning` or `error`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+impl Finding {
+    pub(crate) fn warning(place: Place, message: impl Into<String>) -> Self {
+        Self::new(Severity::Warning, place, message.into())
+    }
+
+    pub(crate) fn error(place: Place, message: impl Into<String>) -> Self {
+        Self::new(Severity::Error, place, message.into())
+    }
+
+    pub(crate) fn new(severity: Severity, place: Place, message: String) -> Self {
+        Self {
+            severity,
+            place,
+            position: None,
+            message,
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    /// Writes `line 3 column 5: tools: unknown field`, without the parts that are absent.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(position) = &self.position {
+            write!(f, "{position}: ")?;
+        }
+        if !self.place.parts().is_empty() {
+            write!(f, "{}: ", self.place)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// Findings about one definition, up to a maximum number.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Findings {
+    found: Vec<Finding>,
+    omitted: usize,
+    /// The first error, also if it is omitted.
+    error: Option<Box<Finding>>,
+}
+
+impl Findings {
+    /// The maximum number of findings about one definition.
+    pub(crate) const MAX: usize = 100;
+
+    pub(crate) fn push(&mut self, finding: Finding) {
+        if finding.severity == Severity::Error && self.error.is_none() {
+            self.error = Some(Box::new(finding.clone()));
+        }
+        match self.found.len() < Self::MAX {
+            true => self.found.push(finding),
+            false => self.omitted += 1,
+        }
+    }
+
+    pub(crate) fn extend(&mut self, findings: impl IntoIterator<Item = Finding>) {
+        for finding in findings {
+            self.push(finding);
+        }
+    }
+
+    pub(crate) fn first_error(&self) -> Option<&Finding> {
+        self.error.as_deref()
+    }
+
+    /// Returns the findings, and one more with the number of omitted findings if there are any.
+    pub(crate) fn into_vec(mut self) -> Vec<Finding> {
+        if self.omitted > 0 {
+            let severity = match self.error {
+                Some(_) => Severity::Error,
+                None => Severity::Warning,
+            };
+            let message = format!("{} more problems are omitted", self.omitted);
+            self.found
+                .push(Finding::new(severity, Place::default(), message));
+        }
+        self.found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn findings_are_bounded_and_the_omitted_ones_are_counted() {
+        let mut found = Findings::default();
+        let warning = |n: usize| Finding::warning(Place::default().item(n), "a");
+        found.extend((0..Findings::MAX + 1).map(warning));
+        found.push(Finding::error(Place::default(), "b"));
+
+        assert_eq!(found.first_error().map(|error| &*error.message), Some("b"));
+        let found = found.into_vec();
+
+        assert_eq!(found.len(), Findings::MAX + 1);
+        let last = &found[Findings::MAX];
+        assert_eq!(last.message, "2 more problems are omitted");
+        assert_eq!(last.severity, Severity::Error);
+    }
+
+    #[test]
+    fn a_finding_prints_position_and_path_and_serializes_both() {
+        let mut finding = Finding::warning(Place::default().field("tools").item(1), "odd");
+        assert_eq!(finding.to_string(), "tools[1]: odd");
+
+        finding.position = Some(Position {
+            file: None,
+            line: 3,
+            column: 5,
+        });
+
+        assert_eq!(finding.to_string(), "line 3 column 5: tools[1]: odd");
+        assert_eq!(
+            serde_json::to_value(&finding).unwrap(),
+            serde_json::json!({"severity": "warning", "path": "tools[1]", "line": 3, "column": 5, "message": "odd"})
+        );
+    }
+}

@@ -1,0 +1,182 @@
+use super::ToolError;
+use crate::model::{
+    DefinitionOptions, Finding, Findings, KnownFields, Place, Severity, Subscriptions, sorted_text,
+};
+use serde_json::{Map, Value};
+
+/// A tool definition: the context of a `tool.v1` breadcrumb. It gives a registered tool its subscriptions.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ToolDefinition {
+    /// The tool name.
+    pub name: String,
+    /// The breadcrumbs that trigger the tool, and the context of its calls.
+    pub subscriptions: Subscriptions,
+    /// The schemas that the tool writes besides its response.
+    pub responds_with: Vec<String>,
+    warnings: Vec<Finding>,
+    text: String,
+}
+
+static FIELDS: KnownFields<'static> = KnownFields {
+    names: &[
+        "definition",
+        "description",
+        "name",
+        "responds_with",
+        "selectors",
+        "subscriptions",
+    ],
+    aliases: &[
+        ("id", &["name"]),
+        ("input_schema", &["definition"]),
+        ("output_schema", &["definition"]),
+        ("tool", &["name"]),
+        ("triggers", &["subscriptions"]),
+        ("writes", &["responds_with"]),
+    ],
+};
+
+/// The fields of `definition`, which a catalog shows to models.
+static SCHEMAS: KnownFields<'static> = KnownFields {
+    names: &["inputSchema", "outputSchema"],
+    aliases: &[
+        ("input_schema", &["inputSchema"]),
+        ("output_schema", &["outputSchema"]),
+        ("parameters", &["inputSchema"]),
+    ],
+};
+
+impl ToolDefinition {
+    /// Reads a definition: a `tool.v1` breadcrumb or its context. An unknown field has no effect, and
+    /// [`warnings`](Self::warnings) names it.
+    ///
+    /// # Errors
+    /// Returns [`ToolError`] with the name of the field to fix.
+    pub fn from_json(definition: &Value) -> Result<Self, ToolError> {
+        Self::from_json_with(definition, &DefinitionOptions::default())
+    }
+
+    /// Reads a definition with options, for example in [strict](DefinitionOptions::strict) mode.
+    ///
+    /// # Errors
+    /// See [`from_json`](Self::from_json). In strict mode every unknown field is an error.
+    pub fn from_json_with(
+        definition: &Value,
+        options: &DefinitionOptions,
+    ) -> Result<Self, ToolError> {
+        let context = definition.get("context").unwrap_or(definition);
+        let found = Self::check_fields(context, options);
+        if let Some(error) = found.first_error() {
+            return Err(ToolError::UnknownField {
+                place: error.place.clone(),
+                problem: error.message.clone(),
+            });
+        }
+        let name = context.get("name").and_then(Value::as_str);
+        let name = name.ok_or(ToolError::Field {
+            field: "name",
+            expected: "a string",
+        })?;
+        let subscriptions = Subscriptions::from_json_with(context, options);
+        let subscriptions = subscriptions.map_err(|source| ToolError::Subscriptions {
+            name: name.to_owned(),
+            source,
+        })?;
+        Ok(Self {
+            name: name.to_owned(),
+            subscriptions,
+            responds_with: responds_with(context)?,
+            warnings: found.into_vec(),
+            text: sorted_text(context),
+        })
+    }
+
+    /// Returns the unknown fields, at most 100. [`Subscriptions::warnings`] returns the problems of the subscriptions.
+    #[must_use]
+    pub fn warnings(&self) -> &[Finding] {
+        &self.warnings
+    }
+
+    /// Checks the fields of the context of a definition, whether or not the definition can be read.
+    pub(crate) fn check_fields(context: &Value, options: &DefinitionOptions) -> Findings {
+        let severity = match options.strict {
+            true => Severity::Error,
+            false => Severity::Warning,
+        };
+        let mut found = Findings::default();
+        let mut check = |known: &KnownFields<'_>, place: &Place, object: &Map<String, Value>| {
+            let unknown = known.unknown(object);
+            found.extend(unknown.map(|field| known.finding(severity, place, field)));
+        };
+        let top = Place::default();
+        if let Some(fields) = context.as_object() {
+            check(&FIELDS, &top, fields);
+        }
+        if let Some(schemas) = context.get("definition").and_then(Value::as_object) {
+            check(&SCHEMAS, &top.field("definition"), schemas);
+        }
+        found
+    }
+
+    /// Returns the context as JSON with sorted keys, for the hash of the definition.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+fn responds_with(context: &Value) -> Result<Vec<String>, ToolError> {
+    let wrong = ToolError::Field {
+        field: "responds_with",
+        expected: "a list of schema names",
+    };
+    match context.get("responds_with") {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(list)) => {
+            let schemas = list.iter().map(|schema| schema.as_str().map(str::to_owned));
+            schemas.collect::<Option<Vec<String>>>().ok_or(wrong)
+        }
+        Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => Err(wrong),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn definition() -> Value {
+        json!({
+            "name": "adder", "toolName": "adder", "comment": "adds",
+            "subscriptions": [{"schema_name": "a.v1", "role": "trigger"}],
+            "definition": {"inputSchema": {"type": "object"}, "input": {}},
+        })
+    }
+
+    #[test]
+    fn an_unknown_field_of_a_tool_definition_is_a_warning_with_its_path() {
+        let read = ToolDefinition::from_json(&json!({"context": definition()})).unwrap();
+
+        let warnings: Vec<String> = read.warnings().iter().map(ToString::to_string).collect();
+
+        assert_eq!(
+            warnings,
+            [
+                "toolName: unknown field \"toolName\" has no effect; did you mean \"name\"?",
+                "definition.input: unknown field \"input\" has no effect; known fields: inputSchema, outputSchema",
+            ]
+        );
+        assert_eq!((&*read.name, read.responds_with.len()), ("adder", 0));
+    }
+
+    #[test]
+    fn an_unknown_field_of_a_tool_definition_is_an_error_in_strict_mode() {
+        let strict = DefinitionOptions::default().strict();
+
+        let error = ToolDefinition::from_json_with(&definition(), &strict).unwrap_err();
+
+        let expected =
+            "toolName of the tool definition: unknown field \"toolName\"; did you mean \"name\"?";
+        assert_eq!(error.to_string(), expected);
+    }
+}

@@ -1,0 +1,77 @@
+//! A definition as text: its value, and the line and column of each part.
+
+#[cfg(feature = "yaml")]
+use super::yaml;
+use super::{Unread, locate, problem, unread};
+use crate::model::{Json, JsonError, Place, Position, parse_strictly};
+use crate::workflow::LoadError;
+use serde_json::Value;
+use std::borrow::Cow;
+
+/// A text in JSON or, with the feature `yaml`, in YAML.
+#[derive(Debug)]
+pub(crate) enum Document<'t> {
+    Json {
+        text: &'t str,
+        value: Value,
+    },
+    #[cfg(feature = "yaml")]
+    Yaml(yaml::Document),
+}
+
+impl<'t> Document<'t> {
+    /// Parses JSON of at most 1 MiB in which no object has a key twice.
+    ///
+    /// # Errors
+    /// Returns the problem with its position.
+    pub(crate) fn json(text: &'t str) -> Result<Self, LoadError> {
+        let value = read(text).map_err(unread)?;
+        Ok(Self::Json { text, value })
+    }
+
+    /// Parses one YAML document that JSON can represent too.
+    ///
+    /// # Errors
+    /// Returns the problem with its position.
+    #[cfg(feature = "yaml")]
+    pub(crate) fn yaml(text: &'t str) -> Result<Self, LoadError> {
+        yaml::read(text).map(Self::Yaml).map_err(unread)
+    }
+
+    /// Parses JSON if the text starts with an object, otherwise YAML where the feature is enabled.
+    ///
+    /// # Errors
+    /// Returns the problem with its position.
+    pub(crate) fn any(text: &'t str) -> Result<Self, LoadError> {
+        #[cfg(feature = "yaml")]
+        if !text.trim_start().starts_with('{') {
+            return Self::yaml(text);
+        }
+        Self::json(text)
+    }
+
+    pub(crate) fn value(&self) -> Cow<'_, Value> {
+        match self {
+            Self::Json { value, .. } => Cow::Borrowed(value),
+            #[cfg(feature = "yaml")]
+            Self::Yaml(document) => Cow::Owned(document.value()),
+        }
+    }
+
+    /// Returns the line and column of a value, or of the innermost value on the way to a missing one.
+    pub(crate) fn locate(&self, place: &Place) -> Option<Position> {
+        match self {
+            Self::Json { text, .. } => Some(locate::locate(text, place)),
+            #[cfg(feature = "yaml")]
+            Self::Yaml(document) => document.locate(place),
+        }
+    }
+}
+
+fn read(text: &str) -> Result<Value, Unread> {
+    let (size, limit) = (text.len(), Json::MAX_BYTES);
+    if size > limit {
+        return Err(problem(JsonError::TooLarge { size, limit }));
+    }
+    parse_strictly(text).map_err(problem)
+}

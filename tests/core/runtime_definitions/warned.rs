@@ -1,0 +1,149 @@
+//! Definitions in a store that load with warnings, which the runtime logs.
+
+use crate::runtime_definitions::given::{
+    agent, agents, redefine, rejections, runtime, until_rejected, until_running, until_said,
+};
+use crate::support::log::Log;
+use crate::support::put;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tracing_subscriber::fmt::format::FmtSpan;
+use universal_executor::model::DefinitionOptions;
+use universal_executor::runtime::definitions::Definitions;
+use universal_executor::workflow::Parts;
+use universal_executor::{BreadcrumbStore, MemoryStore};
+
+const WARNED: &str = "a definition loaded with a warning";
+
+fn with(mut definition: Value, more: &Value) -> Value {
+    let fields = definition.as_object_mut().unwrap();
+    fields.extend(more.as_object().unwrap().clone());
+    definition
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_warnings_of_a_definition_are_logged_once_for_each_version() {
+    let store = MemoryStore::default();
+    let odd = with(
+        agent("greeter", "question.v1", "Hello."),
+        &json!({"model_name\n2026 INFO forged": "m", "capabilities": {"can_use_tools": true}}),
+    );
+    let first = put(&store, "agent.def.v1", odd.clone()).await;
+    let runtime = runtime(&store, agents(&store));
+    let (log, _guard) = Log::capture(tracing::Level::WARN, FmtSpan::NONE);
+
+    let scenario = async {
+        until_running(&runtime, &["greeter"]).await;
+        put(&store, "agent.def.v1", agent("other", "other.v1", "Hi.")).await;
+        until_running(&runtime, &["greeter", "other"]).await;
+        let loaded = log.take();
+        assert_eq!(loaded.matches(WARNED).count(), 2, "{loaded}");
+        assert!(loaded.contains("capabilities.can_use_tools"), "{loaded}");
+        assert_eq!(loaded.lines().count(), 2, "{loaded}");
+
+        let first = store.get(first.id).await.unwrap();
+        redefine(&store, &first, with(odd, &json!({"system_prompt": "Bye."}))).await;
+        put(&store, "question.v1", json!({"q": 1})).await;
+        until_said(&store, 1).await;
+    };
+    runtime.run_until(scenario).await.unwrap();
+
+    let replaced = log.take();
+    assert_eq!(replaced.matches(WARNED).count(), 2, "{replaced}");
+    assert!(replaced.contains("version=2"), "{replaced}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_warnings_of_a_definition_that_waits_for_its_name_are_logged_once_when_it_loads() {
+    let store = MemoryStore::default();
+    let odd = with(agent("taken", "a.v1", "Hi."), &json!({"banana": 1}));
+    let taken = put(&store, "agent.def.v1", agent("taken", "a.v1", "Hello.")).await;
+    let renamed = put(&store, "agent.def.v1", agent("first", "b.v1", "Hi.")).await;
+    let runtime = runtime(&store, agents(&store));
+    let (log, _guard) = Log::capture(tracing::Level::WARN, FmtSpan::NONE);
+
+    let scenario = async {
+        until_running(&runtime, &["first", "taken"]).await;
+        put(&store, "agent.def.v1", odd).await;
+        until_rejected(&store, 1).await;
+        // A name that becomes free makes the runtime read the waiting definition again.
+        redefine(&store, &renamed, agent("second", "b.v1", "Hi.")).await;
+        until_running(&runtime, &["second", "taken"]).await;
+        let waiting = log.take();
+        assert_eq!(waiting.matches(WARNED).count(), 0, "{waiting}");
+
+        redefine(&store, &taken, agent("other", "a.v1", "Hello.")).await;
+        until_running(&runtime, &["other", "second", "taken"]).await;
+    };
+    runtime.run_until(scenario).await.unwrap();
+
+    let logged = log.take();
+    assert_eq!(logged.matches(WARNED).count(), 1, "{logged}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_whose_code_runs_elsewhere_is_no_reason_to_refuse_other_definitions() {
+    let store = MemoryStore::default();
+    let code = json!({"name": "adder", "code": {"language": "typescript", "source": "export {}"}});
+    put(&store, "tool.code.v1", code).await;
+    put(
+        &store,
+        "agent.def.v1",
+        agent("greeter", "question.v1", "Hello."),
+    )
+    .await;
+    let runtime = runtime(&store, agents(&store));
+
+    let scenario = async {
+        put(&store, "question.v1", json!({"q": 1})).await;
+        until_said(&store, 1).await;
+    };
+    runtime.run_until(scenario).await.unwrap();
+
+    assert!(rejections(&store).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_field_of_a_stored_workflow_is_logged_and_the_workflow_loads() {
+    let store = MemoryStore::default();
+    let definition = json!({
+        "workflow_id": "desk", "entry": "main",
+        "definition": {"banana": 1, "flows": {"main": {"steps": [{"return": "done"}]}}},
+    });
+    put(&store, "workflow.def.v1", definition).await;
+    let definitions = Definitions::new(Arc::new(store.clone())).workflows(Parts::default());
+    let runtime = runtime(&store, definitions);
+    let (log, _guard) = Log::capture(tracing::Level::WARN, FmtSpan::NONE);
+
+    runtime
+        .run_until(until_running(&runtime, &["desk"]))
+        .await
+        .unwrap();
+
+    let logged = log.take();
+    assert_eq!(logged.matches(WARNED).count(), 2, "{logged}");
+    assert!(logged.contains("path=\"definition.banana\""), "{logged}");
+    assert!(logged.contains("path=\"entry\""), "{logged}");
+    assert!(rejections(&store).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_registry_in_strict_mode_refuses_a_definition_with_an_unknown_field() {
+    let store = MemoryStore::default();
+    let strict = agents(&store).options(DefinitionOptions::default().strict());
+    let odd = with(
+        agent("greeter", "question.v1", "Hi."),
+        &json!({"prompt": "a"}),
+    );
+    put(&store, "agent.def.v1", odd).await;
+    let runtime = runtime(&store, strict);
+
+    let rejected = until_rejected(&store, 1);
+    runtime.run_until(rejected).await.unwrap();
+
+    let reason = rejections(&store).await[0].context["reason"].to_string();
+    assert!(
+        reason.contains("did you mean \\\"system_prompt\\\"?"),
+        "{reason}"
+    );
+}
