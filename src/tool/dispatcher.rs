@@ -122,6 +122,13 @@ impl ToolDispatcher {
         self
     }
 
+    /// Omits the text of errors and panics of its tools from log lines, runs and dead letters; see [`Profile::hide_errors`].
+    #[must_use]
+    pub fn hide_errors(mut self) -> Self {
+        self.profile = self.profile.hide_errors();
+        self
+    }
+
     /// Takes every request for a call that a person has agreed to: for where only agents write requests, which ask before,
     /// or only people do. Otherwise a request for a tool that
     /// [requires approval](super::ToolSettings::requires_approval) is answered with the error `approval_required`.

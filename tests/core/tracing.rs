@@ -212,7 +212,7 @@ async fn there_is_a_span_for_event_fetch_execute_and_commit_with_executor_trigge
 }
 
 #[tokio::test]
-async fn no_payload_and_no_error_text_reaches_the_logs_above_trace() {
+async fn no_payload_and_no_key_in_an_error_reaches_the_logs_above_trace() {
     for fails in [false, true] {
         let (logs, trigger) = logs_of(tracing::Level::DEBUG, fails).await.unwrap();
 

@@ -201,61 +201,67 @@ pub(crate) fn cases() -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_fails_tells_nobody_what_it_knows() {
+async fn a_model_that_fails_tells_only_operators_what_it_knows() {
     let (log, _guard) = capture();
 
-    for (name, does) in MODELS {
-        let world = World::new().await;
-        let provider: Arc<dyn Provider> = Arc::new(ApiProvider::new(Arc::new(Broken(does))));
-        let agent = world.agent_with(provider, &world.tools(""), &json!({}));
+    for hides in [true, false] {
+        for (name, does) in MODELS {
+            let world = World::where_errors_are_hidden(hides).await;
+            let provider: Arc<dyn Provider> = Arc::new(ApiProvider::new(Arc::new(Broken(does))));
+            let agent = world.agent_with(provider, &world.tools(""), &json!({}));
 
-        world.play_with(agent, asked("Go on.")).await;
+            world.play_with(agent, asked("Go on.")).await;
 
-        assert_eq!(world.harm(&log).await, [""; 0], "a model that {name}");
-        assert_eq!(
-            world.all("executor.failed.v1").await.len(),
-            1,
-            "a model that {name}"
-        );
+            assert_eq!(world.harm(&log).await, [""; 0], "a model that {name}");
+            assert_eq!(
+                world.all("executor.failed.v1").await.len(),
+                1,
+                "a model that {name}"
+            );
+        }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guardrail_that_fails_tells_nobody_what_it_knows_and_lets_nothing_pass() {
+async fn a_guardrail_that_fails_tells_only_operators_what_it_knows_and_lets_nothing_pass() {
     let (log, _guard) = capture();
 
-    for (name, guardrails) in GUARDRAILS {
-        let world = World::new().await;
-        let agent = world
-            .agent(&world.tools(""), &json!({}))
-            .with_guardrails(guardrails());
+    for hides in [true, false] {
+        for (name, guardrails) in GUARDRAILS {
+            let world = World::where_errors_are_hidden(hides).await;
+            let agent = world
+                .agent(&world.tools(""), &json!({}))
+                .with_guardrails(guardrails());
 
-        world
-            .play_with(agent, asked("CALL note {} REPEAT SECRETS"))
-            .await;
+            world
+                .play_with(agent, asked("CALL note {} REPEAT SECRETS"))
+                .await;
 
-        assert_eq!(world.harm(&log).await, [""; 0], "a guardrail that {name}");
-        let answers = world.all("agent.response.v1").await;
-        assert_eq!(answers.len(), 1, "a guardrail that {name}");
+            assert_eq!(world.harm(&log).await, [""; 0], "a guardrail that {name}");
+            let answers = world.all("agent.response.v1").await;
+            assert_eq!(answers.len(), 1, "a guardrail that {name}");
+        }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_fails_tells_nobody_what_it_knows() {
+async fn a_tool_that_fails_tells_only_operators_what_it_knows() {
     let (log, _guard) = capture();
 
-    for (name, order) in TOOLS {
-        for how in ["in_process", "breadcrumbs"] {
-            let world = World::new().await;
-            let scene = Scene {
-                more: json!({"tool_calls": how}),
-                ..asked(&world.named(order))
-            };
+    for hides in [true, false] {
+        for (name, order) in TOOLS {
+            for how in ["in_process", "breadcrumbs"] {
+                let world = World::where_errors_are_hidden(hides).await;
+                let scene = Scene {
+                    more: json!({"tool_calls": how}),
+                    ..asked(&world.named(order))
+                };
 
-            world.play(scene).await;
+                world.play(scene).await;
 
-            assert_eq!(world.harm(&log).await, [""; 0], "a tool that {name}, {how}");
-            assert!(world.is_over().await);
+                assert_eq!(world.harm(&log).await, [""; 0], "a tool that {name}, {how}");
+                assert!(world.is_over().await);
+            }
         }
     }
 }

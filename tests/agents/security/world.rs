@@ -61,6 +61,8 @@ pub(crate) struct World {
     seeds: Mutex<Vec<Arc<Breadcrumb>>>,
     /// What the runtime said in the end.
     ended: Mutex<String>,
+    /// `true` if the profiles of the agent and of the tools hide errors.
+    hides_errors: bool,
 }
 
 impl World {
@@ -85,6 +87,24 @@ impl World {
             model: Arc::new(ObedientModel::new(KEY)),
             calls: NAMES.map(|name| (name, Arc::default())).into(),
             ended: Mutex::default(),
+            hides_errors: false,
+        }
+    }
+
+    /// A world whose agent and tools hide the text of their errors, or not.
+    pub(crate) async fn where_errors_are_hidden(hides_errors: bool) -> Self {
+        let world = Self::new().await;
+        Self {
+            hides_errors,
+            ..world
+        }
+    }
+
+    fn with_profile(&self, agent: AgentExecutor) -> AgentExecutor {
+        let profile = agent.profile().clone();
+        match self.hides_errors {
+            true => agent.with_profile(profile.hide_errors()),
+            false => agent,
         }
     }
 
@@ -165,7 +185,8 @@ impl World {
     pub(crate) fn agent(&self, tools: &ToolRegistry, more: &Value) -> AgentExecutor {
         let (definition, store) = (definition(more), Arc::new(self.store.clone()));
         let model = Arc::clone(&self.model) as _;
-        AgentExecutor::with_tools(definition, model, store, tools).unwrap()
+        let agent = AgentExecutor::with_tools(definition, model, store, tools);
+        self.with_profile(agent.unwrap())
     }
 
     /// The same with a provider of its own.
@@ -176,7 +197,8 @@ impl World {
         more: &Value,
     ) -> AgentExecutor {
         let (definition, store) = (definition(more), Arc::new(self.store.clone()));
-        AgentExecutor::with_provider(definition, provider, store, tools).unwrap()
+        let agent = AgentExecutor::with_provider(definition, provider, store, tools);
+        self.with_profile(agent.unwrap())
     }
 
     /// An agent that the worker may call, and which says always the same.
@@ -211,6 +233,10 @@ impl World {
         let payer = self.payer(&scene.spoken);
         let served = tools.allowed(&Permissions::names(ALLOWED));
         let served = ToolDispatcher::new("tools", served, Arc::new(self.store.clone())).unwrap();
+        let served = match self.hides_errors {
+            true => served.hide_errors(),
+            false => served,
+        };
         self.run(
             [Arc::new(agent) as _, Arc::new(payer), Arc::new(served)],
             async {
@@ -329,20 +355,27 @@ impl World {
         if !theirs.contains(&self.foreign) {
             harm.push("the breadcrumb of another tenant was changed".to_owned());
         }
-        let made = serde_json::to_string(&made).unwrap();
+        let is_letter =
+            |made: &&Arc<Breadcrumb>| made.schema_name.as_deref() == Some(DeadLetter::SCHEMA);
+        let (letters, made): (Vec<_>, Vec<_>) = made.into_iter().partition(is_letter);
+        let [letters, made] = [letters, made].map(|made| serde_json::to_string(&made).unwrap());
         let runs = format!("{:?}", self.store.runs(&RunFilter::all()).await.unwrap());
         let (shown, logged) = (self.model.shown(), log.take());
         let ended = self.ended.lock().unwrap().clone();
         let printed = format!("{:?}", self.model);
-        for (place, text) in [
-            ("a breadcrumb", &made),
-            ("what the model was shown", &shown),
-            ("the log", &logged),
-            ("the ledger", &runs),
-            ("what the runtime said", &ended),
+        // Causes of failures are for operators.
+        for (place, text, has_causes) in [
+            ("a breadcrumb", &made, false),
+            ("what the model was shown", &shown, false),
+            ("what the runtime said", &ended, false),
+            ("a dead letter", &letters, true),
+            ("the log", &logged, true),
+            ("the ledger", &runs, true),
         ] {
+            let may_have_causes = has_causes && !self.hides_errors;
             for secret in [FOREIGN, EXCLUDED, KEY, PANIC, SOURCE, &environment()] {
-                if text.contains(secret) {
+                let is_cause = [PANIC, SOURCE].contains(&secret);
+                if text.contains(secret) && !(may_have_causes && is_cause) {
                     harm.push(format!("{secret} is in {place}: {}", around(text, secret)));
                 }
             }

@@ -1233,12 +1233,12 @@ async fn a_failure_answer_that_fails_leaves_the_dead_letter_alone() {
 }
 
 #[tokio::test]
-async fn a_dead_letter_names_the_run_and_holds_no_payload() {
+async fn a_dead_letter_names_the_run_and_its_cause_and_holds_no_payload() {
     let store = MemoryStore::default();
     let question = NewBreadcrumb::new("question.v1").tags(["session:7", "private"]);
     let question = question.context(json!({"password": "hunter2"}));
     let question = store.create(question).await.unwrap();
-    let probe = prober(&store).failing(|| permanent("hunter2 is wrong"));
+    let probe = prober(&store).failing(|| permanent("the password is wrong"));
 
     probe.sees(&question).await.unwrap();
 
@@ -1254,6 +1254,7 @@ async fn a_dead_letter_names_the_run_and_holds_no_payload() {
         (&context["class"], &context["code"]),
         (&json!("permanent"), &json!("error"))
     );
+    assert_eq!(context["cause"], "execute failed: the password is wrong");
     assert_eq!(context["run_key"], probe.context(0).idempotency_key());
     assert!(
         letter.tags.contains(&"session:7".to_owned()),

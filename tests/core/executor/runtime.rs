@@ -511,7 +511,7 @@ async fn a_run_that_its_executor_never_ends_is_ended_by_the_runtime_and_whoever_
     let told = &all(&store, "sorry.v1").await[0];
     let attempts = u64::from(RetryPolicy::default().attempts + 5);
     assert_eq!(told.context["attempts"], attempts);
-    let message = format!("it was begun {attempts} times and never ended");
+    let message = format!("the run was started {attempts} times and never ended");
     assert_eq!(told.context["message"], message);
 }
 
