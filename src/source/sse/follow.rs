@@ -75,14 +75,19 @@ impl Follower {
                 true => 1,
                 false => attempt.saturating_add(1),
             };
-            let pause = match why.is_unauthorized() {
-                true => UNAUTHORIZED_PAUSE,
-                false => self.settings.pause(attempt, self.base),
-            };
+            let pause = self.pause(&why, attempt);
             let url = http::without_query(&self.settings.url);
             tracing::warn!(url = url.as_str(), error = %Chain(&why), ?pause, "the event stream ended, will connect again");
             self.feed.broke(&Chain(&why).to_string());
             sleep(pause).await;
+        }
+    }
+
+    /// Returns the delay before the next connection.
+    fn pause(&self, why: &Broke, attempt: u32) -> Duration {
+        match why.is_unauthorized() {
+            true => UNAUTHORIZED_PAUSE,
+            false => self.settings.pause(attempt, self.base),
         }
     }
 

@@ -97,6 +97,27 @@ async fn listen(
     })
 }
 
+#[test]
+fn a_stream_whose_credentials_are_refused_is_opened_again_after_a_minute() {
+    let follower = follower(&Asked::answering(|_| true, Duration::ZERO));
+    let status = |status| Broke::Status {
+        status,
+        said: String::new(),
+    };
+    let pause = |why| follower.pause(&why, 1);
+
+    for why in [
+        status(401),
+        status(403),
+        Broke::Token(crate::source::TokenError::Unsendable),
+    ] {
+        assert_eq!(pause(why), 60 * SECOND);
+    }
+    for why in [status(500), Broke::Ended, Broke::Silent] {
+        assert!(pause(why) < 10 * SECOND);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_look_that_fails_is_made_again_after_pauses_that_grow_and_begin_anew_with_success() {
     let asked = Asked::answering(|number| number == 9, Duration::ZERO);
