@@ -1,4 +1,5 @@
 use super::ToolError;
+use crate::error::excerpt;
 use crate::model::{
     DefinitionOptions, Finding, Findings, KnownFields, Place, Severity, Subscriptions, sorted_text,
 };
@@ -80,7 +81,7 @@ impl ToolDefinition {
         })?;
         let subscriptions = Subscriptions::from_json_with(context, options);
         let subscriptions = subscriptions.map_err(|source| ToolError::Subscriptions {
-            name: name.to_owned(),
+            name: excerpt(name, 64).into_owned(),
             source,
         })?;
         Ok(Self {
@@ -167,6 +168,16 @@ mod tests {
             ]
         );
         assert_eq!((&*read.name, read.responds_with.len()), ("adder", 0));
+    }
+
+    #[test]
+    fn an_error_repeats_only_the_start_of_a_long_name() {
+        let name = "x".repeat(10_000);
+
+        let error = ToolDefinition::from_json(&json!({"name": name, "subscriptions": 1}));
+
+        let message = error.unwrap_err().to_string();
+        assert!(message.len() < 200, "{message}");
     }
 
     #[test]

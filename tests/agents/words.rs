@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::sync::Arc;
 use universal_executor::agent::{
-    AgentDefinition, AgentExecutor, ApiProvider, BreadcrumbModel, ChatModel, ChatRequest, Message,
-    Provider, Speaker,
+    AgentDefinition, AgentExecutor, ApiProvider, BreadcrumbModel, ChatRequest, Message, Provider,
+    Speaker,
 };
 use universal_executor::executor::FenceKey;
 use universal_executor::{
@@ -81,7 +81,8 @@ fn texts(request: &ChatRequest) -> Vec<Cow<'_, str>> {
     messages.map(Message::text).collect()
 }
 
-fn api(model: impl ChatModel + 'static) -> Arc<dyn Provider> {
+#[cfg(any(feature = "genai", feature = "openai"))]
+fn api(model: impl universal_executor::agent::ChatModel + 'static) -> Arc<dyn Provider> {
     Arc::new(ApiProvider::new(Arc::new(model)))
 }
 
