@@ -130,6 +130,7 @@ async fn an_endpoint_that_rejects_successive_user_messages_gets_the_page_and_the
 #[tokio::test]
 async fn bedrock_gets_the_page_and_the_words_in_one_message() {
     use crate::server::{Reply, Server};
+    use universal_executor::agent::ChatModel as _;
     use universal_executor::agent::{GenaiModel, Secret};
 
     let server = Server::start(Reply::json(400, &json!({}))).await;
