@@ -151,23 +151,26 @@ impl DeadLetter {
         const LONGEST: usize = 200;
         let run = &lease.run;
         let executor = crate::error::excerpt(&run.executor, LONGEST);
+        let mut context = json!({
+            "run_key": lease.key(tenant),
+            "executor": &*run.executor,
+            "trigger_id": run.trigger_id,
+            "trigger_version": run.trigger_version,
+            "attempts": self.attempts,
+            "class": self.class.as_str(),
+            "code": self.code,
+            "digest": self.digest,
+            "creator": *self.creator,
+        });
+        if let (Some(context), Some(cause)) = (context.as_object_mut(), &self.cause) {
+            context.insert("cause".to_owned(), cause.as_str().into());
+        }
         NewBreadcrumb::new(Self::SCHEMA)
             .title(format!("Run failed: {}", run.executor))
             .tags(["executor:failed".to_owned(), format!("executor:{executor}")])
             .tags(self.tags.iter().cloned())
             .created_by(&*run.executor)
-            .context(json!({
-                "run_key": lease.key(tenant),
-                "executor": &*run.executor,
-                "trigger_id": run.trigger_id,
-                "trigger_version": run.trigger_version,
-                "attempts": self.attempts,
-                "class": self.class.as_str(),
-                "code": self.code,
-                "digest": self.digest,
-                "cause": self.cause,
-                "creator": *self.creator,
-            }))
+            .context(context)
     }
 }
 
