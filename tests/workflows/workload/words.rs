@@ -222,6 +222,7 @@ async fn an_object_that_a_supervisor_is_sent_is_data() {
     }
 }
 
+#[cfg(feature = "validate")]
 #[tokio::test]
 async fn a_model_step_hears_the_users_words_alone_and_the_schema_as_an_instruction() {
     let store = MemoryStore::default();
