@@ -239,10 +239,10 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         let guarded = AssertUnwindSafe(respond).catch_unwind();
         let response = match self.kept().during(pending(), guarded).await {
             Ok(Ok(Ok(response))) => response,
-            Ok(Ok(Err(error))) => return Ok(self.without_response(ExecutorError::Respond(error))),
+            Ok(Ok(Err(error))) => return Ok(self.without_response(&ExecutorError::Respond(error))),
             Ok(Err(panic)) => {
                 let message = panic_message(&*panic);
-                return Ok(self.without_response(ExecutorError::Panicked { message }));
+                return Ok(self.without_response(&ExecutorError::Panicked { message }));
             }
             Err(heartbeat::Lost) => {
                 return Err(ExecutorError::LeaseLost {
@@ -253,17 +253,17 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         let (allowed, store) = (Allowed::by(profile), self.executor.store());
         match admit(response.into_writes(), Some(stamp), allowed, store).await {
             Ok(Ok(writes)) => Ok(writes),
-            Ok(Err(reason)) => Ok(self.without_response(ExecutorError::BadResponse { reason })),
+            Ok(Err(reason)) => Ok(self.without_response(&ExecutorError::BadResponse { reason })),
             Err(error) => {
                 let operation = "check the response to the failure";
-                Ok(self.without_response(ExecutorError::of_store(operation, error)))
+                Ok(self.without_response(&ExecutorError::of_store(operation, error)))
             }
         }
     }
 
     /// Logs an error of `respond_failure`, and returns no writes.
-    fn without_response(&self, error: ExecutorError) -> Vec<Write> {
-        let (run, code, error) = (&self.lease.run, error.code(), &*self.cause(&error));
+    fn without_response(&self, error: &ExecutorError) -> Vec<Write> {
+        let (run, code, error) = (&self.lease.run, error.code(), &*self.cause(error));
         tracing::warn!(%run, code, error, "respond_failure failed, the requester gets no answer but the dead letter");
         Vec::new()
     }
