@@ -413,9 +413,15 @@ mod tests {
                 limit,
             },
             StoreError::EmptyWake,
+            StoreError::PositionTooLarge {
+                executor: "e".into(),
+                size: count,
+                limit,
+            },
             StoreError::TooFar {
                 store: "s",
                 looked_at: count,
+                down_to: None,
             },
             StoreError::Refused {
                 store: "s",

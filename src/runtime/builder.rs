@@ -42,7 +42,7 @@ impl RuntimeBuilder {
                 max_inflight: 16,
                 max_deliveries: 8_192,
                 start_at: StartAt::Now,
-                look_back: Duration::from_secs(60),
+                look_back: Duration::from_secs(60 * 60),
                 sweep: Duration::from_secs(5),
                 reconcile: Duration::from_secs(60),
                 drain: Duration::from_secs(25),

@@ -340,6 +340,7 @@ async fn a_store_that_cannot_look_at_so_many_is_asked_for_fewer() {
         Call::Search(query) if is_look(query) => Do::Fail(StoreError::TooFar {
             store: "near",
             looked_at: 100,
+            down_to: None,
         }),
         _ => Do::Pass,
     });

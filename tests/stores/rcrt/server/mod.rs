@@ -98,6 +98,10 @@ pub(crate) struct State {
     pub(crate) dice: Dice,
     /// How many streams were ended, and how many calls went wrong by chance.
     pub(crate) cuts: usize,
+    /// How long each answer takes.
+    pub(crate) latency: Duration,
+    /// If `true`, each connection is closed without an answer.
+    pub(crate) is_down: bool,
     pub(crate) spoilt: usize,
 }
 
@@ -172,6 +176,13 @@ impl Server {
             let mut reader = BufReader::new(reader);
             // Clients of HTTP/1.1 wait for an answer before they ask again, so nothing is left in the buffer.
             let request = read(&mut reader).await?;
+            let latency = self.lock().latency;
+            if !latency.is_zero() {
+                tokio::time::sleep(latency).await;
+            }
+            if self.lock().is_down {
+                return None;
+            }
             let fault = self.lock().faulty(&request);
             self.lock().seen.push(request.clone());
             if request.path == "/events/stream" && fault.is_none() {
