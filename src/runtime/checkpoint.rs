@@ -304,7 +304,7 @@ fn adopt(position: &mut Position, saved: Option<&Position>) -> Timestamp {
             *position = position.of_all(saved);
             saved.since()
         }
-        None => earlier(position.up_to(), OVERLAP),
+        None => earlier(position.up_to(), OVERLAP).max(position.since()),
     }
 }
 

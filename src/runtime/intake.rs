@@ -3,6 +3,7 @@
 mod input;
 
 use self::input::{Next, next, subscribe};
+use super::checkpoint;
 use super::definitions::{Announced, Keeper};
 use super::direct::Direct;
 use super::enlist::{Arrival, Candidate, Enlist};
@@ -26,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 /// How often what a sweep found goes before what a source delivers.
 const FOUND_FIRST: u32 = 64;
@@ -108,21 +109,31 @@ impl<'r> Intake<'r> {
     /// # Errors
     /// Fails if the source cannot be subscribed to.
     pub(super) async fn subscribe(&mut self) -> Result<Deliveries, SourceError> {
+        let opened = Instant::now();
         self.open().await;
         let deliveries = subscribe(self.runtime).await?;
-        for home in self.shared.roster.homes() {
-            let checkpoint = &home.checkpoint;
-            checkpoint.note_delivered_after(deliveries.delivered_after());
-        }
+        let homes = self.shared.roster.homes();
+        let (shared, delivered_after) = (&self.shared, deliveries.delivered_after());
+        let load = homes.iter().map(|home| async move {
+            home.checkpoint.note_delivered_after(delivered_after);
+            // A source that reports a loss forgets it, so the first position has to be saved before. What fails here is repeated
+            // by the lookout.
+            if !home.checkpoint.is_loaded() && checkpoint::load(shared, home, opened).await.is_ok()
+            {
+                drop(checkpoint::save(shared, home).await);
+            }
+        });
+        join_all(load).await;
         Ok(deliveries)
     }
 
     /// Notes how far each store has come.
     async fn open(&mut self) {
+        const PATIENCE: Duration = Duration::from_secs(15);
         let homes = self.shared.roster.homes();
         let begin = homes.iter().map(|home| async move {
             if !home.checkpoint.has_newest()
-                && let Ok(newest) = sweep::newest(home.store()).await
+                && let Ok(Ok(newest)) = timeout(PATIENCE, sweep::newest(home.store())).await
             {
                 home.checkpoint.note_newest(newest);
             }

@@ -107,14 +107,14 @@ async fn page(
 }
 
 /// The place to continue from when a store has looked at as much as it may, and found nothing.
-fn below(before: Timestamp, down_to: Option<Timestamp>) -> Option<(Timestamp, u64, BreadcrumbId)> {
+fn below(time: Timestamp, down_to: Option<Timestamp>) -> Option<(Timestamp, u64, BreadcrumbId)> {
     let Some(down_to) = down_to else {
-        tracing::warn!(time = %before, "cannot read the older breadcrumbs of the store, which skips their triggers: it would have to look at too many");
+        tracing::warn!(%time, "cannot read the older breadcrumbs of the store, which skips their triggers: it would have to look at too many");
         return None;
     };
-    if down_to.as_micros() + 1 < before.as_micros() {
+    if down_to.as_micros() + 1 < time.as_micros() {
         return Some(just_after(down_to));
     }
-    tracing::warn!(time = %before, "cannot read the breadcrumbs of one moment, which skips their triggers: there are too many");
-    Some((down_to.min(before.just_before()), 0, BreadcrumbId::NIL))
+    tracing::warn!(%time, "cannot read the breadcrumbs of one moment, which skips their triggers: there are too many");
+    Some((down_to.min(time.just_before()), 0, BreadcrumbId::NIL))
 }

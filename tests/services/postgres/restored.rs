@@ -22,6 +22,7 @@ const TABLES: [&str; 6] = [
     "ux_runs",
     "ux_events",
     "ux_consumers",
+    "ux_positions",
     "ux_workers",
 ];
 

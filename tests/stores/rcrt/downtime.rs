@@ -80,96 +80,28 @@ impl World {
         }
     }
 
-    /// A worker with executors on one store handle.
-    fn worker_of(&self, ids: &[&'static str]) -> Runtime {
-        let store = self.store();
-        let both = Arc::new(WithLedger::new(store.clone(), self.ledger.clone()));
-        let mut builder = Runtime::builder(store.events()).start_at(StartAt::Beginning);
-        for id in ids {
-            builder = builder.executor(self.echo(id, Arc::clone(&both)));
-        }
-        builder.build().unwrap()
-    }
-
     fn worker(&self, id: &'static str) -> Runtime {
         self.worker_of(&[id])
     }
 
-    fn store(&self) -> &dyn BreadcrumbStore {
-        &self.store
-    }
-
-    async fn execute(&self, trigger: &Breadcrumb, _: &ExecutionContext) -> Result<Value, BoxError> {
-        *self.executed.lock().unwrap().entry(trigger.id).or_default() += 1;
-        Ok(json!({"to": trigger.id, "by": self.id}))
-    }
-
-    async fn respond(&self, _: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
-        let answer = NewBreadcrumb::new("answer.v1").context(output);
-        Ok(Response::create(answer))
-    }
-}
-
-/// A server, the ledger of its workers, and what they executed.
-struct World {
-    server: Server,
-    ledger: MemoryStore,
-    executed: Executed,
-    asked: Vec<String>,
-}
-
-impl World {
-    async fn new() -> Self {
-        let server = Server::start().await;
-        server
-            .lock()
-            .crumbs
-            .follow_tokio(jiff::SignedDuration::from_hours(24 * 20));
-        server.ways(|ways| ways.ping_every = 5 * SECOND);
-        Self {
-            server,
-            ledger: MemoryStore::default().in_tenant(OWNER),
-            executed: Executed::default(),
-            asked: Vec::new(),
-        }
-    }
-
-    /// A worker with an executor on the questions that are for it.
-    fn worker(&self, id: &'static str) -> Runtime {
-        self.built(id, |builder| builder)
-    }
-
-    fn built(
-        &self,
-        id: &'static str,
-        change: impl FnOnce(
-            universal_executor::runtime::RuntimeBuilder,
-        ) -> universal_executor::runtime::RuntimeBuilder,
-    ) -> Runtime {
-        let store = self.store();
-        let echo = self.echo(id, Arc::new(WithLedger::new(store.clone(), self.ledger.clone())));
-        let builder = Runtime::builder(store.events())
-            .executor(echo)
-            .start_at(StartAt::Beginning);
-        change(builder).build().unwrap()
-    }
-
-    fn store(&self) -> RcrtStore {
-        RcrtStore::builder(self.server.base_url(), OWNER)
+    /// A worker with executors on one store handle.
+    fn worker_of(&self, ids: &[&'static str]) -> Runtime {
+        let server = RcrtStore::builder(self.server.base_url(), OWNER)
             .token(Secret::new(token_of(OWNER)))
             .build()
-            .unwrap()
-    }
-
-    /// An executor on the questions that are for it.
-    fn echo(&self, id: &'static str, store: Arc<WithLedger<RcrtStore, MemoryStore>>) -> Echo {
-        let questions = Subscription::trigger("question.v1").matching("for", "eq", id);
-        Echo {
-            id,
-            subscriptions: Subscriptions::new([questions]).unwrap(),
-            store,
-            executed: Arc::clone(&self.executed),
+            .unwrap();
+        let store = Arc::new(WithLedger::new(server.clone(), self.ledger.clone()));
+        let mut builder = Runtime::builder(server.events()).start_at(StartAt::Beginning);
+        for id in ids {
+            let questions = Subscription::trigger("question.v1").matching("for", "eq", *id);
+            builder = builder.executor(Echo {
+                id,
+                subscriptions: Subscriptions::new([questions]).unwrap(),
+                store: Arc::clone(&store),
+                executed: Arc::clone(&self.executed),
+            });
         }
+        builder.build().unwrap()
     }
 
     fn ask(&mut self, of: &str) -> String {
@@ -317,6 +249,7 @@ async fn an_executor_that_is_new_beside_an_older_one_does_not_answer_what_came_b
     advance(DAY).await;
     world.ask("two");
     let both = world.worker_of(&["one", "two"]);
+
     world.run_until_answered(&both).await;
 
     world.judge();

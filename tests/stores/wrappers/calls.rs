@@ -78,6 +78,8 @@ pub(crate) async fn call(
             ledger.record_worker(&worker).await
         }
         Operation::Workers => ledger.workers().await.map(drop),
+        Operation::SavePositions => ledger.save_positions(&[("agent".into(), vec![1])]).await,
+        Operation::Positions => ledger.positions(&["agent".into()]).await.map(drop),
         Operation::Save => ledger.save(&lease, json!({}).into()).await,
         Operation::Resume => {
             let suspended = RunEnd::Suspended {

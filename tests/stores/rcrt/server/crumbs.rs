@@ -91,9 +91,12 @@ impl Crumbs {
 
     /// All of them, newest first, of every owner.
     pub(crate) fn newest_first(&self) -> Vec<&Map<String, Value>> {
-        let mut all: Vec<_> = self.all.values().collect();
-        all.sort_by(|a, b| b["updated_at"].as_str().cmp(&a["updated_at"].as_str()));
-        all
+        let all = self.all.values();
+        let mut all: Vec<_> = all
+            .map(|found| (found["updated_at"].as_str(), found))
+            .collect();
+        all.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
+        all.into_iter().map(|(_, found)| found).collect()
     }
 
     /// Sets the clock of the server, as far ahead of that of this machine.
