@@ -1,4 +1,4 @@
-//! How far the executors of one store have come: loaded from its ledger at the start, and saved as the runtime reads.
+//! Position of the executors of one store: loaded from its ledger at the start, and saved as the runtime reads.
 
 use super::builder::Settings;
 use super::home::Home;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How much of the store is read again each time: a commit can become visible later than newer ones.
+/// Part of the store that each sweep reads again: a commit can become visible later than newer ones.
 pub(super) const OVERLAP: Duration = Duration::from_secs(60);
 
 /// The position of the executors of one store handle.
@@ -30,12 +30,14 @@ struct State {
     newest: Option<Timestamp>,
     /// The source delivers every event committed after this time.
     delivered_after: Option<Timestamp>,
-    /// A complete source delivers what was committed later, so the next sweep ends here.
+    /// End of the next sweep, because a complete source delivers every later event.
     sweep_to: Option<Timestamp>,
-    /// Times after which events were missed before the position was loaded.
+    /// Earliest time after which events were missed before the position was loaded.
     reopened: Option<Timestamp>,
     /// A sweep has been requested.
     is_wanted: bool,
+    /// A sweep is running.
+    is_sweeping: bool,
 }
 
 impl Checkpoint {
@@ -73,10 +75,20 @@ impl Checkpoint {
         self.state().is_wanted = true;
     }
 
-    /// Returns `true` if a sweep has been requested since the last call, and the position is known.
-    pub(super) fn take_wanted(&self) -> bool {
+    /// Starts a sweep if one has been requested and the position is known. Returns `true` if so.
+    pub(super) fn begin_sweep(&self) -> bool {
         let mut state = self.state();
-        state.position.is_some() && std::mem::take(&mut state.is_wanted)
+        let begins = state.position.is_some() && std::mem::take(&mut state.is_wanted);
+        state.is_sweeping |= begins;
+        begins
+    }
+
+    /// Notes the end of a sweep. Requests another one unless it has read everything.
+    pub(super) fn end_sweep(&self, has_read_all: bool) {
+        let mut state = self.state();
+        if std::mem::take(&mut state.is_sweeping) {
+            state.is_wanted |= !has_read_all;
+        }
     }
 
     /// Counts everything committed after a time as unread, and requests a sweep.
@@ -114,7 +126,7 @@ impl Checkpoint {
     /// Notes that a complete source has delivered everything before a time, unless something is still unread before that.
     pub(super) fn delivered_before(&self, time: Timestamp) {
         let mut state = self.state();
-        if state.is_wanted || state.sweep_to.is_some() {
+        if state.is_wanted || state.is_sweeping || state.sweep_to.is_some() {
             return;
         }
         if let Some(position) = state.position.as_mut().filter(|one| one.is_contiguous()) {
@@ -128,11 +140,11 @@ impl Checkpoint {
     }
 }
 
-/// Loads the positions of the executors of a store, and requests a sweep of everything that is unread. `elapsed` is the
-/// time since the runtime started.
+/// Loads the positions of the executors of a store, and requests a sweep of everything that is unread. Breadcrumbs that
+/// were committed after `since` count.
 ///
 /// # Errors
-/// Those of the ledger, and of the store if an executor has no position.
+/// The ledger's errors, and the store's if an executor has no position.
 pub(super) async fn load(shared: &Shared, home: &Home, since: Instant) -> Result<(), StoreError> {
     let executors = shared.roster.at_home(home);
     let saved = match home.ledger() {
@@ -145,7 +157,7 @@ pub(super) async fn load(shared: &Shared, home: &Home, since: Instant) -> Result
     };
     let newest = match newest {
         Some(newest) => newest,
-        // Breadcrumbs that were committed since the start count.
+        // Breadcrumbs that were committed after the start count.
         None => earlier(sweep::newest(home.store()).await?, since.elapsed()),
     };
     let is_complete = shared.source_is_complete;
@@ -243,10 +255,10 @@ impl First<'_> {
     }
 }
 
-/// Saves the position, without what is not in the ledger yet. Never moves a saved position back.
+/// Saves the position, without triggers whose runs are not in the ledger yet. Never moves a saved position back.
 ///
 /// # Errors
-/// Those of the ledger.
+/// The ledger's errors.
 pub(super) async fn save(shared: &Shared, home: &Home) -> Result<(), StoreError> {
     let Some(ledger) = home.ledger() else {
         return Ok(());

@@ -34,7 +34,7 @@ pub(super) struct Home {
     due: Mutex<BTreeSet<Arc<str>>>,
     /// Runs that were suspended here and are not looked at yet.
     suspended: Mutex<Vec<RunRef>>,
-    /// How far the executors here have come.
+    /// Position of the executors here.
     pub(super) checkpoint: Checkpoint,
     /// Whether all of it is to be looked at.
     everything: AtomicBool,

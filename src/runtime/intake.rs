@@ -116,8 +116,8 @@ impl<'r> Intake<'r> {
         let (shared, delivered_after) = (&self.shared, deliveries.delivered_after());
         let load = homes.iter().map(|home| async move {
             home.checkpoint.note_delivered_after(delivered_after);
-            // A source that reports a loss forgets it, so the first position has to be saved before. What fails here is repeated
-            // by the lookout.
+            // A source that reports a loss forgets it, so the first position has to be saved before. The lookout repeats a call that
+            // fails here.
             if !home.checkpoint.is_loaded() && checkpoint::load(shared, home, opened).await.is_ok()
             {
                 drop(checkpoint::save(shared, home).await);

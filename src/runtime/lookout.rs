@@ -128,6 +128,8 @@ impl Lookout {
     /// Looks out until it is told to stop.
     pub(super) async fn run(mut self) {
         let (stop, home) = (self.shared.stop.clone(), Arc::clone(&self.home));
+        // A sweep of an earlier call of the runtime can have been dropped.
+        home.checkpoint.end_sweep(false);
         loop {
             let room = self.jobs.len() < AT_ONCE;
             metrics::level(metrics::WAITS, home.number, home.waits.len());
@@ -191,17 +193,14 @@ impl Lookout {
             Done::Swept(swept) => {
                 self.sweeping = false;
                 self.home.answered(Operation::Read, true);
-                if swept == Swept::Part {
-                    self.home.checkpoint.want();
-                }
+                self.home.checkpoint.end_sweep(swept == Swept::All);
                 // More may have been asked for meanwhile.
                 self.look_as_asked();
             }
             Done::Missed => {
                 self.home.answered(Operation::Read, false);
-                if std::mem::take(&mut self.sweeping) {
-                    self.home.checkpoint.want();
-                }
+                self.sweeping = false;
+                self.home.checkpoint.end_sweep(false);
                 self.reconcile = self.reconcile.min(later(Instant::now(), PAUSE));
             }
             Done::Loaded { loaded } => {
@@ -357,7 +356,7 @@ impl Lookout {
             self.load();
             return;
         }
-        if !self.home.checkpoint.take_wanted() {
+        if !self.home.checkpoint.begin_sweep() {
             return;
         }
         self.sweeping = true;

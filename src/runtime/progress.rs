@@ -35,7 +35,7 @@ impl Key {
 pub(super) struct Progress {
     positions: Mutex<Positions>,
     seen: Mutex<Seen>,
-    /// Notified when a delivery is taken care of.
+    /// Notified when a delivery has been handled.
     ended: Notify,
 }
 
@@ -122,7 +122,7 @@ impl Progress {
         ranges
     }
 
-    /// Waits until these versions are taken care of.
+    /// Waits until these versions have been handled.
     pub(super) async fn settled(&self, keys: &[Key]) {
         loop {
             let mut ended = pin!(self.ended.notified());

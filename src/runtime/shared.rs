@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 /// How long to wait before something that failed is tried again.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
-/// How long a store may take to read a page of a search, which it may do with many requests that each have a limit.
+/// Time limit of one search. A store may send many requests for it, each with its own limit.
 const PATIENCE_FOR_PAGES: Duration = Duration::from_secs(120);
 
 /// How long a store or a source may take to answer before others go first.

@@ -130,7 +130,7 @@ pub trait RunLedger: Send + Sync {
     /// Only if the store is unavailable.
     async fn workers(&self) -> Result<Vec<Worker>, StoreError>;
 
-    /// Saves how far a worker has come, for each of these executors, as bytes that only the runtime reads. Replaces the saved
+    /// Saves the position of a worker for each of these executors, as bytes that only the runtime reads. Replaces the saved
     /// position of each of them.
     ///
     /// The ledger retains the [most recently saved](SavedPosition::MOST) positions of a tenant and deletes the others.

@@ -1,4 +1,4 @@
-//! How far the triggers of an executor have been enqueued, as intervals of time that are still unread. Pure.
+//! Position of an executor: the intervals of time whose triggers may not be enqueued yet. Pure.
 //!
 //! A position states a fact about the ledger: every trigger committed outside of the unread intervals has its runs there. So
 //! two positions of one executor, wherever they come from, can be [merged](Position::merge): a trigger is unread if both
@@ -31,7 +31,7 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// The position of an executor that starts after a time, and of which nothing after another time was read.
+    /// The position of an executor that starts after `since` and has read nothing after `unread_after`.
     pub(super) fn starting(since: Timestamp, unread_after: Timestamp) -> Self {
         let mut unread = Intervals::default();
         unread.add((unread_after.as_micros().max(since.as_micros()), i64::MAX));

@@ -127,7 +127,7 @@ fn damaged_bytes_and_other_formats_are_no_position() {
     assert_eq!(Position::from_bytes(&without_end), None);
 }
 
-/// What happens to a worker.
+/// An event in the life of a worker.
 #[derive(Clone, Debug)]
 enum Step {
     /// A trigger is committed.
@@ -156,7 +156,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(step, 0..120)
 }
 
-/// The model: which triggers there are, which have runs, and what is saved.
+/// The model: the triggers, those with runs, and the saved bytes.
 #[derive(Default)]
 struct World {
     clock: i64,

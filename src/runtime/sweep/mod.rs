@@ -1,4 +1,4 @@
-//! A look into the store for what no event told: losing every notification costs time, and no trigger.
+//! Reads the store for triggers without an event: losing every notification costs time, and no trigger.
 
 mod newest;
 mod oldest;
@@ -45,7 +45,7 @@ struct Taken {
     count: AtomicUsize,
 }
 
-/// Says whether more pages are wanted.
+/// Decision of a receiver of pages.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Next {
     Continue,
@@ -62,7 +62,7 @@ pub(super) trait Pages: Send {
     ) -> impl Future<Output = Result<Next, StoreError>> + Send;
 }
 
-/// What a sweep came to.
+/// Outcome of a sweep.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Swept {
     /// Everything was read up to the newest breadcrumb.
@@ -71,10 +71,10 @@ pub(super) enum Swept {
     Part,
 }
 
-/// Hands over everything that is unread, and saves the position after each page.
+/// Passes all unread breadcrumbs to the intake, and saves the position after each page.
 ///
 /// # Errors
-/// Those of the store and of its ledger. The pages before were handed over.
+/// The errors of the store and of its ledger. The intake has the pages before.
 pub(super) async fn sweep(
     shared: &Shared,
     home: &Home,
@@ -117,10 +117,10 @@ pub(super) async fn sweep(
     })
 }
 
-/// Hands over everything that was committed after a time, oldest first; returns the time of the newest.
+/// Passes all breadcrumbs that were committed after a time, oldest first. Returns the time of the newest.
 ///
 /// # Errors
-/// Those of the store.
+/// The store's errors.
 pub(super) async fn since(
     store: &dyn BreadcrumbStore,
     after: Timestamp,
@@ -133,7 +133,7 @@ pub(super) async fn since(
     Ok(newest)
 }
 
-/// Hands pages to the intake of the runtime.
+/// Passes pages to the intake of the runtime.
 struct Intake<'s> {
     shared: &'s Shared,
     home: &'s Home,
@@ -142,7 +142,7 @@ struct Intake<'s> {
 
 impl Pages for Intake<'_> {
     async fn take(&mut self, page: Vec<Arc<Breadcrumb>>, read: Range) -> Result<Next, StoreError> {
-        /// The time that the ledger may take before the sweep continues. What is not in the ledger then stays unread.
+        /// The time that the ledger may take before the sweep continues. Triggers without a run in the ledger stay unread.
         const PATIENCE: Duration = Duration::from_secs(10);
         let keys: Vec<Key> = page.iter().map(|one| Key::of(one)).collect();
         if !self.hand_over(page).await {
@@ -174,7 +174,7 @@ impl Intake<'_> {
             }
         }
         let most = u32::try_from(all).unwrap_or(u32::MAX);
-        // Nobody closes this semaphore.
+        // This semaphore is never closed.
         drop(taken.gone.acquire_many(most).await);
         taken.count.load(Ordering::Acquire) == all
     }
@@ -186,10 +186,10 @@ fn just_after(time: Timestamp) -> (Timestamp, u64, BreadcrumbId) {
     (next, 0, BreadcrumbId::NIL)
 }
 
-/// The time of the newest breadcrumb in a store, or the earliest time if there is none.
+/// The time of the newest breadcrumb in a store, or the earliest time in an empty store.
 ///
 /// # Errors
-/// Those of the store.
+/// The store's errors.
 pub(super) async fn newest(store: &dyn BreadcrumbStore) -> Result<Timestamp, StoreError> {
     let query = Query::new(Selector::any()).limit(1);
     let newest = in_time_of_pages(store.search(&query)).await?;

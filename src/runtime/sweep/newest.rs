@@ -13,7 +13,7 @@ use tokio::time::Instant;
 /// The list of one selector while it is read.
 struct List {
     selector: Selector,
-    /// What is older is not read yet. `None` at the end of the interval.
+    /// Older breadcrumbs are not read yet. `None` at the end of the interval.
     before: Option<(Timestamp, u64, BreadcrumbId)>,
 }
 
@@ -24,8 +24,8 @@ impl List {
     }
 }
 
-/// Hands over everything that the selectors select in some intervals, newest first. Stops between two pages after a time limit, so
-/// that the caller can look at what is new in the meantime.
+/// Passes everything that the selectors select in some intervals, newest first. Stops between two pages after a time limit, so
+/// that the caller can start with breadcrumbs that are new in the meantime.
 pub(super) async fn sweep(
     store: &dyn BreadcrumbStore,
     selectors: Vec<Selector>,
@@ -106,7 +106,7 @@ async fn page(
     }
 }
 
-/// The place to continue from when a store has looked at as much as it may, and found nothing.
+/// The place to continue from when a store has read as many breadcrumbs as it may, and found nothing.
 fn below(time: Timestamp, down_to: Option<Timestamp>) -> Option<(Timestamp, u64, BreadcrumbId)> {
     let Some(down_to) = down_to else {
         tracing::warn!(%time, "cannot read the older breadcrumbs of the store, which skips their triggers: it would have to look at too many");

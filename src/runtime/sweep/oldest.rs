@@ -7,22 +7,22 @@ use crate::runtime::shared::in_time;
 use crate::store::{BreadcrumbStore, Query, StoreError};
 use std::sync::Arc;
 
-/// How many breadcrumbs are read at a time. Fewer where the store would have to look at too many for so many.
+/// Sizes of a page: the first one that the store can read.
 const PAGES: [usize; 3] = [200, 20, 1];
 
 type Place = (Timestamp, u64, BreadcrumbId);
 
-/// Hands over everything that was committed in an interval, oldest first, page by page.
+/// Passes everything that was committed in an interval, oldest first, page by page.
 ///
-/// A store is read newest first, so the pages are counted down first and read again on the way back: what is held in memory
-/// is one page, and one place for each other. What is committed meanwhile is left to the next sweep: it would push what is
-/// older out of the pages.
+/// A store is read newest first, so the pages are counted down first and read again on the way back. The memory holds one page,
+/// and the place of each other page. The next sweep reads breadcrumbs that are committed in the meantime, because they would push
+/// older ones out of the pages.
 pub(super) async fn sweep(
     store: &dyn BreadcrumbStore,
     (after, to): Range,
     pages: &mut impl Pages,
 ) -> Result<Next, StoreError> {
-    // Each page is what is older than one of these places, down to the next.
+    // Each page is older than one of these places, down to the next.
     let mut place = just_after(to);
     let mut places = vec![place];
     loop {
@@ -39,7 +39,7 @@ pub(super) async fn sweep(
     while let Some(place) = places.pop() {
         let mut page = between(store, down_to, place).await?;
         page.reverse();
-        // The next page begins with this time.
+        // The next page starts at this time.
         let read_to = match places.is_empty() {
             true => to,
             false => place.0.just_before(),
@@ -52,7 +52,7 @@ pub(super) async fn sweep(
     Ok(Next::Continue)
 }
 
-/// What is older than a place, down to another: a page, and what became visible there since it was counted.
+/// Returns the breadcrumbs between two places: a page, and others that became visible there since it was counted.
 async fn between(
     store: &dyn BreadcrumbStore,
     down_to: Place,
@@ -72,8 +72,8 @@ async fn between(
     }
 }
 
-/// The next page, and whether there may be another. What is too far away for the store to be read is passed over: it will
-/// not come nearer, and what is new counts more.
+/// Returns the next page, and `true` if there may be another. Skips breadcrumbs that are too deep in the list for the store, because a
+/// retry cannot read them either.
 async fn read(
     store: &dyn BreadcrumbStore,
     before: Place,
@@ -89,6 +89,6 @@ async fn read(
             }
         }
     }
-    tracing::warn!(before = %before.0, "what is older cannot be looked at: the store would have to look at too much");
+    tracing::warn!(before = %before.0, "cannot read the older breadcrumbs of the store, which skips their triggers: the store would have to read too many");
     Ok((Vec::new(), false))
 }

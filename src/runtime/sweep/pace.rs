@@ -1,4 +1,4 @@
-//! How many breadcrumbs a sweep reads at a time. Pure.
+//! Size of the pages of a sweep. Pure.
 
 use std::time::Duration;
 

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 /// A connection that held for so long was a good one.
 const STEADY: Duration = Duration::from_secs(30);
 
-/// How long events of the stream wait for those that happened before. A slow server takes long to list them.
+/// Longest time for which events of the stream wait for earlier ones. A slow server takes long to list them.
 const MOST_WAIT: Duration = Duration::from_secs(5);
 
 /// How often in a row a living stream may leave something out before that is an alarm.

@@ -107,7 +107,7 @@ pub async fn paging_sees_each_once<S: Subject>(subject: &S) -> Result<(), Broken
     same(seen, wanted, "what the pages hold")
 }
 
-/// A query can be limited to what was updated after a time, together with a place and a limit.
+/// A query can be limited to breadcrumbs updated after a time, together with a place and a limit.
 pub async fn what_is_not_after_a_time_is_not_found<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let made = some_notes(&store, 5).await?;

@@ -84,7 +84,7 @@ const FOURTH: &str = "
         WHERE reason IS NOT NULL AND over IS NULL;
 ";
 
-/// How far the workers of each executor have come.
+/// Saved positions, one for each executor.
 const FIFTH: &str = "
     CREATE TABLE ux_positions (
         tenant BIGINT NOT NULL, executor TEXT NOT NULL, saved_at BIGINT NOT NULL, position BYTEA NOT NULL,

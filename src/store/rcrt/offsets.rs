@@ -1,4 +1,4 @@
-//! Where the searches of lists stopped, so that the next search of a list need not read it from the top.
+//! Offsets at which searches of lists stopped, so that the next search of a list need not read it from the top.
 
 use crate::model::Timestamp;
 use reqwest::Url;

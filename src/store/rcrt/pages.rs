@@ -19,7 +19,7 @@ pub(super) struct Pages<'r> {
     offset: usize,
     /// The first page to return has the first rows that are not newer than this time.
     seek: Option<Timestamp>,
-    /// How many rows to go back if the first row of a page is not newer than that time.
+    /// Number of rows to go back if the first row of a page is not newer than that time.
     back: usize,
     /// Whether the next row is asked for without the one before it, which would make the answer too large.
     alone: bool,

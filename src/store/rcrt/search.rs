@@ -42,7 +42,7 @@ pub(super) async fn search(
     let mut newest = found.newest_first();
     newest.truncate(query.limit);
     if let Some(Short { looked_at, down_to }) = short {
-        // Those that are newer are surely the newest.
+        // Newer breadcrumbs than these are surely the newest.
         let sure = newest.iter().filter(|one| one.updated_at > down_to).count();
         if sure < query.limit {
             return Err(StoreError::TooFar {
@@ -102,7 +102,7 @@ impl Found {
             }
             within_reach(&pages)?;
         }
-        // What is changed meanwhile becomes newer than all that a query for older breadcrumbs selects.
+        // A query for older breadcrumbs does not select the rows that are changed meanwhile.
         if query.before.is_none() && pages.once_more() {
             // What was changed meanwhile is at the top by now, and may not have been seen below.
             while let Some(rows) = pages.next().await.map_err(store_error)? {

@@ -95,7 +95,7 @@ const WORKERS: &str = "
         WHERE reason IS NOT NULL AND over IS NULL;
 ";
 
-/// How far the workers of each executor have come.
+/// Saved positions, one for each executor.
 const POSITIONS: &str = "
     CREATE TABLE ux_positions (
         tenant INTEGER NOT NULL, executor TEXT NOT NULL, saved_at INTEGER NOT NULL, position BLOB NOT NULL,
