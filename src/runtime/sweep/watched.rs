@@ -23,13 +23,13 @@ pub(super) fn watched(shared: &Shared, home: &Home) -> Vec<Selector> {
     for sleeper in home.wakes.all() {
         all.extend(sleeper.selectors.iter().cloned());
     }
-    few(all)
+    few(&all)
 }
 
 /// At most so many selectors that together select everything that these select.
-fn few(all: Vec<Selector>) -> Vec<Selector> {
+fn few(all: &[Selector]) -> Vec<Selector> {
     let mut distinct: Vec<Selector> = Vec::new();
-    for selector in &all {
+    for selector in all {
         if distinct.len() <= MOST && !distinct.contains(selector) {
             distinct.push(selector.clone());
         }
@@ -38,7 +38,7 @@ fn few(all: Vec<Selector>) -> Vec<Selector> {
         return distinct;
     }
     let mut schemas: Vec<&str> = Vec::new();
-    for selector in &all {
+    for selector in all {
         match selector.schema_name().filter(|schema| *schema != "*") {
             Some(schema) if schemas.contains(&schema) => {}
             Some(schema) if schemas.len() < MOST => schemas.push(schema),
@@ -57,7 +57,7 @@ mod tests {
         let tagged = Selector::schema("a.v1").all_tags(["x"]);
         let all = vec![tagged.clone(), Selector::schema("b.v1"), tagged.clone()];
 
-        assert_eq!(few(all), [tagged, Selector::schema("b.v1")]);
+        assert_eq!(few(&all), [tagged, Selector::schema("b.v1")]);
     }
 
     #[test]
@@ -66,14 +66,11 @@ mod tests {
             |n: usize| Selector::schema(format!("s{}.v1", n % 3)).all_tags([n.to_string()]);
         let mut all: Vec<Selector> = (0..40).map(tagged).collect();
 
-        assert_eq!(
-            few(all.clone()),
-            ["s0.v1", "s1.v1", "s2.v1"].map(Selector::schema)
-        );
+        assert_eq!(few(&all), ["s0.v1", "s1.v1", "s2.v1"].map(Selector::schema));
 
         all.push(Selector::any().all_tags(["x"]));
-        assert_eq!(few(all), [Selector::any()]);
+        assert_eq!(few(&all), [Selector::any()]);
         let schemas = (0..40).map(|n| Selector::schema(format!("s{n}.v1")));
-        assert_eq!(few(schemas.collect()), [Selector::any()]);
+        assert_eq!(few(&schemas.collect::<Vec<_>>()), [Selector::any()]);
     }
 }

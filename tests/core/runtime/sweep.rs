@@ -618,25 +618,28 @@ async fn killed_after(runtime: &Runtime, probe: &Probe, executions: usize) {
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_dies_while_it_reads_what_a_complete_source_dropped_loses_nothing() {
     let store = forgetful(10);
-    let answers = answers(&store);
+    let slow = |context: universal_executor::ExecutionContext| async move {
+        tokio::time::sleep(SECOND).await;
+        let n = context.trigger().context.get("n").cloned();
+        Ok(json!({ "n": n }))
+    };
+    let answers = Probe::on("question.v1", "answers", &store)
+        .executing(slow)
+        .shared();
+    let worker = || runtime(store.events(), [&answers]);
     let first = async {
         ask(&store, 0..1).await;
         until(&store, "answer.v1", 1).await;
     };
-    runtime(store.events(), [&answers])
-        .run_until(first)
-        .await
-        .unwrap();
+    worker().run_until(first).await.unwrap();
     ask(&store, 1..1_000).await;
     for _ in 0..5 {
-        killed_after(&runtime(store.events(), [&answers]), &answers, 5).await;
+        killed_after(&worker(), &answers, 5).await;
     }
+    assert!(count(&store, "answer.v1").await < 500);
 
     let rest = until(&store, "answer.v1", 1_000);
-    runtime(store.events(), [&answers])
-        .run_until(rest)
-        .await
-        .unwrap();
+    worker().run_until(rest).await.unwrap();
 
     assert_eq!(executions(&answers).len(), 1_000);
     assert_eq!(count(&store, "answer.v1").await, 1_000);
