@@ -168,6 +168,15 @@ impl Server {
         change(&mut self.lock().stream);
     }
 
+    /// Takes the time of an answer. `None` if the server is down.
+    async fn work(&self) -> Option<()> {
+        let latency = self.lock().latency;
+        if !latency.is_zero() {
+            tokio::time::sleep(latency).await;
+        }
+        (!self.lock().is_down).then_some(())
+    }
+
     /// Serves the requests of a connection; one that fails is that of a client that has had enough.
     async fn serve(self, mut connection: TcpStream) -> Option<()> {
         connection.set_nodelay(true).ok()?;
@@ -176,13 +185,7 @@ impl Server {
             let mut reader = BufReader::new(reader);
             // Clients of HTTP/1.1 wait for an answer before they ask again, so nothing is left in the buffer.
             let request = read(&mut reader).await?;
-            let latency = self.lock().latency;
-            if !latency.is_zero() {
-                tokio::time::sleep(latency).await;
-            }
-            if self.lock().is_down {
-                return None;
-            }
+            self.work().await?;
             let fault = self.lock().faulty(&request);
             self.lock().seen.push(request.clone());
             if request.path == "/events/stream" && fault.is_none() {
