@@ -366,6 +366,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "one value of each variant")]
     fn of_a_stores_errors_only_what_waiting_mends_may_be_tried_again() {
         let run = || RunRef::new("x", BreadcrumbId::NIL, 1);
         let text = String::new;
