@@ -4,7 +4,7 @@ use super::error::SqliteError;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 /// What leads from each version to the next; the version of a file is how many of them it has seen.
-const MIGRATIONS: &[&str] = &[FIRST, VECTORS, WORKERS];
+const MIGRATIONS: &[&str] = &[FIRST, VECTORS, WORKERS, POSITIONS];
 
 /// Every time is in microseconds since 1970, every id 16 bytes, every JSON text. All names begin with `ux_`, so that
 /// the file can be shared with tables of the service.
@@ -93,6 +93,14 @@ const WORKERS: &str = "
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX ux_runs_transferred ON ux_runs (tenant, executor, reason, sequence)
         WHERE reason IS NOT NULL AND over IS NULL;
+";
+
+/// Saved positions, one for each executor.
+const POSITIONS: &str = "
+    CREATE TABLE ux_positions (
+        tenant INTEGER NOT NULL, executor TEXT NOT NULL, saved_at INTEGER NOT NULL, position BLOB NOT NULL,
+        PRIMARY KEY (tenant, executor)
+    ) STRICT, WITHOUT ROWID;
 ";
 
 /// Fails for a file of a newer version. Reads only.

@@ -3,6 +3,7 @@
 
 mod clocks;
 mod creating;
+mod downtime;
 mod follow;
 #[cfg(target_os = "linux")]
 mod memory;

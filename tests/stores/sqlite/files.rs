@@ -25,7 +25,7 @@ async fn a_file_of_the_first_version_is_brought_to_this_ones() {
     store.close().await;
     let older = Connection::open(folder.file()).unwrap();
     let undo = "DROP TRIGGER ux_vectors_of_changed; DROP TRIGGER ux_vectors_of_removed; DROP TABLE ux_vectors;
-                DROP TABLE ux_embedder; DROP TABLE ux_workers; DROP INDEX ux_runs_transferred;
+                DROP TABLE ux_embedder; DROP TABLE ux_workers; DROP TABLE ux_positions; DROP INDEX ux_runs_transferred;
                 UPDATE ux_schema_version SET version = 1";
     older.execute_batch(undo).unwrap();
     older.close().unwrap();
@@ -59,7 +59,7 @@ async fn a_file_of_a_newer_version_is_refused_and_left_as_it_is() {
             refused,
             SqliteError::NewerSchema {
                 found: 99,
-                known: 3
+                known: 4
             }
         ),
         "{refused:?}"
