@@ -79,7 +79,7 @@ impl RunEnd {
     pub const UNMATCHED: &'static str = "unmatched";
 }
 
-/// What a failed run leaves behind: an `executor.failed.v1` breadcrumb that names the run and its cause, and holds no payload.
+/// Record of a failed run: an `executor.failed.v1` breadcrumb that names the run and its cause, and holds no payload.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct DeadLetter {

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// - **Counted at claim.** The attempt counts when it starts, so a trigger that kills its worker runs out of attempts.
 /// - **Ordered.** Of the rows of one executor with the same [ordering key](RunRef::order) only the first that is not
 ///   over can be claimed. One that waits for a retry, is suspended, runs, or whose lease ran out keeps those behind it
-///   waiting until it is over. A row that is redone or made ready again goes to the end. A row that
+///   waiting until it ends. A row that is redone or made ready again goes to the end. A row that
 ///   [left](KeyPosition::Left) its position with a transfer keeps no other row waiting; it goes to the end when it is accepted.
 /// - **The store's clock.** Leases and times are the store's; the clocks of workers do not matter.
 /// - **Before and after a suspension.** What was committed before a run was suspended, or with it, has `updated_at` at
