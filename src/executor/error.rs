@@ -388,6 +388,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "one value of each variant")]
     fn of_a_stores_errors_only_what_waiting_mends_may_be_tried_again() {
         let run = || RunRef::new("x", BreadcrumbId::NIL, 1);
         let text = String::new;
@@ -435,9 +436,15 @@ mod tests {
                 limit,
             },
             StoreError::EmptyWake,
+            StoreError::PositionTooLarge {
+                executor: "e".into(),
+                size: count,
+                limit,
+            },
             StoreError::TooFar {
                 store: "s",
                 looked_at: count,
+                down_to: None,
             },
             StoreError::Refused {
                 store: "s",

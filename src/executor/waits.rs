@@ -137,6 +137,15 @@ impl Waits {
         self.open().waiting.contains_key(&number)
     }
 
+    /// The selectors of the open waits.
+    pub(crate) fn selectors(&self) -> Vec<Selector> {
+        let open = self.open();
+        open.waiting
+            .values()
+            .map(|one| one.selector.clone())
+            .collect()
+    }
+
     /// How many wait.
     pub(crate) fn len(&self) -> usize {
         self.open().waiting.len()

@@ -2,14 +2,12 @@
 
 use super::home::Home;
 use super::lookout::wake;
+use super::position::Range;
 use super::shared::Shared;
-use super::sweep::{self, Found};
-use crate::model::{Event, Timestamp};
+use super::sweep::{self, Next, Pages};
+use crate::model::{Breadcrumb, Event, Timestamp};
 use crate::store::StoreError;
-use tokio::sync::mpsc;
-
-/// Number of breadcrumbs in memory between the reader and the matching.
-const AHEAD: usize = 64;
+use std::sync::Arc;
 
 /// Gives each breadcrumb committed after a time to the waits and suspended runs that it answers, oldest first. Returns the
 /// time of the newest breadcrumb.
@@ -18,18 +16,25 @@ pub(super) async fn search(
     home: &Home,
     after: Timestamp,
 ) -> Result<Timestamp, StoreError> {
-    let (sender, mut found) = mpsc::channel(AHEAD);
-    let read = async move { sweep::sweep(home.store(), after, &sender).await };
-    let matched = async {
-        while let Some(found) = found.recv().await {
-            answer(shared, home, &found).await;
-        }
-    };
-    let (newest, ()) = futures::join!(read, matched);
-    newest
+    sweep::since(home.store(), after, &mut Answers { shared, home }).await
 }
 
-async fn answer(shared: &Shared, home: &Home, found: &Found) {
+/// Matches the pages of a search.
+struct Answers<'s> {
+    shared: &'s Shared,
+    home: &'s Home,
+}
+
+impl Pages for Answers<'_> {
+    async fn take(&mut self, page: Vec<Arc<Breadcrumb>>, _: Range) -> Result<Next, StoreError> {
+        for found in page {
+            answer(self.shared, self.home, &found).await;
+        }
+        Ok(Next::Continue)
+    }
+}
+
+async fn answer(shared: &Shared, home: &Home, found: &Arc<Breadcrumb>) {
     let event = Event::updated(found);
     // A version announced to this worker was matched when it was announced: a later wait must not get it.
     if !shared.progress.seen().knows(found) {

@@ -42,7 +42,7 @@ impl RuntimeBuilder {
                 max_inflight: 16,
                 max_deliveries: 8_192,
                 start_at: StartAt::Now,
-                look_back: Duration::from_secs(60),
+                look_back: Duration::from_secs(60 * 60),
                 sweep: Duration::from_secs(5),
                 reconcile: Duration::from_secs(60),
                 drain: Duration::from_secs(25),
@@ -106,22 +106,28 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets where in the source to start: by default with what happens once it runs. What was there before is then not
-    /// seen; with [`StartAt::Beginning`] it is, and what was answered already is not answered again. What is committed
-    /// while no process runs is seen only if the source remembers it: use a durable one, or begin at the beginning. Where
-    /// the source may lose events without saying so, who does not start with now also looks at what was committed in the
-    /// minute before, or for as long as [`look_back`](Self::look_back) says.
+    /// Sets where in the source an executor starts that has no saved position. Defaults to [`StartAt::Now`].
+    ///
+    /// With [`StartAt::Beginning`], the source delivers everything that it has, and an event that was answered is not answered
+    /// again. On a source that can lose events, the runtime then also checks the breadcrumbs of the last
+    /// [`look_back`](Self::look_back).
+    ///
+    /// In a store with a run ledger, the runtime saves how far each executor has come. After a downtime, however long, it checks
+    /// everything committed since this position, whatever `start` is. A store that lists quickly at any depth is read oldest first
+    /// ([`Capabilities::oldest_first`](crate::store::Capabilities::oldest_first)), any other newest first.
     #[must_use]
     pub fn start_at(mut self, start: StartAt) -> Self {
         self.settings.start_at = start;
         self
     }
 
-    /// Sets how much of what was committed before it starts is looked at, where the source may lose events without saying so
-    /// and the runtime does not [start](Self::start_at) with now; a minute by default, which is the least.
+    /// Sets how far back the runtime checks the store at the start of an executor without a saved position. Applies if the source can
+    /// lose events without reporting it and the runtime does not [start](Self::start_at) with now. Defaults to one hour; the minimum
+    /// is one minute. An `INFO` line reports the time before which breadcrumbs are skipped.
     ///
-    /// Without a ledger nothing else finds what was in flight when a process died. Each trigger that is found costs a look
-    /// for its response in a store that knows what runs wrote; in any other it is executed again.
+    /// Without a ledger there is no saved position, so this limit applies to each start, and nothing else finds the runs that were in
+    /// flight when a process died. Each trigger that is found costs a search for its response in a store that knows what runs wrote;
+    /// in any other store it is executed again.
     #[must_use]
     pub fn look_back(mut self, time: Duration) -> Self {
         self.settings.look_back = time;
@@ -136,7 +142,8 @@ impl RuntimeBuilder {
     }
 
     /// Sets how often the store is asked for what no event told: runs that other workers suspended and, where the source
-    /// may lose events without saying so, everything committed in the meantime and a minute before; 60 s by default.
+    /// may lose events without saying so, everything committed since the saved position and a minute before. Also the longest interval
+    /// between two saves of the position. 60 s by default.
     #[must_use]
     pub fn reconcile_every(mut self, interval: Duration) -> Self {
         self.settings.reconcile = interval;

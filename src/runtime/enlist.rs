@@ -12,6 +12,8 @@ use crate::error::Retry;
 use crate::executor::ordering_key;
 use crate::model::{Breadcrumb, Event};
 use crate::store::{NewRun, RunRef, StoreError};
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _, stream};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +22,9 @@ use tokio::time::{Instant, sleep_until};
 
 /// How many deliveries are put into the ledger in one step.
 const BATCH: usize = 64;
+
+/// Maximum number of breadcrumbs that are read at a time to decide which executors they trigger.
+const AT_ONCE: usize = 8;
 
 /// A delivery, and the executors of this store that it sets off.
 pub(super) struct Arrival {
@@ -89,7 +94,7 @@ impl Enlist {
         while !self.owed.is_empty() {
             let n = at_once.min(self.owed.len());
             let some = self.owed.get(..n).unwrap_or_default();
-            match in_time(enlist(&self.home, &self.shared.roster, some)).await {
+            match enlist(&self.home, &self.shared.roster, some).await {
                 Ok(executors) => {
                     self.home.answered(Operation::Enqueue, true);
                     self.home.nudge(executors);
@@ -164,10 +169,16 @@ async fn enlist(
         return Ok(executors);
     };
     let mut runs = Vec::with_capacity(arrivals.len());
+    // A slow server answers several reads at a time.
+    let mut deciding: Vec<BoxFuture<'_, Vec<Arc<str>>>> = Vec::with_capacity(arrivals.len());
     for arrival in arrivals {
+        deciding.push(set_off(home, roster, arrival).boxed());
+    }
+    let decided: Vec<_> = stream::iter(deciding).buffered(AT_ONCE).collect().await;
+    for (arrival, ids) in arrivals.iter().zip(decided) {
         let event = arrival.share.event();
         let envelope = Arc::new(event.envelope());
-        for id in set_off(home, roster, arrival).await {
+        for id in ids {
             // One that was removed since is not set off any more.
             let Some(member) = roster.get(&id) else {
                 continue;
@@ -175,7 +186,7 @@ async fn enlist(
             if member.home.number != home.number {
                 continue;
             }
-            let key = ordering_key(&*member.executor, event).await?;
+            let key = in_time(ordering_key(&*member.executor, event)).await?;
             let mut run = RunRef::new(Arc::clone(&id), event.breadcrumb_id, event.version)
                 .lasting(member.executor.profile().lease)
                 .ordered_by(key);
@@ -184,7 +195,7 @@ async fn enlist(
             executors.insert(id);
         }
     }
-    ledger.enqueue(runs).await?;
+    in_time(ledger.enqueue(runs)).await?;
     Ok(executors)
 }
 
@@ -198,7 +209,7 @@ async fn set_off(home: &Home, roster: &Roster, arrival: &Arrival) -> Vec<Arc<str
         return all();
     }
     let event = arrival.share.event();
-    let found = match home.store().get(event.breadcrumb_id).await {
+    let found = match in_time(home.store().get(event.breadcrumb_id)).await {
         Ok(found) if found.version >= event.version => found,
         // Each of them finds out for itself.
         Ok(_) | Err(_) => return all(),

@@ -1,5 +1,6 @@
 //! A store handle that some executors share, and what waits on that store.
 
+use super::checkpoint::Checkpoint;
 use super::others::Others;
 use super::wakes::Wakes;
 use crate::executor::{Offer, SchemaHints, UniversalExecutor, Waits};
@@ -9,7 +10,6 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -34,12 +34,10 @@ pub(super) struct Home {
     due: Mutex<BTreeSet<Arc<str>>>,
     /// Runs that were suspended here and are not looked at yet.
     suspended: Mutex<Vec<RunRef>>,
-    /// None if the store was never read.
-    seen: Mutex<Option<SeenTo>>,
+    /// Position of the executors here.
+    pub(super) checkpoint: Checkpoint,
     /// Whether all of it is to be looked at.
     everything: AtomicBool,
-    /// From when on the store has to be asked for what no event told.
-    unseen_since: Mutex<Option<Timestamp>>,
     pub(super) nudged: Notify,
     pub(super) asked: Notify,
     /// The operations whose last call failed, by [`Operation::bit`].
@@ -76,28 +74,6 @@ impl Operation {
     }
 }
 
-/// How much of what was committed was announced or found.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SeenTo {
-    /// What was committed up to this is of no concern.
-    first: Timestamp,
-    last: Timestamp,
-}
-
-impl SeenTo {
-    /// What was committed up to this is of no concern.
-    pub(super) fn first(self) -> Timestamp {
-        self.first
-    }
-
-    /// From when on to look again, when commits may become visible so much later than those after them.
-    pub(super) fn again(self, overlap: Duration) -> Timestamp {
-        let overlap = i64::try_from(overlap.as_micros()).unwrap_or(i64::MAX);
-        let micros = self.last.as_micros().saturating_sub(overlap);
-        Timestamp::from_micros(micros).max(self.first)
-    }
-}
-
 impl Home {
     pub(super) fn of(number: u64, anchor: Arc<dyn UniversalExecutor>) -> Arc<Self> {
         Arc::new(Self {
@@ -110,9 +86,8 @@ impl Home {
             empty: CancellationToken::new(),
             due: Mutex::default(),
             suspended: Mutex::default(),
-            seen: Mutex::default(),
+            checkpoint: Checkpoint::default(),
             everything: AtomicBool::new(false),
-            unseen_since: Mutex::default(),
             nudged: Notify::new(),
             asked: Notify::new(),
             failing: AtomicU8::new(0),
@@ -171,7 +146,7 @@ impl Home {
 
     /// Asks for a look into the store at everything committed after a time.
     pub(super) fn ask_for_sweep(&self, after: Timestamp) {
-        self.want_sweep(after);
+        self.checkpoint.reopen_after(after);
         self.asked.notify_one();
     }
 
@@ -186,36 +161,9 @@ impl Home {
         self.everything.swap(false, Ordering::Relaxed)
     }
 
-    /// How much of what was committed was announced or found.
-    pub(super) fn seen(&self) -> Option<SeenTo> {
-        *lock(&self.seen)
-    }
-
-    /// Notes that everything committed up to a time was announced or found, and that what came before is of concern too.
-    pub(super) fn begins_before(&self, moment: Timestamp) {
-        *lock(&self.seen) = Some(SeenTo {
-            first: Timestamp::UNIX_EPOCH,
-            last: moment,
-        });
-    }
-
-    /// Notes that everything committed up to a time was announced or found; the first time is that of the beginning.
-    pub(super) fn has_seen_to(&self, moment: Timestamp) {
-        let mut seen = lock(&self.seen);
-        let first = seen.map_or(moment, |seen| seen.first);
-        let last = seen.map_or(moment, |seen| seen.last.max(moment));
-        *seen = Some(SeenTo { first, last });
-    }
-
     /// Returns `true` if a wait or a suspended run may be answered.
     pub(super) fn has_waiting(&self) -> bool {
         self.waits.len() > 0 || !self.wakes.is_empty()
-    }
-
-    /// Notes that the store is to be looked at, when somebody looks.
-    pub(super) fn want_sweep(&self, after: Timestamp) {
-        let mut since = lock(&self.unseen_since);
-        *since = Some(since.map_or(after, |earlier| earlier.min(after)));
     }
 
     /// Says that a run was suspended, so that what it waits for is looked out for.
@@ -233,11 +181,6 @@ impl Home {
     /// The runs that were suspended since this was asked last.
     pub(super) fn take_suspended(&self) -> Vec<RunRef> {
         std::mem::take(&mut lock(&self.suspended))
-    }
-
-    /// From when on the store has to be looked at, if it has to.
-    pub(super) fn take_unseen_since(&self) -> Option<Timestamp> {
-        lock(&self.unseen_since).take()
     }
 
     /// Notes whether an operation of the store succeeded. A success of one operation says nothing about the others: a

@@ -3,11 +3,12 @@
 mod input;
 
 use self::input::{Next, next, subscribe};
+use super::checkpoint;
 use super::definitions::{Announced, Keeper};
 use super::direct::Direct;
 use super::enlist::{Arrival, Candidate, Enlist};
-use super::home::{Home, SeenTo};
-use super::lookout::{self, Look, Lookout, OVERLAP, earlier, until};
+use super::home::Home;
+use super::lookout::{self, Look, Lookout, until};
 use super::share::{Back, Place, Share, Shares, shares};
 use super::shared::{PAUSE, Shared};
 use super::station::Station;
@@ -19,14 +20,14 @@ use crate::error::Chain;
 use crate::error::Retry;
 use crate::executor::SchemaHints;
 use crate::model::{Event, EventKind, Timestamp};
-use crate::source::{Deliveries, Delivery, SourceError, StartAt};
+use crate::source::{Deliveries, Delivery, SourceError};
 use futures::future::join_all;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 /// How often what a sweep found goes before what a source delivers.
 const FOUND_FIRST: u32 = 64;
@@ -71,6 +72,13 @@ struct StoreTasks {
     looks: mpsc::Sender<Look>,
 }
 
+/// The origin of a delivery.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Origin {
+    Source,
+    Sweep,
+}
+
 impl<'r> Intake<'r> {
     pub(super) fn new(
         runtime: &'r Runtime,
@@ -104,25 +112,33 @@ impl<'r> Intake<'r> {
     /// # Errors
     /// Fails if the source cannot be subscribed to.
     pub(super) async fn subscribe(&mut self) -> Result<Deliveries, SourceError> {
+        let opened = Instant::now();
         self.open().await;
-        subscribe(self.runtime).await
+        let deliveries = subscribe(self.runtime).await?;
+        let homes = self.shared.roster.homes();
+        let (shared, delivered_after) = (&self.shared, deliveries.delivered_after());
+        let load = homes.iter().map(|home| async move {
+            home.checkpoint.note_delivered_after(delivered_after);
+            // A source that reports a loss forgets it, so the first position has to be saved before. The lookout repeats a call that
+            // fails here.
+            if !home.checkpoint.is_loaded() && checkpoint::load(shared, home, opened).await.is_ok()
+            {
+                drop(checkpoint::save(shared, home).await);
+            }
+        });
+        join_all(load).await;
+        Ok(deliveries)
     }
 
     /// Notes how far each store has come.
     async fn open(&mut self) {
+        const PATIENCE: Duration = Duration::from_secs(15);
         let homes = self.shared.roster.homes();
-        let settings = self.runtime.settings;
-        let more = settings.look_back.saturating_sub(OVERLAP);
         let begin = homes.iter().map(|home| async move {
-            if home.seen().is_none()
-                && let Ok(newest) = sweep::newest(home.store()).await
+            if !home.checkpoint.has_newest()
+                && let Ok(Ok(newest)) = timeout(PATIENCE, sweep::newest(home.store())).await
             {
-                match settings.start_at {
-                    StartAt::Now => home.has_seen_to(newest),
-                    StartAt::Beginning | StartAt::After(_) => {
-                        home.begins_before(earlier(newest, more));
-                    }
-                }
+                home.checkpoint.note_newest(newest);
             }
         });
         join_all(begin).await;
@@ -180,10 +196,10 @@ impl<'r> Intake<'r> {
                 },
                 place = self.shares.place(), if !has_place => self.place = Some(place),
                 Some((delivery, place)) = self.back.recv() => {
-                    self.dispatch(delivery, place).await;
+                    self.dispatch(delivery, place, Origin::Source).await;
                 }
                 next = next(open, found, found_first) => match next {
-                    Next::Found(found) => self.take_found(&found).await,
+                    Next::Found(found) => self.take_found(found).await,
                     Next::Delivered(Some(Ok(delivery))) => {
                         self.errors = 0;
                         self.deliver(delivery).await;
@@ -231,14 +247,8 @@ impl<'r> Intake<'r> {
         // Of several sources behind one, another may have delivered the newest event: the source itself knows better.
         let newest = after.or_else(|| self.shared.progress.newest());
         for home in self.shared.roster.homes() {
-            let since = newest.or_else(|| match self.runtime.settings.start_at {
-                StartAt::Now => home.seen().map(SeenTo::first),
-                StartAt::Beginning | StartAt::After(_) => Some(Timestamp::UNIX_EPOCH),
-            });
-            match since {
-                Some(since) => home.ask_for_sweep(since),
-                None => tracing::warn!("what was missed cannot be told from what was there before"),
-            }
+            // Without a time, everything since the start of the executors is checked.
+            home.ask_for_sweep(newest.unwrap_or(Timestamp::UNIX_EPOCH));
         }
     }
 
@@ -280,27 +290,30 @@ impl<'r> Intake<'r> {
             self.shared.progress.seen().announced(event);
         }
         if let Some(place) = self.place.take() {
-            self.dispatch(delivery, place).await;
+            self.dispatch(delivery, place, Origin::Source).await;
         }
     }
 
-    async fn take_found(&mut self, found: &Found) {
+    async fn take_found(&mut self, found: Found) {
         // What was announced is taken care of already.
-        if !self.shared.progress.seen().found(found) {
+        if !self.shared.progress.seen().found(&found.breadcrumb) {
+            found.taken();
             return;
         }
         let Some(place) = self.place.take() else {
             return;
         };
-        let delivery = Delivery::new(Event::updated(found));
-        if self.dispatch(delivery, place).await {
+        let delivery = Delivery::new(Event::updated(&found.breadcrumb));
+        self.shared.progress.found(&delivery.event);
+        found.taken();
+        if self.dispatch(delivery, place, Origin::Sweep).await {
             self.shared.count(|report| report.found_by_sweep += 1);
             metrics::add(metrics::FOUND, 1);
         }
     }
 
     /// Says whether it concerned anybody.
-    async fn dispatch(&mut self, delivery: Delivery, place: Place) -> bool {
+    async fn dispatch(&mut self, delivery: Delivery, place: Place, origin: Origin) -> bool {
         if SchemaHints::may_change_by(&delivery.event) {
             for home in self.shared.roster.homes() {
                 home.hints.forget();
@@ -311,8 +324,13 @@ impl<'r> Intake<'r> {
         concerned |= self.follow_definitions(&share).await;
         let mut by_store: Vec<(u64, Vec<Candidate>)> = Vec::new();
         for triggered in self.shared.roster.triggered(share.event()) {
-            concerned = true;
             let (id, home) = (triggered.executor, triggered.home);
+            let time = share.event().updated_at;
+            if origin == Origin::Sweep && home.checkpoint.is_before(&id, time) {
+                // Another executor started earlier.
+                continue;
+            }
+            concerned = true;
             metrics::matched(&id);
             if !self.stores.contains_key(&home.number) {
                 // It moved in a moment ago.

@@ -1,10 +1,11 @@
 //! What waits on one store: answers the waits, wakes suspended runs, and looks into the store for what no event told.
 
 use super::answers;
+use super::checkpoint::{self, earlier};
 use super::home::{Home, Operation};
 use super::metrics;
-use super::shared::{PAUSE, Shared, in_time};
-use super::sweep::{self, Found};
+use super::shared::{PAUSE, Shared, in_time, in_time_of_pages};
+use super::sweep::{self, Found, Swept};
 use super::wakes::{Sleeper, Wakes};
 use crate::clock::later;
 use crate::error::Chain;
@@ -25,9 +26,6 @@ const MOST_DEFERRED: usize = 16_384;
 
 /// Maximum number of reads of an announced version that the store does not show. After that the announcement counts as wrong.
 const MOST_ROUNDS: u32 = 128;
-
-/// How far is looked back each time: commits of a time may become visible later than those after them.
-pub(super) const OVERLAP: Duration = Duration::from_secs(60);
 
 /// How many are looked at at a time.
 const AT_ONCE: usize = 64;
@@ -68,8 +66,10 @@ pub(super) struct Lookout {
     reconcile: Instant,
     /// A look at all suspended runs is on its way.
     reconciling: bool,
-    /// The time after which a sweep that is on its way looks.
-    sweeping: Option<Timestamp>,
+    /// A sweep is running.
+    sweeping: bool,
+    /// The position is being loaded.
+    loading: bool,
     /// Announcements that could not be read, and when they are read again.
     deferred: VecDeque<Look>,
     again: Instant,
@@ -90,11 +90,13 @@ enum Done {
     },
     /// The store was searched for answers up to a time, or could not be.
     Searched(Option<Timestamp>),
-    Swept(Timestamp),
-    /// The store said for the first time how far it has come.
-    Began(Timestamp),
-    /// It could not be looked at; a sweep is due again.
+    Swept(Swept),
+    /// The store could not be read; a sweep is due again.
     Missed,
+    /// The position was loaded, or could not be.
+    Loaded {
+        loaded: bool,
+    },
 }
 
 impl Lookout {
@@ -114,7 +116,8 @@ impl Lookout {
             jobs: JoinSet::new(),
             reconcile: Instant::now(),
             reconciling: false,
-            sweeping: None,
+            sweeping: false,
+            loading: false,
             deferred: VecDeque::new(),
             again: Instant::now(),
             searched: None,
@@ -125,6 +128,8 @@ impl Lookout {
     /// Looks out until it is told to stop.
     pub(super) async fn run(mut self) {
         let (stop, home) = (self.shared.stop.clone(), Arc::clone(&self.home));
+        // A sweep of an earlier call of the runtime can have been dropped.
+        home.checkpoint.end_sweep(false);
         loop {
             let room = self.jobs.len() < AT_ONCE;
             metrics::level(metrics::WAITS, home.number, home.waits.len());
@@ -138,6 +143,9 @@ impl Lookout {
                     Err(_) => {
                         self.note(Done::Reconciled { listed: false });
                         self.note(Done::Missed);
+                        if self.loading {
+                            self.note(Done::Loaded { loaded: false });
+                        }
                         if self.shared.source_is_shared {
                             self.note(Done::Searched(None));
                         }
@@ -157,6 +165,13 @@ impl Lookout {
                 () = until(self.search), if self.search.is_some() => self.search_for_answers(),
             }
         }
+        // The next start has less to read.
+        if self.shared.source_is_complete
+            && let Some(newest) = self.shared.progress.newest()
+        {
+            home.checkpoint.delivered_before(newest);
+        }
+        save(&self.shared, &home).await;
     }
 
     fn job(&mut self, job: impl Future<Output = Done> + Send + 'static) {
@@ -175,24 +190,26 @@ impl Lookout {
                 }
             }
             Done::Searched(newest) => self.note_searched(newest),
-            Done::Swept(newest) => {
-                self.sweeping = None;
+            Done::Swept(swept) => {
+                self.sweeping = false;
                 self.home.answered(Operation::Read, true);
-                self.home.has_seen_to(newest);
+                self.home.checkpoint.end_sweep(swept == Swept::All);
                 // More may have been asked for meanwhile.
                 self.look_as_asked();
             }
-            Done::Began(newest) => {
-                // What came since this looks out is of concern.
-                self.home
-                    .has_seen_to(earlier(newest, self.opened.elapsed()));
-            }
             Done::Missed => {
                 self.home.answered(Operation::Read, false);
-                if let Some(after) = self.sweeping.take() {
-                    self.home.want_sweep(after);
-                }
+                self.sweeping = false;
+                self.home.checkpoint.end_sweep(false);
                 self.reconcile = self.reconcile.min(later(Instant::now(), PAUSE));
+            }
+            Done::Loaded { loaded } => {
+                self.loading = false;
+                self.home.answered(Operation::Read, loaded);
+                match loaded {
+                    true => self.sweep(),
+                    false => self.reconcile = self.reconcile.min(later(Instant::now(), PAUSE)),
+                }
             }
         }
     }
@@ -290,44 +307,77 @@ impl Lookout {
                 Done::Reconciled { listed }
             });
         }
-        if !self.shared.source_is_complete {
-            match self.home.seen() {
-                Some(seen) => self.home.want_sweep(seen.again(OVERLAP)),
-                None => self.begin_to_look(),
-            }
+        if self.shared.source_is_complete {
+            self.save_delivered();
+        } else {
+            self.home.checkpoint.want();
         }
         self.sweep();
     }
 
-    /// Notes how far the store has come, which it could not say before.
-    fn begin_to_look(&mut self) {
-        let home = Arc::clone(&self.home);
+    /// Loads the position of the executors here, which the ledger did not tell before.
+    fn load(&mut self) {
+        if std::mem::replace(&mut self.loading, true) {
+            return;
+        }
+        let (shared, home, opened) = (
+            Arc::clone(&self.shared),
+            Arc::clone(&self.home),
+            self.opened,
+        );
         self.job(async move {
-            match sweep::newest(home.store()).await {
-                Ok(newest) => Done::Began(newest),
-                Err(_) => Done::Looked,
+            let loaded = checkpoint::load(&shared, &home, opened).await;
+            if let Err(error) = &loaded {
+                tracing::warn!(code = error.code(), error = %Chain(error), "cannot load the saved position, will retry");
+            }
+            Done::Loaded {
+                loaded: loaded.is_ok(),
             }
         });
     }
 
+    /// Saves how far a complete source has delivered.
+    fn save_delivered(&mut self) {
+        if let Some(newest) = self.shared.progress.newest() {
+            self.home.checkpoint.delivered_before(newest);
+        }
+        let (shared, home) = (Arc::clone(&self.shared), Arc::clone(&self.home));
+        self.job(async move {
+            save(&shared, &home).await;
+            Done::Looked
+        });
+    }
+
     fn sweep(&mut self) {
-        if self.sweeping.is_some() {
+        if self.sweeping {
             return;
         }
-        let Some(after) = self.home.take_unseen_since() else {
+        if !self.home.checkpoint.is_loaded() {
+            self.load();
             return;
-        };
-        self.sweeping = Some(after);
-        let (home, found) = (Arc::clone(&self.home), self.found.clone());
+        }
+        if !self.home.checkpoint.begin_sweep() {
+            return;
+        }
+        self.sweeping = true;
+        let (shared, home) = (Arc::clone(&self.shared), Arc::clone(&self.home));
+        let found = self.found.clone();
         self.job(async move {
-            match sweep::sweep(home.store(), after, &found).await {
-                Ok(newest) => Done::Swept(newest),
+            match sweep::sweep(&shared, &home, &found).await {
+                Ok(swept) => Done::Swept(swept),
                 Err(error) => {
                     tracing::warn!(code = error.code(), error = %Chain(&error), "cannot read the breadcrumbs of the store, will retry");
                     Done::Missed
                 }
             }
         });
+    }
+}
+
+/// Saves the position. The next save repeats one that failed.
+async fn save(shared: &Shared, home: &Home) {
+    if let Err(error) = checkpoint::save(shared, home).await {
+        tracing::warn!(code = error.code(), error = %Chain(&error), "cannot save the position, will retry");
     }
 }
 
@@ -439,7 +489,7 @@ async fn keep(home: &Home, sleeper: Arc<Sleeper>) {
     }
     for selector in &sleeper.selectors {
         let query = Query::new(selector.clone()).limit(NEWEST);
-        match in_time(home.store().search(&query)).await {
+        match in_time_of_pages(home.store().search(&query)).await {
             Ok(found) => {
                 // The first that came.
                 let mut found = found.iter().rev();
@@ -462,11 +512,6 @@ pub(super) async fn until(moment: Option<Instant>) {
         Some(moment) => sleep_until(moment).await,
         None => std::future::pending().await,
     }
-}
-
-pub(super) fn earlier(moment: Timestamp, by: Duration) -> Timestamp {
-    let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
-    Timestamp::from_micros(moment.as_micros().saturating_sub(by))
 }
 
 /// Wakes a run; whoever comes second finds it awake. One that was suspended again since may wait for something else.

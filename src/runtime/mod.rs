@@ -38,6 +38,7 @@ mod answers;
 mod backlog;
 mod breakers;
 mod builder;
+mod checkpoint;
 pub mod definitions;
 mod desk;
 mod direct;
@@ -52,6 +53,7 @@ mod limits;
 mod lookout;
 pub mod metrics;
 mod others;
+mod position;
 mod process;
 mod progress;
 mod report;
@@ -109,8 +111,8 @@ use workers::Registry;
 ///   the order in which their events came.
 /// - **Durable.** An event is acknowledged once its runs are in the ledger of each executor's store. Retries, runs left
 ///   by a worker that died and suspended runs come from the ledger. Events are hints: what a source loses is found in
-///   the store, later, as long as this process lives: what happened while none ran is for the source to remember. (A
-///   deletion that no event told of is not found.)
+///   the store, later. Events from the time without a process are found too, from the [position](crate::RunLedger::save_positions)
+///   that the runtime saves for each executor. (A deletion that no event told of is not found.)
 /// - **Woken once.** A suspended run goes on when a breadcrumb committed after the suspension matches what it waits for,
 ///   or its time is up, once, on whichever worker sees it first.
 /// - **Ends.** When told to stop it stops claiming at once and has ended at the latest a few seconds after

@@ -1,7 +1,7 @@
 //! Other versions of the executors here. The runtime enqueues runs for them too: the first worker to receive an event enqueues
 //! the runs of all versions that were live at its commit, so that the runs of one ordering key are in the order of their events.
 
-use crate::model::{Event, Route, SubscriptionIndex, Subscriptions, Timestamp};
+use crate::model::{Event, Role, Route, Selector, SubscriptionIndex, Subscriptions, Timestamp};
 use crate::store::{Version, Worker};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,6 +14,8 @@ pub(super) struct Others {
     executors: HashMap<Arc<str>, BTreeMap<Arc<str>, Live>>,
     /// Versions that this crate is too old to read. No runs are enqueued for them here.
     unreadable: BTreeMap<Version, String>,
+    /// The selectors of their triggers.
+    triggers: Vec<Selector>,
 }
 
 /// Period in which a version has a live worker, by the store's clock.
@@ -75,6 +77,11 @@ impl Others {
             }
             match Subscriptions::from_json(&of.subscriptions) {
                 Ok(subscriptions) => {
+                    let all = subscriptions.as_slice().iter();
+                    let triggers = all.filter(|one| one.role == Role::Trigger);
+                    others
+                        .triggers
+                        .extend(triggers.map(|one| one.selector.clone()));
                     executors.insert(version.executor, live);
                     others.index.insert(&of.version, &subscriptions);
                 }
@@ -104,6 +111,11 @@ impl Others {
                 "cannot read the subscriptions of another version of an executor; its own workers enqueue its runs"
             );
         }
+    }
+
+    /// The selectors of the triggers of these versions.
+    pub(super) fn triggers(&self) -> &[Selector] {
+        &self.triggers
     }
 
     /// Returns the versions.

@@ -1,16 +1,42 @@
 //! How far into its source a runtime has come.
 
+use super::position::Range;
 use super::seen::Seen;
-use crate::model::{Event, EventKind, Timestamp};
+use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, Timestamp};
 use crate::source::StartAt;
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// Maximum number of open versions. Above it, only the time of the oldest other one is known.
+const MOST_OPEN: usize = 65_536;
+
+/// Maximum number of intervals that [`Progress::open`] returns.
+const MOST_RANGES: usize = 16;
+
+/// A version of a breadcrumb, with its time.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct Key(Timestamp, BreadcrumbId, u64);
+
+impl Key {
+    pub(super) fn of(breadcrumb: &Breadcrumb) -> Self {
+        Self(breadcrumb.updated_at, breadcrumb.id, breadcrumb.version)
+    }
+
+    fn of_event(event: &Event) -> Option<Self> {
+        let key = Self(event.updated_at, event.breadcrumb_id, event.version);
+        (event.kind != EventKind::Ping).then_some(key)
+    }
+}
 
 /// How far into its source a runtime has come, kept from one subscription to the next.
 #[derive(Default)]
 pub(super) struct Progress {
     positions: Mutex<Positions>,
     seen: Mutex<Seen>,
+    /// Notified when a delivery has been handled.
+    ended: Notify,
 }
 
 #[derive(Default)]
@@ -21,6 +47,22 @@ struct Positions {
     newest: Option<Timestamp>,
     /// Of events that are not taken care of yet: waiting, or given back to the source.
     open: BTreeSet<u64>,
+    /// Versions whose runs are not in the ledger yet.
+    versions: BTreeSet<Key>,
+    /// Time of the oldest version that had no room there.
+    beyond: Option<Timestamp>,
+}
+
+impl Positions {
+    fn open(&mut self, event: &Event) {
+        let Some(key) = Key::of_event(event) else {
+            return;
+        };
+        match self.versions.len() < MOST_OPEN {
+            true => drop(self.versions.insert(key)),
+            false => self.beyond = Some(self.beyond.map_or(key.0, |time| time.min(key.0))),
+        }
+    }
 }
 
 impl Progress {
@@ -40,6 +82,7 @@ impl Progress {
 
     pub(super) fn begin(&self, position: Option<u64>, event: &Event) {
         let mut positions = self.positions();
+        positions.open(event);
         if event.kind != EventKind::Ping {
             positions.newest = positions.newest.max(Some(event.updated_at));
         }
@@ -49,11 +92,51 @@ impl Progress {
         }
     }
 
+    /// Notes an event that a sweep found.
+    pub(super) fn found(&self, event: &Event) {
+        self.positions().open(event);
+    }
+
     /// Notes that an event is taken care of.
-    pub(super) fn end(&self, position: Option<u64>) {
+    pub(super) fn end(&self, position: Option<u64>, event: &Event) {
+        let mut positions = self.positions();
         if let Some(position) = position {
-            self.positions().open.remove(&position);
+            positions.open.remove(&position);
         }
+        if let Some(key) = Key::of_event(event) {
+            positions.versions.remove(&key);
+        }
+        drop(positions);
+        self.ended.notify_waiters();
+    }
+
+    /// Intervals that contain all versions whose runs are not in the ledger yet.
+    pub(super) fn open(&self) -> Vec<Range> {
+        let positions = self.positions();
+        let times: Vec<Timestamp> = positions.versions.iter().map(|key| key.0).collect();
+        let chunks = times.chunks(times.len().div_ceil(MOST_RANGES).max(1));
+        let range = |chunk: &[Timestamp]| Some((chunk.first()?.just_before(), *chunk.last()?));
+        let mut ranges: Vec<Range> = chunks.filter_map(range).collect();
+        let end = Timestamp::from_micros(i64::MAX);
+        ranges.extend(positions.beyond.map(|time| (time.just_before(), end)));
+        ranges
+    }
+
+    /// Waits until these versions have been handled.
+    pub(super) async fn settled(&self, keys: &[Key]) {
+        loop {
+            let mut ended = pin!(self.ended.notified());
+            ended.as_mut().enable();
+            if !self.is_open(keys) {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    fn is_open(&self, keys: &[Key]) -> bool {
+        let positions = self.positions();
+        keys.iter().any(|key| positions.versions.contains(key))
     }
 
     /// Whether there is a place to go on from.

@@ -100,7 +100,7 @@ impl Drop for Owed {
     fn drop(&mut self) {
         let again = match *self.fate() {
             Fate::Taken => {
-                self.progress.end(self.position);
+                self.progress.end(self.position, &self.event);
                 None
             }
             // Its position stays open, so the next start begins with it.

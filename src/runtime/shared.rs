@@ -7,6 +7,8 @@ use super::progress::Progress;
 use super::roster::Roster;
 use super::watchdog::Watchdog;
 use super::{RunReport, metrics};
+use crate::clock::{Clock, wall_micros};
+use crate::model::Timestamp;
 use crate::source::{Deliveries, Delivery, EventSource, SourceError};
 use crate::store::StoreError;
 use futures::{FutureExt as _, Stream, StreamExt as _};
@@ -23,6 +25,9 @@ use tokio_util::sync::CancellationToken;
 
 /// How long to wait before something that failed is tried again.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
+
+/// Time limit of one search. A store may send many requests for it, each with its own limit.
+const PATIENCE_FOR_PAGES: Duration = Duration::from_secs(120);
 
 /// How long a store or a source may take to answer before others go first.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -51,6 +56,7 @@ pub(super) struct Shared {
     /// The open circuit breakers of the executors.
     pub(super) breakers: Breakers,
     report: Mutex<RunReport>,
+    clock: Clock,
 }
 
 impl Shared {
@@ -78,6 +84,7 @@ impl Shared {
             watchdog: Watchdog::start(),
             breakers: Breakers::default(),
             report: Mutex::default(),
+            clock: Clock::start(),
         })
     }
 
@@ -130,6 +137,11 @@ impl Shared {
             false => work.as_mut().poll(context),
         })
         .await
+    }
+
+    /// The time of this machine, which also advances with the paused time of a test.
+    pub(super) fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.clock.micros().max(wall_micros()))
     }
 
     pub(super) fn count(&self, change: impl FnOnce(&mut RunReport)) {
@@ -237,16 +249,30 @@ impl Drop for Gone {
 pub(super) async fn in_time<T>(
     answer: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
+    within(PATIENCE, answer).await
+}
+
+/// The answer of a store to a search. A slow server needs many requests for it.
+pub(super) async fn in_time_of_pages<T>(
+    answer: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    within(PATIENCE_FOR_PAGES, answer).await
+}
+
+async fn within<T>(
+    limit: Duration,
+    answer: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
     let unavailable = |source: String| StoreError::Unavailable {
         store: "the store",
         retry_after: PAUSE,
         source: source.into(),
     };
-    match crate::clock::within(PATIENCE, AssertUnwindSafe(answer).catch_unwind()).await {
+    match crate::clock::within(limit, AssertUnwindSafe(answer).catch_unwind()).await {
         Some(Ok(answer)) => answer,
         // The message of a panic may quote the payload. The panic hook of the process prints it.
         Some(Err(_)) => Err(unavailable("the store panicked".to_owned())),
-        None => Err(unavailable(format!("no answer within {PATIENCE:?}"))),
+        None => Err(unavailable(format!("no answer within {limit:?}"))),
     }
 }
 

@@ -85,6 +85,7 @@ impl EventSource for Backed {
             open: None,
         };
         let sure = sure.begin().await?;
+        let delivered_after = sure.open.as_ref().and_then(Deliveries::delivered_after);
         let quick = Quick {
             source: Arc::clone(&self.quick),
             from,
@@ -100,7 +101,7 @@ impl EventSource for Backed {
             let next = sure.next().await;
             Some((next, sure))
         });
-        Ok(Deliveries::new(stream::select(quick, sure)))
+        Ok(Deliveries::new(stream::select(quick, sure)).delivering_after(delivered_after))
     }
 
     fn is_complete(&self) -> bool {

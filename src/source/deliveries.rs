@@ -1,4 +1,5 @@
 use super::{Delivery, SourceError};
+use crate::model::Timestamp;
 use futures::Stream;
 use futures::stream::BoxStream;
 use std::fmt;
@@ -11,6 +12,7 @@ use std::task::{Context, Poll};
 #[must_use = "a stream does nothing unless it is polled"]
 pub struct Deliveries {
     start: Option<u64>,
+    delivered_after: Option<Timestamp>,
     stream: BoxStream<'static, Result<Delivery, SourceError>>,
 }
 
@@ -19,6 +21,7 @@ impl Deliveries {
     pub fn new(stream: impl Stream<Item = Result<Delivery, SourceError>> + Send + 'static) -> Self {
         Self {
             start: None,
+            delivered_after: None,
             stream: Box::pin(stream),
         }
     }
@@ -29,13 +32,21 @@ impl Deliveries {
         self
     }
 
+    /// Sets the time after which [every event](Self::delivered_after) is delivered.
+    pub fn delivering_after(mut self, time: impl Into<Option<Timestamp>>) -> Self {
+        self.delivered_after = time.into();
+        self
+    }
+
     /// Replaces the stream by one that is made of it, and keeps the start. For wrappers of a source.
     pub fn wrap<S>(self, wrapper: impl FnOnce(Self) -> S) -> Self
     where
         S: Stream<Item = Result<Delivery, SourceError>> + Send + 'static,
     {
-        let start = self.start;
-        Self::new(wrapper(self)).starting_after(start)
+        let (start, time) = (self.start, self.delivered_after);
+        Self::new(wrapper(self))
+            .starting_after(start)
+            .delivering_after(time)
     }
 
     /// Returns the position of the last event before this subscription, if the source has positions.
@@ -44,6 +55,15 @@ impl Deliveries {
     #[must_use]
     pub const fn start(&self) -> Option<u64> {
         self.start
+    }
+
+    /// Returns the time after which this subscription delivers every event, or reports it as missed. Its consumer has acknowledged
+    /// the earlier ones, or the subscription starts after them. `None` if the source does not know.
+    ///
+    /// The runtime reads the store for events between its saved position and this time.
+    #[must_use]
+    pub const fn delivered_after(&self) -> Option<Timestamp> {
+        self.delivered_after
     }
 }
 

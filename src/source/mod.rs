@@ -150,6 +150,9 @@ forward!(Arc);
 forward!(Box);
 
 /// Where a subscription begins.
+///
+/// A runtime whose executors have a [saved position](crate::RunLedger::save_positions) also reads the store for everything
+/// committed between that position and the start of the subscription.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum StartAt {

@@ -105,6 +105,18 @@ pub enum StoreError {
         /// The most that is allowed.
         limit: usize,
     },
+    /// A saved position of a worker is larger than a ledger stores.
+    #[error(
+        "the position of executor {executor:?} has {size} bytes where at most {limit} are allowed"
+    )]
+    PositionTooLarge {
+        /// The executor ID.
+        executor: Arc<str>,
+        /// The size in bytes.
+        size: usize,
+        /// The maximum size in bytes.
+        limit: usize,
+    },
     /// A run would be suspended for ever: say what or when it waits for.
     #[error("nothing could wake the run: it waits for neither a breadcrumb nor a time")]
     EmptyWake,
@@ -121,6 +133,8 @@ pub enum StoreError {
         store: &'static str,
         /// How many it looked at.
         looked_at: usize,
+        /// Time of the oldest breadcrumb that it checked in the order of the query. `None` if it read several lists.
+        down_to: Option<Timestamp>,
     },
     /// The backend answered and will not do it, however often it is asked.
     #[error("{store} refuses it")]
@@ -201,6 +215,7 @@ impl StoreError {
             | Self::SchemaTooLong { .. }
             | Self::EmptyWake
             | Self::InvalidQuery(_)
+            | Self::PositionTooLarge { .. }
             | Self::TooFar { .. }
             | Self::Refused { .. }
             | Self::Unsupported { .. } => Retry::Never,
@@ -225,6 +240,7 @@ impl StoreError {
             Self::SchemaTooLong { .. } => "schema_too_long",
             Self::EmptyWake => "empty_wake",
             Self::InvalidQuery(_) => "invalid_query",
+            Self::PositionTooLarge { .. } => "position_too_large",
             Self::TooFar { .. } => "too_far",
             Self::Refused { .. } => "refused",
             Self::Embedding(_) => "embedding",

@@ -137,6 +137,21 @@ pub trait RunLedger: Send + Sync {
     /// Only if the store is unavailable.
     async fn workers(&self) -> Result<Vec<Worker>, StoreError>;
 
+    /// Saves the position of a worker for each of these executors, as bytes that only the runtime reads. Replaces the saved
+    /// position of each of them.
+    ///
+    /// The ledger retains the [most recently saved](SavedPosition::MOST) positions of a tenant and deletes the others.
+    ///
+    /// # Errors
+    /// [`StoreError::PositionTooLarge`] for a position of more than [1 KiB](SavedPosition::MAX_BYTES); then none is saved.
+    async fn save_positions(&self, positions: &[(Arc<str>, Vec<u8>)]) -> Result<(), StoreError>;
+
+    /// Returns the saved position of each of these executors, in their order; `None` for an executor without one.
+    ///
+    /// # Errors
+    /// Only if the store is unavailable.
+    async fn positions(&self, executors: &[Arc<str>]) -> Result<Vec<Option<Vec<u8>>>, StoreError>;
+
     /// Keeps the progress of a run, for the next attempt to go on with.
     ///
     /// # Errors
@@ -179,6 +194,33 @@ pub trait RunLedger: Send + Sync {
         &self,
         versions: &[(BreadcrumbId, u64)],
     ) -> Result<Vec<WrittenBy>, StoreError>;
+}
+
+/// Limits of the [positions](RunLedger::save_positions) that a ledger saves.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct SavedPosition;
+
+impl SavedPosition {
+    /// Maximum size of a position in bytes.
+    pub const MAX_BYTES: usize = 1024;
+    /// Maximum number of positions that a ledger retains for one tenant, one for each executor.
+    pub const MOST: usize = 10_000;
+
+    /// Checks the sizes of positions.
+    pub(in crate::store) fn check(positions: &[(Arc<str>, Vec<u8>)]) -> Result<(), StoreError> {
+        match positions
+            .iter()
+            .find(|(_, bytes)| bytes.len() > Self::MAX_BYTES)
+        {
+            Some((executor, bytes)) => Err(StoreError::PositionTooLarge {
+                executor: Arc::clone(executor),
+                size: bytes.len(),
+                limit: Self::MAX_BYTES,
+            }),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Effect of a [transfer](RunLedger::transfer) on the position of the run in the order of its ordering key. Without an ordering

@@ -72,7 +72,8 @@ pub use ext::BreadcrumbStoreExt;
 #[cfg(feature = "conformance")]
 pub use faulty::{Fault, Faulty, Injected, Moment};
 pub use ledger::{
-    Claim, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost, RunLedger, WrittenBy,
+    Claim, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost, RunLedger, SavedPosition,
+    WrittenBy,
 };
 pub use lineage::{Lineage, Saved, Wake};
 pub use memory::{MemoryLimits, MemoryStore};
@@ -192,6 +193,9 @@ pub struct Capabilities {
     /// [end](Commit::end), whose lease the store cannot check and which it does not record. What a run responds with
     /// has the tags `ux:run:<key of the run>` and `ux:slot:<place>/<how many>`.
     pub run_keys: bool,
+    /// [`search`](BreadcrumbStore::search) reads any page of a long list in about the same time. The runtime then catches up
+    /// oldest first, so that runs are enqueued in the order of their triggers. Otherwise it catches up newest first.
+    pub oldest_first: bool,
 }
 
 impl Capabilities {
@@ -241,6 +245,13 @@ impl Capabilities {
     #[must_use]
     pub const fn scores(mut self, yes: bool) -> Self {
         self.scores = yes;
+        self
+    }
+
+    /// Sets whether the runtime catches up oldest first.
+    #[must_use]
+    pub const fn oldest_first(mut self, yes: bool) -> Self {
+        self.oldest_first = yes;
         self
     }
 

@@ -32,6 +32,10 @@ pub enum Operation {
     RecordWorker,
     /// [`RunLedger::workers`](super::RunLedger::workers).
     Workers,
+    /// [`RunLedger::save_positions`](super::RunLedger::save_positions).
+    SavePositions,
+    /// [`RunLedger::positions`](super::RunLedger::positions).
+    Positions,
     /// [`RunLedger::save`](super::RunLedger::save).
     Save,
     /// [`RunLedger::resume`](super::RunLedger::resume).
@@ -56,7 +60,7 @@ pub enum Operation {
 
 impl Operation {
     /// Every operation: those of a store, of its ledger, of a source.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::Get,
         Self::Search,
         Self::VectorSearch,
@@ -71,6 +75,8 @@ impl Operation {
         Self::AcceptTransfers,
         Self::RecordWorker,
         Self::Workers,
+        Self::SavePositions,
+        Self::Positions,
         Self::Save,
         Self::Resume,
         Self::Redo,
@@ -101,6 +107,8 @@ impl Operation {
             Self::AcceptTransfers => "accept_transfers",
             Self::RecordWorker => "record_worker",
             Self::Workers => "workers",
+            Self::SavePositions => "save_positions",
+            Self::Positions => "positions",
             Self::Save => "save",
             Self::Resume => "resume",
             Self::Redo => "redo",

@@ -23,6 +23,8 @@ pub struct Query {
     pub scope_tags: Vec<String>,
     /// Only what is older than this in the store's order: update time, then version, then id.
     pub before: Option<(Timestamp, u64, BreadcrumbId)>,
+    /// Only breadcrumbs updated after this time.
+    pub after: Option<Timestamp>,
     /// One breadcrumb that is left out, before the limit counts.
     pub exclude: Option<BreadcrumbId>,
 }
@@ -37,6 +39,7 @@ impl Query {
             order: Order::NewestFirst,
             scope_tags: Vec::new(),
             before: None,
+            after: None,
             exclude: None,
         }
     }
@@ -69,6 +72,13 @@ impl Query {
         self
     }
 
+    /// Selects only breadcrumbs updated after a time.
+    #[must_use]
+    pub fn after(mut self, time: Timestamp) -> Self {
+        self.after = Some(time);
+        self
+    }
+
     /// Leaves one breadcrumb out.
     #[must_use]
     pub fn exclude(mut self, id: BreadcrumbId) -> Self {
@@ -81,6 +91,7 @@ impl Query {
     pub fn selects(&self, breadcrumb: &Breadcrumb) -> bool {
         self.exclude != Some(breadcrumb.id)
             && self.before.is_none_or(|key| breadcrumb.order_key() < key)
+            && self.after.is_none_or(|time| breadcrumb.updated_at > time)
             && self
                 .scope_tags
                 .iter()

@@ -58,6 +58,11 @@ impl Place {
 }
 
 impl SchemaHints {
+    /// Selects the definitions of schemas.
+    pub(crate) fn definitions() -> Selector {
+        Selector::schema(DEFINITION)
+    }
+
     /// Whether an event may tell of a definition. One does not say what the breadcrumb was before.
     pub(crate) fn may_change_by(event: &Event) -> bool {
         match event.schema_name.as_deref() {

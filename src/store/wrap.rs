@@ -169,6 +169,24 @@ macro_rules! wrap_runs {
                     self.call(Operation::Workers, || inside.workers()).await
                 }
 
+                async fn save_positions(
+                    &self,
+                    positions: &[(Arc<str>, Vec<u8>)],
+                ) -> Result<(), StoreError> {
+                    let inside = self.runs_inside()?;
+                    let save = || inside.save_positions(positions);
+                    self.call(Operation::SavePositions, save).await
+                }
+
+                async fn positions(
+                    &self,
+                    executors: &[Arc<str>],
+                ) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+                    let inside = self.runs_inside()?;
+                    let read = || inside.positions(executors);
+                    self.call(Operation::Positions, read).await
+                }
+
                 async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
                     let inside = self.runs_inside()?;
                     self.call(Operation::Save, || inside.save(lease, state))

@@ -354,6 +354,14 @@ impl RunLedger for Doomed {
         self.store.workers().await
     }
 
+    async fn save_positions(&self, positions: &[(Arc<str>, Vec<u8>)]) -> Result<(), StoreError> {
+        self.store.save_positions(positions).await
+    }
+
+    async fn positions(&self, executors: &[Arc<str>]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        self.store.positions(executors).await
+    }
+
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
         self.call(self.store.save(lease, state)).await
     }

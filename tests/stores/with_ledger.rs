@@ -115,6 +115,7 @@ universal_executor::store_conformance! { @promises two, Two,
     the_limit_keeps_the_newest
     exclude_comes_before_the_limit
     paging_sees_each_once
+    what_is_not_after_a_time_is_not_found
     atomic
     a_failing_write_leaves_nothing
     commits_are_announced
@@ -196,6 +197,10 @@ universal_executor::store_conformance! { @promises two, Two,
     a_run_that_was_skipped_as_unmatched_can_be_redone
     workers_are_recorded
     workers_of_tenants_are_apart
+    a_position_is_read_back_as_it_was_saved
+    the_latest_position_counts
+    a_position_that_is_too_large_is_refused
+    positions_of_tenants_are_apart
     runs_are_listed_by_what_they_are
     runs_are_listed_in_the_order_they_are_due
 }

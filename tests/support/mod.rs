@@ -406,6 +406,14 @@ impl RunLedger for Shim {
         self.inner.workers().await
     }
 
+    async fn save_positions(&self, positions: &[(Arc<str>, Vec<u8>)]) -> Result<(), StoreError> {
+        self.inner.save_positions(positions).await
+    }
+
+    async fn positions(&self, executors: &[Arc<str>]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        self.inner.positions(executors).await
+    }
+
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
         self.play(Call::Save).await?;
         self.inner.save(lease, state).await

@@ -23,6 +23,9 @@ const STEADY: Duration = Duration::from_secs(30);
 /// Delay after a refusal of the credentials. An operator has to act, and a server may count failed logins.
 const UNAUTHORIZED_PAUSE: Duration = Duration::from_secs(60);
 
+/// Longest time for which events of the stream wait for earlier ones. A slow server takes long to list them.
+const MOST_WAIT: Duration = Duration::from_secs(5);
+
 /// How often in a row a living stream may leave something out before that is an alarm.
 const PATIENCE: u32 = 2;
 
@@ -110,6 +113,7 @@ impl Follower {
     }
 
     async fn listen(&mut self, line: &mut Line) -> Result<Infallible, Broke> {
+        let live_at = later(Instant::now(), MOST_WAIT);
         loop {
             let has_room = line.has_room();
             let dead = later(line.alive, self.settings.watchdog);
@@ -120,6 +124,7 @@ impl Follower {
                     Some(chunk) => self.read(line, &chunk?)?,
                     None => return Err(Broke::Ended),
                 },
+                () = sleep_until(live_at), if line.waiting.is_some() => self.go_live(line),
                 () = sleep_until(dead), if has_room => return Err(Broke::Silent),
             }
             if !has_room {
@@ -146,7 +151,10 @@ impl Follower {
             false
         };
         let after = earlier(newest, self.settings.overlap);
-        missed.since(after, &note).await?;
+        // A slow server may take longer. Then events from before this moment may be delivered, which is harmless.
+        if let Some(noted) = within(MOST_WAIT, missed.since(after, &note)).await {
+            noted?;
+        }
         self.caught_up = Some(newest);
         Ok(())
     }

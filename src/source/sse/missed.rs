@@ -15,7 +15,7 @@ pub trait Missed: Send + Sync + 'static {
 
     /// What was changed after a time, oldest first: an event for each breadcrumb, at the version it has now. `wanted` is
     /// asked about each before more of it is read, and what it does not want is left out. Until it has answered for the
-    /// first time after a connect, what comes by the stream waits.
+    /// first time after a connect, at most 5 s, the events of the stream wait.
     ///
     /// # Errors
     /// Fails if the server does not say, or not all of it.

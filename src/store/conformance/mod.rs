@@ -56,6 +56,7 @@ mod near;
 mod ordered;
 mod pages;
 mod parked;
+mod positions;
 mod queries;
 mod tenants;
 mod turns;
@@ -107,7 +108,8 @@ pub use ordered::{
     other_lines_do_not_wait,
 };
 pub use pages::{
-    exclude_comes_before_the_limit, newest_first, paging_sees_each_once, the_limit_keeps_the_newest,
+    exclude_comes_before_the_limit, newest_first, paging_sees_each_once,
+    the_limit_keeps_the_newest, what_is_not_after_a_time_is_not_found,
 };
 pub use parked::{
     a_lease_that_ran_out_is_due, a_parked_lease_belongs_to_its_owner,
@@ -115,6 +117,10 @@ pub use parked::{
     a_parked_lease_that_ran_out_is_told_by_its_next_handle, a_run_that_ended_is_not_parked,
     executors_take_turns, limits_hold_for_each_executor, no_run_is_claimed_twice,
     parked_leases_are_kept_alive_by_heartbeats, the_oldest_run_is_claimed_first,
+};
+pub use positions::{
+    a_position_is_read_back_as_it_was_saved, a_position_that_is_too_large_is_refused,
+    positions_of_tenants_are_apart, the_latest_position_counts,
 };
 pub use queries::{
     a_condition_that_cannot_be_evaluated_is_an_error, any_tags_find_each_once, conditions,
@@ -225,6 +231,7 @@ macro_rules! store_conformance {
             the_limit_keeps_the_newest
             exclude_comes_before_the_limit
             paging_sees_each_once
+            what_is_not_after_a_time_is_not_found
             atomic
             a_failing_write_leaves_nothing
             commits_are_announced
@@ -315,6 +322,10 @@ macro_rules! store_conformance {
             a_run_that_is_transferred_can_be_skipped
             workers_are_recorded
             workers_of_tenants_are_apart
+            a_position_is_read_back_as_it_was_saved
+            the_latest_position_counts
+            a_position_that_is_too_large_is_refused
+            positions_of_tenants_are_apart
             runs_are_listed_by_what_they_are
             runs_are_listed_in_the_order_they_are_due
         }

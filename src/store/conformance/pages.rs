@@ -106,3 +106,38 @@ pub async fn paging_sees_each_once<S: Subject>(subject: &S) -> Result<(), Broken
     let wanted: Vec<BreadcrumbId> = made.iter().rev().map(|note| note.id).collect();
     same(seen, wanted, "what the pages hold")
 }
+
+/// A query can be limited to breadcrumbs updated after a time, together with a place and a limit.
+pub async fn what_is_not_after_a_time_is_not_found<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let made = some_notes(&store, 5).await?;
+    let [_, second, third, fourth, fifth] = &*made else {
+        return expect(false, "five are made");
+    };
+    let tagged = Selector::schema("note.v1");
+    for selector in [Selector::any(), tagged] {
+        let query = |after| Query::new(selector.clone()).after(after);
+
+        same(
+            ids(&store, &query(second.updated_at)).await?,
+            [fifth.id, fourth.id, third.id],
+            "what is newer than the second",
+        )?;
+        same(
+            ids(&store, &query(second.updated_at).before(fifth.order_key())).await?,
+            [fourth.id, third.id],
+            "what is between the second and the fifth",
+        )?;
+        same(
+            ids(&store, &query(second.updated_at).limit(1)).await?,
+            [fifth.id],
+            "the newest",
+        )?;
+        same(
+            ids(&store, &query(fifth.updated_at)).await?,
+            [],
+            "what is newer than the newest",
+        )?;
+    }
+    Ok(())
+}

@@ -127,7 +127,9 @@ pub(in crate::store) async fn subscribe<L: Log>(
         let delivered = subscriber.next().await?;
         Some((delivered, subscriber))
     });
-    Ok(Deliveries::new(stream).starting_after(next - 1))
+    Ok(Deliveries::new(stream)
+        .starting_after(next - 1)
+        .delivering_after(delivered_to))
 }
 
 struct Subscriber<L> {

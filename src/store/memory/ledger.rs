@@ -6,7 +6,7 @@ use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::{End, Origin};
 use crate::store::{
     Claim, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost, NewRun, Run, RunFilter, RunLedger,
-    RunRef, RunState, StoreError, Worker, WorkerRecord, WrittenBy, canonical,
+    RunRef, RunState, SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy, canonical,
 };
 use async_trait::async_trait;
 use std::collections::HashSet;
@@ -129,6 +129,16 @@ impl RunLedger for MemoryStore {
     async fn workers(&self) -> Result<Vec<Worker>, StoreError> {
         let now = self.now();
         Ok(self.tenant.read().workers.all(now))
+    }
+
+    async fn save_positions(&self, positions: &[(Arc<str>, Vec<u8>)]) -> Result<(), StoreError> {
+        SavedPosition::check(positions)?;
+        self.tenant.write().positions.save(positions);
+        Ok(())
+    }
+
+    async fn positions(&self, executors: &[Arc<str>]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        Ok(self.tenant.read().positions.of(executors))
     }
 
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {

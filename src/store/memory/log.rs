@@ -95,7 +95,9 @@ impl EventSource for MemoryEvents {
             let delivered = subscriber.next().await?;
             Some((delivered, subscriber))
         });
-        Ok(Deliveries::new(stream).starting_after(next - 1))
+        Ok(Deliveries::new(stream)
+            .starting_after(next - 1)
+            .delivering_after(delivered_to))
     }
 
     fn is_complete(&self) -> bool {

@@ -1,5 +1,6 @@
 mod ledger;
 mod log;
+mod positions;
 mod queue;
 mod runs;
 mod stage;
@@ -19,6 +20,7 @@ use crate::model::{Breadcrumb, BreadcrumbId, Order, Timestamp};
 use crate::source::EventSource;
 use async_trait::async_trait;
 use log::{Log, MemoryEvents};
+use positions::Positions;
 use runs::Runs;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -104,6 +106,7 @@ struct State {
     runs: Runs,
     log: Log,
     workers: Workers,
+    positions: Positions,
     /// The time of the last commit.
     latest: i64,
 }
@@ -257,6 +260,7 @@ impl Tenant {
             && state.log.last() == 0
             && state.runs.is_unused()
             && state.workers.is_empty()
+            && state.positions.is_empty()
     }
 
     // A panic while the lock was held cannot leave the state half changed: changes are staged, then applied.
@@ -316,6 +320,7 @@ impl BreadcrumbStore for MemoryStore {
             .atomic(true)
             .vector_search(self.keeper.is_some())
             .scores(self.keeper.is_some())
+            .oldest_first(true)
     }
 
     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {

@@ -140,7 +140,9 @@ impl Table {
         query: &'t Query,
         now: Timestamp,
     ) -> impl Iterator<Item = &'t Arc<Breadcrumb>> {
+        let after = query.after;
         self.candidates(query)
+            .take_while(move |breadcrumb| after.is_none_or(|time| breadcrumb.updated_at > time))
             .filter(move |breadcrumb| lives(breadcrumb, now) && query.selects(breadcrumb))
             .take(query.limit)
     }

@@ -4,6 +4,7 @@ use super::PostgresStore;
 use super::claim::ClaimNext;
 use super::list::{self, List};
 use super::parked;
+use super::positions::{Positions, SavePositions};
 use super::runs::{
     ClaimOne, Enqueue, FindRunning, Heartbeat, Redo, Release, Resume, Retry, Save, Skip, Transfer,
 };
@@ -13,9 +14,10 @@ use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::Row;
 use crate::store::{
     Claim, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost, NewRun, Run, RunFilter, RunLedger,
-    RunRef, StoreError, Worker, WorkerRecord, WrittenBy, canonical,
+    RunRef, SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy, canonical,
 };
 use async_trait::async_trait;
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 /// The clock is the server's, which is not asked for whether a lease holds that was just granted: for that it is enough
@@ -153,6 +155,24 @@ impl RunLedger for PostgresStore {
 
     async fn workers(&self) -> Result<Vec<Worker>, StoreError> {
         self.database.read(All(&self.tenant)).await
+    }
+
+    async fn save_positions(&self, positions: &[(Arc<str>, Vec<u8>)]) -> Result<(), StoreError> {
+        SavedPosition::check(positions)?;
+        let positions: BTreeMap<_, _> = positions.iter().cloned().collect();
+        let save = SavePositions {
+            tenant: Arc::clone(&self.tenant),
+            positions: positions.into_iter().collect(),
+        };
+        self.database.repeat(save).await
+    }
+
+    async fn positions(&self, executors: &[Arc<str>]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        let positions = Positions {
+            tenant: &self.tenant,
+            executors,
+        };
+        self.database.read(positions).await
     }
 
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {

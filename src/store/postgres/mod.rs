@@ -16,6 +16,7 @@ mod listen;
 mod log;
 mod near;
 mod pgvector;
+mod positions;
 mod prepared;
 mod progress;
 mod queue;
@@ -304,6 +305,7 @@ impl BreadcrumbStore for PostgresStore {
             .atomic(true)
             .vector_search(self.keeper.is_some())
             .scores(self.keeper.is_some())
+            .oldest_first(true)
     }
 
     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {

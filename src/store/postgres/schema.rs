@@ -4,7 +4,7 @@ use super::error::PostgresError;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 /// What leads from each version to the next; the version of a schema is how many of them it has seen.
-const MIGRATIONS: &[&str] = &[FIRST, SECOND, THIRD, FOURTH, FIFTH];
+const MIGRATIONS: &[&str] = &[FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH];
 
 /// Every time is in microseconds since 1970, every JSON is text as it was written, for nothing but reading: what is
 /// asked of JSON is looked at in this crate, so `jsonb` would only cost time and forget the order of keys.
@@ -87,6 +87,14 @@ const FOURTH: &str = "
 /// Cause of the last failed attempt of a run.
 const FIFTH: &str = "
     ALTER TABLE ux_runs ADD COLUMN cause TEXT;
+";
+
+/// Saved positions, one for each executor.
+const SIXTH: &str = "
+    CREATE TABLE ux_positions (
+        tenant BIGINT NOT NULL, executor TEXT NOT NULL, saved_at BIGINT NOT NULL, position BYTEA NOT NULL,
+        PRIMARY KEY (tenant, executor)
+    );
 ";
 
 fn known() -> i64 {

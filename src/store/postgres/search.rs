@@ -197,6 +197,9 @@ impl<'q> Asked<'q> {
                 " AND (b.updated_at, b.version, b.id) < (${time}, ${version}, ${id})"
             ));
         }
+        if self.query.after.is_some() {
+            sql.push_str(&format!(" AND b.updated_at > ${}", next()));
+        }
         sql
     }
 
@@ -216,6 +219,9 @@ impl<'q> Asked<'q> {
                 .bind(time.as_micros())
                 .bind(version.cast_signed())
                 .bind(Id::from(id));
+        }
+        if let Some(after) = self.query.after {
+            sql = sql.bind(after.as_micros());
         }
         sql
     }

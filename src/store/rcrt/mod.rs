@@ -8,6 +8,7 @@ mod filter;
 mod foreign;
 mod http;
 mod missed;
+mod offsets;
 mod pages;
 mod read;
 mod search;

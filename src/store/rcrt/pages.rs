@@ -17,6 +17,10 @@ pub(super) struct Pages<'r> {
     url: Url,
     size: usize,
     offset: usize,
+    /// The first page to return has the first rows that are not newer than this time.
+    seek: Option<Timestamp>,
+    /// Number of rows to go back if the first row of a page is not newer than that time.
+    back: usize,
     /// Whether the next row is asked for without the one before it, which would make the answer too large.
     alone: bool,
     seen: HashSet<BreadcrumbId>,
@@ -42,6 +46,8 @@ impl<'r> Pages<'r> {
             url,
             size: FIRST_PAGE,
             offset: 0,
+            seek: None,
+            back: PAGE,
             alone: false,
             seen: HashSet::new(),
             pages: 0,
@@ -51,6 +57,71 @@ impl<'r> Pages<'r> {
             ended: false,
             at: None,
         }
+    }
+
+    /// Skips the rows that are newer than a time, for a query with a limit. Continues where the last search of this list
+    /// stopped, if that has newer rows: later writes only push rows down, and deletions are checked for.
+    pub(super) fn seek(&mut self, before: Timestamp, limit: usize) {
+        self.seek = Some(before);
+        self.size = limit.clamp(FIRST_PAGE, PAGE);
+        self.offset = self.reader.offsets.of(&self.url, before);
+        self.alone = true;
+    }
+
+    /// Moves to the first page that has a row which is not newer than the wanted time. Returns `false` if this page has none.
+    async fn is_there(&mut self, rows: &[Row], count: usize) -> Result<bool, Failure> {
+        let Some(before) = self.seek else {
+            return Ok(true);
+        };
+        let is_newer = |row: &Row| row.breadcrumb.updated_at > before;
+        if self.offset > 0 && !rows.first().is_some_and(is_newer) {
+            // Rows were deleted above.
+            self.offset = self.offset.saturating_sub(self.back);
+            self.back = self.back.saturating_mul(2);
+            self.alone = true;
+            return Ok(false);
+        }
+        if count >= self.size && rows.last().is_some_and(is_newer) {
+            self.offset = self.gallop(self.offset, before).await?;
+            self.alone = true;
+            // Unless all of them are newer, the next page has rows that are not.
+            if self.offset > 0 {
+                return Ok(false);
+            }
+        }
+        self.seek = None;
+        if let Some(first) = rows.first() {
+            let newest = first.breadcrumb.updated_at;
+            self.reader.offsets.note(&self.url, newest, self.offset);
+        }
+        Ok(true)
+    }
+
+    /// The last offset, but for a page, whose row is newer than a time. Needs few requests, however long the list is.
+    async fn gallop(&self, from: usize, before: Timestamp) -> Result<usize, Failure> {
+        let (mut low, mut step) = (from, PAGE);
+        while self.is_newer(low + step, before).await? {
+            low += step;
+            step = step.saturating_mul(2);
+        }
+        let mut high = low + step;
+        while high - low > PAGE {
+            let middle = low + (high - low) / 2;
+            match self.is_newer(middle, before).await? {
+                true => low = middle,
+                false => high = middle,
+            }
+        }
+        Ok(low)
+    }
+
+    /// Returns `true` if there is a row at an offset, and it is newer than a time.
+    async fn is_newer(&self, offset: usize, before: Timestamp) -> Result<bool, Failure> {
+        let answer = self.reader.list(&self.url_of(offset, 1)).await?;
+        let (rows, _) = rows(&answer)?;
+        Ok(rows
+            .first()
+            .is_some_and(|row| row.breadcrumb.updated_at > before))
     }
 
     /// The rows of the next page that were not there before; none at the end. What is written meanwhile pushes rows down,
@@ -79,6 +150,9 @@ impl<'r> Pages<'r> {
             self.alone = false;
             self.pages += 1;
             self.looked_at += count;
+            if !self.is_there(&rows, count).await? {
+                continue;
+            }
             let pulled_up = overlap == 1
                 && rows
                     .first()
@@ -145,12 +219,16 @@ impl<'r> Pages<'r> {
     }
 
     async fn page(&mut self, offset: usize, limit: usize) -> Result<(Vec<Row>, usize), Failure> {
+        let answer = self.reader.list(&self.url_of(offset, limit)).await?;
+        self.at = answer.at;
+        rows(&answer)
+    }
+
+    fn url_of(&self, offset: usize, limit: usize) -> Url {
         let mut url = self.url.clone();
         url.query_pairs_mut()
             .append_pair("offset", &offset.to_string())
             .append_pair("limit", &limit.to_string());
-        let answer = self.reader.list(&url).await?;
-        self.at = answer.at;
-        rows(&answer)
+        url
     }
 }

@@ -4,6 +4,7 @@ use super::Settings;
 use super::filter::Filter;
 use super::foreign::Foreign;
 use super::http::{Answer, Failure, Link};
+use super::offsets::Offsets;
 use super::pages::Pages;
 use super::wire::{self, Row};
 use crate::clock::wall_micros;
@@ -38,6 +39,7 @@ pub(super) struct Reader {
     pub(super) owner: Arc<str>,
     pub(super) settings: Settings,
     foreign: Arc<Foreign>,
+    pub(super) offsets: Arc<Offsets>,
 }
 
 impl Reader {
@@ -47,6 +49,7 @@ impl Reader {
             owner,
             settings,
             foreign: Arc::default(),
+            offsets: Arc::default(),
         }
     }
 

@@ -28,18 +28,41 @@ pub(super) async fn search(
         return Ok(Vec::new());
     }
     let mut found = Found::default();
+    let mut short: Option<Short> = None;
     for filter in filters(query) {
         // Each list has its newest; the newest of all are among them.
         let mut of_list = Found::default();
-        of_list.fill(reader, query, &filter).await?;
+        let is_short = of_list.fill(reader, query, &filter).await?;
+        short = short
+            .into_iter()
+            .chain(is_short)
+            .max_by_key(|short| short.down_to);
         found.0.extend(of_list.0);
     }
     let mut newest = found.newest_first();
     newest.truncate(query.limit);
+    if let Some(Short { looked_at, down_to }) = short {
+        // Newer breadcrumbs than these are surely the newest.
+        let sure = newest.iter().filter(|one| one.updated_at > down_to).count();
+        if sure < query.limit {
+            return Err(StoreError::TooFar {
+                store: NAME,
+                looked_at,
+                down_to: Some(down_to),
+            });
+        }
+    }
     if query.order == Order::OldestFirst {
         newest.reverse();
     }
     Ok(newest.into_iter().map(Arc::new).collect())
+}
+
+/// A list that was not read to its end, because it has too many rows.
+struct Short {
+    looked_at: usize,
+    /// Time of the oldest row that was read.
+    down_to: Timestamp,
 }
 
 /// What was found so far, each once.
@@ -47,17 +70,25 @@ pub(super) async fn search(
 struct Found(HashMap<BreadcrumbId, Breadcrumb>);
 
 impl Found {
-    /// Reads a list until it surely has the newest that the query selects.
+    /// Reads a list until it surely has the newest that the query selects, or until it has read too many rows.
     async fn fill(
         &mut self,
         reader: &Reader,
         query: &Query,
         filter: &Filter,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<Short>, StoreError> {
         let mut pages = reader.pages(filter);
+        if let Some((before, ..)) = query.before {
+            pages.seek(before, query.limit);
+        }
         while let Some(rows) = pages.next().await.map_err(store_error)? {
             self.take(reader, query, &rows).await?;
             let oldest = rows.last().map(|row| row.breadcrumb.updated_at);
+            if let (Some(oldest), Some(after)) = (oldest, query.after)
+                && oldest <= after
+            {
+                return Ok(None);
+            }
             // Rows of one time are in any order, so all of that time have to be seen.
             let is_enough = self.0.len() >= query.limit
                 && oldest.is_some_and(|oldest| {
@@ -66,16 +97,20 @@ impl Found {
             if is_enough {
                 break;
             }
+            if let (Some(looked_at), Some(down_to)) = (pages.too_far(), oldest) {
+                return Ok(Some(Short { looked_at, down_to }));
+            }
             within_reach(&pages)?;
         }
-        if pages.once_more() {
+        // A query for older breadcrumbs does not select the rows that are changed meanwhile.
+        if query.before.is_none() && pages.once_more() {
             // What was changed meanwhile is at the top by now, and may not have been seen below.
             while let Some(rows) = pages.next().await.map_err(store_error)? {
                 self.take(reader, query, &rows).await?;
                 within_reach(&pages)?;
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Keeps those of some rows that the query selects, as they are now.
@@ -129,6 +164,7 @@ fn within_reach(pages: &Pages<'_>) -> Result<(), StoreError> {
         Some(looked_at) => Err(StoreError::TooFar {
             store: NAME,
             looked_at,
+            down_to: None,
         }),
         None => Ok(()),
     }
@@ -179,6 +215,7 @@ pub(super) async fn nearest(
             return Err(StoreError::TooFar {
                 store: NAME,
                 looked_at: count,
+                down_to: None,
             });
         }
         nn = nn.saturating_mul(4).min(MOST_NEIGHBOURS);

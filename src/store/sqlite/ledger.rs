@@ -2,12 +2,12 @@
 
 use super::SqliteStore;
 use super::tenant::Writing;
-use super::{canonical, list, parked, queue, row, runs, table, workers};
+use super::{canonical, list, parked, positions, queue, row, runs, table, workers};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::{Origin, Row};
 use crate::store::{
     Claim, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost, NewRun, Run, RunFilter, RunLedger,
-    RunRef, RunState, StoreError, Worker, WorkerRecord, WrittenBy,
+    RunRef, RunState, SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy,
 };
 use async_trait::async_trait;
 use rusqlite::Connection;
@@ -136,6 +136,24 @@ impl RunLedger for SqliteStore {
     async fn workers(&self) -> Result<Vec<Worker>, StoreError> {
         self.read(|connection, tenant, now, _| workers::all(connection, tenant, now))
             .await
+    }
+
+    async fn save_positions(&self, positions: &[(Arc<str>, Vec<u8>)]) -> Result<(), StoreError> {
+        SavedPosition::check(positions)?;
+        let positions = positions.to_vec();
+        self.write(move |writing| positions::save(writing, &positions))
+            .await
+    }
+
+    async fn positions(&self, executors: &[Arc<str>]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        let asked = executors.to_vec();
+        let read = move |connection: &Connection, tenant, _, _: &dyn Fn() -> bool| {
+            positions::of(connection, tenant, &asked)
+        };
+        let mut found: Vec<_> = self.read(read).await?;
+        // Nothing is read of a tenant that was never written to.
+        found.resize(executors.len(), None);
+        Ok(found)
     }
 
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {

@@ -9,6 +9,7 @@ mod guard;
 mod ledger;
 mod list;
 mod log;
+mod positions;
 mod progress;
 mod queue;
 mod readers;
@@ -305,6 +306,7 @@ impl BreadcrumbStore for SqliteStore {
             .atomic(true)
             .vector_search(self.keeper.is_some())
             .scores(self.keeper.is_some())
+            .oldest_first(true)
     }
 
     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {

@@ -75,6 +75,8 @@ struct Asked<'q> {
     all: BTreeSet<&'q str>,
     /// Tags of which one must be there.
     any: Option<BTreeSet<&'q str>>,
+    /// Only entries after this time.
+    after: Option<Timestamp>,
 }
 
 /// The index whose entries are walked.
@@ -115,6 +117,7 @@ impl<'q> Asked<'q> {
             schema: selector.schema_name(),
             all: all.map(String::as_str).collect(),
             any: any.map(|tags| tags.iter().map(String::as_str).collect()),
+            after: query.after,
         }
     }
 
@@ -234,6 +237,10 @@ impl<'q> Asked<'q> {
         if let Some(before) = before {
             sql.push_str(" AND updated_at <= ?");
             values.push(before.as_micros().into());
+        }
+        if let Some(after) = self.after {
+            sql.push_str(" AND updated_at > ?");
+            values.push(after.as_micros().into());
         }
         for tag in self
             .all

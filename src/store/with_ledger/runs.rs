@@ -195,6 +195,14 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
         self.ledger_inside()?.workers().await
     }
 
+    async fn save_positions(&self, positions: &[(Arc<str>, Vec<u8>)]) -> Result<(), StoreError> {
+        self.ledger_inside()?.save_positions(positions).await
+    }
+
+    async fn positions(&self, executors: &[Arc<str>]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        self.ledger_inside()?.positions(executors).await
+    }
+
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
         check(&state)?;
         self.ledger_inside()?.save(lease, state).await

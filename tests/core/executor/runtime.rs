@@ -921,8 +921,8 @@ async fn a_source_that_ends_is_subscribed_to_again_from_its_position() {
         let question = put(&store, "question.v1", json!({"n": n})).await;
         events.push((n + 7, event_of(&question)));
     }
-    // Of what was committed in the last minute none, so that nothing is found in the store before the source tells of it.
-    tokio::time::advance(120 * SECOND).await;
+    // Nothing was committed in the last hour, so that nothing is found in the store before the source tells of it.
+    tokio::time::advance(7_200 * SECOND).await;
     put(&store, "note.v1", json!({})).await;
     let last = events.split_off(2);
     let source = Played::new([Vec::new(), events, last]);

@@ -2,14 +2,14 @@
 
 use crate::runtime::events::{Dice, Told, Warped};
 use crate::runtime::{
-    MINUTE, SECOND, asks_back, bystander, count, number, only, put_tagged, runtime, until,
+    DAY, MINUTE, SECOND, asks_back, bystander, count, number, only, put_tagged, runtime, until,
     until_suspended,
 };
 use crate::support::{Call, Do, Probe, Shim, all, event_of, eventually, put, runs, unavailable};
 use futures::FutureExt as _;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use universal_executor::executor::OrderingKey;
 use universal_executor::source::StartAt;
@@ -290,12 +290,14 @@ async fn what_was_there_before_the_start_is_not_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_begins_at_the_beginning_finds_what_came_in_the_minute_before_unseen() {
+async fn who_begins_at_the_beginning_finds_what_came_in_the_hour_before_unseen() {
     let store = MemoryStore::default();
     let answers = answers(&store);
     ask(&store, 0..1).await;
-    tokio::time::advance(2 * MINUTE).await;
-    ask(&store, 1..11).await;
+    tokio::time::advance(30 * MINUTE).await;
+    ask(&store, 1..6).await;
+    tokio::time::advance(40 * MINUTE).await;
+    ask(&store, 6..11).await;
     let runtime = Runtime::builder(Warped::silent(&store))
         .executor(Arc::clone(&answers))
         .start_at(StartAt::Beginning)
@@ -340,6 +342,7 @@ async fn a_store_that_cannot_look_at_so_many_is_asked_for_fewer() {
         Call::Search(query) if is_look(query) => Do::Fail(StoreError::TooFar {
             store: "near",
             looked_at: 100,
+            down_to: None,
         }),
         _ => Do::Pass,
     });
@@ -601,4 +604,128 @@ async fn an_event_that_tells_of_it_wrongly_hides_nothing() {
         assert_eq!(answers.executed(), 1);
         assert_eq!(all(&store, "answer.v1").await.len(), 1);
     }
+}
+
+/// Kills a worker after it has executed so many more triggers.
+async fn killed_after(runtime: &Runtime, probe: &Probe, executions: usize) {
+    let wanted = probe.executed() + executions;
+    tokio::select! {
+        ended = runtime.run_until(std::future::pending()) => panic!("{ended:?}"),
+        () = eventually(async || probe.executed() >= wanted) => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_dies_while_it_reads_what_a_complete_source_dropped_loses_nothing() {
+    let store = forgetful(10);
+    let slow = |context: universal_executor::ExecutionContext| async move {
+        tokio::time::sleep(SECOND).await;
+        let n = context.trigger().context.get("n").cloned();
+        Ok(json!({ "n": n }))
+    };
+    let answers = Probe::on("question.v1", "answers", &store)
+        .executing(slow)
+        .shared();
+    let worker = || runtime(store.events(), [&answers]);
+    let first = async {
+        ask(&store, 0..1).await;
+        until(&store, "answer.v1", 1).await;
+    };
+    worker().run_until(first).await.unwrap();
+    ask(&store, 1..1_000).await;
+    for _ in 0..5 {
+        killed_after(&worker(), &answers, 5).await;
+    }
+    assert!(count(&store, "answer.v1").await < 500);
+
+    let rest = until(&store, "answer.v1", 1_000);
+    worker().run_until(rest).await.unwrap();
+
+    assert_eq!(executions(&answers).len(), 1_000);
+    assert_eq!(count(&store, "answer.v1").await, 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_came_while_no_worker_ran_is_executed_in_its_order() {
+    for complete in [true, false] {
+        let store = MemoryStore::default();
+        let answers = answers(&store);
+        let source = || -> Box<dyn EventSource> {
+            match complete {
+                true => Box::new(store.events()),
+                false => Box::new(Warped::silent(&store)),
+            }
+        };
+        let worker = || {
+            Runtime::builder(source())
+                .executor(Arc::clone(&answers))
+                .max_inflight(1)
+                .build()
+                .unwrap()
+        };
+        let first = async {
+            ask(&store, 0..1).await;
+            until(&store, "answer.v1", 1).await;
+        };
+        worker().run_until(first).await.unwrap();
+        for n in 1..301 {
+            ask(&store, n..n + 1).await;
+            tokio::time::advance(DAY / 40).await;
+        }
+
+        let rest = until(&store, "answer.v1", 301);
+        worker().run_until(rest).await.unwrap();
+
+        let order =
+            (0..answers.executed()).map(|call| number(answers.context(call).trigger(), "n"));
+        assert_eq!(
+            order.collect::<Vec<_>>(),
+            (0..301).collect::<Vec<_>>(),
+            "{complete}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_position_is_not_saved_before_the_runs_are_in_the_ledger() {
+    let store = MemoryStore::default();
+    let is_broken = Arc::new(AtomicBool::new(false));
+    let broken = Arc::clone(&is_broken);
+    let shim = Shim::new(&store, move |call| match call {
+        Call::Enqueue if broken.load(Ordering::SeqCst) => Do::Fail(unavailable()),
+        _ => Do::Pass,
+    });
+    let answers = answers(&shim);
+    let first = async {
+        ask(&store, 0..1).await;
+        until(&store, "answer.v1", 1).await;
+    };
+    sweeping(Warped::silent(&store), &answers)
+        .run_until(first)
+        .await
+        .unwrap();
+    is_broken.store(true, Ordering::SeqCst);
+    ask(&store, 1..50).await;
+    // It finds all of them, and can enqueue none before it is killed. In the meantime it reads newer breadcrumbs.
+    let killed = sweeping(Warped::silent(&store), &answers);
+    let life = async {
+        for _ in 0..10 {
+            tokio::time::sleep(MINUTE).await;
+            put(&store, "note.v1", json!({})).await;
+        }
+    };
+    tokio::select! {
+        ended = killed.run_until(std::future::pending()) => panic!("{ended:?}"),
+        () = life => {}
+    }
+    tokio::time::advance(DAY).await;
+    is_broken.store(false, Ordering::SeqCst);
+
+    let rest = until(&store, "answer.v1", 50);
+    sweeping(Warped::silent(&store), &answers)
+        .run_until(rest)
+        .await
+        .unwrap();
+
+    assert_eq!((answers.executed(), executions(&answers).len()), (50, 50));
 }

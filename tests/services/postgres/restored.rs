@@ -16,12 +16,13 @@ use universal_executor::{
 };
 
 /// The tables that a backup contains.
-const TABLES: [&str; 6] = [
+const TABLES: [&str; 7] = [
     "ux_tenants",
     "ux_breadcrumbs",
     "ux_runs",
     "ux_events",
     "ux_consumers",
+    "ux_positions",
     "ux_workers",
 ];
 

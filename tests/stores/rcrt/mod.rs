@@ -4,6 +4,7 @@
 mod clocks;
 mod creating;
 mod definitions;
+mod downtime;
 mod follow;
 #[cfg(target_os = "linux")]
 mod memory;

@@ -70,6 +70,7 @@ universal_executor::store_conformance! { @promises rcrt, Rcrt::default(),
     the_limit_keeps_the_newest
     exclude_comes_before_the_limit
     paging_sees_each_once
+    what_is_not_after_a_time_is_not_found
     a_failing_write_leaves_nothing
     tenants_apart
 }
@@ -166,7 +167,12 @@ async fn the_store_says_what_it_cannot_do() {
 
     assert!(able.reads_own_writes && able.vector_search && able.run_keys);
     assert!(
-        !able.atomic && !able.tombstones && !able.chosen_author && !able.lineage && !able.scores
+        !able.oldest_first
+            && !able.atomic
+            && !able.tombstones
+            && !able.chosen_author
+            && !able.lineage
+            && !able.scores
     );
     assert_eq!(store(&Server::start().await).tenant(), OWNER);
 }

@@ -102,6 +102,39 @@ async fn triggers_that_a_consumer_missed_while_it_was_away_are_answered_and_no_e
     assert_eq!(runs.len(), 101, "no request from before the consumer");
 }
 
+#[tokio::test]
+async fn a_consumer_that_dies_while_it_catches_up_loses_nothing() {
+    let folder = Folder::new();
+    let store = forgetful(&folder).await;
+    let runtime = || {
+        let builder = Runtime::builder(store.events_of("tools"));
+        builder.executor(echo(&store)).build().unwrap()
+    };
+    let first = async {
+        request(&store, 0).await;
+        until_answered(&store, 1).await;
+    };
+    runtime().run_until(first).await.unwrap();
+    for number in 1..400 {
+        request(&store, number).await;
+    }
+    for answered in [5, 50, 100] {
+        let killed = runtime();
+        tokio::select! {
+            ended = killed.run_until(std::future::pending()) => panic!("{ended:?}"),
+            () = until_answered(&store, answered) => {}
+        }
+    }
+
+    runtime()
+        .run_until(until_answered(&store, 400))
+        .await
+        .unwrap();
+
+    let runs = store.runs(&RunFilter::all().limit(1_000)).await.unwrap();
+    assert_eq!((runs.len(), answers(&store).await), (400, 400));
+}
+
 /// A source whose subscriptions deliver nothing before a test says so.
 struct Late<E> {
     inner: E,

@@ -38,6 +38,7 @@ pub(crate) async fn leased(store: &MemoryStore) -> Lease {
 }
 
 /// Calls an operation through a wrapper. What it needs is prepared in the store inside.
+#[expect(clippy::too_many_lines, reason = "one arm for each operation")]
 pub(crate) async fn call(
     store: &impl BreadcrumbStore,
     inside: &MemoryStore,
@@ -78,6 +79,8 @@ pub(crate) async fn call(
             ledger.record_worker(&worker).await
         }
         Operation::Workers => ledger.workers().await.map(drop),
+        Operation::SavePositions => ledger.save_positions(&[("agent".into(), vec![1])]).await,
+        Operation::Positions => ledger.positions(&["agent".into()]).await.map(drop),
         Operation::Save => ledger.save(&lease, json!({}).into()).await,
         Operation::Resume => {
             let suspended = RunEnd::Suspended {

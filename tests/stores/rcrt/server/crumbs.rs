@@ -24,6 +24,8 @@ pub(crate) struct Crumbs {
     last: i64,
     /// How many microseconds the clock of the server is ahead.
     ahead: i64,
+    /// If set, the time on the server advances with the clock of tokio, from this time at this moment.
+    follows: Option<(jiff::Timestamp, tokio::time::Instant)>,
 }
 
 impl Crumbs {
@@ -82,11 +84,19 @@ impl Crumbs {
         self.all.get_mut(id).unwrap().insert(name.to_owned(), value);
     }
 
+    /// All of them, in any order, of every owner.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Map<String, Value>> {
+        self.all.values()
+    }
+
     /// All of them, newest first, of every owner.
     pub(crate) fn newest_first(&self) -> Vec<&Map<String, Value>> {
-        let mut all: Vec<_> = self.all.values().collect();
-        all.sort_by(|a, b| b["updated_at"].as_str().cmp(&a["updated_at"].as_str()));
-        all
+        let all = self.all.values();
+        let mut all: Vec<_> = all
+            .map(|found| (found["updated_at"].as_str(), found))
+            .collect();
+        all.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
+        all.into_iter().map(|(_, found)| found).collect()
     }
 
     /// Sets the clock of the server, as far ahead of that of this machine.
@@ -95,8 +105,17 @@ impl Crumbs {
         self.last = 0;
     }
 
+    /// Lets the time on the server advance with the clock of tokio, which a test can pause, from a time before now.
+    pub(crate) fn follow_tokio(&mut self, before: jiff::SignedDuration) {
+        let start = jiff::Timestamp::now() - before;
+        self.follows = Some((start, tokio::time::Instant::now()));
+    }
+
     /// What time it is on the server.
     pub(crate) fn clock(&self) -> jiff::Timestamp {
+        if let Some((start, at)) = self.follows {
+            return start + at.elapsed();
+        }
         let now = jiff::Timestamp::now().as_microsecond();
         jiff::Timestamp::from_microsecond(now + self.ahead).unwrap()
     }

@@ -98,6 +98,10 @@ pub(crate) struct State {
     pub(crate) dice: Dice,
     /// How many streams were ended, and how many calls went wrong by chance.
     pub(crate) cuts: usize,
+    /// How long each answer takes.
+    pub(crate) latency: Duration,
+    /// If `true`, each connection is closed without an answer.
+    pub(crate) is_down: bool,
     pub(crate) spoilt: usize,
 }
 
@@ -164,6 +168,15 @@ impl Server {
         change(&mut self.lock().stream);
     }
 
+    /// Takes the time of an answer. `None` if the server is down.
+    async fn work(&self) -> Option<()> {
+        let latency = self.lock().latency;
+        if !latency.is_zero() {
+            tokio::time::sleep(latency).await;
+        }
+        (!self.lock().is_down).then_some(())
+    }
+
     /// Serves the requests of a connection; one that fails is that of a client that has had enough.
     async fn serve(self, mut connection: TcpStream) -> Option<()> {
         connection.set_nodelay(true).ok()?;
@@ -172,6 +185,7 @@ impl Server {
             let mut reader = BufReader::new(reader);
             // Clients of HTTP/1.1 wait for an answer before they ask again, so nothing is left in the buffer.
             let request = read(&mut reader).await?;
+            self.work().await?;
             let fault = self.lock().faulty(&request);
             self.lock().seen.push(request.clone());
             if request.path == "/events/stream" && fault.is_none() {

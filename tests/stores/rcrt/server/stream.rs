@@ -35,6 +35,8 @@ pub(crate) struct Ways {
     pub(crate) flood: Option<Flood>,
     /// How many parts of it were sent.
     pub(crate) flooded: usize,
+    /// Interval between two pings.
+    pub(crate) ping_every: Duration,
 }
 
 impl Default for Ways {
@@ -50,12 +52,12 @@ impl Default for Ways {
             status: 200,
             flood: None,
             flooded: 0,
+            ping_every: Duration::from_millis(20),
         }
     }
 }
 
 const PING: &str = r#"{"type":"ping","ts":"2026-11-21T20:33:37Z"}"#;
-const PING_EVERY: Duration = Duration::from_millis(20);
 
 impl Server {
     pub(super) async fn stream(
@@ -80,7 +82,7 @@ impl Server {
             let frame = tokio::select! {
                 biased;
                 () = sleep_until(ping) => {
-                    ping = Instant::now() + PING_EVERY;
+                    ping = Instant::now() + self.lock().stream.ping_every;
                     PING.to_owned()
                 }
                 frame = frames.recv() => match frame.ok()? {

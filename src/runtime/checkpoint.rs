@@ -1,0 +1,330 @@
+//! Position of the executors of one store: loaded from its ledger at the start, and saved as the runtime reads.
+
+use super::builder::Settings;
+use super::home::Home;
+use super::position::{Position, Range};
+use super::shared::{Shared, in_time};
+use super::sweep;
+use crate::model::Timestamp;
+use crate::source::StartAt;
+use crate::store::StoreError;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Part of the store that each sweep reads again: a commit can become visible later than newer ones.
+pub(super) const OVERLAP: Duration = Duration::from_secs(60);
+
+/// The position of the executors of one store handle.
+#[derive(Debug, Default)]
+pub(super) struct Checkpoint(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// `None` until the ledger answers.
+    position: Option<Position>,
+    /// The time after which triggers count, by executor.
+    since: HashMap<Arc<str>, Timestamp>,
+    /// Time of the newest breadcrumb before the first subscription.
+    newest: Option<Timestamp>,
+    /// The source delivers every event committed after this time.
+    delivered_after: Option<Timestamp>,
+    /// End of the next sweep, because a complete source delivers every later event.
+    sweep_to: Option<Timestamp>,
+    /// Earliest time after which events were missed before the position was loaded.
+    reopened: Option<Timestamp>,
+    /// A sweep has been requested.
+    is_wanted: bool,
+    /// A sweep is running.
+    is_sweeping: bool,
+}
+
+impl Checkpoint {
+    /// Notes the time of the newest breadcrumb before the first subscription.
+    pub(super) fn note_newest(&self, newest: Timestamp) {
+        self.state().newest.get_or_insert(newest);
+    }
+
+    /// Returns `true` if the store was read before the first subscription.
+    pub(super) fn has_newest(&self) -> bool {
+        self.state().newest.is_some()
+    }
+
+    /// Notes the time after which the source delivers every event.
+    pub(super) fn note_delivered_after(&self, time: Option<Timestamp>) {
+        let mut state = self.state();
+        state.delivered_after = state.delivered_after.or(time);
+    }
+
+    pub(super) fn is_loaded(&self) -> bool {
+        self.state().position.is_some()
+    }
+
+    /// Returns `true` if a breadcrumb of this time was committed before an executor starts.
+    pub(super) fn is_before(&self, executor: &str, time: Timestamp) -> bool {
+        let state = self.state();
+        state
+            .since
+            .get(executor)
+            .is_some_and(|since| time <= *since)
+    }
+
+    /// Requests a sweep of everything that is unread.
+    pub(super) fn want(&self) {
+        self.state().is_wanted = true;
+    }
+
+    /// Starts a sweep if one has been requested and the position is known. Returns `true` if so.
+    pub(super) fn begin_sweep(&self) -> bool {
+        let mut state = self.state();
+        let begins = state.position.is_some() && std::mem::take(&mut state.is_wanted);
+        state.is_sweeping |= begins;
+        begins
+    }
+
+    /// Notes the end of a sweep. Requests another one unless it has read everything.
+    pub(super) fn end_sweep(&self, has_read_all: bool) {
+        let mut state = self.state();
+        if std::mem::take(&mut state.is_sweeping) {
+            state.is_wanted |= !has_read_all;
+        }
+    }
+
+    /// Counts everything committed after a time as unread, and requests a sweep.
+    pub(super) fn reopen_after(&self, after: Timestamp) {
+        let mut state = self.state();
+        state.is_wanted = true;
+        state.sweep_to = None;
+        match &mut state.position {
+            Some(position) => position.reopen_after(after),
+            None => state.reopened = Some(state.reopened.map_or(after, |time| time.min(after))),
+        }
+    }
+
+    /// The intervals to read when the newest breadcrumb has this time, oldest first.
+    pub(super) fn to_read(&self, newest: Timestamp, overlap: Duration) -> Vec<Range> {
+        let state = self.state();
+        let to = state.sweep_to.map_or(newest, |to| to.min(newest));
+        let position = state.position.as_ref();
+        position.map_or_else(Vec::new, |position| position.to_read(to, overlap))
+    }
+
+    /// Notes that the triggers of an interval were taken in.
+    pub(super) fn read(&self, range: Range) {
+        let mut state = self.state();
+        if let Some(position) = &mut state.position {
+            position.read(range);
+        }
+    }
+
+    /// Notes that a sweep has read everything up to its end.
+    pub(super) fn swept(&self) {
+        self.state().sweep_to = None;
+    }
+
+    /// Notes that a complete source has delivered everything before a time, unless something is still unread before that.
+    pub(super) fn delivered_before(&self, time: Timestamp) {
+        let mut state = self.state();
+        if state.is_wanted || state.is_sweeping || state.sweep_to.is_some() {
+            return;
+        }
+        if let Some(position) = state.position.as_mut().filter(|one| one.is_contiguous()) {
+            let range = (position.up_to(), time.just_before());
+            position.read(range);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Loads the positions of the executors of a store, and requests a sweep of everything that is unread. Breadcrumbs that
+/// were committed after `since` count.
+///
+/// # Errors
+/// The ledger's errors, and the store's if an executor has no position.
+pub(super) async fn load(shared: &Shared, home: &Home, since: Instant) -> Result<(), StoreError> {
+    let executors = shared.roster.at_home(home);
+    let saved = match home.ledger() {
+        Some(ledger) => in_time(ledger.positions(&executors)).await?,
+        None => vec![None; executors.len()],
+    };
+    let (newest, delivered_after) = {
+        let state = home.checkpoint.state();
+        (state.newest, state.delivered_after)
+    };
+    let newest = match newest {
+        Some(newest) => newest,
+        // Breadcrumbs that were committed after the start count.
+        None => earlier(sweep::newest(home.store()).await?, since.elapsed()),
+    };
+    let is_complete = shared.source_is_complete;
+    let first = First {
+        settings: &shared.settings,
+        is_complete,
+        newest,
+        delivered_after,
+    };
+    let mut positions = Vec::with_capacity(executors.len());
+    for (executor, saved) in executors.into_iter().zip(saved) {
+        let position = first.position(&executor, saved.as_deref());
+        positions.push((executor, position));
+    }
+    let mut state = home.checkpoint.state();
+    let all = positions.iter().map(|(_, position)| position.clone());
+    let mut position = all
+        .reduce(|one, other| one.of_all(&other))
+        .unwrap_or_else(|| Position::starting(newest, newest));
+    let since = |(executor, position): (Arc<str>, Position)| (executor, position.since());
+    state.since = positions.into_iter().map(since).collect();
+    let delivered_after = delivered_after.unwrap_or(newest);
+    let unread = position.unread_to(delivered_after);
+    if is_complete && !unread.is_empty() {
+        state.sweep_to = Some(delivered_after);
+        state.is_wanted = true;
+    }
+    if let Some(&(after, _)) = unread.first() {
+        tracing::info!(
+            store = home.number,
+            since_ms = after.as_micros() / 1_000,
+            until_ms = newest.as_micros() / 1_000,
+            "catching up with the breadcrumbs committed since the saved position"
+        );
+    }
+    if let Some(after) = state.reopened.take() {
+        position.reopen_after(after);
+        state.sweep_to = None;
+        state.is_wanted = true;
+    }
+    state.position = Some(position);
+    Ok(())
+}
+
+/// The position of an executor when the runtime starts.
+struct First<'s> {
+    settings: &'s Settings,
+    is_complete: bool,
+    /// Time of the newest breadcrumb when the runtime started.
+    newest: Timestamp,
+    /// The source delivers every event committed after this time.
+    delivered_after: Option<Timestamp>,
+}
+
+impl First<'_> {
+    fn position(&self, executor: &str, saved: Option<&[u8]>) -> Position {
+        let Some(saved) = saved else {
+            return self.without_saved(executor);
+        };
+        Position::from_bytes(saved).unwrap_or_else(|| {
+            tracing::warn!(
+                executor,
+                look_back_ms = millis(self.look_back()),
+                "cannot read the saved position of an executor, which a newer version of this crate may have saved; the last part of the store is checked instead"
+            );
+            let after = earlier(self.newest, self.look_back());
+            Position::starting(after, after)
+        })
+    }
+
+    fn look_back(&self) -> Duration {
+        self.settings.look_back.max(OVERLAP)
+    }
+
+    fn without_saved(&self, executor: &str) -> Position {
+        let delivered_after = self.delivered_after.unwrap_or(self.newest);
+        match (self.settings.start_at, self.is_complete) {
+            (StartAt::Now, false) => Position::starting(self.newest, self.newest),
+            (StartAt::Now, true) => Position::starting(delivered_after, delivered_after),
+            // The source delivers everything that it has.
+            (StartAt::Beginning | StartAt::After(_), true) => {
+                Position::starting(Timestamp::UNIX_EPOCH, delivered_after)
+            }
+            (StartAt::Beginning | StartAt::After(_), false) => {
+                let after = earlier(self.newest, self.look_back());
+                tracing::info!(
+                    executor,
+                    look_back_ms = millis(self.look_back()),
+                    skipped_until_ms = after.as_micros() / 1_000,
+                    "the executor has no saved position: breadcrumbs committed before its look-back are skipped"
+                );
+                Position::starting(after, after)
+            }
+        }
+    }
+}
+
+/// Saves the position, without triggers whose runs are not in the ledger yet. Never moves a saved position back.
+///
+/// # Errors
+/// The ledger's errors.
+pub(super) async fn save(shared: &Shared, home: &Home) -> Result<(), StoreError> {
+    let Some(ledger) = home.ledger() else {
+        return Ok(());
+    };
+    let executors = shared.roster.at_home(home);
+    let saved = in_time(ledger.positions(&executors)).await?;
+    let mut changed = Vec::new();
+    {
+        let mut state = home.checkpoint.state();
+        let State {
+            position,
+            since,
+            is_wanted,
+            ..
+        } = &mut *state;
+        let Some(position) = position else {
+            return Ok(());
+        };
+        let read: Vec<_> = saved
+            .iter()
+            .map(|saved| saved.as_deref().and_then(Position::from_bytes))
+            .collect();
+        for (executor, saved) in executors.iter().zip(&read) {
+            if !since.contains_key(executor) {
+                let start = adopt(position, saved.as_ref());
+                *is_wanted |= saved.is_some();
+                since.insert(Arc::clone(executor), start);
+            }
+        }
+        let mut position = position.clone();
+        position.reopen(shared.progress.open());
+        for ((executor, saved), read) in executors.into_iter().zip(saved).zip(read) {
+            let start = since
+                .get(&executor)
+                .copied()
+                .unwrap_or_else(|| position.since());
+            let own = position.with_since(start);
+            let merged = read.map_or_else(|| own.clone(), |read| own.merge(&read));
+            let bytes = merged.to_bytes();
+            if saved.as_deref() != Some(&*bytes) {
+                changed.push((executor, bytes));
+            }
+        }
+    }
+    if changed.is_empty() {
+        return Ok(());
+    }
+    in_time(ledger.save_positions(&changed)).await
+}
+
+/// Adds an executor that came after the start to a position. Returns the time after which triggers count for it.
+fn adopt(position: &mut Position, saved: Option<&Position>) -> Timestamp {
+    match saved {
+        Some(saved) => {
+            *position = position.of_all(saved);
+            saved.since()
+        }
+        None => earlier(position.up_to(), OVERLAP).max(position.since()),
+    }
+}
+
+pub(super) fn earlier(moment: Timestamp, by: Duration) -> Timestamp {
+    let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
+    Timestamp::from_micros(moment.as_micros().saturating_sub(by))
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

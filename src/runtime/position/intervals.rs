@@ -1,0 +1,89 @@
+use super::Range;
+use crate::model::Timestamp;
+
+/// Intervals of integers: after the first number, up to and including the second. Sorted, and none touches another.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct Intervals(Vec<(i64, i64)>);
+
+impl Intervals {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn last(&self) -> Option<(i64, i64)> {
+        self.0.last().copied()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (i64, i64)> {
+        self.0.iter().copied()
+    }
+
+    pub(super) fn ranges(&self) -> Vec<Range> {
+        let time = Timestamp::from_micros;
+        self.iter()
+            .map(|(after, to)| (time(after), time(to)))
+            .collect()
+    }
+
+    pub(super) fn add(&mut self, (mut after, mut to): (i64, i64)) {
+        if after >= to {
+            return;
+        }
+        self.0.retain(|&(other_after, other_to)| {
+            let touches = other_after <= to && after <= other_to;
+            if touches {
+                (after, to) = (after.min(other_after), to.max(other_to));
+            }
+            !touches
+        });
+        let place = self.0.partition_point(|&(other, _)| other < after);
+        self.0.insert(place, (after, to));
+    }
+
+    pub(super) fn remove(&mut self, (after, to): (i64, i64)) {
+        if after >= to {
+            return;
+        }
+        let mut left = Vec::with_capacity(self.0.len() + 1);
+        for (start, end) in self.iter() {
+            left.extend([(start, end.min(after)), (start.max(to), end)]);
+        }
+        left.retain(|(start, end)| start < end);
+        self.0 = left;
+    }
+
+    /// The numbers that are in both.
+    pub(super) fn common(&self, other: &Self) -> Self {
+        let mut common = Self::default();
+        for (after, to) in self.iter() {
+            for (other_after, other_to) in other.iter() {
+                common.add((after.max(other_after), to.min(other_to)));
+            }
+        }
+        common
+    }
+
+    /// The numbers up to and including a number.
+    pub(super) fn up_to(&self, most: i64) -> Self {
+        let cut = self.iter().map(|(after, to)| (after, to.min(most)));
+        Self(cut.filter(|(after, to)| after < to).collect())
+    }
+
+    /// Joins the intervals with the smallest distance until there are at most so many.
+    pub(super) fn join_to(&mut self, most: usize) {
+        while self.0.len() > most.max(1) {
+            let distance = |pair: &[(i64, i64)]| match pair {
+                [(_, end), (start, _)] => start.abs_diff(*end),
+                _ => u64::MAX,
+            };
+            let nearest = self.0.windows(2).enumerate();
+            let Some((first, _)) = nearest.min_by_key(|(_, pair)| distance(pair)) else {
+                return;
+            };
+            let (_, end) = self.0.remove(first + 1);
+            if let Some(joined) = self.0.get_mut(first) {
+                joined.1 = end;
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Position of an executor: the intervals of time whose triggers may not be enqueued yet. Pure.
+//!
+//! A position states a fact about the ledger: every trigger committed outside of the unread intervals has its runs there. So
+//! two positions of one executor, wherever they come from, can be [merged](Position::merge): a trigger is unread if both
+//! count it as unread. To count too much as unread is harmless, because enqueuing twice is.
+
+mod intervals;
+#[cfg(test)]
+mod tests;
+
+use self::intervals::Intervals;
+use crate::model::Timestamp;
+use std::time::Duration;
+
+/// Format of the saved bytes.
+const FORMAT: u8 = 1;
+
+/// Maximum number of unread intervals that are saved. Above it, the intervals with the smallest distance are joined.
+const MOST: usize = 32;
+
+/// An interval of time: after the first timestamp, up to and including the second.
+pub(super) type Range = (Timestamp, Timestamp);
+
+/// The triggers of an executor that may not be in the ledger yet.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Position {
+    /// Triggers up to this time do not count: the executor starts after them.
+    since: i64,
+    /// The last interval has no end: it contains everything after the newest trigger that was read.
+    unread: Intervals,
+}
+
+impl Position {
+    /// The position of an executor that starts after `since` and has read nothing after `unread_after`.
+    pub(super) fn starting(since: Timestamp, unread_after: Timestamp) -> Self {
+        let mut unread = Intervals::default();
+        unread.add((unread_after.as_micros().max(since.as_micros()), i64::MAX));
+        Self {
+            since: since.as_micros(),
+            unread,
+        }
+    }
+
+    /// The time after which triggers count.
+    pub(super) fn since(&self) -> Timestamp {
+        Timestamp::from_micros(self.since)
+    }
+
+    /// The time after which nothing was read.
+    pub(super) fn up_to(&self) -> Timestamp {
+        Timestamp::from_micros(self.unread.last().map_or(self.since, |(after, _)| after))
+    }
+
+    /// Returns `true` if there is no unread interval before [`up_to`](Self::up_to).
+    pub(super) fn is_contiguous(&self) -> bool {
+        self.unread.len() <= 1
+    }
+
+    /// The unread intervals up to a time, oldest first.
+    pub(super) fn unread_to(&self, to: Timestamp) -> Vec<Range> {
+        self.unread.up_to(to.as_micros()).ranges()
+    }
+
+    /// The intervals to read up to a time, oldest first: the unread ones, and the last `overlap` before
+    /// [`up_to`](Self::up_to) again, because a commit can become visible later than newer ones.
+    pub(super) fn to_read(&self, to: Timestamp, overlap: Duration) -> Vec<Range> {
+        let overlap = i64::try_from(overlap.as_micros()).unwrap_or(i64::MAX);
+        let up_to = self.up_to().as_micros().min(to.as_micros());
+        let mut ranges = self.unread.up_to(to.as_micros());
+        ranges.add((up_to.saturating_sub(overlap).max(self.since), up_to));
+        ranges.ranges()
+    }
+
+    /// Notes that the triggers of an interval have their runs in the ledger.
+    pub(super) fn read(&mut self, (after, to): Range) {
+        // The last interval keeps its end.
+        self.unread
+            .remove((after.as_micros(), to.as_micros().min(i64::MAX - 1)));
+    }
+
+    /// Counts everything after a time as unread again.
+    pub(super) fn reopen_after(&mut self, after: Timestamp) {
+        self.unread
+            .add((after.as_micros().max(self.since), i64::MAX));
+    }
+
+    /// Counts some intervals as unread again.
+    pub(super) fn reopen(&mut self, ranges: impl IntoIterator<Item = Range>) {
+        for (after, to) in ranges {
+            self.unread
+                .add((after.as_micros().max(self.since), to.as_micros()));
+        }
+        self.unread.join_to(MOST);
+    }
+
+    /// Joins two positions of one executor: a trigger is unread if both count it as unread.
+    pub(super) fn merge(&self, other: &Self) -> Self {
+        let mut unread = self.unread.common(&other.unread);
+        unread.join_to(MOST);
+        Self {
+            since: self.since.min(other.since),
+            unread,
+        }
+    }
+
+    /// The position of several executors: a trigger is unread if one of them counts it as unread.
+    pub(super) fn of_all(&self, other: &Self) -> Self {
+        let mut unread = self.unread.clone();
+        for range in other.unread.iter() {
+            unread.add(range);
+        }
+        unread.join_to(MOST);
+        Self {
+            since: self.since.min(other.since),
+            unread,
+        }
+    }
+
+    /// The same unread intervals for an executor that starts after another time.
+    pub(super) fn with_since(&self, since: Timestamp) -> Self {
+        let since = since.as_micros();
+        let mut unread = self.unread.clone();
+        unread.remove((i64::MIN, since));
+        Self { since, unread }
+    }
+
+    /// The bytes to save, at most [`SavedPosition::MAX_BYTES`](crate::store::SavedPosition::MAX_BYTES).
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut unread = self.unread.clone();
+        unread.join_to(MOST);
+        let mut bytes = vec![FORMAT];
+        bytes.extend(self.since.to_be_bytes());
+        for (after, to) in unread.iter() {
+            bytes.extend(after.to_be_bytes());
+            bytes.extend(to.to_be_bytes());
+        }
+        bytes
+    }
+
+    /// Reads saved bytes. `None` if they are of another format, or damaged.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (&FORMAT, rest) = bytes.split_first()? else {
+            return None;
+        };
+        let (numbers, []) = rest.as_chunks::<8>() else {
+            return None;
+        };
+        let (&since, ends) = numbers.split_first()?;
+        let since = i64::from_be_bytes(since);
+        let (pairs, []) = ends.as_chunks::<2>() else {
+            return None;
+        };
+        let mut unread = Intervals::default();
+        for [after, to] in pairs {
+            unread.add((i64::from_be_bytes(*after), i64::from_be_bytes(*to)));
+        }
+        let has_end = unread.last().is_some_and(|(_, to)| to == i64::MAX);
+        let is_short = unread.len() <= MOST && unread.len() == pairs.len();
+        (has_end && is_short).then_some(Self { since, unread })
+    }
+}

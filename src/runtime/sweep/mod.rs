@@ -1,0 +1,199 @@
+//! Reads the store for triggers without an event: losing every notification costs time, and no trigger.
+
+mod newest;
+mod oldest;
+mod pace;
+mod watched;
+
+use super::checkpoint::{self, OVERLAP};
+use super::home::Home;
+use super::position::Range;
+use super::progress::Key;
+use super::shared::{Shared, in_time_of_pages};
+use crate::model::{Breadcrumb, BreadcrumbId, Selector, Timestamp};
+use crate::store::{BreadcrumbStore, Query, StoreError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::timeout;
+
+/// A breadcrumb as the store has it, which may not have been announced.
+pub(super) struct Found {
+    pub(super) breadcrumb: Arc<Breadcrumb>,
+    page: Arc<Taken>,
+}
+
+impl Found {
+    /// Notes that the breadcrumb is open in [`Progress`](super::progress::Progress), or was announced before.
+    pub(super) fn taken(self) {
+        self.page.count.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl Drop for Found {
+    fn drop(&mut self) {
+        self.page.gone.add_permits(1);
+    }
+}
+
+/// Counts the breadcrumbs of a page that the intake received.
+struct Taken {
+    /// One permit for each breadcrumb that was taken or dropped.
+    gone: Semaphore,
+    /// Number of breadcrumbs that were taken.
+    count: AtomicUsize,
+}
+
+/// Decision of a receiver of pages.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Next {
+    Continue,
+    Stop,
+}
+
+/// The receiver of the pages of a sweep.
+pub(super) trait Pages: Send {
+    /// Takes a page, oldest first. With it, everything in an interval has been taken.
+    fn take(
+        &mut self,
+        page: Vec<Arc<Breadcrumb>>,
+        read: Range,
+    ) -> impl Future<Output = Result<Next, StoreError>> + Send;
+}
+
+/// Outcome of a sweep.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Swept {
+    /// Everything was read up to the newest breadcrumb.
+    All,
+    /// The sweep stopped between two pages. Unread intervals are left.
+    Part,
+}
+
+/// Passes all unread breadcrumbs to the intake, and saves the position after each page.
+///
+/// # Errors
+/// The errors of the store and of its ledger. The intake has the pages before.
+pub(super) async fn sweep(
+    shared: &Shared,
+    home: &Home,
+    found: &mpsc::Sender<Found>,
+) -> Result<Swept, StoreError> {
+    let store = home.store();
+    let newest = newest(store).await?;
+    let overlap = match shared.source_is_complete {
+        true => Duration::ZERO,
+        false => OVERLAP,
+    };
+    let ranges = home.checkpoint.to_read(newest, overlap);
+    let mut intake = Intake {
+        shared,
+        home,
+        found,
+    };
+    let next = match store.capabilities().oldest_first {
+        true => {
+            let mut next = Next::Continue;
+            for range in ranges {
+                if next == Next::Continue {
+                    next = oldest::sweep(store, range, &mut intake).await?;
+                }
+            }
+            next
+        }
+        false => {
+            let selectors = watched::watched(shared, home);
+            let limit = (shared.settings.reconcile, shared.now());
+            newest::sweep(store, selectors, ranges, limit, &mut intake).await?
+        }
+    };
+    Ok(match next {
+        Next::Continue => {
+            home.checkpoint.swept();
+            Swept::All
+        }
+        Next::Stop => Swept::Part,
+    })
+}
+
+/// Passes all breadcrumbs that were committed after a time, oldest first. Returns the time of the newest.
+///
+/// # Errors
+/// The store's errors.
+pub(super) async fn since(
+    store: &dyn BreadcrumbStore,
+    after: Timestamp,
+    pages: &mut impl Pages,
+) -> Result<Timestamp, StoreError> {
+    let newest = newest(store).await?;
+    if newest > after {
+        oldest::sweep(store, (after, newest), pages).await?;
+    }
+    Ok(newest)
+}
+
+/// Passes pages to the intake of the runtime.
+struct Intake<'s> {
+    shared: &'s Shared,
+    home: &'s Home,
+    found: &'s mpsc::Sender<Found>,
+}
+
+impl Pages for Intake<'_> {
+    async fn take(&mut self, page: Vec<Arc<Breadcrumb>>, read: Range) -> Result<Next, StoreError> {
+        /// The time that the ledger may take before the sweep continues. Triggers without a run in the ledger stay unread.
+        const PATIENCE: Duration = Duration::from_secs(10);
+        let keys: Vec<Key> = page.iter().map(|one| Key::of(one)).collect();
+        if !self.hand_over(page).await {
+            return Ok(Next::Stop);
+        }
+        self.home.checkpoint.read(read);
+        // A missing answer shows in the saved position.
+        drop(timeout(PATIENCE, self.shared.progress.settled(&keys)).await);
+        checkpoint::save(self.shared, self.home).await?;
+        Ok(Next::Continue)
+    }
+}
+
+impl Intake<'_> {
+    /// Returns `true` once the intake has taken the whole page, and `false` if the runtime stops.
+    async fn hand_over(&self, page: Vec<Arc<Breadcrumb>>) -> bool {
+        let all = page.len();
+        let taken = Arc::new(Taken {
+            gone: Semaphore::new(0),
+            count: AtomicUsize::new(0),
+        });
+        for breadcrumb in page {
+            let found = Found {
+                breadcrumb,
+                page: Arc::clone(&taken),
+            };
+            if self.found.send(found).await.is_err() {
+                return false;
+            }
+        }
+        let most = u32::try_from(all).unwrap_or(u32::MAX);
+        // This semaphore is never closed.
+        drop(taken.gone.acquire_many(most).await);
+        taken.count.load(Ordering::Acquire) == all
+    }
+}
+
+/// The place of the first breadcrumb that may be newer than a time.
+fn just_after(time: Timestamp) -> (Timestamp, u64, BreadcrumbId) {
+    let next = Timestamp::from_micros(time.as_micros().saturating_add(1));
+    (next, 0, BreadcrumbId::NIL)
+}
+
+/// The time of the newest breadcrumb in a store, or the earliest time in an empty store.
+///
+/// # Errors
+/// The store's errors.
+pub(super) async fn newest(store: &dyn BreadcrumbStore) -> Result<Timestamp, StoreError> {
+    let query = Query::new(Selector::any()).limit(1);
+    let newest = in_time_of_pages(store.search(&query)).await?;
+    Ok(newest
+        .first()
+        .map_or(Timestamp::UNIX_EPOCH, |newest| newest.updated_at))
+}

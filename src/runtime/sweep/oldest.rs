@@ -1,0 +1,94 @@
+//! A sweep of a store that reads any page of a list in about the same time: oldest first.
+
+use super::{Next, Pages, just_after};
+use crate::model::{Breadcrumb, BreadcrumbId, Selector, Timestamp};
+use crate::runtime::position::Range;
+use crate::runtime::shared::in_time;
+use crate::store::{BreadcrumbStore, Query, StoreError};
+use std::sync::Arc;
+
+/// Sizes of a page: the first one that the store can read.
+const PAGES: [usize; 3] = [200, 20, 1];
+
+type Place = (Timestamp, u64, BreadcrumbId);
+
+/// Passes everything that was committed in an interval, oldest first, page by page.
+///
+/// A store is read newest first, so the pages are counted down first and read again on the way back. The memory holds one page,
+/// and the place of each other page. The next sweep reads breadcrumbs that are committed in the meantime, because they would push
+/// older ones out of the pages.
+pub(super) async fn sweep(
+    store: &dyn BreadcrumbStore,
+    (after, to): Range,
+    pages: &mut impl Pages,
+) -> Result<Next, StoreError> {
+    // Each page is older than one of these places, down to the next.
+    let mut place = just_after(to);
+    let mut places = vec![place];
+    loop {
+        let (page, is_full) = read(store, place).await?;
+        match page.last() {
+            Some(oldest) if oldest.updated_at > after && is_full => {
+                place = oldest.order_key();
+                places.push(place);
+            }
+            Some(_) | None => break,
+        }
+    }
+    let mut down_to = just_after(after);
+    while let Some(place) = places.pop() {
+        let mut page = between(store, down_to, place).await?;
+        page.reverse();
+        // The next page starts at this time.
+        let read_to = match places.is_empty() {
+            true => to,
+            false => place.0.just_before(),
+        };
+        if let Next::Stop = pages.take(page, (after, read_to)).await? {
+            return Ok(Next::Stop);
+        }
+        down_to = place;
+    }
+    Ok(Next::Continue)
+}
+
+/// Returns the breadcrumbs between two places: a page, and others that became visible there since it was counted.
+async fn between(
+    store: &dyn BreadcrumbStore,
+    down_to: Place,
+    before: Place,
+) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
+    let mut items = Vec::new();
+    let mut place = before;
+    loop {
+        let (page, is_full) = read(store, place).await?;
+        let oldest = page.last().map(|oldest| oldest.order_key());
+        let here = page.into_iter().filter(|item| item.order_key() >= down_to);
+        items.extend(here);
+        match oldest {
+            Some(oldest) if oldest > down_to && is_full => place = oldest,
+            Some(_) | None => return Ok(items),
+        }
+    }
+}
+
+/// Returns the next page, and `true` if there may be another. Skips breadcrumbs that are too deep in the list for the store, because a
+/// retry cannot read them either.
+async fn read(
+    store: &dyn BreadcrumbStore,
+    before: Place,
+) -> Result<(Vec<Arc<Breadcrumb>>, bool), StoreError> {
+    for limit in PAGES {
+        let query = Query::new(Selector::any()).limit(limit).before(before);
+        match in_time(store.search(&query)).await {
+            Err(StoreError::TooFar { .. }) => {}
+            page => {
+                let page = page?;
+                let is_full = page.len() == limit;
+                return Ok((page, is_full));
+            }
+        }
+    }
+    tracing::warn!(before = %before.0, "cannot read the older breadcrumbs of the store, which skips their triggers: the store would have to read too many");
+    Ok((Vec::new(), false))
+}

@@ -1,0 +1,111 @@
+//! Saved positions of workers.
+
+use super::broken::{expect, same};
+use super::{Broken, Subject};
+use crate::store::{BreadcrumbStore as _, RunLedger, SavedPosition, StoreError};
+use std::sync::Arc;
+
+async fn save(ledger: &dyn RunLedger, executor: &str, position: &[u8]) -> Result<(), StoreError> {
+    let positions = [(Arc::from(executor), position.to_vec())];
+    ledger.save_positions(&positions).await
+}
+
+async fn of(ledger: &dyn RunLedger, executor: &str) -> Result<Option<Vec<u8>>, StoreError> {
+    let mut found = ledger.positions(&[Arc::from(executor)]).await?;
+    Ok(found.pop().flatten())
+}
+
+/// A position is read back as it was saved, in the order of the request; an executor without one has none.
+pub async fn a_position_is_read_back_as_it_was_saved<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    same(of(ledger, "agent").await?, None, "the first position")?;
+    let all = [
+        ("agent", vec![0, 255, 1]),
+        ("tool", vec![]),
+        ("big", vec![7; SavedPosition::MAX_BYTES]),
+    ];
+    let all = all.map(|(executor, position)| (Arc::<str>::from(executor), position));
+
+    ledger.save_positions(&all).await?;
+    ledger.save_positions(&[]).await?;
+
+    let asked = ["tool", "nobody", "big", "agent"].map(Arc::<str>::from);
+    let [agent, tool, big] = all.map(|(_, position)| Some(position));
+    same(
+        ledger.positions(&asked).await?,
+        vec![tool, None, big, agent],
+        "the positions",
+    )?;
+    same(
+        ledger.positions(&[]).await?.len(),
+        0,
+        "the positions of no executor",
+    )
+}
+
+/// A position replaces the earlier one of the same executor, and no other.
+pub async fn the_latest_position_counts<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    save(ledger, "agent", b"one").await?;
+    save(ledger, "tool", b"other").await?;
+
+    save(ledger, "agent", b"2").await?;
+
+    same(
+        of(ledger, "agent").await?,
+        Some(b"2".to_vec()),
+        "the replaced position",
+    )?;
+    same(
+        of(ledger, "tool").await?,
+        Some(b"other".to_vec()),
+        "the other position",
+    )
+}
+
+/// A position that is too large is refused, with all others of the call.
+pub async fn a_position_that_is_too_large_is_refused<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(ledger) = store.ledger() else {
+        return Ok(());
+    };
+    let large = vec![1; SavedPosition::MAX_BYTES + 1];
+    let both = [(Arc::from("agent"), vec![1]), (Arc::from("tool"), large)];
+
+    let refused = ledger.save_positions(&both).await;
+
+    let is_refused = matches!(&refused, Err(StoreError::PositionTooLarge { executor, .. }) if **executor == *"tool");
+    expect(is_refused, "a position that is too large is refused")?;
+    same(of(ledger, "agent").await?, None, "the position beside it")
+}
+
+/// No tenant sees or replaces the positions of another tenant.
+pub async fn positions_of_tenants_are_apart<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let Some(other) = subject.in_tenant(&store, "other").await else {
+        return Ok(());
+    };
+    let (Some(here), Some(there)) = (store.ledger(), other.ledger()) else {
+        return Ok(());
+    };
+    save(here, "agent", b"here").await?;
+    same(of(there, "agent").await?, None, "the position there")?;
+
+    save(there, "agent", b"there").await?;
+
+    same(
+        of(here, "agent").await?,
+        Some(b"here".to_vec()),
+        "the position here",
+    )
+}

@@ -1,0 +1,48 @@
+//! The saved positions of the workers of one tenant.
+
+use crate::store::SavedPosition;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+#[derive(Debug, Default)]
+pub(super) struct Positions {
+    saved: HashMap<Arc<str>, Saved>,
+    /// Number of saves so far.
+    saves: u64,
+}
+
+#[derive(Debug)]
+struct Saved {
+    position: Vec<u8>,
+    /// The save that wrote this position.
+    save: u64,
+}
+
+impl Positions {
+    pub(super) fn is_empty(&self) -> bool {
+        self.saved.is_empty()
+    }
+
+    pub(super) fn save(&mut self, positions: &[(Arc<str>, Vec<u8>)]) {
+        for (executor, position) in positions {
+            self.saves += 1;
+            let saved = Saved {
+                position: position.clone(),
+                save: self.saves,
+            };
+            self.saved.insert(Arc::clone(executor), saved);
+        }
+        while self.saved.len() > SavedPosition::MOST {
+            let oldest = self.saved.iter().min_by_key(|(_, saved)| saved.save);
+            let Some(oldest) = oldest.map(|(executor, _)| Arc::clone(executor)) else {
+                return;
+            };
+            self.saved.remove(&oldest);
+        }
+    }
+
+    pub(super) fn of(&self, executors: &[Arc<str>]) -> Vec<Option<Vec<u8>>> {
+        let saved = |executor| self.saved.get(executor).map(|saved| saved.position.clone());
+        executors.iter().map(saved).collect()
+    }
+}

@@ -1,0 +1,82 @@
+//! Saved positions of the workers that share the tables.
+
+use super::column;
+use super::database::Read;
+use super::error::Fault;
+use super::tenant::{Named, clock};
+use crate::store::SavedPosition;
+use crate::store::durable::tenant::Time;
+use sqlx::{PgConnection, Row as _};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Saves the position of each executor, and deletes the oldest positions beyond the limit.
+pub(super) struct SavePositions {
+    pub(super) tenant: Arc<Named>,
+    /// Executor IDs, each once and in order, so that two workers lock the rows in the same order.
+    pub(super) positions: Vec<(Arc<str>, Vec<u8>)>,
+}
+
+impl Read for SavePositions {
+    type Answer = ();
+
+    fn tenant(&self) -> Option<&str> {
+        Some(&self.tenant.name)
+    }
+
+    async fn run(&self, connection: &mut PgConnection, clock: &Time) -> Result<(), Fault> {
+        let tenant = self.tenant.id_or_new(&mut *connection).await?;
+        let executors = self.positions.iter().map(|(executor, _)| &**executor);
+        let positions: Vec<&[u8]> = self.positions.iter().map(|(_, bytes)| &**bytes).collect();
+        let save = sqlx::query(concat!(
+            "WITH clock AS MATERIALIZED (SELECT ",
+            clock!(),
+            " AS now),
+             old AS (DELETE FROM ux_positions AS p WHERE p.tenant = $1 AND p.executor <> ALL ($4)
+                 AND p.executor IN (SELECT k.executor FROM ux_positions AS k WHERE k.tenant = $1
+                     AND k.executor <> ALL ($4) ORDER BY k.saved_at DESC, k.executor OFFSET $6))
+             INSERT INTO ux_positions (tenant, executor, saved_at, position)
+                 SELECT $1, u.executor, clock.now, u.position
+                 FROM unnest($4::text[], $5::bytea[]) AS u (executor, position) CROSS JOIN clock
+             ON CONFLICT (tenant, executor) DO UPDATE SET saved_at = excluded.saved_at, position = excluded.position"
+        ));
+        let others = SavedPosition::MOST.saturating_sub(self.positions.len());
+        save.bind(tenant)
+            .bind(clock.held())
+            .bind(clock.shift())
+            .bind(column::names(executors))
+            .bind(positions)
+            .bind(i64::try_from(others).unwrap_or(i64::MAX))
+            .execute(connection)
+            .await?;
+        Ok(())
+    }
+}
+
+/// Returns the position of each executor, in their order.
+pub(super) struct Positions<'t> {
+    pub(super) tenant: &'t Named,
+    pub(super) executors: &'t [Arc<str>],
+}
+
+impl Read for Positions<'_> {
+    type Answer = Vec<Option<Vec<u8>>>;
+
+    fn tenant(&self) -> Option<&str> {
+        Some(&self.tenant.name)
+    }
+
+    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<Self::Answer, Fault> {
+        let mut found: HashMap<String, Vec<u8>> = HashMap::new();
+        let names = column::names(self.executors.iter().map(|executor| &**executor));
+        if let Some(tenant) = self.tenant.id(&mut *connection).await? {
+            let all = sqlx::query(
+                "SELECT executor, position FROM ux_positions WHERE tenant = $1 AND executor = ANY ($2)",
+            );
+            for row in all.bind(tenant).bind(&names).fetch_all(connection).await? {
+                found.insert(row.try_get(0)?, row.try_get(1)?);
+            }
+        }
+        Ok(names.iter().map(|name| found.get(name).cloned()).collect())
+    }
+}

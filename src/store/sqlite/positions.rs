@@ -1,0 +1,44 @@
+//! Saved positions of the workers that share the file.
+
+use super::error::Fault;
+use super::tenant::Writing;
+use crate::store::SavedPosition;
+use rusqlite::{Connection, OptionalExtension as _};
+use std::sync::Arc;
+
+/// Saves the position of each executor, and deletes the oldest positions beyond the limit.
+pub(super) fn save(writing: &Writing<'_>, positions: &[(Arc<str>, Vec<u8>)]) -> Result<(), Fault> {
+    let (tenant, now) = (writing.tenant.id, writing.now.as_micros());
+    for (executor, position) in positions {
+        writing
+            .sql(
+                "INSERT INTO ux_positions (tenant, executor, saved_at, position) VALUES (?1, ?2, ?3, ?4)
+                 ON CONFLICT (tenant, executor) DO UPDATE SET saved_at = excluded.saved_at, position = excluded.position",
+            )?
+            .execute((tenant, &**executor, now, position))?;
+    }
+    let most = i64::try_from(SavedPosition::MOST).unwrap_or(i64::MAX);
+    writing
+        .sql(
+            "DELETE FROM ux_positions WHERE tenant = ?1 AND executor IN (SELECT executor FROM ux_positions
+                 WHERE tenant = ?1 ORDER BY saved_at DESC, executor LIMIT -1 OFFSET ?2)",
+        )?
+        .execute((tenant, most))?;
+    Ok(())
+}
+
+/// Returns the position of each executor, in their order.
+pub(super) fn of(
+    connection: &Connection,
+    tenant: i64,
+    executors: &[Arc<str>],
+) -> Result<Vec<Option<Vec<u8>>>, Fault> {
+    let mut one = connection
+        .prepare_cached("SELECT position FROM ux_positions WHERE tenant = ?1 AND executor = ?2")?;
+    let mut found = Vec::with_capacity(executors.len());
+    for executor in executors {
+        let position = one.query_row((tenant, &**executor), |row| row.get(0));
+        found.push(position.optional()?);
+    }
+    Ok(found)
+}
