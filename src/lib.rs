@@ -95,6 +95,7 @@ pub mod agent;
 mod backoff;
 mod bugs;
 pub mod check;
+mod classes;
 mod clock;
 pub mod error;
 pub mod executor;
@@ -116,7 +117,8 @@ pub mod workflow;
 pub mod workload;
 
 pub use async_trait::async_trait;
-pub use error::{BoxError, permanent, retry_after};
+pub use classes::class_of;
+pub use error::{BoxError, ErrorExt, permanent, retry_after};
 pub use executor::{
     ContextBudget, ExecutionContext, Failure, Format, Outcome, Profile, Response,
     UniversalExecutor, suspend,

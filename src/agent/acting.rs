@@ -56,7 +56,7 @@ impl AgentExecutor {
         match self.guardrails.output(text).await {
             Ok(text) => Ok(Ok(text)),
             Err(denied) if denied.try_again => Ok(Err(denied.reason)),
-            Err(denied) => Err(denied.marked()),
+            Err(denied) => Err(denied.into()),
         }
     }
 

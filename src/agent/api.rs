@@ -1,11 +1,8 @@
 //! Models behind an API: the conversation is kept here, and a request has all of it.
 
 use super::compaction::Compactor;
-use super::guardrail::Denied;
 use super::provider::{Provider, Said, Session, Task};
-use super::{
-    AgentRunError, ChatModel, ChatResponse, Message, ModelError, StopReason, ToolCall as ModelCall,
-};
+use super::{AgentRunError, ChatModel, ChatResponse, Message, StopReason, ToolCall as ModelCall};
 use crate::error::{BoxError, permanent};
 use crate::machine::{Answer, Arguments, CallId, Delivery, ToolCall, ToolResult};
 use crate::model::{Json, sorted_text};
@@ -88,14 +85,9 @@ impl Session for ApiSession {
                 .await;
         }
         let said = &self.conversation.said;
-        let mut request = self.task.request(said).await.map_err(Denied::marked)?;
-        let loaded = self.task.load_media(&mut request).await;
-        loaded.map_err(ModelError::marked)?;
-        let answer = self
-            .model
-            .chat(&request)
-            .await
-            .map_err(ModelError::marked)?;
+        let mut request = self.task.request(said).await?;
+        self.task.load_media(&mut request).await?;
+        let answer = self.model.chat(&request).await?;
         Ok(self.conversation.hear(&answer))
     }
 

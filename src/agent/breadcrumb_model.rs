@@ -1,7 +1,6 @@
 //! Models that other services have, asked as tools are.
 
 use super::api::Conversation;
-use super::guardrail::Denied;
 use super::provider::{Provider, Said, Session, Task};
 use super::providers::{input_of, response_of};
 use super::{ChatResponse, ModelError};
@@ -143,10 +142,10 @@ impl Session for BreadcrumbSession {
             return Ok(self.state.conversation.hear(&answer));
         }
         let request = self.task.request(&self.state.conversation.said).await;
-        let request = request.map_err(Denied::marked)?;
+        let request = request?;
         Ok(Said::Asks {
             tool: self.tool.clone(),
-            input: input_of(&self.tool, &request).map_err(ModelError::marked)?,
+            input: input_of(&self.tool, &request)?,
         })
     }
 

@@ -161,6 +161,7 @@ mod breadcrumb_model;
 mod capabilities;
 pub(crate) mod compaction;
 mod definition;
+mod error;
 mod executor;
 pub mod guardrail;
 pub(crate) mod human;
@@ -181,11 +182,12 @@ pub use capabilities::Capabilities;
 pub use definition::{
     AgentDefinition, Approval, Budgets, Colleague, OutputSlot, ToolCalls, WaitSeconds,
 };
+pub use error::{AgentError, AgentRunError};
 pub use executor::AgentExecutor;
 pub use model::{
     Arguments, BadArguments, CallResult, ChatEvent, ChatModel, ChatRequest, ChatResponse, Media,
-    Message, Opaque, Origin, Part, Reasoning, ResponseSchema, Speaker, StopReason, ToolCall,
-    ToolCallDelta, ToolChoice, Usage,
+    Message, ModelError, Opaque, Origin, Part, Reasoning, ResponseSchema, Speaker, StopReason,
+    ToolCall, ToolCallDelta, ToolChoice, Usage,
 };
 pub use provider::{Provider, Said, Session, Task};
 #[cfg(any(feature = "genai", feature = "openai"))]
@@ -206,5 +208,4 @@ pub(crate) use action::is_protected;
 pub(crate) use output::Output;
 pub(crate) use turns::session_in;
 
-pub use crate::executor::above::{AgentError, AgentRunError, ModelError};
 pub use crate::tool::ToolSpec;

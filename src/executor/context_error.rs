@@ -79,28 +79,33 @@ pub enum ContextError {
 }
 
 impl ContextError {
+    /// A stable short name for logs, metrics and dead letters.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::UnknownKey { .. } => "unknown_key",
+            Self::NotFound { .. } => "required_not_found",
+            Self::Missing { .. } => "missing_source",
+            Self::IsList { .. } => "is_list",
+            Self::Shape { .. } => "wrong_shape",
+            Self::Unsupported { .. } => "unsupported",
+            Self::Wait(source) => source.code(),
+            Self::Withheld { .. } => "withheld",
+            Self::SchemaHints(source) | Self::Writer(source) | Self::Store(source) => source.code(),
+        }
+    }
+
     /// Whether asking again later could succeed.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
             Self::NotFound { .. } => Retry::After(Duration::ZERO),
-            Self::Missing {
-                source: MissingReason::Failed(source),
-                ..
+            Self::Missing { source, .. } => source.retry(),
+            Self::SchemaHints(source) | Self::Writer(source) | Self::Store(source) => {
+                source.retry()
             }
-            | Self::SchemaHints(source)
-            | Self::Writer(source)
-            | Self::Store(source) => source.retry(),
             Self::Wait(source) => source.retry(),
-            Self::Missing {
-                source:
-                    MissingReason::Cut(_)
-                    | MissingReason::TooLarge { .. }
-                    | MissingReason::Withheld { .. }
-                    | MissingReason::OverBudget { .. },
-                ..
-            }
-            | Self::Withheld { .. }
+            Self::Withheld { .. }
             | Self::UnknownKey { .. }
             | Self::IsList { .. }
             | Self::Shape { .. }

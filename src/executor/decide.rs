@@ -1,9 +1,10 @@
 //! What becomes of a run after an error: pure.
 
-use super::error::{ExecutorError, Verdict};
+use super::error::ExecutorError;
 use super::profile::{Execution, Profile, RetryPolicy};
 use crate::backoff::full_jitter;
 use crate::bugs::planted;
+use crate::error::Verdict;
 use crate::store::FailureClass;
 use std::time::Duration;
 

@@ -46,7 +46,6 @@
 //! # Ok::<(), BoxError>(())
 //! ```
 
-pub(crate) mod above;
 mod ambient;
 mod answer;
 mod asks;
@@ -99,7 +98,6 @@ pub(crate) use bound::Share;
 pub(crate) use check::check_id;
 pub(crate) use decide::is_last_chance;
 pub(crate) use ending::{NEVER_ENDED, log_dead_letter, never_ended};
-pub(crate) use error::{Verdict, own_verdict, verdict};
 pub(crate) use inner::{Inner, KeepState};
 pub(crate) use ordering::ordering_key;
 pub(crate) use pages::Pages;

@@ -1,6 +1,7 @@
 //! What the context subscriptions of a run found, and what they did not.
 
 use super::for_model::WithheldBy;
+use crate::error::Retry;
 use crate::model::Breadcrumb;
 use crate::store::StoreError;
 use std::fmt;
@@ -68,6 +69,20 @@ pub enum MissingReason {
         /// How large they were together, as they would have been shown.
         bytes: usize,
     },
+}
+
+impl MissingReason {
+    /// Whether another fetch can succeed.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Failed(source) => source.retry(),
+            Self::Cut(_)
+            | Self::TooLarge { .. }
+            | Self::Withheld { .. }
+            | Self::OverBudget { .. } => Retry::Never,
+        }
+    }
 }
 
 /// A bound that ended a fetch.

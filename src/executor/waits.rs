@@ -36,6 +36,17 @@ pub enum WaitError {
 }
 
 impl WaitError {
+    /// A stable short name for logs, metrics and dead letters.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::TimedOut { .. } => "wait_timed_out",
+            Self::TooMany { .. } => "too_many_waits",
+            Self::Invalid(_) => "bad_condition",
+            Self::NoStore => "no_store",
+        }
+    }
+
     /// Whether waiting again could succeed.
     #[must_use]
     pub fn retry(&self) -> Retry {

@@ -4,11 +4,10 @@ use super::entry::{Approval, BUSY, Entry};
 use super::outcome;
 use super::wire::{request_id, requested_by, tagged, workspace};
 use super::{ToolContext, ToolExecutor};
+use crate::classes::decided;
 use crate::clock;
-use crate::error::{BoxError, retry_after};
-use crate::executor::{
-    Execution, ExecutionContext, Failure, Response, Suspension, Verdict, own_verdict,
-};
+use crate::error::{BoxError, Verdict, retry_after};
+use crate::executor::{Execution, ExecutionContext, Failure, Response, Suspension};
 use crate::machine::{Answer, ToolOutcome};
 use crate::model::{Breadcrumb, NewBreadcrumb, Timestamp};
 use crate::store::{BreadcrumbStore, FailureClass};
@@ -63,7 +62,7 @@ fn goes_on_later(error: &BoxError, again: bool) -> bool {
     if error.is::<Suspension>() {
         return true;
     }
-    match own_verdict(error.as_ref()) {
+    match decided(error.as_ref()) {
         Some(Verdict::RateLimited(_)) => true,
         Some(Verdict::Transient(_)) => again,
         Some(Verdict::Permanent) | None => false,

@@ -55,6 +55,7 @@ mod deferral;
 mod definition;
 mod dispatcher;
 mod entry;
+mod error;
 mod executor;
 mod function;
 mod outcome;
@@ -77,6 +78,7 @@ pub use context::ToolContext;
 pub use deferral::{Question, ask_human, deferred, handoff};
 pub use definition::ToolDefinition;
 pub use dispatcher::ToolDispatcher;
+pub use error::ToolError;
 pub use executor::ToolExecutor;
 pub use function::{JsonTool, json_tool};
 pub use permissions::Permissions;
@@ -88,7 +90,6 @@ pub use spec::ToolSpec;
 #[cfg(feature = "schema")]
 pub use typed::{tool_fn, tool_fn_blocking};
 
-pub use crate::executor::above::ToolError;
 pub(crate) use outcome::{unknown as unknown_outcome, withheld};
 pub(crate) use renamed::Renaming;
 pub(crate) use schema::Checker;

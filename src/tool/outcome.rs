@@ -3,8 +3,9 @@
 use super::ToolSettings;
 use super::deferral::Deferred;
 use super::entry::OUTPUT_DEPTH;
-use crate::error::{BoxError, excerpt};
-use crate::executor::{Suspension, Verdict, own_verdict};
+use crate::classes::decided;
+use crate::error::{BoxError, Verdict, excerpt};
+use crate::executor::Suspension;
 use crate::machine::{Answer, Deferral, ToolOutcome};
 use crate::model::size_within;
 use serde_json::Value;
@@ -40,7 +41,7 @@ pub(super) fn of(called: Result<Value, BoxError>) -> ToolOutcome {
     }
     let message = failed.to_string();
     let message = excerpt(&message, MESSAGE_BYTES);
-    match own_verdict(failed.as_ref()) {
+    match decided(failed.as_ref()) {
         Some(Verdict::RateLimited(delay)) => error(
             "rate_limited",
             format!("{message}; call it again in {delay:?} at the earliest"),

@@ -1,7 +1,7 @@
 use super::session::SessionError;
 use crate::agent::Usage;
-use crate::error::BoxError;
-use crate::executor::{Verdict, verdict};
+use crate::classes::class_of;
+use crate::error::{BoxError, Retry};
 use crate::model::{Json, Timestamp};
 use crate::store::{StoreError, Wake};
 use crate::workflow::{FlowEventKind, MayRetry, StepEvent, StepEventKind, StepFailure, StepPath};
@@ -138,18 +138,13 @@ impl WorkloadEventKind {
 
     /// How a run ends that an error ended. Of one that is not of this crate nothing is said, since events are read by many.
     pub(super) fn of_error(error: &BoxError) -> Self {
-        let of_session = error.downcast_ref::<SessionError>();
-        let verdict = match of_session {
-            Some(error) => error.retry().into(),
-            None => verdict(error.as_ref()),
-        };
-        let retry = match verdict {
-            Verdict::Permanent => MayRetry::Never,
-            Verdict::Transient(delay) | Verdict::RateLimited(delay) => MayRetry::After(delay),
+        let retry = match class_of(error.as_ref()).retry() {
+            Retry::Never => MayRetry::Never,
+            Retry::After(delay) => MayRetry::After(delay),
         };
         let failure = if let Some(error) = error.downcast_ref::<StoreError>() {
             StepFailure::new("store", error.to_string())
-        } else if let Some(error) = of_session {
+        } else if let Some(error) = error.downcast_ref::<SessionError>() {
             StepFailure::new("session", error.to_string())
         } else {
             StepFailure::new(

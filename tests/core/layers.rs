@@ -33,17 +33,26 @@ const LAYERS: &[(&str, &[&str])] = &[
             "source",
         ],
     ),
+    // The one module that names the error types of all layers, so that a run knows the class of an error from a layer above.
+    (
+        "classes",
+        &[
+            "agent", "error", "executor", "hints", "model", "runtime", "source", "store", "tool",
+            "workflow", "workload",
+        ],
+    ),
     (
         "executor",
         &[
-            "backoff", "bugs", "clock", "error", "hex", "hints", "model", "source", "store",
+            "backoff", "bugs", "classes", "clock", "error", "hex", "hints", "model", "source",
+            "store",
         ],
     ),
     (
         "tool",
         &[
-            "backoff", "bugs", "clock", "error", "executor", "hex", "hints", "machine", "model",
-            "source", "store",
+            "backoff", "bugs", "classes", "clock", "error", "executor", "hex", "hints", "machine",
+            "model", "source", "store",
         ],
     ),
     (
@@ -56,8 +65,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "workflow",
         &[
-            "agent", "backoff", "bugs", "clock", "error", "executor", "hex", "hints", "machine",
-            "model", "source", "store", "tool",
+            "agent", "backoff", "bugs", "classes", "clock", "error", "executor", "hex", "hints",
+            "machine", "model", "source", "store", "tool",
         ],
     ),
     (
@@ -70,8 +79,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "workload",
         &[
-            "agent", "backoff", "bugs", "clock", "error", "executor", "hex", "hints", "machine",
-            "model", "runtime", "source", "store", "tool", "workflow",
+            "agent", "backoff", "bugs", "classes", "clock", "error", "executor", "hex", "hints",
+            "machine", "model", "runtime", "source", "store", "tool", "workflow",
         ],
     ),
     (
@@ -174,6 +183,60 @@ fn text_becomes_a_value_only_in_the_parser() -> io::Result<()> {
         .filter(|file| !typed.iter().any(|place| place.starts_with(**file)));
     assert_eq!(unused.collect::<Vec<_>>(), Vec::<&&str>::new());
     Ok(())
+}
+
+/// Error types without a class of their own.
+const CLASSLESS: &[&str] = &[
+    "Broken",     // of the conformance suite
+    "CloseError", // each of its failures has a class
+    "Deferred",   // ends a turn, no failure
+    "ErrorNode",  // carries a class
+    "Injected",   // of tests
+    "Refusal",    // an answer of a tool
+    "Suspension", // ends a turn, no failure
+];
+
+#[test]
+fn every_public_error_type_has_a_class() -> io::Result<()> {
+    let files = sources()?;
+    let classes = files.iter().find(|file| file.name == "src/classes/mod.rs");
+    let classes = &classes.expect("src/classes/mod.rs exists").code;
+    let types: Vec<(String, String)> = files.iter().flat_map(error_types).collect();
+    let classless: Vec<String> = types
+        .iter()
+        .filter(|(_, name)| words(classes, name).is_empty() != CLASSLESS.contains(&&**name))
+        .map(|(file, name)| format!("{file}: {name}"))
+        .collect();
+
+    assert!(types.len() > 40, "{types:?}");
+    report(
+        "each public error type is in src/classes/mod.rs, or in CLASSLESS of tests/core/layers.rs",
+        &classless,
+    );
+    Ok(())
+}
+
+/// The names of the public error types of a file.
+fn error_types(file: &Source) -> Vec<(String, String)> {
+    let code = &file.code;
+    let derived = code.split("thiserror::Error").skip(1).filter_map(|rest| {
+        let (_, named) = rest.split_once("pub ").filter(|(before, _)| {
+            !before.contains(['{', ';']) && !before.contains("enum ") && !before.contains("struct ")
+        })?;
+        let named = named
+            .strip_prefix("enum ")
+            .or_else(|| named.strip_prefix("struct "))?;
+        first_word(named)
+    });
+    let written = code.split("Error for ").skip(1).filter_map(first_word);
+    let written = written.filter(|name| code.contains(&format!("pub struct {name}")));
+    let all = derived.chain(written).map(str::to_owned);
+    all.map(|name| (file.name.clone(), name)).collect()
+}
+
+fn first_word(text: &str) -> Option<&str> {
+    let end = text.find(|c: char| !c.is_alphanumeric())?;
+    text.get(..end).filter(|word| !word.is_empty())
 }
 
 #[test]

@@ -31,4 +31,3 @@ mod security;
 mod support;
 mod tools;
 mod tracing;
-mod transient_errors;

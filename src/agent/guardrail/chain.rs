@@ -3,7 +3,7 @@ use super::{Decision, Guardrail};
 use crate::agent::Message;
 use crate::agent::output::without_escapes;
 use crate::clock::within;
-use crate::error::{BoxError, Retry, excerpt, permanent};
+use crate::error::{BoxError, Retry, excerpt};
 use crate::machine::Answer;
 use crate::model::Json;
 use futures::FutureExt as _;
@@ -176,12 +176,6 @@ impl Denied {
     #[must_use]
     pub fn retry(&self) -> Retry {
         Retry::Never
-    }
-
-    /// The error as `execute` returns it, marked with what the run shall do.
-    #[must_use]
-    pub fn marked(self) -> BoxError {
-        permanent(self)
     }
 
     fn decided(guardrail: &str, what: &'static str, reason: &str, try_again: bool) -> Self {

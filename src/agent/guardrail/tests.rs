@@ -338,12 +338,7 @@ async fn a_denial_is_never_tried_again_by_the_run() {
     let guardrails = Guardrails::default().with(denies_output("no"));
     let denied = guardrails.output(String::new()).await.unwrap_err();
 
-    let marked = denied.marked();
-
-    assert_eq!(
-        crate::error::mark_of(marked.as_ref()),
-        Some(crate::error::Mark::Permanent)
-    );
+    assert_eq!(crate::class_of(&denied).retry(), crate::error::Retry::Never);
 }
 
 /// What a guardrail of the property below does.

@@ -1,4 +1,5 @@
 mod call;
+mod error;
 mod event;
 mod media;
 mod message;
@@ -7,6 +8,7 @@ mod request;
 mod response;
 
 pub use call::{Arguments, BadArguments, ToolCall};
+pub use error::ModelError;
 pub(in crate::agent) use event::Collector;
 pub use event::{ChatEvent, ToolCallDelta};
 pub(in crate::agent) use media::{Loaded, MediaSource};
@@ -15,7 +17,6 @@ pub use part::{CallResult, Media, Opaque, Origin, Part, Reasoning};
 pub use request::{ChatRequest, ResponseSchema, ToolChoice};
 pub use response::{ChatResponse, StopReason, Usage};
 
-use super::ModelError;
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt};
 

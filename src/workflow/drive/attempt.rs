@@ -8,9 +8,10 @@ use super::look::LOOKS;
 use super::marks::Lines;
 use super::step::{Step, Worked};
 use super::{Assembly, Conversations, Driven, Order};
+use crate::classes::verdict;
 use crate::clock::within;
-use crate::error::{BoxError, Chain};
-use crate::executor::{ExecutionContext, Verdict, verdict};
+use crate::error::{BoxError, Chain, Verdict};
+use crate::executor::ExecutionContext;
 use crate::model::Timestamp;
 use crate::store::Wake;
 use crate::workflow::{

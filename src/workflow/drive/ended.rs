@@ -3,8 +3,9 @@
 use super::Assembly;
 use crate::agent::guardrail::Denied;
 use crate::agent::{AgentRunError, ModelError};
-use crate::error::{BoxError, Retry, excerpt, unmarked};
-use crate::executor::{ContextError, Verdict, verdict};
+use crate::classes::verdict;
+use crate::error::{BoxError, Retry, Verdict, excerpt, without_node};
+use crate::executor::ContextError;
 use crate::machine::Answer;
 use crate::store::StoreError;
 use crate::tool::{RetrySafety, ToolSettings};
@@ -132,7 +133,7 @@ pub(super) fn refused(error: BoxError) -> Result<Outcome, BoxError> {
 fn find<E: std::error::Error + 'static>(error: &BoxError) -> Option<&E> {
     let mut link: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
     for _ in 0..16 {
-        let current = unmarked(link?);
+        let current = without_node(link?);
         if let Some(found) = current.downcast_ref() {
             return Some(found);
         }

@@ -3,9 +3,10 @@
 use super::Driven;
 use super::attempt::Drive;
 use super::ended::code_of;
+use crate::classes::verdict;
 use crate::clock::within;
-use crate::error::BoxError;
-use crate::executor::{ExecutionContext, Verdict, verdict};
+use crate::error::{BoxError, Verdict};
+use crate::executor::ExecutionContext;
 use crate::model::Timestamp;
 use crate::store::Wake;
 use futures::StreamExt as _;

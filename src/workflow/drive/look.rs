@@ -5,11 +5,12 @@ use super::control::Control;
 use super::ended::{of_error, timed_out};
 use super::marks::Mark;
 use super::waiting::{Awaited, Reply, Wait};
-use crate::error::{BoxError, Chain, Retry};
+use crate::classes::decided;
+use crate::error::{BoxError, Chain, Verdict};
 use crate::executor::{ContextError, Pages};
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Selector, Timestamp};
-use crate::store::{StoreError, Wake};
+use crate::store::Wake;
 use crate::workflow::{Outcome, StepPath, Task};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,13 +40,9 @@ impl Drive<'_> {
         let Err(error) = self.look().await else {
             return Ok(());
         };
-        let retry = match (error.downcast_ref(), error.downcast_ref()) {
-            (Some(failed), _) => StoreError::retry(failed),
-            (None, Some(failed)) => ContextError::retry(failed),
-            (None, None) => Retry::Never,
-        };
-        if retry == Retry::Never {
-            return Err(error);
+        match decided(error.as_ref()) {
+            Some(Verdict::Permanent) | None => return Err(error),
+            Some(Verdict::Transient(_) | Verdict::RateLimited(_)) => {}
         }
         tracing::warn!(error = %Chain(&*error), "cannot poll for answers and orders, will retry");
         Ok(())

@@ -3,8 +3,9 @@
 use super::attempt::Drive;
 use super::leave::SIBLINGS;
 use super::{Driven, PROGRESS};
-use crate::error::{BoxError, Chain, permanent};
-use crate::executor::{ContextError, Verdict, verdict};
+use crate::classes::verdict;
+use crate::error::{BoxError, Chain, Verdict, permanent};
+use crate::executor::ContextError;
 use crate::model::{Json, NewBreadcrumb};
 use crate::store::BreadcrumbStoreExt as _;
 use serde_json::json;

@@ -1,4 +1,5 @@
-use crate::error::{BoxError, Retry};
+use crate::error::{BoxError, Chain, Retry};
+use crate::store::StoreError;
 use crate::workflow;
 use std::fmt;
 
@@ -46,13 +47,17 @@ pub struct Tried {
     pub position: Option<(usize, usize)>,
     /// Why it was not that.
     pub reason: String,
+    /// Whether looking there again can succeed.
+    pub retry: Retry,
 }
 
 impl LoadError {
-    /// Always [`Retry::Never`]: the name or a file has to change.
+    /// Whether another attempt can succeed, because a place could not be read. Otherwise the name or a file has to change.
     #[must_use]
-    pub const fn retry(&self) -> Retry {
-        Retry::Never
+    pub fn retry(&self) -> Retry {
+        let retries = self.searched.iter().map(|tried| tried.retry);
+        let may = retries.filter(|retry| *retry != Retry::Never);
+        may.last().unwrap_or(Retry::Never)
     }
 }
 
@@ -62,6 +67,15 @@ impl Tried {
             path: path.into(),
             position: None,
             reason: reason.into(),
+            retry: Retry::Never,
+        }
+    }
+
+    /// A store that cannot be read.
+    pub(super) fn unread(path: impl Into<String>, error: &StoreError) -> Self {
+        Self {
+            retry: error.retry(),
+            ..Self::new(path, Chain(error).to_string())
         }
     }
 

@@ -25,7 +25,7 @@ impl WorkloadManager {
             return Err(Tried::new(place, "there is no store to look in"));
         };
         let found = store.get(id).await;
-        let found = found.map_err(|error| Tried::new(place, error.to_string()))?;
+        let found = found.map_err(|error| Tried::unread(place, &error))?;
         self.stored(&found, entry)
     }
 
@@ -83,7 +83,7 @@ impl WorkloadManager {
             let page = match store.search(&query).await {
                 Ok(page) => page,
                 Err(error) => {
-                    listing.unseen.push(Tried::new("store", error.to_string()));
+                    listing.unseen.push(Tried::unread("store", &error));
                     return;
                 }
             };

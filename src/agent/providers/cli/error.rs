@@ -1,4 +1,4 @@
-use crate::error::{BoxError, Retry, permanent};
+use crate::error::Retry;
 use std::fmt;
 use std::io;
 use std::process::ExitStatus;
@@ -79,15 +79,6 @@ impl CliError {
             false => Retry::After(Duration::ZERO),
         }
     }
-
-    /// The error as a session returns it, marked with what the run shall do.
-    #[must_use]
-    pub fn marked(self) -> BoxError {
-        match self.retry() {
-            Retry::Never => permanent(self),
-            Retry::After(_) => self.into(),
-        }
-    }
 }
 
 /// What programs end with that were given arguments they do not know.
@@ -114,7 +105,7 @@ impl fmt::Debug for RawOutput {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{Mark, mark_of};
+    use crate::classes::class_of;
 
     #[test]
     fn a_program_that_is_not_there_is_not_looked_for_again() {
@@ -123,11 +114,11 @@ mod tests {
             source: kind.into(),
         };
 
-        let never = failed(io::ErrorKind::NotFound).marked();
-        let again = failed(io::ErrorKind::OutOfMemory).marked();
+        let never = failed(io::ErrorKind::NotFound);
+        let again = failed(io::ErrorKind::OutOfMemory);
 
-        assert_eq!(mark_of(never.as_ref()), Some(Mark::Permanent));
-        assert_eq!(mark_of(again.as_ref()), None);
+        assert_eq!(class_of(&never).retry(), Retry::Never);
+        assert_eq!(class_of(&again).retry(), Retry::After(Duration::ZERO));
     }
 
     #[cfg(unix)]

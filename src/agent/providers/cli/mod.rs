@@ -209,7 +209,7 @@ impl Provider for CliProvider {
 
     async fn resume(&self, task: Task, saved: Json) -> Result<Box<dyn Session>, BoxError> {
         let settings = Arc::clone(&self.settings);
-        let saved = Saved::read(&saved).map_err(CliError::marked)?;
+        let saved = Saved::read(&saved)?;
         let session = CliSession::start(settings, task, saved).await?;
         Ok(Box::new(session))
     }

@@ -2,7 +2,6 @@ use super::round::{Happened, Round};
 use super::service::Caller;
 use super::wire::{self, Saved};
 use super::{CliError, Settings};
-use crate::agent::guardrail::Denied;
 use crate::agent::{Message, Said, Session, Task, Usage};
 use crate::error::{BoxError, permanent};
 use crate::machine::{Answer, CallId, ToolResult};
@@ -41,7 +40,7 @@ impl CliSession {
     async fn begin(&mut self) -> Result<(), BoxError> {
         let given = given(&self.task, &self.saved).await?;
         let round = Round::start(&self.settings, &self.task, given).await;
-        self.round = Some(round.map_err(CliError::marked)?);
+        self.round = Some(round?);
         self.saved.runs += 1;
         Ok(())
     }
@@ -80,7 +79,7 @@ impl Session for CliSession {
             }
             Err(error) => {
                 self.end();
-                Err(error.marked())
+                Err(error.into())
             }
         }
     }
@@ -119,13 +118,12 @@ impl Session for CliSession {
 /// What the program is given to read, as the guardrails let it pass.
 async fn given(task: &Task, saved: &Saved) -> Result<Vec<u8>, BoxError> {
     let messages = task.guardrails.input(task.messages.clone()).await;
-    let messages = messages.map_err(Denied::marked)?.into_iter();
+    let messages = messages?.into_iter();
     let messages: Vec<_> = messages.map(Message::for_program).collect();
     let message = match &saved.message {
         Some(message) => {
             let told = task.guardrails.input(vec![Message::user(message)]).await;
-            let told = told.map_err(Denied::marked)?;
-            let told: Vec<_> = told
+            let told: Vec<_> = told?
                 .into_iter()
                 .map(|message| message.text().into_owned())
                 .collect();
@@ -137,7 +135,7 @@ async fn given(task: &Task, saved: &Saved) -> Result<Vec<u8>, BoxError> {
 }
 
 fn misused(problem: &'static str) -> BoxError {
-    CliError::Misused { problem }.marked()
+    CliError::Misused { problem }.into()
 }
 
 /// Who waits for the results of calls: for each id those who sent it, as it may come again.

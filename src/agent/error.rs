@@ -1,0 +1,148 @@
+use crate::error::Retry;
+use crate::executor::InvalidExecutor;
+use crate::model::{DefinitionError, Place};
+
+/// An agent cannot be made of a definition.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AgentError {
+    /// A field of the definition is missing or of the wrong type.
+    #[error("field {field:?} of the agent definition must be {expected}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// What it must be.
+        expected: &'static str,
+    },
+    /// A field of the definition does not exist: it is nearly a restriction, it is in an object of restrictions, or the definition
+    /// is read in [strict](crate::model::DefinitionOptions::strict) mode.
+    #[error("{place} of the agent definition: {problem}")]
+    UnknownField {
+        /// The path of the field in the context of the definition.
+        place: Place,
+        /// The name of the field and the nearest known fields.
+        problem: String,
+    },
+    /// The subscriptions of the definition cannot be used.
+    #[error("the subscriptions of agent {agent:?} cannot be used")]
+    Subscriptions {
+        /// The agent.
+        agent: String,
+        /// What is wrong with them.
+        source: DefinitionError,
+    },
+    /// The definition names a tool that is not there.
+    #[error("agent {agent:?} names tool {tool:?}, which is not registered; there are: {known}")]
+    UnknownTool {
+        /// The agent.
+        agent: String,
+        /// The tool.
+        tool: String,
+        /// The tools there are.
+        known: String,
+    },
+    /// The definition names itself among the agents that it calls.
+    #[error("agent {agent:?} calls itself; take it out of \"use\", \"handoff\" and \"delegate\"")]
+    CallsItself {
+        /// The agent.
+        agent: String,
+    },
+    /// Two things that the agent may call have one name.
+    #[error(
+        "agent {agent:?} offers its model {name:?} twice; rename the tool, the agent or the output"
+    )]
+    OfferedTwice {
+        /// The agent.
+        agent: String,
+        /// The name.
+        name: String,
+    },
+    /// The schema of its answers is none, or none that is safe to check with.
+    #[error("the output schema of agent {agent:?} cannot be used: {reason}")]
+    BadOutputSchema {
+        /// The agent.
+        agent: String,
+        /// Why.
+        reason: String,
+    },
+    /// The agent ID is empty, too long or contains a control character.
+    #[error("field \"agent_id\" of the agent definition is not a valid executor ID")]
+    BadId(#[source] InvalidExecutor),
+    /// The executor can never work on its store.
+    #[error("the agent cannot work on its store")]
+    Invalid(#[from] InvalidExecutor),
+}
+
+impl AgentError {
+    /// Never: the definition, the registry or the store has to change.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        Retry::Never
+    }
+}
+
+/// Why an agent gave up a run whose model and tools work.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AgentRunError {
+    /// The model wants to go on and may not be asked again.
+    #[error("the agent has no answer after {turns} turns, and may take no more")]
+    TurnsUsedUp {
+        /// How often the model was asked.
+        turns: u32,
+    },
+    /// The model wants to go on and has used up what it may.
+    #[error("the agent has no answer, and its budget of {limit} {budget} is used up")]
+    BudgetUsedUp {
+        /// `tokens`, `calls` or `seconds`.
+        budget: &'static str,
+        /// How many it may use.
+        limit: u64,
+    },
+    /// The answer is not what the definition asks for, also after the model was told what is wrong with it.
+    #[error("the answer of the model is not the output that was asked for: {problem}")]
+    BadOutput {
+        /// What is wrong with it.
+        problem: String,
+        /// What the model wrote, cut after 2,048 bytes.
+        raw: String,
+    },
+    /// The agent broke down: its provider says so, or a limit of the machine was passed.
+    #[error("the agent broke down: {error}")]
+    Broken {
+        /// What is said of it.
+        error: String,
+    },
+    /// What was said in the run takes more than a state may.
+    #[error("the conversation of the run takes {size} bytes where {limit} can be kept")]
+    StateTooLarge {
+        /// Its size in bytes.
+        size: usize,
+        /// The most that is kept.
+        limit: usize,
+    },
+    /// An earlier attempt saved what this version of the crate cannot read.
+    #[error("the saved state of the run cannot be read")]
+    UnreadableState(#[source] serde_json::Error),
+}
+
+impl AgentRunError {
+    /// A stable short name for logs, metrics and dead letters, without text of the conversation.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::TurnsUsedUp { .. } => "turns_used_up",
+            Self::BudgetUsedUp { .. } => "budget_used_up",
+            Self::BadOutput { .. } => "bad_output",
+            Self::Broken { .. } => "broken",
+            Self::StateTooLarge { .. } => "state_too_large",
+            Self::UnreadableState(_) => "unreadable_state",
+        }
+    }
+
+    /// Never: the run would come to the same end.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        Retry::Never
+    }
+}

@@ -1,0 +1,221 @@
+use crate::error::{BoxError, Retry};
+use crate::model::BreadcrumbId;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Why a model gave no answer. Variants name what the caller can do next.
+///
+/// No text in it has a key or a header. What a provider said of a request it rejected is in the source, cut short, with
+/// the key taken out of it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// The model takes no more requests for now.
+    #[error("the model is rate limited")]
+    RateLimited {
+        /// When it takes requests again.
+        retry_after: Duration,
+    },
+    /// The model has too much to do.
+    #[error("the model is overloaded")]
+    Overloaded {
+        /// When it may have less to do; zero if it does not say.
+        retry_after: Duration,
+    },
+    /// The model failed, cannot be reached, or broke off in the middle.
+    #[error("the model is unavailable")]
+    Unavailable(#[source] BoxError),
+    /// Nothing, or no more, came within the time it was given.
+    #[error("the model took longer than it may to {to}")]
+    TimedOut {
+        /// What it was waited for.
+        to: &'static str,
+    },
+    /// The request is larger than what the model reads.
+    #[error("the context is too long for the model")]
+    ContextTooLong,
+    /// The model will not answer this, or the provider holds the answer back.
+    #[error("the model refused: {reason}")]
+    Refused {
+        /// What it says.
+        reason: String,
+    },
+    /// The key is missing, wrong or not allowed to do this.
+    #[error("the model does not accept the credentials")]
+    Unauthorized,
+    /// The provider does not accept the request: no such model, an option or schema it does not know, no credit left.
+    #[error("the provider rejects the request with status {status}")]
+    Rejected {
+        /// The HTTP status.
+        status: u16,
+        /// What it said.
+        source: BoxError,
+    },
+    /// The request asks for what the adapter to the provider has no way to ask it for.
+    #[error("{provider} cannot be asked for {what}")]
+    Unsupported {
+        /// The provider.
+        provider: &'static str,
+        /// What the request asks for.
+        what: &'static str,
+    },
+    /// What the provider sent is no answer.
+    #[error("the answer of the model cannot be read: {problem}")]
+    BadAnswer {
+        /// What is wrong with it, without any of it.
+        problem: String,
+    },
+    /// The answer is larger than what is read of one.
+    #[error("{what} is over the limit of {limit}")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// How large it may be.
+        limit: usize,
+    },
+    /// An image or a file of a message cannot be read, or its content does not match the reference.
+    #[error(
+        "cannot read {path:?} of breadcrumb {breadcrumb} as {media_type:?} for the model: {reason}"
+    )]
+    Media {
+        /// The breadcrumb.
+        breadcrumb: BreadcrumbId,
+        /// The path in its context.
+        path: String,
+        /// The media type.
+        media_type: String,
+        /// The reason.
+        reason: String,
+    },
+    /// The model was asked more often than its script has answers.
+    #[error("the script has no answer number {number}")]
+    ScriptEnded {
+        /// The number of the request, from 1.
+        number: usize,
+    },
+    /// The recording has no answer to this request, or no further one.
+    #[error("the recording has no answer to this: {difference}; record it again")]
+    NotRecorded {
+        /// What differs from the recorded request that is nearest.
+        difference: String,
+    },
+    /// The file of a recording cannot be read or written.
+    #[error("the recording {path:?} cannot be used")]
+    Recording {
+        /// Where it is.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: BoxError,
+    },
+}
+
+impl ModelError {
+    /// Whether asking again could succeed. An answer that cannot be read may be better the next time; the run's attempts
+    /// bound how often that is tried.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::RateLimited { retry_after } | Self::Overloaded { retry_after } => {
+                Retry::after(*retry_after)
+            }
+            Self::Unavailable(_) | Self::TimedOut { .. } | Self::BadAnswer { .. } => {
+                Retry::After(Duration::ZERO)
+            }
+            Self::ContextTooLong
+            | Self::Refused { .. }
+            | Self::Unauthorized
+            | Self::Rejected { .. }
+            | Self::Unsupported { .. }
+            | Self::TooLarge { .. }
+            | Self::Media { .. }
+            | Self::ScriptEnded { .. }
+            | Self::NotRecorded { .. }
+            | Self::Recording { .. } => Retry::Never,
+        }
+    }
+
+    /// A stable short name for logs, metrics and dead letters, without text of the conversation.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::RateLimited { .. } => "rate_limited",
+            Self::Overloaded { .. } => "overloaded",
+            Self::Unavailable(_) => "unavailable",
+            Self::TimedOut { .. } => "timeout",
+            Self::ContextTooLong => "context_too_long",
+            Self::Refused { .. } => "refused",
+            Self::Unauthorized => "unauthorized",
+            Self::Rejected { .. } => "rejected",
+            Self::Unsupported { .. } => "unsupported",
+            Self::BadAnswer { .. } => "bad_answer",
+            Self::TooLarge { .. } => "too_large",
+            Self::Media { .. } => "media",
+            Self::ScriptEnded { .. } => "script_ended",
+            Self::NotRecorded { .. } => "not_recorded",
+            Self::Recording { .. } => "recording",
+        }
+    }
+
+    pub(crate) fn bad_answer(problem: impl Into<String>) -> Self {
+        Self::BadAnswer {
+            problem: problem.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_asked_again_only_where_waiting_or_chance_can_help() {
+        let soon = Duration::from_secs(3);
+        let again = [
+            (ModelError::RateLimited { retry_after: soon }, soon),
+            (ModelError::Overloaded { retry_after: soon }, soon),
+            (ModelError::Unavailable("503".into()), Duration::ZERO),
+            (ModelError::TimedOut { to: "answer" }, Duration::ZERO),
+            (ModelError::bad_answer("it is no JSON"), Duration::ZERO),
+        ];
+        let never = [
+            ModelError::ContextTooLong,
+            ModelError::Refused {
+                reason: "no".into(),
+            },
+            ModelError::Unauthorized,
+            ModelError::Rejected {
+                status: 404,
+                source: "no such model".into(),
+            },
+            ModelError::Unsupported {
+                provider: "cohere",
+                what: "calls of tools",
+            },
+            ModelError::TooLarge {
+                what: "the answer in bytes",
+                limit: 1,
+            },
+            ModelError::Media {
+                breadcrumb: BreadcrumbId::NIL,
+                path: "photo".into(),
+                media_type: "image/png".into(),
+                reason: "it has 1 bytes, the reference says 2".into(),
+            },
+            ModelError::ScriptEnded { number: 1 },
+            ModelError::NotRecorded {
+                difference: "nothing is recorded".into(),
+            },
+            ModelError::Recording {
+                path: "a.jsonl".into(),
+                source: "gone".into(),
+            },
+        ];
+
+        for (error, delay) in again {
+            assert_eq!(error.retry(), Retry::After(delay), "{error}");
+        }
+        for error in never {
+            assert_eq!(error.retry(), Retry::Never, "{error}");
+        }
+    }
+}

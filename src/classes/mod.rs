@@ -1,0 +1,205 @@
+//! Classes of the error types of this crate. This module alone names the errors of every layer, so that a run knows the class of
+//! an error from a layer above its own.
+
+use crate::agent::{AgentError, AgentRunError, ModelError};
+use crate::error::{ErrorClass, ErrorNode, Retry, Verdict};
+use crate::tool::ToolError;
+use crate::{agent, executor, hints, model, runtime, source, store, workflow, workload};
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Maximum number of errors of a chain that are inspected. A longer chain may be a cycle.
+const DEPTH: usize = 16;
+
+/// Returns the class of an error: its own, or that of the first of its sources that has one.
+///
+/// The decision and the code can come from different errors of the chain, because an [`ErrorNode`] can have only one of the two.
+/// An error without a class is transient and has the code `error`. Inspects the error and up to 15 sources.
+#[must_use]
+pub fn class_of(error: &(dyn Error + 'static)) -> ErrorClass {
+    let (verdict, code) = find(error);
+    ErrorClass {
+        verdict: verdict.unwrap_or_else(|| of_foreign(error)),
+        code: code.unwrap_or(ErrorClass::UNKNOWN),
+    }
+}
+
+/// Whether a run is retried after an error.
+pub(crate) fn verdict(error: &(dyn Error + 'static)) -> Verdict {
+    class_of(error).verdict
+}
+
+/// The decision of an error or of its sources. `None` if none of them has one.
+pub(crate) fn decided(error: &(dyn Error + 'static)) -> Option<Verdict> {
+    find(error).0
+}
+
+/// Returns the first decision and the first code of a chain.
+fn find(error: &(dyn Error + 'static)) -> (Option<Verdict>, Option<&'static str>) {
+    let (mut verdict, mut code) = (None, None);
+    let mut link = Some(error);
+    for _ in 0..DEPTH {
+        let Some(mut current) = link else { break };
+        if let Some(node) = current.downcast_ref::<ErrorNode>() {
+            (verdict, code) = (verdict.or(node.verdict()), code.or(node.code()));
+            current = node.inner();
+        }
+        if let Some(class) = own(current) {
+            return (verdict.or(Some(class.verdict)), code.or(Some(class.code)));
+        }
+        link = current.source();
+    }
+    (verdict, code)
+}
+
+/// The same text fails again. Anything else may pass.
+fn of_foreign(error: &(dyn Error + 'static)) -> Verdict {
+    match error.is::<serde_json::Error>() {
+        true => Verdict::Permanent,
+        false => Verdict::Transient(Duration::ZERO),
+    }
+}
+
+/// The class of an error type of this crate.
+fn own(error: &(dyn Error + 'static)) -> Option<ErrorClass> {
+    if let Some(error) = error.downcast_ref::<ModelError>() {
+        let verdict = match (error, error.retry()) {
+            (ModelError::RateLimited { .. }, Retry::After(delay)) => Verdict::RateLimited(delay),
+            (_, retry) => retry.into(),
+        };
+        let code = error.code();
+        return Some(ErrorClass { verdict, code });
+    }
+    KNOWN.iter().find_map(|class| class(error))
+}
+
+type Class = fn(&(dyn Error + 'static)) -> Option<ErrorClass>;
+
+/// The error types of this crate, `ModelError` aside.
+const KNOWN: &[Class] = &[
+    |error| class(error, |e: &store::StoreError| (e.retry(), e.code())),
+    |error| {
+        class(error, |e: &store::SavedResponse| {
+            (e.source.retry(), e.source.code())
+        })
+    },
+    |error| {
+        class(error, |e: &store::meaning::EmbedError| {
+            (e.retry(), "embedding")
+        })
+    },
+    #[cfg(feature = "sqlite")]
+    |error| class(error, |e: &store::SqliteError| (e.retry(), "sqlite")),
+    #[cfg(feature = "postgres")]
+    |error| class(error, |e: &store::PostgresError| (e.retry(), "postgres")),
+    #[cfg(feature = "rcrt")]
+    |error| class(error, |e: &store::RcrtError| (e.retry(), "rcrt")),
+    |error| class(error, |e: &source::SourceError| (e.retry(), e.code())),
+    #[cfg(feature = "nats")]
+    |error| class(error, |e: &source::NatsError| (e.retry(), "nats")),
+    #[cfg(feature = "rcrt")]
+    |error| class(error, |e: &source::SseError| (e.retry(), "sse")),
+    #[cfg(feature = "rcrt")]
+    |error| class(error, |e: &source::TokenError| (e.retry(), "token")),
+    |error| class(error, |e: &executor::ExecutorError| (e.retry(), e.code())),
+    |error| class(error, |e: &executor::ContextError| (e.retry(), e.code())),
+    |error| class(error, |e: &executor::WaitError| (e.retry(), e.code())),
+    |error| {
+        class(error, |e: &executor::BudgetError| {
+            (e.retry(), "over_budget")
+        })
+    },
+    |error| {
+        class(error, |e: &executor::InvalidExecutor| {
+            (e.retry(), "invalid_executor")
+        })
+    },
+    |error| {
+        class(error, |e: &executor::MissingReason| {
+            (e.retry(), "missing_source")
+        })
+    },
+    |error| never::<executor::WithheldBy>(error, "withheld"),
+    |error| never::<executor::BadRate>(error, "bad_rate"),
+    |error| never::<executor::Bound>(error, "missing_source"),
+    |error| never::<model::ConditionError>(error, "bad_condition"),
+    |error| {
+        class(error, |e: &model::DefinitionError| {
+            (e.retry(), "bad_definition")
+        })
+    },
+    |error| never::<model::DefinitionProblem>(error, "bad_definition"),
+    |error| never::<model::JsonError>(error, "bad_json"),
+    |error| never::<model::PathError>(error, "bad_path"),
+    |error| never::<model::ParseTimestampError>(error, "bad_timestamp"),
+    |error| never::<hints::HintsError>(error, "bad_hints"),
+    |error| never::<hints::HintsProblem>(error, "bad_hints"),
+    |error| never::<hints::HintsFailure>(error, "hints_failed"),
+    |error| never::<hints::HintsReason>(error, "hints_failed"),
+    |error| class(error, |e: &AgentError| (e.retry(), "bad_agent")),
+    |error| class(error, |e: &AgentRunError| (e.retry(), e.code())),
+    |error| class(error, |e: &ToolError| (e.retry(), "bad_tool")),
+    |error| class(error, |e: &agent::guardrail::Denied| (e.retry(), "denied")),
+    |error| never::<agent::BadArguments>(error, "bad_arguments"),
+    #[cfg(any(feature = "genai", feature = "openai"))]
+    |error| class(error, |e: &agent::ProviderError| (e.retry(), "provider")),
+    #[cfg(feature = "cli")]
+    |error| class(error, |e: &agent::CliError| (e.retry(), "cli")),
+    |error| class(error, |e: &workflow::LoadError| (e.retry(), "bad_workflow")),
+    |error| never::<workflow::LoadProblem>(error, "bad_workflow"),
+    |error| {
+        class(error, |e: &workflow::AssemblyError| {
+            (e.retry(), "bad_workflow")
+        })
+    },
+    |error| {
+        class(error, |e: &workflow::WorkflowError| {
+            (e.retry(), "bad_workflow")
+        })
+    },
+    |error| class(error, |e: &workflow::RunError| (e.retry(), "flow")),
+    |error| never::<workflow::FlowStateError>(error, "flow_state"),
+    |error| class(error, |e: &runtime::RuntimeError| (e.retry(), "runtime")),
+    |error| never::<runtime::definitions::NotRegistered>(error, "not_registered"),
+    |error| {
+        class(error, |e: &workload::SupervisorError| {
+            (e.retry(), "supervisor")
+        })
+    },
+    |error| class(error, |e: &workload::SessionError| (e.retry(), "session")),
+    |error| class(error, |e: &workload::EntryError| (e.retry(), "entry")),
+    |error| class(error, |e: &workload::IdentError| (e.retry(), "bad_name")),
+    |error| {
+        class(error, |e: &workload::ManagerError| {
+            (e.retry(), "bad_workload")
+        })
+    },
+    |error| class(error, |e: &workload::LoadError| (e.retry(), "bad_workload")),
+    |error| {
+        class(error, |e: &workload::WorkloadError| {
+            (e.retry(), "bad_workload")
+        })
+    },
+];
+
+/// The class of an error that a retry never mends.
+fn never<E: Error + 'static>(
+    error: &(dyn Error + 'static),
+    code: &'static str,
+) -> Option<ErrorClass> {
+    class::<E>(error, |_| (Retry::Never, code))
+}
+
+fn class<E: Error + 'static>(
+    error: &(dyn Error + 'static),
+    class: impl FnOnce(&E) -> (Retry, &'static str),
+) -> Option<ErrorClass> {
+    let shared = || error.downcast_ref::<Arc<E>>().map(|error| &**error);
+    let (retry, code) = class(error.downcast_ref::<E>().or_else(shared)?);
+    let verdict = retry.into();
+    Some(ErrorClass { verdict, code })
+}
+
+#[cfg(test)]
+mod tests;

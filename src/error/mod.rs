@@ -1,0 +1,81 @@
+//! Classes of errors: whether a retry can succeed, and a short name for logs, metrics and dead letters.
+//!
+//! `execute` and `respond` return a [`BoxError`]. Its class comes from the error itself or from the first of its sources, up to
+//! 15 of them, that has one ([`class_of`](crate::class_of)):
+//!
+//! - an [`ErrorNode`], which [`permanent`], [`retry_after`] and the methods of [`ErrorExt`] put on any error;
+//! - an error type of this crate, each of which has a class.
+//!
+//! A [`serde_json::Error`] that is returned without a wrapper is permanent, because the same text fails again. Every other error
+//! is transient: the run is retried with a backoff until its attempts are used up. An error type that does not return its cause
+//! from `source()` also hides the class of that cause.
+//!
+//! ```
+//! use std::time::Duration;
+//! use universal_executor::{BoxError, permanent, retry_after};
+//!
+//! fn call(status: u16) -> Result<(), BoxError> {
+//!     match status {
+//!         200 => Ok(()),
+//!         429 => Err(retry_after(Duration::from_secs(20), "the model is rate limited")),
+//!         400..500 => Err(permanent(format!("the request was refused with {status}"))),
+//!         _ => Err(format!("the service answered {status}").into()), // transient: tried again with backoff
+//!     }
+//! }
+//! # assert!(call(429).is_err());
+//! ```
+
+mod chain;
+mod node;
+
+pub(crate) use chain::Chain;
+pub use node::{ErrorClass, ErrorExt, ErrorNode, permanent, retry_after};
+pub(crate) use node::{Verdict, without_node};
+
+use std::error::Error;
+use std::time::Duration;
+
+/// Any error, boxed: what `execute` and `respond` return.
+pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
+
+/// Whether doing the same again could succeed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Retry {
+    /// Trying again no sooner than this could succeed; zero means at once.
+    After(Duration),
+    /// Waiting does not help: the input, the code or the configuration has to change.
+    Never,
+}
+
+impl Retry {
+    /// Maximum delay that an error can request: one hour. A longer delay would park a run without a visible failure.
+    pub(crate) const MAX_DELAY: Duration = Duration::from_secs(60 * 60);
+
+    /// Returns a retry after `delay`, shortened to [`MAX_DELAY`](Self::MAX_DELAY).
+    pub(crate) fn after(delay: Duration) -> Self {
+        Self::After(delay.min(Self::MAX_DELAY))
+    }
+}
+
+/// At most `limit` bytes of `text`, cut at a character, so that a message cannot be flooded by the value it names.
+pub(crate) fn excerpt(text: &str, limit: usize) -> std::borrow::Cow<'_, str> {
+    if text.len() <= limit {
+        return text.into();
+    }
+    let end = (0..=limit)
+        .rev()
+        .find(|&at| text.is_char_boundary(at))
+        .unwrap_or(0);
+    format!("{}..", text.get(..end).unwrap_or_default()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_excerpt_never_cuts_a_character() {
+        assert_eq!(excerpt("aüb", 2), "a..");
+        assert_eq!(excerpt("aüb", 4), "aüb");
+    }
+}

@@ -1,0 +1,228 @@
+use super::{BoxError, Retry};
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+/// The class of an error: whether a retry can succeed, and a short name.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ErrorClass {
+    pub(crate) verdict: Verdict,
+    pub(crate) code: &'static str,
+}
+
+impl ErrorClass {
+    /// The code of an error without a class.
+    pub(crate) const UNKNOWN: &'static str = "error";
+
+    /// Whether a retry can succeed, and the minimum delay.
+    #[must_use]
+    pub fn retry(self) -> Retry {
+        match self.verdict {
+            Verdict::Permanent => Retry::Never,
+            Verdict::Transient(delay) | Verdict::RateLimited(delay) => Retry::After(delay),
+        }
+    }
+
+    /// A stable short name of the class for logs, metrics and dead letters, such as `rate_limited`. `error` if the error has none.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        self.code
+    }
+}
+
+/// Whether a run is retried after an error, and whether the failure uses one of its attempts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Verdict {
+    Permanent,
+    /// The minimum delay.
+    Transient(Duration),
+    /// The minimum delay. The failure uses no attempt.
+    RateLimited(Duration),
+}
+
+impl From<Retry> for Verdict {
+    fn from(retry: Retry) -> Self {
+        match retry {
+            Retry::After(delay) => Self::Transient(delay),
+            Retry::Never => Self::Permanent,
+        }
+    }
+}
+
+/// An error with a class: what [`permanent`], [`retry_after`] and [`ErrorExt`] return.
+///
+/// Its message and its sources are those of the error inside.
+///
+/// ```
+/// use std::io;
+/// use universal_executor::error::{BoxError, ErrorExt as _, Retry};
+/// use universal_executor::class_of;
+///
+/// #[derive(Debug, thiserror::Error)]
+/// #[error("cannot book the flight")]
+/// struct Booking(#[source] BoxError);
+///
+/// let error = Booking(io::Error::other("the card has expired").permanent().with_code("card_expired").into());
+///
+/// assert_eq!(class_of(&error).retry(), Retry::Never);
+/// assert_eq!(class_of(&error).code(), "card_expired");
+/// ```
+#[derive(Debug)]
+pub struct ErrorNode {
+    verdict: Option<Verdict>,
+    code: Option<&'static str>,
+    inner: BoxError,
+}
+
+impl ErrorNode {
+    /// A node of an error. A node inside of a node becomes one node.
+    fn new(inner: BoxError) -> Self {
+        match inner.downcast::<Self>() {
+            Ok(node) => *node,
+            Err(inner) => Self {
+                verdict: None,
+                code: None,
+                inner,
+            },
+        }
+    }
+
+    fn with(inner: BoxError, verdict: Verdict) -> Self {
+        let mut node = Self::new(inner);
+        node.verdict = Some(verdict);
+        node
+    }
+
+    pub(crate) fn verdict(&self) -> Option<Verdict> {
+        self.verdict
+    }
+
+    /// The decision of this node. `None` if it has only a code, and the error inside decides.
+    #[must_use]
+    pub fn retry(&self) -> Option<Retry> {
+        let retry = |verdict| ErrorClass { verdict, code: "" }.retry();
+        self.verdict.map(retry)
+    }
+
+    /// The code of this node. `None` if it has only a decision, and the error inside has the code.
+    #[must_use]
+    pub fn code(&self) -> Option<&'static str> {
+        match (self.code, self.verdict) {
+            (None, Some(Verdict::RateLimited(_))) => Some("rate_limited"),
+            (code, _) => code,
+        }
+    }
+
+    /// The error inside, for example to downcast it.
+    #[must_use]
+    pub fn inner(&self) -> &(dyn Error + Send + Sync + 'static) {
+        self.inner.as_ref()
+    }
+}
+
+impl fmt::Display for ErrorNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl Error for ErrorNode {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.inner.source()
+    }
+}
+
+/// Methods that give any error a class.
+pub trait ErrorExt: Into<BoxError> {
+    /// A retry cannot succeed: the run ends at once with a dead letter. The same as [`permanent`].
+    fn permanent(self) -> ErrorNode {
+        ErrorNode::with(self.into(), Verdict::Permanent)
+    }
+
+    /// A retry can succeed: the run is retried with a backoff until its attempts are used up. Overrides the class of the error, for
+    /// example of a [`serde_json::Error`] in an answer that may be better next time.
+    fn transient(self) -> ErrorNode {
+        ErrorNode::with(self.into(), Verdict::Transient(Duration::ZERO))
+    }
+
+    /// A rate limit: the run is retried after a delay, and the failure uses no attempt. The same as
+    /// [`retry_after`](fn@retry_after), with the same limits.
+    fn retry_after(self, delay: Duration) -> ErrorNode {
+        let delay = delay.min(Retry::MAX_DELAY);
+        ErrorNode::with(self.into(), Verdict::RateLimited(delay))
+    }
+
+    /// Sets the code that logs, metrics and dead letters show. The class of the error stays as it is.
+    fn with_code(self, code: &'static str) -> ErrorNode {
+        let mut node = ErrorNode::new(self.into());
+        node.code = Some(code);
+        node
+    }
+}
+
+impl<E: Into<BoxError>> ErrorExt for E {}
+
+/// Marks an error as permanent: a retry cannot succeed, so the run ends at once with a dead letter.
+///
+/// The message and the sources stay those of `error`.
+pub fn permanent(error: impl Into<BoxError>) -> BoxError {
+    error.into().permanent().into()
+}
+
+/// Marks an error as a rate limit: the run is retried after `delay`, and the failure uses no attempt.
+///
+/// For example, an HTTP 429 with `Retry-After` ([RFC 9110, 10.2.3](https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3)).
+/// A delay of more than one hour counts as one hour. A run that fails with rate limits only still ends after the `max_age` of its
+/// policy, 24 hours by default.
+pub fn retry_after(delay: Duration, error: impl Into<BoxError>) -> BoxError {
+    error.into().retry_after(delay).into()
+}
+
+/// The error inside of a node, or the error itself.
+pub(crate) fn without_node<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) {
+    match error.downcast_ref::<ErrorNode>() {
+        Some(node) => node.inner.as_ref(),
+        None => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_prints_as_the_error_inside_and_has_its_sources() {
+        let io = std::io::Error::other(fmt::Error);
+        let node = io.permanent();
+
+        assert_eq!(node.to_string(), fmt::Error.to_string());
+        assert!(node.inner().is::<std::io::Error>());
+        assert_eq!(node.retry(), Some(Retry::Never));
+    }
+
+    #[test]
+    fn nodes_inside_of_nodes_become_one_and_the_outer_one_decides() {
+        let second = Duration::from_secs(1);
+        let node = permanent("no").with_code("first").transient();
+        let limited = retry_after(second, "slow down").with_code("quota");
+
+        assert!(!node.inner().is::<ErrorNode>());
+        assert_eq!(
+            (node.retry(), node.code()),
+            (Some(Retry::After(Duration::ZERO)), Some("first"))
+        );
+        assert_eq!(
+            (limited.retry(), limited.code()),
+            (Some(Retry::After(second)), Some("quota"))
+        );
+        assert_eq!("x".with_code("only").retry(), None);
+    }
+
+    #[test]
+    fn a_rate_limit_has_a_code_without_being_told() {
+        let node = "slow down".retry_after(Duration::MAX);
+
+        assert_eq!(node.code(), Some("rate_limited"));
+        assert_eq!(node.retry(), Some(Retry::After(Retry::MAX_DELAY)));
+    }
+}
