@@ -25,7 +25,7 @@ pub fn class_of(error: &(dyn Error + 'static)) -> ErrorClass {
     }
 }
 
-/// Whether a run is retried after an error.
+/// Returns the decision on a retry of a run that failed with an error.
 pub(crate) fn verdict(error: &(dyn Error + 'static)) -> Verdict {
     class_of(error).verdict
 }
@@ -183,7 +183,7 @@ const KNOWN: &[Class] = &[
     },
 ];
 
-/// The class of an error that a retry never mends.
+/// The class of an error that a retry cannot fix.
 fn never<E: Error + 'static>(
     error: &(dyn Error + 'static),
     code: &'static str,

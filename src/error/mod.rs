@@ -4,7 +4,7 @@
 //! 15 of them, that has one ([`class_of`](crate::class_of)):
 //!
 //! - an [`ErrorNode`], which [`permanent`], [`retry_after`] and the methods of [`ErrorExt`] put on any error;
-//! - an error type of this crate, each of which has a class.
+//! - an error type of this crate. All of them have a class.
 //!
 //! A [`serde_json::Error`] that is returned without a wrapper is permanent, because the same text fails again. Every other error
 //! is transient: the run is retried with a backoff until its attempts are used up. An error type that does not return its cause
@@ -38,7 +38,7 @@ use std::time::Duration;
 /// Any error, boxed: what `execute` and `respond` return.
 pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
 
-/// Whether doing the same again could succeed.
+/// The decision on a retry after an error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Retry {
     /// Trying again no sooner than this could succeed; zero means at once.

@@ -14,7 +14,7 @@ impl ErrorClass {
     /// The code of an error without a class.
     pub(crate) const UNKNOWN: &'static str = "error";
 
-    /// Whether a retry can succeed, and the minimum delay.
+    /// The decision on a retry, with the minimum delay.
     #[must_use]
     pub fn retry(self) -> Retry {
         match self.verdict {
@@ -30,7 +30,7 @@ impl ErrorClass {
     }
 }
 
-/// Whether a run is retried after an error, and whether the failure uses one of its attempts.
+/// The decision on a retry of a run: its delay, and its cost in attempts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Verdict {
     Permanent,
@@ -51,7 +51,7 @@ impl From<Retry> for Verdict {
 
 /// An error with a class: what [`permanent`], [`retry_after`] and [`ErrorExt`] return.
 ///
-/// Its message and its sources are those of the error inside.
+/// It prints and returns the same message and sources as the error inside.
 ///
 /// ```
 /// use std::io;

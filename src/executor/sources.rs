@@ -72,7 +72,7 @@ pub enum MissingReason {
 }
 
 impl MissingReason {
-    /// Whether another fetch can succeed.
+    /// The decision on another fetch.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

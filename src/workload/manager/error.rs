@@ -47,17 +47,17 @@ pub struct Tried {
     pub position: Option<(usize, usize)>,
     /// Why it was not that.
     pub reason: String,
-    /// Whether looking there again can succeed.
+    /// The decision on another look at the place.
     pub retry: Retry,
 }
 
 impl LoadError {
-    /// Whether another attempt can succeed, because a place could not be read. Otherwise the name or a file has to change.
+    /// Another attempt can succeed if a place could not be read. Otherwise the name or a file has to change.
     #[must_use]
     pub fn retry(&self) -> Retry {
-        let retries = self.searched.iter().map(|tried| tried.retry);
-        let may = retries.filter(|retry| *retry != Retry::Never);
-        may.last().unwrap_or(Retry::Never)
+        let mut retries = self.searched.iter().map(|tried| tried.retry);
+        let may = retries.find(|retry| *retry != Retry::Never);
+        may.unwrap_or(Retry::Never)
     }
 }
 

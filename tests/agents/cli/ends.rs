@@ -10,7 +10,7 @@ use tokio::io::AsyncWriteExt as _;
 use universal_executor::agent::{
     CliError, CliProvider, Message, Provider as _, Said, Session, Task,
 };
-use universal_executor::{BoxError, error::Retry};
+use universal_executor::{BoxError, class_of, error::Retry};
 
 /// What a program ends with that is started and not answered.
 async fn fails(program: &CliProvider) -> BoxError {
@@ -47,8 +47,7 @@ async fn a_program_that_was_started_the_wrong_way_is_not_tried_again() {
 
     let error = fails(&program).await;
 
-    // The mark is around the error, so that it is not the error itself.
-    assert!(error.downcast_ref::<CliError>().is_none());
+    assert_eq!(class_of(error.as_ref()).retry(), Retry::Never);
     assert!(error.to_string().contains("exit status: 2"), "{error}");
 }
 
@@ -70,10 +69,8 @@ async fn a_program_that_is_not_there_is_named() {
         "the program \"/nowhere/agent\" cannot be started"
     );
     assert!(error.source().unwrap().to_string().contains("No such file"));
-    assert!(
-        error.downcast_ref::<CliError>().is_none(),
-        "it is marked as permanent"
-    );
+    assert_eq!(class_of(error.as_ref()).retry(), Retry::Never);
+    assert_eq!(class_of(error.as_ref()).code(), "cli");
 }
 
 #[tokio::test]

@@ -479,7 +479,7 @@ async fn an_idempotent_tool_is_called_again_after_a_crash_a_timeout_and_a_passin
 
     let died = timeout(Duration::from_secs(1), sees(&recovers, &request)).await;
     advance(LEASE).await;
-    for code in ["timeout", "error", "panic"] {
+    for code in ["timeout", "unavailable", "panic"] {
         let error = sees(&recovers, &request).await.unwrap_err();
         assert_eq!(error.code(), code);
         assert!(all(&store, "tool.response.v1").await.is_empty());
