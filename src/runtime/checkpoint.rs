@@ -32,8 +32,14 @@ struct State {
     delivered_after: Option<Timestamp>,
     /// End of the next sweep, because a complete source delivers every later event.
     sweep_to: Option<Timestamp>,
-    /// Earliest time after which events were missed before the position was loaded.
-    reopened: Option<Timestamp>,
+    /// Events were missed before the position was loaded.
+    is_reopened: bool,
+    /// Events committed after this time were missed, and are not read yet.
+    missed_after: Option<Timestamp>,
+    /// Changes when earlier reads no longer count: for another set of executors, and for events that were missed.
+    generation: u64,
+    /// The executors and the position of the last save.
+    saved: Option<(Vec<Arc<str>>, Vec<u8>)>,
     /// A sweep has been requested.
     is_wanted: bool,
     /// A sweep is running.
@@ -61,13 +67,16 @@ impl Checkpoint {
         self.state().position.is_some()
     }
 
-    /// Returns `true` if a breadcrumb of this time was committed before an executor starts.
-    pub(super) fn is_before(&self, executor: &str, time: Timestamp) -> bool {
+    /// Returns `true` if a breadcrumb of this time was committed before an executor starts. `None` for an executor whose start is
+    /// not known yet.
+    pub(super) fn is_before(&self, executor: &str, time: Timestamp) -> Option<bool> {
         let state = self.state();
-        state
-            .since
-            .get(executor)
-            .is_some_and(|since| time <= *since)
+        state.since.get(executor).map(|since| time <= *since)
+    }
+
+    /// Forgets the start of an executor that left. If it returns, it continues at its saved position.
+    pub(super) fn forget(&self, executor: &str) {
+        self.state().since.remove(executor);
     }
 
     /// Requests a sweep of everything that is unread.
@@ -91,14 +100,31 @@ impl Checkpoint {
         }
     }
 
-    /// Counts everything committed after a time as unread, and requests a sweep.
-    pub(super) fn reopen_after(&self, after: Timestamp) {
+    /// Notes that events were missed, and requests a sweep. Counts everything committed after a time as unread; without a time,
+    /// everything after the position.
+    pub(super) fn reopen_after(&self, after: Option<Timestamp>) {
         let mut state = self.state();
         state.is_wanted = true;
         state.sweep_to = None;
-        match &mut state.position {
-            Some(position) => position.reopen_after(after),
-            None => state.reopened = Some(state.reopened.map_or(after, |time| time.min(after))),
+        state.generation += 1;
+        state.is_reopened |= state.position.is_none();
+        if let Some(after) = after {
+            let missed_after = state.missed_after.map_or(after, |time| time.min(after));
+            state.missed_after = Some(missed_after);
+            if let Some(position) = &mut state.position {
+                position.reopen_after(after);
+            }
+        }
+    }
+
+    /// Counts some intervals as unread, and requests a sweep.
+    pub(super) fn reopen(&self, ranges: Vec<Range>) {
+        let mut state = self.state();
+        if let Some(position) = state.position.as_mut().filter(|_| !ranges.is_empty()) {
+            position.reopen(ranges);
+            state.is_wanted = true;
+            state.sweep_to = None;
+            state.generation += 1;
         }
     }
 
@@ -110,17 +136,29 @@ impl Checkpoint {
         position.map_or_else(Vec::new, |position| position.to_read(to, overlap))
     }
 
-    /// Notes that the triggers of an interval were taken in.
-    pub(super) fn read(&self, range: Range) {
+    /// The generation of a sweep that starts now.
+    pub(super) fn generation(&self) -> u64 {
+        self.state().generation
+    }
+
+    /// Notes that the triggers of an interval were taken in. Returns `false` if that does not count, because an executor was added or
+    /// events were missed since the sweep started.
+    pub(super) fn read(&self, range: Range, generation: u64) -> bool {
         let mut state = self.state();
-        if let Some(position) = &mut state.position {
+        let counts = state.generation == generation;
+        if let Some(position) = state.position.as_mut().filter(|_| counts) {
             position.read(range);
         }
+        counts
     }
 
     /// Notes that a sweep has read everything up to its end.
-    pub(super) fn swept(&self) {
-        self.state().sweep_to = None;
+    pub(super) fn swept(&self, generation: u64) {
+        let mut state = self.state();
+        if state.generation == generation {
+            state.sweep_to = None;
+            state.missed_after = None;
+        }
     }
 
     /// Notes that a complete source has delivered everything before a time, unless something is still unread before that.
@@ -160,6 +198,8 @@ pub(super) async fn load(shared: &Shared, home: &Home, since: Instant) -> Result
         // Breadcrumbs that were committed after the start count.
         None => earlier(sweep::newest(home.store()).await?, since.elapsed()),
     };
+    // A breadcrumb with a time from the future must not hide those that follow.
+    let newest = newest.min(later_than_now(shared));
     let is_complete = shared.source_is_complete;
     let first = First {
         settings: &shared.settings,
@@ -193,13 +233,70 @@ pub(super) async fn load(shared: &Shared, home: &Home, since: Instant) -> Result
             "catching up with the breadcrumbs committed since the saved position"
         );
     }
-    if let Some(after) = state.reopened.take() {
-        position.reopen_after(after);
+    if std::mem::take(&mut state.is_reopened) {
+        if let Some(after) = state.missed_after {
+            position.reopen_after(after);
+        }
         state.sweep_to = None;
         state.is_wanted = true;
     }
+    state.newest = Some(newest);
     state.position = Some(position);
     Ok(())
+}
+
+/// Loads the positions of executors that were added since the last sweep. Everything that they have not read counts as unread, also
+/// if the other executors have read it.
+///
+/// # Errors
+/// The ledger's errors.
+pub(super) async fn adopt(shared: &Shared, home: &Home) -> Result<(), StoreError> {
+    let executors = shared.roster.at_home(home);
+    let (added, newest) = {
+        let state = home.checkpoint.state();
+        let Some(position) = &state.position else {
+            return Ok(());
+        };
+        let is_added = |executor: &Arc<str>| !state.since.contains_key(executor);
+        let added: Vec<Arc<str>> = executors.into_iter().filter(is_added).collect();
+        let newest =
+            earlier(position.up_to(), OVERLAP).max(state.newest.unwrap_or(Timestamp::UNIX_EPOCH));
+        (added, newest)
+    };
+    if added.is_empty() {
+        return Ok(());
+    }
+    let saved = match home.ledger() {
+        Some(ledger) => in_time(ledger.positions(&added)).await?,
+        None => vec![None; added.len()],
+    };
+    let first = First {
+        settings: &shared.settings,
+        is_complete: shared.source_is_complete,
+        newest,
+        delivered_after: None,
+    };
+    {
+        let mut state = home.checkpoint.state();
+        for (executor, saved) in added.into_iter().zip(saved) {
+            let own = first.position(&executor, saved.as_deref());
+            state.position = state.position.as_ref().map(|all| all.of_all(&own));
+            state.since.insert(executor, own.since());
+        }
+        state.sweep_to = None;
+        state.generation += 1;
+    }
+    if home.ledger().is_some() {
+        // The added executors did not receive what was announced before. The ledger knows the runs of the others.
+        shared.progress.seen().clear();
+    }
+    Ok(())
+}
+
+/// The latest time that a breadcrumb can have if the clocks of the store and of this machine agree.
+fn later_than_now(shared: &Shared) -> Timestamp {
+    const TOLERANCE_MICROS: i64 = 5 * 60 * 1_000_000;
+    Timestamp::from_micros(shared.now().as_micros().saturating_add(TOLERANCE_MICROS))
 }
 
 /// The position of an executor when the runtime starts.
@@ -255,7 +352,8 @@ impl First<'_> {
     }
 }
 
-/// Saves the position, without triggers whose runs are not in the ledger yet. Never moves a saved position back.
+/// Saves the position, without triggers whose runs are not in the ledger yet. Without a change since the last save, it sends no
+/// statement. Saves nothing for executors that were not adopted yet, and requests a sweep for them.
 ///
 /// # Errors
 /// The ledger's errors.
@@ -264,60 +362,48 @@ pub(super) async fn save(shared: &Shared, home: &Home) -> Result<(), StoreError>
         return Ok(());
     };
     let executors = shared.roster.at_home(home);
-    let saved = in_time(ledger.positions(&executors)).await?;
-    let mut changed = Vec::new();
-    {
+    let open = shared.progress.open();
+    let (executors, own, missed_after) = {
         let mut state = home.checkpoint.state();
-        let State {
-            position,
-            since,
-            is_wanted,
-            ..
-        } = &mut *state;
-        let Some(position) = position else {
+        let Some(own) = state.position.clone() else {
             return Ok(());
         };
-        let read: Vec<_> = saved
-            .iter()
-            .map(|saved| saved.as_deref().and_then(Position::from_bytes))
-            .collect();
-        for (executor, saved) in executors.iter().zip(&read) {
-            if !since.contains_key(executor) {
-                let start = adopt(position, saved.as_ref());
-                *is_wanted |= saved.is_some();
-                since.insert(Arc::clone(executor), start);
-            }
-        }
-        let mut position = position.clone();
-        position.reopen(shared.progress.open());
-        for ((executor, saved), read) in executors.into_iter().zip(saved).zip(read) {
-            let start = since
-                .get(&executor)
-                .copied()
-                .unwrap_or_else(|| position.since());
-            let own = position.with_since(start);
-            let merged = read.map_or_else(|| own.clone(), |read| own.merge(&read));
-            let bytes = merged.to_bytes();
-            if saved.as_deref() != Some(&*bytes) {
-                changed.push((executor, bytes));
-            }
-        }
-    }
-    if changed.is_empty() {
+        let all = executors.len();
+        let is_adopted = |executor: &Arc<str>| state.since.contains_key(executor);
+        let executors: Vec<Arc<str>> = executors.into_iter().filter(is_adopted).collect();
+        state.is_wanted |= executors.len() < all;
+        (executors, own, state.missed_after)
+    };
+    let now = {
+        let mut now = own.clone();
+        now.reopen(open.iter().copied());
+        (executors, now.to_bytes())
+    };
+    if home.checkpoint.state().saved.as_ref() == Some(&now) {
         return Ok(());
     }
-    in_time(ledger.save_positions(&changed)).await
-}
-
-/// Adds an executor that came after the start to a position. Returns the time after which triggers count for it.
-fn adopt(position: &mut Position, saved: Option<&Position>) -> Timestamp {
-    match saved {
-        Some(saved) => {
-            *position = position.of_all(saved);
-            saved.since()
+    let (executors, _) = &now;
+    let saved = in_time(ledger.positions(executors)).await?;
+    let mut changed = Vec::new();
+    for (executor, saved) in executors.iter().zip(saved) {
+        let since = home.checkpoint.state().since.get(executor).copied();
+        let own = own.with_since(since.unwrap_or_else(|| own.since()));
+        let merged = match saved.as_deref().map(Position::from_bytes) {
+            None => own,
+            Some(Some(saved)) => own.merge(&saved, missed_after),
+            // A newer version of this crate saved it.
+            Some(None) => continue,
+        };
+        let bytes = merged.also_unread(open.iter().copied()).to_bytes();
+        if saved.as_deref() != Some(&*bytes) {
+            changed.push((Arc::clone(executor), bytes));
         }
-        None => earlier(position.up_to(), OVERLAP).max(position.since()),
     }
+    if !changed.is_empty() {
+        in_time(ledger.save_positions(&changed)).await?;
+    }
+    home.checkpoint.state().saved = Some(now);
+    Ok(())
 }
 
 pub(super) fn earlier(moment: Timestamp, by: Duration) -> Timestamp {

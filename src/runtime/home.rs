@@ -144,8 +144,8 @@ impl Home {
         std::mem::take(&mut lock(&self.due))
     }
 
-    /// Asks for a look into the store at everything committed after a time.
-    pub(super) fn ask_for_sweep(&self, after: Timestamp) {
+    /// Requests a sweep because events were missed: of everything committed after a time, or after the position.
+    pub(super) fn ask_for_sweep(&self, after: Option<Timestamp>) {
         self.checkpoint.reopen_after(after);
         self.asked.notify_one();
     }
@@ -164,6 +164,13 @@ impl Home {
     /// Returns `true` if a wait or a suspended run may be answered.
     pub(super) fn has_waiting(&self) -> bool {
         self.waits.len() > 0 || !self.wakes.is_empty()
+    }
+
+    /// Returns `true` if a sweep must not hand a breadcrumb of this time to an executor: it was committed before the executor starts,
+    /// or the ledger knows a position of the executor that is not loaded yet.
+    pub(super) fn is_before(&self, executor: &str, time: Timestamp) -> bool {
+        let is_before = self.checkpoint.is_before(executor, time);
+        is_before.unwrap_or_else(|| self.ledger().is_some())
     }
 
     /// Says that a run was suspended, so that what it waits for is looked out for.

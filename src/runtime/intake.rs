@@ -114,6 +114,10 @@ impl<'r> Intake<'r> {
     pub(super) async fn subscribe(&mut self) -> Result<Deliveries, SourceError> {
         let opened = Instant::now();
         self.open().await;
+        let abandoned = self.shared.progress.abandon();
+        for home in self.shared.roster.homes() {
+            home.checkpoint.reopen(abandoned.clone());
+        }
         let deliveries = subscribe(self.runtime).await?;
         let homes = self.shared.roster.homes();
         let (shared, delivered_after) = (&self.shared, deliveries.delivered_after());
@@ -121,9 +125,16 @@ impl<'r> Intake<'r> {
             home.checkpoint.note_delivered_after(delivered_after);
             // A source that reports a loss forgets it, so the first position has to be saved before. The lookout repeats a call that
             // fails here.
-            if !home.checkpoint.is_loaded() && checkpoint::load(shared, home, opened).await.is_ok()
-            {
-                drop(checkpoint::save(shared, home).await);
+            if home.checkpoint.is_loaded() {
+                return;
+            }
+            let loaded = checkpoint::load(shared, home, opened).await;
+            let saved = match loaded {
+                Ok(()) => checkpoint::save(shared, home).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = saved {
+                tracing::warn!(store = home.number, code = error.code(), error = %Chain(&error), "cannot load and save the position at the start, will retry");
             }
         });
         join_all(load).await;
@@ -238,17 +249,17 @@ impl<'r> Intake<'r> {
     }
 
     /// Requests a sweep of the breadcrumbs committed after a time. Without one, the sweep starts at the newest event that
-    /// was taken in, or at the start of the runtime.
+    /// was taken in, or at the position.
     fn look_for_what_was_missed(&self, after: Option<Timestamp>) {
         if !self.shared.source_is_complete {
-            // What such a source says of time is no better than what it says of events.
+            // Events of such a source do not advance the position.
             self.ask_for_everything();
+            return;
         }
         // Of several sources behind one, another may have delivered the newest event: the source itself knows better.
         let newest = after.or_else(|| self.shared.progress.newest());
         for home in self.shared.roster.homes() {
-            // Without a time, everything since the start of the executors is checked.
-            home.ask_for_sweep(newest.unwrap_or(Timestamp::UNIX_EPOCH));
+            home.ask_for_sweep(newest);
         }
     }
 
@@ -326,7 +337,7 @@ impl<'r> Intake<'r> {
         for triggered in self.shared.roster.triggered(share.event()) {
             let (id, home) = (triggered.executor, triggered.home);
             let time = share.event().updated_at;
-            if origin == Origin::Sweep && home.checkpoint.is_before(&id, time) {
+            if origin == Origin::Sweep && home.is_before(&id, time) {
                 // Another executor started earlier.
                 continue;
             }

@@ -5,6 +5,7 @@ use super::seen::Seen;
 use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, Timestamp};
 use crate::source::StartAt;
 use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -47,10 +48,10 @@ struct Positions {
     newest: Option<Timestamp>,
     /// Of events that are not taken care of yet: waiting, or given back to the source.
     open: BTreeSet<u64>,
-    /// Versions whose runs are not in the ledger yet.
-    versions: BTreeSet<Key>,
-    /// Time of the oldest version that had no room there.
-    beyond: Option<Timestamp>,
+    /// Versions whose runs are not in the ledger yet, with the number of deliveries of each that are being handled.
+    versions: BTreeMap<Key, usize>,
+    /// Time of the oldest version that had no room there, and the number of such deliveries that are being handled.
+    beyond: Option<(Timestamp, usize)>,
 }
 
 impl Positions {
@@ -58,10 +59,40 @@ impl Positions {
         let Some(key) = Key::of_event(event) else {
             return;
         };
-        match self.versions.len() < MOST_OPEN {
-            true => drop(self.versions.insert(key)),
-            false => self.beyond = Some(self.beyond.map_or(key.0, |time| time.min(key.0))),
+        let has_room = self.versions.len() < MOST_OPEN;
+        match self.versions.entry(key) {
+            Entry::Occupied(mut known) => *known.get_mut() += 1,
+            Entry::Vacant(place) if has_room => drop(place.insert(1)),
+            Entry::Vacant(_) => {
+                let (time, count) = self.beyond.unwrap_or((key.0, 0));
+                self.beyond = Some((time.min(key.0), count + 1));
+            }
         }
+    }
+
+    fn close(&mut self, event: &Event) {
+        let Some(key) = Key::of_event(event) else {
+            return;
+        };
+        if let Some(count) = self.versions.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                self.versions.remove(&key);
+            }
+        } else if let Some((time, count)) = self.beyond {
+            self.beyond = (count > 1).then(|| (time, count - 1));
+        }
+    }
+
+    /// Intervals that contain all open versions.
+    fn ranges(&self) -> Vec<Range> {
+        let times: Vec<Timestamp> = self.versions.keys().map(|key| key.0).collect();
+        let chunks = times.chunks(times.len().div_ceil(MOST_RANGES).max(1));
+        let range = |chunk: &[Timestamp]| Some((chunk.first()?.just_before(), *chunk.last()?));
+        let mut ranges: Vec<Range> = chunks.filter_map(range).collect();
+        let end = Timestamp::from_micros(i64::MAX);
+        ranges.extend(self.beyond.map(|(time, _)| (time.just_before(), end)));
+        ranges
     }
 }
 
@@ -103,22 +134,35 @@ impl Progress {
         if let Some(position) = position {
             positions.open.remove(&position);
         }
-        if let Some(key) = Key::of_event(event) {
-            positions.versions.remove(&key);
-        }
+        positions.close(event);
         drop(positions);
         self.ended.notify_waiters();
     }
 
+    /// Notes that the source takes an event back, to deliver it again.
+    pub(super) fn taken_back(&self, event: &Event) {
+        self.positions().close(event);
+    }
+
     /// Intervals that contain all versions whose runs are not in the ledger yet.
     pub(super) fn open(&self) -> Vec<Range> {
-        let positions = self.positions();
-        let times: Vec<Timestamp> = positions.versions.iter().map(|key| key.0).collect();
-        let chunks = times.chunks(times.len().div_ceil(MOST_RANGES).max(1));
-        let range = |chunk: &[Timestamp]| Some((chunk.first()?.just_before(), *chunk.last()?));
-        let mut ranges: Vec<Range> = chunks.filter_map(range).collect();
-        let end = Timestamp::from_micros(i64::MAX);
-        ranges.extend(positions.beyond.map(|time| (time.just_before(), end)));
+        self.positions().ranges()
+    }
+
+    /// Forgets all versions that are not taken care of, because whoever handled them is gone. Returns intervals that contain
+    /// them, to be read again.
+    pub(super) fn abandon(&self) -> Vec<Range> {
+        let mut positions = self.positions();
+        let ranges = positions.ranges();
+        if positions.beyond.take().is_some() {
+            self.seen().clear();
+        }
+        let versions = std::mem::take(&mut positions.versions);
+        drop(positions);
+        let mut seen = self.seen();
+        for Key(_, id, _) in versions.into_keys() {
+            seen.forget(id);
+        }
         ranges
     }
 
@@ -136,7 +180,7 @@ impl Progress {
 
     fn is_open(&self, keys: &[Key]) -> bool {
         let positions = self.positions();
-        keys.iter().any(|key| positions.versions.contains(key))
+        keys.iter().any(|key| positions.versions.contains_key(key))
     }
 
     /// Whether there is a place to go on from.

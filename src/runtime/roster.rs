@@ -207,6 +207,7 @@ impl Members {
             return false;
         };
         self.index.remove(id);
+        member.home.checkpoint.forget(id);
         self.move_out(&member.home);
         true
     }

@@ -56,6 +56,16 @@ impl Seen {
         self.note(found.id, told)
     }
 
+    /// Forgets a breadcrumb, so that a sweep finds it again.
+    pub(super) fn forget(&mut self, id: BreadcrumbId) {
+        self.newest.remove(&id);
+    }
+
+    /// Forgets all breadcrumbs, so that a sweep finds them again.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
     fn note(&mut self, id: BreadcrumbId, told: Told) -> bool {
         if self.newest.insert(id, told) == Some(told) {
             return false;

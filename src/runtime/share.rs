@@ -235,7 +235,12 @@ async fn tell(shared: &Shared, told: Told) -> Option<Told> {
         }
     };
     let error = match timeout(PATIENCE, answer).await {
-        Ok(Ok(())) => return None,
+        Ok(Ok(())) => {
+            if let Some(event) = &told.event {
+                shared.progress.taken_back(event);
+            }
+            return None;
+        }
         Ok(Err(SourceError::NotTakenBack { .. })) if told.again.is_some() => return Some(told),
         Ok(Err(error)) => error,
         Err(_) => SourceError::Unavailable {

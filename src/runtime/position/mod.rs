@@ -93,9 +93,32 @@ impl Position {
         self.unread.join_to(MOST);
     }
 
-    /// Joins two positions of one executor: a trigger is unread if both count it as unread.
-    pub(super) fn merge(&self, other: &Self) -> Self {
+    /// The same position with some more unread intervals.
+    pub(super) fn also_unread(mut self, ranges: impl IntoIterator<Item = Range>) -> Self {
+        self.reopen(ranges);
+        self
+    }
+
+    /// Joins two positions of one executor: a trigger is unread if both count it as unread. Two exceptions:
+    ///
+    /// - Up to the later one of the two starts, the position with the earlier start decides. The other one has read nothing there.
+    /// - After `missed_after`, this position decides, because it knows of events that were missed.
+    pub(super) fn merge(&self, other: &Self, missed_after: Option<Timestamp>) -> Self {
         let mut unread = self.unread.common(&other.unread);
+        let (first, later) = match self.since <= other.since {
+            true => (self, other.since),
+            false => (other, self.since),
+        };
+        for range in first.unread.up_to(later).iter() {
+            unread.add(range);
+        }
+        if let Some(after) = missed_after {
+            let mut missed = self.unread.clone();
+            missed.remove((i64::MIN, after.as_micros()));
+            for range in missed.iter() {
+                unread.add(range);
+            }
+        }
         unread.join_to(MOST);
         Self {
             since: self.since.min(other.since),

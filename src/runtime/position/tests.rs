@@ -94,10 +94,41 @@ fn what_one_of_two_workers_has_read_is_read() {
     let mut other = Position::starting(time(20), time(20));
     other.read(range(20, 60));
 
-    let merged = one.merge(&other);
+    let merged = one.merge(&other, None);
 
     assert_eq!(merged.unread_to(time(100)), []);
     assert_eq!((merged.since(), merged.up_to()), (time(0), time(100)));
+}
+
+#[test]
+fn a_worker_that_starts_later_reads_nothing_of_the_time_before() {
+    let first = Position::starting(time(100), time(100));
+    let second = Position::starting(time(200), time(200));
+
+    for merged in [first.merge(&second, None), second.merge(&first, None)] {
+        assert_eq!(merged.unread_to(time(300)), [range(100, 300)]);
+        assert_eq!(merged.since(), time(100));
+    }
+}
+
+#[test]
+fn missed_events_are_unread_although_another_worker_counts_them_as_read() {
+    let saved = {
+        let mut position = Position::starting(time(0), time(0));
+        position.read(range(0, 500));
+        position
+    };
+    let mut own = saved.clone();
+    own.reopen_after(time(300));
+    own.read(range(400, 450));
+
+    let merged = own.merge(&saved, Some(time(300)));
+
+    assert_eq!(
+        merged.unread_to(time(600)),
+        [range(300, 400), range(450, 600)]
+    );
+    assert_eq!(own.merge(&saved, None).up_to(), time(500));
 }
 
 #[test]
@@ -175,7 +206,7 @@ impl World {
     }
 
     fn save(&mut self, position: &Position) {
-        let merged = position.merge(&self.load());
+        let merged = position.merge(&self.load(), None);
         self.saved = Some(merged.to_bytes());
     }
 

@@ -81,6 +81,8 @@ pub(super) async fn sweep(
     found: &mpsc::Sender<Found>,
 ) -> Result<Swept, StoreError> {
     let store = home.store();
+    checkpoint::adopt(shared, home).await?;
+    let generation = home.checkpoint.generation();
     let newest = newest(store).await?;
     let overlap = match shared.source_is_complete {
         true => Duration::ZERO,
@@ -91,6 +93,7 @@ pub(super) async fn sweep(
         shared,
         home,
         found,
+        generation,
     };
     let next = match store.capabilities().oldest_first {
         true => {
@@ -110,7 +113,7 @@ pub(super) async fn sweep(
     };
     Ok(match next {
         Next::Continue => {
-            home.checkpoint.swept();
+            home.checkpoint.swept(generation);
             Swept::All
         }
         Next::Stop => Swept::Part,
@@ -138,6 +141,7 @@ struct Intake<'s> {
     shared: &'s Shared,
     home: &'s Home,
     found: &'s mpsc::Sender<Found>,
+    generation: u64,
 }
 
 impl Pages for Intake<'_> {
@@ -148,7 +152,9 @@ impl Pages for Intake<'_> {
         if !self.hand_over(page).await {
             return Ok(Next::Stop);
         }
-        self.home.checkpoint.read(read);
+        if !self.home.checkpoint.read(read, self.generation) {
+            return Ok(Next::Stop);
+        }
         // A missing answer shows in the saved position.
         drop(timeout(PATIENCE, self.shared.progress.settled(&keys)).await);
         checkpoint::save(self.shared, self.home).await?;

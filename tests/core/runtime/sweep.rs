@@ -15,8 +15,8 @@ use universal_executor::executor::OrderingKey;
 use universal_executor::source::StartAt;
 use universal_executor::store::{MemoryLimits, Query, StoreError};
 use universal_executor::{
-    BreadcrumbStore, Event, EventSource, MemoryStore, NewBreadcrumb, Profile, Response, Runtime,
-    Selector, Wake,
+    BreadcrumbStore, Delivery, Event, EventSource, MemoryStore, NewBreadcrumb, Profile, Response,
+    Runtime, Selector, Wake,
 };
 
 /// How many breadcrumbs a look reads at a time.
@@ -728,4 +728,33 @@ async fn a_position_is_not_saved_before_the_runs_are_in_the_ledger() {
         .unwrap();
 
     assert_eq!((answers.executed(), executions(&answers).len()), (50, 50));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_was_not_enqueued_before_a_runtime_stopped_is_found_by_its_next_run() {
+    let store = MemoryStore::default();
+    let is_broken = Arc::new(AtomicBool::new(false));
+    let broken = Arc::clone(&is_broken);
+    let shim = Shim::new(&store, move |call| match call {
+        Call::Enqueue if broken.load(Ordering::SeqCst) => Do::Fail(unavailable()),
+        _ => Do::Pass,
+    });
+    let answers = answers(&shim);
+    // The source has no positions, so it delivers no event twice.
+    let source = Warped::new(&store, |delivery| vec![Delivery::new(delivery.event)]);
+    let runtime = sweeping(source, &answers);
+    let first = async {
+        ask(&store, 0..1).await;
+        until(&store, "answer.v1", 1).await;
+        is_broken.store(true, Ordering::SeqCst);
+        ask(&store, 1..4).await;
+        tokio::time::sleep(SECOND).await;
+    };
+    runtime.run_until(first).await.unwrap();
+    is_broken.store(false, Ordering::SeqCst);
+
+    let rest = until(&store, "answer.v1", 4);
+    runtime.run_until(rest).await.unwrap();
+
+    assert_eq!(executions(&answers).len(), 4);
 }
