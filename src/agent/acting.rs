@@ -1,7 +1,7 @@
 //! What an agent ends with: examined before the run is over, and written if it is an action.
 
 use super::AgentExecutor;
-use super::action::{Action, MOST_TAGS, Permitted};
+use super::action::{Action, MOST_TAGS, Permitted, Rules};
 use crate::error::BoxError;
 use crate::executor::Response;
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb};
@@ -83,7 +83,12 @@ impl AgentExecutor {
             Some(id) => self.own(id).await?,
             None => None,
         };
-        let permitted = action.permit(capabilities, &self.definition.responds_with, own.as_deref());
+        let rules = Rules {
+            capabilities,
+            responds_with: &self.definition.responds_with,
+            creates_any_schema: self.definition.creates_any_schema,
+        };
+        let permitted = action.permit(&rules, own.as_deref());
         Ok(permitted.map(Some).map_err(|refused| refused.to_string()))
     }
 

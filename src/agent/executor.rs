@@ -99,9 +99,11 @@ impl AgentExecutor {
         let output = schema.map(|schema| Output::new(&definition.agent_id, schema));
         let asks = asks(&definition, &*provider, &tools, &offer);
         let written = definition.responds_with.iter().map(String::as_str);
-        let profile = Profile::new("agent")
-            .responds_with(written.chain(asks.iter().copied()))
-            .definition(definition.text());
+        let mut profile = Profile::new("agent").definition(definition.text());
+        // The rules of actions limit an agent that creates any schema, and its tools are limited to its list.
+        if !definition.creates_any_schema {
+            profile = profile.responds_with(written.chain(asks.iter().copied()));
+        }
         // A tool may ask a person too, and is told that it cannot where nothing can wait.
         let waits = !definition.approval.tools.is_empty()
             || asks.iter().any(|schema| *schema != human::REQUEST);

@@ -64,9 +64,9 @@ impl Check {
         Self::default()
     }
 
-    /// Accepts the additional fields of definitions for RCRT (Right Context Right Time) servers.
-    pub fn rcrt_fields(mut self) -> Self {
-        self.options = self.options.rcrt_fields();
+    /// Checks definitions by the rules of an RCRT (Right Context Right Time) server. See [`DefinitionOptions::rcrt`].
+    pub fn rcrt(mut self) -> Self {
+        self.options = self.options.rcrt();
         self
     }
 

@@ -12,8 +12,8 @@ mod permit;
 #[cfg(test)]
 mod tests;
 
-pub(super) use permit::Permitted;
 pub(crate) use permit::is_protected;
+pub(super) use permit::{Permitted, Rules};
 
 use super::output::extract;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, is_reserved_tag};

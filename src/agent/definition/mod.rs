@@ -8,7 +8,8 @@ use super::{AgentError, Capabilities, Trust};
 use crate::executor::{ContextBudget, Format, check_id};
 use crate::model::{DefinitionOptions, Finding, Findings, Json, Subscriptions, sorted_text};
 use read::{
-    budget, budgets, colleagues, format, given, output_schema, read, read_commented, responds_with,
+    budget, budgets, colleagues, creates_any_schema, format, given, output_schema, read,
+    read_commented, responds_with,
 };
 use serde_json::Value;
 use std::num::NonZeroU32;
@@ -34,6 +35,9 @@ pub struct AgentDefinition {
     pub context_budget: ContextBudget,
     /// The schemas it may write; `agent.response.v1` by default.
     pub responds_with: Vec<String>,
+    /// If `true`, the agent may create breadcrumbs of every schema that is not protected, in addition to those in `responds_with`.
+    /// Only the [rules of RCRT servers](DefinitionOptions::rcrt) set it.
+    pub creates_any_schema: bool,
     /// What it may write by an answer that is an [action](crate::agent#actions); if absent every answer is text.
     pub capabilities: Option<Capabilities>,
     /// Which schemas have private data, untrusted content, or lead outward: `trust`.
@@ -126,16 +130,18 @@ impl AgentDefinition {
                 source,
             }
         })?;
+        let capabilities = given(fields, "capabilities")
+            .map(|_| Capabilities::read(fields))
+            .transpose()?;
         Ok(Self {
+            creates_any_schema: options.rcrt && creates_any_schema(fields),
             model: read(fields, "model", "a string")?,
             temperature: read(fields, "temperature", "a number")?,
             system_prompt: read(fields, "system_prompt", "a string")?.unwrap_or_default(),
             context_format: format(fields)?,
             context_budget: budget(fields)?,
             responds_with: responds_with(fields)?,
-            capabilities: given(fields, "capabilities")
-                .map(|_| Capabilities::read(fields))
-                .transpose()?,
+            capabilities,
             trust: Trust::read(fields)?,
             tools: read(fields, "tools", TOOLS)?.unwrap_or_default(),
             max_turns: read(fields, "max_turns", "a whole number over 0")?

@@ -1,7 +1,7 @@
 //! The fields of a definition, each with the error that names it.
 
 use super::{Budgets, Colleague};
-use crate::agent::{AgentError, AgentExecutor};
+use crate::agent::{AgentError, AgentExecutor, Capabilities};
 use crate::executor::{ContextBudget, Format, check_id};
 use crate::model::{Json, is_comment};
 use serde::Deserialize;
@@ -20,6 +20,13 @@ pub(super) fn responds_with(fields: &Map<String, Value>) -> Result<Vec<String>, 
         return Err(AgentError::Field { field, expected });
     }
     Ok(written)
+}
+
+/// Returns `true` if a definition permits creations explicitly and lists no schemas.
+pub(super) fn creates_any_schema(fields: &Map<String, Value>) -> bool {
+    let capabilities = given(fields, "capabilities");
+    let creates = capabilities.and_then(|capabilities| capabilities.get(Capabilities::CREATE));
+    creates == Some(&Value::Bool(true)) && given(fields, "responds_with").is_none()
 }
 
 /// Other agents.

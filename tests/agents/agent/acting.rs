@@ -11,8 +11,9 @@ use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::agent::guardrail::{
     Decision, Guardrails, on_input, on_output, on_tool_call, on_tool_result,
 };
-use universal_executor::agent::{AgentExecutor, ScriptedModel};
+use universal_executor::agent::{AgentDefinition, AgentExecutor, ScriptedModel};
 use universal_executor::machine::Answer;
+use universal_executor::model::DefinitionOptions;
 use universal_executor::tool::ToolRegistry;
 use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Outcome, Patch};
 
@@ -48,6 +49,69 @@ async fn an_answer_that_is_an_action_creates_what_it_says() {
     assert_eq!(note.context["n"], 1);
     assert_eq!(note.context["creator"]["agent_id"], "worker");
     assert!(all(&store, AgentExecutor::RESPONSE).await.is_empty());
+}
+
+/// Writes the answer of an agent of an RCRT server that lists no schemas.
+async fn written_by_rcrt_rules(answers: &[&str], may: &Value) -> MemoryStore {
+    let store = MemoryStore::default();
+    let definition = json!({
+        "agent_id": "tagger", "system_prompt": "Tag the note.", "capabilities": may,
+        "subscriptions": {"selectors": [{"schema_name": "question.v1", "role": "trigger"}]},
+    });
+    let rules = DefinitionOptions::default().rcrt();
+    let definition = AgentDefinition::from_json_with(&definition, &rules).unwrap();
+    let model = script(answers.iter().map(|text| Ok(says(text))));
+    let shared = Arc::new(store.clone());
+    let agent = AgentExecutor::new(definition, model, shared).unwrap();
+    let question = put(&store, "question.v1", json!({})).await;
+    sees(&agent, &question).await.unwrap();
+    store
+}
+
+fn creating(schema: &str) -> String {
+    let breadcrumb = json!({"schema_name": schema, "tags": ["note:1", "ux:run:1", "request:x"], "context": {"n": 1}});
+    json!({"action": "create", "breadcrumb": breadcrumb}).to_string()
+}
+
+#[tokio::test]
+async fn an_agent_of_an_rcrt_server_without_a_list_creates_any_schema_and_no_reserved_tag() {
+    let may = json!({"can_create_breadcrumbs": true});
+
+    let store = written_by_rcrt_rules(&[&creating("note.tags.v1")], &may).await;
+
+    let tags = store.latest("note.tags.v1").await.unwrap().unwrap();
+    assert_eq!(tags.tags, ["note:1"]);
+    assert_eq!(tags.context["creator"]["agent_id"], "tagger");
+    assert!(all(&store, AgentExecutor::RESPONSE).await.is_empty());
+}
+
+#[tokio::test]
+async fn an_agent_of_an_rcrt_server_creates_no_protected_schema() {
+    let may = json!({"can_create_breadcrumbs": true, "can_spawn_agents": true});
+    for schema in [
+        "agent.def.v1",
+        "human.response.v1",
+        "tool.code.v1",
+        "tool.request.v1",
+        "tool.response.v1",
+        "user.message.v1",
+    ] {
+        let store = written_by_rcrt_rules(&[&creating(schema), "I may not."], &may).await;
+
+        assert!(all(&store, schema).await.is_empty(), "{schema}");
+        let answers = all(&store, AgentExecutor::RESPONSE).await;
+        assert_eq!(answers[0].context["message"], "I may not.", "{schema}");
+    }
+}
+
+#[tokio::test]
+async fn rcrt_rules_widen_nothing_unless_the_definition_permits_creations_explicitly() {
+    for may in [json!({}), json!({"can_create_breadcrumbs": false})] {
+        let answers = [&*creating("note.tags.v1"), "I may not."];
+        let store = written_by_rcrt_rules(&answers, &may).await;
+
+        assert!(all(&store, "note.tags.v1").await.is_empty(), "{may}");
+    }
 }
 
 #[tokio::test]

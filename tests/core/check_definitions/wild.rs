@@ -115,7 +115,7 @@ fn a_file_for_an_rcrt_server_needs_the_option_for_its_fields() {
     let source = || Source::json("agent.json", &*text);
 
     let without = Check::new().one(&source());
-    let with = Check::new().rcrt_fields().one(&source());
+    let with = Check::new().rcrt().one(&source());
 
     let errors = |findings: &[universal_executor::check::Finding]| {
         let errors = findings
