@@ -38,6 +38,8 @@ impl Capabilities {
     pub(super) const ALL: [&'static str; 4] =
         [Self::CREATE, Self::UPDATE, Self::DELETE, Self::SPAWN];
     pub(in crate::agent) const CREATE: &'static str = "can_create_breadcrumbs";
+    /// A field of RCRT definitions, which restricts an agent without a list of tools.
+    pub(in crate::agent) const USE_TOOLS: &'static str = "can_use_tools";
     pub(super) const UPDATE: &'static str = "can_update_own";
     pub(super) const DELETE: &'static str = "can_delete_own";
     pub(super) const SPAWN: &'static str = "can_spawn_agents";

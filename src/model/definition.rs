@@ -116,6 +116,10 @@ impl DefinitionOptions {
     /// - The additional field `llm_config_id` is known.
     /// - An agent with `"can_create_breadcrumbs": true` and without `responds_with` may create breadcrumbs of every schema by its
     ///   [actions](crate::agent#actions), except protected ones. Its tools may write `agent.response.v1` only.
+    /// - An agent with `can_create_breadcrumbs` may request tools
+    ///   [in its answers](crate::agent#tool-requests-in-an-answer).
+    /// - An agent with `"can_create_breadcrumbs": true`, without `tools` and without `"can_use_tools": false` may call every tool that
+    ///   the service registers for its agents. It calls them by breadcrumbs, unless the definition has `tool_calls`.
     ///
     /// Protected schemas are definitions, requests, answers of people and tools, dead letters, parts of sessions, and all
     /// schemas whose names start with `tool.`, `user.` or `system.`.

@@ -154,9 +154,13 @@ impl Rules<'_> {
         }
         let is_listed = self.responds_with.iter().any(|allowed| allowed == schema);
         if !is_listed && !(self.creates_any_schema && is_open(schema)) {
+            let mut allowed = self.responds_with.join(", ");
+            if self.creates_any_schema {
+                allowed.push_str(OPEN);
+            }
             return Err(Refused::OtherSchema {
                 schema: named(),
-                allowed: self.responds_with.join(", "),
+                allowed,
             });
         }
         let may_spawn = self.capabilities.can_spawn_agents;
@@ -169,12 +173,16 @@ impl Rules<'_> {
 
 const TITLE: &str = "Agent Response";
 const TAG: &str = "agent:response";
+/// Prefixes of schemas that decide what other services do: tools, their configurations and code, and the words of users and of
+/// the system.
+const CLOSED: [&str; 3] = ["tool.", "user.", "system."];
+/// The schemas that an agent without a list may create, for its model.
+const OPEN: &str = ", and every other schema except definitions, requests, answers of people, and names that start with \"tool.\", \
+                    \"user.\" or \"system.\"";
 
-/// Returns `true` if an agent may create a schema that its definition does not list. Tools, their configurations and code, and the
-/// words of users and of the system decide what other services do, so they are not open.
-fn is_open(schema: &str) -> bool {
-    let closed = ["tool.", "user.", "system."];
-    !is_protected(schema) && !closed.iter().any(|prefix| schema.starts_with(prefix))
+/// Returns `true` if an agent without a list of schemas may create this schema.
+pub(crate) fn is_open(schema: &str) -> bool {
+    !is_protected(schema) && !CLOSED.iter().any(|prefix| schema.starts_with(prefix))
 }
 
 /// Whether what is written of a schema decides what others do: requests and responses, answers of people, dead letters, and

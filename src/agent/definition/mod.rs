@@ -4,12 +4,13 @@ mod read;
 
 pub use others::{Approval, Colleague, OutputSlot, ToolCalls, WaitSeconds};
 
+use super::action::is_open;
 use super::{AgentError, Capabilities, Trust};
 use crate::executor::{ContextBudget, Format, check_id};
 use crate::model::{DefinitionOptions, Finding, Findings, Json, Subscriptions, sorted_text};
 use read::{
     budget, budgets, colleagues, creates_any_schema, format, given, output_schema, read,
-    read_commented, responds_with,
+    read_commented, responds_with, uses_any_tool,
 };
 use serde_json::Value;
 use std::num::NonZeroU32;
@@ -38,6 +39,12 @@ pub struct AgentDefinition {
     /// If `true`, the agent may create breadcrumbs of every schema that is not protected, in addition to those in `responds_with`.
     /// Only the [rules of RCRT servers](DefinitionOptions::rcrt) set it.
     pub creates_any_schema: bool,
+    /// If `true`, an answer that is an [action](crate::agent#actions) may request tools in `tool_requests`. Only the
+    /// [rules of RCRT servers](DefinitionOptions::rcrt) set it.
+    pub requests_tools: bool,
+    /// If `true`, the agent may call every tool that the service registers for it, because its definition has no `tools`. Only the
+    /// [rules of RCRT servers](DefinitionOptions::rcrt) set it.
+    pub uses_any_tool: bool,
     /// What it may write by an answer that is an [action](crate::agent#actions); if absent every answer is text.
     pub capabilities: Option<Capabilities>,
     /// Which schemas have private data, untrusted content, or lead outward: `trust`.
@@ -133,8 +140,16 @@ impl AgentDefinition {
         let capabilities = given(fields, "capabilities")
             .map(|_| Capabilities::read(fields))
             .transpose()?;
+        let uses_any_tool = options.rcrt && uses_any_tool(fields);
+        let default_calls = match uses_any_tool {
+            true => ToolCalls::Breadcrumbs,
+            false => ToolCalls::default(),
+        };
+        let creates = capabilities.is_some_and(|may| may.can_create_breadcrumbs);
         Ok(Self {
             creates_any_schema: options.rcrt && creates_any_schema(fields),
+            requests_tools: options.rcrt && creates,
+            uses_any_tool,
             model: read(fields, "model", "a string")?,
             temperature: read(fields, "temperature", "a number")?,
             system_prompt: read(fields, "system_prompt", "a string")?.unwrap_or_default(),
@@ -148,7 +163,7 @@ impl AgentDefinition {
                 .map_or(Self::MAX_TURNS, NonZeroU32::get),
             budgets: budgets(fields)?,
             output_schema: output_schema(fields)?,
-            tool_calls: read(fields, "tool_calls", CALLED)?.unwrap_or_default(),
+            tool_calls: read(fields, "tool_calls", CALLED)?.unwrap_or(default_calls),
             return_to_user: read(fields, "return_to_user", TOOLS)?.unwrap_or_default(),
             uses: colleagues(fields, "use")?,
             handoff: colleagues(fields, "handoff")?,
@@ -169,6 +184,12 @@ impl AgentDefinition {
     #[must_use]
     pub fn warnings(&self) -> &[Finding] {
         &self.warnings
+    }
+
+    /// Returns `true` if the lists and rules of the definition let the agent create a schema.
+    pub(crate) fn may_create(&self, schema: &str) -> bool {
+        let is_listed = self.responds_with.iter().any(|listed| listed == schema);
+        is_listed || (self.creates_any_schema && is_open(schema))
     }
 
     /// Checks the fields of the context of a definition, whether or not the definition can be read.

@@ -29,6 +29,18 @@ pub(super) fn creates_any_schema(fields: &Map<String, Value>) -> bool {
     creates == Some(&Value::Bool(true)) && given(fields, "responds_with").is_none()
 }
 
+/// Returns `true` if a definition permits creations explicitly, lists no tools and does not forbid tools.
+pub(super) fn uses_any_tool(fields: &Map<String, Value>) -> bool {
+    let capabilities = given(fields, "capabilities");
+    let is = |name: &str, value: bool| {
+        let given = capabilities.and_then(|capabilities| capabilities.get(name));
+        given == Some(&Value::Bool(value))
+    };
+    is(Capabilities::CREATE, true)
+        && !is(Capabilities::USE_TOOLS, false)
+        && given(fields, "tools").is_none()
+}
+
 /// Other agents.
 pub(super) fn colleagues(
     fields: &Map<String, Value>,
