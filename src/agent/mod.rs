@@ -105,7 +105,7 @@
 //! itself, makes no definitions unless it may, and writes no requests, responses of tools and people, or dead letters: it
 //! is told once why not. What tools and other agents say is never taken for an action.
 //!
-//! The context of such an agent has the section `trigger_breadcrumb`: the ID, the version and the tags of the trigger, as data.
+//! The context of an agent with `capabilities` has the section `trigger_breadcrumb`: the ID, the version and the tags of the trigger, as data.
 //!
 //! # Tool requests in an answer
 //! By the [rules of RCRT servers](crate::model::DefinitionOptions::rcrt), the context of an answer that creates an `agent.response.v1`

@@ -19,7 +19,7 @@ pub(super) struct ToolRequest {
     pub(super) call: ToolCall,
     /// The ID that the model chose.
     request_id: Option<String>,
-    /// Whether the result goes to the model or to the user; `None` if the request does not say.
+    /// If `true`, the model receives the result; if `false`, the user. `None` if the request has no such field.
     return_to_llm: Option<bool>,
 }
 

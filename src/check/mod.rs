@@ -78,7 +78,7 @@ impl Check {
     }
 
     /// Checks definitions, each for itself and then all together: cycles of executors that trigger one another, and schemas that no
-    /// definition writes. An agent that may create any schema takes part in no cycle, because its definition does not say what it writes.
+    /// definition writes. An agent that may create any schema takes part in no cycle, because its definition does not list schemas.
     #[must_use]
     pub fn all<'s>(&self, sources: impl IntoIterator<Item = Source<'s>>) -> Report {
         let mut definitions = Vec::new();

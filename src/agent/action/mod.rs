@@ -89,7 +89,7 @@ impl Action {
         }
     }
 
-    /// Returns the tool requests of an answer to the user, or `None` if there are none.
+    /// Returns the tool requests of an answer to the user, or `None` if the list is absent or empty.
     pub(super) fn tool_requests(&self) -> Option<&Value> {
         let Self::Create(draft) = self else {
             return None;

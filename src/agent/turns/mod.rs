@@ -352,7 +352,7 @@ impl<'r> Run<'r> {
         Ok(effects)
     }
 
-    /// Gives the agent its results: those of calls as results, and those of tool requests in an answer as a message.
+    /// Gives the agent the results of its calls, or a message with the results of the tool requests in its answer.
     async fn give_results(&mut self, mut results: Vec<ToolResult>) -> Result<(), BoxError> {
         let message = self.progress.results_of_requests(&mut results);
         let session = self.open().await?;

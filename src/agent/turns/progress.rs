@@ -252,7 +252,7 @@ impl Progress {
         (!requested.is_empty()).then(|| requests::message(&requested, results))
     }
 
-    /// Gives calls to the machine. `is_direct` says that the results of all of them are for the user.
+    /// Gives calls to the machine. If `is_direct`, the results of all calls are for the user.
     fn receive(&mut self, calls: Vec<ToolCall>, is_direct: bool) -> Vec<Effect> {
         self.direct = is_direct.then(|| {
             let calls = calls.iter();
